@@ -31,7 +31,7 @@ const (
 
 // ReadDeadliner sets the time by which a read has to end, as an *http.ResponseController and
 // a net.Conn do.
-type ReadDeadliner interface{ SetReadDeadline(time.Time) error }
+type ReadDeadliner interface{ SetReadDeadline(at time.Time) error }
 
 // Body is the body of a request. Reading it fails with ErrStalled where fewer than 64 KiB
 // come in ten seconds of waiting. The time that the server takes between two reads does not

@@ -49,6 +49,9 @@ type Router interface {
 
 // RESTRouter answers requests in the database's stead.
 type RESTRouter interface {
+	// WantsREST reports whether InterceptREST has to see requests of that method and
+	// target.
+	WantsREST(method, target string) bool
 	InterceptREST(in *http.Request, body []byte, forward rest.Forward) rest.Reply
 }
 
@@ -58,11 +61,9 @@ type Options struct {
 	// Router, if not nil, answers searches that a route covers; over REST too, if
 	// it is a RESTRouter.
 	Router Router
-	// Relay forwards connection by connection in place of call by call: it costs less
+	// Relay forwards gRPC connection by connection in place of call by call: it costs less
 	// and changes nothing at all, but no Router can answer, and the database gets a
-	// connection for each of the clients', with their :authority or Host. REST is
-	// forwarded call by call all the same where there is TLS on either side: what ends
-	// it there reads names, as a rule.
+	// connection for each of the clients', with their :authority.
 	Relay  bool
 	Logger *slog.Logger
 	// MaxStreams bounds the calls in flight of one connection of gRPC, and MaxUnpacked a
@@ -217,28 +218,17 @@ func (p *Proxy) addREST() error {
 	if e.Upstream == "" {
 		return nil
 	}
-	server, err := p.serverREST()
-	if err == nil {
-		p.endpoints = append(p.endpoints, endpoint{name: restName, address: e.Listen, server: server})
-	}
-	return err
-}
-
-func (p *Proxy) serverREST() (server, error) {
-	e := p.options.REST
 	o := rest.Options{Upstream: e.Upstream, UpstreamTLS: e.TLS, ServerTLS: e.ListenTLS, Logger: p.options.Logger, Gate: p.options.Gate}
 	if r, ok := p.options.Router.(RESTRouter); ok {
-		o.Intercept = r.InterceptREST
+		o.Intercept, o.Wants = r.InterceptREST, r.WantsREST
 	}
-	calls, err := rest.NewServer(o)
+	server, err := rest.NewServer(o)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	p.rest = calls
-	if !p.options.Relay || e.ListenTLS != nil || calls.Plain() == "" {
-		return calls, nil
-	}
-	return relay.NewHTTPServer(calls, p.options.Logger), nil
+	p.rest = server
+	p.endpoints = append(p.endpoints, endpoint{name: restName, address: e.Listen, server: server})
+	return nil
 }
 
 func listen(ctx context.Context, what, address string) (net.Listener, error) {

@@ -58,6 +58,12 @@ func readPath(r *http.Request) (q request, ok bool) {
 	return q, true
 }
 
+// WantsREST reports whether InterceptREST may answer or follow requests of that method:
+// whatever does more than read by the path alone.
+func (*Router) WantsREST(method, _ string) bool {
+	return method != http.MethodGet && method != http.MethodHead && method != http.MethodOptions
+}
+
 // InterceptREST answers the searches that the routes cover, and has writes
 // followed; it is a rest.Interceptor.
 func (r *Router) InterceptREST(in *http.Request, body []byte, forward rest.Forward) rest.Reply {

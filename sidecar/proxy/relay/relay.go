@@ -1,7 +1,7 @@
 // Package relay forwards client connections to the database byte for byte. Each client
 // connection has its own connection to the database. The relay decodes no call, so a call
-// costs two writes and arrives unchanged. It only finds the ends of HTTP/2 frames and
-// HTTP/1.1 messages, because a drain tells clients there to reconnect elsewhere.
+// costs two writes and arrives unchanged. It only finds the ends of HTTP/2 frames, because a
+// drain tells clients there to reconnect elsewhere.
 package relay
 
 import (
@@ -13,8 +13,6 @@ import (
 	"net"
 	"sync"
 	"time"
-
-	"github.com/likenessdb/likeness/sidecar/proxy/rest"
 )
 
 const (
@@ -35,30 +33,15 @@ type Options struct {
 	Logger                 *slog.Logger
 }
 
-// conversation is a link of either protocol.
-type conversation interface {
-	// run forwards until both sides have closed. ctx is done when the link is cut.
-	run(ctx context.Context, s *Server)
-	// leave closes the link once no response is outstanding. It does not wait.
-	leave()
-	// cut closes the link at once.
-	cut()
-}
-
 // Server forwards every connection that it accepts. It is safe for concurrent use.
 type Server struct {
-	name     string // the protocol, for errors
-	options  Options
-	dialer   net.Dialer
-	converse func(raw, client net.Conn, cut context.CancelFunc) conversation
-	buffers  *buffers
-	calls    *rest.Server // serves HTTP/2 connections; nil in a gRPC server
-	handover *handover
-	leaving  chan struct{} // closed by Drain, under mu
+	options Options
+	dialer  net.Dialer
+	leaving chan struct{} // closed by Drain, under mu
 
 	mu       sync.Mutex
 	listener net.Listener
-	links    map[conversation]struct{}
+	links    map[*grpcLink]struct{}
 	ended    sync.WaitGroup // links
 }
 
@@ -71,29 +54,12 @@ func NewServer(o Options) *Server {
 			o.UpstreamTLS.ServerName, _, _ = net.SplitHostPort(o.Upstream)
 		}
 	}
-	return newServer("gRPC", o, func(raw, client net.Conn, cut context.CancelFunc) conversation {
-		return &grpcLink{link: link{raw: raw, client: client, cancel: cut}}
-	})
-}
-
-// NewHTTPServer returns a server for HTTP/1.1 without TLS that forwards to the database of
-// calls. It hands HTTP/2 connections to calls and drains calls with itself. It opens no
-// connection.
-func NewHTTPServer(calls *rest.Server, logger *slog.Logger) *Server {
-	s := newServer("REST", Options{Upstream: calls.Plain(), Logger: logger}, func(raw, client net.Conn, cut context.CancelFunc) conversation {
-		return &httpLink{link: link{raw: raw, client: client, cancel: cut}, nextDatabase: make(chan net.Conn, 1), answers: messages{answers: true}}
-	})
-	s.calls, s.buffers = calls, newBuffers()
-	return s
-}
-
-func newServer(name string, o Options, converse func(raw, client net.Conn, cut context.CancelFunc) conversation) *Server {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &Server{
-		name: name, options: o, dialer: net.Dialer{Timeout: dialTimeout, KeepAliveConfig: keepAlive},
-		converse: converse, links: map[conversation]struct{}{}, handover: newHandover(), leaving: make(chan struct{}),
+		options: o, dialer: net.Dialer{Timeout: dialTimeout, KeepAliveConfig: keepAlive},
+		links: map[*grpcLink]struct{}{}, leaving: make(chan struct{}),
 	}
 }
 
@@ -102,9 +68,6 @@ func (s *Server) Serve(listener net.Listener) error {
 	defer listener.Close()
 	s.mu.Lock()
 	s.listener = listener
-	if s.calls != nil && !s.isLeaving() {
-		s.ended.Go(func() { _ = s.calls.Serve(s.handover) }) // Serve returns only after Drain
-	}
 	s.mu.Unlock()
 	for !s.isLeaving() {
 		conn, err := listener.Accept()
@@ -114,7 +77,7 @@ func (s *Server) Serve(listener net.Listener) error {
 		case s.isLeaving():
 			return nil
 		case errors.Is(err, net.ErrClosed):
-			return fmt.Errorf("%s on %s: %w", s.name, listener.Addr(), err)
+			return fmt.Errorf("gRPC on %s: %w", listener.Addr(), err)
 		default:
 			s.options.Logger.Warn("accepting a connection failed", "error", err)
 			select { // usually too many open files
@@ -145,7 +108,7 @@ func (s *Server) take(conn net.Conn) {
 		client = tls.Server(conn, s.options.ServerTLS)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	l := s.converse(conn, client, cancel)
+	l := &grpcLink{link: link{raw: conn, client: client, cancel: cancel}}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.isLeaving() {
@@ -157,7 +120,7 @@ func (s *Server) take(conn net.Conn) {
 }
 
 // forward runs a link to its end. ctx is done when the link is cut.
-func (s *Server) forward(ctx context.Context, l conversation, client net.Conn) {
+func (s *Server) forward(ctx context.Context, l *grpcLink, client net.Conn) {
 	defer func() {
 		s.mu.Lock()
 		delete(s.links, l)
@@ -206,15 +169,14 @@ func (s *Server) Drain(ctx context.Context) (cut bool) {
 		_ = s.listener.Close() // last: a refused connection shows that every link was told
 	}
 	s.mu.Unlock()
-	done := make(chan bool, 1)
+	done := make(chan struct{})
 	go func() {
-		cut := s.calls != nil && s.calls.Drain(ctx)
+		defer close(done)
 		s.ended.Wait()
-		done <- cut
 	}()
 	select {
-	case cut = <-done:
-		return cut
+	case <-done:
+		return false
 	case <-ctx.Done():
 		s.mu.Lock()
 		for l := range s.links {

@@ -2,9 +2,8 @@ package rest_test
 
 import (
 	"io"
+	"net"
 	"net/http"
-	"net/http/httptest"
-	"strings"
 	"testing"
 
 	"github.com/likenessdb/likeness/internal/cost"
@@ -13,22 +12,25 @@ import (
 
 // A body that is announced takes memory as it comes, also where nothing bounds all of them.
 func TestAnnouncedBodiesTakeMemoryAsTheyCome(t *testing.T) {
-	s, err := rest.NewServer(rest.Options{Upstream: "http://127.0.0.1:1"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	const announced, most = 32 << 20, 256 << 10
+	_, address := serve(t, rest.Options{
+		Upstream: "http://127.0.0.1:1", Wants: func(string, string) bool { return true },
+		Intercept: func(*http.Request, []byte, rest.Forward) rest.Reply {
+			t.Error("the interceptor was asked about a body that did not come")
+			return rest.Reply{}
+		},
+	})
+	const most = 512 << 10
 	allocated := cost.Allocated(func() {
-		r := httptest.NewRequest(http.MethodPost, "/collections/c/points/search", io.MultiReader(strings.NewReader(strings.Repeat(" ", 100)), failing{}))
-		r.ContentLength = announced
-		s.ServeHTTP(httptest.NewRecorder(), r)
+		conn, err := net.Dial("tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_, _ = io.WriteString(conn, "POST /collections/c/points/search HTTP/1.1\r\nHost: h\r\nContent-Length: 33554432\r\n\r\n        ")
+		_ = conn.(*net.TCPConn).CloseWrite()
+		_, _ = io.ReadAll(conn)
 	})
 	if allocated > most {
-		t.Errorf("%d bytes were allocated for 100 of %d, at most %d", allocated, announced, most)
+		t.Errorf("%d bytes were allocated for 8 of 32 MiB, at most %d", allocated, most)
 	}
 }
-
-// failing is the end of a body whose client has left.
-type failing struct{}
-
-func (failing) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }

@@ -3,13 +3,12 @@ package rest
 import (
 	"bytes"
 	"context"
-	"errors"
 	"io"
-	"maps"
 	"net/http"
-	"strconv"
-	"sync/atomic"
+	"strings"
 	"time"
+
+	"github.com/likenessdb/likeness/sidecar/gate"
 )
 
 // StatusHeader tells what the proxy did with a request that it looked at.
@@ -67,172 +66,125 @@ const (
 	outlives = time.Second
 )
 
-// passing is a request of an interceptor's that goes on to the database.
-type passing struct {
-	reply Reply
-	told  bool // Ended was told
-	body  *watchedBody
-}
-
-// passingKey is the context's key of a *passing.
-type passingKey struct{}
-
-func passingOf(ctx context.Context) *passing {
-	p, _ := ctx.Value(passingKey{}).(*passing)
-	return p
-}
-
-// end tells Ended once.
-func (p *passing) end(e Ending) {
-	if p.reply.Ended != nil && !p.told {
-		p.told = true
-		p.reply.Ended(e)
-	}
-}
-
-// answered is told of the head of an answer: it ends the request, and adds the status
-// header, unless the database refuses the caller, whom the header would tell that
-// there is a route.
-func (p *passing) answered(a *http.Response) error {
-	if p.reply.Status != "" && !Denied(a.StatusCode) {
-		a.Header[StatusHeader] = []string{p.reply.Status}
-	}
-	if p.reply.Ended == nil {
-		return nil
-	}
-	e := Ending{Status: a.StatusCode}
-	if a.StatusCode >= http.StatusBadRequest {
-		var err error
-		e.Problem, err = io.ReadAll(io.LimitReader(a.Body, maxProblem))
-		a.Body = struct {
-			io.Reader
-			io.Closer
-		}{io.MultiReader(bytes.NewReader(e.Problem), failing{err}, a.Body), a.Body}
-	}
-	p.end(e)
-	return nil
-}
-
-// failing is a reader that returns err, or io.EOF if err is nil.
-type failing struct{ err error }
-
-func (f failing) Read([]byte) (int, error) {
-	if f.err != nil {
-		return 0, f.err
-	}
-	return 0, io.EOF
-}
-
 // Denied reports whether the database refuses the caller by an answer of that status.
 func Denied(status int) bool {
 	return status == http.StatusUnauthorized || status == http.StatusForbidden
 }
 
-// watchedBody notes whether the client did not send all of a body.
-type watchedBody struct {
-	io.ReadCloser
-	cut atomic.Bool
-}
-
-func (b *watchedBody) Read(p []byte) (int, error) {
-	n, err := b.ReadCloser.Read(p)
-	if err != nil && !errors.Is(err, io.EOF) {
-		b.cut.Store(true)
+// intercepted lets the interceptor answer a request, or passes it. It reports whether the
+// client's connection goes on; otherwise it has closed it.
+func (c *conn) intercepted(r *request) (goesOn bool) {
+	in, err := r.parsed()
+	var grant *gate.Grant
+	if err == nil && !r.isWhole && !r.isStreamed() && r.length <= c.server.maxBody {
+		grant, err = c.receive(r)
+		defer grant.Release()
 	}
-	return n, err
-}
-
-// outliving returns a context with the values of ctx that is cancelled one second after ctx.
-func outliving(ctx context.Context) (context.Context, context.CancelFunc) {
-	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(outlives, cancel) })
-	return own, func() {
-		stop()
-		cancel()
+	if err != nil {
+		c.refuse(r, err)
+		return false
 	}
-}
-
-// intercepted lets the interceptor answer, or forwards the request.
-func (s *Server) intercepted(w http.ResponseWriter, r *http.Request, body []byte) {
-	reply := s.intercept(r, body, func(ctx context.Context, path string, other []byte) Answer {
-		return s.ask(ctx, r, path, body, other)
+	if r.isWhole {
+		c.startWatching(r)
+	}
+	reply := c.server.intercept(in.WithContext(r.ctx), r.whole, func(ctx context.Context, path string, body []byte) Answer {
+		return c.server.ask(ctx, &r.requestHead, path, r.whole, body)
 	})
 	if reply.Answer == nil {
-		s.pass(w, r, reply)
-		return
+		return c.pass(r, reply, true)
 	}
-	if reply.Status != "" {
-		w.Header()[StatusHeader] = []string{reply.Status}
+	if r.isWhole {
+		c.endReading(r)
 	}
-	if reply.Answer.Cut {
-		panic(http.ErrAbortHandler) // so does the client's: net/http ends the connection and logs nothing
+	return c.reply(r, reply)
+}
+
+// receive reads the whole body of a request for the interceptor. A body that does not tell
+// its length and is longer than what is read stays to be streamed.
+func (c *conn) receive(r *request) (*gate.Grant, error) {
+	if !r.content.isHere() && strings.EqualFold(r.get("Expect"), "100-continue") {
+		if _, err := io.WriteString(c.client, "HTTP/1.1 100 Continue\r\n\r\n"); err != nil {
+			return nil, err
+		}
 	}
-	held := s.gate.Hold(int64(len(reply.Answer.Body))) // until the client has read it
+	paced := gate.NewBody(r.content, c.client)
+	r.body = paced
+	length := r.length
+	if r.isChunked {
+		length = gate.UnknownLength
+	}
+	grant, err := c.server.gate.ReceiveBody(r.ctx, paced, length, c.server.maxBody)
+	if err != nil {
+		return grant, err
+	}
+	if length >= 0 && (length <= gate.BodyWindowBytes || c.server.gate.CountsBytes()) {
+		r.whole = make([]byte, length)
+		err = c.readInto(r, r.whole)
+	} else { // what is only claimed takes memory as it comes
+		err = c.readUnknown(r)
+	}
+	if c.server.gate.CountsBytes() {
+		_ = c.client.SetReadDeadline(time.Time{})
+	}
+	grant.Shrink(int64(len(r.whole)))
+	return grant, err
+}
+
+// readUnknown reads a body of unknown length.
+func (c *conn) readUnknown(r *request) error {
+	b, err := io.ReadAll(io.LimitReader(r.body, c.server.maxBody+1))
+	switch {
+	case err != nil:
+		return err
+	case int64(len(b)) > c.server.maxBody:
+		r.body = io.MultiReader(bytes.NewReader(b), r.body)
+	default:
+		r.whole, r.isWhole = b, true
+	}
+	return nil
+}
+
+// reply writes the interceptor's answer.
+func (c *conn) reply(r *request, reply Reply) (goesOn bool) {
+	a := *reply.Answer
+	if a.Cut || r.ctx.Err() != nil { // so is the client's
+		c.close()
+		return false
+	}
+	held := c.server.gate.Hold(int64(len(a.Body))) // until the client has read it
 	defer held.Release()
-	maps.Copy(w.Header(), reply.Answer.Header)
-	w.Header().Set("Content-Length", strconv.Itoa(len(reply.Answer.Body)))
-	w.WriteHeader(reply.Answer.Status)
-	_, _ = w.Write(reply.Answer.Body)
+	isDrained := c.isDraining()
+	isLast := isDrained || r.closes() || !r.isWhole
+	if isLast {
+		a.Header = a.Header.Clone()
+		a.Header.Set("Connection", "close")
+	}
+	switch {
+	case !c.writeAnswer(r, a, reply.Status):
+		c.close()
+	case isDrained:
+		c.closeGently(drainTime)
+	case isLast:
+		c.closeGently(lastBytesTime)
+	default:
+		return true
+	}
+	return false
 }
 
-// pass forwards a request, and tells the interceptor what becomes of it.
-func (s *Server) pass(w http.ResponseWriter, r *http.Request, reply Reply) {
-	p := &passing{reply: reply}
-	ctx := r.Context()
-	if reply.Ended != nil {
-		defer p.end(Ending{}) // ReverseProxy panics where an answer is cut
-		if reply.Outlives {
-			var cancel context.CancelFunc
-			ctx, cancel = outliving(ctx)
-			defer cancel()
-		}
+// ask sends a request of a client's with another path, if not empty, and body, if not nil.
+func (s *Server) ask(ctx context.Context, r *requestHead, path string, own, other []byte) Answer {
+	as, body := asked{host: s.database.host, path: path}, own
+	if other != nil {
+		as.identity, body = true, other
 	}
-	r = r.WithContext(context.WithValue(ctx, passingKey{}, p))
-	if reply.Ended != nil {
-		r.Header = r.Header.Clone()
-		r.Header.Set("Accept-Encoding", "identity") // an error has to be read
-		if r.GetBody == nil && r.Body != nil {
-			p.body = &watchedBody{ReadCloser: r.Body}
-			r.Body = p.body
-		}
+	as.length = int64(len(body))
+	answer, err := s.database.ask(ctx, r.method, r.appendTo(nil, as), body)
+	if err == nil {
+		return answer
 	}
-	began := time.Now()
-	s.proxy.ServeHTTP(w, r)
-	if reply.Passed != nil {
-		reply.Passed(time.Since(began))
+	if ctx.Err() == nil {
+		s.log.WarnContext(ctx, "the database does not answer", "error", err)
 	}
+	return Answer{Status: http.StatusBadGateway, Header: http.Header{"Content-Type": {"application/json"}}, Body: Unreachable(s.database.host)}
 }
-
-// ask sends a request with another path, if not empty, and body, if not nil. An
-// answer that is cut ReverseProxy tells by a panic.
-func (s *Server) ask(ctx context.Context, r *http.Request, path string, own, other []byte) (a Answer) {
-	defer func() {
-		if recover() != nil {
-			a = Answer{Status: http.StatusBadGateway, Cut: true}
-		}
-	}()
-	again := r.Clone(ctx)
-	if path != "" {
-		again.RequestURI = path // which rewrite sends
-	}
-	if other == nil {
-		replace(again, own)
-	} else {
-		replace(again, other)
-		again.Header.Set("Accept-Encoding", "identity")
-	}
-	c := &capture{header: http.Header{}, status: http.StatusOK}
-	s.proxy.ServeHTTP(c, again)
-	return Answer{Status: c.status, Header: c.header, Body: c.body.Bytes()}
-}
-
-// capture keeps an answer.
-type capture struct {
-	header http.Header
-	status int
-	body   bytes.Buffer
-}
-
-func (c *capture) Header() http.Header         { return c.header }
-func (c *capture) WriteHeader(status int)      { c.status = status }
-func (c *capture) Write(b []byte) (int, error) { return c.body.Write(b) }

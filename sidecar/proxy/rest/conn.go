@@ -1,0 +1,406 @@
+package rest
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"runtime/debug"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/likenessdb/likeness/sidecar/gate"
+)
+
+const (
+	// headTime bounds the wait for the first byte of a connection, and for the rest of a head.
+	headTime = 30 * time.Second
+	// clientIdleTime bounds the wait for the next request.
+	clientIdleTime = 2 * time.Minute
+	// lastBytesTime is how long a client may take to read its last answer and to close.
+	lastBytesTime = 5 * time.Second
+	// drainTime is the same where a client was told to connect elsewhere.
+	drainTime = 500 * time.Millisecond
+	// watchDelay is how long an answer may take before the proxy looks whether its client has
+	// left. Most answers come sooner and cost no watching.
+	watchDelay = 100 * time.Millisecond
+	// maxWhole is the largest body that is read before it is sent on although no interceptor
+	// reads it.
+	maxWhole = 64 << 10
+	// keptBytes is the size up to which a connection keeps its buffers.
+	keptBytes = 64 << 10
+)
+
+// pieces are the buffers that bodies are copied with.
+var pieces = sync.Pool{New: func() any { return new([32 << 10]byte) }}
+
+// conn serves a client's connection of HTTP/1.1, one request after the other, in the
+// goroutine of serve. Only while a request is answered may a second goroutine read from the
+// client: it uploads the body, or waits for the client to leave.
+type conn struct {
+	server *Server
+	raw    net.Conn // the client's, below TLS
+	client net.Conn
+	in     *bufio.Reader
+	// isInMemory: net/http speaks to the client, over HTTP/2, and tells it of a drain.
+	isInMemory bool
+
+	cut context.CancelFunc // ends ctx
+	ctx context.Context    //nolint:containedctx // the life of the connection
+
+	isIdle atomic.Bool // no request is being read or answered: a drain may close the connection
+	heads  []byte      // buffer of heads that are read
+	bodies []byte      // buffer of bodies that no interceptor sees
+	out    []byte      // buffer of what is written
+
+	// The second goroutine that reads from the client. It is ended by a read deadline.
+
+	watch       *time.Timer // starts it
+	watched     *request    // that is answered meanwhile
+	readerEnded chan struct{}
+}
+
+// request is a request that is answered.
+type request struct {
+	requestHead
+
+	content *content
+	body    io.Reader // the content, paced
+	whole   []byte    // the body, if isWhole
+	isWhole bool      // nothing is left to be read
+
+	ctx    context.Context //nolint:containedctx // the life of the request: it ends when the client leaves
+	cancel context.CancelCauseFunc
+	// passed is the connection to the database of a request that no interceptor has seen. A
+	// client that only ends its own side may still want the answer, so that end is passed on.
+	passed   atomic.Pointer[databaseConn]
+	received atomic.Bool // the client has sent the whole body
+	sent     atomic.Bool // the whole request was sent to the database
+}
+
+func newConn(s *Server, raw, client net.Conn) *conn {
+	c := &conn{server: s, raw: raw, client: client, in: bufio.NewReaderSize(client, bufferBytes), readerEnded: make(chan struct{}, 1)}
+	c.ctx, c.cut = context.WithCancel(context.Background())
+	c.isIdle.Store(true)
+	c.watch = time.AfterFunc(time.Hour, func() {
+		c.waitForClient(c.watched)
+		c.readerEnded <- struct{}{}
+	})
+	c.watch.Stop()
+	return c
+}
+
+// isDraining reports whether the client has to go elsewhere when its request is answered.
+func (c *conn) isDraining() bool { return !c.isInMemory && c.server.isDraining() }
+
+// close ends the connection at once, and what is done for it.
+func (c *conn) close() {
+	c.cut()
+	_ = c.raw.Close()
+}
+
+// reset ends the connection so that the client does not take what it got for the whole.
+func (c *conn) reset() {
+	if tcp, ok := c.raw.(*net.TCPConn); ok {
+		_ = tcp.SetLinger(0)
+	}
+	c.close()
+}
+
+// closeGently lets the client read its last answer, and drops what it still sends: a client
+// that is cut off while it sends may lose its answer.
+func (c *conn) closeGently(within time.Duration) {
+	defer c.close()
+	half, ok := c.client.(interface{ CloseWrite() error })
+	if !ok || half.CloseWrite() != nil {
+		return
+	}
+	_ = c.client.SetReadDeadline(time.Now().Add(within))
+	_, _ = io.Copy(io.Discard, c.client)
+}
+
+// serve answers requests until the connection is over. It returns true where the client
+// speaks HTTP/2: then nothing was read but what c.in holds, and the connection stays open.
+func (c *conn) serve() (isHTTP2 bool) {
+	defer func() {
+		if p := recover(); p != nil {
+			c.server.log.Error("REST: a request panicked", "panic", p, "stack", string(debug.Stack()))
+			c.close()
+		}
+	}()
+	for first := true; c.awaitRequest(first); first = false {
+		if first && c.isPreface() {
+			return true
+		}
+		if !c.serveRequest() {
+			return false
+		}
+		c.dropLongBuffers()
+	}
+	c.close()
+	return false
+}
+
+// dropLongBuffers keeps what an idle connection holds small.
+func (c *conn) dropLongBuffers() {
+	for _, b := range []*[]byte{&c.heads, &c.out, &c.bodies} {
+		if cap(*b) > keptBytes {
+			*b = nil
+		}
+	}
+}
+
+// awaitRequest waits for the first byte of a request. It returns false where none comes, or
+// the server drains.
+func (c *conn) awaitRequest(first bool) bool {
+	if c.in.Buffered() > 0 && !c.isDraining() {
+		return true
+	}
+	c.isIdle.Store(true)
+	if c.isDraining() {
+		return false
+	}
+	wait := clientIdleTime
+	if first {
+		wait = headTime
+	}
+	_ = c.client.SetReadDeadline(time.Now().Add(wait))
+	_, err := c.in.Peek(1)
+	return c.isIdle.CompareAndSwap(true, false) && err == nil
+}
+
+// preface is the start of the HTTP/2 connection preface (RFC 9113, section 3.4). No request
+// of HTTP/1.1 begins with it.
+const preface = "PRI * HTTP/2.0\r\n"
+
+// isPreface reports whether the connection begins as HTTP/2. It reads no more than it needs
+// to know.
+func (c *conn) isPreface() bool {
+	for n := 1; n <= len(preface); n++ {
+		if b, err := c.in.Peek(n); err != nil || b[n-1] != preface[n-1] {
+			return false
+		}
+	}
+	return true
+}
+
+// serveRequest reads a request and answers it. It reports whether the connection goes on;
+// otherwise it has closed it.
+func (c *conn) serveRequest() (goesOn bool) {
+	r, err := c.readRequest()
+	if err != nil {
+		c.refuse(r, err)
+		return false
+	}
+	r.ctx, r.cancel = context.WithCancelCause(c.ctx)
+	defer r.cancel(nil)
+	if c.server.intercept != nil && c.server.wants(r.method, r.target) {
+		return c.intercepted(r)
+	}
+	if err := c.readWhole(r); err != nil {
+		c.refuse(r, err)
+		return false
+	}
+	return c.pass(r, Reply{}, false)
+}
+
+// readRequest reads the head of a request.
+func (c *conn) readRequest() (*request, error) {
+	if !c.headIsHere() {
+		_ = c.client.SetReadDeadline(time.Now().Add(headTime))
+	}
+	for { // empty lines may come before a request (RFC 9112, section 2.2)
+		b, err := c.in.Peek(1)
+		if err != nil {
+			return nil, err
+		}
+		if b[0] != '\r' && b[0] != '\n' {
+			break
+		}
+		_, _ = c.in.Discard(1)
+	}
+	var err error
+	if c.heads, err = readLines(c.in, c.heads[:0]); err != nil {
+		return nil, err
+	}
+	_ = c.client.SetReadDeadline(time.Time{})
+	r := &request{}
+	if r.requestHead, err = parseRequest(c.heads); err != nil {
+		return r, err
+	}
+	r.content = newContent(c.in, &r.head)
+	if !r.hasBody() {
+		r.content.left = 0
+	}
+	r.body = gate.NewBody(r.content, c.client)
+	r.isWhole = !r.hasBody() && !r.upgrades()
+	return r, nil
+}
+
+// headIsHere reports whether the head of the next request was read from the connection.
+func (c *conn) headIsHere() bool {
+	b, _ := c.in.Peek(c.in.Buffered())
+	return strings.Contains(string(b), "\r\n\r\n")
+}
+
+// readWhole reads a short body that no interceptor sees, if it announces its length and
+// needs no asking. The other ones are streamed.
+func (c *conn) readWhole(r *request) error {
+	if r.isWhole || r.isStreamed() || r.isChunked || r.length > maxWhole || r.get("Expect") != "" {
+		return nil
+	}
+	c.bodies = slices.Grow(c.bodies[:0], int(r.length))
+	r.whole = c.bodies[:r.length]
+	return c.readInto(r, r.whole)
+}
+
+// readInto reads the whole body, which has the length of b.
+func (c *conn) readInto(r *request, b []byte) error {
+	from := r.body
+	if r.content.isHere() {
+		from = r.content // reading does not wait
+	}
+	_, err := io.ReadFull(from, b)
+	r.isWhole = err == nil
+	return err
+}
+
+// isStreamed reports whether a request goes on while it is read: another protocol, or the
+// upload of a snapshot.
+func (r *request) isStreamed() bool {
+	kind := r.get("Content-Type")
+	return r.upgrades() || len(kind) >= len("multipart/") && strings.EqualFold(kind[:len("multipart/")], "multipart/")
+}
+
+// startWatching waits for the client to leave, from a little later on until endReading.
+func (c *conn) startWatching(r *request) {
+	c.watched = r
+	c.watch.Reset(watchDelay)
+}
+
+// endReading waits for the end of the second goroutine that reads from the client: of
+// startWatching where the request is whole, of an upload otherwise.
+func (c *conn) endReading(r *request) {
+	if r.isWhole && c.watch.Stop() {
+		return
+	}
+	_ = c.client.SetReadDeadline(time.Unix(1, 0))
+	<-c.readerEnded
+	_ = c.client.SetReadDeadline(time.Time{})
+}
+
+// waitForClient returns when the client sends its next request or leaves, or when the read
+// deadline is over. It cancels the request of a client that left.
+func (c *conn) waitForClient(r *request) {
+	_, err := c.in.Peek(1)
+	var timeout net.Error
+	if err == nil || errors.As(err, &timeout) && timeout.Timeout() {
+		return
+	}
+	if passed := r.passed.Load(); passed != nil && errors.Is(err, io.EOF) {
+		passed.closeWrite() // the database can still answer, and closes after that
+		return
+	}
+	r.cancel(err)
+}
+
+// upload sends the body to the database as it comes.
+func (c *conn) upload(r *request, to io.Writer) error {
+	piece := pieces.Get().(*[32 << 10]byte)
+	defer pieces.Put(piece)
+	var chunk []byte
+	for {
+		n, err := r.body.Read(piece[:])
+		b := piece[:n]
+		if r.isChunked {
+			chunk = appendChunk(chunk[:0], b)
+			b = chunk
+		}
+		isEnd := errors.Is(err, io.EOF)
+		if isEnd {
+			r.received.Store(true)
+		}
+		if isEnd && r.isChunked {
+			b = appendLastChunk(b, r.content.trailer)
+		}
+		if _, err := to.Write(b); len(b) > 0 && err != nil {
+			return nil // the database has closed: its answer says why, or there is none
+		}
+		switch {
+		case isEnd:
+			r.sent.Store(true)
+			return nil
+		case err != nil:
+			return err
+		}
+	}
+}
+
+// refuse answers a request that could not be read, and closes. r is nil if there is no head.
+func (c *conn) refuse(r *request, err error) {
+	var wrong *malformedError
+	status, problem := http.StatusBadRequest, "the body of the request is not whole"
+	switch {
+	case errors.As(err, &wrong):
+		status, problem = wrong.status, wrong.problem
+	case errors.Is(err, gate.ErrFull):
+		status, problem = http.StatusTooManyRequests, err.Error()
+	case errors.Is(err, gate.ErrStalled):
+		status, problem = http.StatusRequestTimeout, err.Error()
+	case r == nil: // the client left, or sent nothing for too long
+		c.close()
+		return
+	default:
+		c.server.log.DebugContext(c.ctx, "the request body ended early", "error", err)
+	}
+	c.writeError(r, status, problem)
+	c.closeGently(lastBytesTime)
+}
+
+// writeError answers a request in the form of the database's errors, for the last time on
+// the connection.
+func (c *conn) writeError(r *request, status int, problem string) {
+	header := lastHeader()
+	if status == http.StatusTooManyRequests {
+		header["Retry-After"] = []string{"1"}
+	}
+	c.writeAnswer(r, Answer{Status: status, Header: header, Body: errorBody(problem)}, "")
+}
+
+// lastHeader returns the header of an answer of the proxy's own, the last on its connection.
+func lastHeader() http.Header {
+	return http.Header{"Content-Type": {"application/json"}, "Connection": {"close"}}
+}
+
+// writeAnswer writes a whole answer. It reports whether the client takes it.
+func (c *conn) writeAnswer(r *request, a Answer, status string) bool {
+	b := fmt.Appendf(c.out[:0], "HTTP/1.1 %d %s\r\n", a.Status, http.StatusText(a.Status))
+	for name, values := range a.Header {
+		if name == "Content-Length" {
+			continue
+		}
+		for _, v := range values {
+			b = append(append(append(append(b, name...), ": "...), v...), "\r\n"...)
+		}
+	}
+	if status != "" {
+		b = append(append(append(b, statusLine...), status...), "\r\n"...)
+	}
+	if a.Status != http.StatusNoContent && a.Status != http.StatusNotModified {
+		b = append(strconv.AppendInt(append(b, "Content-Length: "...), int64(len(a.Body)), 10), "\r\n"...)
+	}
+	b = append(b, "\r\n"...)
+	if r == nil || r.method != http.MethodHead {
+		b = append(b, a.Body...)
+	}
+	c.out = b
+	_, err := c.client.Write(b)
+	return err == nil
+}

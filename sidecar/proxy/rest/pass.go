@@ -1,0 +1,314 @@
+package rest
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/likenessdb/likeness/sidecar/gate"
+)
+
+// passing is a request that goes on to the database, and its answer.
+type passing struct {
+	*request
+
+	reply     Reply
+	wasAsked  bool // an interceptor has seen the request
+	told      bool // reply.Ended was told
+	uploadErr error
+	status    int    // of the answer, once its head is here
+	problem   []byte // the beginning of an answer with an error
+}
+
+// pass sends a request to the database and its answer to the client. It reports whether the
+// client's connection goes on; otherwise it has closed it.
+func (c *conn) pass(r *request, reply Reply, wasAsked bool) (goesOn bool) {
+	began := time.Now()
+	p := &passing{request: r, reply: reply, wasAsked: wasAsked}
+	defer func() { p.tell(Ending{Status: p.status, Problem: p.problem}) }()
+	ctx := r.ctx
+	if reply.Ended != nil && reply.Outlives {
+		var cancel context.CancelFunc
+		ctx, cancel = outliving(ctx)
+		defer cancel()
+	}
+	db, err := c.sendOn(ctx, p)
+	if err == nil {
+		goesOn, err = c.answer(p, db)
+	}
+	if err != nil {
+		c.unanswered(p, err)
+	}
+	if reply.Passed != nil {
+		reply.Passed(time.Since(began))
+	}
+	return goesOn
+}
+
+// sendOn sends a request to the database and waits for the first byte of the answer.
+// Meanwhile, and until endReading, another goroutine reads from the client.
+func (c *conn) sendOn(ctx context.Context, p *passing) (db *databaseConn, err error) {
+	as := asked{host: c.server.database.host, length: unknownLength, identity: p.reply.Ended != nil}
+	if !p.isWhole {
+		return c.sendStream(ctx, p, as)
+	}
+	as.length = int64(len(p.whole))
+	c.out = slices.Grow(p.appendTo(c.out[:0], as), min(len(p.whole), bufferBytes))
+	p.received.Store(true)
+	p.sent.Store(true)
+	if !p.wasAsked { // otherwise it is watched already
+		c.startWatching(p.request)
+	}
+	db, err = c.server.database.send(ctx, c.out, p.whole, p.inUse)
+	if err != nil {
+		c.endReading(p.request)
+	}
+	return db, err
+}
+
+// sendStream sends a request whose body is not here yet. It cannot be sent again, so it does
+// not go by a connection that the database may have closed.
+func (c *conn) sendStream(ctx context.Context, p *passing, as asked) (*databaseConn, error) {
+	db, err := c.server.database.dial(ctx)
+	if err != nil {
+		return nil, unsentError{err}
+	}
+	db.endWith(ctx)
+	p.inUse(db)
+	c.out = p.appendTo(c.out[:0], as)
+	if _, err = db.Write(c.out); err != nil {
+		c.server.database.release(db, false)
+		return nil, err
+	}
+	go c.uploadThenWatch(p, db)
+	if _, err = db.in.Peek(1); err != nil {
+		c.server.database.release(db, false)
+		c.endReading(p.request)
+		return nil, err
+	}
+	return db, nil
+}
+
+// inUse notes the connection by which a request goes on.
+func (p *passing) inUse(db *databaseConn) {
+	if !p.wasAsked {
+		p.passed.Store(db)
+	}
+}
+
+// uploadThenWatch sends the body to the database, and then waits for the client to leave.
+func (c *conn) uploadThenWatch(p *passing, db *databaseConn) {
+	defer func() { c.readerEnded <- struct{}{} }()
+	if p.uploadErr = c.upload(p.request, db); p.uploadErr != nil {
+		p.cancel(p.uploadErr)
+		_ = db.Close()
+		return
+	}
+	if p.sent.Load() && !p.upgrades() { // the client of another protocol waits for the answer
+		c.waitForClient(p.request)
+	}
+}
+
+// answer sends the database's answer to the client. It reports whether the client's
+// connection goes on; otherwise it has closed it. An error says why there is no answer.
+func (c *conn) answer(p *passing, db *databaseConn) (goesOn bool, err error) {
+	for {
+		if c.heads, err = readLines(db.in, c.heads[:0]); err != nil {
+			return false, c.noAnswer(p, db, err)
+		}
+		a, err := parseAnswer(c.heads)
+		switch {
+		case err != nil:
+			return false, c.noAnswer(p, db, err)
+		case a.status == http.StatusSwitchingProtocols:
+			c.tunnel(p, db)
+			return false, nil
+		case a.status >= http.StatusOK:
+			return c.answerFinally(p, db, &a), nil
+		case p.isHTTP11(): // older clients know no interim answers
+			_, err = c.client.Write(a.appendTo(nil, "", false))
+		}
+		if err != nil {
+			return false, c.noAnswer(p, db, err)
+		}
+	}
+}
+
+// noAnswer ends the exchange with the database, and returns err.
+func (c *conn) noAnswer(p *passing, db *databaseConn, err error) error {
+	c.server.database.release(db, false)
+	c.endReading(p.request)
+	return err
+}
+
+// answerFinally sends an answer whose head was read. It reports whether the client's
+// connection goes on; otherwise it has closed it.
+func (c *conn) answerFinally(p *passing, db *databaseConn, a *answerHead) (goesOn bool) {
+	p.answered(a)
+	body := newContent(db.in, &a.head)
+	if !a.hasBody(p.method) {
+		body.left = 0
+		body.chunks = nil
+	}
+	isEndless := body.left < 0 && body.chunks == nil
+	isDrained := c.isDraining()
+	isLast := isDrained || isEndless || p.closes() || !p.received.Load() || p.upgrades()
+	status := p.reply.Status
+	if Denied(a.status) { // a caller who is refused is told nothing of a route
+		status = ""
+	}
+	c.out = a.appendTo(c.out[:0], status, isLast)
+	err := c.copyAnswer(p, body)
+	if err == nil && !p.received.Load() {
+		c.finishUpload()
+	}
+	c.server.database.release(db, err == nil && !a.closes() && !isEndless && p.isHTTP11() && p.sent.Load() && !p.upgrades())
+	c.endReading(p.request)
+	switch {
+	case err != nil && isEndless:
+		c.reset()
+	case err != nil:
+		c.close()
+	case isDrained:
+		c.closeGently(drainTime)
+	case isLast:
+		c.closeGently(lastBytesTime)
+	case p.ctx.Err() == nil:
+		return true
+	default:
+		c.close()
+	}
+	return false
+}
+
+// finishUpload gives a client that has its answer the time to send the rest of the body. A
+// database that does not want the rest ends the upload by closing its connection.
+func (c *conn) finishUpload() {
+	if half, ok := c.client.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite() // the answer said that it is the last
+	}
+	_ = c.client.SetReadDeadline(time.Now().Add(lastBytesTime))
+	<-c.readerEnded
+	c.readerEnded <- struct{}{} // for endReading
+}
+
+// copyAnswer writes the head of an answer, which is in c.out, and its body as it comes.
+func (c *conn) copyAnswer(p *passing, body *content) error {
+	piece := pieces.Get().(*[32 << 10]byte)
+	defer pieces.Put(piece)
+	isEnd := body.left == 0
+	if !isEnd && body.in.Buffered() == 0 { // the head does not wait for the body
+		if err := c.flush(); err != nil {
+			return err
+		}
+	}
+	for !isEnd {
+		n, err := body.Read(piece[:])
+		isEnd = errors.Is(err, io.EOF)
+		p.note(piece[:n], isEnd || err != nil)
+		if body.chunks == nil {
+			c.out = append(c.out, piece[:n]...)
+		} else {
+			c.out = appendChunk(c.out, piece[:n])
+		}
+		if err != nil && !isEnd {
+			_ = c.flush()
+			return err
+		}
+		if isEnd && body.chunks != nil {
+			c.out = appendLastChunk(c.out, body.trailer)
+		}
+		if err := c.flush(); err != nil {
+			return err
+		}
+	}
+	return c.flush()
+}
+
+// flush writes what is in c.out.
+func (c *conn) flush() (err error) {
+	if len(c.out) > 0 {
+		_, err = c.client.Write(c.out)
+		c.out = c.out[:0]
+	}
+	return err
+}
+
+// tunnel copies both ways between a client and a database that have agreed on another
+// protocol, until one of them ends.
+func (c *conn) tunnel(p *passing, db *databaseConn) {
+	c.endReading(p.request)
+	if _, err := c.client.Write(c.heads); err == nil {
+		ended := make(chan struct{}, 2)
+		for _, way := range []struct {
+			to   io.Writer
+			from io.Reader
+		}{{c.client, db.in}, {db, c.in}} {
+			go func() {
+				_, _ = io.Copy(way.to, way.from)
+				ended <- struct{}{}
+			}()
+		}
+		<-ended
+		defer func() { <-ended }()
+	}
+	c.server.database.release(db, false)
+	c.close()
+}
+
+// unanswered answers a request that the database did not answer, and closes.
+func (c *conn) unanswered(p *passing, err error) {
+	var dial unsentError
+	p.tell(Ending{Unsent: errors.As(err, &dial) || p.uploadErr != nil})
+	var wrong *malformedError
+	switch {
+	case errors.Is(p.uploadErr, gate.ErrStalled), errors.As(p.uploadErr, &wrong):
+		c.refuse(p.request, p.uploadErr)
+	case p.ctx.Err() != nil: // the client left, or the proxy ends
+		c.close()
+	default:
+		c.server.log.WarnContext(c.ctx, "the database does not answer", "error", err)
+		c.writeAnswer(p.request, Answer{Status: http.StatusBadGateway, Header: lastHeader(), Body: Unreachable(c.server.database.host)}, p.reply.Status)
+		c.closeGently(lastBytesTime)
+	}
+}
+
+// tell tells what became of the request, once.
+func (p *passing) tell(e Ending) {
+	if p.reply.Ended != nil && !p.told {
+		p.told = true
+		p.reply.Ended(e)
+	}
+}
+
+// answered is called with the head of the answer. It ends the request, unless the answer is
+// an error whose beginning is still to be read.
+func (p *passing) answered(a *answerHead) {
+	if p.status = a.status; a.status < http.StatusBadRequest {
+		p.tell(Ending{Status: a.status})
+	}
+}
+
+// note keeps the beginning of an answer with an error. isEnd says that no more follows.
+func (p *passing) note(piece []byte, isEnd bool) {
+	if p.reply.Ended == nil || p.told {
+		return
+	}
+	p.problem = append(p.problem, piece[:min(len(piece), maxProblem-len(p.problem))]...)
+	if isEnd || len(p.problem) == maxProblem {
+		p.tell(Ending{Status: p.status, Problem: p.problem})
+	}
+}
+
+// outliving returns a context with the values of ctx that is cancelled one second after ctx.
+func outliving(ctx context.Context) (context.Context, context.CancelFunc) {
+	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(outlives, cancel) })
+	return own, func() {
+		stop()
+		cancel()
+	}
+}
