@@ -189,8 +189,8 @@ func (s *serving) logVersionMismatch(name string) {
 }
 
 // watchParent calls gone when the parent process has ended. On Linux the system kills a
-// plugin when its host ends. On other systems, and with other hosts, this function is what
-// ends the plugin.
+// plugin when its host ends. On other systems, and with other hosts, the plugin ends
+// because of watchParent.
 func (s *serving) watchParent(ctx context.Context, gone func()) {
 	parent, tick := os.Getppid(), time.NewTicker(time.Second)
 	defer tick.Stop()

@@ -294,8 +294,8 @@ func (e Extent) widen(s squareSums) Extent {
 	return e.max(Extent{Lost: roundUp(math.Sqrt(s.lost)), Norm: roundUp(math.Sqrt(max(s.norm, s.packed)))})
 }
 
-// roundUp returns a float32 that is not below x, nor below the exact value of which x is
-// the float64 rounding (a sum of fewer than 2²⁰ squares).
+// roundUp returns a float32 that is at least x, and at least the exact sum of fewer than
+// 2²⁰ squares that x rounds to float64.
 func roundUp(x float64) float32 {
 	f := float32(x * (1 + 1e-9))
 	if float64(f) < x*(1+1e-9) {

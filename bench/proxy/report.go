@@ -41,7 +41,7 @@ type wayResult struct {
 	Shares   []latency          `json:"at_share"`
 }
 
-// wayRound is what one round measured of one way.
+// wayRound holds the measurements of one way in one round.
 type wayRound struct {
 	Alone latency `json:"one_at_a_time"`
 	// Degraded counts answers that were the database's own, because likeness had no time.

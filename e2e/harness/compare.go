@@ -161,7 +161,7 @@ func applyTo(object map[string]any, key string, value any, rules []Rule) any {
 	return value
 }
 
-// byTie orders points of one score by what else they are; others stay where they are.
+// byTie orders points of equal scores by their other fields. Other points stay in place.
 func byTie(a, b any) int {
 	p, isPoint := a.(map[string]any)
 	q, too := b.(map[string]any)

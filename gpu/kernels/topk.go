@@ -47,8 +47,8 @@ func (a TopKArgs) List() []uint64 {
 type TopKStats struct {
 	// Next is the best finite score that was not selected, or −Inf if all were.
 	Next float32
-	// Kept is the number of selected entries. Scored is the number of examined entries, of
-	// which NotFinite have a score that is not finite.
+	// Kept is the number of selected entries, Scored the number of examined entries, and
+	// NotFinite the number of examined entries without a finite score.
 	Kept, Scored, NotFinite uint32
 }
 

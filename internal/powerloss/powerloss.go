@@ -159,8 +159,8 @@ func (d *Disk) Lose(t testing.TB, rng *rand.Rand, loss Loss) *Disk {
 	return after
 }
 
-// copyOthers copies directories, and files that were never opened through the disk, all of
-// which are durable. The caller holds the lock.
+// copyOthers copies directories, and files that were never opened through the disk. All of
+// these are durable. The caller holds the lock.
 func (d *Disk) copyOthers(root string) error {
 	return filepath.WalkDir(d.root, func(path string, e fs.DirEntry, err error) error {
 		if err != nil {

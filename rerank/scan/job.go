@@ -86,9 +86,9 @@ func (j *job) end(r *Result) error {
 	return err
 }
 
-// plan decides how a worker processes the next items of its chunk, of which `left` remain:
-// the screen to use (−1 for none), the score that an item must be able to reach, and the
-// number of items n.
+// plan decides how a worker processes the next items of its chunk: the screen to use (−1
+// for none), the score that an item must be able to reach, and the number of items n. left
+// is the number of items that remain.
 func (j *job) plan(left int) (screen int, threshold float32, n int) {
 	j.mu.Lock()
 	defer j.mu.Unlock()

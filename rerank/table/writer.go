@@ -109,8 +109,8 @@ func (w *Writer) Append(ids []rerank.ID, features rerank.Matrix) error {
 	return nil
 }
 
-// AppendGroup adds one item that owns all of the rows, of which there must be at least one.
-// It returns the same errors as Append.
+// AppendGroup adds one item that owns all of the rows, at least one. It returns the same
+// errors as Append.
 func (w *Writer) AppendGroup(id rerank.ID, rows rerank.Matrix) error {
 	switch {
 	case id.IsZero():

@@ -124,7 +124,7 @@ func in(path string) string {
 	return " in " + path
 }
 
-// leavesOf lists the paths of all values in v, including those of the entries of its maps.
+// leavesOf lists the paths of all values in v, and in the entries of its maps.
 func leavesOf(v reflect.Value) []string {
 	var all []string
 	eachLeaf(v, "", func(path string, _ reflect.StructField, _ reflect.Value) { all = append(all, path) })

@@ -61,9 +61,9 @@ type Options struct {
 	// Router, if not nil, answers searches that a route covers; over REST too, if
 	// it is a RESTRouter.
 	Router Router
-	// Relay forwards gRPC connection by connection in place of call by call: it costs less
+	// Relay forwards gRPC connection by connection instead of call by call. It costs less
 	// and changes nothing at all, but no Router can answer, and the database gets a
-	// connection for each of the clients', with their :authority.
+	// connection for each connection of a client, with the client's :authority.
 	Relay  bool
 	Logger *slog.Logger
 	// MaxStreams bounds the calls in flight of one connection of gRPC, and MaxUnpacked a

@@ -25,7 +25,7 @@ var (
 type Result struct {
 	// Scores is R(x, q) in the order of the items, NaN for items without a score.
 	Scores []float32
-	// Calls is the number of items sent to the ranker, including those of failed calls.
+	// Calls is the number of items sent to the ranker. Items of failed calls count.
 	Calls int
 	// Version is the ranker's version.
 	Version string

@@ -19,7 +19,8 @@ type Guard struct {
 	tokens *watched[*tokens] // nil: nobody needs one
 }
 
-// NewGuard reads a tokens file, "" for none, and again when it changes. It returns ErrTokens.
+// NewGuard returns a Guard that reads a tokens file, and reads it again when it changes.
+// With "" it has no tokens. It returns ErrTokens.
 func NewGuard(log *slog.Logger, tokensFile string) (*Guard, error) {
 	w, err := (&services{log: log}).watchTokens(tokensFile)
 	return &Guard{tokens: w}, err

@@ -35,8 +35,8 @@ type queryRule struct {
 
 var _ search.Observer = (*QueryLog)(nil)
 
-// NewQueryLog logs a share of the searches, and searches that took slow or longer. 0 logs
-// none.
+// NewQueryLog returns a QueryLog that logs a share of the searches, and every search that
+// took slow or longer. With 0 it logs none of either.
 func NewQueryLog(log *slog.Logger, share float64, slow time.Duration) *QueryLog {
 	q := &QueryLog{log: log, lines: rate.NewLimiter(slowLines, slowLines)}
 	q.Adjust(share, slow)

@@ -293,8 +293,8 @@ func (r *runner) testClean(ctx context.Context, mutants []mutant) error {
 	return nil
 }
 
-// ranTests reports whether the output of a successful go test is of packages that all
-// have tests, and at least one of which ran some: tests that have moved notice nothing.
+// ranTests reports whether the output of a successful go test shows that every package has
+// tests and at least one package ran some. Tests that have moved notice nothing.
 func ranTests(output string) bool {
 	ran := false
 	for line := range strings.Lines(output) {

@@ -193,7 +193,7 @@ func parseID(n node) (rerank.ID, error) {
 	return id, nil
 }
 
-// parseField parses a key and its clauses, of which parseCondition has seen one at least.
+// parseField parses a key and its clauses. parseCondition has made sure that there is one.
 func parseField(n node) (Condition, error) {
 	f := &Field{}
 	err := n.read(fields{

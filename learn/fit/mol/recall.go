@@ -105,7 +105,7 @@ func newCompanion(v *view) (*companion, error) {
 	return s, nil
 }
 
-// try searches for a query as the stage does. It returns the number of candidates and
+// try searches for a query with the first stage. It returns the number of candidates and
 // the share of the exact top 10 among them.
 func (s *companion) try(query int32, stage firstStage) (found, recall float64, err error) {
 	e, err := s.encodeQuery(query)

@@ -28,8 +28,8 @@ type table struct {
 	tail *int
 }
 
-// sealAt limits how many rows may follow those of the table's scanner before a new scanner
-// is made: 1/sealAt of all rows.
+// sealAt limits how many rows may follow the scanner's rows before a new scanner is made:
+// 1/sealAt of all rows.
 const sealAt = 16
 
 func newTable(v device.Version, m *model.Model, all rerank.Matrix) (*table, error) {

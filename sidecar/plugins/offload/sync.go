@@ -69,8 +69,8 @@ func (s *Scorer) run(ctx context.Context) {
 	}
 }
 
-// sync updates the device to the current table. c is what the device is believed to have;
-// sync returns what it has afterwards.
+// sync updates the device to the current table. c is the content that the device should
+// have now; sync returns its content afterwards.
 func (s *Scorer) sync(ctx context.Context, c *copied) (*copied, error) {
 	d, err := s.describe(ctx)
 	if err != nil {

@@ -34,7 +34,8 @@ func (q query) searches(field string) []routing.Search {
 	return out
 }
 
-// rounded is a score as the request wants it, rounded as Milvus does.
+// rounded returns a score with the decimals that the request asks for, rounded as Milvus
+// does.
 func (q query) rounded(score float32) float32 {
 	if q.decimals < 0 {
 		return score

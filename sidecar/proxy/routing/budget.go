@@ -106,8 +106,8 @@ func (l *latency) keep(left time.Duration) time.Duration {
 	return min(l.p99, left/2)
 }
 
-// extraShare is the share of searches for which the database may be asked for an
-// answer that nobody gets; extraBurst is how many of those may come at a time.
+// extraShare is the share of searches for which the database may be asked in vain;
+// extraBurst is how many such searches may come at a time.
 const (
 	extraShare = 0.05
 	extraBurst = 10

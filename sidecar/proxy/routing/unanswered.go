@@ -96,8 +96,8 @@ func (r *Router) noteUnanswered(ctx context.Context, routes []string, status str
 	}
 }
 
-// routeNamesOf returns the routes that a call was for: those of its searches, or all of
-// the collection where the searches have no route.
+// routeNamesOf returns the routes of a call's searches, or all routes of the collection if
+// the searches have none.
 func (c *call[A]) routeNamesOf() []string {
 	if len(c.routes) == 0 || len(c.routes) < len(c.asked.Searches) {
 		return c.known[c.target.Routed]

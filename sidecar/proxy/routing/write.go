@@ -77,7 +77,7 @@ type Rows struct {
 
 func (r Rows) empty() bool { return len(r.IDs) == 0 && r.Filter == "" && !r.All && !r.Chosen }
 
-// WriteOutcome is what became of a write.
+// WriteOutcome is the result of a write at the database.
 type WriteOutcome int
 
 const (

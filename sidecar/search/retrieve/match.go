@@ -49,7 +49,7 @@ func (r *Reader) Matching(ctx context.Context, p *plan.Plan) (*scan.Bitmap, []sc
 	return within, rest, featuresFailed(ctx, err)
 }
 
-// match lists the items that have a row that the filter lets through, once each.
+// match lists every item with a row that passes the filter, once.
 func (r *Reader) match(ctx context.Context, filter string) ([]rerank.ID, error) {
 	v, found := r.View, NewIDSet(0)
 	if owner := v.OwnerIn(v.Collection); owner != "" {

@@ -25,10 +25,10 @@ type Found struct {
 	rounding rounding
 }
 
-// rounding is what a search knows of the rounding of scores: of rows that a table's
-// format rounded, and of Score itself. Candidates that rounding could have kept out of
-// the first K are scored again in float64, from rows in full precision, until it is
-// certain which are the first K, and in which order.
+// rounding bounds the rounding errors of a search's scores: errors of rows that a table's
+// format rounded, and of Score itself. Candidates that rounding could have kept out of the
+// first K are scored again in float64, from rows in full precision, until the first K and
+// their order are certain.
 type rounding struct {
 	// wide: candidates are scored again. Otherwise Score's rounding stands.
 	wide bool

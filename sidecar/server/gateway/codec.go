@@ -22,7 +22,8 @@ func newCodec() *codec {
 	return &codec{runtime.JSONPb{MarshalOptions: protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}}}
 }
 
-// NewDecoder reads the one message of a body: nothing may follow it.
+// NewDecoder returns a decoder of the one message of a body. Nothing may follow the
+// message.
 func (c *codec) NewDecoder(r io.Reader) runtime.Decoder {
 	return runtime.DecoderFunc(func(v any) error {
 		m, ok := v.(proto.Message)
