@@ -312,6 +312,38 @@ func TestWhatIsNotRewritten(t *testing.T) {
 	}
 }
 
+// TestARewritingRouteOrdersPrefetchedRows: where the route opts in to prefetches, the rows
+// that the client's own query finds are ordered by the similarity, as on other routes.
+func TestARewritingRouteOrdersPrefetchedRows(t *testing.T) {
+	db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
+	fillQdrant(t, db)
+	at, _ := rewriting(t, db.Address, db.REST, "routed", rotation, false, ", opt_in: [prefetch]")
+	conn, dense, using := dial(t, at.Proxy.GRPC), client.NewQueryDense(asked), proto.String("vec")
+	accept(t.Context(), t, conn)
+	query := func(q *client.QueryPoints) (scores map[uint64]float32, state string) {
+		q.CollectionName, q.Query, q.Using = "routed", dense, using
+		answer, trailer := invoke(t, conn, asking{method: client.Points_Query_FullMethodName, request: q})
+		scores = map[uint64]float32{}
+		for _, p := range answer.(*client.QueryResponse).GetResult() {
+			scores[p.GetId().GetNum()] = p.GetScore()
+		}
+		return scores, strings.Join(trailer.Get("likeness-status"), ",")
+	}
+	want, state := query(&client.QueryPoints{Limit: proto.Uint64(100)})
+	if !strings.HasPrefix(state, "rewritten; ") {
+		t.Fatal(state)
+	}
+	got, state := query(&client.QueryPoints{Limit: proto.Uint64(3), Prefetch: []*client.PrefetchQuery{{Query: dense, Using: using, Limit: proto.Uint64(5)}}})
+	if len(got) != 3 || !strings.HasPrefix(state, "rescored; ") {
+		t.Fatalf("%v, %q", got, state)
+	}
+	for id, score := range got {
+		if math.Abs(float64(score-want[id])) > 1e-5 {
+			t.Errorf("point %d has %v, want %v", id, score, want[id])
+		}
+	}
+}
+
 // TestTheDatabaseRefusesARewrittenCall: its error is the client's, as of the call itself.
 func TestTheDatabaseRefusesARewrittenCall(t *testing.T) {
 	db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})

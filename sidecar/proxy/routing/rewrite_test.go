@@ -122,6 +122,10 @@ func TestNotLocated(t *testing.T) {
 	if o := ask(t.Context(), router(t, newRewriter(nil), nil), x); o.Status != "passed; reason=prefetch" {
 		t.Errorf("%+v", o)
 	}
+	x.asked.Searches[0].Find = func(context.Context, int) ([]rerank.ID, error) { return ids(2, 1), nil }
+	if o := ask(t.Context(), router(t, newRewriter(nil), nil), x); o.Status != "passed; reason=prefetch" {
+		t.Errorf("with candidates of its own: %+v", o)
+	}
 }
 
 // The database is sent the vector of the route, and the threshold in its own scores.

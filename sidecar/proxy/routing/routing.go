@@ -308,7 +308,7 @@ func (r *Router) route(ctx context.Context, collection string, s Search) (*route
 	switch {
 	case err != nil:
 		return nil, err
-	case rt.Placement == route.PlacementRewrite: // and Locate did not find a plain search
+	case rt.Placement == route.PlacementRewrite && s.Find == nil: // and Locate did not find a plain search
 		return nil, Pass(cmp.Or(append(slices.Clone(s.Needs), "not-rewritten")...))
 	case s.Exact && !rt.ExactSearch:
 		return nil, Pass("exact")
