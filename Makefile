@@ -118,6 +118,10 @@ bench-proxy: build servers ## Measure what the proxy costs on two cores, into do
 	@go build -o $(CACHE)/bench-proxy ./bench/proxy
 	@taskset -c $(BENCH_CPUS) $(CACHE)/bench-proxy
 
+.PHONY: bench-recall
+bench-recall: servers ## Measure what Qdrant's indexes find of rewritten searches, into docs/benchmarks (two minutes)
+	@go run ./bench/recall
+
 .PHONY: bench-search
 bench-search: build servers ## Measure where the time of a search goes, alone and under load, into docs/benchmarks (four minutes)
 	@go build -o $(CACHE)/bench-search ./bench/search
