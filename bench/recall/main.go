@@ -133,14 +133,14 @@ func measure(ctx context.Context, files host.Files, questions int) (_ *record, e
 	for _, f := range forms {
 		vectors, err := pullBack(f.similarity, task, questions)
 		if err != nil {
-			return nil, fmt.Errorf("W %s: %w", f.name, err)
+			return nil, fmt.Errorf("form %s: %w", f.name, err)
 		}
 		for _, index := range indexes() {
 			row := []any{f.name, index.name}
 			for _, w := range widths() {
 				recall, err := recallOf(ctx, conn, index.name, vectors, w.params)
 				if err != nil {
-					return nil, fmt.Errorf("W %s, %s: %w", f.name, index.name, err)
+					return nil, fmt.Errorf("form %s, %s: %w", f.name, index.name, err)
 				}
 				row = append(row, fmt.Sprintf("%.4f", recall))
 			}
