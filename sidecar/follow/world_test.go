@@ -122,15 +122,24 @@ func (w *world) put(t testing.TB, id, seed uint64, payload int) {
 
 func (w *world) putPayload(t testing.TB, id, seed uint64, payload json.RawMessage) {
 	t.Helper()
-	dim := w.schema.Fields[0].Dim
-	v := rerank.NewMatrix(1, dim)
-	rng := rand.New(rand.NewPCG(seed, 3))
-	for i := range v.Data {
-		v.Data[i] = float32(rng.NormFloat64())
-	}
+	v := rerank.Matrix{Rows: 1, Cols: w.schema.Fields[0].Dim, Data: w.vector(seed)}
 	must(t, w.db.Write(t.Context(), items, w.schema, adapters.Rows{
 		IDs: ids(id), Vectors: []rerank.Matrix{v}, Payloads: []json.RawMessage{payload},
 	}))
+}
+
+// vector returns the vector of a seed, of norm 1.
+func (w *world) vector(seed uint64) []float32 {
+	v := make([]float32, w.schema.Fields[0].Dim)
+	rng := rand.New(rand.NewPCG(seed, 3))
+	for i := range v {
+		v[i] = float32(rng.NormFloat64())
+	}
+	norm := float32(rerank.Norm(v))
+	for i := range v {
+		v[i] /= norm
+	}
+	return v
 }
 
 func (w *world) remove(t testing.TB, id ...uint64) {

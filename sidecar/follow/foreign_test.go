@@ -1,0 +1,276 @@
+package follow_test
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/follow"
+	"github.com/likenessdb/likeness/sidecar/follow/journal"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
+)
+
+const interval = 500 * time.Millisecond
+
+// window is the detection window that docs/proxy.md states.
+const window = 2 * interval
+
+// TestForeignWrites: writes through the proxy dispute nothing, however many comparisons
+// there are. One that bypasses it is found, and remembered over a restart, until a
+// requested comparison has found no more.
+func TestForeignWrites(t *testing.T) {
+	w := newWorldOn(t, openQdrant(t), 20)
+	r := w.route(t, "")
+	r.Writes = route.WritesProxy
+	dir := t.TempDir()
+	open := func() *follow.Follower {
+		f, err := follow.New(follow.Options{Store: w.db, Dir: dir}, []follow.Route{{Route: r, Interval: interval}})
+		must(t, err)
+		return f
+	}
+	f := open()
+	fresh(t, r)
+	for first := f.Status()[0].Reconciles; f.Status()[0].Reconciles < first+3; {
+		id := rand.Uint64N(40)
+		done := f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(id)})
+		w.put(t, id, rand.Uint64(), 1)
+		done()
+	}
+	fresh(t, r)
+	if s := f.Status()[0]; s.Foreign != nil || r.Freshness.Sight().Disputed == route.DisputeForeign {
+		t.Fatalf("only the proxy wrote: %+v", s.Foreign)
+	}
+	w.put(t, 77, 5, 5)
+	until(t, func() bool { return r.Freshness.Sight().Disputed == route.DisputeForeign })
+	if s := f.Status()[0]; s.Foreign == nil || s.Foreign.Rows != 1 || s.Foreign.ID != "77" {
+		t.Errorf("%+v", s.Foreign)
+	}
+	must(t, f.Close(closing(t)))
+	f = open()
+	t.Cleanup(func() { must(t, f.Close(closing(t))) })
+	if got := r.Freshness.Sight().Disputed; got != route.DisputeForeign {
+		t.Errorf("after a restart: %q", got)
+	}
+	_, err := f.Reconcile(t.Context(), items)
+	must(t, err)
+	until(t, func() bool { return r.Freshness.Sight().Disputed == "" })
+}
+
+// states are the states of a collection: the seeds of its rows' vectors, by id.
+type states struct {
+	mu   sync.Mutex
+	all  []map[uint64]uint64
+	done int // the last state that a write which has ended made
+}
+
+// begin adds the state that a write will make.
+func (s *states) begin(change func(map[uint64]uint64)) (end func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := maps.Clone(s.all[len(s.all)-1])
+	change(next)
+	s.all = append(s.all, next)
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.done = len(s.all) - 1
+	}
+}
+
+// at returns the number of the last state that is certain.
+func (s *states) at() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.done
+}
+
+// since returns the states that a search which began at a state may have met.
+func (s *states) since(from int) []map[uint64]uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.all[from:])
+}
+
+// TestExactIsNeverWrong searches while rows are written: through the proxy, by id and
+// without ids, and past it. No answer may be called exact that is none of a state of the
+// collection during the search, but on the declared route within the detection window
+// after a write past the proxy. EXACT_FOR says for how long.
+func TestExactIsNeverWrong(t *testing.T) {
+	length := 15 * time.Second
+	if os.Getenv("LIKENESS_SOAK") != "" {
+		length = 3 * time.Minute
+	}
+	if text := os.Getenv("EXACT_FOR"); text != "" {
+		var err error
+		length, err = time.ParseDuration(text)
+		must(t, err)
+	}
+	w := newWorldOn(t, openQdrant(t), 20)
+	declared, undeclared, replica := w.route(t, ""), w.route(t, ""), w.route(t, "")
+	for name, r := range map[string]*route.Route{"declared": declared, "undeclared": undeclared, "replica": replica} {
+		r.Name, r.Strategy, r.Companion = name, rerank.Scan, ""
+	}
+	declared.Writes = route.WritesProxy
+	open := func(routes ...follow.Route) *follow.Follower {
+		f, err := follow.New(follow.Options{Store: w.db, Dir: t.TempDir()}, routes)
+		must(t, err)
+		t.Cleanup(func() { must(t, f.Close(closing(t))) })
+		return f
+	}
+	f := open(follow.Route{Route: declared, Interval: interval}, follow.Route{Route: undeclared, Interval: interval})
+	open(follow.Route{Route: replica, Interval: interval}) // to which every write is foreign
+	stored := &route.Route{
+		Policy: route.Policy{Name: "stored", Collection: items, Vector: "vec", StoreName: "main", Placement: route.PlacementStored, ExactSearch: true, Depth: 100, UnitVectors: true},
+		Parts:  route.Parts{Store: w.db, Model: w.model},
+	}
+	routes := []*route.Route{declared, undeclared, replica, stored}
+	engine, err := search.New(routes, search.Options{})
+	must(t, err)
+
+	first := map[uint64]uint64{}
+	for i := range uint64(20) {
+		first[i] = i
+	}
+	history := &states{all: []map[uint64]uint64{first}}
+	ctx, stop := context.WithTimeout(t.Context(), length)
+	defer stop()
+	var foreign foreignAt
+	var writer sync.WaitGroup
+	writer.Go(func() { w.writeUntil(t, ctx, f, history, &foreign) })
+	defer writer.Wait()
+	exact := map[string]int{}
+	rng := rand.New(rand.NewPCG(5, 1))
+	answers := 0
+	for ; ctx.Err() == nil && !t.Failed(); answers++ {
+		r := routes[answers%len(routes)]
+		q := rerank.Query{Vector: make([]float32, w.model.Similarity.Spec().QueryDim)}
+		for i := range q.Vector {
+			q.Vector[i] = float32(rng.NormFloat64())
+		}
+		from, began := history.at(), time.Now()
+		a, err := engine.Search(t.Context(), search.Request{Route: r.Name, Query: q, K: 5})
+		must(t, err)
+		if a.Certificate.Status != rerank.StatusExact {
+			continue
+		}
+		exact[r.Name]++
+		switch {
+		case r == undeclared || r == replica:
+			t.Errorf("%s: exact, though others may write", r.Name)
+		case r == declared && foreign.within(began):
+		case !slices.ContainsFunc(history.since(from), func(rows map[uint64]uint64) bool { return w.isAnswer(t, a.Hits, rows, q) }):
+			t.Errorf("%s: exact, and the answer of no state of the collection: %+v", r.Name, a.Certificate)
+		}
+	}
+	t.Logf("%d answers, exact: %v; %d writes past the proxy", answers, exact, foreign.count)
+	if exact["declared"] == 0 || exact["stored"] == 0 {
+		t.Error("no answer of a route was exact that can be")
+	}
+}
+
+// foreignAt notes when writes past the proxy ended.
+type foreignAt struct {
+	mu    sync.Mutex
+	last  time.Time
+	count int
+}
+
+func (f *foreignAt) note() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.last, f.count = time.Now(), f.count+1
+}
+
+// within reports whether a search that began at the time may not know of the last one yet.
+func (f *foreignAt) within(began time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.count > 0 && began.Before(f.last.Add(window))
+}
+
+// writeUntil writes rows until ctx is done.
+func (w *world) writeUntil(t *testing.T, ctx context.Context, f *follow.Follower, history *states, foreign *foreignAt) {
+	rng := rand.New(rand.NewPCG(7, 1))
+	for n := 1; ctx.Err() == nil; n++ {
+		id, seed := rng.Uint64N(25), rng.Uint64()
+		remove := rng.IntN(4) == 0
+		if n%60 == 0 { // a pause, in which the tables are fresh
+			time.Sleep(window)
+		}
+		past := n%150 == 0
+		if past { // noted before it is sent, and after
+			foreign.note()
+		}
+		end := history.begin(func(rows map[uint64]uint64) {
+			if rows[id] = seed; remove {
+				delete(rows, id)
+			}
+		})
+		done := func() {}
+		if !past {
+			jw := journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(id)}
+			if n%20 == 0 {
+				jw.IDs, jw.All = nil, true
+			}
+			done = f.Begin(t.Context(), jw)
+		}
+		if remove {
+			w.remove(t, id)
+		} else {
+			w.put(t, id, seed, 1)
+		}
+		done()
+		end()
+		if past {
+			foreign.note()
+			time.Sleep(2 * window)
+			for range 2 { // the first finds and repairs it, the second finds no more
+				if _, err := f.Reconcile(ctx, items); err != nil {
+					return
+				}
+			}
+		}
+	}
+}
+
+// isAnswer reports whether hits are the best of a state of the collection, up to scores
+// that rounding can exchange.
+func (w *world) isAnswer(t *testing.T, hits []search.Hit, rows map[uint64]uint64, q rerank.Query) bool {
+	t.Helper()
+	enc, err := w.model.Similarity.Encode(q)
+	must(t, err)
+	numbers := slices.Sorted(maps.Keys(rows))
+	vectors := rerank.NewMatrix(len(numbers), w.schema.Fields[0].Dim)
+	for i, id := range numbers {
+		copy(vectors.Row(i), w.vector(rows[id]))
+	}
+	features := rerank.NewMatrix(len(numbers), w.model.Similarity.Spec().Features)
+	must(t, w.model.Similarity.EncodeItems(features, vectors))
+	scores := make([]float32, len(numbers))
+	must(t, enc.Score(scores, rerank.Items{Features: features}))
+	of := map[string]float32{}
+	for i, id := range numbers {
+		of[fmt.Sprint(rerank.UintID(id))] = scores[i]
+	}
+	slices.SortFunc(scores, func(a, b float32) int { return cmp.Compare(b, a) })
+	if len(hits) != min(5, len(scores)) {
+		return false
+	}
+	for i, h := range hits {
+		score, there := of[h.ID.String()]
+		if !there || math.Abs(float64(score-h.Score)) > 1e-4 || math.Abs(float64(scores[i]-h.Score)) > 1e-4 {
+			return false
+		}
+	}
+	return true
+}
