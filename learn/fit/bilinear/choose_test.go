@@ -2,6 +2,11 @@ package bilinear
 
 import (
 	"testing"
+
+	"github.com/likenessdb/likeness/learn/fit"
+	"github.com/likenessdb/likeness/learn/fit/fittest"
+	"github.com/likenessdb/likeness/learn/fit/judge"
+	"github.com/likenessdb/likeness/learn/fit/samples"
 )
 
 // trialsAt are trials whose outcome is known: one a pull, weak to strong.
@@ -65,5 +70,90 @@ func TestTheFirstHitDecides(t *testing.T) {
 	same.LoggedMRR, same.LoggedNDCG = .9, .9
 	if bestTrial([]*trial{page, top, same}) != top {
 		t.Error("the best trial is another")
+	}
+}
+
+// TestAGuardWantsHeldOutItemsFoundBetter: a setting is admissible where nothing is guarded, or
+// where held-out items gain clearly; two settings are compared by what both sides gain.
+func TestAGuardWantsHeldOutItemsFoundBetter(t *testing.T) {
+	l, err := samples.Prepare(fittest.RandomData(60, 12, 4), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := judge.New(l, fittest.AllRows(60), nil)
+	plain := j.ReciprocalRanks(judge.InnerProduct)
+	worse, perfect := make([]float64, len(plain)), make([]float64, len(plain))
+	for i, r := range plain {
+		worse[i], perfect[i] = r/2, 1
+	}
+	for name, c := range map[string]struct {
+		guarded bool
+		cold    []float64
+		want    bool
+	}{
+		"better":                    {true, perfect, true},
+		"as good":                   {true, plain, false},
+		"worse":                     {true, worse, false},
+		"worse, and nobody guards":  {false, worse, true},
+		"better, and nobody guards": {false, perfect, true},
+	} {
+		ch := &chooser{fitter: &fitter{report: Report{Guarded: c.guarded}}, holdouts: []holdout{{logged: j, cold: j}}}
+		got := ch.rate(setting{pull: 1}, []marks{{ReciprocalRanks: perfect, NDCG: worse, ColdReciprocalRanks: c.cold}})
+		if got.Admissible != c.want || got.LoggedMRR != 1 || got.LoggedNDCG != j.Mean(worse) || got.Cold.MRR != j.Mean(c.cold) {
+			t.Errorf("%s: %+v", name, got.PullTrial)
+		}
+		if sum := got.combinedMRR(); sum != 1+j.Mean(c.cold) {
+			t.Errorf("%s: scales are compared by %v", name, sum)
+		}
+	}
+	if alone := (&trial{PullTrial: fit.PullTrial{LoggedMRR: 0.5}}).combinedMRR(); alone != 0.5 {
+		t.Errorf("without held-out items scales are compared by %v", alone)
+	}
+}
+
+// TestASlowerRateIsTried where nothing else holds a fit back, and taken where it is better.
+func TestASlowerRateIsTriedUnlessGuarded(t *testing.T) {
+	at := func(rate, mrr float64) *trial { return &trial{setting: setting{rate: rate}, PullTrial: fit.PullTrial{LoggedMRR: mrr}} }
+	for name, c := range map[string]struct {
+		slower  float64
+		guarded bool
+		given   float64 // a rate of the options
+		want    float64
+	}{
+		"better":  {0.6, false, 0, 0.2},
+		"worse":   {0.4, false, 0, 1},
+		"as good": {0.5, false, 0, 1},
+		"guarded": {0.6, true, 0, 1},
+		"given":   {0.6, false, 1, 1},
+	} {
+		ch := &chooser{fitter: &fitter{report: Report{Guarded: c.guarded}, options: Options{Rate: c.given}}, trials: map[setting]*trial{{rate: 0.2}: at(0.2, c.slower), {rate: 1}: at(1, 0.3)}}
+		if got, err := ch.chooseRate(t.Context(), at(1, 0.5)); err != nil || got.setting.rate != c.want {
+			t.Errorf("%s: the rate is %v, %v; want %v", name, got.setting.rate, err, c.want)
+		}
+	}
+}
+
+// TestTheBestFormIsKept for the case that a fit is interrupted, if it is better than the plain
+// inner product.
+func TestTheBestFormIsKeptUnlessGuarded(t *testing.T) {
+	l, err := samples.Prepare(fittest.RandomData(60, 12, 4), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := judge.New(l, fittest.AllRows(60), nil)
+	plain := j.Mean(j.ReciprocalRanks(judge.InnerProduct))
+	ch := &chooser{fitter: &fitter{judge: j}}
+	if ch.keepIfBest(nil, plain, setting{pull: 1}); ch.best != nil {
+		t.Error("a form that is no better than the plain inner product is kept")
+	}
+	for i, mrr := range []float64{plain + 0.1, plain + 0.05, plain + 0.2} {
+		ch.keepIfBest(nil, mrr, setting{pull: float64(i)})
+	}
+	if ch.best == nil || ch.best.mrr != plain+0.2 || ch.best.setting.pull != 2 {
+		t.Errorf("kept %+v", ch.best)
+	}
+	ch.keepIfBest(nil, plain+0.1, setting{pull: 3})
+	if ch.best.setting.pull != 2 {
+		t.Errorf("a worse form takes its place: %+v", ch.best)
 	}
 }

@@ -48,6 +48,9 @@ func TestFirstRows(t *testing.T) {
 	if got := firstRows(scores); got != want {
 		t.Errorf("rows %v, want %v", got, want)
 	}
+	if got := firstRows(slices.Repeat([]float32{5}, 12)); got != [Cutoff]int32{0, 1, 2, 3, 4, 5, 6, 7, 8, 9} {
+		t.Errorf("of twelve equal rows: %v", got)
+	}
 	if got := firstRows([]float32{1, 2, 2}); got != [Cutoff]int32{1, 2, 0, -1, -1, -1, -1, -1, -1, -1} {
 		t.Errorf("of three rows: %v", got)
 	}

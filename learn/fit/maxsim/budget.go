@@ -14,14 +14,11 @@ import (
 func Budgets(counts []int, beta float64, total int) []int {
 	budgets := make([]int, len(counts))
 	open := make([]int, 0, len(counts)) // items that can take more
-	all := 0
 	for x, n := range counts {
 		if n > 0 {
 			open = append(open, x)
-			all += n
 		}
 	}
-	total = min(total, all)
 	for total > 0 {
 		full, rest := separateFull(open, counts, beta, total)
 		if len(full) == 0 {

@@ -50,10 +50,10 @@ func TestAdam(t *testing.T) {
 			own = append(own, g[j])
 		}
 		want := adamOf(float64(j+1), 0.1, own)
-		if got := float64(parameters[0][j]); math.Abs(got-want) > 1e-5 {
+		if got := float64(parameters[0][j]); !(math.Abs(got-want) <= 1e-5) {
 			t.Errorf("parameter %d is %v, want %v", j, got, want)
 		}
-		if got := float64(table.Row(1)[j]); math.Abs(got-want) > 1e-5 {
+		if got := float64(table.Row(1)[j]); !(math.Abs(got-want) <= 1e-5) {
 			t.Errorf("parameter %d of a row is %v, want %v", j, got, want)
 		}
 	}
@@ -116,6 +116,7 @@ func TestBatches(t *testing.T) {
 	if share := float64(late) / (200 * 32); share < 0.45 || share > 0.55 {
 		t.Errorf("%.2f of the first batches are of the second half", share)
 	}
+	b.Next() // in the middle of a pass
 	at, again := b.Position(), NewBatches(pairs, 32, rand.NewPCG(9, 9))
 	at.Order = slices.Clone(at.Order)
 	var want [][]samples.Pair
@@ -217,5 +218,12 @@ func TestDraw(t *testing.T) {
 		if columns != len(c.Rows) || columns > 9 {
 			t.Fatalf("%d items have columns, %d are candidates", columns, len(c.Rows))
 		}
+	}
+}
+
+// TestSharesOfPairs: every query has the same share, and divides it among its pairs.
+func TestSharesOfPairs(t *testing.T) {
+	if got := pairShares(samples.PairStarts(pairsOf(1, 4, 1))); !slices.Equal(got, []float64{1. / 3, 1. / 12, 1. / 12, 1. / 12, 1. / 12, 1. / 3}) {
+		t.Errorf("shares %v", got)
 	}
 }

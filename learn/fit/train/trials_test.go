@@ -15,6 +15,8 @@ import (
 type counter struct {
 	rounds []float32
 	taken  int // by this run
+	// resumed means that it went on from a position.
+	resumed bool
 }
 
 func newCounter() *counter { return &counter{rounds: []float32{0}} }
@@ -34,6 +36,7 @@ func (c *counter) TakeRound(ctx context.Context, round int) (float64, error) {
 func (c *counter) Position() Position { return Position{Steps: int(c.rounds[0])} }
 
 func (c *counter) Resume(p Position) error {
+	c.resumed = true
 	if p.Steps != int(c.rounds[0]) {
 		return fit.ErrCheckpoint
 	}
@@ -114,7 +117,7 @@ func TestTrialsResume(t *testing.T) {
 	}
 	running.Note = nil
 	s, err = again.Train(t.Context(), resumed, running)
-	if err != nil || resumed.taken != 2 || s.TakenRounds != 5 || resumed.rounds[0] != 5 || len(s.History) != 5 {
+	if err != nil || !resumed.resumed || resumed.taken != 2 || s.TakenRounds != 5 || resumed.rounds[0] != 5 || len(s.History) != 5 {
 		t.Errorf("resumed: took %d rounds, %+v, parameter %v, %v", resumed.taken, s, resumed.rounds, err)
 	}
 }
