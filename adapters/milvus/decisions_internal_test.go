@@ -1,12 +1,14 @@
 package milvus
 
 import (
+	"context"
 	"errors"
 	"math"
 	"slices"
 	"testing"
 
 	"github.com/milvus-io/milvus-proto/go-api/v2/schemapb"
+	"google.golang.org/grpc"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
@@ -174,6 +176,30 @@ func TestLimitsThatTheServerTells(t *testing.T) {
 	for name, ok := range map[string]bool{"": true, "Strong": true, "Bounded": true, "Eventually": true, "Session": true, "Customized": false, "strong": false} {
 		if _, err := consistencyLevel(name); (err == nil) != ok || err != nil && !errors.Is(err, adapters.ErrUnsupported) {
 			t.Errorf("consistency %q: %v", name, err)
+		}
+	}
+}
+
+// TestRepliesThatContradictThemselves: lists that are longer than the scores, or more than the
+// probes, are errors of the store.
+func TestRepliesThatContradictThemselves(t *testing.T) {
+	for name, topks := range map[string][]int64{"longer than the scores": {5}, "a negative length": {-1}, "more lists than probes": {1, 0}} {
+		lies := func(_ context.Context, _ string, _, answer any, _ *grpc.ClientConn, _ grpc.UnaryInvoker, _ ...grpc.CallOption) error {
+			r := answer.(*reply)
+			r.topks, r.scores, r.keys = topks, []float32{1}, []key{{num: 1}}
+			return nil
+		}
+		s, err := New(t.Context(), Options{Address: "localhost:1", DialOptions: []grpc.DialOption{grpc.WithChainUnaryInterceptor(lies)}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := fieldSearch{c: &collection{name: "c", ids: plainIDs{}}, col: columnOf(adapters.InnerProduct, "FLAT"), depth: 4, probes: []int{0},
+			request: adapters.SearchRequest{Collection: "c", UnitVectors: true, Probes: []rerank.Probe{{Vector: []float32{1, 0}, Depth: 4}}}}
+		if err := s.searchField(t.Context(), f, make([]rerank.List, 1)); !errors.Is(err, adapters.ErrStore) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/qdrant/go-client/qdrant"
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -278,5 +279,71 @@ func TestPartsOfRows(t *testing.T) {
 	}
 	if _, err := readCursor("seven"); !errors.Is(err, adapters.ErrStore) {
 		t.Errorf("a cursor of another store: %v", err)
+	}
+}
+
+// TestAnAnswerToFewerProbes is an error of the store, and no search of nothing.
+func TestAnAnswerToFewerProbes(t *testing.T) {
+	silent := func(_ context.Context, _ string, _, reply any, _ *grpc.ClientConn, _ grpc.UnaryInvoker, _ ...grpc.CallOption) error {
+		if answer, ok := reply.(*qdrant.GetCollectionInfoResponse); ok {
+			answer.Result = &qdrant.CollectionInfo{Config: &qdrant.CollectionConfig{Params: &qdrant.CollectionParams{
+				VectorsConfig: qdrant.NewVectorsConfig(&qdrant.VectorParams{Size: 2, Distance: qdrant.Distance_Dot}),
+			}}}
+		}
+		return nil
+	}
+	s, err := Open(Options{Address: "localhost:1", DialOptions: []grpc.DialOption{grpc.WithUnaryInterceptor(silent)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	_, err = s.Search(t.Context(), adapters.SearchRequest{Collection: "c", Probes: []rerank.Probe{{Vector: []float32{1, 0}, Depth: 1}}})
+	if !errors.Is(err, adapters.ErrStore) || !strings.Contains(err.Error(), "answered 0 probes of 1") {
+		t.Errorf("it returned %v", err)
+	}
+}
+
+// TestWhenACollectionIsDescribedAgain: after an error that an old description explains, once;
+// after no other, and not where it was just read.
+func TestWhenACollectionIsDescribedAgain(t *testing.T) {
+	described := 0
+	counts := func(_ context.Context, method string, _, reply any, _ *grpc.ClientConn, _ grpc.UnaryInvoker, _ ...grpc.CallOption) error {
+		if answer, ok := reply.(*qdrant.GetCollectionInfoResponse); ok {
+			described++
+			answer.Result = &qdrant.CollectionInfo{}
+		}
+		return nil
+	}
+	s, err := Open(Options{Address: "localhost:1", DescribeFor: time.Hour, DialOptions: []grpc.DialOption{grpc.WithUnaryInterceptor(counts)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for name, c := range map[string]struct {
+		known            bool
+		err              error
+		described, calls int
+	}{
+		"known, and it works":     {true, nil, 0, 1},
+		"not known":               {false, nil, 1, 1},
+		"known, and it is stale":  {true, adapters.ErrField, 1, 2},
+		"just read":               {false, adapters.ErrField, 1, 1},
+		"an error of the request": {true, adapters.ErrFilter, 0, 1},
+		"the store is down":       {true, adapters.ErrUnavailable, 0, 1},
+	} {
+		s.forget("c")
+		if c.known {
+			s.infos["c"] = &info{collection: "c", read: time.Now()}
+		}
+		described = 0
+		calls := 0
+		err := s.withInfo(t.Context(), "c", func(*info) error { calls++; return c.err })
+		if !errors.Is(err, c.err) || described != c.described || calls != c.calls {
+			t.Errorf("%s: described %d times, called %d times, %v; want %d and %d", name, described, calls, err, c.described, c.calls)
+		}
+	}
+	s.infos["c"] = &info{collection: "c", read: time.Now().Add(-2 * time.Hour)}
+	if described = 0; s.withInfo(t.Context(), "c", func(*info) error { return nil }) != nil || described != 1 {
+		t.Errorf("an old description is read again %d times", described)
 	}
 }

@@ -9,7 +9,10 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
 	"github.com/likenessdb/likeness/plugin"
@@ -115,7 +118,7 @@ func TestErrorsOfACall(t *testing.T) {
 
 // TestStatesAreCopies: who reads a state does not share its counts.
 func TestStatesAreCopies(t *testing.T) {
-	p := &Plugin{changed: make(chan struct{}), state: State{Ends: map[Reason]int64{}}}
+	p := &Plugin{changed: make(chan struct{}), state: State{PID: 7, Resident: 9, Ends: map[Reason]int64{}}}
 	before := p.State()
 	changed := p.changed
 	p.recordEnd(Hung, errors.New("no answer"))
@@ -130,5 +133,42 @@ func TestStatesAreCopies(t *testing.T) {
 	}
 	if got := Reasons(); !slices.Equal(got, []Reason{Crashed, Hung, Memory, Checksum, Failed}) {
 		t.Errorf("reasons %v", got)
+	}
+}
+
+// TestHealthOfAPlugin: one that answers is alive, even if it knows no health check.
+func TestHealthOfAPlugin(t *testing.T) {
+	for name, c := range map[string]struct {
+		status grpc_health_v1.HealthCheckResponse_ServingStatus
+		err    error
+		other  bool // another call is answered meanwhile
+		want   Reason
+	}{
+		"serving":             {grpc_health_v1.HealthCheckResponse_SERVING, nil, false, ""},
+		"not serving":         {grpc_health_v1.HealthCheckResponse_NOT_SERVING, nil, false, Hung},
+		"no such service":     {0, status.Error(codes.Unimplemented, ""), false, ""},
+		"no such name":        {0, status.Error(codes.NotFound, ""), false, ""},
+		"no answer":           {0, status.Error(codes.DeadlineExceeded, ""), false, Hung},
+		"busy with a call":    {0, status.Error(codes.DeadlineExceeded, ""), true, ""},
+		"the connection ends": {0, status.Error(codes.Unavailable, ""), false, Crashed},
+	} {
+		s := &session{}
+		conn, err := grpc.NewClient("passthrough:///x", grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithUnaryInterceptor(
+			func(_ context.Context, _ string, _, reply any, _ *grpc.ClientConn, _ grpc.UnaryInvoker, _ ...grpc.CallOption) error {
+				if c.other {
+					s.answers.Add(1)
+				}
+				reply.(*grpc_health_v1.HealthCheckResponse).Status = c.status
+				return c.err
+			}))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.conn = conn
+		reason, err := (&Plugin{options: Options{HealthTimeout: time.Minute}}).probe(t.Context(), s)
+		if reason != c.want || (err != nil) != (c.want != "") {
+			t.Errorf("%s: %q, %v; want %q", name, reason, err, c.want)
+		}
+		_ = conn.Close()
 	}
 }

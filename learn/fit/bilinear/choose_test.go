@@ -111,9 +111,11 @@ func TestAGuardWantsHeldOutItemsFoundBetter(t *testing.T) {
 	}
 }
 
-// TestASlowerRateIsTried where nothing else holds a fit back, and taken where it is better.
+// TestASlowerRateIsTriedUnlessGuarded, or given, and taken where it is better.
 func TestASlowerRateIsTriedUnlessGuarded(t *testing.T) {
-	at := func(rate, mrr float64) *trial { return &trial{setting: setting{rate: rate}, PullTrial: fit.PullTrial{LoggedMRR: mrr}} }
+	at := func(rate, mrr float64) *trial {
+		return &trial{setting: setting{rate: rate}, PullTrial: fit.PullTrial{LoggedMRR: mrr}}
+	}
 	for name, c := range map[string]struct {
 		slower  float64
 		guarded bool
@@ -133,7 +135,7 @@ func TestASlowerRateIsTriedUnlessGuarded(t *testing.T) {
 	}
 }
 
-// TestTheBestFormIsKept for the case that a fit is interrupted, if it is better than the plain
+// TestTheBestFormIsKeptUnlessGuarded: for the case of an interruption, if it beats the plain
 // inner product.
 func TestTheBestFormIsKeptUnlessGuarded(t *testing.T) {
 	l, err := samples.Prepare(fittest.RandomData(60, 12, 4), true)
