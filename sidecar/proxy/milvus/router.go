@@ -54,15 +54,21 @@ func New(r *routing.Router, database string) *Router {
 func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interceptor {
 	out := r.writes()
 	for _, method := range []string{milvuspb.MilvusService_Search_FullMethodName, milvuspb.MilvusService_HybridSearch_FullMethodName} {
-		out[method] = func(ctx context.Context, request []byte) rawgrpc.Reply {
+		out[method] = rawgrpc.Interceptor{Ignores: r.ignores, Answer: func(ctx context.Context, request []byte) rawgrpc.Reply {
 			target, ok := r.covered(ctx, request)
 			if !ok {
 				return rawgrpc.Reply{}
 			}
 			return routing.Reply(ctx, r.Router, target, &call{Router: r, upstream: upstream, method: method, target: target, raw: request}, denies)
-		}
+		}}
 	}
 	return out
+}
+
+// ignores reports whether a search is known to be of a collection without a route.
+func (r *Router) ignores(request []byte) bool {
+	name, _ := routing.Text(request, collectionField)
+	return r.Ignores(name)
 }
 
 // covered returns the collection that a request names, and reports whether it has a route.

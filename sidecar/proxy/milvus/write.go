@@ -69,13 +69,13 @@ func (r *Router) writes() map[string]rawgrpc.Interceptor {
 
 // following lets a request go on, and the follower know of it.
 func (r *Router) following(read func(ctx context.Context, b []byte) routing.Writing) rawgrpc.Interceptor {
-	return func(ctx context.Context, request []byte) rawgrpc.Reply {
+	return rawgrpc.Interceptor{Answer: func(ctx context.Context, request []byte) rawgrpc.Reply {
 		ended, outlives := r.Begin(ctx, func() routing.Writing { return read(ctx, request) })
 		if ended == nil {
 			return rawgrpc.Reply{}
 		}
 		return rawgrpc.Reply{Outlives: outlives, Ended: func(answer []byte, err error) { ended(outcome(answer, err), generatedIDs(answer, err)) }}
-	}
+	}}
 }
 
 // outcome reads what became of a write off its answer. An error that is not the

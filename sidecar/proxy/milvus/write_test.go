@@ -161,7 +161,7 @@ func TestWrites(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		reply := r.Intercept(nil)[c.method](metadata.NewOutgoingContext(t.Context(), metadata.MD{}), b)
+		reply := r.Intercept(nil)[c.method].Answer(metadata.NewOutgoingContext(t.Context(), metadata.MD{}), b)
 		if reply.Ended != nil {
 			answer, err := proto.Marshal(&milvuspb.MutationResult{IDs: &schemapb.IDs{IdField: &schemapb.IDs_StrId{StrId: &schemapb.StringArray{Data: []string{"n"}}}}})
 			if err != nil {
@@ -192,7 +192,7 @@ func FuzzWrites(f *testing.F) {
 		methods := r.writes()
 		names := slices.Sorted(maps.Keys(methods))
 		name := names[uint(method)%uint(len(names))]
-		reply := methods[name](t.Context(), request)
+		reply := methods[name].Answer(t.Context(), request)
 		if reply.Message != nil || reply.Err != nil || len(reply.Trailer) > 0 {
 			t.Fatalf("%s: %+v", name, reply)
 		}

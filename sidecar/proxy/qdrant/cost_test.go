@@ -177,13 +177,13 @@ func TestCostOfCallsGRPC(t *testing.T) {
 			client.Points_Search_FullMethodName, client.Points_SearchBatch_FullMethodName, client.Points_Query_FullMethodName, client.Points_QueryBatch_FullMethodName,
 		} {
 			cost.Linear(t, method+", "+family, messageCost, input, func(b []byte) {
-				searches[method](t.Context(), b)
-				rewritten[method](t.Context(), b)
+				searches[method].Answer(t.Context(), b)
+				rewritten[method].Answer(t.Context(), b)
 			})
 		}
 		for method, follow := range follows {
-			if searches[method] == nil {
-				cost.Linear(t, method+", "+family, writeCost, input, func(b []byte) { follow(t.Context(), b) })
+			if searches[method].Answer == nil {
+				cost.Linear(t, method+", "+family, writeCost, input, func(b []byte) { follow.Answer(t.Context(), b) })
 			}
 		}
 	}
@@ -223,7 +223,7 @@ func TestBeyondTheLimits(t *testing.T) {
 		"more messages than are decoded":  {append(bytes.Clone(empty), field(2, nil)...), "size"},
 		"more searches than are answered": {empty[:2*257], "batch"},
 	} {
-		reply := methods[client.Points_SearchBatch_FullMethodName](t.Context(), append([]byte("\x0a\x01c"), tc.body...))
+		reply := methods[client.Points_SearchBatch_FullMethodName].Answer(t.Context(), append([]byte("\x0a\x01c"), tc.body...))
 		if got := reply.Trailer.Get("likeness-status"); reply.Message != nil || reply.Err != nil || len(got) != 1 || got[0] != "passed; reason="+tc.reason {
 			t.Errorf("%s: %+v, want %s", name, reply, tc.reason)
 		}

@@ -51,7 +51,7 @@ func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interc
 		qdrant.Points_Discover_FullMethodName:        {passes: passesOther},
 		qdrant.Points_DiscoverBatch_FullMethodName:   {passes: passesOther},
 	} {
-		out[method] = func(ctx context.Context, request []byte) rawgrpc.Reply {
+		out[method] = rawgrpc.Interceptor{Ignores: r.ignores, Answer: func(ctx context.Context, request []byte) rawgrpc.Reply {
 			name, _ := routing.Text(request, 1)
 			target, ok := r.Target(ctx, name)
 			if !ok {
@@ -62,9 +62,15 @@ func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interc
 				c.request, c.answer = m.request.ProtoReflect().New().Interface(), m.answer.ProtoReflect().Type()
 			}
 			return routing.Reply(ctx, r.Router, target, c, nil)
-		}
+		}}
 	}
 	return out
+}
+
+// ignores reports whether a search is known to be of a collection without a route.
+func (r *Router) ignores(request []byte) bool {
+	name, _ := routing.Text(request, 1)
+	return r.Ignores(name)
 }
 
 // call is a call on its way.

@@ -165,7 +165,7 @@ func TestGRPCFailClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer down.Close()
-	reply := accepted(r).Intercept(down)[client.Points_Search_FullMethodName](t.Context(), b)
+	reply := accepted(r).Intercept(down)[client.Points_Search_FullMethodName].Answer(t.Context(), b)
 	if status.Code(reply.Err) != codes.Unavailable || reply.Trailer.Get("likeness-status")[0] != "degraded; reason=failed" {
 		t.Errorf("%+v", reply)
 	}
@@ -208,7 +208,7 @@ func FuzzGRPC(f *testing.F) {
 		f.Add(method, []byte{0x0a, 1, 'c', 0xfa, 0xff, 0x0f})
 	}
 	f.Fuzz(func(t *testing.T, method string, request []byte) {
-		intercept := r.Intercept(nil)[method]
+		intercept := r.Intercept(nil)[method].Answer
 		if intercept == nil {
 			t.Skip("no search")
 		}
@@ -247,7 +247,7 @@ func TestOtherSearchesSayWhyTheyPass(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			reply := methods[method](t.Context(), request)
+			reply := methods[method].Answer(t.Context(), request)
 			if got := reply.Trailer.Get(routing.StatusKey); reply.Message != nil || reply.Err != nil || !slices.Equal(got, want) {
 				t.Errorf("%s of %q: %+v, want %q", method, collection, reply, want)
 			}

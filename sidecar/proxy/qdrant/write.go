@@ -67,7 +67,7 @@ func (r *Router) writes() map[string]rawgrpc.Interceptor {
 
 // following lets a request go on, and the follower know of it.
 func (r *Router) following(read func(b []byte) routing.Writing) rawgrpc.Interceptor {
-	return func(ctx context.Context, request []byte) rawgrpc.Reply {
+	return rawgrpc.Interceptor{Answer: func(ctx context.Context, request []byte) rawgrpc.Reply {
 		var several bool
 		ended, outlives := r.Begin(ctx, func() routing.Writing {
 			w := read(request)
@@ -78,7 +78,7 @@ func (r *Router) following(read func(b []byte) routing.Writing) rawgrpc.Intercep
 			return rawgrpc.Reply{}
 		}
 		return rawgrpc.Reply{Outlives: outlives, Ended: func(_ []byte, err error) { ended(outcome(err, several), nil) }}
-	}
+	}}
 }
 
 // outcome reads what became of a write off its answer. An error that is not the

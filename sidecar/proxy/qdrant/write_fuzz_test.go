@@ -111,7 +111,7 @@ func FuzzWrites(f *testing.F) {
 		names := slices.Sorted(maps.Keys(methods))
 		name := names[uint(method)%uint(len(names))]
 		before := bytes.Clone(b)
-		reply := methods[name](t.Context(), b)
+		reply := methods[name].Answer(t.Context(), b)
 		if reply.Message != nil || reply.Err != nil || len(reply.Trailer) > 0 || !bytes.Equal(b, before) {
 			t.Fatalf("%s: %+v", name, reply)
 		}
@@ -224,7 +224,7 @@ func BenchmarkRecognise(b *testing.B) {
 	}
 	b.Run("gRPC", func(b *testing.B) {
 		b.SetBytes(int64(len(frame)))
-		intercept := r.Intercept(nil)[client.Points_Upsert_FullMethodName]
+		intercept := r.Intercept(nil)[client.Points_Upsert_FullMethodName].Answer
 		for b.Loop() {
 			intercept(b.Context(), frame).Ended(nil, nil)
 		}

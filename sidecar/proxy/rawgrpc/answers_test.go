@@ -28,9 +28,9 @@ func slow(t *testing.T, p *peer, g *gate.Gate) *grpc.ClientConn {
 	t.Cleanup(func() { _ = upstream.Close() })
 	s := rawgrpc.NewServer(rawgrpc.Options{
 		Upstream: upstream, Gate: g,
-		Intercept: map[string]rawgrpc.Interceptor{interceptedMethod: func(_ context.Context, request []byte) rawgrpc.Reply {
+		Intercept: map[string]rawgrpc.Interceptor{interceptedMethod: {Answer: func(_ context.Context, request []byte) rawgrpc.Reply {
 			return rawgrpc.Reply{Message: request}
-		}},
+		}}},
 	})
 	address := serve(t, func(l net.Listener) error { return s.Serve(l) })
 	t.Cleanup(func() { drain(s) })

@@ -206,23 +206,21 @@ func formatTimeout(left time.Duration) string {
 	return "99999999H"
 }
 
-// callContext returns the context of a call: its deadline, and its metadata as incoming and as
-// outgoing.
-func callContext(fields []hpack.HeaderField) (context.Context, context.CancelFunc) {
+// callContext returns the context of a call that arrived then: its deadline, and its metadata
+// as incoming and as outgoing.
+func callContext(fields []hpack.HeaderField, arrived time.Time) (context.Context, context.CancelFunc) {
 	md := metadataOf(fields)
 	ctx := metadata.NewOutgoingContext(metadata.NewIncomingContext(context.Background(), md), md)
-	if v := value(fields, timeoutField); v != "" {
-		if left, err := parseTimeout(v); err == nil {
-			return context.WithTimeout(ctx, left)
-		}
+	if timeout, err := parseTimeout(value(fields, timeoutField)); err == nil {
+		return context.WithDeadline(ctx, arrived.Add(timeout))
 	}
 	return context.WithCancel(ctx)
 }
 
-// setTimeout replaces the timeout of a header list by what is left of ctx.
-func setTimeout(ctx context.Context, fields []hpack.HeaderField) {
-	if deadline, ok := ctx.Deadline(); ok {
-		setValue(fields, timeoutField, formatTimeout(time.Until(deadline)))
+// shortenTimeout takes the time that a call was held from its timeout, if it has one.
+func shortenTimeout(fields []hpack.HeaderField, held time.Duration) {
+	if timeout, err := parseTimeout(value(fields, timeoutField)); err == nil && held > time.Millisecond {
+		setValue(fields, timeoutField, formatTimeout(timeout-held))
 	}
 }
 

@@ -28,7 +28,8 @@ type held struct {
 	client    *h2.Stream
 	fields    []hpack.HeaderField
 	intercept Interceptor
-	ctx       context.Context //nolint:containedctx // of the call, which this is
+	arrived   time.Time
+	ctx       context.Context //nolint:containedctx // of the call, which this is; set by start
 	cancel    context.CancelFunc
 
 	mu      sync.Mutex
@@ -47,9 +48,8 @@ var (
 
 // intercept keeps a call for its interceptor.
 func (l *link) intercept(client *h2.Stream, fields []hpack.HeaderField, intercept Interceptor) h2.Sink {
-	h := &held{link: l, client: client, fields: fields, intercept: intercept}
+	h := &held{link: l, client: client, fields: fields, intercept: intercept, arrived: time.Now()}
 	h.came.L = &h.mu
-	h.ctx, h.cancel = callContext(fields)
 	return h
 }
 
@@ -80,8 +80,8 @@ func (h *held) Data(from *h2.Stream, b []byte, end bool) {
 	h.take(b, end)
 }
 
-// take keeps what came, and begins to answer as soon as that need not wait: the message is
-// whole, or too long to be kept without being counted.
+// take keeps what came, and goes on as soon as that need not wait: the message is whole, or
+// too long to be kept without being counted. The caller holds mu.
 func (h *held) take(b []byte, end bool) {
 	h.bytes = append(h.bytes, b...)
 	h.end = end
@@ -89,17 +89,27 @@ func (h *held) take(b []byte, end bool) {
 	if h.started {
 		return
 	}
-	isKnown := len(h.bytes) >= messageHeader
-	if !end && !isKnown {
+	if isKnown := len(h.bytes) >= messageHeader; !isKnown && !end {
 		return
-	}
-	if isKnown && !end && h.bytes[0] == 0 {
-		length := int(binary.BigEndian.Uint32(h.bytes[1:]))
-		if length <= gate.UncountedBytes && len(h.bytes) < messageHeader+length {
+	} else if isKnown && h.bytes[0] == 0 {
+		length := int64(binary.BigEndian.Uint32(h.bytes[1:]))
+		isShort := length <= gate.UncountedBytes
+		isWhole := isShort && int64(len(h.bytes)) >= messageHeader+length
+		if isShort && !isWhole && !end {
+			return
+		}
+		if isWhole && h.intercept.Ignores != nil && h.intercept.Ignores(h.bytes[messageHeader:messageHeader+length]) {
+			h.forward(nil)
 			return
 		}
 	}
+	h.start()
+}
+
+// start answers the call in a goroutine. The caller holds mu.
+func (h *held) start() {
 	h.started = true
+	h.ctx, h.cancel = callContext(h.fields, h.arrived)
 	h.client.Retain()
 	h.link.server.working.Go(func() {
 		defer h.client.Release()
@@ -121,7 +131,9 @@ func (h *held) Reset(from *h2.Stream, err error) {
 // finish wakes who waits for more of the call. The caller holds mu.
 func (h *held) finish(err error) {
 	h.err = err
-	h.cancel()
+	if h.cancel != nil {
+		h.cancel()
+	}
 	h.came.Broadcast()
 }
 
@@ -178,20 +190,20 @@ func (h *held) answer() {
 	defer grant.Release()
 	switch {
 	case errors.Is(err, errJudge):
-		h.forward(nil)
+		h.passOn(nil)
 		return
 	case err != nil:
 		h.write(Reply{Err: err})
 		return
 	}
-	reply := h.intercept(h.ctx, request)
+	reply := h.intercept.Answer(h.ctx, request)
 	switch {
 	case reply.Message != nil || reply.Err != nil:
 		h.write(reply)
 	case reply.wantsAnswer():
 		h.write(h.call(s.options.Upstream, request, reply))
 	default:
-		h.forward(frame(request))
+		h.passOn(frame(request))
 	}
 }
 
@@ -240,29 +252,38 @@ func frame(message []byte) [][]byte {
 	return [][]byte{header, message}
 }
 
-// forward sends the message that was read, and what was kept, to the database; the rest
-// follows by itself.
-func (h *held) forward(message [][]byte) {
+// passOn forwards the call, of which the message was read.
+func (h *held) passOn(message [][]byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.err != nil {
 		return
 	}
-	setTimeout(h.ctx, h.fields)
-	onward := h.link.forward(h.client, h.fields, false)
-	if d, ok := onward.(*toDatabase); ok {
+	h.cancel()
+	if d := h.forward(message); d != nil {
+		d.leg.Flush()
+	}
+	h.link.client.Flush()
+}
+
+// forward sends the message that was read, and what was kept, to the database; the rest
+// follows by itself. It returns the sink of the rest, nil if the call was answered instead.
+// The caller holds mu, and flushes.
+func (h *held) forward(message [][]byte) *toDatabase {
+	shortenTimeout(h.fields, time.Since(h.arrived))
+	h.onward = h.link.forward(h.client, h.fields, false)
+	d, ok := h.onward.(*toDatabase)
+	if ok {
 		if len(h.bytes) > 0 || len(message) == 0 {
 			message = append(message, h.bytes)
 		}
 		for i, b := range message {
 			d.database.SendData(b, h.end && i == len(message)-1, nil)
 		}
-		d.leg.Flush()
 	}
 	h.client.CreditStream(len(h.bytes))
-	h.onward, h.bytes = onward, nil
-	h.cancel()
-	h.link.client.Flush()
+	h.bytes = nil
+	return d
 }
 
 // call sends the message to the database and returns the answer.

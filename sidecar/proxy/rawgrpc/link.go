@@ -64,7 +64,7 @@ func (l *link) beforeClientRead() {
 
 // accept receives the header list of a call.
 func (l *link) accept(s *h2.Stream, fields []hpack.HeaderField, end bool) h2.Sink {
-	if intercept := l.server.options.Intercept[plainPath(value(fields, ":path"))]; intercept != nil && !end {
+	if intercept, ok := l.server.options.Intercept[plainPath(value(fields, ":path"))]; ok && !end {
 		return l.intercept(s, fields, intercept)
 	}
 	return l.forward(s, fields, end)

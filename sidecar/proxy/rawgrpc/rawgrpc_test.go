@@ -191,20 +191,23 @@ func connect(t testing.TB, address string) *grpc.ClientConn {
 	return conn
 }
 
-// passing intercepts two methods: passedMethod goes on as it came, and askedMethod with a look
-// at its answer.
+// passing intercepts three methods: passedMethod and ignoredMethod go on as they came, and
+// askedMethod with a look at its answer.
 func passing(o *rawgrpc.Options) {
 	o.Intercept = map[string]rawgrpc.Interceptor{
-		passedMethod: func(context.Context, []byte) (r rawgrpc.Reply) { return r },
-		askedMethod: func(context.Context, []byte) rawgrpc.Reply {
+		passedMethod:  {Answer: func(context.Context, []byte) (r rawgrpc.Reply) { return r }},
+		ignoredMethod: {Ignores: func([]byte) bool { return true }},
+		askedMethod: {Answer: func(context.Context, []byte) rawgrpc.Reply {
 			return rawgrpc.Reply{Ended: func([]byte, error) {}}
-		},
+		}},
 	}
 }
 
 const (
 	passedMethod = "/qdrant.Points/SearchBatch"
 	askedMethod  = "/qdrant.Points/QueryBatch"
+	// ignoredMethod has short messages in the tests: a longer one is not ignored.
+	ignoredMethod = "/qdrant.Points/Discover"
 )
 
 func TestMessagesCrossUnchanged(t *testing.T) {
@@ -244,7 +247,7 @@ func TestMetadataAndStatusCrossUnchanged(t *testing.T) {
 			end:     end,
 		}
 		conn := startWith(t, p, passing)
-		for _, method := range []string{knownMethod, unknownMethod, passedMethod, askedMethod} {
+		for _, method := range []string{knownMethod, unknownMethod, passedMethod, ignoredMethod, askedMethod} {
 			t.Run(name+method, func(t *testing.T) {
 				sent := metadata.Pairs("api-key", "k", "authorization", "Bearer b", "x-bin", "\x00\x80", "x", "a, b", "x", "c")
 				var header, trailer metadata.MD
@@ -404,10 +407,10 @@ func TestCancelledCallsMoveToNewConnections(t *testing.T) {
 			var asking *rawgrpc.Upstream
 			conn := startWith(t, p, func(o *rawgrpc.Options) {
 				asking = o.Upstream
-				o.Intercept = map[string]rawgrpc.Interceptor{"/qdrant.Points/Query": func(ctx context.Context, request []byte) (r rawgrpc.Reply) {
+				o.Intercept = map[string]rawgrpc.Interceptor{"/qdrant.Points/Query": {Answer: func(ctx context.Context, request []byte) (r rawgrpc.Reply) {
 					_, _, _, r.Err = asking.Call(ctx, knownMethod, request)
 					return r
-				}}
+				}}}
 			})
 			cancelled := map[string]int{}
 			for range calls / parallel {
@@ -468,7 +471,7 @@ func TestCompressedRequests(t *testing.T) {
 func TestBombs(t *testing.T) {
 	p := &peer{}
 	conn := startWith(t, p, func(o *rawgrpc.Options) {
-		o.Intercept = map[string]rawgrpc.Interceptor{interceptedMethod: func(context.Context, []byte) (r rawgrpc.Reply) { return r }}
+		o.Intercept = map[string]rawgrpc.Interceptor{interceptedMethod: {Answer: func(context.Context, []byte) (r rawgrpc.Reply) { return r }}}
 	})
 	bomb := make([]byte, 4<<20)
 	for _, method := range []string{interceptedMethod, knownMethod} {

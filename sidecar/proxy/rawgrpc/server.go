@@ -4,9 +4,9 @@
 // The way of a call: link.accept receives its header list and opens a stream to the database,
 // on a connection that the client's connection has for itself. From then on each frame of the
 // one stream is sent on the other by whoever read it (forward). Only a call whose method has
-// an Interceptor is held until its message is here (held); then the interceptor runs in a
-// goroutine of its own. Its answer is written in the database's stead, or the held bytes go
-// on as if nothing had been. What an interceptor asks the database goes over connections
+// an Interceptor is held until its message is here (held); then, unless the interceptor
+// ignores the message, it runs in a goroutine of its own. Its answer is written in the
+// database's stead, or the held bytes go on as if nothing had been. What an interceptor asks the database goes over connections
 // that all clients share (Upstream.Call).
 package rawgrpc
 
@@ -62,9 +62,16 @@ type Options struct {
 	Logger    *slog.Logger
 }
 
-// Interceptor may answer a call in the database's stead. The context is the call's, with its
-// metadata as incoming and as outgoing. The request must not be changed.
-type Interceptor func(ctx context.Context, request []byte) Reply
+// Interceptor may answer calls of a method in the database's stead. It must not change
+// requests.
+type Interceptor struct {
+	// Ignores, if set, reports that a request goes on as it came. It has to be quick: the
+	// connection is not read meanwhile.
+	Ignores func(request []byte) bool
+	// Answer says what becomes of a request. The context is the call's, with its metadata as
+	// incoming and as outgoing.
+	Answer func(ctx context.Context, request []byte) Reply
+}
 
 // Reply is what an interceptor says. Without Message and Err the request goes on to the
 // database as it came, and Trailer joins that of the answer.

@@ -59,6 +59,15 @@ type targetNames struct {
 	changes int64 // that came before
 }
 
+// current returns the names as last read, and whether they are new enough.
+func (a *aliases) current() (of map[string]Target, isFresh bool) {
+	last := a.last.Load()
+	if last == nil {
+		return nil, false
+	}
+	return last.of, last.changes == a.changes.Load() && time.Since(last.read) <= aliasesFor
+}
+
 // Target returns the collection that a client's name stands for, and reports whether that
 // collection has a route. Names are read with the sidecar's own credentials and remembered
 // for a short time.
@@ -79,6 +88,17 @@ func (r *Router) Target(ctx context.Context, name string) (t Target, ok bool) {
 	return Target{Name: name, Routed: name}, true
 }
 
+// Ignores reports whether Target is known to find no route for a client's name, without
+// reading the names again.
+func (r *Router) Ignores(name string) bool {
+	if len(r.known) == 0 || name == "" {
+		return true
+	}
+	names, isFresh := r.aliases.current()
+	_, isTarget := names[name]
+	return isFresh && !isTarget && !r.Covers(name)
+}
+
 // Covers reports whether a route names the collection so.
 func (r *Router) Covers(collection string) bool { return len(r.known[collection]) > 0 }
 
@@ -86,14 +106,7 @@ func (r *Router) Covers(collection string) bool { return len(r.known[collection]
 // old. Where another call is reading them, wait says whether to wait for it.
 func (r *Router) targetNames(ctx context.Context, wait bool) map[string]Target {
 	a := &r.aliases
-	current := func() (of map[string]Target, fresh bool) {
-		last := a.last.Load()
-		if last == nil {
-			return nil, false
-		}
-		return last.of, last.changes == a.changes.Load() && time.Since(last.read) <= aliasesFor
-	}
-	of, fresh := current()
+	of, fresh := a.current()
 	if fresh {
 		return of
 	}
@@ -103,7 +116,7 @@ func (r *Router) targetNames(ctx context.Context, wait bool) map[string]Target {
 		return of
 	}
 	defer a.mu.Unlock()
-	if of, fresh = current(); fresh {
+	if of, fresh = a.current(); fresh {
 		return of
 	}
 	next := &targetNames{changes: a.changes.Load(), of: r.readTargets(ctx, of)}

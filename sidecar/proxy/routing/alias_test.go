@@ -147,3 +147,23 @@ func (f *told) BeginOpen(_ context.Context, w journal.Write) func(bool, []rerank
 	f.writes = append(f.writes, w)
 	return func(bool, []rerank.ID) { f.ended++ }
 }
+
+// TestIgnores: a name is ignored only while it is known that no route has it.
+func TestIgnores(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := router(t, searcher{route: newRoute(func(r *route.Route) { r.Store = newSwitched("c") }), rows: 9}, nil)
+		if r.Ignores("elsewhere") || r.Ignores("c") || !r.Ignores("") {
+			t.Error("before names were read, only what has no name is ignored")
+		}
+		if _, ok := r.Target(t.Context(), "elsewhere"); ok {
+			t.Fatal("a collection without a route has one")
+		}
+		if !r.Ignores("elsewhere") || r.Ignores("c") || r.Ignores("a") {
+			t.Error("a name without a route is not ignored, or one with a route is")
+		}
+		time.Sleep(time.Minute) //nolint:forbidigo // of the bubble: no time passes
+		if r.Ignores("elsewhere") {
+			t.Error("old names are believed")
+		}
+	})
+}
