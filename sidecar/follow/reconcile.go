@@ -194,10 +194,12 @@ func (s *syncer) endPass(ctx context.Context, p *pass) error {
 		s.missed.closeBy(p.began)
 		s.unfit = p.unfit()
 	}
-	s.untold = addUntold(found, s.untold)
-	told := s.untold
-	if len(p.requests) > 0 {
-		s.untold = nil
+	told := found
+	if s.o.OnRequest { // the passes of this process are one run
+		s.untold = addUntold(found, s.untold)
+		if told = s.untold; len(p.requests) > 0 {
+			s.untold = nil
+		}
 	}
 	s.keepPlace()
 	kept := s.record

@@ -64,6 +64,10 @@ type syncer struct {
 	ended    time.Time        // when the last pass ended, of any kind
 	record   record           // for the next process
 	untold   map[string]Drift // the drift that no caller of Reconcile was told of yet
+	// The rows whose last try failed, and how often rows have failed since some do; only
+	// run uses them.
+	failing     map[rerank.ID]bool
+	failedTries int
 
 	unjournaled, reconciles, failures, rowsRead int64
 }
@@ -75,7 +79,7 @@ func openSyncer(o Options, collection string, d *doubts) (*syncer, error) {
 	s := &syncer{
 		o: o, doubts: d, collection: collection, dir: statedir.Collection(o.Dir, collection), log: o.Logger.With("collection", collection),
 		reader: rowReader{store.Fetch, collection, o.Consistency}, scanner: store.Scan,
-		wake: make(chan struct{}, 1), done: make(chan struct{}), backlog: newBacklog(),
+		wake: make(chan struct{}, 1), done: make(chan struct{}), backlog: newBacklog(), failing: map[rerank.ID]bool{},
 	}
 	j, entries, err := journal.Open(filepath.Join(s.dir, "journal"), journal.Options{Disk: o.Disk})
 	if j == nil {
@@ -331,11 +335,36 @@ func (s *syncer) followRows(ctx context.Context) (followed bool, err error) {
 		unfit = unfit || some
 		return err
 	})
-	for _, f := range failed {
-		s.log.Warn("follow: row failed, will retry", "id", f.row.id.String(), "error", f.err)
-	}
+	s.logFailures(rows, failed, unapplied)
 	s.noteRows(rows, failed, unapplied, readAt, unfit)
 	return true, err
+}
+
+// logFailures writes one line when rows begin to fail, and one when none fails any more:
+// with a full disk every row fails at every retry. Only run calls it.
+func (s *syncer) logFailures(rows []*row, failed []rowFailure, unapplied []*row) {
+	began := len(s.failing) == 0
+	left := map[*row]bool{}
+	for _, r := range unapplied {
+		left[r] = true
+	}
+	for _, f := range failed {
+		left[f.row] = true
+		s.failing[f.row.id] = true
+		s.failedTries++
+	}
+	for _, r := range rows {
+		if !left[r] {
+			delete(s.failing, r.id)
+		}
+	}
+	switch {
+	case began && len(failed) > 0:
+		s.log.Warn("follow: row failed, will retry", "id", failed[0].row.id.String(), "rows", len(failed), "error", failed[0].err)
+	case !began && len(s.failing) == 0:
+		s.log.Info("follow: no row fails any more", "failed_tries", s.failedTries)
+		s.failedTries = 0
+	}
 }
 
 // noteRows settles the writes that the applied ones among some rows settle, and queues
