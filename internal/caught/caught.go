@@ -13,7 +13,10 @@ var ErrPanic = errors.New("it panicked")
 
 // Call returns the error of do. If do panics, Call returns an ErrPanic with the stack and
 // the type of the panic value. The value itself may contain data that must not be logged.
+// A fault in memory that do reads is such a panic, too: a mapped file can get shorter, or
+// its disk fail.
 func Call(do func() error) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if cause := recover(); cause != nil {
 			err = fmt.Errorf("%w: with a %T at\n%s", ErrPanic, cause, debug.Stack())

@@ -2,11 +2,14 @@ package search
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math"
 
+	"github.com/likenessdb/likeness/internal/caught"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search/failure"
 	"github.com/likenessdb/likeness/sidecar/search/plan"
 	"github.com/likenessdb/likeness/sidecar/search/retrieve"
 	"github.com/likenessdb/likeness/sidecar/search/score"
@@ -61,10 +64,16 @@ func (e *Engine) Score(ctx context.Context, r ScoreRequest) (ScoreAnswer, error)
 	defer s.End()
 	ctx = span.With(ctx, &span.Scope{Tracer: e.tracer, Route: c, ErrorType: ErrorType})
 	var a ScoreAnswer
-	if len(r.IDs) > 0 {
-		a, err = scoreIDs(ctx, version, q, r)
-	} else {
-		a, err = scoreVectors(ctx, c, q, r)
+	err = caught.Call(func() (err error) {
+		if len(r.IDs) > 0 {
+			a, err = scoreIDs(ctx, version, q, r)
+		} else {
+			a, err = scoreVectors(ctx, c, q, r)
+		}
+		return err
+	})
+	if errors.Is(err, caught.ErrPanic) {
+		err = &failure.Error{Reason: failure.Scoring, Err: err}
 	}
 	if err != nil {
 		failSpan(s, err)

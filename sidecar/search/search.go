@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/internal/caught"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search/certify"
@@ -57,7 +58,10 @@ func (e *Engine) searchCollection(ctx context.Context, version *route.Version, r
 	if err := s.begin(ctx, version, r); err != nil {
 		return Answer{}, err
 	}
-	err := s.rescore(ctx)
+	err := caught.Call(func() error { return s.rescore(ctx) })
+	if errors.Is(err, caught.ErrPanic) {
+		err = &failure.Error{Reason: failure.Scoring, Err: err}
+	}
 	var f *failure.Error
 	if errors.As(err, &f) {
 		err = s.fallBack(ctx, f)

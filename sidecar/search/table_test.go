@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"math"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -390,6 +391,34 @@ func TestLongRows(t *testing.T) {
 			if c := a.Certificate; c.Status != rerank.StatusUnknown || c.Rounds > 2 || c.Candidates > 100 {
 				t.Fatalf("query %d: %+v", q, c)
 			}
+		}
+	}
+}
+
+// TestTruncatedTable: a table whose file gets shorter under the process fails the searches
+// that read it, which the database answers, and not the process.
+func TestTruncatedTable(t *testing.T) {
+	w := dotWorld(t)
+	features := rerank.NewMatrix(w.vectors.Rows, w.sim.Spec().Features)
+	must(t, w.sim.EncodeItems(features, w.vectors))
+	for _, strategy := range []rerank.Strategy{rerank.Scan, rerank.Average} {
+		path := filepath.Join(t.TempDir(), "items.table")
+		meta := table.Meta{Model: "toy", ModelVersion: version, Collection: collection, Features: features.Cols}
+		file, err := table.NewWriter(path, meta)
+		must(t, err)
+		must(t, file.Append(w.items(), features))
+		must(t, file.Close())
+		mapped, err := table.Open(path, table.Expect{})
+		must(t, err)
+		t.Cleanup(func() { must(t, mapped.Close()) })
+		r := w.route(route.PlacementTable, func(r *route.Route) { r.Table, r.Strategy = mapped, strategy })
+		request := search.Request{Query: rerank.Query{Vector: random(5, 1, 16).Data}, K: 10}
+		if a := searchRoute(t, r, request); a.Degraded != nil {
+			t.Fatalf("%s: %+v", strategy, a.Degraded)
+		}
+		must(t, os.Truncate(path, 100))
+		if a := searchRoute(t, r, request); a.Degraded == nil || len(a.Hits) != 10 {
+			t.Errorf("%s: degraded %+v, %d hits", strategy, a.Degraded, len(a.Hits))
 		}
 	}
 }
