@@ -23,7 +23,7 @@ import xml.etree.ElementTree as xml
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 PACKAGES = ["pytest>=7.1,<8", "pytest-asyncio>=0.21,<0.22", "pytest-timeout>=2.1,<3", "pytest-mock>=3.14,<4"]
 # What each way needs of `likeness proxy`, None for no proxy.
-WAYS = {"directly": None, "relayed": [], "call by call": ["--per-call"]}
+WAYS = {"directly": None, "through the proxy": []}
 
 
 def main():

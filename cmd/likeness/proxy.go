@@ -22,7 +22,6 @@ type proxyFlags struct {
 	logLevel, readyFile            string
 	grace                          time.Duration
 	threads                        int
-	perCall                        bool
 }
 
 func newProxyCommand(a *app) *cobra.Command {
@@ -34,10 +33,7 @@ func newProxyCommand(a *app) *cobra.Command {
 byte; it needs no configuration and no model, and rescores nothing. It ends as
 serve does: calls in flight are finished, and cut after --grace.
 
-The address of the clients is all that changes. Each gRPC connection of a client gets
-one to the database, and what is said on it crosses as it is; --per-call forwards
-gRPC call by call instead, over few connections and with the database's address for
-:authority, as serve does. REST goes request by request.
+The address of the clients is all that changes: what they say crosses as with serve.
 See docs/proxy.md.`,
 		Example: `  likeness proxy --qdrant-rest http://127.0.0.1:6333 --qdrant-grpc 127.0.0.1:6334 --listen-rest 127.0.0.1:7633 --listen-grpc 127.0.0.1:7634
   likeness proxy --milvus 127.0.0.1:19530 --listen-grpc 127.0.0.1:7653`,
@@ -53,7 +49,6 @@ See docs/proxy.md.`,
 	flags.StringVar(&f.readyFile, "ready-file", "", "write the addresses to this file, as JSON, when the proxy listens")
 	flags.DurationVar(&f.grace, "grace", 30*time.Second, "how long calls in flight may take at the end")
 	flags.IntVar(&f.threads, "threads", 0, "threads that forward at once (0: one for every four processors)")
-	flags.BoolVar(&f.perCall, "per-call", false, "forward gRPC call by call, not connection by connection")
 	cmd.MarkFlagsMutuallyExclusive("milvus", "qdrant-grpc")
 	cmd.MarkFlagsMutuallyExclusive("milvus", "qdrant-rest")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.proxy(cmd, f) }
@@ -80,7 +75,6 @@ func (a *app) proxy(cmd *cobra.Command, f proxyFlags) error {
 	p, err := proxy.Listen(cmd.Context(), proxy.Options{
 		GRPC:   proxy.Endpoint{Listen: f.listenGRPC, Upstream: grpcUpstream},
 		REST:   proxy.Endpoint{Listen: f.listenREST, Upstream: f.qdrantREST},
-		Relay:  !f.perCall,
 		Logger: log, Grace: f.grace,
 	})
 	if errors.Is(err, proxy.ErrOptions) || errors.Is(err, rest.ErrURL) {

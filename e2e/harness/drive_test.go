@@ -24,15 +24,6 @@ type database struct {
 	name, version string
 	rules         []harness.Rule
 	start         func(t *testing.T) harness.Address
-	relay         bool // the proxy before it forwards connection by connection
-}
-
-// named is a client's name, and the way of the proxy where it is not the usual one.
-func (d database) named(c harness.Client) string {
-	if d.relay {
-		return c.Name + ", connection by connection"
-	}
-	return c.Name
 }
 
 // program fails the test in CI, and skips it elsewhere, where a client's
@@ -88,7 +79,7 @@ func conform(t *testing.T, db database, c harness.Client, twice bool) []harness.
 	var steps [][]harness.Step
 	var client, upstream []harness.Exchange
 	for range 3 {
-		through := tapped(t, db.start(t), db.relay)
+		through := tapped(t, db.start(t))
 		at := []harness.Address{db.start(t), through.at}
 		if twice {
 			at = append(at, db.start(t))
@@ -101,7 +92,7 @@ func conform(t *testing.T, db database, c harness.Client, twice bool) []harness.
 		t.Log("a server waited a minute for itself; all of it again")
 	}
 	direct, proxied := steps[0], steps[1]
-	result := harness.Result{Client: db.named(c), Server: db.name, Version: db.version, Requests: harness.Requests(client)}
+	result := harness.Result{Client: c.Name, Server: db.name, Version: db.version, Requests: harness.Requests(client)}
 	for _, s := range direct {
 		result.Steps = append(result.Steps, s.Name)
 	}
@@ -140,7 +131,7 @@ type taps struct {
 }
 
 // tapped puts a proxy with a tap on both sides in front of a server.
-func tapped(t *testing.T, server harness.Address, relay bool) *taps {
+func tapped(t *testing.T, server harness.Address) *taps {
 	t.Helper()
 	p := &taps{}
 	tap := func(upstream string) *harness.Tap {
@@ -150,7 +141,7 @@ func tapped(t *testing.T, server harness.Address, relay bool) *taps {
 		}
 		return h
 	}
-	o := proxy.Options{Relay: relay}
+	var o proxy.Options
 	if server.GRPC != "" {
 		behind := tap(server.GRPC)
 		p.database = append(p.database, behind)

@@ -12,7 +12,7 @@ import (
 func TestIdleMilvusClientsStay(t *testing.T) {
 	db := servers.MilvusLiteForTest(t, servers.Options{})
 	c := harness.Script("idle", milvusPython(t), script("milvus/idle.py"), "--address", "{grpc}", "--every", "600", "--pings", "5")
-	through := tapped(t, harness.Address{GRPC: db.Address}, false)
+	through := tapped(t, harness.Address{GRPC: db.Address})
 	steps, err := c.Run(t.Context(), through.at)
 	if err != nil {
 		t.Fatal(err)

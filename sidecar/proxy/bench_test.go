@@ -14,7 +14,7 @@ func BenchmarkPassedCall(b *testing.B) {
 	s := servers.QdrantForTest(b, servers.QdrantNewest, servers.Options{})
 	upstream := proxy.Endpoint{Upstream: s.Address}
 	for name, address := range map[string]string{
-		"direct": s.Address, "relayed": start(b, proxy.Options{GRPC: upstream, Relay: true}).GRPC, "per call": start(b, proxy.Options{GRPC: upstream}).GRPC,
+		"direct": s.Address, "proxied": start(b, proxy.Options{GRPC: upstream}).GRPC,
 	} {
 		client := qdrant.NewQdrantClient(dial(b, address))
 		b.Run(name, func(b *testing.B) {

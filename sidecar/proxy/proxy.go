@@ -20,7 +20,6 @@ import (
 	"github.com/likenessdb/likeness/internal/openfiles"
 	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/proxy/rawgrpc"
-	"github.com/likenessdb/likeness/sidecar/proxy/relay"
 	"github.com/likenessdb/likeness/sidecar/proxy/rest"
 )
 
@@ -61,15 +60,11 @@ type Options struct {
 	// Router, if not nil, answers searches that a route covers; over REST too, if
 	// it is a RESTRouter.
 	Router Router
-	// Relay forwards gRPC connection by connection instead of call by call. It costs less
-	// and changes nothing at all, but no Router can answer, and the database gets a
-	// connection for each connection of a client, with the client's :authority.
-	Relay  bool
 	Logger *slog.Logger
 	// MaxStreams bounds the calls in flight of one connection of gRPC, and MaxUnpacked a
-	// compressed message, unpacked; 0 is no limit of its own. A relay has neither.
+	// compressed message, unpacked; 0 is no limit of its own.
 	MaxStreams, MaxUnpacked int
-	// Gate, if set, receives the requests. A relay reads no whole request and does not use it.
+	// Gate, if set, receives the requests that the Router reads.
 	Gate *gate.Gate
 	// Grace is how long calls in flight may take when the proxy ends.
 	Grace time.Duration
@@ -83,9 +78,6 @@ func (o Options) check() error {
 		if (e.Upstream == "") != (e.Listen == "") {
 			return fmt.Errorf("%w: %s needs both the database's address and one to listen on", ErrOptions, name)
 		}
-	}
-	if o.Relay && o.Router != nil {
-		return fmt.Errorf("%w: it cannot answer calls of connections that it forwards whole", ErrOptions)
 	}
 	return nil
 }
@@ -191,26 +183,16 @@ func (p *Proxy) addGRPC() error {
 	if e.Upstream == "" {
 		return nil
 	}
-	server, err := p.serverGRPC()
-	if err == nil {
-		p.endpoints = append(p.endpoints, endpoint{name: grpcName, address: e.Listen, server: server})
-	}
-	return err
-}
-
-func (p *Proxy) serverGRPC() (s server, err error) {
-	e := p.options.GRPC
-	if p.options.Relay {
-		return relay.NewServer(relay.Options{Upstream: e.Upstream, UpstreamTLS: e.TLS, ServerTLS: e.ListenTLS, Logger: p.options.Logger}), nil
-	}
+	var err error
 	if p.upstream, err = rawgrpc.Dial(e.Upstream, e.TLS); err != nil {
-		return nil, err
+		return err
 	}
 	o := rawgrpc.Options{Upstream: p.upstream, TLS: e.ListenTLS, MaxStreams: p.options.MaxStreams, MaxUnpacked: p.options.MaxUnpacked, Gate: p.options.Gate, Logger: p.options.Logger}
 	if p.options.Router != nil {
 		o.Intercept = p.options.Router.Intercept(p.upstream)
 	}
-	return rawgrpc.NewServer(o), nil
+	p.endpoints = append(p.endpoints, endpoint{name: grpcName, address: e.Listen, server: rawgrpc.NewServer(o)})
+	return nil
 }
 
 func (p *Proxy) addREST() error {
