@@ -29,6 +29,15 @@ type validation struct {
 	// NotRewritten are the routes that are not rewritten although no other placement was
 	// named; only with --connect, as it depends on the vector field.
 	NotRewritten []routeNotRewritten `json:"not_rewritten,omitempty"`
+	// NeverExact are the routes with exact_search whose vector field rules exact lists out;
+	// only with --connect.
+	NeverExact []routeNeverExact `json:"never_exact,omitempty"`
+}
+
+// routeNeverExact says why exact_search makes no list of a route exact.
+type routeNeverExact struct {
+	Route string `json:"route"`
+	Why   string `json:"why"`
 }
 
 // routeNotRewritten says why the searches of a route are not rewritten.
@@ -78,6 +87,7 @@ comes through the proxy.`,
 		}
 		if connect {
 			v.Calibrations, v.Unanswered, v.NotRewritten = calibrations(checked.Routes), checked.Unanswered, notRewritten(checked.Routes)
+			v.NeverExact = neverExact(checked.Routes)
 		}
 		return a.print(*out, v, func(w io.Writer) error { return printValidation(w, v) })
 	}
@@ -100,6 +110,9 @@ func printValidation(w io.Writer, v validation) error {
 	for _, r := range v.NotRewritten {
 		_, err = fmt.Fprintf(w, "route %s: placement %s, since its searches cannot be rewritten: %s\n", r.Route, r.Placement, r.Why)
 	}
+	for _, r := range v.NeverExact {
+		_, err = fmt.Fprintf(w, "route %s: exact_search makes none of its lists exact: %s\n", r.Route, r.Why)
+	}
 	for _, r := range v.Unanswered {
 		_, err = fmt.Fprintf(w, "route %s: the proxy leaves every search of it to the database: reason=%s (docs/proxy.md says what that means)\n", r.Route, r.Reason)
 	}
@@ -112,6 +125,16 @@ func notRewritten(routes []*route.Route) (all []routeNotRewritten) {
 	for _, r := range routes {
 		if r.WhyNotRewritten != "" {
 			all = append(all, routeNotRewritten{r.Name, r.Placement, r.WhyNotRewritten})
+		}
+	}
+	return all
+}
+
+// neverExact lists the routes whose vector field rules out what exact_search asks for.
+func neverExact(routes []*route.Route) (all []routeNeverExact) {
+	for _, r := range routes {
+		if r.WhyNeverExact != "" {
+			all = append(all, routeNeverExact{r.Name, r.WhyNeverExact})
 		}
 	}
 	return all

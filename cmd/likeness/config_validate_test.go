@@ -30,9 +30,12 @@ func TestValidateTellsRoutesThatPassEverything(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	for name, distance := range map[string]qdrant.Distance{"near": qdrant.Distance_Euclid, "like": qdrant.Distance_Dot} {
+	for name, params := range map[string]*qdrant.VectorParams{
+		"near": {Size: 2, Distance: qdrant.Distance_Euclid}, "like": {Size: 2, Distance: qdrant.Distance_Dot},
+		"small": {Size: 2, Distance: qdrant.Distance_Dot, Datatype: qdrant.Datatype_Uint8.Enum()},
+	} {
 		if _, err := qdrant.NewCollectionsClient(conn).Create(t.Context(), &qdrant.CreateCollection{CollectionName: name,
-			VectorsConfig: qdrant.NewVectorsConfigMap(map[string]*qdrant.VectorParams{"img": {Size: 2, Distance: distance}})}); err != nil {
+			VectorsConfig: qdrant.NewVectorsConfigMap(map[string]*qdrant.VectorParams{"img": params})}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -46,7 +49,8 @@ stores: {main: {kind: qdrant, address: %q}}
 models: {plain: {path: plain.safetensors}}
 routes:
   near: {store: main, collection: near, model: plain, unit_vectors: true}
-  like: {store: main, collection: like, model: plain}
+  like: {store: main, collection: like, model: plain, exact_search: true}
+  small: {store: main, collection: small, model: plain, placement: stored, exact_search: true}
 proxy: {store: main, listen_grpc: "127.0.0.1:0"}
 `, db.Address)
 	file := filepath.Join(dir, "likeness.yaml")
@@ -70,6 +74,9 @@ proxy: {store: main, listen_grpc: "127.0.0.1:0"}
 	if r := execute(t, "", "config", "validate", "-c", file, "--connect"); !strings.Contains(r.out, "route near: the proxy leaves every search of it to the database: reason=metric") ||
 		!strings.Contains(r.out, "route near: placement stored, since its searches cannot be rewritten: field \"img\"") || strings.Contains(r.out, "route like") {
 		t.Errorf("validate says %q", r.out)
+	}
+	if n := v.NeverExact; len(n) != 1 || n[0].Route != "small" || !strings.Contains(n[0].Why, "uint8") {
+		t.Errorf("routes that are never exact: %+v, want small, for its datatype", n)
 	}
 	if r := execute(t, "", "config", "validate", "-c", file); strings.Contains(r.out, "route near") {
 		t.Errorf("without --connect validate says %q", r.out)

@@ -322,6 +322,9 @@ func (c *Checked) checkField(d adapters.Description) (adapters.VectorField, erro
 		return f, c.wrong("collection %q has no vector field %q; it has %q", c.Collection, c.Vector, fieldNames(d.Fields))
 	}
 	c.Field = f
+	if c.ExactSearch && c.Placement != PlacementDerived {
+		c.WhyNeverExact = neverExact(f)
+	}
 	switch {
 	case f.Metric == "":
 		return f, c.wrong("field %q of collection %q has no index, or a metric from which no inner product follows", f.Name, c.Collection)
@@ -450,4 +453,15 @@ func (c *Checked) checkRanker() error {
 		return c.wrong("max_gap bounds the similarity, and its answers are in the order of ranker %q, of which nothing is proved; remove one of them", c.RankerName)
 	}
 	return nil
+}
+
+// neverExact says why no search of a field is exact, or is empty.
+func neverExact(f adapters.VectorField) string {
+	switch {
+	case !f.FullPrecision:
+		return fmt.Sprintf("field %q keeps its vectors as %s, not as float32", f.Name, f.Datatype)
+	case !f.Exact && !f.AlwaysExact:
+		return fmt.Sprintf("the store cannot search field %q exhaustively with the index that it has; Milvus does with the index FLAT", f.Name)
+	}
+	return ""
 }

@@ -141,6 +141,9 @@ type Route struct {
 	// PlacementRewrite. It is filled in when the route is opened, and empty where
 	// the question did not arise.
 	WhyNotRewritten string
+	// WhyNeverExact says why exact_search makes no list of the route exact: what the store
+	// reports of the vector field rules it out. It is filled in when the route is opened.
+	WhyNeverExact string
 }
 
 // HasBehaviouralVectors reports whether the model owns vectors of items that are
