@@ -9,6 +9,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -47,7 +48,7 @@ type question struct {
 // collection: ids and scores are those of likeness's own API, to the bit.
 func TestQdrantRoutedCollections(t *testing.T) {
 	db := qdrant(servers.QdrantNewest).start(t)
-	questions := fillQuestions(t, db, qdrantapi.Distance_Cosine)
+	questions := fillQuestions(t, db, qdrantapi.Distance_Cosine, slices.Clone)
 	model, err := filepath.Abs("../../examples/models/banking77-questions-bilinear")
 	if err != nil {
 		t.Fatal(err)
@@ -76,32 +77,59 @@ func TestQdrantRoutedCollections(t *testing.T) {
 }
 
 // TestQdrantRewrittenCollections has every client ask real questions of a collection whose
-// route rewrites them by the identity: the answers are the database's own, to the bit.
+// route rewrites them. By the identity the answers are the database's own, to the bit. By a
+// rotation of a collection whose vectors were rotated they have the same rows in the same
+// order.
 func TestQdrantRewrittenCollections(t *testing.T) {
-	db := qdrant(servers.QdrantNewest).start(t)
-	questions := fillQuestions(t, db, qdrantapi.Distance_Dot)
-	at := startSidecar(t, db, identityModel(t, len(questions[0].Vector)), "placement: rewrite")
+	db, other := qdrant(servers.QdrantNewest).start(t), qdrant(servers.QdrantNewest).start(t)
+	questions := fillQuestions(t, db, qdrantapi.Distance_Dot, slices.Clone)
+	fillQuestions(t, other, qdrantapi.Distance_Dot, func(v []float32) []float32 { return rotate(v, -1) })
+	dim := len(questions[0].Vector)
+	routes := map[string]struct {
+		serve.Addresses
+		rules []harness.Rule
+	}{
+		"identity": {startSidecar(t, db, bilinearModel(t, dim, slices.Clone), "placement: rewrite"), nil},
+		"rotation": {startSidecar(t, other, bilinearModel(t, dim, func(v []float32) []float32 { return rotate(v, -1) }), "placement: rewrite"),
+			[]harness.Rule{{Why: "the bits of scores, which are rounded elsewhere", Text: regexp.MustCompile(`^\d{8,}$`)}}},
+	}
 	for _, c := range askingClients(t, questions) {
-		t.Run(c.Name, func(t *testing.T) {
-			want := runs(t, c, db)[0]
-			p := tapProxy(t, at)
-			report(t, "the proxy and the database", harness.Compare(runs(t, c, p.at)[0], want, nil))
-			crossed, _ := p.exchanges(t)
-			checkStatus(t, crossed, "rewritten; route=questions; certificate=unknown", len(questions))
-		})
+		want := runs(t, c, db)[0]
+		for name, r := range routes {
+			t.Run(c.Name+", "+name, func(t *testing.T) {
+				p := tapProxy(t, r.Addresses)
+				report(t, "the proxy and the database", harness.Compare(runs(t, c, p.at)[0], want, r.rules))
+				crossed, _ := p.exchanges(t)
+				checkStatus(t, crossed, "rewritten; route=questions; certificate=unknown", len(questions))
+			})
+		}
 	}
 }
 
-// identityModel writes a bilinear model whose W is the identity, and returns its path.
-func identityModel(t *testing.T, dim int) string {
-	t.Helper()
-	w := tensor.Tensor{Shape: []int{dim, dim}, Data: make([]float32, dim*dim)}
-	for i := range dim {
-		w.Data[i*dim+i] = 1
+// rotate turns each pair of numbers of a vector by the angle of a triangle of sides 3, 4 and
+// 5, to one side or, with a way of -1, to the other.
+func rotate(v []float32, way float64) []float32 {
+	out := make([]float32, len(v))
+	for i := 0; i < len(v); i += 2 {
+		a, b := float64(v[i]), float64(v[i+1])
+		out[i], out[i+1] = float32(0.6*a-way*0.8*b), float32(way*0.8*a+0.6*b)
 	}
-	m, err := model.New(model.Parameters{Kind: rerank.KindBilinear, Name: "identity", Tensors: tensor.Set{"W": w},
+	return out
+}
+
+// bilinearModel writes a bilinear model and returns its path. Each row of W is a unit vector,
+// turned.
+func bilinearModel(t *testing.T, dim int, turn func([]float32) []float32) string {
+	t.Helper()
+	w := tensor.Tensor{Shape: []int{dim, dim}}
+	for i := range dim {
+		unit := make([]float32, dim)
+		unit[i] = 1
+		w.Data = append(w.Data, turn(unit)...)
+	}
+	m, err := model.New(model.Parameters{Kind: rerank.KindBilinear, Name: "w", Tensors: tensor.Set{"W": w},
 		Config: fmt.Appendf(nil, `{"query_embedding_dim":%d,"item_embedding_dim":%d,"normalise":false,"form":"full"}`, dim, dim)})
-	path := filepath.Join(t.TempDir(), "identity.safetensors")
+	path := filepath.Join(t.TempDir(), "w.safetensors")
 	if err == nil {
 		err = model.Write(path, m)
 	}
@@ -164,7 +192,7 @@ func checkStatus(t *testing.T, crossed []harness.Exchange, status string, least 
 }
 
 // fillQuestions writes shipped questions into a collection and returns others to ask.
-func fillQuestions(t *testing.T, db harness.Address, metric qdrantapi.Distance) (out []question) {
+func fillQuestions(t *testing.T, db harness.Address, metric qdrantapi.Distance, turn func([]float32) []float32) (out []question) {
 	t.Helper()
 	task, err := banking77.Questions("../../examples/data/banking77")
 	if err != nil {
@@ -189,7 +217,7 @@ func fillQuestions(t *testing.T, db harness.Address, metric qdrantapi.Distance) 
 	for from := 0; from < routedRows; from += 500 {
 		var points []*qdrantapi.PointStruct
 		for row := from; row < from+500; row++ {
-			points = append(points, &qdrantapi.PointStruct{Id: qdrantapi.NewIDNum(uint64(row)), Vectors: qdrantapi.NewVectors(items.Row(row)...), Payload: qdrantapi.NewValueMap(map[string]any{"item": task.Items[row].Item})})
+			points = append(points, &qdrantapi.PointStruct{Id: qdrantapi.NewIDNum(uint64(row)), Vectors: qdrantapi.NewVectors(turn(items.Row(row))...), Payload: qdrantapi.NewValueMap(map[string]any{"item": task.Items[row].Item})})
 		}
 		if _, err := c.Upsert(t.Context(), &qdrantapi.UpsertPoints{CollectionName: "questions", Wait: &wait, Points: points}); err != nil {
 			t.Fatal(err)

@@ -92,6 +92,20 @@ func TestARewrittenSearchIsInFlightUntilItIsAnswered(t *testing.T) {
 	}
 }
 
+// A limit that adapts to the time of scoring does not refuse rewritten searches: the database
+// would be sent the original requests in their place.
+func TestAnAdaptiveLimitLetsRewrittenSearchesIn(t *testing.T) {
+	a := admit(searcher(func(context.Context) error { return nil }), options{MaxSearches: 200, Adaptive: true})
+	for i := range 200 {
+		if _, err := a.Rewrite(t.Context(), request); err != nil {
+			t.Fatalf("search %d: %v", i, err)
+		}
+	}
+	if _, err := a.Rewrite(t.Context(), request); !errors.Is(err, gate.ErrOverload) {
+		t.Errorf("beyond max_searches: %v, want ErrOverload", err)
+	}
+}
+
 // The searches of one call count as one: the database gets them together.
 func TestASearchWithinACallIsLetInWithIt(t *testing.T) {
 	a := admit(searcher(func(context.Context) error { return nil }), options{MaxSearches: 1})

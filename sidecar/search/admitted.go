@@ -7,7 +7,7 @@ type Admitter interface {
 	// Admit lets a search of a route begin, or returns why it may not. The caller calls
 	// leave with the search's error when the search has ended.
 	Admit(ctx context.Context, route string) (leave func(error), err error)
-	// AdmitScoring does the same for a call that only scores items.
+	// AdmitScoring does the same for a call that only scores items or rewrites a search.
 	AdmitScoring(ctx context.Context, route string) (leave func(), err error)
 }
 
@@ -40,21 +40,22 @@ func WithinCall(ctx context.Context) context.Context {
 }
 
 // Rewrite implements Searcher. The search counts as in flight until Rewritten.Answered is
-// called.
+// called. It is admitted as one that only scores: a refusal would not relieve the database,
+// which would be sent the original request in its place.
 func (a Admitted) Rewrite(ctx context.Context, r Request) (*Rewritten, error) {
 	if ctx.Value(withinCall{}) != nil {
 		return a.Searcher.Rewrite(ctx, r)
 	}
-	leave, err := a.By.Admit(ctx, r.Route)
+	leave, err := a.By.AdmitScoring(ctx, r.Route)
 	if err != nil {
 		return nil, err
 	}
 	out, err := a.Searcher.Rewrite(ctx, r)
 	if err != nil {
-		leave(err)
+		leave()
 		return nil, err
 	}
-	out.OnAnswered(leave)
+	out.OnAnswered(func(error) { leave() })
 	return out, nil
 }
 
