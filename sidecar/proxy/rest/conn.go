@@ -2,6 +2,7 @@ package rest
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -247,7 +248,7 @@ func (c *conn) readRequest() (*request, error) {
 // headIsHere reports whether the head of the next request was read from the connection.
 func (c *conn) headIsHere() bool {
 	b, _ := c.in.Peek(c.in.Buffered())
-	return strings.Contains(string(b), "\r\n\r\n")
+	return bytes.Contains(b, []byte("\r\n\r\n"))
 }
 
 // readWhole reads a short body that no interceptor sees, if it announces its length and
