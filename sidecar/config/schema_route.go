@@ -144,7 +144,8 @@ type Policy struct {
 	// writes may bypass this sidecar. proxy: all writes pass through this sidecar's proxy, and such answers can be exact.
 	// Reconciling finds a broken declaration within twice reconcile.interval; the answers are then snapshots.
 	Writes Writes `yaml:"writes" enum:"any,proxy" reload:"restart"`
-	// Declares that the stored vectors have norm 1.
+	// Declares that the stored vectors have norm 1, where the database does not see to it. The first thousand rows, and every
+	// row that is read later, are looked at. One of another norm ends what is proved by first-stage lists.
 	UnitVectors bool `yaml:"unit_vectors" reload:"live"`
 	// Payload or scalar field that names the item of each row; max-sim needs it. For a model with behavioural vectors it
 	// is a field of the companion; empty then means likeness_owner.

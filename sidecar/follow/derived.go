@@ -97,6 +97,7 @@ func (d *derivation) encode(ctx context.Context, r adapters.Rows, vectors rerank
 		return rows{}, fmt.Errorf("%w: vectors %q of collection %q have dimension %d, model %s takes %d",
 			adapters.ErrDimension, d.route.Vector, d.route.Collection, vectors.Cols, d.route.Model.Name, dim)
 	}
+	d.route.Norms.See(r.IDs, vectors)
 	features, err := derive.EncodeRows(ctx, d.route.Model.Similarity, vectors)
 	if err != nil {
 		return rows{}, err

@@ -284,6 +284,11 @@ func (c *Checked) checkStore(ctx context.Context) error {
 	if err := c.settleRewrite(field); err != nil {
 		return err
 	}
+	if field.Metric != adapters.Cosine && !c.VectorsElsewhere {
+		c.sampleNorms(ctx)
+	} else {
+		c.Norms = nil // the database compares unit vectors, whatever it holds
+	}
 	if c.OwnName, err = c.askOwnName(ctx); err != nil {
 		return fmt.Errorf("route %q: %w", c.Name, err)
 	}

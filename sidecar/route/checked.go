@@ -78,6 +78,12 @@ func check(r *Route, t *turns.Turns) (*Checked, error) {
 	if c.ScanIfFaster {
 		c.Costs = new(Costs)
 	}
+	switch {
+	case !c.UnitVectors:
+		c.Norms = nil
+	case c.Norms == nil:
+		c.Norms = new(Norms)
+	}
 	c.RankWithin = ranker.Within(c.Ranker)
 	return c, nil
 }

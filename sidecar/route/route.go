@@ -75,6 +75,8 @@ type Parts struct {
 	Device score.Device
 	// Freshness tells whether Live and the companion show every write; nil: nobody watches.
 	Freshness Freshness
+	// Norms looks at the vectors of a route with UnitVectors; nil: nobody looks.
+	Norms *Norms
 	// Promise holds the calibration of the route's answers; nil: the route makes no promise.
 	Promise Promise
 	// Ranker orders the best candidates; nil: the similarity alone does.

@@ -109,6 +109,7 @@ func (s *search) canVerify() bool {
 // scoresHold reports whether every hit that the collection still has is scored as the
 // vector in rows is, up to the rounding error of the certificate.
 func (s *search) scoresHold(ctx context.Context, rows adapters.Rows) bool {
+	s.view.Norms.See(rows.IDs, rows.Vectors[0])
 	b, err := retrieve.Encode(ctx, s.view.Checked, rows.IDs, nil, rows.Vectors[0])
 	if err != nil {
 		return false

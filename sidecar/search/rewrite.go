@@ -99,10 +99,11 @@ func (r *Rewritten) evidence(got DatabaseAnswer) *certify.Evidence {
 	}
 	e := &certify.Evidence{
 		SingleInnerProduct: true, MaxScore: c.Spec.MaxScore,
-		Known:  &rerank.Bound{Max: float32(math.Inf(1)), Epsilon: r.epsilon(got.Hits[:finite])},
-		Lists:  []rerank.List{{Exact: exact, Exhausted: exact && len(got.Hits) < k}},
-		Target: &rerank.Probe{Target: rerank.TargetScore},
-		K:      k, Hits: len(got.Hits), Finite: finite, Depth: k, Rounds: 1, Candidate: len(got.Hits),
+		WrongNorm: c.Norms.Wrong() != nil,
+		Known:     &rerank.Bound{Max: float32(math.Inf(1)), Epsilon: r.epsilon(got.Hits[:finite])},
+		Lists:     []rerank.List{{Exact: exact, Exhausted: exact && len(got.Hits) < k}},
+		Target:    &rerank.Probe{Target: rerank.TargetScore},
+		K:         k, Hits: len(got.Hits), Finite: finite, Depth: k, Rounds: 1, Candidate: len(got.Hits),
 		Restricted: got.Narrowed || !r.request.IsUnrestricted(), Rule: r.request.Rule(),
 	}
 	if r.Quantized != "" && !exact {

@@ -73,6 +73,18 @@ func newMoL(t testing.TB, normalise bool) rerank.Similarity {
 	return s
 }
 
+// unitRows divides the rows of m by their norms.
+func unitRows(m rerank.Matrix) rerank.Matrix {
+	for i := range m.Rows {
+		row := m.Row(i)
+		norm := float32(rerank.Norm(row))
+		for j := range row {
+			row[j] /= norm
+		}
+	}
+	return m
+}
+
 // rewritable are similarities that are one inner product with the stored vector.
 func rewritable(t testing.TB) map[string]rerank.Similarity {
 	t.Helper()
@@ -95,7 +107,7 @@ func TestARewrittenSearchIsOneSearch(t *testing.T) {
 	for name, sim := range rewritable(t) {
 		for _, exact := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, exact %t", name, exact), func(t *testing.T) {
-				w := newRecorded(t, sim, random(1, 90, rewriteDim))
+				w := newRecorded(t, sim, unitRows(random(1, 90, rewriteDim))) // as the route declares
 				p := w.pipe(t, "", func(r *route.Route) { r.ExactSearch = exact })
 				if got := p.Routes()[0].Placement; got != route.PlacementRewrite {
 					t.Fatalf("placement %q: %s", got, p.Routes()[0].WhyNotRewritten)

@@ -70,6 +70,10 @@ func (e *Engine) searchCollection(ctx context.Context, version *route.Version, r
 		version.Forget(err)
 		return Answer{}, err
 	}
+	if w := s.view.Norms.WrongOnce(); w != nil {
+		e.log.WarnContext(ctx, "route declares unit_vectors and a vector has another norm, answers from first-stage lists are not certified until it is opened again",
+			"route", s.view.Name, "id", w.ID.String(), "norm", w.Norm, "remedy", "normalise the vectors, or remove unit_vectors")
+	}
 	if err := s.addPayload(ctx); err != nil {
 		return Answer{}, err
 	}

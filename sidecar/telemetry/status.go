@@ -104,11 +104,13 @@ type RouteStatus struct {
 	Placement  string `json:"placement"`
 	// WhyNotRewritten says why the placement is not rewrite, where the operator named none.
 	WhyNotRewritten string `json:"why_not_rewritten,omitempty"`
-	Strategy        string `json:"strategy"`
-	Failure         string `json:"failure"`
-	Ranker          string `json:"ranker,omitempty"`
-	Model           string `json:"model"`
-	Version         string `json:"model_version"`
+	// WrongNorm names a row against the route's unit_vectors, which ends its certificates.
+	WrongNorm string `json:"wrong_norm,omitempty"`
+	Strategy  string `json:"strategy"`
+	Failure   string `json:"failure"`
+	Ranker    string `json:"ranker,omitempty"`
+	Model     string `json:"model"`
+	Version   string `json:"model_version"`
 
 	Versions    []VersionStatus    `json:"versions,omitempty"`
 	Unanswered  *Unanswered        `json:"proxy_unanswered,omitempty"`
@@ -243,6 +245,9 @@ func (b *StatusBoard) route(r *route.Route) RouteStatus {
 		Name: r.Name, Open: true, Store: r.StoreName, Collection: r.Collection, Companion: r.Companion, Placement: string(r.Placement), WhyNotRewritten: r.WhyNotRewritten,
 		Strategy: string(r.Strategy), Failure: string(r.Failure), Ranker: r.RankerName, Model: r.Model.Name, Version: r.Model.Version,
 		Calibration: calibrationOf(r),
+	}
+	if w := r.Norms.Wrong(); w != nil {
+		out.WrongNorm = w.String()
 	}
 	if b.from.Waiting != nil {
 		out.Why = b.from.Waiting(r.Name)

@@ -70,6 +70,9 @@ func (a *Assembly) openVersion(c *config.Config, r config.Route, version string,
 		}
 		return errors.Join(failed, v.table.Close())
 	})
+	if r.UnitVectors {
+		v.Route.Norms = new(route.Norms) // the follower's reads and the searches' count alike
+	}
 	v.Route.Store = a.Stores[r.StoreName]
 	v.Route.Database = route.Database{System: c.Stores[r.StoreName].Kind, Address: c.Stores[r.StoreName].Address}
 	if a.rankers != nil {

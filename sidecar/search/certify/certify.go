@@ -79,6 +79,9 @@ type Evidence struct {
 	Outside func(k int, off float32) float32
 	// Source is where the lists and the scores come from.
 	Source Source
+	// WrongNorm: the route declares unit vectors, and a row was seen that has none, so that
+	// no list proves anything.
+	WrongNorm bool
 	// Restricted: a filter or partitions restrict the search.
 	Restricted bool
 	// OwnersInCollection: rows of the collection belong to items.
@@ -150,7 +153,7 @@ func (e *Evidence) bound() rerank.Bound {
 	default:
 		b.Epsilon += e.RoundingError
 	}
-	if e.Source.isBehind() {
+	if e.Source.isBehind() || e.WrongNorm && !e.Scanned {
 		b.Epsilon = float32(math.Inf(1))
 	}
 	return b

@@ -39,6 +39,7 @@ func (r *Reader) Candidates(ctx context.Context, p *plan.Plan, ids []rerank.ID, 
 		return nil, nil
 	}
 	if withVectors(r.View, p, round) {
+		r.View.Norms.See(ids, lists[0].Vectors)
 		b, err := Encode(ctx, r.View.Checked, ids, nil, lists[0].Vectors)
 		return []score.Batch{b}, featuresFailed(ctx, err)
 	}
@@ -175,6 +176,9 @@ func (r *Reader) fromStored(ctx context.Context, ids []rerank.ID) (score.Batch, 
 	rows, err := r.fetch(ctx, v.Collection, ids, []string{v.Vector})
 	if err != nil {
 		return score.Batch{}, err
+	}
+	if len(rows.Vectors) == 1 {
+		v.Norms.See(rows.IDs, rows.Vectors[0])
 	}
 	have, starts, _, err := Align(rows, ids, []string{v.Vector}, v.OwnerIn(v.Collection))
 	if err != nil {
