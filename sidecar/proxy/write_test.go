@@ -25,9 +25,8 @@ type recorder struct {
 	mu     sync.Mutex
 	begun  []journal.Write
 	chosen []rerank.ID
-	open   int    // begun and not ended
-	all    int    // that ever began
-	doubt  func() // if set, is called in Doubt
+	open   int // begun and not ended
+	all    int // that ever began
 }
 
 func (r *recorder) Covers(collection string) bool {
@@ -64,12 +63,6 @@ func (r *recorder) setBegin(begin func(ctx context.Context)) {
 	r.begin = begin
 }
 
-func (r *recorder) setDoubted(call func()) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.doubt = call
-}
-
 // told is how many writes ever began.
 func (r *recorder) told() int {
 	r.mu.Lock()
@@ -77,23 +70,10 @@ func (r *recorder) told() int {
 	return r.all
 }
 
-// awaitTold waits until so many writes have begun.
-func (r *recorder) awaitTold(t *testing.T, n int) {
-	t.Helper()
-	for late := time.Now().Add(patience); r.told() < n; {
-		if time.Now().After(late) {
-			t.Fatalf("%d writes began, want %d", r.told(), n)
-		}
-	}
-}
-
 // Doubt notes the write once it is believed.
 func (r *recorder) Doubt(string) func(*journal.Write) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.doubt != nil {
-		r.doubt()
-	}
 	at := len(r.begun)
 	r.begun = append(r.begun, journal.Write{})
 	r.open++

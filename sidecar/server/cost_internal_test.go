@@ -3,39 +3,21 @@ package server
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"testing"
 
 	"google.golang.org/grpc/mem"
-	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
 	"github.com/likenessdb/likeness/internal/cost"
 	"github.com/likenessdb/likeness/internal/wirecount"
+	"github.com/likenessdb/likeness/internal/wirecount/families"
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 )
 
 // requestCost is what decoding a request may allocate.
 var requestCost = cost.Bound{Fixed: 32 << 20, PerByte: 12}
-
-// emptyFields are the encodings of the fields of a message with nothing in them, and of
-// fields that hold such a field, to a depth.
-func emptyFields(d protoreflect.MessageDescriptor, depth int) (parts [][]byte) {
-	for i := range d.Fields().Len() {
-		f := d.Fields().Get(i)
-		empty := protowire.AppendBytes(protowire.AppendTag(nil, f.Number(), protowire.BytesType), nil)
-		parts = append(parts, empty, protowire.AppendVarint(protowire.AppendTag(nil, f.Number(), protowire.VarintType), 0))
-		if f.Message() == nil || depth == 0 {
-			continue
-		}
-		for _, inner := range emptyFields(f.Message(), depth-1) {
-			parts = append(parts, protowire.AppendBytes(protowire.AppendTag(nil, f.Number(), protowire.BytesType), inner))
-		}
-	}
-	return parts
-}
 
 // Every request of the API is decoded in memory in proportion to its length, whichever of
 // its fields it repeats without content.
@@ -52,10 +34,8 @@ func TestCostOfRequests(t *testing.T) {
 				if err != nil {
 					t.Fatal(err)
 				}
-				for _, part := range emptyFields(request, 2) {
-					cost.Linear(t, fmt.Sprintf("%s of %x", request.Name(), part), requestCost, func(length int) []byte {
-						return bytes.Repeat(part, 16*length/len(part))
-					}, func(b []byte) {
+				for family, input := range families.Messages(request, 2) {
+					cost.Linear(t, family, requestCost, func(length int) []byte { return input(16 * length) }, func(b []byte) {
 						r := received{message: kind.New().Interface()}
 						_ = c.Unmarshal(mem.BufferSlice{mem.SliceBuffer(b)}, &r)
 					})

@@ -11,28 +11,41 @@ import (
 	"unicode/utf8"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/internal/jsonwalk"
 )
 
-// node is a JSON value and its place in the filter.
+// node is a JSON value and its place in the filter. Its raw text is part of the filter's.
 type node struct {
-	path  string
-	raw   json.RawMessage
-	depth int
+	raw    json.RawMessage
+	depth  int
+	parent *node  // nil: the filter
+	key    string // in the parent, if that is an object
+	index  int    // in the parent, if that is an array
 }
 
 // maxDepth is the greatest nesting depth of a filter, counting arrays and objects.
 const maxDepth = 64
 
 func (n node) errorf(format string, args ...any) error {
-	where := n.path
+	where := n.path()
 	if where == "" {
 		where = "filter"
 	}
 	return fmt.Errorf("%w: %s: %s", adapters.ErrFilter, where, fmt.Sprintf(format, args...))
 }
 
-func (n node) child(path string, raw json.RawMessage) node {
-	return node{path: n.path + path, raw: raw, depth: n.depth + 1}
+// path returns the node's place, as in must[0].key.
+func (n node) path() string {
+	switch {
+	case n.parent == nil:
+		return ""
+	case n.parent.kind() == '[':
+		return n.parent.path() + "[" + strconv.Itoa(n.index) + "]"
+	}
+	if above := n.parent.path(); above != "" {
+		return above + "." + n.key
+	}
+	return n.key
 }
 
 // kind returns the value's first byte: { [ " t f n, a minus sign or a digit.
@@ -59,39 +72,25 @@ func (n node) members() ([]member, error) {
 	if n.depth > maxDepth {
 		return nil, n.errorf("more than %d levels; flatten the filter", maxDepth)
 	}
-	d := json.NewDecoder(bytes.NewReader(n.raw))
-	d.UseNumber()
 	var out []member
-	seen := map[string]bool{}
-	if _, err := d.Token(); err != nil {
-		return nil, n.errorf("%v", err)
-	}
-	for d.More() {
-		token, err := d.Token()
-		if err != nil {
-			return nil, n.errorf("%v", err)
-		}
-		key, ok := token.(string)
-		if !ok {
-			return nil, n.errorf("a key is %v", token)
-		}
+	var err error
+	seen, s := map[string]bool{}, jsonwalk.New(n.raw)
+	whole := s.Object(func(key string) bool {
+		raw, ok := s.Value()
 		if seen[key] {
-			return nil, n.errorf("the key %q occurs twice", key)
+			err = n.errorf("the key %q occurs twice", key)
+			return false
 		}
 		seen[key] = true
-		var raw json.RawMessage
-		if err := d.Decode(&raw); err != nil {
-			return nil, n.errorf("%v", err)
-		}
-		prefix := "."
-		if n.path == "" {
-			prefix = ""
-		}
-		if m := (member{key, n.child(prefix+key, raw)}); !m.isNull() {
+		if m := (member{key, node{raw: raw, depth: n.depth + 1, parent: &n, key: key}}); !m.isNull() {
 			out = append(out, m)
 		}
+		return ok
+	})
+	if err == nil && !whole {
+		err = n.errorf("%s is no object", n.shorten())
 	}
-	return out, nil
+	return out, err
 }
 
 // elements decodes an array.
@@ -102,14 +101,17 @@ func (n node) elements() ([]node, error) {
 	if n.depth > maxDepth {
 		return nil, n.errorf("more than %d levels; flatten the filter", maxDepth)
 	}
-	var raws []json.RawMessage
-	if err := json.Unmarshal(n.raw, &raws); err != nil {
-		return nil, n.errorf("%v", err)
+	count, s := 0, jsonwalk.New(n.raw)
+	if !s.Array(func() bool { count++; return s.Skip() }) {
+		return nil, n.errorf("%s is no array", n.shorten())
 	}
-	out := make([]node, len(raws))
-	for i, raw := range raws {
-		out[i] = n.child("["+strconv.Itoa(i)+"]", raw)
-	}
+	out := make([]node, 0, count)
+	s = jsonwalk.New(n.raw)
+	s.Array(func() bool {
+		raw, ok := s.Value()
+		out = append(out, node{raw: raw, depth: n.depth + 1, parent: &n, index: len(out)})
+		return ok
+	})
 	return out, nil
 }
 

@@ -28,46 +28,38 @@ var (
 	messageCost = cost.Bound{Fixed: 24 << 20, PerByte: 8}
 )
 
-// constant makes the same part for every number.
-func constant(part string) func(int) string { return func(int) string { return part } }
-
-// jsonFamilies are values that are as hard to read as JSON can be.
-func jsonFamilies() map[string]func(length int) []byte {
-	key := func(i int) string { return fmt.Sprintf(`"k%d":0`, i) }
-	return map[string]func(length int) []byte{
-		"many keys":     cost.Repeated("{", key, "}"),
-		"equal keys":    cost.Repeated("{", constant(`"limit":1`), "}"),
-		"one long key":  func(n int) []byte { return fmt.Appendf(nil, `{"%s":1}`, strings.Repeat("k", n)) },
-		"escaped key":   func(n int) []byte { return fmt.Appendf(nil, `{"%s":1}`, strings.Repeat(`\u0041`, n/6)) },
-		"quotes":        func(n int) []byte { return fmt.Appendf(nil, `"%s"`, strings.Repeat(`\"`, n/2)) },
-		"backslashes":   func(n int) []byte { return fmt.Appendf(nil, `"%s"`, strings.Repeat(`\\`, n/2)) },
-		"long number":   func(n int) []byte { return bytes.Repeat([]byte{'1'}, n) },
-		"long fraction": func(n int) []byte { return append([]byte("0."), bytes.Repeat([]byte{'1'}, n)...) },
-		"numbers":       cost.Repeated("[", constant("0"), "]"),
-		"empty objects": cost.Repeated("[", constant("{}"), "]"),
-		"empty arrays":  cost.Repeated("[", constant("[]"), "]"),
-		"empty texts":   cost.Repeated("[", constant(`""`), "]"),
-		"small objects": cost.Repeated("[", constant(`{"limit":1}`), "]"),
-		"white space":   func(n int) []byte { return append(bytes.Repeat([]byte{' '}, n), "1"...) },
-		"deep arrays":   func(n int) []byte { return nest("[", "", "]", n) },
-		"deep objects":  func(n int) []byte { return nest(`{"a":`, "1", "}", n) },
-		"deep prefetch": func(n int) []byte { return nest(`{"prefetch":`, "{}", "}", n) },
-		"deep lists":    func(n int) []byte { return nest(`{"prefetch":[`, "{}", "]}", n) },
-		"wide prefetch": cost.Repeated(`{"prefetch":[`, constant(`{"query":[1,2],"params":{"exact":true}}`), "]}"),
-		"deep and wide": func(n int) []byte {
-			return nest(`{"prefetch":[{"filter":"`+strings.Repeat("x", 512)+`"},`, "{}", "]}", n)
-		},
-		"nested queries": func(n int) []byte { return nest(`{"nearest":`, "[1]", "}", n) },
-		"not ended":      func(n int) []byte { return bytes.Repeat([]byte("["), n) },
-	}
+// jsonFamilies are values that are as hard to read as JSON can be, and as searches can be.
+func jsonFamilies() map[string]cost.Family {
+	families := cost.JSON()
+	families["deep prefetch"] = cost.Nested(`{"prefetch":`, "{}", "}")
+	families["deep lists"] = cost.Nested(`{"prefetch":[`, "{}", "]}")
+	families["wide prefetch"] = cost.Repeated(`{"prefetch":[`, cost.Constant(`{"query":[1,2],"params":{"exact":true}}`), "]}")
+	families["deep and wide"] = cost.Nested(`{"prefetch":[{"filter":"`+strings.Repeat("x", 512)+`"},`, "{}", "]}")
+	families["nested queries"] = cost.Nested(`{"nearest":`, "[1]", "}")
+	return families
 }
 
-// nest makes a value of about the given length, of as many levels as that takes and Go's
-// reader of JSON allows.
-func nest(open, inner, end string, length int) []byte {
-	levels := min(length/(len(open)+len(end)), 9000)
-	text := strings.Repeat(open, levels) + inner + strings.Repeat(end, levels)
-	return append([]byte(text), bytes.Repeat([]byte{' '}, max(0, length-len(text)))...)
+// strangerCost is what a request of a caller may allocate whom the database has not
+// accepted: the digest of the credential, whatever the length of the request.
+var strangerCost = cost.Bound{Fixed: 16 << 10}
+
+// Nothing of a request is read before the database has accepted its caller.
+func TestCostOfAStranger(t *testing.T) {
+	refuses := func(context.Context, string, []byte) rest.Answer { return rest.Answer{Status: http.StatusForbidden} }
+	routers := map[string]*qdrant.Router{"rescored": router(t, adapters.Cosine, route.FailOpen, found), "rewritten": rewriter(t)}
+	routers["followed"], _ = following(t)
+	for kind, r := range routers {
+		for family, input := range jsonFamilies() {
+			for _, path := range []string{"query", "search/batch", "delete", "batch", "payload"} {
+				in := httptest.NewRequest(http.MethodPost, "/collections/c/points/"+path, nil)
+				cost.Linear(t, kind+", "+path+", "+family, strangerCost, input, func(body []byte) {
+					if reply := r.InterceptREST(in, body, refuses); reply.Ended != nil {
+						reply.Ended(rest.Ending{Status: http.StatusForbidden})
+					}
+				})
+			}
+		}
+	}
 }
 
 // Searches over REST, whatever is in them, take memory in proportion to their length.
@@ -103,10 +95,10 @@ func TestCostOfWritesREST(t *testing.T) {
 	r, _ := following(t)
 	families := jsonFamilies()
 	families["ids"] = cost.Repeated("[", strconv.Itoa, "]")
-	families["equal ids"] = cost.Repeated("[", constant("1"), "]")
-	families["points"] = cost.Repeated("[", constant(`{"id":1}`), "]")
-	families["filters"] = cost.Repeated("[", constant(`{"delete":{"filter":{}}}`), "]")
-	families["deletes"] = cost.Repeated("[", constant(`{"delete":{"points":[1]}}`), "]")
+	families["equal ids"] = cost.Repeated("[", cost.Constant("1"), "]")
+	families["points"] = cost.Repeated("[", cost.Constant(`{"id":1}`), "]")
+	families["filters"] = cost.Repeated("[", cost.Constant(`{"delete":{"filter":{}}}`), "]")
+	families["deletes"] = cost.Repeated("[", cost.Constant(`{"delete":{"points":[1]}}`), "]")
 	for path, key := range map[string]string{"points/delete": "points", "points/batch": "operations", "points/payload": "filter"} {
 		for family, input := range families {
 			cost.Linear(t, path+", "+family, writeCost, func(length int) []byte {

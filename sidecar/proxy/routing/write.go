@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/likenessdb/likeness/adapters"
@@ -121,16 +120,17 @@ func (r *Router) Begin(ctx context.Context, read func() Writing) (ended Ended, o
 	}
 	ended, outlives = func(o WriteOutcome, chosen []rerank.ID) { f.end(ctx, o, chosen) }, !f.trusted
 	targets, known := r.targets(within, w)
-	f.known, f.targets = known, targets
-	f.begin(within)
-	if !known || others {
-		f.doubt()
-	}
-	if len(f.begun) == 0 && len(f.doubts) == 0 && !w.renames() {
+	f.known, f.targets, f.elsewhere = known, targets, !known || others
+	if len(targets) == 0 && !f.elsewhere && !w.renames() {
 		return nil, false
 	}
-	if !f.trusted {
-		f.watchStranger(ctx)
+	if !f.trusted && !f.mayWrite(ctx) {
+		f.excused = true
+		return ended, outlives
+	}
+	f.begin(within)
+	if len(f.begun) == 0 && len(f.doubts) == 0 && !w.renames() {
+		return nil, false
 	}
 	return ended, outlives
 }
@@ -148,13 +148,9 @@ type flight struct {
 	doubts  map[string]func(applied *journal.Write) // by collections that it may be to
 	// elsewhere: the write may be to any followed collection beside its targets.
 	elsewhere bool
-
-	// Of a stranger's write:
-	mayWrite func() bool // asks the database, once; see askMayWrite
-	slow     *time.Timer // runs until the write has ended, or takes long
-	mu       sync.Mutex  // guards what follows, and doubts until the write has ended
-	over     bool        // the write has ended
-	excused  bool        // the database does not let the stranger write: doubts have ended
+	// excused: the database did not let the writer write when the write began, so that the
+	// follower knows nothing of the write.
+	excused bool
 }
 
 // begin tells the follower of a write to its targets. A trusted writer's is written down
@@ -169,6 +165,9 @@ func (f *flight) begin(ctx context.Context) {
 			b.end = f.follower.BeginOpen(ctx, b.write)
 			f.begun = append(f.begun, b)
 		}
+	}
+	if f.elsewhere {
+		f.doubt()
 	}
 }
 
@@ -200,7 +199,6 @@ func applyDoubt(b begunWrite, end func(applied *journal.Write)) func(bool, []rer
 // doubt tells the follower that the write may be to any other collection that is
 // followed.
 func (f *flight) doubt() {
-	f.elsewhere = true
 	for name := range f.followed() {
 		if !slices.ContainsFunc(f.begun, func(b begunWrite) bool { return b.write.Collection == name }) {
 			f.doubtOne(name)
@@ -208,29 +206,18 @@ func (f *flight) doubt() {
 	}
 }
 
-// end ends a write.
+// end ends a write. What the database says of a write whose caller it did not let write
+// counts only if the write was carried out all the same.
 func (f *flight) end(ctx context.Context, o WriteOutcome, chosen []rerank.ID) {
 	if f.trusted {
 		f.names.endRename(f.writing)
-		f.finish(ctx, o, chosen)
-		return
 	}
-	f.endWatch(o)
-	if o == Answered || o == Refused {
-		f.finish(ctx, o, chosen)
-		return
-	}
-	f.background.Go(func() {
-		if !f.mayWrite() {
-			o = Refused
+	if f.excused {
+		if o != Answered {
+			return
 		}
-		f.finish(ctx, o, chosen)
-	})
-}
-
-// finish tells the follower what became of a write.
-func (f *flight) finish(ctx context.Context, o WriteOutcome, chosen []rerank.ID) {
-	defer func() { f.panicked(ctx, recover(), f.writing) }()
+		f.begin(ctx)
+	}
 	if o != Refused {
 		f.noteRenames()
 	}
@@ -264,6 +251,7 @@ func (f *flight) noteRenames() {
 		f.aliases.forget()
 	}
 	if f.renamedByOthers() && !f.elsewhere && len(f.writing.Collections) > 0 {
+		f.elsewhere = true
 		f.doubt()
 	}
 }
