@@ -20,16 +20,12 @@ import (
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
-const benchSearchLong = `Searches one query after the other and reports where the time goes: the four
-steps, the store, and the sidecar's own share.
+const benchSearchLong = `Searches one query after the other and reports the time of the four steps, of the
+store, and the sidecar's own share.
 
-Without a configuration it makes up items and similarities (dot, bilinear, a
-Mixture-of-Logits with query-only and with full gates) and searches an exact
-store in this process; own is the total without that store's time.
-
-With --config and --route it asks the queries of an .npy file of the route's own
-store; own is then this process's processor time for a search, encoding and
-decoding of the store's messages included.`
+Without a configuration items and similarities are made up, and the store is in this
+process; own is the total without it. With --config and --route the route's own store
+is asked, and own is this process's processor time for a search.`
 
 // benchFlags are the flags of bench search.
 type benchFlags struct {
@@ -70,7 +66,7 @@ func newBenchSearchCommand(a *app) *cobra.Command {
 	flags.IntVar(&f.synthetic.Searches, "searches", 200, "searches that are measured")
 	flags.IntVar(&f.synthetic.Items, "items", 20000, "without a route: items to make up")
 	flags.IntVar(&f.synthetic.Candidates, "candidates", 1000, "without a route: candidates of a search")
-	flags.StringVar(&f.kernel, "kernel", "", "without a route: loops to score with, go, avx2, avx512 or neon; empty is the fastest")
+	flags.StringVar(&f.kernel, "kernel", "", "without a route: go, avx2, avx512 or neon; empty is the fastest")
 	flags.StringVar(&f.route, "route", "", "measure this route of the configuration")
 	flags.StringVar(&f.queries, "queries", "", "query vectors for the route, .npy")
 	flags.StringVar(&f.strategy, "strategy", "", "strategy; empty is the route's")

@@ -16,15 +16,11 @@ import (
 	"github.com/likenessdb/likeness/plugin/plugintest"
 )
 
-const benchGPULong = `Starts a device as the sidecar does, loads tables made up from a seed, and measures
-its answers through the plugin's protocol, beside those of this machine's cores. Two
-answers of each case are compared with the CPU's scores first.
+const benchGPULong = `Starts a device as the sidecar does, loads tables made up from a seed, compares two
+answers of each case with the CPU's scores, and measures it beside this machine's cores.
 
-With --config and --route it is the route's own device, model and table, and queries of an
-.npy file; the route's store is not asked.
-
-It is for every device that is a plugin. What a GPU itself can do, its kernels and the
-share of its limits that they reach are measured by likeness-gpu bench.`
+With --config and --route it takes the route's own device, model and table; the
+route's store is not asked. likeness-gpu bench measures a GPU's kernels and limits.`
 
 // benchGPUFlags are the flags of bench gpu.
 type benchGPUFlags struct {
@@ -73,7 +69,7 @@ func newBenchGPUCommand(a *app) *cobra.Command {
 	flags.IntVar(&f.route.candidates, "candidates", 0, "with a route: rows that each query names; 0 scans the table")
 	flags.StringVar(&f.path, "plugin", "", "the device's executable")
 	flags.StringSliceVar(&f.args, "args", []string{"serve"}, "its arguments")
-	flags.StringSliceVar(&f.env, "env", nil, "names of variables of the environment that it may see")
+	flags.StringSliceVar(&f.env, "env", nil, "environment variables that it may see")
 	flags.StringSliceVar(&f.cases, "case", nil, "names of the cases to measure; all without it")
 	flags.IntVar(&f.rows, "rows", 0, "rows of a table at most; 0 is the case's own")
 	flags.Uint32Var(&f.seed, "seed", 1, "of what is made up")

@@ -15,10 +15,9 @@ func newBenchMachineCommand(a *app) *cobra.Command {
 	var threads, tableMiB, rowBytes int
 	var name string
 	cmd := &cobra.Command{
-		Use:   "machine",
-		Short: "Measure what the processor and the memory can do at most",
-		Long: `Measures the rate of float32 multiply-adds, and how fast memory is read: a table
-from one end to the other, and its rows in random order.`,
+		Use:     "machine",
+		Short:   "Measure what the processor and the memory can do at most",
+		Long:    `Measures float32 multiply-adds, and reads of memory in a row and of random rows.`,
 		Example: "  likeness bench machine --threads 2 --output json",
 		Args:    cobra.NoArgs,
 	}
@@ -26,7 +25,7 @@ from one end to the other, and its rows in random order.`,
 	flags.IntVar(&threads, "threads", 1, "threads at once")
 	flags.IntVar(&tableMiB, "table-mib", 512, "size of the table; well above the cache's")
 	flags.IntVar(&rowBytes, "row-bytes", 1024, "size of a row, in steps of 512")
-	flags.StringVar(&name, "kernel", "", "loops to measure with, go, avx2, avx512 or neon; empty is the fastest")
+	flags.StringVar(&name, "kernel", "", "go, avx2, avx512 or neon; empty is the fastest")
 	out := addOutput(cmd)
 	cmd.RunE = func(*cobra.Command, []string) error {
 		k, err := kernel.Named(name)

@@ -15,14 +15,12 @@ import (
 	"github.com/likenessdb/likeness/sidecar/bench"
 )
 
-const benchScanLong = `Scans a resident table for the exact top K again and again, without a store, and
-reports the time of one pass as a share of the limit that binds: what the processor
-computes at most, or what the memory delivers, both measured between the passes.
+const benchScanLong = `Scans a table for the exact top K and reports the time of one pass as a share of what
+the processor computes, or the memory delivers, at most: both are measured in between.
 
-Items are made up; with --model they are those of --vectors, repeated as often as
-needed with a tenth of their length in a random direction added, so that bounds rule
-out what they would rule out of a real collection. scored_share is the share of
-items that were scored in float32, and not ruled out by a bound.`
+Items are made up. With --model they are those of --vectors, repeated with a tenth of
+their length in a random direction added, so that bounds work as on a real collection.
+scored_share is the share of items that no bound ruled out.`
 
 // benchScanFlags are the flags of bench scan.
 type benchScanFlags struct {
@@ -44,10 +42,10 @@ func newBenchScanCommand(a *app) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.kind, "kind", "mol", "kind of similarity: mol, bilinear, maxsim or dot")
-	flags.StringVar(&f.Shape, "shape", "8x4x64", "components of the query x of the item x dimension (mol), vectors of an item x dimension (maxsim), dimension (bilinear, dot)")
+	flags.StringVar(&f.Shape, "shape", "8x4x64", "mol: query x item components x dimension; maxsim: vectors x dimension; others: dimension")
 	flags.IntVar(&f.Hidden, "hidden", 128, "width of the gates of mol")
 	flags.BoolVar(&f.QueryOnly, "query-only", false, "the gates of mol depend on the query alone")
-	flags.StringVar(&f.model, "model", "", "scan with this model, a file or a directory, instead of a made-up one")
+	flags.StringVar(&f.model, "model", "", "model to scan with, instead of a made-up one")
 	flags.StringVar(&f.vectors, "vectors", "", "with --model: the items' vectors, .npy")
 	flags.StringVar(&f.queries, "queries", "", "with --model: the queries' vectors, .npy")
 	flags.IntVar(&f.Items, "items", 100_000, "items of the table")
@@ -56,9 +54,9 @@ func newBenchScanCommand(a *app) *cobra.Command {
 	flags.IntVar(&f.Threads, "threads", 1, "threads that share the table")
 	flags.StringVar(&f.format, "format", string(rerank.FormatFloat32), "numbers of the table: float32, bfloat16, float16 or int8")
 	flags.BoolVar(&f.Tiles, "tiles", false, "float32 rows lie in tiles, as those of other formats always do")
-	flags.BoolVar(&f.Full, "full-precision", false, "with another format: keep float32 rows beside it, and score those")
+	flags.BoolVar(&f.Full, "full-precision", false, "keep float32 rows beside another format, and score those")
 	flags.BoolVar(&f.Whole, "whole", false, "score every item, whatever a bound says")
-	flags.StringVar(&f.kernel, "kernel", "", "loops to score with, go, avx2, avx512 or neon; empty is the fastest")
+	flags.StringVar(&f.kernel, "kernel", "", "go, avx2, avx512 or neon; empty is the fastest")
 	flags.IntVar(&f.Runs, "runs", 20, "passes that are measured, at least")
 	flags.DurationVar(&f.Budget, "time", time.Second, "time to measure for, at least")
 	cmd.MarkFlagsRequiredTogether("model", "vectors", "queries")

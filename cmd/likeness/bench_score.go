@@ -15,13 +15,9 @@ import (
 	"github.com/likenessdb/likeness/sidecar/bench"
 )
 
-const benchScoreLong = `Scores made-up candidates again and again, without a store, and reports the time of
-one round as a share of what the processor can do at most, measured between the
-rounds: ms.min is the quickest round, gflops counts the model's own multiply-adds
-of that round, peak_gflops what the processor did without anything else to do.
-
-Candidates lie in tiles, as a table built for scanning has them; with --gather they
-are picked at random from a table of --rows rows.`
+const benchScoreLong = `Scores made-up candidates and reports a round's time as a share of the processor's
+peak, measured between the rounds: ms.min is the quickest round, gflops its
+multiply-adds. Candidates lie in tiles; --gather picks random rows of a table.`
 
 // benchScoreFlags are the flags of bench score.
 type benchScoreFlags struct {
@@ -42,18 +38,18 @@ func newBenchScoreCommand(a *app) *cobra.Command {
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.kind, "kind", "mol", "kind of similarity: mol, bilinear, maxsim or dot")
-	flags.StringVar(&f.Shape, "shape", "8x4x64", "components of the query x of the item x dimension (mol), query vectors x vectors of an item x dimension (maxsim), dimension (bilinear, dot), dimension x rank (bilinear)")
+	flags.StringVar(&f.Shape, "shape", "8x4x64", "mol, maxsim: query x item components x dimension; bilinear: dimension[xrank]; dot: dimension")
 	flags.IntVar(&f.Hidden, "hidden", 128, "width of the gates of mol")
 	flags.IntVar(&f.Candidates, "candidates", 4096, "candidates of a query")
 	flags.IntVar(&f.Batch, "batch", 1, "queries of a round, each with its own candidates")
-	flags.BoolVar(&f.Shared, "shared", false, "the queries of a round have the same candidates, scored in one call")
+	flags.BoolVar(&f.Shared, "shared", false, "a round's queries share their candidates, scored in one call")
 	flags.BoolVar(&f.Encode, "encode", false, "a round encodes its queries too")
 	flags.IntVar(&f.Threads, "threads", 1, "threads that share the candidates")
 	flags.StringVar(&f.format, "format", string(rerank.FormatFloat32), "numbers of the table: float32, bfloat16, float16 or int8")
 	flags.BoolVar(&f.Gather, "gather", false, "pick the candidates at random from a table")
 	flags.IntVar(&f.Rows, "rows", 1_000_000, "with --gather: rows of the table")
-	flags.IntVar(&f.tableMiB, "table-mib", 2048, "with --gather: the most memory of the table; it has fewer rows if they need more")
-	flags.StringVar(&f.kernel, "kernel", "", "loops to score with, go, avx2, avx512 or neon; empty is the fastest")
+	flags.IntVar(&f.tableMiB, "table-mib", 2048, "with --gather: the table's memory at most")
+	flags.StringVar(&f.kernel, "kernel", "", "go, avx2, avx512 or neon; empty is the fastest")
 	flags.IntVar(&f.Runs, "runs", 30, "rounds that are measured, at least")
 	flags.DurationVar(&f.Budget, "time", time.Second, "time to measure for, at least")
 	out := addOutput(cmd)

@@ -19,16 +19,13 @@ import (
 	"github.com/likenessdb/likeness/sidecar/bench"
 )
 
-const benchServeLong = `Loads a running sidecar with searches and reports what came back and when. First
---workers callers ask as fast as they are answered (a closed loop), which finds the
-capacity. Then each of --load is tried: that many times the capacity, at random times
-whatever the answers do (an open loop), timed from when a call was due. --rate asks for
-calls a second instead.
+const benchServeLong = `First --workers callers ask as fast as they are answered (a closed loop), which finds
+the capacity. Then each --load, a multiple of it, is tried at random times whatever the
+answers do (an open loop), timed from when a call was due. --rate sets calls a second.
 
-Outcomes: good, degraded, refused (by a limit), late, failed, unsent (more than
---max-open calls were open). Of good answers, own is the sidecar's time without its
-store, and around is the network, queues and the generator's waits. On one machine with
-the sidecar, capacity is that of both.`
+Outcomes: good, degraded, refused (by a limit), late, failed, unsent (beyond
+--max-open). Of good answers, own is the sidecar without its store, and around is
+network, queues and the generator's waits. On one machine capacity is that of both.`
 
 // benchServeFlags are the flags of bench serve.
 type benchServeFlags struct {

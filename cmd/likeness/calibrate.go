@@ -27,16 +27,11 @@ import (
 const calibrateLong = `Measures which recall a route can promise, and lets it promise that: recall@K is at
 least --recall for a --share of the queries, with --confidence.
 
-Every query is asked of the route at growing depth and compared with the exact answer.
-The depths are tested from the deepest to the shallowest, up to the first that fails
-(Clopper and Pearson's exact bound, fixed-sequence testing). The shallowest that passes
-is kept in state_dir, and the sidecar's answers carry the promise.
-
-The promise is of queries like those that were asked. At least log(1 - confidence) /
-log(share) are needed without a failure: 59 for .95 and .95. --hold-out keeps some back
-and reports how the chosen depth answers them. An interrupted command goes on when it is
-run again. If no depth shows the promise, the exit code is 1, and an earlier calibration
-stays. docs/how-to/promise-a-recall.md has the steps.`
+Queries are asked at growing depth and compared with the exact answer. The shallowest
+depth that shows the promise is kept in state_dir. .95 and .95 need 59 queries at
+least, like those of production. An interrupted command goes on when it is run again.
+If no depth shows the promise, the exit code is 1, and an earlier calibration stays.
+docs/how-to/promise-a-recall.md has the steps.`
 
 // calibrateFlags are the flags of calibrate.
 type calibrateFlags struct {
@@ -95,18 +90,18 @@ func (f *calibrateFlags) add(cmd *cobra.Command) {
 	flags.StringVarP(&f.route, "route", "r", "", "the route of the configuration")
 	flags.StringVar(&f.version, "version", "", "the version of the route; empty is the one in service")
 	flags.StringVar(&f.queries, "queries", "", "query vectors: .npy, .safetensors or .parquet")
-	flags.StringVar(&f.userIDs, "user-ids", "", "user id of each query, .npy of integers, for models with user-id embeddings")
+	flags.StringVar(&f.userIDs, "user-ids", "", "user id of each query, .npy, for models with user-id embeddings")
 	flags.IntVar(&f.fromCollection, "from-collection", 0, "take this many stored vectors, drawn at random, for queries")
 	flags.IntVar(&f.sample, "sample", 0, "ask this many of the queries, drawn at random; 0 is all")
-	flags.IntVar(&f.holdOut, "hold-out", 0, "check the promise on this many further queries, drawn at random")
+	flags.IntVar(&f.holdOut, "hold-out", 0, "further random queries to check the promise with")
 	flags.Uint64Var(&f.seed, "seed", 1, "seed of the draws")
 	flags.Float64Var(&f.recall, "recall", 0.9, "recall@k to promise")
 	flags.Float64Var(&f.share, "share", 0.95, "share of the queries that it is promised for")
 	flags.Float64Var(&f.confidence, "confidence", 0.95, "confidence of the promise")
 	flags.IntVar(&f.k, "k", 10, "number of items of an answer")
-	flags.IntSliceVar(&f.depths, "depths", nil, "depths to test; empty is from k to ten times the route's depth")
+	flags.IntSliceVar(&f.depths, "depths", nil, "depths to test; empty is k to ten times the route's")
 	flags.IntVar(&f.parallel, "parallel", 2, "queries asked at a time")
-	flags.StringVar(&f.state, "state", "", "folder to keep the calibration in; empty is state_dir of the configuration")
+	flags.StringVar(&f.state, "state", "", "folder of the calibration; empty is state_dir")
 	flags.StringVar(&f.html, "html", "", "write a report with plots to this file")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "report, and keep nothing")
 	cmd.MarkFlagsMutuallyExclusive("queries", "from-collection")

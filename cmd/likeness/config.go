@@ -34,7 +34,7 @@ func newConfigPrintCommand(a *app) *cobra.Command {
 		Args: cobra.NoArgs,
 	}
 	src := addConfigFlags(cmd)
-	cmd.Flags().BoolVar(&defaults, "default", false, "print a commented file with every key, its default and an example")
+	cmd.Flags().BoolVar(&defaults, "default", false, "print every key with its default and an example")
 	cmd.RunE = func(*cobra.Command, []string) error {
 		if defaults {
 			return config.PrintDefault(a.stdout)

@@ -61,12 +61,10 @@ func newConfigValidateCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "validate",
 		Short: "Check the configuration with the files that it names",
-		Long: `validate refuses what serve refuses, with the same words: it checks the configuration, the files
-that it names, and that models, tables, rankers, routes and the proxy fit each other. It starts no plugin,
-opens no listener, and can be run beside a sidecar: live tables that one has open are read without its
-latest writes. With --connect it also asks the stores for the collections, and the REST API of the proxy,
-and says what calibrated routes promise, or why they do not, and which routes can answer no search that
-comes through the proxy.`,
+		Long: `Refuses what serve refuses, in the same words: the configuration, the files that it
+names, and whether its parts fit each other. It starts no plugin, opens no listener, and
+can run beside a sidecar. --connect asks the stores and the proxy's REST API too, and
+says what calibrated routes promise and which searches cannot be answered.`,
 		Example: `  likeness config validate --config likeness.yaml
   likeness config validate --config likeness.yaml --connect --timeout 10s`,
 		Args: cobra.NoArgs,

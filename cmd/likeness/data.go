@@ -17,10 +17,9 @@ import (
 )
 
 // dataHelp is the part of a command's help that dataFlags document.
-const dataHelp = `Vectors are .npy, .safetensors or .parquet, one row a vector; items can also be
-read from a collection (--config with --collection or --route). The log is CSV,
-JSON lines or Parquet with the columns query and item, and weight and time where
-there are any. docs/fit.md has the formats.`
+const dataHelp = `Items are read from a file or a collection (--config with --collection or --route). The
+log has the columns query and item, and weight and time where there are any
+(docs/fit.md).`
 
 // dataFlags are the flags that say where vectors and the log are.
 type dataFlags struct {
@@ -37,10 +36,10 @@ func (f *dataFlags) registerData(cmd *cobra.Command, pairsRequired bool) {
 	flags.StringVar(&f.Pairs, "pairs", "", "logged pairs: .csv, .jsonl or .parquet")
 	flags.StringVar(&f.ItemIDs, "item-ids", "", "ids of the items: .npy of integers, text with one a line, or .parquet")
 	flags.StringVar(&f.QueryIDs, "query-ids", "", "ids of the queries, in a file like --item-ids")
-	flags.StringVar(&f.UserIDs, "user-ids", "", "user id of each query, .npy of integers, for models with user-id embeddings")
+	flags.StringVar(&f.UserIDs, "user-ids", "", "user id of each query, .npy, for models with user-id embeddings")
 	f.config = addConfigFlags(cmd)
-	flags.StringVar(&f.route, "route", "", "read the items from the collection of this route of the configuration")
-	flags.StringVar(&f.collection, "collection", "", "read the items from this collection, in a store of the configuration")
+	flags.StringVar(&f.route, "route", "", "read the items from this route's collection")
+	flags.StringVar(&f.collection, "collection", "", "read the items from this collection")
 	flags.StringVar(&f.store, "store", "", "store of --collection; empty is the only one")
 	flags.StringVar(&f.vector, "vector", "", "vector field of --collection; empty is the only or unnamed one")
 	cmd.MarkFlagsMutuallyExclusive("items", "collection", "route")

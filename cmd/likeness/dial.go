@@ -30,7 +30,7 @@ func (f *dialFlags) add(cmd *cobra.Command) {
 	flags.StringVarP(&f.address, "address", "a", "127.0.0.1:7600", "address of the sidecar")
 	flags.StringVar(&f.tokenFile, "token-file", "", "file with the bearer token")
 	flags.BoolVar(&f.tls, "tls", false, "use TLS; implied by the other --tls flags")
-	flags.StringVar(&f.caFile, "tls-ca", "", "authorities of the sidecar's certificate, PEM; empty is the system's")
+	flags.StringVar(&f.caFile, "tls-ca", "", "authorities of the sidecar, PEM; empty is the system's")
 	flags.StringVar(&f.certFile, "tls-cert", "", "client certificate, PEM")
 	flags.StringVar(&f.keyFile, "tls-key", "", "client key, PEM")
 	flags.StringVar(&f.hostname, "tls-server-name", "", "name to verify, where it is not the address")

@@ -97,7 +97,7 @@ var flagGroups = []struct {
 	flags []string
 }{
 	{"Configuration", []string{"config", "set"}},
-	{"Connection to a sidecar", []string{
+	{"Connection", []string{
 		"address", "max-message-bytes", "tls", "tls-ca", "tls-cert", "tls-key", "tls-server-name", "token-file",
 	}},
 	{"Item vectors", []string{"collection", "item-ids", "items", "store", "vector"}},
@@ -207,7 +207,7 @@ func (r reference) describeCommands(b *strings.Builder, cmd *cobra.Command) {
 			}
 		}
 		if child.Example != "" && !child.HasSubCommands() {
-			fmt.Fprintf(b, "\n```sh\n%s\n```\n", firstCommands(unindent(child.Example), 2))
+			fmt.Fprintf(b, "\n```sh\n%s\n```\n", firstCommand(unindent(child.Example)))
 		}
 		var own []*pflag.Flag
 		var shared []string
@@ -245,14 +245,11 @@ func linkFlags(names []string) (links []string) {
 	return links
 }
 
-// firstCommands returns the first n commands of an example, with their continued lines.
-func firstCommands(example string, n int) string {
+// firstCommand returns the first command of an example, with its continued lines.
+func firstCommand(example string) string {
 	lines := strings.Split(example, "\n")
 	for i, line := range lines {
 		if !strings.HasSuffix(line, "\\") {
-			n--
-		}
-		if n == 0 {
 			return strings.Join(lines[:i+1], "\n")
 		}
 	}
@@ -279,7 +276,8 @@ func flagList(flags []*pflag.Flag) string {
 		if f.Shorthand != "" {
 			name = "`-" + f.Shorthand + "`, " + name
 		}
-		if f.DefValue != "" && f.DefValue != "[]" && f.DefValue != "false" {
+		isZero := f.DefValue == "0" && strings.Contains(f.Usage, "0 is ")
+		if f.DefValue != "" && f.DefValue != "[]" && f.DefValue != "false" && !isZero {
 			name += " (`" + f.DefValue + "`)"
 		}
 		fmt.Fprintf(&b, "- %s: %s\n", name, f.Usage)

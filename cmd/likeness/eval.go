@@ -15,18 +15,13 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-const evalLong = `Ranks every item for every query by one or several models, compares the rankings with
-logged pairs and with a plain baseline, and says whether a learned similarity is worth
-it, how sure that is, and which is the simplest that is as good as the best. With
---strategies it also runs each first stage, and says what its candidates lose.
+const evalLong = `Ranks every item for every query, compares the rankings with logged pairs and a plain
+baseline, and says whether a model is worth it, how sure that is, and which is the
+simplest as good as the best. --strategies says what each first stage loses.
 
 ` + dataHelp + `
 
-Metrics are recall, hit_rate, mrr, ndcg and p at the cutoffs 1, 5, 10 and k;
-first_stage_recall is the share of the exact top k that a strategy found
-(docs/reference/eval-report.md defines them). Equal scores rank by id.
-Intervals are percentiles of a bootstrap over the queries; differences are paired.
-docs/how-to/evaluate.md explains segments and verdict.
+docs/reference/eval-report.md defines the figures, docs/how-to/evaluate.md the verdict.
 
 Strategies: ` + eval.TrialSyntax
 
@@ -55,15 +50,15 @@ func newEvalCommand(a *app) *cobra.Command {
 		Args: cobra.NoArgs,
 	}
 	flags := cmd.Flags()
-	flags.StringArrayVar(&f.models, "model", nil, "model file or directory; can be repeated, to compare several")
+	flags.StringArrayVar(&f.models, "model", nil, "model file or directory; may be repeated to compare")
 	f.registerData(cmd, true)
-	flags.StringVar(&f.trainedPairs, "trained-pairs", "", "the log that the models were fitted to: for the items' popularity, and which are cold")
+	flags.StringVar(&f.trainedPairs, "trained-pairs", "", "log of the fit: gives items' popularity, and which are cold")
 	flags.StringVar(&f.html, "html", "", "write a report with plots to this file")
 	flags.IntVar(&f.k, "k", 10, "length of the ranking")
 	flags.IntVar(&f.every, "every", 1, "use every nth query row only")
 	flags.StringVar(&f.baseline, "baseline", "cosine", "compare with cosine, dot or none")
 	flags.StringVar(&f.strategies, "strategies", "", "first-stage strategies to compare, separated by commas")
-	flags.IntVar(&f.resamples, "resamples", 2000, "bootstrap samples of the intervals; fewer where queries are many")
+	flags.IntVar(&f.resamples, "resamples", 2000, "bootstrap samples of the intervals")
 	flags.Float64Var(&f.confidence, "confidence", 0.95, "confidence of the intervals")
 	flags.Uint64Var(&f.seed, "seed", 1, "seed of the bootstrap")
 	_ = cmd.MarkFlagRequired("model")

@@ -21,10 +21,9 @@ import (
 	"github.com/likenessdb/likeness/rerank/model"
 )
 
-const fitBilinearLong = `Learns the W of φ(q, x) = qᵀWx from a log, over the vectors as they are stored, and
-says whether it is worth it. A search is then one inner product of Wᵀq with the stored
-vectors. The fit starts at the identity and is pulled to it, as strongly as held-out
-queries and items need. docs/fit.md explains the report, and --cold.
+const fitBilinearLong = `Learns W from a log, over the vectors as they are stored: a search is then one inner
+product of Wᵀq with them. The fit starts at the identity and is pulled to it, as
+held-out queries and items need. docs/fit.md explains the report, and --cold.
 
 ` + dataHelp + `
 
@@ -72,11 +71,11 @@ func (f *fitBilinearFlags) flags(cmd *cobra.Command) {
 	o, flags := &f.options, cmd.Flags()
 	flags.StringVar(&f.form, "form", string(o.Form), "form of W: full, low_rank, identity_low_rank or diagonal")
 	flags.IntVar(&o.Rank, "rank", o.Rank, "rank of the low-rank forms")
-	flags.StringVar(&f.cut, "cut", "", "write a full fit as I + low rank: a rank, or auto for the least with the share --quality; it is fitted some rounds more")
-	flags.Float64Var(&o.Quality, "quality", o.Quality, "share of the quality on held-out queries that the suggested rank keeps")
-	flags.Float64Var(&o.Energy, "energy", o.Energy, "share of the energy of W − I whose rank is reported beside it")
-	flags.StringVar(&f.plot, "plot", "", "SVG file to draw the spectrum of W − I to, and the quality of its ranks")
-	flags.Float64Var(&o.Scale, "scale", o.Scale, "factor of φ before the softmax, the inverse of the temperature; 0 tries 20, 40 and 10")
+	flags.StringVar(&f.cut, "cut", "", "write I + low rank: a rank, or auto for the least with --quality")
+	flags.Float64Var(&o.Quality, "quality", o.Quality, "share of held-out quality that the suggested rank keeps")
+	flags.Float64Var(&o.Energy, "energy", o.Energy, "share of the energy of W − I whose rank is reported")
+	flags.StringVar(&f.plot, "plot", "", "SVG file: spectrum of W − I, quality of its ranks")
+	flags.Float64Var(&o.Scale, "scale", o.Scale, "inverse of the softmax's temperature; 0 tries 20, 40 and 10")
 	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "passes over the pairs, at most")
 	flags.Float64Var(&o.Rate, "rate", o.Rate, "learning rate; 0 tries the form's own and a fifth of it")
 	forms := []string{"full", "low_rank", "identity_low_rank", "diagonal"}

@@ -18,11 +18,9 @@ import (
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
-const fitDistilledLong = `Adds learned probes to a model: maps u(q) of the query, such that one search of the
-stored vectors with u(q) brings the items that the model ranks first (strategy
-distilled). The model's own scores teach, and pairs are not needed. The report gives
-the share of the exact top 10 among the candidates of each first stage, on held-out
-queries. Heads: linear, u = qW; residual, u = qW + MLP(q); both.
+const fitDistilledLong = `Adds maps u(q) to a model, such that one search of the stored vectors with u(q) finds
+the items that the model ranks first (strategy distilled). The model's scores teach;
+pairs are not needed. Heads: linear, u = qW; residual, u = qW + MLP(q); both.
 
 ` + dataHelp + `
 
@@ -78,10 +76,10 @@ func (f *fitDistilledFlags) flags(cmd *cobra.Command) {
 	flags.IntVar(&o.Hidden, "hidden", o.Hidden, "width of the residual head's MLP")
 	flags.IntVar(&o.K, "k", o.K, "length of the answers that the probes are to find")
 	flags.IntSliceVar(&o.Depths, "depths", o.Depths, "numbers of candidates to report the recall of")
-	flags.Float64Var(&o.Focus, "focus", o.Focus, "number of items that share the weight of a lesson; 0 is 5 times --k")
+	flags.Float64Var(&o.Focus, "focus", o.Focus, "items that share a lesson's weight; 0 is 5 times --k")
 	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "passes over the queries, at most")
 	flags.Float64Var(&o.Rate, "rate", o.Rate, "learning rate, relative to the size of the parameters")
-	flags.IntVar(&o.Scores, "scores", o.Scores, "number of the model's scores to learn from, about: it bounds the queries that are used")
+	flags.IntVar(&o.Scores, "scores", o.Scores, "scores of the model to learn from, about; bounds the queries")
 	_ = cmd.MarkFlagRequired("model")
 	_ = cmd.RegisterFlagCompletionFunc("head", cobra.FixedCompletions([]string{fitdistilled.HeadLinear, fitdistilled.HeadResidual, "both"}, cobra.ShellCompDirectiveNoFileComp))
 	for _, name := range notDistilled {

@@ -19,11 +19,10 @@ import (
 	"github.com/likenessdb/likeness/rerank/model"
 )
 
-const fitMaxSimLong = `Learns behavioural vectors from a log (MVG): beside its own vector, an item owns some
-centres of the queries that it was chosen for, and scores a query by the best of them,
-φ(q, x) = max ⟨q, v⟩. Of the budgets in --mavg the smallest is taken that is as good as
-the best on held-out queries. --cold guard takes no budget under which items without
-logs lose. NAME.vectors.npy and NAME.owners.jsonl beside the model hold the vectors.
+const fitMaxSimLong = `Beside its own vector, an item gets some centres of the queries that it was chosen for
+(MVG): φ(q, x) = max ⟨q, v⟩. The smallest budget of --mavg that is as good as the best
+is taken; --cold guard takes none under which items without logs lose. NAME.vectors.npy
+and NAME.owners.jsonl hold the vectors (docs/how-to/behavioural-vectors.md).
 
 ` + dataHelp + `
 
@@ -51,9 +50,9 @@ func newFitMaxSimCommand(a *app) *cobra.Command {
 	}
 	f.register(cmd, &f.options.Common, true)
 	o, flags := &f.options, cmd.Flags()
-	flags.Float64SliceVar(&o.MAvg, "mavg", o.MAvg, "vectors an item in the mean: budgets to try, ascending, or one to take")
-	flags.Float64Var(&o.Beta, "beta", o.Beta, "how the budget follows the number of an item's queries: 0 (every logged item alike) to 1 (by popularity)")
-	flags.IntVar(&o.Restarts, "restarts", o.Restarts, "clusterings of each item's queries, the best of which is taken")
+	flags.Float64SliceVar(&o.MAvg, "mavg", o.MAvg, "budgets to try, ascending: vectors an item in the mean")
+	flags.Float64Var(&o.Beta, "beta", o.Beta, "how a budget follows popularity: 0 (alike) to 1 (in proportion)")
+	flags.IntVar(&o.Restarts, "restarts", o.Restarts, "clusterings of an item's queries; the best is taken")
 	flags.IntVar(&o.Passes, "passes", o.Passes, "passes of a clustering over an item's queries, at most")
 	flags.StringVar(&f.plot, "plot", "", "SVG file to draw the quality of the budgets to")
 	out := addOutput(cmd)

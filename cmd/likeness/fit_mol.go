@@ -18,11 +18,9 @@ import (
 )
 
 const fitMoLLong = `Learns a Mixture-of-Logits (RAILS) from a log, over the vectors as they are stored:
-φ(q, x) = Σ π_ij(q, x)·⟨f_i(q), g_j(x)⟩/τ. With --gates query, the default, φ is one
-inner product, and one exact list is the exact answer; with --gates full the item and
-the logits have their say too. Without --l2-norm the probes search the vectors as they
-are stored. The fit starts at the plain inner product, and held-out queries stop it. Fit
-a bilinear form too and compare: on frozen vectors it is often as good.
+φ(q, x) = Σ π_ij(q, x)·⟨f_i(q), g_j(x)⟩/τ. With --gates query φ is one inner product;
+with --gates full the item and the logits count too. The fit starts at the plain inner
+product, and held-out queries stop it. Compare it with a bilinear form.
 
 ` + dataHelp + `
 
@@ -68,25 +66,25 @@ func (f *fitMoLFlags) flags(cmd *cobra.Command) {
 	o, flags := &f.options, cmd.Flags()
 	flags.IntVar(&o.PairsQuery, "pairs-query", o.PairsQuery, "query components, those of user tables included")
 	flags.IntVar(&o.PairsItem, "pairs-item", o.PairsItem, "item components")
-	flags.IntVar(&o.Dim, "dim", o.Dim, "length of a component; 0 makes the item's together as long as a vector")
-	flags.StringVar((*string)(&o.Gates), "gates", string(o.Gates), "what decides the gates: query, or full for query, item and logits")
+	flags.IntVar(&o.Dim, "dim", o.Dim, "length of a component; 0 divides the vector's among the item's")
+	flags.StringVar((*string)(&o.Gates), "gates", string(o.Gates), "query, or full for query, item and logits")
 	flags.IntVar(&o.GateQueryHidden, "gate-query-hidden", o.GateQueryHidden, "hidden width of the query's part of the gates")
 	flags.IntVar(&o.GateItemHidden, "gate-item-hidden", o.GateItemHidden, "hidden width of the item's part of full gates")
 	flags.IntVar(&o.GatePairHidden, "gate-pair-hidden", o.GatePairHidden, "hidden width of the logits' part of full gates; 0 is linear")
-	flags.IntVar(&o.QueryHidden, "query-hidden", o.QueryHidden, "hidden width of a gated linear unit on the query's side; 0 is linear")
+	flags.IntVar(&o.QueryHidden, "query-hidden", o.QueryHidden, "width of a gated linear unit for queries; 0 is linear")
 	flags.StringVar((*string)(&o.QueryActivation), "query-activation", string(o.QueryActivation), "kind of that unit: swiglu or geglu")
-	flags.BoolVar(&o.L2Norm, "l2-norm", o.L2Norm, "divide components by their norm; probes then need a companion collection, or lose something")
+	flags.BoolVar(&o.L2Norm, "l2-norm", o.L2Norm, "normalise components; probes then need a companion, or lose something")
 	flags.IntSliceVar(&o.UserTables, "user-tables", nil, "sizes of hashed user-id embeddings, one component each; needs --user-ids")
-	flags.Float64Var(&o.Temperature, "temperature", o.Temperature, "τ, by which the inner products of components are divided; 0 is 0.05, and 0.025 where items without logs are guarded")
+	flags.Float64Var(&o.Temperature, "temperature", o.Temperature, "τ; 0 is 0.05, and 0.025 with --cold guard")
 	flags.Float64Var(&o.Balance, "balance", o.Balance, "weight of the load-balancing loss of the gates")
 	flags.Float64Var(&o.Dropout, "dropout", o.Dropout, "share of a query's numbers dropped in training")
 	flags.Float64Var(&o.GateDropout, "gate-dropout", o.GateDropout, "share of the gates dropped in training")
 	flags.Float64Var(&o.UserDropout, "user-dropout", o.UserDropout, "share of the numbers of user-id embeddings dropped in training")
-	flags.Float64SliceVar(&o.Pulls, "pulls", o.Pulls, "pulls to the start that are tried where items without logs are guarded, weak to strong; otherwise the first is taken; empty is 1e-5 (1e-4 for full gates), 0.003, 0.01, 0.03")
+	flags.Float64SliceVar(&o.Pulls, "pulls", o.Pulls, "pulls to the start to try, ascending; empty is 1e-5 (full gates: 1e-4),0.003,0.01,0.03")
 	flags.Float64Var(&o.Rate, "rate", o.Rate, "learning rate")
 	flags.IntVar(&o.Batch, "batch", o.Batch, "pairs a step")
-	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "rounds of 16,384 pairs, or of all if those are fewer, at most; 0 is 16, and 8 for full gates; half where items without logs are guarded")
-	flags.IntVar(&o.Softmax, "softmax", o.Softmax, "number of logged items up to which the softmax runs over all of them")
+	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "rounds of 16,384 pairs, at most; 0 is 16 (full gates: 8), half if guarded")
+	flags.IntVar(&o.Softmax, "softmax", o.Softmax, "logged items up to which the softmax covers all")
 	flags.IntVar(&o.Draws, "draws", o.Draws, "sampled items a step beyond that, beside the batch's own")
 	for name, values := range map[string][]string{"gates": {"query", "full"}, "query-activation": {"swiglu", "geglu"}} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))

@@ -19,18 +19,14 @@ import (
 	"github.com/likenessdb/likeness/rerank/npy"
 )
 
-const fitRBELong = `Replaces an expensive ranker R(x, q) by one inner product (RBE): an item is described
-by R's scores for some support queries, a query by R's scores of some support items. A
-query then costs as many calls of R as there are support items. Scores come from the
-ranker, or from --scores, a matrix of one row an item and one column a query.
-docs/how-to/rankers.md has the steps and what each fit costs.
+const fitRBELong = `Replaces an expensive ranker R by one inner product (RBE): of its scores of an item for
+support queries, and of support items for a query. Scores come from the ranker, or from
+--scores. docs/how-to/rankers.md has the steps and what each fit costs.
 
 ` + rankerHelp + `
 
-An item's vector is R(x, S_Q)·pinv(R(S_I, S_Q)), the CUR approximation; --hidden adds
-perceptrons to both sides, which are kept if they find more. HitRate(P, T) is the share
-of R's first T items among the first P of the approximation, over the held-out queries.
---base writes R(x, S_Q), from which likeness index makes a table or a companion.`
+An item's vector is R(x, S_Q)·pinv(R(S_I, S_Q)); --hidden adds perceptrons, kept if
+they find more. HitRate(P, T) is the share of R's first T items among its first P.`
 
 // fitRBEFlags are the flags of fit rbe.
 type fitRBEFlags struct {
@@ -75,26 +71,26 @@ func newFitRBECommand(a *app) *cobra.Command {
 func (f *fitRBEFlags) flags(cmd *cobra.Command) {
 	o, flags := &f.options, cmd.Flags()
 	flags.StringVar(&f.scores, "scores", "", "the ranker's scores, .npy, one row an item and one column a query")
-	flags.StringVar(&f.Queries, "queries", "", "the queries, one a column: .jsonl or .csv with id, text, vector, user_id and context, or vectors as --items")
-	flags.StringVar(&f.Items, "items", "", "item vectors for a ranker that reads them: .npy, .safetensors or .parquet")
-	flags.StringVar(&f.payload, "payload", "", "payload of the items for a ranker that reads it, a JSON object a line")
+	flags.StringVar(&f.Queries, "queries", "", "queries: .jsonl or .csv (id, text, vector, user_id, context), or vectors as --items")
+	flags.StringVar(&f.Items, "items", "", "item vectors for the ranker: .npy, .safetensors or .parquet")
+	flags.StringVar(&f.payload, "payload", "", "items' payload for the ranker, a JSON object a line")
 	flags.IntVar(&f.sampleItems, "sample-items", 0, "ask for so many of the items, drawn at random; 0 is all")
 	f.config = addConfigFlags(cmd)
-	flags.StringVar(&f.route, "route", "", "read the items from the collection of this route of the configuration, and ask its ranker")
-	flags.StringVar(&f.collection, "collection", "", "read the items from this collection, in a store of the configuration")
+	flags.StringVar(&f.route, "route", "", "read this route's collection, and ask its ranker")
+	flags.StringVar(&f.collection, "collection", "", "read the items from this collection")
 	flags.StringVar(&f.store, "store", "", "store of --collection; empty is the only one")
 	flags.StringVar(&f.vector, "vector", "", "vector field of --collection; empty is the only or unnamed one")
 	f.ask.register(cmd)
-	flags.StringVar(&f.ids, "item-ids", "", "ids of the items: .npy of integers, text with one a line, or .parquet; row numbers without")
-	flags.StringVar(&f.queryIDs, "query-ids", "", "ids of the queries, in a file like --item-ids; column numbers without")
-	flags.StringVar(&f.base, "base", "", "write the items' scores for the support queries to this .npy file, for likeness index")
+	flags.StringVar(&f.ids, "item-ids", "", "ids of the items: .npy of integers, text with one a line, or .parquet")
+	flags.StringVar(&f.queryIDs, "query-ids", "", "ids of the queries, in a file like --item-ids")
+	flags.StringVar(&f.base, "base", "", "file for the items' scores of support queries, .npy, for likeness index")
 	flags.StringVar(&f.out, "out", "", "model file to write, "+model.Extension)
 	flags.StringVar(&f.name, "name", "", "name of the model; empty is the file's")
-	flags.BoolVar(&f.force, "force", false, "replace the files if there are any, and begin an interrupted fit again")
-	flags.BoolVar(&f.resume, "resume", false, "go on where an interrupted fit of the same scores and flags stopped")
-	flags.IntVar(&o.Supports, "supports", o.Supports, "support items: calls of the ranker for a query")
-	flags.StringVar((*string)(&o.Select), "select", string(o.Select), "how they are chosen: random, popular, kmeans, diverse or l2_greedy")
-	flags.IntVar(&o.SupportQueries, "support-queries", 0, "support queries: calls of the ranker for an item; 0 is all that are not held out")
+	flags.BoolVar(&f.force, "force", false, "replace the file; begin an interrupted fit again")
+	flags.BoolVar(&f.resume, "resume", false, "go on with an interrupted fit of the same data and flags")
+	flags.IntVar(&o.Supports, "supports", o.Supports, "ranker calls for a query")
+	flags.StringVar((*string)(&o.Select), "select", string(o.Select), "choice of supports: random, popular, kmeans, diverse or l2_greedy")
+	flags.IntVar(&o.SupportQueries, "support-queries", 0, "ranker calls for an item; 0 is every query not held out")
 	flags.Float64Var(&o.Lambda, "lambda", o.Lambda, "regularises the pseudo-inverse; 0 does not")
 	flags.BoolVar(&o.Compare, "compare", false, "judge every way to choose support items")
 	flags.IntVar(&o.Hidden, "hidden", 0, "hidden width of perceptrons on both sides; 0 is none")
@@ -104,7 +100,7 @@ func (f *fitRBEFlags) flags(cmd *cobra.Command) {
 	flags.Float64Var(&o.Rate, "rate", o.Rate, "learning rate")
 	flags.IntVar(&o.Batch, "batch", o.Batch, "queries a step")
 	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "passes over the queries, at most")
-	flags.IntVar(&o.Draws, "draws", o.Draws, "random items that a step sees, beside the best of its queries")
+	flags.IntVar(&o.Draws, "draws", o.Draws, "random items a step, beside its queries' best")
 	flags.Float64Var(&o.HeldOut, "held-out", o.HeldOut, "share of the queries that judge the fit; 0 judges nothing")
 	flags.Uint64Var(&o.Seed, "seed", o.Seed, "seed of the split, the choices and the order")
 	flags.StringSliceVar(&f.judged, "hit-rates", []string{"1:1", "10:10", "100:10", "100:100"}, "hit rates to report, P:T")

@@ -21,9 +21,8 @@ func newHealthCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "health",
 		Short: "Ask a running sidecar whether it answers searches",
-		Long: `Asks the health service of a running sidecar, as a container's health check does
-where there is no shell. The exit code is 0 if searches are answered, 4 if they are
-not or the sidecar cannot be reached. With --route it asks for one route.`,
+		Long: `For health checks of containers. The exit code is 0 if searches are answered, 4 if they
+are not or the sidecar cannot be reached.`,
 		Example: `  likeness health
   likeness health --address 127.0.0.1:7600 --route products`,
 		Args: cobra.NoArgs,

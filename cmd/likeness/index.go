@@ -32,21 +32,14 @@ const indexLong = `Builds what a route needs beside its collection, by reading t
   the companion   a collection with the same ids and payloads and the derived
                   fields that the strategies search
 
-The companion of a max-sim with behavioural vectors has a row a vector. For a
-relevance-based model the ranker is asked for the scores that are missing;
---stored-scores takes the stored vectors for them.
+For a relevance-based model the ranker is asked for missing scores.
 
 ` + rankerHelp + `
 
-An interrupted build goes on where it stopped; what is there already is replaced only
-with --force. At the end the table's checksums, the numbers of rows and a thousand rows
-are read back. --verify compares every row with the collection, and --verify-all does so
-after a build; a difference is an error.
-
---partition i/n builds part i of n, on as many machines, and --merge n joins the parts of
-the table; --partition /n takes i from JOB_COMPLETION_INDEX (docs/concepts/scale.md).
---files writes the companion as .npy files for the embedded store. Without a
-configuration, --model and --items build a table from a file.`
+An interrupted build goes on where it stopped; only --force replaces what is there. At
+the end checksums, the numbers of rows and a thousand rows are checked. --partition and
+--merge are for several machines (docs/concepts/scale.md). Without a configuration,
+--model and --items build a table from a file.`
 
 // indexFlags are the flags of index.
 type indexFlags struct {
@@ -114,32 +107,32 @@ func (f *indexFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.version, "version", "", "the version of the route; empty is the one in service")
 	flags.StringVar(&f.only, "only", "", "build only the table or only the companion")
 	flags.StringVar(&f.companion, "companion", "", "name of the companion; empty is the route's")
-	flags.StringVar(&f.files, "files", "", "write the companion as .npy files into this directory, for an embedded store")
+	flags.StringVar(&f.files, "files", "", "folder for the companion as .npy files, for an embedded store")
 	flags.StringVar(&f.strategies, "strategies", "per_embedding,average,combined", "strategies that will search the companion")
-	flags.StringVar(&f.weights, "weights", "", "weights of the averaged field: uniform or gates; empty is the route's")
+	flags.StringVar(&f.weights, "weights", "", "uniform or gates, for the averaged field; empty is the route's")
 	flags.BoolVar(&f.features, "features", false, "also write the fields that the derived placement reads")
 	flags.BoolVar(&f.force, "force", false, "replace what is there, and begin an interrupted build again")
 	flags.StringVar(&f.partition, "partition", "", "build one part of several, as 2/4; /4 in an indexed Kubernetes job")
-	flags.IntVar(&f.merge, "merge", 0, "make the table of the parts that so many builds with --partition have left")
-	flags.BoolVar(&f.verify, "verify", false, "build nothing: compare table and companion with the collection, row by row; exit code 1 where they differ")
-	flags.BoolVar(&f.verifyAll, "verify-all", false, "after the build, compare table and companion with the collection, as --verify does")
-	flags.DurationVar(&f.checkpoint, "checkpoint", 5*time.Second, "how often the place is noted from which an interrupted build goes on")
+	flags.IntVar(&f.merge, "merge", 0, "join the table from this many parts")
+	flags.BoolVar(&f.verify, "verify", false, "build nothing: compare every row with the collection; exit code 1 if any differs")
+	flags.BoolVar(&f.verifyAll, "verify-all", false, "compare as --verify does, after the build")
+	flags.DurationVar(&f.checkpoint, "checkpoint", 5*time.Second, "how often progress is saved")
 	flags.IntVar(&f.rate, "rows-per-second", 0, "rows read a second at most; 0 is as fast as it can be")
 	flags.IntVar(&f.batch, "batch", 1000, "rows read at once; 0 is the store's choice")
 	flags.StringVar(&f.model, "model", "", "without a configuration: model file or directory")
 	flags.StringVar(&f.items, "items", "", "without a configuration: item vectors, .npy, .safetensors or .parquet")
-	flags.StringVar(&f.ids, "ids", "", "without a configuration: ids of the items, .npy of integers, text with one a line, or .parquet")
-	flags.StringVar(&f.owners, "owners", "", "without a configuration: the item of each row, for max-sim, in a file like --ids")
-	flags.StringVar(&f.collection, "collection", "", "without a configuration: name of the collection that the table is of")
-	flags.StringVar(&f.behaviour, "behaviour", "", "common name of the files of a max-sim's behavioural vectors; empty is the model's, without its extension")
-	flags.StringVar(&f.payload, "payload", "", "without a configuration: payload of the items for a ranker, a JSON object a line")
-	flags.BoolVar(&f.stored, "stored-scores", false, "the stored vectors are the ranker's scores for the support queries: ask no ranker")
-	flags.BoolVar(&f.anyVersion, "any-version", false, "ask a ranker of another name or version than the model was fitted to")
+	flags.StringVar(&f.ids, "ids", "", "without a configuration: item ids, .npy, text with one a line, or .parquet")
+	flags.StringVar(&f.owners, "owners", "", "without a configuration: item of each max-sim row, in a file like --ids")
+	flags.StringVar(&f.collection, "collection", "", "without a configuration: name of the table's collection")
+	flags.StringVar(&f.behaviour, "behaviour", "", "common name of behavioural vectors' files; empty is the model's")
+	flags.StringVar(&f.payload, "payload", "", "without a configuration: items' payload for a ranker, a JSON object a line")
+	flags.BoolVar(&f.stored, "stored-scores", false, "the stored vectors are the ranker's scores: ask no ranker")
+	flags.BoolVar(&f.anyVersion, "any-version", false, "allow a ranker of another name or version than the model's")
 	f.ask.register(cmd)
 	flags.StringVar(&f.table, "table", "", "where to write the table; empty is the route's")
-	flags.StringVar(&f.format, "format", "", "numbers of the table: float32, bfloat16, float16 or int8; empty is the route's")
-	flags.StringVar(&f.layout, "layout", "", "layout of the table: rows, or tiles, which only a scan reads faster; empty is the route's")
-	flags.BoolVar(&f.full, "full-precision", false, "keep the table's rows in float32 too, to make scores exact with")
+	flags.StringVar(&f.format, "format", "", "float32, bfloat16, float16 or int8; empty is the route's")
+	flags.StringVar(&f.layout, "layout", "", "rows, or tiles, which only a scan reads faster; empty is the route's")
+	flags.BoolVar(&f.full, "full-precision", false, "keep the rows in float32 too, for exact scores")
 	for name, extensions := range map[string][]string{"items": vectorFiles, "ids": idFiles, "owners": idFiles} {
 		_ = cmd.MarkFlagFilename(name, extensions...)
 	}

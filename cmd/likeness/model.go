@@ -61,11 +61,8 @@ func newModelVerifyCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify PATH",
 		Short: "Check that a model file is whole and scores as it did",
-		Long: `Reads a model and checks the SHA-256 of its file, the shapes, that every number
-is finite, and, where the file carries scores of its own (what likeness writes
-does), that the model still gives them on this machine. The version is computed
-anew from what was read. Exit code 1 says that a check failed, 2 that there is
-no such file.`,
+		Long: `Checks the SHA-256, shapes, that every number is finite, and that the scores in the file
+(where it has any) are those of this machine. Exit code 1: a check failed; 2: no file.`,
 		Example: `  likeness model verify products.safetensors
   likeness model verify products.safetensors --output json`,
 		Args: cobra.ExactArgs(1),
@@ -106,9 +103,8 @@ func newModelDiffCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff A B",
 		Short: "Compare two models: configuration, tensors, provenance",
-		Long: `Prints what differs between two models. The exit code is 0 if they have one
-version, so that they score alike whatever their names and provenance, 1 if
-not, and 2 if one cannot be read.`,
+		Long: `The exit code is 0 if they have one version, so that they score alike, 1 if not, and 2
+if one cannot be read.`,
 		Example: "  likeness model diff today.safetensors yesterday.safetensors",
 		Args:    cobra.ExactArgs(2),
 	}

@@ -21,9 +21,8 @@ func newModelDotCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dot TO",
 		Short: "Write the plain inner product, or the cosine, as a model",
-		Long: `Writes a model that learned nothing: the inner product of the query and the stored
-vector, or with --normalise their cosine. A route with it keeps the database's order,
-which is what a ranker on the route begins with, and what a fit is compared with.`,
+		Long: `A route with this model keeps the database's order: for a ranker on the route, and for
+comparison with a fit.`,
 		Example: `  likeness model dot cosine.safetensors --dim 384 --normalise`,
 		Args:    cobra.ExactArgs(1),
 	}

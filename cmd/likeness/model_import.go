@@ -15,7 +15,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
 )
 
-const importLong = `Writes a model as one native file, after all checks. FROM is one of
+const importLong = `FROM is one of
 
   a directory   model.safetensors, config.json and distilled.safetensors, if
                 there are probes, under the names of RAILS
@@ -24,11 +24,9 @@ const importLong = `Writes a model as one native file, after all checks. FROM is
                 bfloat16, half or double
   a native file which is written again, under another name
 
-A state dict needs its hyper-parameters, from --config or --hyper: temperature,
-dot_product_l2_norm, gating_combination_type and the nonlinearities. Where weights and
-hyper-parameters differ, the import is refused. A pickle is read as data: no code in it
-runs. A directory and its import have one version. If TO is a directory, the file is
-named by the model and its version.`
+A state dict needs --config or --hyper: temperature, dot_product_l2_norm,
+gating_combination_type and the nonlinearities; they have to fit the weights. No code in
+a pickle runs. If TO is a directory, the file is named by the model and its version.`
 
 // importFlags are the flags of model import.
 type importFlags struct {
@@ -60,9 +58,9 @@ func newModelImportCommand(a *app) *cobra.Command {
 		Args: cobra.ExactArgs(2),
 	}
 	flags := cmd.Flags()
-	flags.StringVar(&f.format, "from", "likeness", "what FROM is: likeness (a directory or a native file) or rails (a state dict)")
+	flags.StringVar(&f.format, "from", "likeness", "what FROM is: likeness (directory or native file) or rails (state dict)")
 	flags.StringVar(&f.config, "config", "", "config.json with the hyper-parameters of a state dict")
-	flags.StringArrayVar(&f.hyper, "hyper", nil, "NAME=VALUE of a hyper-parameter, over --config; can be repeated")
+	flags.StringArrayVar(&f.hyper, "hyper", nil, "hyper-parameter NAME=VALUE, over --config; may be repeated")
 	flags.StringVar(&f.prefix, "prefix", "", "prefix of the similarity's tensors, where a state dict has several")
 	flags.StringVar(&f.name, "name", "", "name of the model; empty keeps it")
 	flags.BoolVar(&f.force, "force", false, "replace the file if there is one")

@@ -72,11 +72,9 @@ func newModelActivateCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "activate --route ROUTE VERSION",
 		Short: "Put a version of a route in service on a running sidecar",
-		Long: `The sidecar reads its configuration again, opens the model and the table of
-routes.ROUTE.versions.VERSION, checks them and the companion against the store,
-tries the version with the route's recent queries, and switches in one step. The
-version before is served until then, and after any error; searches that are
-under way end on it. With state_dir the choice survives a restart.
+		Long: `The sidecar reads its configuration again, checks routes.ROUTE.versions.VERSION, tries it
+with recent queries, and switches in one step. After an error the version before stays.
+With state_dir the choice survives a restart (docs/how-to/roll-out-and-back.md).
 
 Build what the version needs first: likeness index --route ROUTE --version VERSION.
 ` + adminNote,
@@ -84,7 +82,7 @@ Build what the version needs first: likeness index --route ROUTE --version VERSI
   likeness model activate --route products v2 --address 10.0.0.7:7600 --token-file admin.token --tls-ca ca.pem`,
 		Args: cobra.ExactArgs(1),
 	}
-	cmd.Flags().BoolVar(&force, "force", false, "switch even if the version answers none of the recent queries")
+	cmd.Flags().BoolVar(&force, "force", false, "switch even if no recent query is answered")
 	out := f.add(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		return ask(a, cmd, f, *out, func(ctx context.Context, c likenessv1.AdminServiceClient, o ...grpc.CallOption) (*likenessv1.ActivateVersionResponse, error) {
@@ -101,8 +99,7 @@ func newModelRollbackCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollback --route ROUTE",
 		Short: "Put the version that was served before back in service",
-		Long: `The same switch as activate, to the version that the active one replaced. Done
-twice, it is forward again.
+		Long: `Switches as activate does. Done twice, it is forward again.
 ` + adminNote,
 		Example: "  likeness model rollback --route products",
 		Args:    cobra.NoArgs,
@@ -140,7 +137,7 @@ func newModelListCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "list --route ROUTE",
 		Short:   "List the versions of a route of a running sidecar",
-		Long:    "Lists the versions that the sidecar's configuration has now, and which of them is in service.\n" + adminNote,
+		Long:    "Lists the versions of the sidecar's configuration, and which is in service.\n" + adminNote,
 		Example: "  likeness model list --route products",
 		Args:    cobra.NoArgs,
 	}
@@ -179,10 +176,9 @@ func newModelGCCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gc --route ROUTE",
 		Short: "Remove tables and companions of versions that are no longer kept",
-		Long: `Lists what versions that were served have left, but for the last
-routes.ROUTE.keep_versions of them; --remove removes it. The active and the
-previous version are always kept, as is every version that was not served yet and
-every file and collection that a route names.
+		Long: `Lists what served versions have left, but for the last routes.ROUTE.keep_versions;
+--remove removes it. The active, the previous, and versions not served yet are kept, and
+whatever a route names.
 ` + adminNote,
 		Example: `  likeness model gc --route products
   likeness model gc --route products --remove`,

@@ -43,13 +43,9 @@ func newPluginCheckCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "check PATH [ARGUMENT...]",
 		Short: "Run the conformance kit against a scorer or a device",
-		Long: `check starts a scorer, or a device, as the sidecar does, runs the cases that likeness relies on,
-and ends it. The exit code is 1 if a case failed. What the plugin writes to stderr
-is shown.
-
-The kit makes up a query and items from what the scorer says that it reads. One
-that reads vectors of a certain length, or payloads of a certain kind, gets them by
---dim, --query and --items. Flags stand before PATH: what follows it is the scorer's.`,
+		Long: `Starts a scorer or a device as the sidecar does and runs the cases that likeness relies
+on; exit code 1: one failed. Queries and items are made up; --dim, --query and --items
+give what the scorer needs. Flags stand before PATH: what follows is the scorer's.`,
 		Example: `  likeness plugin check ./scorer_go
   likeness plugin check --query "Where is my card?" --items items.jsonl ./scorer_go -corpus items.jsonl`,
 		Args: cobra.MinimumNArgs(1),
@@ -57,11 +53,11 @@ that reads vectors of a certain length, or payloads of a certain kind, gets them
 	cmd.Flags().SetInterspersed(false)
 	cmd.Flags().IntVar(&c.options.Dim, "dim", 384, "length of the vectors that are made up")
 	cmd.Flags().StringVar(&c.query, "query", "", "the text of a query that it can read")
-	cmd.Flags().StringVar(&c.items, "items", "", "a file of JSON lines, the payloads of items that it can read")
-	cmd.Flags().StringSliceVar(&c.env, "env", nil, "names of variables of the environment that it may see")
+	cmd.Flags().StringVar(&c.items, "items", "", "payloads of items that it can read, a JSON object a line")
+	cmd.Flags().StringSliceVar(&c.env, "env", nil, "environment variables that it may see")
 	cmd.Flags().DurationVar(&c.options.Timeout, "timeout", 30*time.Second, "time for a case")
 	cmd.Flags().DurationVar(&c.command.StartTimeout, "start-timeout", 10*time.Second, "time to start")
-	cmd.Flags().Float64Var(&c.options.Tolerance, "tolerance", 1e-5, "how far two scores of one item may be apart, as a share of the greater")
+	cmd.Flags().Float64Var(&c.options.Tolerance, "tolerance", 1e-5, "relative difference of two scores of one item, at most")
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c.command.Path, c.command.Args, c.command.Stderr = args[0], args[1:], a.stderr

@@ -28,19 +28,17 @@ func newPluginDeviceCommand(_ *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "device",
 		Short: "Score the tables of other sidecars in this process",
-		Long: `device is a plugin that keeps the tables of a sidecar's routes and scores them on
-this machine's cores. A sidecar starts it as a plugin, or reaches it on another
-machine by its address. It loads its tables there by itself; see
-docs/how-to/gpu.md.`,
+		Long: `Keeps tables of sidecars and scores them on this machine's cores. A sidecar starts it as
+a plugin, or reaches it by its address, and loads its tables (docs/how-to/gpu.md).`,
 		Example: `  likeness plugin device --listen unix:///run/likeness-device/device.sock
   likeness plugin device --listen 10.0.0.7:9443 --memory 48GiB --tls-cert device.pem --tls-key device.key --tls-client-ca ca.pem`,
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return d.run(cmd.Context()) },
 	}
 	f := cmd.Flags()
-	f.StringVar(&d.memory, "memory", "0", "what models and tables may take together, as 48GiB; 0 is no limit")
+	f.StringVar(&d.memory, "memory", "0", "memory of models and tables, as 48GiB; 0 is no limit")
 	f.StringVar(&d.kernel, "kernel", "auto", "the loops that score: auto, go, avx2, avx512 or neon")
-	f.StringVar(&d.listen, "listen", "", "serve at unix:///folder/socket or host:port instead of to the host that started it")
+	f.StringVar(&d.listen, "listen", "", "serve at unix:///folder/socket or host:port, not the starting host")
 	f.StringVar(&d.tls.CertFile, "tls-cert", "", "file of the certificate, at host:port")
 	f.StringVar(&d.tls.KeyFile, "tls-key", "", "file of its key")
 	f.StringVar(&d.tls.ClientCAFile, "tls-client-ca", "", "file of the authority of the sidecars' certificates")

@@ -22,10 +22,9 @@ func newPluginServeCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve the routes of a configuration to the Go program that started this",
-		Long: `serve is what package plugin/host starts: the sidecar as a plugin of a Go program,
-over hashicorp/go-plugin with mutual TLS. It serves SearchService, CatalogService
-and AdminService to that program alone and ends with it. listen.grpc, listen.tls and
-listen.auth do not apply, and there is no admin port unless --admin names one.`,
+		Long: `Package plugin/host starts it: a sidecar for one Go program, over go-plugin with mutual
+TLS, that ends with the program. listen.grpc, listen.tls and listen.auth do not apply,
+and there is no admin port without --admin. See docs/how-to/call-it.md.`,
 		Example: `  likeness plugin serve --config likeness.yaml`,
 		Args:    cobra.NoArgs,
 	}

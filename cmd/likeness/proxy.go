@@ -29,12 +29,9 @@ func newProxyCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "proxy",
 		Short: "Stand in front of Qdrant or Milvus and forward everything",
-		Long: `proxy listens for the clients of a database and forwards what they send, byte for
-byte; it needs no configuration and no model, and rescores nothing. It ends as
-serve does: calls in flight are finished, and cut after --grace.
-
-The address of the clients is all that changes: what they say crosses as with serve.
-See docs/proxy.md.`,
+		Long: `Forwards what clients of a database send, byte for byte, without a configuration or a
+model, and rescores nothing. At the end calls in flight are cut after --grace. See
+docs/proxy.md.`,
 		Example: `  likeness proxy --qdrant-rest http://127.0.0.1:6333 --qdrant-grpc 127.0.0.1:6334 --listen-rest 127.0.0.1:7633 --listen-grpc 127.0.0.1:7634
   likeness proxy --milvus 127.0.0.1:19530 --listen-grpc 127.0.0.1:7653`,
 		Args: cobra.NoArgs,
@@ -46,9 +43,9 @@ See docs/proxy.md.`,
 	flags.StringVar(&f.listenREST, "listen-rest", "", "where REST clients connect, host:port")
 	flags.StringVar(&f.listenGRPC, "listen-grpc", "", "where gRPC clients connect, host:port")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
-	flags.StringVar(&f.readyFile, "ready-file", "", "write the addresses to this file, as JSON, when the proxy listens")
+	flags.StringVar(&f.readyFile, "ready-file", "", "write the addresses here, as JSON, when the proxy listens")
 	flags.DurationVar(&f.grace, "grace", 30*time.Second, "how long calls in flight may take at the end")
-	flags.IntVar(&f.threads, "threads", 0, "threads that forward at once (0: one for every four processors)")
+	flags.IntVar(&f.threads, "threads", 0, "forwarding threads; 0 is one for four processors")
 	cmd.MarkFlagsMutuallyExclusive("milvus", "qdrant-grpc")
 	cmd.MarkFlagsMutuallyExclusive("milvus", "qdrant-rest")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.proxy(cmd, f) }

@@ -44,12 +44,10 @@ func newQueryCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "query",
 		Short: "Ask a running sidecar",
-		Long: `query sends one search to a running sidecar and prints the answer with its
-certificate in plain words. The query vector comes from --vector, from a row of
---vector-file, or from stdin: a JSON array of numbers, or a whole SearchRequest
-as JSON, whose fields the flags override. With --text stdin is not read: a route
-with a relevance-based model and a ranker makes the vector of the ranker's scores
-of the support items. The rows with a mark have the ranker's score.`,
+		Long: `Prints an answer with its certificate in plain words. The query vector comes from
+--vector, --vector-file or stdin: a JSON array, or a whole SearchRequest, whose fields the
+flags override. With --text alone a relevance-based model makes it of the ranker's scores.
+Rows with a mark have the ranker's score.`,
 		Example: `  likeness query --route questions --vector-file test_vectors.npy --row 6 --k 10
   likeness query --route products --vector '[0.1, 0.9]' --max-gap 0 --explain
   likeness query --route articles --text 'who may see my data?' --calls 60 --rounds 2 --payload-fields title
@@ -63,15 +61,15 @@ of the support items. The rows with a mark have the ranker's score.`,
 	flags.Int32VarP(&f.k, "k", "k", 10, "number of items")
 	flags.StringVar(&f.strategy, "strategy", "", "per_embedding, average, combined, distilled or scan; empty is the route's")
 	flags.Int32Var(&f.depth, "depth", 0, "rows asked of each first-stage search; 0 is the route's")
-	flags.Int32Var(&f.averageDepth, "average-depth", 0, "rows asked of the averaged search of strategy combined; 0 is the route's")
+	flags.Int32Var(&f.averageDepth, "average-depth", 0, "rows of combined's averaged search; 0 is the route's")
 	flags.StringVar(&f.weights, "weights", "", "uniform or gates; empty is the route's")
 	flags.StringVar(&f.head, "head", "", "learned search of strategy distilled; empty is the route's")
 	flags.StringVar(&f.filter, "filter", "", "filter in the store's own language")
-	flags.Float32Var(&f.maxGap, "max-gap", 0, "search deeper until no missing item can exceed the K-th score by more than this")
+	flags.Float32Var(&f.maxGap, "max-gap", 0, "search deeper until no missing item can beat the K-th by more")
 	flags.BoolVar(&f.requireExact, "require-exact", false, "fail unless the answer is exact")
 	flags.Int64Var(&f.userID, "user-id", 0, "user, where the model has user-id embeddings")
 	flags.StringVar(&f.text, "text", "", "what is searched for, in words, for the route's ranker")
-	flags.Int32Var(&f.calls, "calls", 0, "items that the route's ranker may score, support items among them; 0 is the support items alone")
+	flags.Int32Var(&f.calls, "calls", 0, "items the ranker may score, supports included; 0 is supports alone")
 	flags.Int32Var(&f.rounds, "rounds", 0, "rounds in which the ranker is asked; 0 is the route's")
 	flags.BoolVar(&f.explain, "explain", false, "show the terms of every score")
 	flags.BoolVar(&f.payload, "payload", false, "show payloads")

@@ -23,9 +23,8 @@ import (
 
 // rankerHelp is the part of a command's help that rankerFlags document.
 const rankerHelp = `The ranker is one of the configuration (--ranker), a plugin (--scorer) or a rerank
-service (--scorer-url). Scores are kept in a folder (--cache), so that a command that
-runs again asks only for what is missing. --estimate says how many calls there are,
-what they cost and how long they take, and ends; --max-calls refuses more.`
+service (--scorer-url). A command that runs again asks only for scores that --cache
+lacks. --estimate says calls, cost and time, and ends.`
 
 // rankerFlags say which ranker to ask, and how.
 type rankerFlags struct {
@@ -44,19 +43,19 @@ func (f *rankerFlags) register(cmd *cobra.Command) {
 	flags.StringVar(&f.ranker, "ranker", "", "ranker of the configuration; empty is the route's")
 	flags.StringVar(&f.scorer, "scorer", "", "executable of a plugin that is the ranker")
 	flags.StringArrayVar(&f.args, "scorer-arg", nil, "argument of --scorer; may be repeated")
-	flags.StringArrayVar(&f.env, "scorer-env", nil, "variable of the environment that --scorer may see; may be repeated")
-	flags.StringVar(&f.url, "scorer-url", "", "rerank method of a service that is the ranker, https://host/rerank")
+	flags.StringArrayVar(&f.env, "scorer-env", nil, "environment variable that --scorer may see; may be repeated")
+	flags.StringVar(&f.url, "scorer-url", "", "a service's rerank method, https://host/rerank")
 	flags.StringVar(&f.dialect, "dialect", "tei", "form of its requests: tei, cohere or jina")
 	flags.StringSliceVar(&f.fields, "scorer-fields", nil, "payload fields that make an item's text for --scorer-url")
 	flags.StringVar(&f.model, "scorer-model", "", "model that a request to --scorer-url names")
 	flags.StringVar(&f.version, "scorer-version", "", "names the scores of --scorer-url")
 	flags.StringVar(&f.token, "scorer-token-file", "", "file with the bearer token for --scorer-url")
 	flags.DurationVar(&f.timeout, "scorer-timeout", time.Minute, "time for one request of the ranker, at least")
-	flags.IntVar(&f.maxItems, "scorer-items", 0, "items of one request to --scorer or --scorer-url; 0 is what it says of itself")
-	flags.IntVar(&f.parallel, "scorer-parallel", 0, "requests to --scorer or --scorer-url at the same time; 0 is what it says of itself")
-	flags.IntVar(&f.perSecond, "calls-per-second", 0, "calls of the ranker a second, at most; 0 is as fast as it answers")
-	flags.StringVar(&f.cache, "cache", "", "folder of the scores that are kept; empty is the model's path with .scores")
-	flags.Int64Var(&f.maxCalls, "max-calls", 0, "refuse to begin where more calls than this are to be made; 0 is no limit")
+	flags.IntVar(&f.maxItems, "scorer-items", 0, "items a request; 0 is what the ranker says")
+	flags.IntVar(&f.parallel, "scorer-parallel", 0, "requests at once; 0 is what the ranker says")
+	flags.IntVar(&f.perSecond, "calls-per-second", 0, "ranker calls a second at most; 0 is no limit")
+	flags.StringVar(&f.cache, "cache", "", "folder of kept scores; empty is the model's path with .scores")
+	flags.Int64Var(&f.maxCalls, "max-calls", 0, "refuse to begin if more calls are needed; 0 is no limit")
 	flags.BoolVar(&f.estimate, "estimate", false, "say what it will cost, measured by some calls, and end")
 	cmd.MarkFlagsMutuallyExclusive("ranker", "scorer", "scorer-url")
 	_ = cmd.RegisterFlagCompletionFunc("dialect", cobra.FixedCompletions([]string{"tei", "cohere", "jina"}, cobra.ShellCompDirectiveNoFileComp))

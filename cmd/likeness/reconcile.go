@@ -20,12 +20,11 @@ import (
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
-const reconcileLong = `Compares every row of a route's collection with its live table and its companion, and
-repairs rows that are missing, changed or surplus there. The collection itself is never
-written to. With --address a running sidecar does so now. Without, the command opens the
-table and the journal itself, and is refused while a sidecar has them. With --compare
-nothing is repaired. It reads reconcile.rows_per_second rows a second at most; an
-interrupted run goes on where it stopped.` + adminNote
+const reconcileLong = `Repairs rows that are missing, changed or surplus in the live table and the companion;
+the collection is never written to. With --address a running sidecar does so; without,
+the command opens the files itself, and is refused while a sidecar has them. It reads
+reconcile.rows_per_second at most; an interrupted run goes on where it stopped.
+` + adminNote
 
 // reconcileFlags are the flags of reconcile.
 type reconcileFlags struct {

@@ -21,16 +21,10 @@ func newServeCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve the routes of a configuration over gRPC, and as JSON over HTTP",
-		Long: `serve answers searches until it is interrupted or gets SIGTERM; then it reports
-NOT_SERVING, finishes the calls in flight, and cuts them after shutdown.grace.
-
-SIGHUP, or POST /reload on the admin port, reads the configuration again and puts
-into force what can change ("live" in docs/reference/config.md). What
-cannot is named in the log; a file that cannot be used changes nothing.
-
-A store that is down does not keep it from starting: its routes are checked
-again until they can be served. --ready-file is written when searches are
-answered, with the addresses that were really taken (port 0 takes a free one).`,
+		Long: `At SIGTERM it reports NOT_SERVING, finishes the calls in flight, and cuts them after
+shutdown.grace. SIGHUP, or POST /reload on the admin port, puts into force what can change
+("live" in docs/reference/config.md), and logs what cannot. It starts without a store
+that is down, and tries its routes again. Port 0 takes a free one; see --ready-file.`,
 		Example: `  likeness serve --config likeness.yaml
   likeness serve --config likeness.yaml --listen 127.0.0.1:0 --admin 127.0.0.1:0 --ready-file /run/likeness.json`,
 		Args: cobra.NoArgs,
@@ -40,7 +34,7 @@ answered, with the addresses that were really taken (port 0 takes a free one).`,
 	cmd.Flags().StringVar(&restAddress, "rest", "", "address of the same API as JSON over HTTP (listen.rest)")
 	cmd.Flags().StringVar(&adminAddress, "admin", "", "address of metrics and health (listen.admin)")
 	cmd.Flags().StringVar(&logLevel, "log-level", "", "debug, info, warn or error (log.level)")
-	cmd.Flags().StringVar(&readyFile, "ready-file", "", "write the addresses to this file, as JSON, when searches are answered")
+	cmd.Flags().StringVar(&readyFile, "ready-file", "", "write the addresses here, as JSON, when searches are answered")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		for _, flag := range []struct{ name, key, value string }{
 			{"listen", "listen.grpc", grpcAddress}, {"rest", "listen.rest", restAddress}, {"admin", "listen.admin", adminAddress}, {"log-level", "log.level", logLevel},
