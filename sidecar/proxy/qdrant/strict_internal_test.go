@@ -115,7 +115,7 @@ func send(t *testing.T, method, url, body string) int {
 		t.Fatal(err)
 	}
 	r.Header.Set("Content-Type", "application/json")
-	answer, err := http.DefaultClient.Do(r)
+	answer, err := new(http.Client).Do(r)
 	if err != nil { // a request at which Qdrant panics ends the connection
 		t.Logf("%s: %v", body, err)
 		return 0
