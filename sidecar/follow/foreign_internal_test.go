@@ -35,7 +35,7 @@ func TestSight(t *testing.T) {
 // it: none that named it, none that is still on its way, and none that named no rows.
 func TestForeignRows(t *testing.T) {
 	at := func(seconds int64) time.Time { return time.Unix(seconds, 0) }
-	id := func(n uint64) rerank.ID { return rerank.UintID(n) }
+	id := rerank.UintID
 	upsert := func(n uint64) journal.Write { return journal.Write{Kind: journal.Upsert, IDs: []rerank.ID{id(n)}} }
 	begun := func() *foreignWrites {
 		f := &foreignWrites{}

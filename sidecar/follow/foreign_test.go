@@ -146,7 +146,7 @@ func TestExactIsNeverWrong(t *testing.T) {
 	defer stop()
 	var foreign foreignAt
 	var writer sync.WaitGroup
-	writer.Go(func() { w.writeUntil(t, ctx, f, history, &foreign) })
+	writer.Go(func() { w.writeUntil(ctx, t, f, history, &foreign) })
 	defer writer.Wait()
 	exact := map[string]int{}
 	rng := rand.New(rand.NewPCG(5, 1))
@@ -198,14 +198,22 @@ func (f *foreignAt) within(began time.Time) bool {
 	return f.count > 0 && began.Before(f.last.Add(window))
 }
 
+// pass lets time pass, of which the window is made, or ctx end.
+func pass(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
 // writeUntil writes rows until ctx is done.
-func (w *world) writeUntil(t *testing.T, ctx context.Context, f *follow.Follower, history *states, foreign *foreignAt) {
+func (w *world) writeUntil(ctx context.Context, t *testing.T, f *follow.Follower, history *states, foreign *foreignAt) {
 	rng := rand.New(rand.NewPCG(7, 1))
 	for n := 1; ctx.Err() == nil; n++ {
 		id, seed := rng.Uint64N(25), rng.Uint64()
 		remove := rng.IntN(4) == 0
 		if n%60 == 0 { // a pause, in which the tables are fresh
-			time.Sleep(window)
+			pass(ctx, window)
 		}
 		past := n%150 == 0
 		if past { // noted before it is sent, and after
@@ -233,7 +241,7 @@ func (w *world) writeUntil(t *testing.T, ctx context.Context, f *follow.Follower
 		end()
 		if past {
 			foreign.note()
-			time.Sleep(2 * window)
+			pass(ctx, 2*window)
 			for range 2 { // the first finds and repairs it, the second finds no more
 				if _, err := f.Reconcile(ctx, items); err != nil {
 					return

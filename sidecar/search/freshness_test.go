@@ -200,7 +200,7 @@ func TestRowsVerified(t *testing.T) {
 	best, _ := ask(true).Hits[0].ID.Uint64()
 	load := func(rows embedded.Collection) { must(t, w.store.Load(collection, rows)) }
 	others := rerank.Matrix{Cols: 4, Data: slices.Clone(w.vectors.Data), Rows: w.vectors.Rows}
-	others.Row(int(best))[0] += 1
+	others.Row(int(best))[0]++
 	load(embedded.Collection{Fields: []embedded.Field{{Vectors: others}}})
 	if a := ask(true); a.Certificate.RowsVerified {
 		t.Errorf("a vector has changed: %+v", a.Certificate)
