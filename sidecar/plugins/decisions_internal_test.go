@@ -2,6 +2,7 @@ package plugins
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"os"
 	"slices"
@@ -170,5 +171,26 @@ func TestHealthOfAPlugin(t *testing.T) {
 			t.Errorf("%s: %q, %v; want %q", name, reason, err, c.want)
 		}
 		_ = conn.Close()
+	}
+}
+
+// TestAddressesOfOtherMachines take certificates on both sides.
+func TestAddressesOfOtherMachines(t *testing.T) {
+	ours := &tls.Config{Certificates: make([]tls.Certificate, 1)} //nolint:gosec // nothing connects
+	for name, c := range map[string]struct {
+		address string
+		tls     *tls.Config
+		ok      bool
+	}{
+		"a socket":            {"unix:///a/b", nil, true},
+		"with certificates":   {"host:1", ours, true},
+		"one by one":          {"host:1", &tls.Config{GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return nil, nil }}, true}, //nolint:gosec,nilnil // likewise
+		"without TLS":         {"host:1", nil, false},
+		"without one of ours": {"host:1", &tls.Config{}, false}, //nolint:gosec // likewise
+		"no port":             {"host", ours, false},
+	} {
+		if _, err := (Options{Address: c.address, TLS: c.tls}).target(); (err == nil) != c.ok {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/likenessdb/likeness/learn/fit"
 	"github.com/likenessdb/likeness/learn/fit/fittest"
 	"github.com/likenessdb/likeness/learn/fit/samples"
+	"github.com/likenessdb/likeness/rerank"
 )
 
 // TestWhoJudgesHeldOutItems: queries that chose nothing but such items, of both sides of the
@@ -33,5 +34,40 @@ func TestWhoJudgesHeldOutItems(t *testing.T) {
 	}
 	if len(j.cold.Queries) < 20 || len(j.logged.Queries) != len(split.HeldOut) {
 		t.Errorf("%d queries judge the held-out items, %d of %d the others", len(j.cold.Queries), len(j.logged.Queries), len(split.HeldOut))
+	}
+}
+
+// TestPairsOfAnItem: the queries of an item, each with the weight of its own pair.
+func TestPairsOfAnItem(t *testing.T) {
+	l := &samples.Log{Items: rerank.NewMatrix(3, 1), Relevant: [][]int32{{0, 2}, {2}, {0, 1}}, Weights: [][]float32{{1, 2}, {3}, {4, 5}}}
+	p := groupByItem(l, []int32{0, 1, 2})
+	if !slices.Equal(p.counts(), []int{2, 1, 2}) {
+		t.Errorf("counts %v", p.counts())
+	}
+	for item, want := range []struct {
+		queries []int32
+		weights []float32
+	}{{[]int32{0, 2}, []float32{1, 4}}, {[]int32{2}, []float32{5}}, {[]int32{0, 1}, []float32{2, 3}}} {
+		if queries, weights := p.of(item); !slices.Equal(queries, want.queries) || !slices.Equal(weights, want.weights) {
+			t.Errorf("item %d has the queries %v of weights %v, want %v", item, queries, weights, want)
+		}
+	}
+}
+
+// TestARankingWithoutTheQuestionItself: the item with the query's own vector is in no ranking.
+func TestARankingWithoutTheQuestionItself(t *testing.T) {
+	l, err := samples.PrepareUnscaled(fit.Data{
+		Items:    rerank.Matrix{Rows: 3, Cols: 2, Data: []float32{1, 0, 0.8, 0.6, 0, 1}},
+		Queries:  rerank.Matrix{Rows: 1, Cols: 2, Data: []float32{1, 0}},
+		Relevant: [][]int32{{1, 2}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.FindTwins([]int32{0})
+	r := newRanking(newUnitJudge(l, []int32{0}, nil), func(int32) bool { return false })
+	r.addChunk(joinVectors(l.Items, 0, make([]rerank.Matrix, 3)))
+	if len(r.best[0]) != 2 || r.best[0][0].item != 1 || r.best[0][1].item != 2 {
+		t.Errorf("the ranking is %+v, want items 1 and 2", r.best[0])
 	}
 }
