@@ -29,11 +29,11 @@ type obeying struct {
 	calls atomic.Int64  // of Rescore and Scan
 	patch chan struct{} // each value lets a patch go on; nil: patches do not wait
 
-	mu        sync.Mutex
-	rows      []float32                       // of the last load
-	patched   device.Patch                    // the last one
-	answer    func(ctx context.Context) error // of Rescore and Scan; nil: the device's own
-	loadModel error                           // returned after the model was loaded
+	mu      sync.Mutex
+	rows    []float32                       // of the last load
+	patched device.Patch                    // the last one
+	answer  func(ctx context.Context) error // of Rescore and Scan; nil: the device's own
+	silent  error                           // returned by Describe
 }
 
 func obedient() *obeying {
@@ -67,6 +67,12 @@ func (o *obeying) asked(ctx context.Context) error {
 func (o *obeying) device() device.Device { return *o.inner.Load() }
 
 func (o *obeying) Describe(ctx context.Context) (device.Description, error) {
+	o.mu.Lock()
+	silent := o.silent
+	o.mu.Unlock()
+	if silent != nil {
+		return device.Description{}, silent
+	}
 	d, err := o.device().Describe(ctx)
 	if o.maxK > 0 {
 		d.MaxK = o.maxK
@@ -75,7 +81,7 @@ func (o *obeying) Describe(ctx context.Context) (device.Description, error) {
 }
 
 func (o *obeying) LoadModel(ctx context.Context, v device.Version, file []byte) error {
-	return errors.Join(o.device().LoadModel(ctx, v, file), o.loadModel)
+	return o.device().LoadModel(ctx, v, file)
 }
 
 func (o *obeying) LoadTable(ctx context.Context, h device.TableHead, rows device.Rows) error {
@@ -269,10 +275,9 @@ func TestWhatADeviceIsNotAsked(t *testing.T) {
 }
 
 // TestARestartIsSeen: a device with wrong scores is not used until it starts again, which is
-// seen without a search; its model may be loaded already.
+// seen without a search.
 func TestARestartIsSeen(t *testing.T) {
 	w, d := newWorld(t, items), obedient()
-	d.loadModel = device.ErrLoaded
 	s, l := w.watched(t, d)
 	s.Judge(score.ErrContradicted)
 	if n := s.Status(); n.State != offload.Broken || n.Detail == "" || n.Rows != 0 || n.Answers[offload.Contradicted] != 1 {
@@ -290,6 +295,27 @@ func TestARestartIsSeen(t *testing.T) {
 	if _, err := s.Scan(t.Context(), w.table, query, nil, 5); err != nil || s.Status().Loads != 2 {
 		t.Errorf("after a restart: %v, %+v", err, s.Status())
 	}
+}
+
+// TestADeviceThatCannotBeAsked is not used until it can.
+func TestADeviceThatCannotBeAsked(t *testing.T) {
+	w, d := newWorld(t, items), obedient()
+	s, _ := w.watched(t, d)
+	say := func(err error) {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.silent = err
+	}
+	say(device.ErrFailed)
+	other, err := table.FromMemory(w.meta(), w.ids(), w.vectors, nil)
+	must(t, err)
+	_, _ = s.Scan(t.Context(), other, query, nil, 1) // another table, so that the device is looked at
+	eventually(t, "it is not used", func() bool { return s.Status().State == offload.Loading && s.Status().Detail != "" })
+	if _, err := s.Scan(t.Context(), w.table, query, nil, 1); !errors.Is(err, offload.ErrNotReady) {
+		t.Errorf("a device that cannot be asked: %v", err)
+	}
+	say(nil)
+	ready(t, s)
 }
 
 // TestItemsOfSeveralRows: a device scores rows, and is not used for items that own several.

@@ -159,9 +159,6 @@ func (s *Scorer) loadModel(ctx context.Context, d device.Description) error {
 	if err == nil {
 		err = s.client.LoadModel(ctx, s.model, file)
 	}
-	if errors.Is(err, device.ErrLoaded) {
-		return nil
-	}
 	return err
 }
 
