@@ -192,6 +192,7 @@ func TestFieldsOfACollection(t *testing.T) {
 		{Name: "b", Dim: 4, Metric: "Manhattan", Datatype: adapters.Float16, Unsearched: true},
 		{Name: "c", Dim: 5, Metric: adapters.InnerProduct, FullPrecision: true, Datatype: adapters.Float32, Quantized: "scalar", Rescores: true},
 	} {
+		want.Chain = want.Dim/lanes + rest
 		if got := in.fields[i].VectorField; got != want {
 			t.Errorf("field %d is %+v, want %+v", i, got, want)
 		}
