@@ -14,8 +14,8 @@ const wantedQueries = 10_000
 func (r *Report) Page() string {
 	var b strings.Builder
 	if r.Device.Name == "" {
-		b.WriteString("## Not yet measured on a device\n\nNothing on this page was measured on a device. These are the figures to be taken, and none of them is claimed:\n\n")
-		b.WriteString("| case | what | bar |\n|---|---|---|\n")
+		b.WriteString("## Not yet measured on a device\n\nNothing was measured on a device. These figures are to be taken; none is claimed:\n\n")
+		b.WriteString("| case | what | bars |\n|---|---|---|\n")
 		b.WriteString(r.missing())
 		return b.String()
 	}
@@ -40,7 +40,7 @@ func (r *Report) Page() string {
 	}
 	r.tables(&b)
 	if missing := r.missing(); missing != "" {
-		b.WriteString("\n### Not yet measured\n\n| case | what | bar |\n|---|---|---|\n" + missing)
+		b.WriteString("\n### Not yet measured\n\n| case | what | bars |\n|---|---|---|\n" + missing)
 	}
 	return b.String()
 }
@@ -58,10 +58,14 @@ func (r *Report) missing() string {
 	var b strings.Builder
 	for i := range r.Cases {
 		c := &r.Cases[i]
+		var bars []string
 		for _, bar := range c.Bars {
 			if _, _, want := bar.format(); !bar.Measured {
-				fmt.Fprintf(&b, "| %s | %s: %s | %s |\n", c.Name, c.Case.String(), bar.What, want)
+				bars = append(bars, bar.What+": "+want)
 			}
+		}
+		if len(bars) > 0 {
+			fmt.Fprintf(&b, "| %s | %s | %s |\n", c.Name, c.Case.String(), strings.Join(bars, "; "))
 		}
 	}
 	if r.Device.Name == "" {

@@ -42,8 +42,8 @@ func readPlanted(path string) ([]planted, error) {
 const plantedHeader = `
 ## Planted defects
 
-Tests are worth the defects they notice. ` + "`make mutants AREA=NAME`" + ` plants the defects of tools/mutants/NAME.txt one at a time and runs
-the tests of the package that decides; each would harm a user. A defect is equivalent where no input can show it.
+` + "`make mutants AREA=NAME`" + ` plants the defects of tools/mutants/NAME.txt one at a time, each of which would harm a user, and runs the tests of
+the package that decides. A defect is equivalent where no input can show it.
 
 | list | planted | noticed | not noticed | equivalent | day |
 |---|---|---|---|---|---|
@@ -60,19 +60,37 @@ func plantedSection(all []planted) string {
 	for _, p := range all {
 		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d | %s |\n", p.Area, p.Noticed+len(p.Survived)+len(p.Equivalent), p.Noticed, len(p.Survived), len(p.Equivalent), p.Date)
 	}
-	rows := false
+	b.WriteString(unnoticed(all))
+	return b.String()
+}
+
+// unnoticed formats the defects that no test noticed: first those without a reason, by
+// file, then the others.
+func unnoticed(all []planted) string {
+	var files []string
+	open := map[string][]string{}
+	var reasons strings.Builder
 	for _, p := range all {
 		for _, d := range append(p.Survived, p.Equivalent...) {
-			if !rows {
-				b.WriteString("\n| file | what a user would suffer | why no test notices it |\n|---|---|---|\n")
-				rows = true
+			if d.Why != "" {
+				fmt.Fprintf(&reasons, "| %s | %s | %s |\n", cell(d.File), cell(d.Harm), cell(d.Why))
+				continue
 			}
-			why := d.Why
-			if why == "" {
-				why = "open: a test is missing"
+			if open[d.File] == nil {
+				files = append(files, d.File)
 			}
-			fmt.Fprintf(&b, "| %s | %s | %s |\n", cell(d.File), cell(d.Harm), cell(why))
+			open[d.File] = append(open[d.File], cell(d.Harm))
 		}
+	}
+	var b strings.Builder
+	if len(files) > 0 {
+		b.WriteString("\nOpen, for a test is missing; what a user would suffer:\n\n")
+	}
+	for _, file := range files {
+		fmt.Fprintf(&b, "- %s: %s.\n", file, strings.Join(open[file], "; "))
+	}
+	if reasons.Len() > 0 {
+		b.WriteString("\n| file | what a user would suffer | why no test notices it |\n|---|---|---|\n" + reasons.String())
 	}
 	return b.String()
 }
