@@ -162,7 +162,7 @@ func Hosted(h goplugin.HandshakeConfig) bool {
 // usage returns instructions for a user who started the plugin by hand.
 func (s *serving) usage() string {
 	if s.handshake != Handshake() {
-		return "See docs/how-to/embed-likeness.md."
+		return "See docs/how-to/call-it.md."
 	}
 	text := fmt.Sprintf("likeness starts it. Name it under plugins in likeness.yaml, as path: %s, or try it with\n  likeness plugin check %s", os.Args[0], os.Args[0])
 	if s.listen != nil {

@@ -35,7 +35,7 @@ and there is no admin port without --admin. See docs/how-to/call-it.md.`,
 	_ = cmd.Flags().MarkHidden("protocol")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if !plugin.Hosted(host.Handshake()) {
-			return fmt.Errorf("%w: a Go program starts `likeness plugin serve` with package plugin/host, see docs/how-to/embed-likeness.md; "+
+			return fmt.Errorf("%w: a Go program starts `likeness plugin serve` with package plugin/host, see docs/how-to/call-it.md; "+
 				"`likeness serve` listens on a port", plugin.ErrNotHosted)
 		}
 		src.Set = append(src.Set, "listen.admin="+adminAddress)
