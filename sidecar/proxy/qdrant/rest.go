@@ -339,8 +339,8 @@ func (q request) read(ctx context.Context, o object) (s routing.Search, err erro
 			return s, err
 		}
 	}
-	if !isWellTyped(o) {
-		return s, routing.Pass("malformed")
+	if why := checkTypes(o); why != "" {
+		return s, why
 	}
 	if err := readParams(o, &s); err != nil {
 		return s, err

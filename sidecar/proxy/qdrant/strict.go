@@ -4,47 +4,53 @@ import (
 	"encoding/json"
 	"slices"
 	"strconv"
+
+	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )
 
-// check reports whether a JSON value is one that Qdrant reads. What Qdrant refuses must
-// pass as it came: a route that answered it would hide the refusal.
-type check func(value []byte) bool
+// check returns "" if a JSON value is one that Qdrant reads, and why its search passes
+// otherwise. What Qdrant refuses must pass as it came: a route that answered it would hide
+// the refusal.
+type check func(value []byte) routing.Pass
 
 // searchChecks are the values of a search that no other reader looks at.
 var searchChecks = map[string]check{
-	"with_payload": optional(either(isBool, isStrings, isSelector)),
-	"with_vector":  optional(either(isBool, isStrings)),
-	"filter":       optional(func(v []byte) bool { return len(v) > 0 && v[0] == '{' }),
-	"using":        optional(isString),
+	"with_payload": optional(either(is(boolean), is(listOfStrings), checkSelector)),
+	"with_vector":  optional(either(is(boolean), is(listOfStrings))),
+	"filter":       optional(is(func(v []byte) bool { return len(v) > 0 && v[0] == '{' })),
+	"using":        optional(is(isString)),
 	"params": optional(objectOf(map[string]check{
-		"hnsw_ef": optional(isCount), "exact": isBool, "indexed_only": isBool,
+		"hnsw_ef": optional(is(count)), "exact": is(boolean), "indexed_only": is(boolean),
 		"quantization": optional(objectOf(map[string]check{
-			"ignore": isBool, "rescore": optional(isBool), "oversampling": optional(numberFrom(1, 1e308)),
+			"ignore": is(boolean), "rescore": optional(is(boolean)), "oversampling": optional(is(numberFrom(1, 1e308))),
 		})),
-		"acorn": optional(objectOf(map[string]check{"enable": isBool, "max_selectivity": optional(numberFrom(0, 1))})),
+		"acorn": optional(objectOf(map[string]check{"enable": is(boolean), "max_selectivity": optional(is(numberFrom(0, 1)))})),
 	})),
 }
 
-// isWellTyped reports whether Qdrant reads the values of searchChecks.
-func isWellTyped(o object) bool {
+// checkTypes returns the Pass of a search with a value of searchChecks that Qdrant refuses,
+// or "".
+func checkTypes(o object) routing.Pass {
 	for key, check := range searchChecks {
-		if v := o.get(key); v != nil && !check(v) {
-			return false
+		if v := o.get(key); v != nil {
+			if why := check(v); why != "" {
+				return why
+			}
 		}
 	}
-	return true
+	return ""
 }
 
-func isBool(v []byte) bool { return string(v) == "true" || string(v) == "false" }
+func boolean(v []byte) bool { return string(v) == "true" || string(v) == "false" }
 
 func isString(v []byte) bool { return len(v) > 0 && v[0] == '"' }
 
-func isCount(v []byte) bool {
+func count(v []byte) bool {
 	_, err := strconv.ParseUint(string(v), 10, 64)
 	return err == nil
 }
 
-func isStrings(v []byte) bool {
+func listOfStrings(v []byte) bool {
 	all, err := readArray(v, maxSelected)
 	return err == nil && !slices.ContainsFunc(all, func(e json.RawMessage) bool { return !isString(e) })
 }
@@ -52,13 +58,7 @@ func isStrings(v []byte) bool {
 // maxSelected is the most fields of a payload, or vectors, that a search is read with.
 const maxSelected = 1 << 10
 
-// isSelector accepts either the one or the other list of payload fields.
-func isSelector(v []byte) bool {
-	o, err := readObject(v)
-	return err == nil && len(o) == 1 && !o.unknown("include", "exclude") && isStrings(o[0].value)
-}
-
-func numberFrom(least, most float64) check {
+func numberFrom(least, most float64) func(v []byte) bool {
 	return func(v []byte) bool {
 		if !isNumber(v) {
 			return false
@@ -68,28 +68,65 @@ func numberFrom(least, most float64) check {
 	}
 }
 
-func optional(c check) check {
-	return func(v []byte) bool { return string(v) == "null" || c(v) }
+// checkSelector accepts either the one or the other list of payload fields.
+func checkSelector(v []byte) routing.Pass {
+	o, err := readObject(v)
+	switch {
+	case err != nil || len(o) != 1:
+		return "malformed"
+	case o.unknown("include", "exclude"):
+		return "unknown-field"
+	}
+	return is(listOfStrings)(o[0].value)
 }
 
+// is accepts the values that hold.
+func is(holds func(v []byte) bool) check {
+	return func(v []byte) routing.Pass {
+		if holds(v) {
+			return ""
+		}
+		return "malformed"
+	}
+}
+
+func optional(c check) check {
+	return func(v []byte) routing.Pass {
+		if string(v) == "null" {
+			return ""
+		}
+		return c(v)
+	}
+}
+
+// either accepts what one of the checks accepts, and says what the last one says of others.
 func either(all ...check) check {
-	return func(v []byte) bool {
-		return slices.ContainsFunc(all, func(c check) bool { return c(v) })
+	return func(v []byte) (why routing.Pass) {
+		for _, c := range all {
+			if why = c(v); why == "" {
+				break
+			}
+		}
+		return why
 	}
 }
 
 // objectOf accepts an object of such values, each at most once. Any may be missing.
 func objectOf(values map[string]check) check {
-	return func(v []byte) bool {
+	return func(v []byte) routing.Pass {
 		o, err := readObject(v)
 		if err != nil {
-			return false
+			return "malformed"
 		}
 		for _, m := range o {
-			if c, known := values[m.key]; !known || !c(m.value) {
-				return false
+			c, known := values[m.key]
+			if !known {
+				return "unknown-field"
+			}
+			if why := c(m.value); why != "" {
+				return why
 			}
 		}
-		return true
+		return ""
 	}
 }

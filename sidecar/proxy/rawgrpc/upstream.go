@@ -117,17 +117,25 @@ type answer struct {
 	headers, trailers []hpack.HeaderField
 	body              bytes.Buffer
 	err               error         // why there is no answer
+	isDone            bool          // what the database sends after the answer's end means nothing
 	done              chan struct{} // closed when the fields above are final
 }
 
 var _ h2.Sink = (*answer)(nil)
 
+// finish says that the answer, or the error in its place, is whole.
+func (a *answer) finish() {
+	a.isDone = true
+	close(a.done)
+}
+
 // Headers implements h2.Sink.
 func (a *answer) Headers(_ *h2.Stream, fields []hpack.HeaderField, end bool) {
 	switch {
+	case a.isDone:
 	case end:
 		a.trailers = fields
-		close(a.done)
+		a.finish()
 	case a.headers == nil && len(value(fields, ":status")) == 3 && value(fields, ":status")[0] != '1':
 		a.headers = fields
 	}
@@ -136,7 +144,7 @@ func (a *answer) Headers(_ *h2.Stream, fields []hpack.HeaderField, end bool) {
 // Data implements h2.Sink.
 func (a *answer) Data(from *h2.Stream, b []byte, end bool) {
 	from.Credit(len(b))
-	if a.err != nil {
+	if a.isDone {
 		return
 	}
 	if a.body.Len()+len(b) > maxMessageBytes {
@@ -146,15 +154,15 @@ func (a *answer) Data(from *h2.Stream, b []byte, end bool) {
 	}
 	a.body.Write(b)
 	if end {
-		close(a.done)
+		a.finish()
 	}
 }
 
 // Reset implements h2.Sink.
 func (a *answer) Reset(_ *h2.Stream, err error) {
-	if a.err == nil {
+	if !a.isDone {
 		a.err = err
-		close(a.done)
+		a.finish()
 	}
 }
 
