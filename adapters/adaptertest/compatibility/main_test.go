@@ -17,6 +17,12 @@ const (
 {"store":"Milvus","version":"2.3.5","case":"several vector fields","capability":"several vector fields","outcome":"refused","detail":"limit exceeded"}
 {"store":"Milvus","version":"2.3.5","case":"top k in order","capability":"search","outcome":"pass"}
 {"store":"Milvus","version":"2.3.5","case":"top k in order","capability":"search","outcome":"fail"}
+{"store":"embedded","version":"-","case":"ping","capability":"search","outcome":"pass"}
+{"store":"Milvus","version":"2.3.5","case":"ping","capability":"search","outcome":"pass"}
+{"store":"Qdrant","version":"1.17.0","case":"ping","capability":"search","outcome":"pass"}
+{"store":"Milvus","version":"2.3.5","case":"no probes","capability":"search","outcome":"pass"}
+{"store":"embedded","version":"-","case":"no probes","capability":"search","outcome":"pass"}
+{"store":"Qdrant","version":"1.17.0","case":"no probes","capability":"search","outcome":"pass"}
 `
 )
 
@@ -44,6 +50,7 @@ func TestPage(t *testing.T) {
 		"| several vector fields | several vector fields | absent | refused (1) | absent |",
 		"| 100,000 rows | 100,000 rows | ✓ | absent | not run (2) |",
 		"1. limit exceeded\n2. off under the race detector\n",
+		"Each of embedded, Milvus 2.3.5, Qdrant 1.17.0 passed:\n\n- **search**: no probes; ping\n",
 	} {
 		if !strings.Contains(page.String(), want) {
 			t.Errorf("the page lacks %q:\n%s", want, page.String())

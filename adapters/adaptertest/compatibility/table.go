@@ -86,7 +86,8 @@ This page is made from its outcomes by ` + "`make compatibility`" + `; do not ed
 
 `
 
-// page renders the table, with cases in the kit's order.
+// page renders a table of the cases that a store did not pass and a list of those that
+// every store passed, both in the kit's order.
 func (t *table) page() (string, error) {
 	if len(t.columns) == 0 {
 		return "", errors.New("there are no outcomes; run the kit with " + adaptertest.RecordTo + " set")
@@ -94,13 +95,14 @@ func (t *table) page() (string, error) {
 	columns := t.sortedColumns()
 	var b strings.Builder
 	b.WriteString(head)
+	common, others := t.split(columns)
 	b.WriteString("| case | capability |")
 	for _, c := range columns {
 		b.WriteString(" " + c.title() + " |")
 	}
 	b.WriteString("\n|---|---|" + strings.Repeat("---|", len(columns)) + "\n")
 	var notes []string
-	for _, name := range t.sortedCases() {
+	for _, name := range others {
 		fmt.Fprintf(&b, "| %s | %s |", escape(name), escape(t.capabilities[name]))
 		for _, c := range columns {
 			var cell string
@@ -115,7 +117,46 @@ func (t *table) page() (string, error) {
 	for i, n := range notes {
 		fmt.Fprintf(&b, "%d. %s\n", i+1, n)
 	}
+	b.WriteString(t.passedByAll(common, columns))
 	return b.String(), nil
+}
+
+// split returns the cases that passed in every column, and the others.
+func (t *table) split(columns []column) (common, others []string) {
+	for _, name := range t.sortedCases() {
+		if slices.ContainsFunc(columns, func(c column) bool { return t.outcomes[name][c].Outcome != adaptertest.Passed }) {
+			others = append(others, name)
+		} else {
+			common = append(common, name)
+		}
+	}
+	return common, others
+}
+
+// passedByAll lists cases by their capability.
+func (t *table) passedByAll(cases []string, columns []column) string {
+	if len(cases) == 0 {
+		return ""
+	}
+	var capabilities []string
+	byCapability := map[string][]string{}
+	for _, name := range cases {
+		capability := t.capabilities[name]
+		if byCapability[capability] == nil {
+			capabilities = append(capabilities, capability)
+		}
+		byCapability[capability] = append(byCapability[capability], name)
+	}
+	titles := make([]string, len(columns))
+	for i, c := range columns {
+		titles[i] = c.title()
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "\n## Passed by all\n\nEach of %s passed:\n\n", strings.Join(titles, ", "))
+	for _, capability := range capabilities {
+		fmt.Fprintf(&b, "- **%s**: %s\n", capability, strings.Join(byCapability[capability], "; "))
+	}
+	return b.String()
 }
 
 // cell renders one outcome. Its detail becomes a footnote, which cells with the same
