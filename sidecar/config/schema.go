@@ -27,11 +27,10 @@ type Config struct {
 	Shutdown Shutdown `yaml:"shutdown"`
 	// How a change of this file takes effect.
 	Reload Reload `yaml:"reload"`
-	// Folder for the state that outlives a restart: in routes/ROUTE the active version of a route and its calibration, in
-	// stores/STORE/COLLECTION the journal of writes. Empty keeps no state. Only one process can use the folder.
+	// Folder for what outlives a restart: in routes/ROUTE active version and calibration, in stores/STORE/COLLECTION the journal of writes. Empty
+	// keeps no state. For one process only.
 	StateDir string `yaml:"state_dir" path:"true"`
-	// How many sidecars serve this configuration at a time. They share nothing, so that none sees the writes that pass
-	// through another; writes: proxy needs a single one.
+	// How many sidecars serve this configuration at a time. None sees the writes that pass through another, so writes: proxy needs a single one.
 	Replicas int `yaml:"replicas" min:"1"`
 	// The vector stores, by name.
 	Stores map[string]Store `yaml:"stores"`
@@ -68,9 +67,8 @@ type Listen struct {
 	TLS TLS `yaml:"tls"`
 	// Who may call the API. Without a tokens file everybody who can connect may.
 	Auth Auth `yaml:"auth"`
-	// Further host names under which a listener without credentials answers: rest on a loopback address without tokens, and
-	// admin without tokens and client certificates. IP addresses, localhost and the name in the listener's address always
-	// work. A web page could point any other name here (DNS rebinding).
+	// Further host names under which a listener without credentials answers (rest on a loopback address, admin), against DNS rebinding. IP addresses,
+	// localhost and the name in the listener's address always work.
 	AllowedHosts []string `yaml:"allowed_hosts"`
 }
 
@@ -103,18 +101,17 @@ type AdminAuth struct {
 type Limits struct {
 	// Largest message in either direction, after decompression. Over the proxy it limits only compressed requests that a route may answer.
 	MaxMessageBytes Bytes `yaml:"max_message_bytes" min:"1024" max:"2147483647"`
-	// Most bytes of unanswered requests, over all listeners. 0 means an eighth of the memory limit with which the process
-	// starts, since a request takes about four times its length; without a memory limit there is no bound. Requests beyond
-	// the budget wait with their senders. Requests of more than a quarter of it are admitted one at a time. A request larger
-	// than all of it is refused, or streamed if the proxy need not read it. A database's answer counts until the proxy's
-	// client has it, but never waits. Messages up to 16 KiB do not count.
+	// Most bytes of unanswered requests, over all listeners. 0 means an eighth of the memory limit at the start, since a request takes about four
+	// times its length; without a limit there is no bound. Requests beyond it wait with their senders; those of more than a quarter come one at a
+	// time; one larger than all is refused, or streamed if the proxy need not read it. A database's answer counts until the proxy's client has it.
+	// Messages up to 16 KiB do not count.
 	MaxReceivedBytes Bytes `yaml:"max_received_bytes" min:"0"`
 	// Most calls in flight on one connection, of the API or of the proxy.
 	MaxConcurrentStreams int `yaml:"max_concurrent_streams" min:"1"`
 	// Most searches in flight in the process; one more is refused at once. Each search of a batch counts.
 	MaxSearches int `yaml:"max_searches" min:"1" reload:"live"`
-	// Adapt each route's limit, below max_searches, to the times of its searches. When more searches in flight make all of
-	// them slower, fewer are admitted, some wait briefly, and the rest are refused at once.
+	// Adapt each route's limit, below max_searches, to the times of its searches: when more in flight make all slower, fewer are admitted, some wait
+	// briefly, and the rest are refused.
 	Adaptive bool `yaml:"adaptive" reload:"live"`
 	// Greatest k of any route.
 	MaxK int `yaml:"max_k" min:"1" reload:"live"`
@@ -154,8 +151,7 @@ type Trace struct {
 
 // Shutdown says how the process ends.
 type Shutdown struct {
-	// How long calls are accepted after SIGTERM, while /readyz and the gRPC health service report the end. Load balancers
-	// that watch those need it; clients that balance themselves do not.
+	// How long calls are accepted after SIGTERM, while /readyz and gRPC health report the end; for load balancers that watch those.
 	Delay time.Duration `yaml:"delay" min:"0"`
 	// How long calls in flight may take after the delay before they are cut off.
 	Grace time.Duration `yaml:"grace" min:"0"`
@@ -164,8 +160,7 @@ type Shutdown struct {
 // Reload says when the configuration is read again, beside SIGHUP and POST /reload of the
 // admin port.
 type Reload struct {
-	// Read this file again at this interval, beside SIGHUP and POST /reload of the admin port; 0 never does. A file that
-	// cannot be used changes nothing. The log names changed keys that need a restart.
+	// Read this file again at this interval, beside SIGHUP and POST /reload; 0 never does. A file that cannot be used changes nothing.
 	Interval time.Duration `yaml:"interval" min:"0" reload:"live"`
 }
 
@@ -322,8 +317,8 @@ type Ranker struct {
 	BreakFor time.Duration `yaml:"break_for" min:"1"`
 	// Share of the calls, over ten seconds, that may be retried after a transient failure.
 	RetryBudget float64 `yaml:"retry_budget" min:"0" max:"1"`
-	// Check the ranker: score one item of each call a second time, outside the calls of a search. Two different scores
-	// reveal a ranker that returns scores out of order, or whose scores depend on the other items.
+	// Check the ranker: score one item of each call again, outside the calls of a search. Two scores reveal wrong order, or scores that depend on
+	// other items.
 	Twice bool `yaml:"twice"`
 }
 

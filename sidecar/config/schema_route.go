@@ -94,16 +94,14 @@ type Policy struct {
 	Vector string `yaml:"vector" reload:"restart"`
 	// Name of a model. Either the route or each of its versions must name one.
 	ModelName string `yaml:"model" reload:"activation"`
-	// Where the items' features come from: a table in the sidecar, the stored vectors, or a companion collection that
-	// `likeness index` wrote. rewrite needs none: the similarity is one inner product with the stored vector, and one
-	// search by the pulled-back vector is the answer. auto takes table if the route names one, otherwise rewrite if model
-	// and vector field permit it, otherwise stored.
+	// Where the items' features come from: a table in the sidecar, the stored vectors, or a companion (derived). rewrite needs
+	// none: one search by the pulled-back vector is the answer. auto takes table if the route names one, otherwise rewrite if
+	// model and vector field permit it, otherwise stored.
 	Placement Placement `yaml:"placement" enum:"auto,rewrite,table,stored,derived" reload:"activation"`
 	// The companion collection that `likeness index` wrote.
 	Companion string `yaml:"companion" reload:"activation"`
-	// Which first-stage searches a request sends if it names no strategy. auto takes average for a model that is one
-	// inner product. For other models it takes the first of distilled, average, per_embedding and scan that model and
-	// placement allow.
+	// First-stage searches of a request that names no strategy. auto takes average for one inner product, otherwise the first
+	// of distilled, average, per_embedding and scan that model and placement allow.
 	Strategy rerank.Strategy `yaml:"strategy" enum:"auto,per_embedding,average,combined,distilled,scan" reload:"live"`
 	// For requests that name no strategy: scan the table, with exact answers, while that is not slower than searching the
 	// store. The sidecar measures both, the scan when it opens the route.
@@ -124,8 +122,8 @@ type Policy struct {
 	// Time within which a client of the proxy gets an answer: the database's own if rescoring takes longer. 0 leaves only
 	// the deadline of the call.
 	LatencyBudget time.Duration `yaml:"latency_budget" min:"0" reload:"live"`
-	// When the proxy sends the original request to the database. late: at the first failure, or at the last moment that
-	// leaves time for an answer; rescoring goes on meanwhile. eager: at once. The client gets the first complete answer.
+	// When the proxy sends the original request to the database. late: at the first failure, or the last moment for an answer.
+	// eager: at once. The client gets the first complete answer.
 	Fallback Fallback `yaml:"fallback" enum:"late,eager" reload:"live"`
 	// Percentage of the proxy's queries that are rescored; the others go to the database unchanged. A hash of vector and
 	// filter decides.
@@ -135,20 +133,20 @@ type Policy struct {
 	// Which scores the proxy's clients see and compare with their score_threshold: the learned scores, or the store's
 	// scores in the learned order.
 	Score ScoreKind `yaml:"score" enum:"learned,store" reload:"live"`
-	// Kinds of request that the proxy normally forwards because rescoring changes their meaning, and that this route
-	// answers: score-threshold, indexed-only, consistency, round-decimal, prefetch, hybrid. docs/proxy.md explains each.
+	// Kinds of request that this route answers although rescoring changes their meaning (docs/proxy.md): score-threshold,
+	// indexed-only, consistency, round-decimal, prefetch, hybrid.
 	OptIn []string `yaml:"opt_in" reload:"live"`
 	// Ask the store for exhaustive search, so that answers can be proved exact.
 	ExactSearch bool `yaml:"exact_search" reload:"live"`
-	// Declares who writes to the collection. any: answers from a table or companion are certified as snapshot, since
-	// writes may bypass this sidecar. proxy: all writes pass through this sidecar's proxy, and such answers can be exact.
-	// Reconciling finds a broken declaration within twice reconcile.interval; the answers are then snapshots.
+	// Who writes to the collection. any: answers from a table or companion are snapshots, since writes may bypass this
+	// sidecar. proxy: all writes pass through this sidecar's proxy, and such answers can be exact; reconciling finds a broken
+	// declaration within twice reconcile.interval.
 	Writes Writes `yaml:"writes" enum:"any,proxy" reload:"restart"`
 	// Declares that the stored vectors have norm 1, where the database does not see to it. The first thousand rows, and every
 	// row that is read later, are looked at. One of another norm ends what is proved by first-stage lists.
 	UnitVectors bool `yaml:"unit_vectors" reload:"live"`
-	// Payload or scalar field that names the item of each row; max-sim needs it. For a model with behavioural vectors it
-	// is a field of the companion; empty then means likeness_owner.
+	// Payload or scalar field that names the item of each row, for max-sim. With behavioural vectors it is a field of the
+	// companion; empty means likeness_owner.
 	Owner string `yaml:"owner" reload:"activation"`
 	// Read consistency, in the store's words; empty takes the store's default.
 	Consistency string `yaml:"consistency" reload:"live"`
@@ -161,8 +159,8 @@ type Policy struct {
 	RankerName string `yaml:"ranker" reload:"activation"`
 	// Items that the ranker may score for one search, including the supports of a relevance-based model.
 	Calls int `yaml:"calls" min:"1" reload:"live"`
-	// Rounds over which the calls are spread. After each round but the last, a relevance-based model fits its query vector
-	// to the scores so far, and candidates are fetched again.
+	// Rounds over which the calls are spread. Between them a relevance-based model fits its query vector to the scores so far,
+	// and finds candidates again.
 	RankRounds int `yaml:"rank_rounds" min:"1" max:"16" reload:"live"`
 	// Greatest k; 0 means limits.max_k.
 	MaxK int `yaml:"max_k" min:"0" reload:"live"`
@@ -206,18 +204,18 @@ type Route struct {
 	TableFullPrecision bool `yaml:"table_full_precision" reload:"activation"`
 	// Open the table for writes while it is searched. Its log lies beside the file. Only one process can open it.
 	TableLive bool `yaml:"table_live" reload:"restart"`
-	// Name of a plugin that serves a device. The device keeps a copy of the table and scores large batches. The sidecar
-	// scores whatever the device cannot.
+	// Name of a plugin that serves a device, which keeps a copy of the table and scores large batches. The sidecar scores the
+	// rest.
 	Device string `yaml:"device" reload:"activation"`
 	// Searches of this route in flight; one more is refused at once. 0 means limits.max_searches.
 	MaxSearches int `yaml:"max_searches" min:"0" reload:"live"`
-	// Searches of this route in a second; each search of a batch counts. A search above the rate is refused at once; over
-	// the proxy the database answers it. 0 sets no limit.
+	// Searches of this route in a second, those of a batch too. One above the rate is refused, or over the proxy answered by
+	// the database. 0 sets no limit.
 	Rate float64 `yaml:"rate" min:"0" reload:"live"`
 	// Searches that may come at once after a pause; 0 means the searches of one second.
 	Burst int `yaml:"burst" min:"0" reload:"live"`
-	// How long the proxy may hold a write back until the journal in state_dir has recorded it. A live table and a companion
-	// follow the journal. After that time the write is forwarded without a record, and all rows are compared later.
+	// How long the proxy may hold a write back until the journal in state_dir has it. Then it is forwarded without a record,
+	// and all rows are compared later.
 	WriteBudget time.Duration `yaml:"write_budget" min:"1" reload:"restart"`
 	// Compares all rows of the collection with the live table and the companion, to find writes that bypassed the proxy.
 	Reconcile Reconcile `yaml:"reconcile"`
