@@ -34,7 +34,7 @@ type answers struct {
 	rankings   []eval.Ranking
 	took       []time.Duration // of a call, as the client saw it
 	candidates float64         // mean
-	exact      float64         // share of answers with the certificate exact
+	proved     float64         // share of answers with the certificate exact or snapshot
 	metrics    eval.Metrics
 }
 
@@ -78,8 +78,10 @@ func (a *answers) read(responses []*likenessv1.SearchResponse) {
 			a.rankings[i] = append(a.rankings[i], rerank.Scored{ID: rerank.UintID(id), Score: hit.GetScore(), Index: int(id)})
 		}
 		a.candidates += float64(response.GetCertificate().GetCandidates()) / float64(len(responses))
-		if response.GetCertificate().GetStatus() == likenessv1.CertificateStatus_CERTIFICATE_STATUS_EXACT {
-			a.exact += 1 / float64(len(responses))
+		switch response.GetCertificate().GetStatus() {
+		case likenessv1.CertificateStatus_CERTIFICATE_STATUS_EXACT, likenessv1.CertificateStatus_CERTIFICATE_STATUS_SNAPSHOT:
+			a.proved += 1 / float64(len(responses))
+		default:
 		}
 	}
 }
