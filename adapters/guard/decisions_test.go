@@ -89,7 +89,7 @@ func TestWhenAStoreIsLeftAlone(t *testing.T) {
 				t.Errorf("BreakAfter %d: asked %d times, want %d", after, n, want)
 			}
 			for range 3 { // pauses of half a second, give or take a fifth
-				time.Sleep(650 * time.Millisecond)
+				time.Sleep(650 * time.Millisecond) //nolint:forbidigo // of the bubble: no time passes
 				for range 5 {
 					_ = s.search(t.Context())
 				}
@@ -98,7 +98,7 @@ func TestWhenAStoreIsLeftAlone(t *testing.T) {
 				}
 			}
 			s.answer = func(context.Context, int) error { return nil }
-			time.Sleep(650 * time.Millisecond)
+			time.Sleep(650 * time.Millisecond) //nolint:forbidigo // of the bubble: no time passes
 			for range 5 {
 				if err := s.search(t.Context()); err != nil {
 					t.Errorf("BreakAfter %d: a store that is back: %v", after, err)
@@ -182,9 +182,9 @@ func TestATrialThatSaysNothing(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := script(t, guard.Options{BreakAfter: 1}, func(context.Context, int) error { return errDown })
 				_ = s.search(t.Context())
-				time.Sleep(time.Second)
+				time.Sleep(time.Second) //nolint:forbidigo // of the bubble: no time passes
 				trial(t.Context(), s)
-				time.Sleep(time.Second)
+				time.Sleep(time.Second) //nolint:forbidigo // of the bubble: no time passes
 				s.answer = func(context.Context, int) error { return nil }
 				if err := s.search(t.Context()); err != nil {
 					t.Errorf("the call after the trial: %v", err)
@@ -260,8 +260,8 @@ func TestTheFasterOfTwo(t *testing.T) {
 	}
 	for name, first := range map[string]func(ctx context.Context) error{
 		"slow":     func(ctx context.Context) error { return takes(ctx, time.Second) },
-		"an error": func(ctx context.Context) error { time.Sleep(20 * time.Millisecond); return errDown },
-		"a panic":  func(ctx context.Context) error { time.Sleep(20 * time.Millisecond); panic("a fault") },
+		"an error": func(ctx context.Context) error { time.Sleep(20 * time.Millisecond); return errDown },   //nolint:forbidigo // of the bubble: no time passes
+		"a panic":  func(ctx context.Context) error { time.Sleep(20 * time.Millisecond); panic("a fault") }, //nolint:forbidigo // of the bubble: no time passes
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -271,7 +271,7 @@ func TestTheFasterOfTwo(t *testing.T) {
 						defer ended.Store(true)
 						return first(ctx)
 					}
-					time.Sleep(50 * time.Millisecond)
+					time.Sleep(50 * time.Millisecond) //nolint:forbidigo // of the bubble: no time passes
 					return nil
 				})
 				began := time.Now()

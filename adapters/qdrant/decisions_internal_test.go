@@ -252,7 +252,7 @@ func TestPartsOfRows(t *testing.T) {
 	if len(got.IDs) != 2 || got.IDs[0] != rerank.UintID(2) || got.Vectors[0].Rows != 2 || got.Vectors[0].Row(0)[0] != 20 || got.Vectors[0].Row(1)[0] != 30 {
 		t.Errorf("without the first row: %+v", got)
 	}
-	number := func(n uint64) *qdrant.PointId { return qdrant.NewIDNum(n) }
+	number := qdrant.NewIDNum
 	points := []*qdrant.RetrievedPoint{{Id: number(1)}, {Id: number(3)}, {Id: number(5)}}
 	for name, c := range map[string]struct {
 		until, next *qdrant.PointId

@@ -261,7 +261,7 @@ func (l *liar) send(ctx context.Context, method, path, body string, credentials 
 
 // trickle yields spaces, half of them a tenth of a second late.
 type trickle struct {
-	ctx  context.Context //nolint:containedctx // its reader has none
+	ctx  context.Context
 	left int
 }
 

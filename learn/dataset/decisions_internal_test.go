@@ -12,7 +12,7 @@ import (
 // TestRowsOfALog: row numbers of the matrix and no others; one weight makes a log weighted.
 func TestRowsOfALog(t *testing.T) {
 	x := idIndex{column: columnItem, rows: 3}
-	for text, ok := range map[string]bool{"0": true, " 2 ": true, "3": false, "-1": false, "x": false, "": false} {
+	for text, ok := range map[string]bool{"0": true, "\x202 ": true, "3": false, "-1": false, "x": false, "": false} {
 		if _, err := x.parseRow(text); (err == nil) != ok {
 			t.Errorf("row %q of three: %v", text, err)
 		}

@@ -366,7 +366,7 @@ func TestReplace(t *testing.T) {
 // is fresh while there are any.
 func TestUnfit(t *testing.T) {
 	w := newWorld(t, 5)
-	sim := &spoiled{Similarity: w.model.Similarity}
+	sim := &spoiled{Similarity: w.model.Similarity, of: w.vector(0)[0]}
 	tooLarge := float32(1e6)
 	sim.number.Store(&tooLarge)
 	w.model.Similarity = sim
@@ -423,7 +423,7 @@ func TestSpoiled(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, 5)
 			r := w.route(t, rerank.FormatFloat16)
-			spoiled := &spoiled{Similarity: w.model.Similarity}
+			spoiled := &spoiled{Similarity: w.model.Similarity, of: w.vector(0)[0]}
 			r.Model.Similarity = spoiled
 			f := w.follow(t, r)
 			fresh(t, r)
@@ -453,13 +453,14 @@ func TestSpoiled(t *testing.T) {
 // spoiled makes a number the first feature of row 0, once it is told which.
 type spoiled struct {
 	rerank.Similarity
+	of     float32 // the first number of the row's vector
 	number atomic.Pointer[float32]
 }
 
 func (s *spoiled) EncodeItems(dst, base rerank.Matrix) error {
 	err := s.Similarity.EncodeItems(dst, base)
 	for i := range dst.Rows {
-		if number := s.number.Load(); number != nil && base.Row(i)[0] == first0 {
+		if number := s.number.Load(); number != nil && base.Row(i)[0] == s.of {
 			dst.Row(i)[0] = *number
 		}
 	}
@@ -478,9 +479,6 @@ func (s *spoiled) Features(dst rerank.Matrix, fields []rerank.Matrix) error {
 
 // Fields implements rerank.Deriver.
 func (s *spoiled) Fields() []rerank.Field { return rerank.AbilitiesOf(s.Similarity).Derive.Fields() }
-
-// first0 is the first number of row 0.
-var first0 = float32(rand.New(rand.NewPCG(0, 3)).NormFloat64())
 
 func TestRefuses(t *testing.T) {
 	w := newWorld(t, 1)

@@ -14,7 +14,7 @@ import (
 func flood(ctx context.Context, search func(ctx context.Context) error, caller string) {
 	for ctx.Err() == nil {
 		go func() { _ = search(gate.WithCaller(context.WithoutCancel(ctx), caller)) }()
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) //nolint:forbidigo // of the bubble: no time passes
 	}
 }
 
@@ -31,7 +31,7 @@ func TestAFloodLeavesOthersTheirShare(t *testing.T) {
 				var told refusals
 				o.Refused = told.note
 				a := admit(searcher(func(context.Context) error {
-					time.Sleep(20 * time.Millisecond)
+					time.Sleep(20 * time.Millisecond) //nolint:forbidigo // of the bubble: no time passes
 					return nil
 				}), o)
 				search := func(ctx context.Context) error {
@@ -40,16 +40,16 @@ func TestAFloodLeavesOthersTheirShare(t *testing.T) {
 				}
 				ctx, stop := context.WithCancel(t.Context())
 				go flood(ctx, search, "flood")
-				time.Sleep(time.Second)
+				time.Sleep(time.Second) //nolint:forbidigo // of the bubble: no time passes
 				refused := 0
 				for range 100 { // ten a second
 					if err := search(gate.WithCaller(t.Context(), "honest")); errors.Is(err, gate.ErrOverload) {
 						refused++
 					}
-					time.Sleep(80 * time.Millisecond)
+					time.Sleep(80 * time.Millisecond) //nolint:forbidigo // of the bubble: no time passes
 				}
 				stop()
-				time.Sleep(time.Second)
+				time.Sleep(time.Second) //nolint:forbidigo // of the bubble: no time passes
 				synctest.Wait()
 				if refused > 1 || told.all["products share"] == 0 {
 					t.Errorf("%d of 100 searches beside a flood were refused; %v", refused, told.all)
@@ -64,7 +64,7 @@ func TestAFloodLeavesOthersTheirShare(t *testing.T) {
 func TestSharesOfALimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := admit(searcher(func(context.Context) error {
-			time.Sleep(10 * time.Millisecond)
+			time.Sleep(10 * time.Millisecond) //nolint:forbidigo // of the bubble: no time passes
 			return nil
 		}), options{MaxSearches: 8})
 		admitted := func(callers ...string) int {
@@ -93,7 +93,7 @@ func TestSharesOfALimit(t *testing.T) {
 		if n := admitted("a", "a", "a", "a", "b"); n != 4 { // of three callers
 			t.Errorf("while it is divided: %d of 5", n)
 		}
-		time.Sleep(1500 * time.Millisecond)
+		time.Sleep(1500 * time.Millisecond) //nolint:forbidigo // of the bubble: no time passes
 		if n := admitted("a", "a", "a", "a", "a", "a", "a", "a"); n != 8 {
 			t.Errorf("alone: %d of 8", n)
 		}

@@ -70,7 +70,7 @@ func TestDefaultsOfAPlugin(t *testing.T) {
 func TestFoldersThatOthersReach(t *testing.T) {
 	folder := t.TempDir()
 	for mode, private := range map[os.FileMode]bool{0o700: true, 0o710: false, 0o750: false, 0o701: false, 0o777: false} {
-		if err := os.Chmod(folder, mode); err != nil { //nolint:gosec // a test of such modes
+		if err := os.Chmod(folder, mode); err != nil {
 			t.Fatal(err)
 		}
 		if err := checkPrivate(folder); (err == nil) != private || err != nil && !errors.Is(err, errNotPrivate) {
@@ -176,7 +176,7 @@ func TestHealthOfAPlugin(t *testing.T) {
 
 // TestAddressesOfOtherMachines take certificates on both sides.
 func TestAddressesOfOtherMachines(t *testing.T) {
-	ours := &tls.Config{Certificates: make([]tls.Certificate, 1)} //nolint:gosec // nothing connects
+	ours := &tls.Config{Certificates: make([]tls.Certificate, 1)}
 	for name, c := range map[string]struct {
 		address string
 		tls     *tls.Config
@@ -184,9 +184,9 @@ func TestAddressesOfOtherMachines(t *testing.T) {
 	}{
 		"a socket":            {"unix:///a/b", nil, true},
 		"with certificates":   {"host:1", ours, true},
-		"one by one":          {"host:1", &tls.Config{GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return nil, nil }}, true}, //nolint:gosec,nilnil // likewise
+		"one by one":          {"host:1", &tls.Config{GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return nil, nil }}, true}, //nolint:nilnil // nothing connects
 		"without TLS":         {"host:1", nil, false},
-		"without one of ours": {"host:1", &tls.Config{}, false}, //nolint:gosec // likewise
+		"without one of ours": {"host:1", &tls.Config{}, false},
 		"no port":             {"host", ours, false},
 	} {
 		if _, err := (Options{Address: c.address, TLS: c.tls}).target(); (err == nil) != c.ok {

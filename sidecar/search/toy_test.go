@@ -198,7 +198,7 @@ func (e *toyQuery) ScoreWide(dst []float64, items rerank.Items) (epsilon float64
 }
 
 func widened(e interface {
-	Score([]float32, rerank.Items) error
+	Score(dst []float32, items rerank.Items) error
 }, dst []float64, items rerank.Items) (epsilon float64, err error) {
 	scores := make([]float32, len(dst))
 	err = e.Score(scores, items)

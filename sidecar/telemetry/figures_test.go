@@ -142,16 +142,16 @@ func TestFiguresOfWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := metrics()
 		for _, end := range []func(){
-			func() { ended := m.CallStarted(t.Context(), "Search"); time.Sleep(2 * time.Second); ended(codes.OK) },
+			func() { ended := m.CallStarted(t.Context(), "Search"); time.Sleep(2 * time.Second); ended(codes.OK) }, //nolint:forbidigo // of the bubble: no time passes
 			func() { m.CallStarted(t.Context(), "Search") },
 			func() {
 				ended := m.StoreCalled(t.Context(), "main", "fetch")
-				time.Sleep(3 * time.Second)
+				time.Sleep(3 * time.Second) //nolint:forbidigo // of the bubble: no time passes
 				ended(guard.OK)
 			},
 			func() { m.StoreCalled(t.Context(), "main", "fetch")(guard.Broken) },
 			func() { m.StoreRetried("main", "scan"); m.StoreHedged("main"); m.StoreBroken("main", 4) },
-			func() { ended := m.RankerCalled(t.Context(), "r", 32); time.Sleep(time.Second); ended(ranker.OK) },
+			func() { ended := m.RankerCalled(t.Context(), "r", 32); time.Sleep(time.Second); ended(ranker.OK) }, //nolint:forbidigo // of the bubble: no time passes
 			func() { m.RankerCalled(t.Context(), "r", 5) },
 			func() { m.RankerRetried("r"); m.RankerNotAsked("r", 6, ranker.Late); m.RankerBroken("r", true) },
 			func() { m.Proxied("passed", "filter"); m.Raced("late", "won"); m.Switched("things", true) },
@@ -253,7 +253,7 @@ func TestHistoryOfTrouble(t *testing.T) {
 		began := time.Now()
 		for range 3 {
 			h.Searched(t.Context(), "things", search.Request{}, search.Answer{}, adapters.ErrUnavailable)
-			time.Sleep(time.Hour)
+			time.Sleep(time.Hour) //nolint:forbidigo // of the bubble: no time passes
 		}
 		if got := h.Trouble("things"); got == nil || got.Searches != 3 || !got.Since.Equal(began) {
 			t.Errorf("after three searches: %+v, want since %s", got, began)

@@ -98,7 +98,7 @@ func TestAStrangersCallIsNotRead(t *testing.T) {
 			{"confirmed by the last answer", "good", "c", 59 * time.Second, 0},
 			{"a minute later", "good", "c", time.Minute, 1},
 		} {
-			time.Sleep(step.after)
+			time.Sleep(step.after) //nolint:forbidigo // of the bubble: no time passes
 			g.originals = 0
 			o := g.ask(t, r, step.key, step.collection, asks(plain(3)))
 			if g.originals != step.originals || o.Answer.own {
