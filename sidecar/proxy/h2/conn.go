@@ -69,7 +69,9 @@ type Options struct {
 	// StreamWindow and ConnWindow bound the bytes that the peer may send ahead of Credit,
 	// on a stream and on all.
 	StreamWindow, ConnWindow int
-	// MaxStreams bounds the streams that a client may have open.
+	// MaxStreams bounds the streams that a client may have open. With the retained streams,
+	// which have ended for the client, there may be twice as many: a client that keeps to the
+	// limit is not refused.
 	MaxStreams int
 	// MaxHeaderBytes bounds a header list, as SETTINGS_MAX_HEADER_LIST_SIZE counts it.
 	MaxHeaderBytes int

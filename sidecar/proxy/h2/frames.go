@@ -124,7 +124,7 @@ func (c *Conn) accept(f *http2.MetaHeadersFrame) error {
 	c.newest = id
 	c.opened++
 	switch {
-	case c.count >= c.options.MaxStreams:
+	case len(c.streams) >= c.options.MaxStreams, c.count >= 2*c.options.MaxStreams:
 		return http2.StreamError{StreamID: id, Code: http2.ErrCodeRefusedStream}
 	case f.Truncated:
 		return http2.StreamError{StreamID: id, Code: http2.ErrCodeFrameSize}

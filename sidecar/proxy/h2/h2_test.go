@@ -319,8 +319,34 @@ func TestAClientThatDoesNotRead(t *testing.T) {
 	}
 }
 
-// Calls that are opened and reset at once are not more than the limit, while somebody works
-// on them.
+// A client that has as many calls open as it may is not refused the next one when a call has
+// ended, though whoever answered it has not released it yet.
+func TestAClientThatKeepsToTheLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, streams := server(h2.Options{MaxStreams: 1}, &recorder{})
+		p := run(t, s, true)
+		p.open(1, true)
+		synctest.Wait()
+		first := (*streams)[0]
+		first.Retain()
+		first.SendHeaders(ok, true)
+		s.Flush()
+		p.open(3, true)
+		synctest.Wait()
+		if n := p.count("RST_STREAM REFUSED_STREAM"); n != 0 || len(*streams) != 2 {
+			t.Errorf("%d refused, %d accepted", n, len(*streams))
+		}
+		p.open(5, true) // while the second is open
+		synctest.Wait()
+		if n := p.count("RST_STREAM REFUSED_STREAM"); n != 1 || len(*streams) != 2 {
+			t.Errorf("beyond the limit %d refused, %d accepted", n, len(*streams))
+		}
+		first.Release()
+	})
+}
+
+// Calls that are opened and reset at once are not more than twice the limit, while somebody
+// works on them.
 func TestCallsThatAreResetAtOnce(t *testing.T) {
 	const most, all = 10, 1000
 	synctest.Test(t, func(t *testing.T) {
@@ -338,7 +364,7 @@ func TestCallsThatAreResetAtOnce(t *testing.T) {
 			p.open(2*i+1, false)
 			_ = p.WriteRSTStream(2*i+1, http2.ErrCodeCancel)
 		}
-		if n := p.count("RST_STREAM REFUSED_STREAM"); len(accepted) != most || n != all-most || len(r.resets) != most || s.Streams() != most {
+		if n := p.count("RST_STREAM REFUSED_STREAM"); len(accepted) != 2*most || n != all-2*most || len(r.resets) != 2*most || s.Streams() != 2*most {
 			t.Errorf("%d of %d are accepted, %d refused, %d told, %d counted", len(accepted), all, n, len(r.resets), s.Streams())
 		}
 		for _, a := range accepted {
@@ -346,7 +372,7 @@ func TestCallsThatAreResetAtOnce(t *testing.T) {
 		}
 		p.open(2*all+1, false)
 		synctest.Wait()
-		if len(accepted) != most+1 || s.Streams() != 1 {
+		if len(accepted) != 2*most+1 || s.Streams() != 1 {
 			t.Errorf("afterwards %d are accepted, %d are open", len(accepted), s.Streams())
 		}
 	})

@@ -268,7 +268,7 @@ func (s *Stream) HasSentHeaders() bool {
 	return s.sentHeaders
 }
 
-// Retain keeps the stream counted in Options.MaxStreams until Release, though it ends
+// Retain keeps the stream counted by Options.MaxStreams until Release, though it ends
 // before: for whoever works on.
 func (s *Stream) Retain() {
 	s.conn.mu.Lock()
