@@ -465,6 +465,23 @@ func TestCompressedRequests(t *testing.T) {
 	}
 }
 
+// An interceptor that panics fails its own call, and no other.
+func TestAPanicFailsOneCall(t *testing.T) {
+	conn := startWith(t, &peer{}, func(o *rawgrpc.Options) {
+		o.Intercept = map[string]rawgrpc.Interceptor{interceptedMethod: {Answer: func(context.Context, []byte) rawgrpc.Reply { panic("a fault") }}}
+	})
+	request := []byte("abc")
+	for range 3 {
+		var answer []byte
+		if err := conn.Invoke(t.Context(), interceptedMethod, &request, &answer); status.Code(err) != codes.Internal {
+			t.Errorf("a panic: %v, want Internal", err)
+		}
+		if err := conn.Invoke(t.Context(), knownMethod, &request, &answer); err != nil {
+			t.Errorf("beside it: %v", err)
+		}
+	}
+}
+
 // A message that an interceptor reads is limited by what it unpacks to, and the error names
 // the setting. Another is the database's to judge, and so is one that is as large and not
 // compressed.
