@@ -58,7 +58,7 @@ func TestErrorsOfQdrant(t *testing.T) {
 			t.Errorf("%s %q: %v, want %v", c.code, c.message, err, c.want)
 		}
 		for _, other := range []error{adapters.ErrUnavailable, adapters.ErrRefused, adapters.ErrNotFound} {
-			if other != c.want && errors.Is(err, other) {
+			if !errors.Is(other, c.want) && errors.Is(err, other) {
 				t.Errorf("%s %q is %v too", c.code, c.message, other)
 			}
 		}
