@@ -64,7 +64,7 @@ func (s *Scorer) Candidates(ctx context.Context, q Query, batches []Batch, f *Fo
 func (s *Scorer) All(ctx context.Context, q Query, within *scan.Bitmap, f *Found) (scan.Result, error) {
 	request := scan.Query{Encoded: q.Encoded, K: f.rounding.keep(q.K), Within: within}
 	began := time.Now()
-	found, err := s.scan(ctx, q, request, f)
+	found, onDevice, err := s.scan(ctx, q, request, f)
 	if err != nil {
 		return found, err
 	}
@@ -74,9 +74,15 @@ func (s *Scorer) All(ctx context.Context, q Query, within *scan.Bitmap, f *Found
 	if err := s.refine(ctx, q, f, nil); err != nil || f.Refined() || !q.Settle || found.Items <= request.K || !hasTimeFor(ctx, 3*took) {
 		return found, err
 	}
-	// More items than were kept may belong to the answer.
+	// More items than were kept may belong to the answer. A device that did not find them
+	// is not asked a second time.
 	request.K = max(maxContenders, 4*q.K)
-	if found, err = s.scan(ctx, q, request, f); err != nil {
+	if onDevice {
+		found, _, err = s.scan(ctx, q, request, f)
+	} else {
+		found, err = s.scanHere(ctx, request)
+	}
+	if err != nil {
 		return found, err
 	}
 	f.rounding.dropped, f.rounding.exact = float32(math.Inf(-1)), map[rerank.ID]bool{}
@@ -95,10 +101,15 @@ func hasTimeFor(ctx context.Context, d time.Duration) bool {
 }
 
 // scan finds the best items of the table on a device, or else on this machine.
-func (s *Scorer) scan(ctx context.Context, q Query, request scan.Query, f *Found) (scan.Result, error) {
+func (s *Scorer) scan(ctx context.Context, q Query, request scan.Query, f *Found) (found scan.Result, onDevice bool, err error) {
 	if found, ok := s.scanOnDevice(ctx, q, request, f); ok {
-		return found, nil
+		return found, true, nil
 	}
+	found, err = s.scanHere(ctx, request)
+	return found, false, err
+}
+
+func (s *Scorer) scanHere(ctx context.Context, request scan.Query) (scan.Result, error) {
 	found, err := s.Scanner.Scan(ctx, request, nil)
 	switch {
 	case err == nil:
