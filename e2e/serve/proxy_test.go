@@ -286,6 +286,10 @@ func (p *proxied) sameRows(t *testing.T, got []*qdrant.ScoredPoint) {
 func TestProxyPassesGRPC(t *testing.T) {
 	eachVersion(t, func(t *testing.T, p *proxied) {
 		base := &qdrant.SearchPoints{CollectionName: "routed", Vector: query, Limit: 3}
+		// The database accepts the caller: an error would not show that.
+		if _, err := qdrant.NewPointsClient(p.proxy).Search(asUser(t.Context()), base); err != nil {
+			t.Fatal(err)
+		}
 		for reason, change := range map[string]func(*qdrant.SearchPoints){
 			"score-threshold": func(s *qdrant.SearchPoints) { s.ScoreThreshold = qdrant.PtrOf(float32(0)) },
 			"depth":           func(s *qdrant.SearchPoints) { s.Offset = qdrant.PtrOf(uint64(18)) },
