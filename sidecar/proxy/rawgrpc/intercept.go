@@ -114,7 +114,11 @@ func (h *held) start() {
 	h.client.Retain()
 	h.link.server.working.Go(func() {
 		defer h.client.Release()
-		defer h.answerPanic()
+		defer func() { // without this a panic would end the process, and with it everybody's calls
+			if p := recover(); p != nil {
+				h.answerPanic(p)
+			}
+		}()
 		h.answer()
 	})
 }
@@ -185,13 +189,10 @@ func (h *held) readFull(b []byte) (n int, err error) {
 // RecvCompress implements gate.Wire.
 func (h *held) RecvCompress() string { return value(h.fields, "grpc-encoding") }
 
-// answerPanic answers a call whose interceptor panicked. Without it the panic would end the
-// process, and with it the calls of everybody else.
-func (h *held) answerPanic() {
-	if p := recover(); p != nil {
-		h.link.server.options.Logger.Error("gRPC: a call panicked", "method", value(h.fields, ":path"), "panic", p, "stack", string(debug.Stack()))
-		h.write(Reply{Err: status.Error(codes.Internal, "likeness: the call failed by an internal error")})
-	}
+// answerPanic answers a call whose interceptor panicked with p.
+func (h *held) answerPanic(p any) {
+	h.link.server.options.Logger.Error("gRPC: a call panicked", "method", value(h.fields, ":path"), "panic", p, "stack", string(debug.Stack()))
+	h.write(Reply{Err: status.Error(codes.Internal, "likeness: the call failed by an internal error")})
 }
 
 // answer lets the interceptor see the message, and does what it says.
