@@ -17,10 +17,8 @@ import (
 
 	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/proxy/h2"
+	"github.com/likenessdb/likeness/sidecar/proxy/peer"
 )
-
-// outlives is how long a request goes on after its client went away.
-const outlives = time.Second
 
 // held is a call whose frames are kept for an interceptor. Later it is answered, or they go
 // on to the database.
@@ -303,7 +301,7 @@ func (h *held) call(u *Upstream, request []byte, reply Reply) Reply {
 	ctx := h.ctx
 	if reply.Outlives {
 		var cancel context.CancelFunc
-		ctx, cancel = outliving(ctx)
+		ctx, cancel = peer.Outlive(ctx)
 		defer cancel()
 	}
 	began := time.Now()
@@ -319,16 +317,6 @@ func (h *held) call(u *Upstream, request []byte, reply Reply) Reply {
 		out.Trailer = metadata.Join(reply.Trailer, out.Trailer)
 	}
 	return out
-}
-
-// outliving returns a context with the values of ctx that is cancelled one second after ctx.
-func outliving(ctx context.Context) (context.Context, context.CancelFunc) {
-	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(outlives, cancel) })
-	return own, func() {
-		stop()
-		cancel()
-	}
 }
 
 // write answers the client.

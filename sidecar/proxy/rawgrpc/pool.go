@@ -16,6 +16,7 @@ import (
 
 	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/proxy/h2"
+	"github.com/likenessdb/likeness/sidecar/proxy/peer"
 )
 
 const (
@@ -48,7 +49,7 @@ func newDialer(address string, secure *tls.Config) (*dialer, error) {
 			secure.ServerName = host
 		}
 	}
-	return &dialer{address: address, secure: secure, net: net.Dialer{Timeout: dialTimeout, KeepAliveConfig: keepAlive}}, nil
+	return &dialer{address: address, secure: secure, net: net.Dialer{Timeout: dialTimeout, KeepAliveConfig: peer.KeepAlive()}}, nil
 }
 
 // run connects and runs c over the connection until it ends.

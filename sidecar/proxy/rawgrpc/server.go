@@ -14,7 +14,6 @@ import (
 	"cmp"
 	"context"
 	"crypto/tls"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -25,6 +24,7 @@ import (
 	"google.golang.org/grpc/metadata"
 
 	"github.com/likenessdb/likeness/sidecar/gate"
+	"github.com/likenessdb/likeness/sidecar/proxy/peer"
 )
 
 const (
@@ -39,9 +39,6 @@ const (
 	// startTimeout bounds a TLS handshake.
 	startTimeout = 20 * time.Second
 )
-
-// keepAlive detects a vanished peer within half a minute.
-var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}
 
 // Options configure a Server. Only Upstream is required.
 type Options struct {
@@ -133,43 +130,17 @@ func (s *Server) Serve(listener net.Listener) error {
 	s.mu.Lock()
 	s.listener = listener
 	s.mu.Unlock()
-	for !s.isLeaving() {
-		conn, err := listener.Accept()
-		switch {
-		case err == nil:
-			s.take(conn)
-		case s.isLeaving():
-			return nil
-		case errors.Is(err, net.ErrClosed):
-			return fmt.Errorf("gRPC on %s: %w", listener.Addr(), err)
-		default:
-			s.options.Logger.Warn("accepting a connection failed", "error", err)
-			select { // usually too many open files
-			case <-time.After(10 * time.Millisecond):
-			case <-s.leaving:
-			}
-		}
+	if err := peer.Accept(listener, s.leaving, s.options.Logger, s.take); err != nil {
+		return fmt.Errorf("gRPC on %s: %w", listener.Addr(), err)
 	}
 	return nil
 }
 
-func (s *Server) isLeaving() bool {
-	select {
-	case <-s.leaving:
-		return true
-	default:
-		return false
-	}
-}
-
 // take serves a connection, or closes it if the server is draining.
 func (s *Server) take(conn net.Conn) {
-	if tcp, ok := conn.(*net.TCPConn); ok {
-		_ = tcp.SetKeepAliveConfig(keepAlive)
-	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.isLeaving() {
+	if peer.IsClosed(s.leaving) {
 		_ = conn.Close()
 		return
 	}
@@ -197,7 +168,7 @@ func (s *Server) secure(conn net.Conn) (net.Conn, error) {
 // calls in flight until ctx is done; then it cuts them. It reports whether it had to.
 func (s *Server) Drain(ctx context.Context) (cut bool) {
 	s.mu.Lock()
-	if !s.isLeaving() {
+	if !peer.IsClosed(s.leaving) {
 		close(s.leaving)
 	}
 	for l := range s.links {

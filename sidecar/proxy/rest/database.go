@@ -14,6 +14,8 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/likenessdb/likeness/sidecar/proxy/peer"
 )
 
 const (
@@ -27,9 +29,6 @@ const (
 	// rule.
 	bufferBytes = 16 << 10
 )
-
-// keepAlive detects a vanished peer within half a minute.
-var keepAlive = net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}
 
 // database opens connections to the database's REST API and keeps them between requests. It
 // is safe for concurrent use.
@@ -60,7 +59,7 @@ func newDatabase(upstream *url.URL, secure *tls.Config) *database {
 	port := map[string]string{"http": "80", "https": "443"}[upstream.Scheme]
 	d := &database{
 		address: net.JoinHostPort(upstream.Hostname(), cmp.Or(upstream.Port(), port)), host: upstream.Host,
-		dialer: net.Dialer{Timeout: dialTimeout, KeepAliveConfig: keepAlive},
+		dialer: net.Dialer{Timeout: dialTimeout, KeepAliveConfig: peer.KeepAlive()},
 	}
 	if upstream.Scheme == "https" {
 		d.secure = &tls.Config{MinVersion: tls.VersionTLS12}

@@ -59,12 +59,8 @@ type Ending struct {
 	Unsent bool
 }
 
-const (
-	// maxProblem bounds Ending.Problem.
-	maxProblem = 4 << 10
-	// outlives is how long a request goes on after its client went away.
-	outlives = time.Second
-)
+// maxProblem bounds Ending.Problem.
+const maxProblem = 4 << 10
 
 // Denied reports whether the database refuses the caller by an answer of that status.
 func Denied(status int) bool {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/sidecar/gate"
+	"github.com/likenessdb/likeness/sidecar/proxy/peer"
 )
 
 // passing is a request that goes on to the database, and its answer.
@@ -32,7 +33,7 @@ func (c *conn) pass(r *request, reply Reply, wasAsked bool) (goesOn bool) {
 	ctx := r.ctx
 	if reply.Ended != nil && reply.Outlives {
 		var cancel context.CancelFunc
-		ctx, cancel = outliving(ctx)
+		ctx, cancel = peer.Outlive(ctx)
 		defer cancel()
 	}
 	db, err := c.sendOn(ctx, p)
@@ -300,15 +301,5 @@ func (p *passing) note(piece []byte, isEnd bool) {
 	p.problem = append(p.problem, piece[:min(len(piece), maxProblem-len(p.problem))]...)
 	if isEnd || len(p.problem) == maxProblem {
 		p.tell(Ending{Status: p.status, Problem: p.problem})
-	}
-}
-
-// outliving returns a context with the values of ctx that is cancelled one second after ctx.
-func outliving(ctx context.Context) (context.Context, context.CancelFunc) {
-	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(outlives, cancel) })
-	return own, func() {
-		stop()
-		cancel()
 	}
 }

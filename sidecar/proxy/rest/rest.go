@@ -18,9 +18,9 @@ import (
 	"net/url"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/likenessdb/likeness/sidecar/gate"
+	"github.com/likenessdb/likeness/sidecar/proxy/peer"
 )
 
 // maxBuffered is the largest body that is read for an interceptor; it is Qdrant's own limit.
@@ -123,40 +123,16 @@ func (s *Server) Serve(listener net.Listener) error {
 		s.ended.Go(s.http2.serve)
 	}
 	s.mu.Unlock()
-	for !s.isDraining() {
-		raw, err := listener.Accept()
-		switch {
-		case err == nil:
-			s.take(raw)
-		case s.isDraining():
-			return nil
-		case errors.Is(err, net.ErrClosed):
-			return fmt.Errorf("REST on %s: %w", listener.Addr(), err)
-		default:
-			s.log.Warn("accepting a connection failed", "error", err)
-			select { // usually too many open files
-			case <-time.After(10 * time.Millisecond):
-			case <-s.draining:
-			}
-		}
+	if err := peer.Accept(listener, s.draining, s.log, s.take); err != nil {
+		return fmt.Errorf("REST on %s: %w", listener.Addr(), err)
 	}
 	return nil
 }
 
-func (s *Server) isDraining() bool {
-	select {
-	case <-s.draining:
-		return true
-	default:
-		return false
-	}
-}
+func (s *Server) isDraining() bool { return peer.IsClosed(s.draining) }
 
 // take starts to serve a connection that was accepted.
 func (s *Server) take(raw net.Conn) {
-	if tcp, ok := raw.(*net.TCPConn); ok {
-		_ = tcp.SetKeepAliveConfig(keepAlive)
-	}
 	client := raw
 	if s.secure != nil {
 		client = tls.Server(raw, s.secure)
