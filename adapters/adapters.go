@@ -319,8 +319,9 @@ type WriteChecker interface {
 // Identifier resolves the name of a collection, so that writes of clients to it can be
 // recognised. It caches nothing.
 type Identifier interface {
-	// Identify accepts a collection's own name or an alias. For an unknown name it
-	// returns either ErrNotFound or the name unchanged.
+	// Identify accepts a collection's own name or an alias, and returns ErrNotFound for
+	// another name. It returns ErrRefused if the store does not tell the caller whether the
+	// name is an alias.
 	Identify(ctx context.Context, name string) (Identity, error)
 }
 

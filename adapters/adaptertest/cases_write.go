@@ -164,6 +164,11 @@ func aliasSwitched(t *testing.T, e *env) {
 		lists := e.search(t, adapters.SearchRequest{Collection: alias, Exact: true, Probes: probes})
 		e.checkLists(t, f, 0, probes, lists, nil)
 	}
+	if identifier, ok := e.store.(adapters.Identifier); ok {
+		if id, err := identifier.Identify(t.Context(), e.name()); !errors.Is(err, adapters.ErrNotFound) {
+			t.Errorf("a name of nothing is %+v, %v, want ErrNotFound", id, err)
+		}
+	}
 	if err := a.SwitchAlias(t.Context(), alias, e.name()); !errors.Is(err, adapters.ErrNotFound) {
 		t.Errorf("an alias to no collection: %v, want ErrNotFound", err)
 	}

@@ -2,8 +2,11 @@ package qdrant_test
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/base64"
 	"errors"
 	"net/http"
 	"net/http/httptest"
@@ -41,6 +44,83 @@ func TestAPIKey(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// jwt signs a token of the access, with the key of the server.
+func jwt(access, key string) string {
+	encode := base64.RawURLEncoding.EncodeToString
+	text := encode([]byte(`{"alg":"HS256","typ":"JWT"}`)) + "." + encode([]byte(`{"access":`+access+`}`))
+	mac := hmac.New(sha256.New, []byte(key))
+	_, _ = mac.Write([]byte(text))
+	return text + "." + encode(mac.Sum(nil))
+}
+
+// TestIdentifyWithRights: what a name stands for depends on the collections that the
+// credentials may read. A name that they may read, and that is in no list, is refused.
+func TestIdentifyWithRights(t *testing.T) {
+	const key = "key"
+	server := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{APIKey: key, Env: []string{"QDRANT__SERVICE__JWT_RBAC=true"}})
+	as := func(key string) *qdrant.Store {
+		s := open(t, qdrant.Options{Address: server.Address, APIKey: key})
+		t.Cleanup(func() { s.Close() })
+		return s
+	}
+	admin := as(key)
+	for _, name := range []string{"a", "b"} {
+		if err := admin.Create(t.Context(), schema(name, adapters.VectorField{Dim: 4})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := admin.SwitchAlias(t.Context(), "live", "a"); err != nil {
+		t.Fatal(err)
+	}
+	for access, names := range map[string]map[string]any{
+		`"r"`:                                  {"a": "a", "live": "a", "none": adapters.ErrNotFound},
+		`[{"collection":"live","access":"r"}]`: {"live": adapters.ErrRefused, "a": adapters.ErrRefused},
+		`[{"collection":"live","access":"r"},{"collection":"a","access":"r"}]`: {"live": "a", "a": "a", "b": adapters.ErrRefused},
+		`[{"collection":"a","access":"r"}]`:                                    {"a": "a", "live": adapters.ErrRefused},
+	} {
+		s := as(jwt(access, key))
+		for name, want := range names {
+			got, err := s.Identify(t.Context(), name)
+			if target, fails := want.(error); fails && !errors.Is(err, target) || !fails && (err != nil || got.Collection != want) {
+				t.Errorf("access %s: %q is %+v, %v, want %v", access, name, got, err, want)
+			}
+		}
+	}
+}
+
+// TestIdentifyWhileAnAliasMoves: Qdrant's lists of aliases can lack one that is being
+// switched; it is not taken for a collection.
+func TestIdentifyWhileAnAliasMoves(t *testing.T) {
+	s, _ := newest(t)
+	for _, name := range []string{"a", "b"} {
+		if err := s.Create(t.Context(), schema(name, adapters.VectorField{Dim: 4})); err != nil {
+			t.Fatal(err)
+		}
+	}
+	must := func(err error) {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	must(s.SwitchAlias(t.Context(), "live", "a"))
+	ctx, stop := context.WithCancel(t.Context())
+	var writer sync.WaitGroup
+	writer.Go(func() {
+		for i := 0; ctx.Err() == nil; i++ {
+			must(s.SwitchAlias(t.Context(), "live", []string{"b", "a"}[i%2]))
+		}
+	})
+	for range 3000 {
+		id, err := s.Identify(t.Context(), "live")
+		if must(err); id.Collection != "a" && id.Collection != "b" {
+			t.Errorf("the alias is taken for %q", id.Collection)
+			break
+		}
+	}
+	stop()
+	writer.Wait()
 }
 
 func TestOptions(t *testing.T) {

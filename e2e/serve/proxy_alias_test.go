@@ -8,11 +8,13 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/qdrant/go-client/qdrant"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
@@ -156,6 +158,99 @@ func (s *switching) check(t *testing.T, alias, status string, hits []hit) {
 	s.seen["proved by "+alias]++
 	if !slices.EqualFunc(hits, s.things, sameHit) && !slices.EqualFunc(hits, s.others, sameHit) {
 		t.Fatalf("by %s, %q: %v is the answer of neither %v nor %v", alias, status, hits, s.things, s.others)
+	}
+}
+
+// switchSteps is the number of a search's first calls before which an alias is switched.
+const switchSteps = 5
+
+// TestAnAliasThatIsSwitchedBetweenCalls switches an alias before each subset of the calls
+// that a search makes. In half of the cases the first list of aliases lacks the alias.
+// Qdrant makes such lists: it reads the aliases collection by collection, so that an alias
+// which moves meanwhile can be in none.
+func TestAnAliasThatIsSwitchedBetweenCalls(t *testing.T) {
+	db := filled(t, servers.Options{})
+	direct := connect(t, db.Address)
+	fillOther(t, direct)
+	for _, alias := range []string{"also", "live"} {
+		must2(t, switchAlias(t.Context(), direct, alias, "other"))
+	}
+	var calls, mask atomic.Int64
+	var switched, hides atomic.Pointer[string] // aliases
+	targets := []string{"other", "routed"}
+	at, hidden := 0, false
+	var mu sync.Mutex
+	h := &hop{as: metadata.Pairs("api-key", key), forward: func(string) bool {
+		mu.Lock()
+		defer mu.Unlock()
+		n, alias := calls.Add(1)-1, switched.Load()
+		if alias == nil || n >= switchSteps || mask.Load()&(1<<n) == 0 {
+			return true
+		}
+		at = 1 - at
+		if err := switchAlias(context.WithoutCancel(t.Context()), direct, *alias, targets[at]); err != nil {
+			t.Error(err)
+		}
+		return true
+	}, edit: func(method string, answer []byte) []byte {
+		mu.Lock()
+		defer mu.Unlock()
+		alias := hides.Load()
+		if alias == nil || hidden || !strings.HasSuffix(method, "/ListAliases") {
+			return answer
+		}
+		hidden = true
+		list := &qdrant.ListAliasesResponse{}
+		if err := proto.Unmarshal(answer, list); err != nil {
+			t.Error(err)
+		}
+		list.Aliases = slices.DeleteFunc(list.GetAliases(), func(a *qdrant.AliasDescription) bool { return a.GetAliasName() == *alias })
+		answer, err := proto.Marshal(list)
+		if err != nil {
+			t.Error(err)
+		}
+		return answer
+	}}
+	sidecar := startSidecar(t, fmt.Sprintf(`
+stores: {main: {kind: qdrant, address: %q, api_key_env: QDRANT_KEY}}
+routes:
+  things: {store: main, collection: routed, model: w, placement: stored, exact_search: true}
+  others: {store: main, collection: other, model: w, placement: stored, exact_search: true}
+  living: {store: main, collection: live, model: w, placement: stored, exact_search: true, max_gap: 0}
+proxy: {store: main, listen_grpc: "127.0.0.1:0", routes: [things, living]}
+`, startHop(t, h, db.Address)))
+	s := &switching{proxy: connect(t, sidecar.Proxy.GRPC), api: connect(t, sidecar.GRPC), seen: map[string]int{}}
+	s.things, _ = ofRoute(t, s.api, "things")
+	s.others, _ = ofRoute(t, s.api, "others")
+	for steps := range int64(1 << switchSteps) {
+		for _, alias := range []string{"also", "live"} {
+			for _, hide := range []*string{nil, &alias} {
+				// Through the proxy, which reads the names anew for the next search.
+				hides.Store(nil)
+				must2(t, switchAlias(t.Context(), s.proxy, alias, targets[0]))
+				mu.Lock()
+				at, hidden = 0, false
+				mu.Unlock()
+				hides.Store(hide)
+				calls.Store(0)
+				mask.Store(steps)
+				switched.Store(&alias)
+				var trailer metadata.MD
+				r, err := qdrant.NewPointsClient(s.proxy).Search(asUser(t.Context()), plainSearch(alias), grpc.Trailer(&trailer))
+				if err != nil {
+					t.Fatal(err)
+				}
+				hits, status := ofRoute(t, s.api, "living")
+				switched.Store(nil)
+				s.check(t, fmt.Sprintf("%s, switched before calls %b", alias, steps), strings.Join(trailer.Get("likeness-status"), "|"), hitsOf(r.GetResult()))
+				if status == "CERTIFICATE_STATUS_EXACT" {
+					s.check(t, "the API", "rescored; certificate=exact", hits)
+				}
+			}
+		}
+	}
+	if s.seen["proved by the API"] == 0 || s.seen["passed; reason=alias"] == 0 || s.seen["proved by live, switched before calls 0"] == 0 {
+		t.Errorf("the searches were %v", s.seen)
 	}
 }
 

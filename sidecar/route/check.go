@@ -289,7 +289,7 @@ func (c *Checked) checkStore(ctx context.Context) error {
 	} else {
 		c.Norms = nil // the database compares unit vectors, whatever it holds
 	}
-	if c.OwnName, err = c.askOwnName(ctx); err != nil {
+	if c.OwnName, c.NameHidden, err = c.askOwnName(ctx); err != nil {
 		return fmt.Errorf("route %q: %w", c.Name, err)
 	}
 	c.narrow(have.Limits)

@@ -51,6 +51,9 @@ type Checked struct {
 	// OwnName is the store's own name for the collection when the route was opened; it
 	// differs from Collection where that is an alias. "" means that it is not known.
 	OwnName string
+	// NameHidden: the store does not tell whether Collection is an alias, so that calls by
+	// this name may read different collections.
+	NameHidden bool
 
 	// Costs holds the measured costs of a scan and of the first stage; nil unless
 	// Policy.ScanIfFaster.
@@ -224,23 +227,23 @@ func (c *Checked) MissesPartitions(s rerank.Strategy, partitions []string) bool 
 	return c.SearchesCompanion(s) && !slices.Equal(partitions, c.Partitions)
 }
 
-// askOwnName asks the store for its own name of the route's collection. It returns ""
-// where the store does not tell; the route's name is then taken as it is.
-func (c *Checked) askOwnName(ctx context.Context) (string, error) {
+// askOwnName asks the store for its own name of the route's collection. name is "" where
+// the store has no aliases, or hides what the name stands for.
+func (c *Checked) askOwnName(ctx context.Context) (name string, isHidden bool, err error) {
 	if c.StoreCan.Identify == nil {
-		return "", nil
+		return "", false, nil
 	}
 	identity, err := c.StoreCan.Identify.Identify(ctx, c.Collection)
 	if errors.Is(err, adapters.ErrRefused) || errors.Is(err, adapters.ErrUnsupported) {
-		return "", nil
+		return "", true, nil
 	}
-	return identity.Collection, err
+	return identity.Collection, false, err
 }
 
 // ReadAlias asks the store what the route's collection stands for now. It returns "" if
 // that cannot be told.
 func (c *Checked) ReadAlias(ctx context.Context) string {
-	name, err := c.askOwnName(ctx)
+	name, _, err := c.askOwnName(ctx)
 	if err != nil {
 		return ""
 	}

@@ -24,8 +24,8 @@ type aliased struct {
 	// ended, if not nil, receives a value at the end of every search. Identify waits for
 	// one, so that it sees the switch of the search beside it.
 	ended chan struct{}
-	// silent: the store does not tell what the alias stands for.
-	silent bool
+	// silent: the store cannot be asked what the alias stands for. hides: it refuses to tell.
+	silent, hides bool
 }
 
 func (a *aliased) own(name string) string {
@@ -42,6 +42,9 @@ func (a *aliased) Identify(ctx context.Context, name string) (adapters.Identity,
 		case <-ctx.Done():
 			return adapters.Identity{}, ctx.Err()
 		}
+	}
+	if a.hides {
+		return adapters.Identity{}, adapters.ErrRefused
 	}
 	if a.silent {
 		return adapters.Identity{}, adapters.ErrUnavailable
@@ -74,11 +77,11 @@ func (a *aliased) Fetch(ctx context.Context, r adapters.FetchRequest) (adapters.
 
 // openAliased returns the store and an engine of the routes "live", "one" and "two",
 // each of the collection of its name.
-func openAliased(t *testing.T) (*aliased, *search.Engine) {
+func openAliased(t *testing.T, hides bool) (*aliased, *search.Engine) {
 	t.Helper()
 	sim, err := dot.New(dot.Config{Dim: 4}, nil)
 	must(t, err)
-	store := &aliased{Store: embedded.New()}
+	store := &aliased{Store: embedded.New(), hides: hides}
 	one := "one"
 	store.target.Store(&one)
 	for i, name := range []string{"one", "two"} {
@@ -100,7 +103,7 @@ func openAliased(t *testing.T) (*aliased, *search.Engine) {
 // TestASearchOfAnAliasIsOfOneCollection: whenever the alias of a route is switched while a
 // search goes on, its hits are the best of one collection. No call names the alias.
 func TestASearchOfAnAliasIsOfOneCollection(t *testing.T) {
-	store, p := openAliased(t)
+	store, p := openAliased(t, false)
 	ids := func(name string, q uint64) (all []rerank.ID, a search.Answer) {
 		t.Helper()
 		a, err := p.Search(t.Context(), search.Request{Route: name, Query: rerank.Query{Vector: random(q, 1, 4).Data}, K: 10})
@@ -132,7 +135,7 @@ func TestASearchOfAnAliasIsOfOneCollection(t *testing.T) {
 // TestAnAliasThatDoesNotStayProvesNothing: an answer is exact only if the alias is known
 // to stand for the collection that was searched.
 func TestAnAliasThatDoesNotStayProvesNothing(t *testing.T) {
-	store, p := openAliased(t)
+	store, p := openAliased(t, false)
 	store.ended = make(chan struct{}, 1)
 	for _, c := range []struct {
 		switches, searches int32
@@ -154,6 +157,19 @@ func TestAnAliasThatDoesNotStayProvesNothing(t *testing.T) {
 		if a.Certificate.Status != c.want || len(a.Hits) != 10 || int32(len(store.searched)) != c.searches {
 			t.Errorf("%d switches, store silent %t: %d hits of the searches of %q, %+v; want %d searches, %s",
 				c.switches, c.silent, len(a.Hits), store.searched, a.Certificate, c.searches, c.want)
+		}
+	}
+}
+
+// TestANameThatTheStoreHides: where the store does not tell whether the route's collection
+// is an alias, no answer is exact; one that names the collection itself is.
+func TestANameThatTheStoreHides(t *testing.T) {
+	_, p := openAliased(t, true)
+	for collection, want := range map[string]rerank.Status{"": rerank.StatusUnknown, "one": rerank.StatusExact} {
+		a, err := p.Search(t.Context(), search.Request{Route: "live", Collection: collection, Query: rerank.Query{Vector: []float32{1, 2, 3, 4}}, K: 10})
+		must(t, err)
+		if a.Certificate.Status != want || len(a.Hits) != 10 {
+			t.Errorf("collection %q: %d hits, %+v, want %s", collection, len(a.Hits), a.Certificate, want)
 		}
 	}
 }

@@ -31,6 +31,9 @@ func (e *Engine) searchVersion(ctx context.Context, version *route.Version, r Re
 		find = e.searchAlias
 	}
 	a, err := find(ctx, version, r)
+	if err == nil && r.Collection == "" && version.Current().NameHidden {
+		a.Certificate = certify.Unproved(a.Certificate)
+	}
 	if err == nil && r.RequireExact && a.Certificate.Status != rerank.StatusExact {
 		return Answer{}, fmt.Errorf("%w: %s", ErrNotExact, whyNotExact(a.Certificate))
 	}
