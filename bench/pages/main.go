@@ -73,7 +73,7 @@ func render(figures fs.FS) (map[string][]byte, error) {
 	all, err := template.New("").Option("missingkey=error").Funcs(template.FuncMap{
 		"record": record, "table": table, "fastest": fastest, "where": where, "fix": fix, "percent": percent, "estimate": estimate, "quantiles": quantiles,
 		"add": func(a, b float64) float64 { return a + b }, "divide": func(a, b float64) float64 { return a / b }, "multiply": func(a, b float64) float64 { return a * b },
-		"contains": strings.Contains, "gpu": gpu.Page, "fuzzing": fuzzing, "oneOf": func(v any, of ...any) bool { return slices.Contains(of, v) },
+		"contains": strings.Contains, "gpu": gpu.Page, "fuzzing": fuzzing, "missed": missed, "oneOf": func(v any, of ...any) bool { return slices.Contains(of, v) },
 	}).ParseFS(templates, "*.md.tmpl")
 	if err != nil {
 		return nil, err
@@ -195,6 +195,26 @@ func estimate(e map[string]any) string {
 
 // quantiles formats the median and the 99th percentile in milliseconds.
 func quantiles(q map[string]any) string { return fmt.Sprintf("%.2f / %.2f", q["p50_ms"], q["p99_ms"]) }
+
+// missed formats missed targets, "SUBJECT: FIGURE", as a table with a row for each subject.
+func missed(list []any) string {
+	var b strings.Builder
+	b.WriteString("| | |\n|---|---|")
+	last := ""
+	for _, m := range list {
+		subject, figure, _ := strings.Cut(m.(string), ": ")
+		if subject == last {
+			b.WriteString(", " + figure)
+			continue
+		}
+		if last != "" {
+			b.WriteString(" |")
+		}
+		fmt.Fprintf(&b, "\n| %s | %s", subject, figure)
+		last = subject
+	}
+	return b.String() + " |"
+}
 
 // fuzzing counts the fuzz targets of soak.json and their inputs.
 func fuzzing(runs []any) (string, error) {

@@ -50,3 +50,11 @@ func TestRecord(t *testing.T) {
 		t.Error("a row without its second cell was accepted")
 	}
 }
+
+func TestMissed(t *testing.T) {
+	got := missed([]any{"Qdrant, passed: p50 2 > 1", "Qdrant, passed: p99 3 > 1", "Milvus, scan: p50 4 > 1"})
+	want := "| | |\n|---|---|\n| Qdrant, passed | p50 2 > 1, p99 3 > 1 |\n| Milvus, scan | p50 4 > 1 |"
+	if got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
