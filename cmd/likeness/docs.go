@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -109,22 +110,13 @@ var flagGroups = []struct {
 	}},
 }
 
-// reference holds flags and paragraphs that the page describes once for several commands.
-type reference struct {
-	flags      []*pflag.Flag
-	paragraphs []string // of help texts
-}
-
 // writeCLI writes docs/reference/cli.md.
 func writeCLI(w io.Writer, root *cobra.Command) error {
-	r := reference{flags: commonFlags(root), paragraphs: commonParagraphs(root)}
+	common := commonFlags(root)
 	var b strings.Builder
 	b.WriteString(cliHeader)
-	b.WriteString("```\n" + root.Long + "\n```\n\n`likeness COMMAND --help` says the same, with more examples.\n\n## In several commands\n")
-	for _, p := range r.paragraphs {
-		fmt.Fprintf(&b, "\n%s\n", p)
-	}
-	rest := slices.Clone(r.flags)
+	b.WriteString("```\n" + root.Long + "\n```\n\n`likeness COMMAND --help` explains a command at length.\n\n## Flags of several commands\n")
+	rest := slices.Clone(common)
 	for _, group := range flagGroups {
 		inGroup := func(f *pflag.Flag) bool { return slices.Contains(group.flags, f.Name) }
 		fmt.Fprintf(&b, "\n### %s\n", group.title)
@@ -132,27 +124,9 @@ func writeCLI(w io.Writer, root *cobra.Command) error {
 		rest = slices.DeleteFunc(rest, inGroup)
 	}
 	b.WriteString("\n### Others\n" + flagList(rest))
-	r.describeCommands(&b, root)
+	describeCommands(&b, root, common)
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-// commonParagraphs returns the paragraphs that the help texts of two commands or more have.
-func commonParagraphs(root *cobra.Command) (common []string) {
-	counts := map[string]int{}
-	var count func(cmd *cobra.Command)
-	count = func(cmd *cobra.Command) {
-		for _, child := range documentedCommands(cmd) {
-			for p := range strings.SplitSeq(strings.TrimSpace(child.Long), "\n\n") {
-				if counts[p]++; counts[p] == 2 {
-					common = append(common, p)
-				}
-			}
-			count(child)
-		}
-	}
-	count(root)
-	return slices.DeleteFunc(common, func(p string) bool { return p == "" })
 }
 
 // commonFlags returns the flags that two commands or more have with the same default and
@@ -197,14 +171,18 @@ func documentedFlags(cmd *cobra.Command) []*pflag.Flag {
 	return flags
 }
 
-// describeCommands writes a section for each subcommand, without what r says for several.
-func (r reference) describeCommands(b *strings.Builder, cmd *cobra.Command) {
+// describeCommands writes a section for each subcommand, without the text of common flags.
+// Of a help text it writes the first paragraph, and links to the pages that the rest names.
+func describeCommands(b *strings.Builder, cmd *cobra.Command, common []*pflag.Flag) {
 	for _, child := range documentedCommands(cmd) {
 		fmt.Fprintf(b, "\n## `%s`\n\n%s.\n", child.CommandPath(), child.Short)
-		for p := range strings.SplitSeq(strings.TrimSpace(child.Long), "\n\n") {
-			if p != "" && !slices.Contains(r.paragraphs, p) {
-				fmt.Fprintf(b, "\n%s\n", p)
-			}
+		first, rest, _ := strings.Cut(strings.TrimSpace(child.Long), "\n\n")
+		if first != "" {
+			fmt.Fprintf(b, "\n%s\n", linkPages(first))
+		}
+		pages := slices.DeleteFunc(pagePath.FindAllString(rest, -1), func(page string) bool { return strings.Contains(first, page) })
+		if len(pages) > 0 {
+			fmt.Fprintf(b, "\nSee %s.\n", linkPages(strings.Join(pages, ", ")))
 		}
 		if child.Example != "" && !child.HasSubCommands() {
 			fmt.Fprintf(b, "\n```sh\n%s\n```\n", firstCommand(unindent(child.Example)))
@@ -212,7 +190,7 @@ func (r reference) describeCommands(b *strings.Builder, cmd *cobra.Command) {
 		var own []*pflag.Flag
 		var shared []string
 		for _, f := range documentedFlags(child) {
-			if slices.ContainsFunc(r.flags, func(c *pflag.Flag) bool {
+			if slices.ContainsFunc(common, func(c *pflag.Flag) bool {
 				return c.Name == f.Name && c.DefValue == f.DefValue && c.Usage == f.Usage
 			}) {
 				shared = append(shared, f.Name)
@@ -224,8 +202,19 @@ func (r reference) describeCommands(b *strings.Builder, cmd *cobra.Command) {
 		if len(shared) > 0 {
 			fmt.Fprintf(b, "\nAlso %s.\n", strings.Join(linkFlags(shared), ", "))
 		}
-		r.describeCommands(b, child)
+		describeCommands(b, child, common)
 	}
+}
+
+// pagePath matches a page that a help text names.
+var pagePath = regexp.MustCompile(`docs/[a-z/-]+\.md`)
+
+// linkPages makes links of the pages that a text names.
+func linkPages(text string) string {
+	return pagePath.ReplaceAllStringFunc(text, func(page string) string {
+		name := strings.TrimSuffix(filepath.Base(page), ".md")
+		return fmt.Sprintf("[%s](../%s)", name, strings.TrimPrefix(page, "docs/"))
+	})
 }
 
 // linkFlags returns links to the groups that the names contain whole, and then the other

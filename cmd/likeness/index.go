@@ -26,11 +26,9 @@ import (
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
-const indexLong = `Builds what a route needs beside its collection, by reading the collection once:
-
-  the table       feature rows that stay in the sidecar's memory
-  the companion   a collection with the same ids and payloads and the derived
-                  fields that the strategies search
+const indexLong = `Reads a route's collection once, and builds the table (feature rows that stay in the
+sidecar's memory) and the companion (a collection with the same ids and payloads, and the
+derived fields that the strategies search).
 
 For a relevance-based model the ranker is asked for missing scores.
 

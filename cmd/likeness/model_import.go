@@ -15,14 +15,9 @@ import (
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
 )
 
-const importLong = `FROM is one of
-
-  a directory   model.safetensors, config.json and distilled.safetensors, if
-                there are probes, under the names of RAILS
-  a state dict  with --from rails: a MoL trained with RAILS, as .safetensors or
-                as torch.save wrote it, bare or in a checkpoint, in float32,
-                bfloat16, half or double
-  a native file which is written again, under another name
+const importLong = `FROM is a directory with RAILS names (model.safetensors, config.json, and
+distilled.safetensors if there are probes); with --from rails the state dict of a MoL, as
+.safetensors or as torch.save wrote it; or a native file, written again.
 
 A state dict needs --config or --hyper: temperature, dot_product_l2_norm,
 gating_combination_type and the nonlinearities; they have to fit the weights. No code in
