@@ -140,10 +140,10 @@ servers: ## Fetch the real Qdrant and Milvus servers by checksum
 .PHONY: tools
 tools: $(TOOLS)/.built $(TOOLS)/.built-lint $(TOOLS)/.built-supply ## Build the pinned developer tools
 
-$(TOOLS)/.built: tools/go.mod tools/go.sum tools/gateway/go.mod tools/apidoc/main.go
+$(TOOLS)/.built: tools/go.mod tools/go.sum tools/gateway/go.mod
 	@echo "tools: building buf, the protoc plugins and benchstat (once, some minutes)" >&2
 	@mkdir -p $(TOOLS)
-	@cd tools && GOBIN=$(TOOLS) go install tool ./apidoc
+	@cd tools && GOBIN=$(TOOLS) go install tool
 	@cd tools/gateway && GOBIN=$(TOOLS) go install tool
 	@touch $@
 

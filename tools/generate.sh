@@ -18,9 +18,8 @@ generate() { # generate DIRECTORY
 	buf generate -o "$1"
 	buf generate --template buf.gen.openapi.yaml -o "$1"
 	go run ./cmd/likeness docs --dir "$1"
-	(cd tools/helm && go run ./reference -values ../../deploy/helm/likeness/values.yaml \
-		-schema "$1/deploy/helm/likeness/values.schema.json" -page "$1/docs/reference/chart.md")
-	buf build -o - | apidoc >"$1/docs/reference/api.md"
+	(cd tools/helm && go run ./reference -values ../../deploy/helm/likeness/values.yaml -schema "$1/deploy/helm/likeness/values.schema.json")
+	buf build -o - | (cd tools && go run ./apidoc) >"$1/docs/reference/api.md"
 	mkdir -p "$1/docs/benchmarks"
 	go run ./bench/pages -out "$1/docs/benchmarks"
 	go run ./e2e/chaos/reliability -figures docs/benchmarks/reliability.json -mutants docs/benchmarks/mutants.json >"$1/docs/reference/reliability.md"

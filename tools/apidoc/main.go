@@ -22,7 +22,7 @@ const header = `# API
 
 gRPC, package ` + "`likeness.v1`" + `. Beside it the server speaks gRPC health checking and server reflection. With ` + "`listen.rest`" + ` the same
 methods are there as JSON over HTTP, at the paths below; [call it](../how-to/call-it.md) has examples, headers and errors, and
-` + "`GET /openapi.json`" + ` the schema.
+` + "`GET /openapi.json`" + ` the schema. Messages and their fields are described where they are declared, in [proto/likeness/v1](../../proto/likeness/v1).
 
 Health is known for the process (the empty name), for each service, and for each route as "route/NAME": whether the route was
 checked against its store and opened. A store that goes down later shows in answers and metrics, not in health.
@@ -62,13 +62,6 @@ func run(r io.Reader, w io.Writer) error {
 			p.service(f.Services().Get(i))
 		}
 	}
-	p.WriteString("\n## Types\n")
-	for _, f := range ours {
-		p.messages(f.Messages())
-	}
-	for _, f := range ours {
-		p.enums(f.Enums())
-	}
 	_, err = io.WriteString(w, p.String())
 	return err
 }
@@ -79,12 +72,10 @@ type page struct{ strings.Builder }
 func (p *page) f(format string, args ...any) { fmt.Fprintf(p, format, args...) }
 
 func (p *page) service(s protoreflect.ServiceDescriptor) {
-	p.f("\n## Service %s\n\n%s\n", s.Name(), comment(s))
-	p.WriteString("\n")
+	p.f("\n## Service %s\n\n%s\n\nDeclared in [%s](../../proto/%[3]s).\n\n", s.Name(), comment(s), s.ParentFile().Path())
 	for i := range s.Methods().Len() {
 		m := s.Methods().Get(i)
-		p.f("- `%s` (%s%s) → %s%s, %s: %s\n", m.Name(), streamed(m.IsStreamingClient()), link(m.Input()),
-			streamed(m.IsStreamingServer()), link(m.Output()), path(m), strings.TrimPrefix(text(m), string(m.Name())+" "))
+		p.f("- `%s`, %s: %s\n", m.Name(), path(m), strings.TrimPrefix(text(m), string(m.Name())+" "))
 	}
 }
 
@@ -100,92 +91,6 @@ func path(m protoreflect.MethodDescriptor) string {
 		return "`POST " + rule.GetPost() + "`"
 	}
 	return ""
-}
-
-func streamed(yes bool) string {
-	if yes {
-		return "stream of "
-	}
-	return ""
-}
-
-func (p *page) messages(ms protoreflect.MessageDescriptors) {
-	for i := range ms.Len() {
-		m := ms.Get(i)
-		if m.IsMapEntry() {
-			continue
-		}
-		p.f("\n### %s\n", title(m))
-		if c := comment(m); c != "" {
-			p.f("\n%s\n", c)
-		}
-		if m.Fields().Len() > 0 {
-			p.WriteString("\n")
-		}
-		for j := range m.Fields().Len() {
-			f := m.Fields().Get(j)
-			p.item(fmt.Sprintf("`%s` (%d, %s)", f.Name(), f.Number(), fieldType(f)), text(f))
-		}
-		p.messages(m.Messages())
-		p.enums(m.Enums())
-	}
-}
-
-// item writes a list item with its description, if there is one.
-func (p *page) item(name, description string) {
-	if description != "" {
-		description = ": " + description
-	}
-	p.f("- %s%s\n", name, description)
-}
-
-func (p *page) enums(es protoreflect.EnumDescriptors) {
-	for i := range es.Len() {
-		e := es.Get(i)
-		p.f("\n### %s\n\n%s\n\n", title(e), comment(e))
-		for j := range e.Values().Len() {
-			v := e.Values().Get(j)
-			p.item(fmt.Sprintf("`%s` (%d)", v.Name(), v.Number()), text(v))
-		}
-	}
-}
-
-func fieldType(f protoreflect.FieldDescriptor) string {
-	switch {
-	case f.IsMap():
-		return "map of " + scalar(f.MapKey()) + " to " + scalar(f.MapValue())
-	case f.IsList():
-		return "repeated " + scalar(f)
-	case f.ContainingOneof() != nil && !f.ContainingOneof().IsSynthetic():
-		return scalar(f) + ", one of `" + string(f.ContainingOneof().Name()) + "`"
-	case f.HasOptionalKeyword():
-		return "optional " + scalar(f)
-	}
-	return scalar(f)
-}
-
-func scalar(f protoreflect.FieldDescriptor) string {
-	switch {
-	case f.Message() != nil:
-		return link(f.Message())
-	case f.Enum() != nil:
-		return link(f.Enum())
-	}
-	return f.Kind().String()
-}
-
-// link points to a type of this page; others are named in full.
-func link(d protoreflect.Descriptor) string {
-	if d.ParentFile().Package() != "likeness.v1" {
-		return "`" + string(d.FullName()) + "`"
-	}
-	anchor := strings.ReplaceAll(strings.ToLower(title(d)), ".", "")
-	return "[" + title(d) + "](#" + anchor + ")"
-}
-
-// title is a type's name below the package.
-func title(d protoreflect.Descriptor) string {
-	return strings.TrimPrefix(string(d.FullName()), string(d.ParentFile().Package())+".")
 }
 
 // comment returns the comment above or behind a declaration.

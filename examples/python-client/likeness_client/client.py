@@ -13,7 +13,6 @@ from .connections import Backoff, Budget, Connections
 
 Id = int | str
 
-
 class LikenessError(Exception):
     """The error of a call. reason is one of docs/reference/errors.md; retry_after is in seconds, None where the sidecar
     names none; request_id is in its log too; fields are the fields that are wrong and why."""
@@ -22,52 +21,40 @@ class LikenessError(Exception):
         super().__init__(message + (f" ({reason})" if reason else ""))
         self.reason, self.fields, self.retry_after, self.request_id = reason, dict(fields or {}), retry_after, request_id
 
-
 class Invalid(LikenessError):
     """The request is wrong, and will not become right by itself."""
-
 
 class NotFound(LikenessError):
     """There is no such route or model."""
 
-
 class Unauthenticated(LikenessError):
     """The token is missing or not known."""
-
 
 class Forbidden(LikenessError):
     """The token does not allow it."""
 
-
 class Overloaded(LikenessError):
     """More is asked than is answered in time: try again after retry_after, not at once."""
-
 
 class TooLarge(LikenessError):
     """A message is larger than a limit."""
 
-
 class NotServable(LikenessError):
     """The route contradicts its collection or model."""
-
 
 class Unavailable(LikenessError):
     """The sidecar, or its store, cannot answer at present."""
 
-
 class DeadlineExceeded(LikenessError):
     """No answer came in time."""
 
-
 class Internal(LikenessError):
     """A fault of the sidecar."""
-
 
 # By the codes of google.rpc.Code.
 _ERRORS: dict[int, type[LikenessError]] = {
     3: Invalid, 4: DeadlineExceeded, 5: NotFound, 7: Forbidden, 8: Overloaded, 9: NotServable, 11: Invalid, 12: NotServable, 14: Unavailable, 16: Unauthenticated,
 }  # fmt: skip
-
 
 @dataclass(frozen=True, slots=True)
 class Certificate:
@@ -90,7 +77,6 @@ class Certificate:
     as_of: str | None = None
     rows_verified: bool = False
 
-
 @dataclass(frozen=True, slots=True)
 class Hit:
     """One item: its id as the store has it, its learned similarity, and its payload if it was asked for."""
@@ -99,7 +85,6 @@ class Hit:
     score: float
     payload: dict[str, Any] | None = None
     ranked: bool = False
-
 
 @dataclass(frozen=True, slots=True)
 class Answer:
@@ -113,10 +98,9 @@ class Answer:
     strategy: str
     request_id: str
 
-
 @dataclass(frozen=True, slots=True)
 class Route:
-    """A route as the sidecar serves it; raw has everything that docs/reference/api.md says of it."""
+    """A route as the sidecar serves it; raw has every field of the message Route in proto/likeness/v1."""
 
     name: str
     collection: str
@@ -124,7 +108,6 @@ class Route:
     placement: str
     max_k: int
     raw: dict[str, Any] = field(repr=False)
-
 
 class Client:
     """Asks a sidecar at listen.rest. It may be shared by threads.
@@ -241,7 +224,6 @@ class Client:
                 raise error
             time.sleep(pause)
 
-
 def _numbers(vector: Sequence[float] | None) -> list[float]:
     """The numbers of a list, a tuple, or an array of NumPy or PyTorch."""
     out = [] if vector is None else vector.tolist() if hasattr(vector, "tolist") else list(vector)
@@ -249,7 +231,6 @@ def _numbers(vector: Sequence[float] | None) -> list[float]:
         if not math.isfinite(x):
             raise Invalid(f"vector[{i}] is {x}: every element must be finite", "QUERY_INVALID", {"vector": "not finite"})
     return out
-
 
 def _search(
     vector: Sequence[float] | None,
@@ -279,24 +260,19 @@ def _search(
         request["payload"] = {"fields": [] if payload is True else list(payload)}
     return request
 
-
 def _id(value: Id) -> dict[str, Any]:
     if isinstance(value, str):
         return {"text": value}
     return {"number": str(value)} if value >= 0 else {"negative": str(value)}
 
-
 def _from_id(data: Mapping[str, Any]) -> Id:
     return data["text"] if "text" in data else int(data.get("number", data.get("negative", 0)))
-
 
 def _word(value: str, prefix: str) -> str:
     return value.removeprefix(prefix).lower().replace("unspecified", "")
 
-
 def _optional(data: Mapping[str, Any], name: str) -> float | None:
     return None if data.get(name) is None else float(data[name])
-
 
 def _answer(data: Mapping[str, Any], request_id: str) -> Answer:
     c, model, degraded = data.get("certificate") or {}, data.get("model") or {}, data.get("degraded")
@@ -316,12 +292,10 @@ def _answer(data: Mapping[str, Any], request_id: str) -> Answer:
         strategy=_word(data.get("strategy", ""), "STRATEGY_"), request_id=request_id,
     )  # fmt: skip
 
-
 def _result(data: Mapping[str, Any], request_id: str) -> Answer | LikenessError:
     if "error" in data:
         return _ERRORS.get(data["error"]["code"], Internal)(data["error"]["message"], request_id=request_id)
     return _answer(data["response"], request_id)
-
 
 def _error(status: int, head: Mapping[str, str], data: bytes) -> LikenessError:
     try:
