@@ -55,6 +55,32 @@ func TestGatesMove(t *testing.T) {
 	adversary.Exactly(t, "multiplied", e.gateShift(loss, 0.5), 1.1*(3*0.125+0.5*0.5))
 }
 
+// TestNormOfUnitComponents: rounding can make a component longer than 1, by what it lost.
+func TestNormOfUnitComponents(t *testing.T) {
+	s := given(1, 2, 4, 1)
+	loss := rerank.NewLoss(rerank.Packing{Format: rerank.FormatInt8, Cols: 8, Block: 4})
+	loss.Row.Norm, loss.Blocks[1] = 5, rerank.Extent{Lost: 0.25, Norm: 3}
+	adversary.Exactly(t, "components of any length", s.norm(loss, 1), 3)
+	s.c.L2Norm = true
+	adversary.Exactly(t, "unit components", s.norm(loss, 1), 1+1e-5+0.25)
+
+	// Of a component with one large number, int8 rounds all others up, from 4.51 steps to 5.
+	const dim, steps = 1024, 4.51
+	s = given(1, 1, dim, 1)
+	s.c.L2Norm = true
+	row := equal(dim, steps)
+	row[0] = 127
+	rerank.Normalise(row)
+	packed, _ := packRows(t, rerank.Packing{Format: rerank.FormatInt8, Cols: dim, Block: dim}, rerank.Matrix{Rows: 1, Cols: dim, Data: row})
+	back := make([]float32, dim)
+	packed.Row32(back, 0)
+	var rounded seen
+	rounded.rounded.Store(true)
+	if have, bound := rerank.Norm(back), rounded.extents(&s.c).component; have < 1.06 || have > bound {
+		t.Errorf("a unit component has norm %v in int8, the bound is %v; want more than 1.06, within the bound", have, bound)
+	}
+}
+
 // TestSlopes: each output of the gates' network moves by nearly its slope where its
 // input moves along the worst direction, whatever the signs of the weights; and no
 // more in random directions.

@@ -54,3 +54,35 @@ func TestTwoPass(t *testing.T) {
 		t.Errorf("gates of the query alone: %v", err)
 	}
 }
+
+// TestTwoPassKeepsTies: a score is a weighted mean of logits, and rounding can lift it above
+// them. Items that tie with the K-th score are scored in the second pass all the same.
+func TestTwoPassKeepsTies(t *testing.T) {
+	above := 0
+	for seed := range uint64(200) {
+		rng := rand.New(rand.NewPCG(seed, 5))
+		c, set := fullGate(1, 5, 16, 8).random(rng)
+		s, err := New(c, set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := encode(t, s, randomQuery(rng, s)).(*encoded)
+		x := features(t, s, normal(rng, 1, s.spec.ItemDim)) // with equal components, and so equal logits
+		for j := 1; j < s.c.PairsItem; j++ {
+			copy(x.Row(0)[j*s.c.Dim:(j+1)*s.c.Dim], x.Row(0)[:s.c.Dim])
+		}
+		twins := rerank.Matrix{Rows: 2, Cols: x.Cols, Data: slices.Repeat(x.Data, 2)}
+		got, err := FindTwoPass(e, rerank.Items{Features: twins}, 1, false)
+		if err != nil || got.Second != 2 || len(got.Top) != 1 || got.Top[0].Index != 0 {
+			t.Fatalf("seed %d: the second pass scored %d items and found %v, %v; want both twins and the first", seed, got.Second, got.Top, err)
+		}
+		e.eachTop(rerank.Items{Features: x}, func(_ int, top float32) {
+			if got.KthScore > top {
+				above++
+			}
+		})
+	}
+	if above == 0 {
+		t.Error("no score was above its logits")
+	}
+}

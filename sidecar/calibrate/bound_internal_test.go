@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // TestLeastShare holds the bound to values in closed form and to the binomial
@@ -87,6 +88,15 @@ func TestLeastMean(t *testing.T) {
 	}
 	if above > 100 {
 		t.Errorf("above the mean %d times of 2000", above)
+	}
+	// By the formula, with l = log(2/α): two values of 0 and 1, and a hundred of 1.
+	l := math.Log(40)
+	if got, want := leastMean(slices.Repeat([]float64{1}, 100), .05), 1-7*l/(3*99); math.Abs(got-want) > 1e-12 {
+		t.Errorf("of a hundred perfect answers the bound is %v, want %v", got, want)
+	}
+	values := slices.Concat(slices.Repeat([]float64{1}, 500), slices.Repeat([]float64{0}, 500))
+	if got, want := leastMean(values, .05), .5-math.Sqrt(2*(250./999)*l/1000)-7*l/(3*999); math.Abs(got-want) > 1e-12 {
+		t.Errorf("of a thousand answers, half of them wrong, the bound is %v, want %v", got, want)
 	}
 }
 
@@ -218,6 +228,28 @@ func TestLadder(t *testing.T) {
 	}
 	if got := Ladder(10, 10); !slices.Equal(got, []int{10}) {
 		t.Errorf("%v", got)
+	}
+}
+
+// TestRulesWithoutDepths: without given depths the rules reach from K to ten times the route's
+// depth, as far as the route and the collection permit.
+func TestRulesWithoutDepths(t *testing.T) {
+	for name, c := range map[string]struct {
+		depth, maxDepth int
+		rows            int64
+		most            int
+	}{
+		"ten times the depth":    {20, 1000, -1, 200},
+		"max_depth":              {20, 150, -1, 150},
+		"the collection":         {20, 1000, 120, 120},
+		"K rows of a small one":  {20, 1000, 5, 10},
+		"a depth of less than K": {1, 1000, -1, 10},
+	} {
+		r := &run{Input: Input{Promise: Promise{K: 10}}, opening: &opening{route: route.Route{Policy: route.Policy{Strategy: rerank.Average, Depth: c.depth, MaxDepth: c.maxDepth}}}, rows: c.rows}
+		rules, err := r.ruleList()
+		if err != nil || rules[0].Depth != c.most || rules[len(rules)-1].Depth != 10 {
+			t.Errorf("%s: %v, %v; want depths from %d to 10", name, rules, err, c.most)
+		}
 	}
 }
 

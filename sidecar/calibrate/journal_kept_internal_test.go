@@ -122,7 +122,7 @@ func TestJournalFingerprint(t *testing.T) {
 			},
 			opening: &opening{
 				route:    route.Route{Policy: route.Policy{Name: "r", StoreName: "s", Collection: "c", Vector: "v", Companion: "d"}, Parts: route.Parts{Model: route.Model{Version: "m"}}},
-				settings: map[string]string{"collection.hnsw.m": "16", "collection.segments": "3"},
+				settings: map[string]string{"collection.hnsw.m": "16", "collection.segments": "3", "companion.segments": "4"},
 			},
 			rules: []rerank.Rule{{Depth: 20}, {Depth: 10}}, rows: 100,
 		}
@@ -130,8 +130,10 @@ func TestJournalFingerprint(t *testing.T) {
 		return r.fingerprint()
 	}
 	want := made(func(*run) {})
-	if got := made(func(r *run) { r.settings["collection.segments"] = "4" }); got != want {
-		t.Error("segments that the store merged make another calibration")
+	for _, of := range []string{"collection", "companion"} {
+		if got := made(func(r *run) { r.settings[of+".segments"] = "2" }); got != want {
+			t.Errorf("segments of the %s that the store merged make another calibration", of)
+		}
 	}
 	for what, change := range map[string]func(r *run){
 		"a query":        func(r *run) { r.Queries[1].Vector[1]++ },

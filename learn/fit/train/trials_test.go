@@ -13,33 +13,38 @@ import (
 
 // counter is a Learner whose only parameter counts its rounds.
 type counter struct {
-	rounds []float32
-	taken  int // by this run
+	rounds  []float32
+	moments []float32 // equal to rounds, as an optimiser's moments belong to its parameters
+	taken   int       // by this run
 	// resumed means that it went on from a position.
 	resumed bool
 }
 
-func newCounter() *counter { return &counter{rounds: []float32{0}} }
+func newCounter() *counter { return &counter{rounds: []float32{0}, moments: []float32{0}} }
 
 func (c *counter) Parameters() [][]float32 { return [][]float32{c.rounds} }
 
 func (c *counter) TakeRound(ctx context.Context, round int) (float64, error) {
 	if err := ctx.Err(); err != nil {
-		c.rounds[0] = -1 // a round that is interrupted may have taken steps
+		c.rounds[0], c.moments[0] = -1, -1 // a round that is interrupted may have taken steps
 		return 0, err
 	}
 	c.taken++
 	c.rounds[0]++
+	c.moments[0]++
 	return float64(round), nil
 }
 
-func (c *counter) Position() Position { return Position{Steps: int(c.rounds[0])} }
+func (c *counter) Position() Position {
+	return Position{Steps: int(c.rounds[0]), Moments: [][]float32{c.moments}}
+}
 
 func (c *counter) Resume(p Position) error {
 	c.resumed = true
-	if p.Steps != int(c.rounds[0]) {
+	if p.Steps != int(c.rounds[0]) || p.Moments[0][0] != c.rounds[0] {
 		return fit.ErrCheckpoint
 	}
+	copy(c.moments, p.Moments[0])
 	return nil
 }
 
@@ -119,6 +124,54 @@ func TestTrialsResume(t *testing.T) {
 	s, err = again.Train(t.Context(), resumed, running)
 	if err != nil || !resumed.resumed || resumed.taken != 2 || s.TakenRounds != 5 || resumed.rounds[0] != 5 || len(s.History) != 5 {
 		t.Errorf("resumed: took %d rounds, %+v, parameter %v, %v", resumed.taken, s, resumed.rounds, err)
+	}
+}
+
+// TestTrainReportsEveryRound: the progress of a trial ends at its rounds, also where the
+// trial ends early or goes on after an interruption.
+func TestTrainReportsEveryRound(t *testing.T) {
+	checkpoint, done := &fittest.Checkpoint{}, 0
+	plan := Plan{Name: "a", Rounds: 9, Patience: 2, Judge: rate(1, 3, 2, 2), KeepTrained: true, Done: func(n int) { done += n }}
+	for _, run := range []string{"trained", "remembered"} {
+		done = 0
+		if _, err := newTrials(t, checkpoint).Train(t.Context(), newCounter(), plan); err != nil || done != 9 {
+			t.Errorf("%s: %d rounds were reported, want 9; %v", run, done, err)
+		}
+	}
+}
+
+// TestCheckpointIsWritten: at most once in saveInterval, and not for a trial that failed.
+func TestCheckpointIsWritten(t *testing.T) {
+	checkpoint := &fittest.Checkpoint{}
+	k, err := newKeeper(checkpoint, "test", fit.Data{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	saved := func(state int) []byte {
+		checkpoint.State = nil
+		if err := k.saveSoon(state); err != nil {
+			t.Fatal(err)
+		}
+		return checkpoint.State
+	}
+	if saved(1) != nil {
+		t.Error("a state was saved right after the fit began")
+	}
+	k.lastSave = k.lastSave.Add(-2 * saveInterval)
+	if saved(2) == nil || saved(3) != nil {
+		t.Error("of two states that come together, want the first one saved")
+	}
+
+	trials := newTrials(t, checkpoint)
+	if _, err := Try(trials, "a", func() (int, error) { return 1, nil }); err != nil {
+		t.Fatal(err)
+	}
+	broken := errors.New("broken")
+	if _, err := Try(trials, "b", func() (int, error) { return 0, broken }); !errors.Is(err, broken) || checkpoint.State != nil {
+		t.Errorf("after a failed trial: %v, and %d bytes were saved", err, len(checkpoint.State))
+	}
+	if _, err := Try(trials, "b", func() (int, error) { return 0, context.Canceled }); !errors.Is(err, context.Canceled) || checkpoint.State == nil {
+		t.Errorf("after an interrupted trial: %v, and %d bytes were saved", err, len(checkpoint.State))
 	}
 }
 
