@@ -445,3 +445,134 @@ func (c liveCase) upsert(t testing.TB, l *table.Live, m model, id rerank.ID, row
 	}
 	m[id] = rows.Data
 }
+
+// TestCompactionIsDue: a compaction begins when a quarter of the items are new, replaced or
+// deleted, unless the options say otherwise.
+func TestCompactionIsDue(t *testing.T) {
+	c := liveCases()["float32"]
+	for name, tc := range map[string]struct {
+		o       table.LiveOptions
+		changes int // from which a compaction begins
+	}{
+		"by default": {table.LiveOptions{CompactItems: 1}, 25},
+		"a tenth":    {table.LiveOptions{CompactItems: 1, CompactShare: 0.1}, 10},
+		"few items":  {table.LiveOptions{CompactItems: 40}, 40},
+		"never":      {table.LiveOptions{CompactItems: 1, CompactShare: -1}, 0},
+	} {
+		path, _ := c.base(t, rand.New(rand.NewPCG(1, 2)), 100)
+		l := openLive(t, path, tc.o)
+		for n := 1; n <= 60; n++ {
+			if err := l.Delete([]rerank.ID{rerank.UintID(uint64(n))}); err != nil {
+				t.Fatal(err)
+			}
+			if begun := l.Stats().Generation > 0; begun != (tc.changes > 0 && n >= tc.changes) {
+				t.Fatalf("%s: after %d changes a compaction has begun: %t, want from %d on", name, n, begun, tc.changes)
+			}
+			if n == tc.changes {
+				break
+			}
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestFailedCompactionIsRetried: only after as many further changes as there were.
+func TestFailedCompactionIsRetried(t *testing.T) {
+	c := liveCases()["float32"]
+	path, _ := c.base(t, rand.New(rand.NewPCG(1, 2)), 100)
+	outcomes := make(chan error, 100)
+	l := openLive(t, path, table.LiveOptions{CompactItems: 1, Compacted: func(err error) { outcomes <- err }})
+	defer l.Close()
+	if err := os.Rename(path, path+".away"); err != nil { // another table could take its place
+		t.Fatal(err)
+	}
+	generation := uint64(0)
+	for n := 1; n <= 60; n++ {
+		if err := l.Delete([]rerank.ID{rerank.UintID(uint64(n))}); err != nil {
+			t.Fatal(err)
+		}
+		switch now := l.Stats().Generation; {
+		case now == generation:
+		case n != 25 && n != 50:
+			t.Fatalf("a compaction began after %d changes, want after 25 and, since that fails, after 50", n)
+		default:
+			generation = now
+			if err := <-outcomes; err == nil {
+				t.Fatal("a table that was moved away was compacted")
+			}
+		}
+	}
+	if generation != 2 {
+		t.Errorf("%d compactions began, want 2", generation)
+	}
+}
+
+// TestPendingIsNeverNegative: a write that is announced and settled while Pending looks counts
+// as pending or not at all.
+func TestPendingIsNeverNegative(t *testing.T) {
+	path, _ := liveCases()["float32"].base(t, rand.New(rand.NewPCG(1, 2)), 1)
+	l := openLive(t, path, table.LiveOptions{})
+	defer l.Close()
+	stop, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+				l.Announce()
+				l.Settle()
+			}
+		}
+	}()
+	for range 200_000 {
+		if n := l.Pending(); n < 0 {
+			t.Errorf("%d writes are pending", n)
+			break
+		}
+	}
+	close(stop)
+	<-ended
+	if n := l.Pending(); n != 0 {
+		t.Errorf("%d writes are pending at the end", n)
+	}
+}
+
+// TestDamagedLogIsKept: a table whose log has a damaged header is refused, and the log stays
+// for whoever can read it.
+func TestDamagedLogIsKept(t *testing.T) {
+	c := liveCases()["float32"]
+	path, m := c.base(t, rand.New(rand.NewPCG(1, 2)), 3)
+	l := openLive(t, path, table.LiveOptions{})
+	c.upsert(t, l, m, rerank.UintID(9), c.rows(rand.New(rand.NewPCG(3, 4))))
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	log := path + ".log.0"
+	b := read(t, log)
+	b[20] ^= 1
+	save(t, log, b)
+	files := openFiles(t)
+	if l, err := table.OpenLive(path, table.Expect{}, table.LiveOptions{}); !errors.Is(err, table.ErrTable) {
+		t.Errorf("a damaged log: %v, %v", l, err)
+	}
+	if !slices.Equal(read(t, log), b) {
+		t.Error("the damaged log was changed")
+	}
+	if now := openFiles(t); now > files {
+		t.Errorf("%d files are open after a table was refused, %d before", now, files)
+	}
+}
+
+// openFiles counts the open files of the process, where the system lists them.
+func openFiles(t *testing.T) int {
+	t.Helper()
+	all, err := os.ReadDir("/proc/self/fd")
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		t.Fatal(err)
+	}
+	return len(all)
+}

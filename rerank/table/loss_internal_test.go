@@ -1,6 +1,7 @@
 package table
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"path/filepath"
@@ -207,5 +208,50 @@ func knowsLoss(t *testing.T, tab *Table, p parts) {
 	}
 	if lost := want.Row.Lost > 0; tab.Rounded() != lost {
 		t.Errorf("rounded: %t, the rows lost %v", tab.Rounded(), want.Row.Lost)
+	}
+}
+
+// TestWritesEndAfterOneThatIsNotShown: a write that is in the log and cannot be shown ends the
+// writes of the table, so that no later one is shown without it.
+func TestWritesEndAfterOneThatIsNotShown(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	m := Meta{Model: "m", ModelVersion: "1", Collection: "c", Kind: "dot", Features: 4, Format: rerank.FormatFloat32, Layout: LayoutRows}
+	p := makeParts(rng, m, 0, 1)
+	l := openedLive(t, p.file(t, m, 0))
+	check(t, l.w.b.file.Close()) // so that there is no further memory for rows
+	var ids []rerank.ID
+	features := rerank.NewMatrix(2*l.w.arena.capacity, m.Features)
+	for i := range features.Rows {
+		ids = append(ids, rerank.UintID(uint64(1000+i)))
+	}
+	if err := l.Upsert(ids, features, nil); !errors.Is(err, ErrClosed) {
+		t.Fatalf("more rows than there is memory for: %v", err)
+	}
+	if err := l.Delete(p.ids[0][:1]); !errors.Is(err, ErrClosed) {
+		t.Errorf("the next write: %v, want ErrClosed", err)
+	}
+}
+
+// TestSameNumbers: items keep their numbers from snapshot to snapshot, until a compaction.
+func TestSameNumbers(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	m := Meta{Model: "m", ModelVersion: "1", Collection: "c", Kind: "dot", Features: 4, Format: rerank.FormatFloat32, Layout: LayoutRows}
+	p := makeParts(rng, m, 0, 1)
+	l, other := openedLive(t, p.file(t, m, 0)), openedLive(t, p.file(t, m, 0))
+	first := shown(t, l)
+	check(t, l.Upsert(p.ids[1], p.rows[1], nil))
+	written := shown(t, l)
+	check(t, l.Compact())
+	compacted := shown(t, l)
+	for name, c := range map[string]struct {
+		a, b *Table
+		want bool
+	}{
+		"one snapshot": {first, first, true}, "before and after a write": {first, written, true}, "before and after a compaction": {written, compacted, false},
+		"two tables": {first, shown(t, other), false}, "none": {first, nil, false},
+	} {
+		if got := c.a.SameNumbers(c.b); got != c.want {
+			t.Errorf("%s: %t, want %t", name, got, c.want)
+		}
 	}
 }
