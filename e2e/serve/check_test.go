@@ -15,7 +15,6 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
 	"github.com/likenessdb/likeness/adapters/qdrant"
-	"github.com/likenessdb/likeness/internal/statedir"
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/serve"
@@ -51,7 +50,6 @@ func TestCheckRefusesWhatRunRefuses(t *testing.T) {
 		return far + `
 proxy: {store: db, listen_grpc: "127.0.0.1:0", ` + keys + "}\n"
 	}
-	versioned := replaced(far, "placement: stored, model: plain}", "placement: stored, versions: {v1: {model: plain}, v2: {model: plain}}, active: v1}") + "state_dir: state\n"
 	tests := map[string]struct {
 		text, want string
 		// write, if set, adds files to the folder of the configuration.
@@ -73,9 +71,6 @@ proxy: {store: db, listen_grpc: "127.0.0.1:0", ` + keys + "}\n"
 		"a damaged table":             {text: replaced(base, "placement: stored", "table: ids.txt"), want: "routes.things: table"},
 		"a scan without a table":      {text: replaced(base, "placement: stored", "placement: stored, strategy: scan"), want: "make one with `likeness index`"},
 		"a head of other models":      {text: replaced(base, "placement: stored", "placement: stored, strategy: distilled, head: x"), want: `route "things"`},
-		"a damaged choice":            {text: versioned, want: "the choice of a version", write: put(choiceFile, "{")},
-		"a choice that is gone":       {text: versioned, want: "does not have any more", write: put(choiceFile, `{"active":"v0","configured":"v1","history":[]}`)},
-		"a damaged record":            {text: withCompanion(far), want: "remove the file, and all rows are compared", write: put(stateFile("record.json"), "{")},
 		"no authorities of a plugin":  {text: far + "plugins: {p: {address: \"127.0.0.1:1\", tls: {enabled: true, ca_file: none.pem}}}\n", want: "plugins.p"},
 		"a plugin without TLS":        {text: far + "plugins: {p: {address: \"192.0.2.1:1\"}}\n", want: "plugins"},
 		"a plugin of no checksum":     {text: far + "plugins: {p: {path: ids.txt, sha256: xyz}}\n", want: "plugins"},
@@ -138,18 +133,6 @@ func put(name, content string) func(t *testing.T, dir string) {
 			t.Fatal(err)
 		}
 	}
-}
-
-var choiceFile = filepath.Join(statedir.Route("state", "far"), "version.json")
-
-// stateFile is a file of the collection that far follows.
-func stateFile(name string) string {
-	return filepath.Join(statedir.Collection(statedir.Store("state", "db"), "things"), name)
-}
-
-// withCompanion gives the route of the database a companion that is followed.
-func withCompanion(text string) string {
-	return strings.Replace(text, "placement: stored, model: plain}", "placement: stored, model: plain, companion: things_plain}", 1) + "state_dir: state\n"
 }
 
 func withCertificate(t *testing.T, dir string) {

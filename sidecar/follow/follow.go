@@ -94,8 +94,8 @@ type Follower struct {
 
 // New opens the journals of the routes' collections, sets the routes' Freshness, and
 // begins to follow, first the writes that the last process left in the journals. It calls
-// no store before it returns. It returns ErrRoute, or why a journal or a record cannot be
-// opened. A full disk is no error: then all rows are compared.
+// no store before it returns. It returns ErrRoute, or why a journal cannot be opened. A full
+// disk or a damaged record is no error: then all rows are compared.
 func New(o Options, routes []Route) (*Follower, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -121,8 +121,6 @@ func New(o Options, routes []Route) (*Follower, error) {
 // records of their collections. It opens no journal and writes nothing, so that another
 // process may follow meanwhile.
 func Check(o Options, routes []Route) error {
-	o.Disk = disk.OrOS(o.Disk)
-	frozen := newFrozen(o.Disk, o.Dir, slog.New(slog.DiscardHandler), func(string) *doubts { return &doubts{} })
 	for _, r := range routes {
 		follows, err := check(o, r)
 		if err == nil && follows {
@@ -132,8 +130,10 @@ func Check(o Options, routes []Route) error {
 		if err != nil {
 			return err
 		}
-		if _, err := frozen.freshnessOf(r.Route, follows); err != nil {
-			return stateFailed(r.Collection, err)
+		if o.Dir != "" {
+			if _, err := readWritten(writtenPath(statedir.Collection(o.Dir, r.Collection))); err != nil {
+				return fmt.Errorf("collection %q: %w", r.Collection, err)
+			}
 		}
 	}
 	return nil
@@ -159,11 +159,10 @@ func syncerFailed(collection string, err error) error {
 	return fmt.Errorf("following collection %q: %w", collection, err)
 }
 
-func stateFailed(collection string, err error) error {
-	return fmt.Errorf("collection %q: %w", collection, err)
-}
-
 func (f *Follower) add(r Route) error {
+	if r.Broken != nil {
+		return f.addBroken(r)
+	}
 	if _, err := check(f.o, r); err != nil {
 		return err
 	}
@@ -172,10 +171,7 @@ func (f *Follower) add(r Route) error {
 			return err
 		}
 	}
-	fresh, err := f.freshness(r.Route)
-	if err != nil {
-		return err
-	}
+	fresh := f.Freshness(r.Route)
 	r.Freshness = fresh
 	f.frozen.adopt(r.Route, fresh)
 	f.frozen.clock(r.Collection).limit(r.WriteBudget)
@@ -187,37 +183,43 @@ func (f *Follower) addSyncer(r Route) error {
 	if err != nil {
 		return err
 	}
-	s := f.syncers[r.Collection]
-	if s == nil {
-		if s, err = openSyncer(f.o, r.Collection, f.doubtsOf(r.Collection)); err != nil {
-			return syncerFailed(r.Collection, err)
-		}
-		f.syncers[r.Collection] = s
+	s, err := f.syncer(r.Collection)
+	if err != nil {
+		return err
 	}
-	s.adopt(d, r)
+	s.limit(r)
+	s.adopt(d)
 	return nil
+}
+
+// addBroken notes the writes to the collection of a broken route, which Replace will open.
+func (f *Follower) addBroken(r Route) error {
+	if f.o.Dir != "" {
+		s, err := f.syncer(r.Collection)
+		if err != nil {
+			return err
+		}
+		s.limit(r)
+	}
+	f.frozen.open(r.Collection).limit(r.WriteBudget)
+	return nil
+}
+
+// syncer returns the syncer of a collection. It is called before the syncers start.
+func (f *Follower) syncer(collection string) (*syncer, error) {
+	if s := f.syncers[collection]; s != nil {
+		return s, nil
+	}
+	s, err := openSyncer(f.o, collection, f.doubtsOf(collection))
+	if err != nil {
+		return nil, syncerFailed(collection, err)
+	}
+	f.syncers[collection] = s
+	return s, nil
 }
 
 // follows reports whether a route is to be followed.
 func (f *Follower) follows(r *route.Route) bool { return f.o.Dir != "" && Followed(r) }
-
-// freshness returns the Freshness of everything that a route derives: of data that
-// follows, of data that cannot, or of both. It is nil if the route derives nothing.
-func (f *Follower) freshness(r *route.Route) (route.Freshness, error) {
-	var followed route.Freshness
-	if s := f.syncers[r.Collection]; s != nil && f.follows(r) {
-		followed = s
-	}
-	old, err := f.frozen.freshnessOf(r, f.follows(r))
-	switch {
-	case err != nil:
-		return nil, stateFailed(r.Collection, err)
-	case old == nil:
-		return followed, nil
-	}
-	old.followed = followed
-	return old, nil
-}
 
 // Covers reports whether Begin has to be called for writes to the collection.
 func (f *Follower) Covers(collection string) bool {
@@ -314,12 +316,11 @@ func (f *Follower) Replace(r *route.Route) error {
 	if s == nil && f.follows(r) {
 		return fmt.Errorf("%w: route %q: nothing of collection %q was followed when the sidecar started; start it again", ErrRoute, r.Name, r.Collection)
 	}
-	fresh, err := f.freshness(r)
-	if err == nil && s != nil {
-		err = s.replace(r)
-	}
-	if err != nil {
-		return err
+	fresh := f.Freshness(r)
+	if s != nil {
+		if err := s.replace(r); err != nil {
+			return err
+		}
 	}
 	if fresh != nil {
 		r.Freshness = fresh
@@ -328,10 +329,20 @@ func (f *Follower) Replace(r *route.Route) error {
 	return nil
 }
 
-// Freshness returns the Freshness that Replace will set, nil if it will set none. Writes
-// that come from now on count. It returns an error if the record of the collection cannot
-// be read.
-func (f *Follower) Freshness(r *route.Route) (route.Freshness, error) { return f.freshness(r) }
+// Freshness returns the Freshness that Replace will set, nil if it will set none: of data
+// that follows, of data that cannot, or of both. Writes that come from now on count.
+func (f *Follower) Freshness(r *route.Route) route.Freshness {
+	var followed route.Freshness
+	if s := f.syncers[r.Collection]; s != nil && f.follows(r) {
+		followed = s
+	}
+	old := f.frozen.freshnessOf(r, f.follows(r))
+	if old == nil {
+		return followed
+	}
+	old.followed = followed
+	return old
+}
 
 // Quiet waits until nothing uses the routes that were replaced before the call, so that
 // their tables may be closed. It returns the context's error.

@@ -191,21 +191,18 @@ func signal(wake chan<- struct{}) {
 
 // freshnessOf returns the Freshness of a route's frozen data, nil if the route has none.
 // From now on writes to its collection are noted.
-func (f *frozen) freshnessOf(r *route.Route, followed bool) (*frozenData, error) {
+func (f *frozen) freshnessOf(r *route.Route, followed bool) *frozenData {
 	if !Derives(r) || followed && r.Table == nil {
-		return nil, nil //nolint:nilnil // all that it has can follow
+		return nil // all that it has can follow
 	}
-	c, err := f.open(r.Collection)
-	if err != nil {
-		return nil, err
-	}
+	c := f.open(r.Collection)
 	o := &frozenData{clock: c, collection: r.Collection, built: buildStarted(r), remedy: "run `likeness index` again"}
 	if r.Table != nil && fromRows(r) {
 		o.remedy += ", or set table_live and state_dir"
 	} else if f.dir == "" && Followed(r) {
 		o.remedy += ", and set state_dir"
 	}
-	return o, nil
+	return o
 }
 
 // buildStarted returns when the build of a route's table began, in nanoseconds of Unix
@@ -224,26 +221,30 @@ func buildStarted(r *route.Route) int64 {
 	return at.UnixNano()
 }
 
-// open returns the clock of a collection, set by the file that earlier processes left.
-func (f *frozen) open(collection string) (*writeClock, error) {
+// open returns the clock of a collection, set by the file that earlier processes left. A
+// file that cannot be read says nothing of the last write, so that it may have come just now.
+func (f *frozen) open(collection string) *writeClock {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if c := f.clocks[collection]; c != nil {
-		return c, nil
+		return c
 	}
 	c := &writeClock{wake: f.wake, doubts: f.doubtsOf(collection), tried: make(chan struct{})}
 	if f.dir != "" {
-		c.path = filepath.Join(statedir.Collection(f.dir, collection), "written.json")
+		c.path = writtenPath(statedir.Collection(f.dir, collection))
 		var err error
+		last := time.Now()
 		if c.file, err = readWritten(c.path); err != nil {
-			return nil, err
+			f.log.Warn("follow: time of the last write cannot be read, taking it for now", "collection", collection, "error", err)
+		} else {
+			last = c.file.lastWrite()
 		}
-		if last := c.file.lastWrite(); !last.IsZero() {
+		if !last.IsZero() {
 			c.last.Store(last.UnixNano())
 		}
 	}
 	f.clocks[collection] = c
-	return c, nil
+	return c
 }
 
 // adopt notes what a route is served with from now on.
@@ -410,6 +411,9 @@ func (w written) lastWrite() time.Time {
 	}
 	return w.Last
 }
+
+// writtenPath returns the file of a writeClock in the folder of a collection.
+func writtenPath(dir string) string { return filepath.Join(dir, "written.json") }
 
 // readWritten reads the file of a writeClock. Without a file no write is known.
 func readWritten(path string) (w written, err error) {

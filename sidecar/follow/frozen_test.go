@@ -60,8 +60,7 @@ func TestFrozen(t *testing.T) {
 			t.Errorf("after a write: %+v", s)
 		}
 		next := w.fixed(t, after)
-		fresh, err := f.Freshness(next)
-		must(t, err)
+		fresh := f.Freshness(next)
 		must(t, f.Replace(next))
 		if s := f.Status(); !fresh.Fresh() || !next.Freshness.Fresh() || len(s) != 1 || s[0].Stale {
 			t.Errorf("built anew: %+v", s)
@@ -109,16 +108,53 @@ func TestFrozenWrittenAgain(t *testing.T) {
 	})
 }
 
-// TestFrozenDamaged: a file of the last write that cannot be read is an error, and not
-// taken for none.
+// TestFrozenDamaged: if the file of the last write cannot be read, the write may have come
+// just now, so that a table built before is not fresh, and one built later is.
 func TestFrozenDamaged(t *testing.T) {
-	w, dir := newWorld(t, 3), t.TempDir()
-	path := filepath.Join(statedir.Collection(dir, items), "written.json")
-	must(t, os.MkdirAll(filepath.Dir(path), 0o755))
-	must(t, os.WriteFile(path, []byte("{"), 0o600))
-	_, err := follow.New(follow.Options{Store: w.db, Dir: dir}, []follow.Route{{Route: w.fixed(t, time.Now())}})
-	if err == nil || !strings.Contains(err.Error(), path) {
-		t.Errorf("%v, want an error that names the file", err)
+	for _, content := range []string{"", "{", "[]", `{"last":7}`, "\x00\xff"} {
+		w, dir, log := newWorld(t, 3), t.TempDir(), &bytes.Buffer{}
+		path := filepath.Join(statedir.Collection(dir, items), "written.json")
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.WriteFile(path, []byte(content), 0o600))
+		o := follow.Options{Store: w.db, Dir: dir, Logger: slog.New(slog.NewTextHandler(log, nil))}
+		before, after := w.fixed(t, time.Now().Add(-time.Minute)), w.fixed(t, time.Now().Add(time.Minute))
+		if err := follow.Check(o, []follow.Route{{Route: before}}); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("%q: Check returns %v, want an error that names the file", content, err)
+		}
+		f, err := follow.New(o, []follow.Route{{Route: before}})
+		must(t, err)
+		must(t, f.Replace(after))
+		if before.Freshness.Fresh() || !after.Freshness.Fresh() || !strings.Contains(log.String(), path) {
+			t.Errorf("%q: the table built before is fresh %t, the one built after %t, and logged: %s", content, before.Freshness.Fresh(), after.Freshness.Fresh(), log)
+		}
+		must(t, f.Close(closing(t)))
+	}
+}
+
+// TestRecordDamaged: if the record of a collection cannot be read, the table that follows
+// it is compared with all rows, and foreign writes are not ruled out.
+func TestRecordDamaged(t *testing.T) {
+	for _, content := range []string{"", "{", "[]", `{"clean":7}`, "\x00\xff"} {
+		w, dir, log := newWorld(t, 3), t.TempDir(), &bytes.Buffer{}
+		path := filepath.Join(statedir.Collection(dir, items), "record.json")
+		must(t, os.MkdirAll(filepath.Dir(path), 0o755))
+		must(t, os.WriteFile(path, []byte(content), 0o600))
+		o := follow.Options{Store: w.db, Dir: dir, OnRequest: true, Logger: slog.New(slog.NewTextHandler(log, nil))}
+		r := w.route(t, rerank.FormatFloat32)
+		if err := follow.Check(o, []follow.Route{{Route: r}}); err == nil || !strings.Contains(err.Error(), path) {
+			t.Errorf("%q: Check returns %v, want an error that names the file", content, err)
+		}
+		f, err := follow.New(o, []follow.Route{{Route: r}})
+		must(t, err)
+		if r.Freshness.Fresh() || r.Freshness.Sight().Disputed != route.DisputeForeign || !strings.Contains(log.String(), path) {
+			t.Errorf("%q: fresh %t, %+v, logged: %s", content, r.Freshness.Fresh(), r.Freshness.Sight(), log)
+		}
+		_, err = f.Reconcile(t.Context(), items)
+		must(t, err)
+		if !r.Freshness.Fresh() {
+			t.Errorf("%q: not fresh after all rows were compared", content)
+		}
+		must(t, f.Close(closing(t)))
 	}
 }
 

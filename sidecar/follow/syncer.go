@@ -90,9 +90,7 @@ func openSyncer(o Options, collection string, d *doubts) (*syncer, error) {
 		s.log.Warn("follow: journal may lack writes, comparing all rows", "error", err)
 		s.missed.note(time.Now())
 	}
-	if err := s.openRecord(); err != nil {
-		return nil, errors.Join(err, j.Close())
-	}
+	s.openRecord()
 	for _, e := range entries {
 		w := s.backlog.see(time.Now())
 		w.seq = e.Seq
@@ -104,12 +102,15 @@ func openSyncer(o Options, collection string, d *doubts) (*syncer, error) {
 
 // openRecord reads the record of the last process, and writes one that is not clean. If
 // it cannot be written, openRecord removes the file: a process that is killed must not
-// leave a clean record.
-func (s *syncer) openRecord() error {
+// leave a clean record. A record that cannot be read may have had foreign writes, so that
+// an operator has to look before the route's declaration of writes is believed again.
+func (s *syncer) openRecord() {
 	path := recordPath(s.dir)
 	var err error
 	if s.record, err = readRecord(path); err != nil {
-		return err
+		s.log.Warn("follow: record cannot be read, comparing all rows", "error", err)
+		now := time.Now()
+		s.record = record{Foreign: &Foreign{Since: now, Last: now}}
 	}
 	s.pass = resumedPass(s.record.Place, time.Now())
 	if !s.record.Clean || s.record.Complete.IsZero() {
@@ -120,16 +121,21 @@ func (s *syncer) openRecord() error {
 		s.log.Warn("follow: record cannot be written, comparing all rows", "error", errors.Join(err, removeFile(s.o.Disk, path)))
 		s.missed.note(time.Now())
 	}
-	return nil
 }
 
-// adopt adds a route before start.
-func (s *syncer) adopt(d *derivation, r Route) {
+// limit applies the limits of a route.
+func (s *syncer) limit(r Route) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.budget = strictest(s.budget, r.WriteBudget)
 	s.interval = strictest(s.interval, r.Interval)
 	s.rate = strictest(s.rate, r.RowsPerSecond)
+}
+
+// adopt adds a route before start.
+func (s *syncer) adopt(d *derivation) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	s.routes = append(slices.Clone(s.routes), d)
 	s.announcePending(d)
 }

@@ -84,6 +84,47 @@ func (m *Manager) Activate(ctx context.Context, rt, version string, force bool) 
 	return out, nil
 }
 
+// Repair opens the version in service of a broken route, and puts it in service. For a route
+// that is not broken it does nothing. Repair returns the errors of choice.InService and of
+// Activate.
+func (m *Manager) Repair(ctx context.Context, rt string) error {
+	if !m.isBroken(rt) {
+		return nil
+	}
+	c, err := m.reload()
+	if err != nil {
+		return err
+	}
+	version, _, err := choice.InService(c, rt, "")
+	if err != nil {
+		return err
+	}
+	unlock, err := m.lockRoute(ctx, rt)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if !m.isBroken(rt) {
+		return nil
+	}
+	v, err := m.Assembly.OpenVersion(c, rt, version)
+	if err != nil {
+		return err
+	}
+	if _, err := m.switchTo(ctx, c, v, true); err != nil {
+		return errors.Join(err, v.Close())
+	}
+	m.Logger.InfoContext(ctx, "route repaired", "route", rt, "version", version, "model", v.Model.Name, "model_version", v.Model.Version)
+	return nil
+}
+
+// isBroken reports whether the route's files could not be used so far.
+func (m *Manager) isBroken(rt string) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.locks[rt] != nil && m.served[rt] == nil
+}
+
 // switchTo warms an open version up and puts it in service.
 func (m *Manager) switchTo(ctx context.Context, c *config.Config, v *wiring.Version, force bool) (out Activation, err error) {
 	rt := v.Route.Name
@@ -92,9 +133,7 @@ func (m *Manager) switchTo(ctx context.Context, c *config.Config, v *wiring.Vers
 		return out, err
 	}
 	if m.Follower != nil {
-		if v.Route.Freshness, err = m.Follower.Freshness(v.Route); err != nil {
-			return out, err
-		}
+		v.Route.Freshness = m.Follower.Freshness(v.Route)
 	}
 	next, err := m.Engine.Prepare(ctx, v.Route)
 	if err != nil {
@@ -109,6 +148,9 @@ func (m *Manager) switchTo(ctx context.Context, c *config.Config, v *wiring.Vers
 	}
 	chosen := made.Next(v.Name, v.Model.Version, r.Active, time.Now())
 	undo := func(err error) error {
+		if before == nil {
+			return err
+		}
 		_, alias := pointAlias(ctx, r, before.Route)
 		return errors.Join(err, alias)
 	}
@@ -118,11 +160,15 @@ func (m *Manager) switchTo(ctx context.Context, c *config.Config, v *wiring.Vers
 	if err := m.switchRoute(next, v, before, chosen); err != nil {
 		return out, undo(errors.Join(err, made.Save(m.Config.StateDir, rt)))
 	}
-	out.Version, out.Before, out.Remembered = infoOf(r, v.Name, v, chosen), before.Name, m.Config.StateDir != ""
+	out.Version, out.Remembered = infoOf(r, v.Name, v, chosen), m.Config.StateDir != ""
+	if before != nil {
+		out.Before = before.Name
+	}
 	return out, nil
 }
 
-// switchRoute switches the route, and closes the old version when nobody uses it any more.
+// switchRoute switches the route, and closes the old version, if there is one, when nobody
+// uses it any more.
 func (m *Manager) switchRoute(next *search.Standby, v, before *wiring.Version, chosen choice.Choice) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -139,6 +185,9 @@ func (m *Manager) switchRoute(next *search.Standby, v, before *wiring.Version, c
 	m.served[v.Route.Name], m.choices[v.Route.Name] = v, chosen
 	if m.Switched != nil {
 		m.Switched(next.Route())
+	}
+	if before == nil {
+		return nil
 	}
 	closed := make(chan struct{})
 	m.leaving[v.Route.Name] = closed

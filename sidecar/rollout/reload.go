@@ -49,7 +49,7 @@ func (m *Manager) Adjust(ctx context.Context, c *config.Config, routes []string)
 
 func (a *Adjustment) stage(ctx context.Context, c *config.Config, route string) error {
 	served, _, err := a.manager.active(route)
-	if err != nil {
+	if err != nil || served == nil { // a broken route gets the settings when it is repaired
 		return err
 	}
 	v, err := served.WithLivePolicy(c)
@@ -110,7 +110,7 @@ func (a *Adjustment) Discard() {
 // switched, and returns the errors of Activate.
 func (m *Manager) Activated(ctx context.Context, route, version string) (changed bool, err error) {
 	served, _, err := m.active(route)
-	if err != nil || served.Name == version {
+	if err != nil || served != nil && served.Name == version {
 		return false, err
 	}
 	_, err = m.Activate(ctx, route, version, false)

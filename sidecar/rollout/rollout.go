@@ -39,7 +39,7 @@ var (
 type Follower interface {
 	// Freshness returns the Freshness that a route will have after Replace, or nil if it
 	// will have none.
-	Freshness(r *route.Route) (route.Freshness, error)
+	Freshness(r *route.Route) route.Freshness
 	// Replace follows a route in place of the route of the same name.
 	Replace(r *route.Route) error
 	// Quiet waits until the route that Replace displaced is not used any more.
@@ -90,8 +90,10 @@ type Manager struct {
 func New(o Options) (*Manager, error) {
 	m := &Manager{Options: o, locks: map[string]chan struct{}{}, served: maps.Clone(o.Assembly.Versions), choices: map[string]choice.Choice{}, leaving: map[string]chan struct{}{},
 		draining: map[string][]<-chan struct{}{}}
+	for _, r := range o.Assembly.Routes {
+		m.locks[r.Name] = make(chan struct{}, 1)
+	}
 	for rt, v := range m.served {
-		m.locks[rt] = make(chan struct{}, 1)
 		made, err := choice.Read(o.Config.StateDir, rt)
 		if err != nil {
 			return nil, err
@@ -135,12 +137,13 @@ func (m *Manager) List(rt string) ([]Info, error) {
 	return out, nil
 }
 
+// infoOf describes a version. active is the version in service, nil if the route is broken.
 func infoOf(r config.Route, name string, active *wiring.Version, made choice.Choice) Info {
 	at, _ := r.At(name)
 	last, _ := made.Last(name)
 	i := Info{
 		Name: name, Model: at.ModelName, ModelVersion: last.ModelVersion, Table: at.Table, Companion: at.Companion,
-		Active: name == active.Name, Previous: name == made.Previous && made.Previous != "", Activated: last.Activated,
+		Active: active != nil && name == active.Name, Previous: name == made.Previous && made.Previous != "", Activated: last.Activated,
 	}
 	if i.Active {
 		i.ModelVersion = active.Model.Version
@@ -162,15 +165,22 @@ func (m *Manager) Models() []*model.Model {
 	return slices.SortedFunc(maps.Values(all), func(a, b *model.Model) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// active returns the version in service and the choice that put it there. It returns
-// route.ErrUnknown.
+// active returns the version in service and the choice that put it there. The version of a
+// broken route is nil. active returns route.ErrUnknown.
 func (m *Manager) active(rt string) (*wiring.Version, choice.Choice, error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	if m.locks[rt] == nil {
+		return nil, choice.Choice{}, fmt.Errorf("%w: %q", route.ErrUnknown, rt)
+	}
 	if v := m.served[rt]; v != nil {
 		return v, m.choices[rt], nil
 	}
-	return nil, choice.Choice{}, fmt.Errorf("%w: %q", route.ErrUnknown, rt)
+	made, err := choice.Read(m.Config.StateDir, rt)
+	if err != nil {
+		made = choice.Choice{} // an activation replaces a file that cannot be read
+	}
+	return nil, made, nil
 }
 
 func (m *Manager) reload() (*config.Config, error) {

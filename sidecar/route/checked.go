@@ -75,6 +75,9 @@ type Checked struct {
 // check fills in the defaults of a route and checks it without calling its store.
 func check(r *Route, t *turns.Turns) (*Checked, error) {
 	c := &Checked{Route: *r, Turns: t, SupportItemRows: new(ItemCache), scanner: new(atomic.Pointer[scan.Scanner])}
+	if r.Broken != nil {
+		return c, nil //nolint:nilerr // there is nothing to check, and Find returns the error
+	}
 	if err := c.configure(); err != nil {
 		return nil, err
 	}

@@ -63,6 +63,9 @@ type Database struct{ System, Address string }
 
 // Parts are the things that are open for a route. Optional ones are nil.
 type Parts struct {
+	// Broken says why the files of the route cannot be used; nil: they are open. A broken
+	// route has a store and no other part, and answers no search.
+	Broken   error
 	Store    adapters.Store // nil: only scans of the table are served
 	Database Database
 	Model    Model

@@ -72,6 +72,13 @@ func (s *Set) OpenRoute(ctx context.Context, name string) error {
 	return err
 }
 
+// Consistent returns ErrSetup if a route contradicts itself, its model or its table. It
+// calls no store.
+func Consistent(r *Route) error {
+	_, err := newVersion(r, turns.New(1))
+	return err
+}
+
 // Open checks one route against its model, table and store, and returns it with its
 // defaults filled in and its limits narrowed to the store's. r stays as it is. Open
 // returns ErrSetup, or the store's error, adapters.ErrUnavailable among them, where the
@@ -118,7 +125,8 @@ func (s *Set) Hold(name string) (r *Route, release func(), err error) {
 }
 
 // Find returns the version of a route that a search under ctx is to use, for the
-// caller to release. It returns ErrUnknown, or the context's error.
+// caller to release. It returns ErrUnknown, ErrSetup for a broken route, or the context's
+// error.
 func (s *Set) Find(ctx context.Context, name string) (*Version, error) {
 	slot, err := s.slot(name)
 	if err == nil {
@@ -127,10 +135,17 @@ func (s *Set) Find(ctx context.Context, name string) (*Version, error) {
 	if err != nil {
 		return nil, err
 	}
+	var v *Version
 	if p, ok := ctx.Value(pinsKey{}).(*pins); ok {
-		return p.hold(slot), nil
+		v = p.hold(slot)
+	} else {
+		v = slot.hold()
 	}
-	return slot.hold(), nil
+	if v.unchecked.Broken != nil { // the error names files, which callers are not shown
+		defer v.Release()
+		return nil, v.unchecked.wrong("its files cannot be used; the log and /readyz of the sidecar say why")
+	}
+	return v, nil
 }
 
 func (s *Set) slot(name string) (*slot, error) {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"runtime/debug"
 	"slices"
 	"time"
@@ -78,6 +79,9 @@ func open(ctx context.Context, c *config.Config, o Options, check bool) (s *side
 		return nil, err
 	}
 	opened.add(rankers.Close)
+	if err := keepBroken(c, parts, o.Logger, check); err != nil {
+		return nil, err
+	}
 	parts.Watch(metrics)
 	metrics.WatchPlugins(rankers.States)
 	metrics.WatchDevices(rankers.Devices)
@@ -135,15 +139,47 @@ func asConfigError(err error) error {
 	return fmt.Errorf("%w: %w", config.ErrConfig, err)
 }
 
-// openParts opens stores, models, tables and routes. With check it reads live tables that a
-// sidecar has open from their files, without the logs of their writes.
+// openParts opens stores, models, tables and routes, and keeps broken routes. With check a
+// broken route is an error, and live tables that a sidecar has open are read from their
+// files, without the logs of their writes.
 func openParts(ctx context.Context, c *config.Config, check bool) (*wiring.Assembly, error) {
-	parts, err := wiring.Open(ctx, c, wiring.Part{})
+	parts, err := wiring.Open(ctx, c, wiring.Part{KeepBroken: !check})
 	if check && errors.Is(err, filelock.ErrHeld) {
 		return wiring.Open(ctx, c, wiring.Part{Tables: wiring.TablesAsFiles})
 	}
 	return parts, err
 }
+
+// keepBroken makes the routes broken ones that contradict their models or tables, so that
+// they do not keep the others from being served. With check it
+// leaves that to search.New, which fails. It returns an error if there is nothing to serve:
+// every route is broken, and no proxy passes the calls of clients.
+func keepBroken(c *config.Config, parts *wiring.Assembly, log *slog.Logger, check bool) error {
+	if check {
+		return nil
+	}
+	for _, r := range slices.Clone(parts.Routes) {
+		if err := route.Consistent(r); err != nil {
+			parts.Break(c, r.Name, err)
+		}
+	}
+	var failed []error
+	for _, r := range parts.Routes {
+		if r.Broken != nil {
+			failed = append(failed, r.Broken)
+		}
+	}
+	if len(failed) == len(parts.Routes) && !hasProxy(c) {
+		return errors.Join(failed...)
+	}
+	for _, name := range slices.Sorted(maps.Keys(parts.BrokenModels)) {
+		log.Error("model cannot be used", "model", name, "error", parts.BrokenModels[name])
+	}
+	return nil
+}
+
+// hasProxy reports whether the configuration has a proxy.
+func hasProxy(c *config.Config) bool { return c.Proxy.ListenGRPC != "" || c.Proxy.ListenREST != "" }
 
 // openRankers starts the plugins, makes the rankers and gives them to the routes. With check
 // it starts no plugin.
@@ -227,7 +263,7 @@ func Check(ctx context.Context, c *config.Config, o CheckOptions) (checked Check
 // unansweredRoutes returns the routes of the proxy that can answer no search of its clients
 // at all. It returns the store's error.
 func unansweredRoutes(ctx context.Context, c *config.Config, routes []*route.Route) (all []Unanswered, err error) {
-	if c.Proxy.ListenGRPC == "" && c.Proxy.ListenREST == "" {
+	if !hasProxy(c) {
 		return nil, nil
 	}
 	for _, r := range routes {

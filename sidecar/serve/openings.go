@@ -2,6 +2,7 @@ package serve
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -16,13 +17,16 @@ import (
 )
 
 // openings tracks which routes were checked against their stores. The sidecar is ready when
-// every route was tried and at least one can be served. A store that fails later does not
-// change that: otherwise one failing store would take all replicas out of service.
+// every route was tried and at least one can be served, or when a proxy passes the searches
+// of routes that are all broken. A store that fails later does not change that: otherwise
+// one failing store would take all replicas out of service.
 type openings struct {
 	mu      sync.Mutex
 	pending map[string]string // route → why it is not open
+	broken  map[string]bool   // the pending routes whose own files are the reason
 	tried   map[string]bool
 	routes  int
+	passes  bool // there is a proxy
 	closed  bool
 	rest    error // why the proxy cannot use the database's REST API; nil: it can, or it was not tried yet
 	// rankers returns the states of the plugins. A route is ready even if its plugin is
@@ -34,29 +38,41 @@ type openings struct {
 	troubles func() []string
 }
 
-func newOpenings(routes []string) *openings {
-	o := &openings{pending: map[string]string{}, tried: map[string]bool{}, routes: len(routes)}
+func newOpenings(routes []string, hasProxy bool) *openings {
+	o := &openings{pending: map[string]string{}, broken: map[string]bool{}, tried: map[string]bool{}, routes: len(routes), passes: hasProxy}
 	for _, r := range routes {
 		o.pending[r] = "not checked yet"
 	}
 	return o
 }
 
-// recordTry records a try and reports whether the sidecar is ready.
-func (o *openings) recordTry(route string, err error) (ready bool) {
+// recordTry records a try and reports whether the sidecar is ready. broken says that the
+// route's own files are the reason for the error.
+func (o *openings) recordTry(route string, err error, broken bool) (ready bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	o.tried[route] = true
-	if err == nil {
-		delete(o.pending, route)
-	} else {
+	delete(o.pending, route)
+	delete(o.broken, route)
+	if err != nil {
 		o.pending[route] = err.Error()
+	}
+	if broken {
+		o.broken[route] = true
 	}
 	return o.isReady()
 }
 
 func (o *openings) isReady() bool {
-	return !o.closed && len(o.tried) == o.routes && len(o.pending) < o.routes
+	serves := len(o.pending) < o.routes || o.passes && len(o.broken) == o.routes
+	return !o.closed && len(o.tried) == o.routes && serves
+}
+
+// brokenRoutes lists the routes whose files cannot be used.
+func (o *openings) brokenRoutes() []string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.Sorted(maps.Keys(o.broken))
 }
 
 // recordREST records whether the proxy can use the database's REST API.
@@ -139,6 +155,13 @@ func (s *sidecar) openRoutes(ctx context.Context, routes []string, at Addresses)
 // openTimeout bounds one try to reach a store.
 const openTimeout = 10 * time.Second
 
+// repairTimeout bounds the store's part of one try to put a repaired route in service.
+const repairTimeout = time.Minute
+
+// A table has to be read as a whole to find it damaged, so that a repair that failed is not
+// tried again for repairPause times as long as it took.
+const repairPause = 10
+
 // openBackOff waits between two tries to reach a store.
 func openBackOff() backoff.BackOff {
 	wait := backoff.NewExponentialBackOff()
@@ -147,26 +170,47 @@ func openBackOff() backoff.BackOff {
 }
 
 func (s *sidecar) openRoute(ctx context.Context, route string, ready func()) {
-	lastError := ""
 	_, _ = backoff.Retry(ctx, func() (struct{}, error) {
-		try, cancel := context.WithTimeout(ctx, openTimeout)
-		defer cancel()
-		err := s.engine.OpenRoute(try, route)
+		isReady, pause, err := s.tryRoute(ctx, route)
 		if ctx.Err() != nil {
 			return struct{}{}, backoff.Permanent(ctx.Err())
 		}
-		s.server.SetRouteServing(route, err == nil)
-		s.metrics.RouteOpen(route, err == nil)
-		if err != nil && err.Error() != lastError {
-			lastError = err.Error()
-			s.options.Logger.Warn("route not open; will retry", "route", route, "error", err)
-		}
-		if err == nil {
-			s.options.Logger.Info("route open", "route", route)
-		}
-		if s.openings.recordTry(route, err) {
+		if isReady {
 			ready()
+		}
+		if err != nil && pause > time.Second {
+			return struct{}{}, errors.Join(err, backoff.RetryAfter(int(pause.Seconds())))
 		}
 		return struct{}{}, err
 	}, backoff.WithBackOff(openBackOff()), backoff.WithMaxElapsedTime(0))
+}
+
+// tryRoute opens the files of a broken route again, and checks the route against its store.
+// It records and logs the result, and reports whether the sidecar is ready now. After an
+// error the next try waits for the pause at least.
+func (s *sidecar) tryRoute(ctx context.Context, route string) (isReady bool, pause time.Duration, err error) {
+	before, began := s.openings.reasonNotOpen(route), time.Now()
+	repairing, done := context.WithTimeout(ctx, repairTimeout)
+	defer done()
+	err = s.versions.Repair(repairing, route)
+	broken := err != nil
+	if broken {
+		pause = repairPause * time.Since(began)
+	} else {
+		try, cancel := context.WithTimeout(ctx, openTimeout)
+		defer cancel()
+		err = s.engine.OpenRoute(try, route)
+	}
+	if ctx.Err() != nil {
+		return false, 0, ctx.Err()
+	}
+	s.server.SetRouteServing(route, err == nil)
+	s.metrics.RouteOpen(route, err == nil)
+	switch {
+	case err != nil && err.Error() != before:
+		s.options.Logger.WarnContext(ctx, "route not open; will retry", "route", route, "error", err)
+	case err == nil && before != "":
+		s.options.Logger.InfoContext(ctx, "route open", "route", route)
+	}
+	return s.openings.recordTry(route, err, broken), pause, err
 }

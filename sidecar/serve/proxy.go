@@ -24,7 +24,7 @@ import (
 // the configuration has no proxy.
 func (s *sidecar) openProxy(c *config.Config) (*proxy.Proxy, error) {
 	p := c.Proxy
-	if p.ListenGRPC == "" && p.ListenREST == "" {
+	if !hasProxy(c) {
 		return nil, nil
 	}
 	answering := routing.Options{Store: p.Store, Names: p.Routes, Gate: s.gate, Logger: s.options.Logger, Recorder: s.metrics}

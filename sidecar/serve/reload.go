@@ -55,12 +55,22 @@ func (r *reloader) run(ctx context.Context) error {
 		case <-r.options.Reloads:
 			r.lastError = ""
 			r.read(ctx)
+			r.tryBroken(ctx)
 		case <-look:
 			r.read(ctx)
 		case answer := <-r.asked:
 			r.lastError = ""
-			answer <- r.read(ctx)
+			out := r.read(ctx)
+			r.tryBroken(ctx)
+			answer <- out
 		}
+	}
+}
+
+// tryBroken opens the files of broken routes again, sooner than the next retry would.
+func (r *reloader) tryBroken(ctx context.Context) {
+	for _, name := range r.openings.brokenRoutes() {
+		_, _, _ = r.tryRoute(ctx, name) // which logs the error
 	}
 }
 

@@ -197,7 +197,7 @@ func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers w
 		return nil, err
 	}
 	metrics.WatchFiles("tokens", s.server.TokensFile)
-	s.openings = newOpenings(c.RouteNames())
+	s.openings = newOpenings(c.RouteNames(), hasProxy(c))
 	s.admin = telemetry.NewAdmin(s.metrics, s.openings.ready, o.Logger)
 	return s, nil
 }

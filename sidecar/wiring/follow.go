@@ -21,7 +21,7 @@ type Followers map[string]*follow.Follower
 func Follow(c *config.Config, a *Assembly, o follow.Options) (Followers, error) {
 	routes := followedRoutes(c, a)
 	for _, r := range a.Routes {
-		if c.StateDir == "" && c.Stores[r.StoreName].Kind != "embedded" && follow.Followed(r) {
+		if r.Broken == nil && c.StateDir == "" && c.Stores[r.StoreName].Kind != "embedded" && follow.Followed(r) {
 			o.Logger.Warn("route does not follow writes: state_dir is not set", "route", r.Name)
 		}
 	}
@@ -58,11 +58,15 @@ func followFailed(store string, err error) error { return fmt.Errorf("stores.%s:
 func followedRoutes(c *config.Config, a *Assembly) map[string][]follow.Route {
 	routes := map[string][]follow.Route{}
 	for _, r := range a.Routes {
-		if c.Stores[r.StoreName].Kind == "embedded" || !follow.Derives(r) && len(c.Routes[r.Name].Versions) == 0 {
+		derives := follow.Derives(r)
+		if r.Broken != nil { // its writes are noted until it is open
+			derives = r.Companion != "" || c.Routes[r.Name].Table != "" || len(c.Routes[r.Name].Versions) > 0
+		}
+		if c.Stores[r.StoreName].Kind == "embedded" || !derives && len(c.Routes[r.Name].Versions) == 0 {
 			continue
 		}
 		of := routes[r.StoreName]
-		if follow.Derives(r) {
+		if derives {
 			of = append(of, followRoute(c.Routes[r.Name], r))
 		}
 		routes[r.StoreName] = of
@@ -89,11 +93,11 @@ func ofStore(o follow.Options, c *config.Config, store string, a *Assembly) foll
 
 // Freshness calls follow.Follower.Freshness for the route's store. It returns nil if nothing
 // of that store is followed.
-func (f Followers) Freshness(r *route.Route) (route.Freshness, error) {
+func (f Followers) Freshness(r *route.Route) route.Freshness {
 	if of := f[r.StoreName]; of != nil {
 		return of.Freshness(r)
 	}
-	return nil, nil //nolint:nilnil // no Freshness: nothing of that store is followed
+	return nil // nothing of that store is followed
 }
 
 // Replace calls follow.Follower.Replace for the route's store. Without a follower it does

@@ -24,6 +24,9 @@ type Part struct {
 	Store string
 	// Tables says how tables are opened.
 	Tables Tables
+	// KeepBroken keeps routes whose files cannot be used as broken ones, for Repair to open
+	// later. Without it Open fails.
+	KeepBroken bool
 	// WithoutStore opens no store for Route, which then only has its model and its table.
 	WithoutStore bool
 }
@@ -48,11 +51,11 @@ const (
 )
 
 // versions returns the version of each route that is to be opened. It returns the errors
-// of choice.InService.
-func (p Part) versions(c *config.Config) (map[string]string, error) {
-	versions := map[string]string{}
+// of choice.InService; with KeepBroken it returns them by route instead.
+func (p Part) versions(c *config.Config) (versions map[string]string, broken map[string]error, err error) {
+	versions, broken = map[string]string{}, map[string]error{}
 	if p.Store != "" {
-		return versions, nil
+		return versions, broken, nil
 	}
 	names := c.RouteNames()
 	if p.Route != "" {
@@ -67,12 +70,16 @@ func (p Part) versions(c *config.Config) (map[string]string, error) {
 			asked = p.Version
 		}
 		version, _, err := choice.InService(c, name, asked)
-		if err != nil {
-			return nil, err
+		switch {
+		case err == nil:
+			versions[name] = version
+		case p.KeepBroken:
+			broken[name] = err
+		default:
+			return nil, nil, err
 		}
-		versions[name] = version
 	}
-	return versions, nil
+	return versions, broken, nil
 }
 
 // siblings lists the other routes of a route's collection.

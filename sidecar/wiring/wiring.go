@@ -14,6 +14,7 @@ import (
 	"sync"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/internal/filelock"
 	"github.com/likenessdb/likeness/internal/turns"
 	"github.com/likenessdb/likeness/rerank/kernel"
 	"github.com/likenessdb/likeness/rerank/model"
@@ -28,8 +29,10 @@ type Assembly struct {
 	Models []*model.Model
 	// Routes are sorted by name. They are not yet checked against their stores.
 	Routes []*route.Route
-	// Versions holds, by route, the version that Open opened.
+	// Versions holds, by route, the version that Open opened. Broken routes have none.
 	Versions map[string]*Version
+	// BrokenModels says why models cannot be used that Part.KeepBroken left out.
+	BrokenModels map[string]error
 
 	// Turns limits the searches of embedded stores to as many at a time as there were
 	// processors when the assembly was opened. Other work may share it.
@@ -46,16 +49,17 @@ type Assembly struct {
 // Open opens a part of a configuration, or all of it: the files of models, tables and
 // embedded collections, and the stores, which it does not call. The caller closes the
 // assembly. Open returns route.ErrUnknown or route.ErrVersion for a part that the
-// configuration does not have. Otherwise it returns everything that is wrong at once:
+// configuration does not have. With Part.KeepBroken a route whose files cannot be used does
+// not fail the others: it is a broken one. Otherwise Open returns everything that is wrong at once:
 // config.ErrConfig for credentials, and the errors of the files, each with the key of the
 // configuration that names the file.
 func Open(ctx context.Context, c *config.Config, part Part) (*Assembly, error) {
-	versions, err := part.versions(c)
+	versions, broken, err := part.versions(c)
 	if err != nil {
 		return nil, err
 	}
 	a := &Assembly{
-		Turns: turns.New(runtime.GOMAXPROCS(0)), Stores: map[string]adapters.Store{}, Versions: map[string]*Version{},
+		Turns: turns.New(runtime.GOMAXPROCS(0)), Stores: map[string]adapters.Store{}, Versions: map[string]*Version{}, BrokenModels: map[string]error{},
 		part: part, open: map[*Version]bool{},
 	}
 	var failed []error
@@ -69,29 +73,70 @@ func Open(ctx context.Context, c *config.Config, part Part) (*Assembly, error) {
 	}
 	for _, name := range part.models(c, versions) {
 		m, err := openModel(c, name)
-		if err != nil {
+		switch {
+		case err == nil:
+			a.Models = append(a.Models, m)
+		case keepsBroken(part, err):
+			a.BrokenModels[name] = err
+		default:
 			failed = append(failed, err)
-			continue
 		}
-		a.Models = append(a.Models, m)
 	}
 	for _, name := range sortedKeys(versions) {
-		r, _ := c.RouteAt(name, versions[name])
-		m := a.model(r.ModelName)
-		if m == nil || a.Stores[r.StoreName] == nil && !part.WithoutStore {
-			continue // failed has the error
-		}
-		v, err := a.openVersion(c, r, versions[name], m)
-		if err != nil {
+		v, err := a.openNamed(c, name, versions[name])
+		switch {
+		case err == nil && v == nil: // failed has the error
+		case err == nil:
+			a.Versions[name], a.Routes = v, append(a.Routes, v.Route)
+		case keepsBroken(part, err):
+			broken[name] = err
+		default:
 			failed = append(failed, err)
-			continue
 		}
-		a.Versions[name], a.Routes = v, append(a.Routes, v.Route)
 	}
 	if len(failed) > 0 {
 		return nil, errors.Join(append(failed, a.Close())...)
 	}
+	for name, err := range broken {
+		a.Break(c, name, err)
+	}
 	return a, nil
+}
+
+// keepsBroken reports whether an error breaks the route that has it, and no other. The
+// configuration itself is not at fault then, and no other process holds the file.
+func keepsBroken(part Part, err error) bool {
+	return part.KeepBroken && !errors.Is(err, config.ErrConfig) && !errors.Is(err, filelock.ErrHeld)
+}
+
+// openNamed opens a version of a route with a model that is open. It returns nil if the
+// model or the store failed.
+func (a *Assembly) openNamed(c *config.Config, name, version string) (*Version, error) {
+	r, _ := c.RouteAt(name, version)
+	if err := a.BrokenModels[r.ModelName]; err != nil {
+		return nil, err
+	}
+	m := a.model(r.ModelName)
+	if m == nil || a.Stores[r.StoreName] == nil && !a.part.WithoutStore {
+		return nil, nil //nolint:nilnil // Open has the error of the model or the store already
+	}
+	return a.openVersion(c, r, version, m)
+}
+
+// Break makes a route a broken one, which answers no search until OpenVersion opens it. It
+// closes what is open for the route.
+func (a *Assembly) Break(c *config.Config, name string, err error) {
+	if v := a.Versions[name]; v != nil {
+		delete(a.Versions, name)
+		err = errors.Join(err, v.Close())
+	}
+	policy := c.Routes[name].Policy
+	policy.Name = name
+	broken := &route.Route{Policy: policy}
+	broken.Broken, broken.Store = err, a.Stores[policy.StoreName]
+	a.Routes = slices.DeleteFunc(a.Routes, func(r *route.Route) bool { return r.Name == name })
+	a.Routes = append(a.Routes, broken)
+	slices.SortFunc(a.Routes, func(x, y *route.Route) int { return strings.Compare(x.Name, y.Name) })
 }
 
 // Close closes the versions and the stores, and then the files that they were reading.

@@ -296,6 +296,8 @@ func (r *Router) find(ctx context.Context, collection, vector string) (*route.Ro
 	switch {
 	case err != nil:
 		return nil, Degraded{Reason: "failed"} // it is gone
+	case rt.Broken != nil:
+		return nil, Degraded{Reason: "broken", Closed: rt.Failure == route.FailClosed}
 	case rt.Owner != "":
 		return nil, Pass("owner") // its items are no points
 	}
