@@ -3,6 +3,7 @@ package doctest_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
 	"os"
 	"os/exec"
@@ -16,6 +17,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/reflection/grpc_reflection_v1"
 
+	"github.com/likenessdb/likeness/client"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/npy"
@@ -49,7 +51,13 @@ func sidecar(t *testing.T) serve.Addresses {
 	if err != nil {
 		t.Fatal(err)
 	}
-	c, err := config.Load(config.Source{File: filepath.Join(dir, "likeness.yaml"), Environ: []string{}})
+	return run(t, config.Source{File: filepath.Join(dir, "likeness.yaml"), Environ: []string{}})
+}
+
+// run runs a sidecar with a configuration until the test ends.
+func run(t *testing.T, source config.Source) serve.Addresses {
+	t.Helper()
+	c, err := config.Load(source)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,6 +80,38 @@ func sidecar(t *testing.T) serve.Addresses {
 		t.Fatal(err)
 	}
 	return serve.Addresses{}
+}
+
+// TestReadmeQuery asks what README.md asks of examples/questions.yaml, and compares the ids
+// and scores with the answer that it shows, but for the last two digits.
+func TestReadmeQuery(t *testing.T) {
+	at := run(t, config.Source{
+		File:    filepath.Join(root, "examples", "questions.yaml"),
+		Environ: []string{"LIKENESS_LISTEN_GRPC=127.0.0.1:0", "LIKENESS_LISTEN_ADMIN="},
+	})
+	queries, err := npy.Open(filepath.Join(root, "examples", "data", "banking77", "test_vectors.npy"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer queries.Close()
+	c, err := client.Dial(at.GRPC, client.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	answer, err := c.Search(t.Context(), client.Search{Route: "questions", Query: client.Query{Vector: queries.Row(6)}, K: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	readme := strings.Join(strings.Fields(read(t, "README.md")), " ")
+	for i, hit := range answer.Hits {
+		if line := fmt.Sprintf("%d %v %s", i+1, hit.ID, fmt.Sprintf("%.6f", hit.Score)[:6]); !strings.Contains(readme, line) {
+			t.Errorf("README.md does not show the row %q", line)
+		}
+	}
+	if !answer.Certificate.Exact() || len(answer.Hits) != 3 {
+		t.Errorf("%d hits, %s, want 3, exact", len(answer.Hits), answer.Certificate.Status)
+	}
 }
 
 // TestCallIt runs the commands of docs/how-to/call-it.md and compares what they
