@@ -258,9 +258,11 @@ func TestTimesAndSizesOfACall(t *testing.T) {
 		t.Errorf("8 MiB there and back: %v", err)
 	}
 	small := dial(t, address, client.Options{MaxMessageBytes: 1 << 20})
+	h.answer = &likenessv1.SearchResponse{}
 	if _, err := small.Search(t.Context(), large); !errors.Is(err, client.ErrTooLarge) {
 		t.Errorf("8 MiB there, of one at most: %v", err)
 	}
+	h.answer = &likenessv1.SearchResponse{Plan: strings.Repeat("x", 8<<20)}
 	if _, err := small.Search(t.Context(), things(1)); !errors.Is(err, client.ErrTooLarge) {
 		t.Errorf("8 MiB back, of one at most: %v", err)
 	}

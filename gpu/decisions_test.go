@@ -67,10 +67,11 @@ func TestAnswersOfAMachine(t *testing.T) {
 		want    error
 		lost    bool
 	}{
-		"none":        {nil, nil, device.ErrFailed, false},
-		"one of two":  {make([]Survivors, 1), nil, device.ErrFailed, false},
-		"an error":    {nil, errors.New("odd"), device.ErrFailed, false},
-		"a final one": {nil, ErrLost, device.ErrUnavailable, true},
+		"none":         {nil, nil, device.ErrFailed, false},
+		"one of two":   {make([]Survivors, 1), nil, device.ErrFailed, false},
+		"three of two": {make([]Survivors, 3), nil, device.ErrFailed, false},
+		"an error":     {nil, errors.New("odd"), device.ErrFailed, false},
+		"a final one":  {nil, ErrLost, device.ErrUnavailable, true},
 	} {
 		q := newQueue()
 		q.limits(10, 2, 0)

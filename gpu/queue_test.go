@@ -128,6 +128,30 @@ func TestDeadlines(t *testing.T) {
 	}
 }
 
+// TestEqualDeadlines: of searches with one deadline, or with none, the first to come goes first.
+func TestEqualDeadlines(t *testing.T) {
+	tb, at := &table{model: &loaded{onMachine: &scripted{}}}, time.Now().Add(time.Hour)
+	for _, deadline := range []time.Time{at, {}} {
+		q := newQueue()
+		q.limits(100, 2, 0)
+		var want, got []*search
+		for range 6 {
+			s := &search{ctx: context.Background(), table: tb, stage: exactAll, deadline: deadline, done: make(chan struct{})}
+			if err := q.add(s); err != nil {
+				t.Fatal(err)
+			}
+			want = append(want, s)
+		}
+		for len(got) < len(want) {
+			batch, _ := q.next(time.Now())
+			got = append(got, batch...)
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("searches with the deadline %v are launched in another order than they came", deadline)
+		}
+	}
+}
+
 // TestTheQueueKeepsItsAccounts: the queue knows how many searches wait and fly, what each of
 // them adds to a launch, and leaves none behind when the device ends.
 func TestTheQueueKeepsItsAccounts(t *testing.T) {

@@ -311,6 +311,30 @@ func TestBreaker(t *testing.T) {
 	})
 }
 
+// TestAProbeThatIsGivenUp: a caller that leaves during the probe takes it along, so that the
+// ranker is probed again.
+func TestAProbeThatIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &scorer{description: plugin.Description{Version: "1"}, fail: func(int, []plugin.Item) error { return plugin.ErrUnavailable }}
+		c := ranker.New(s, ranker.Options{BreakAfter: 1, BreakFor: time.Second})
+		if _, err := c.Rank(t.Context(), query, itemsOf(1, 0)); !errors.Is(err, ranker.ErrUnavailable) {
+			t.Fatal(err)
+		}
+		s.set(func() { s.fail, s.start = nil, time.Hour })
+		pass(1300 * time.Millisecond)
+		ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+		time.AfterFunc(time.Microsecond, cancel)
+		if _, err := c.Rank(ctx, query, itemsOf(1, 0)); !errors.Is(err, context.Canceled) {
+			t.Fatalf("the caller of the probe left: %v", err)
+		}
+		s.set(func() { s.start = 0 })
+		pass(1300 * time.Millisecond)
+		if _, err := c.Rank(t.Context(), query, itemsOf(1, 0)); err != nil {
+			t.Errorf("after the pause: %v; the breaker is %s", err, c.Breaker())
+		}
+	})
+}
+
 // TestHang wants those that wait for a ranker that hangs told at once when it is given
 // up.
 func TestHang(t *testing.T) {

@@ -1,6 +1,7 @@
 package server_test
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"testing"
@@ -10,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
+	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/rollout"
 	"github.com/likenessdb/likeness/sidecar/server"
 )
@@ -47,5 +49,27 @@ func TestWhoMayActivate(t *testing.T) {
 		if status.Code(err) != c.want {
 			t.Errorf("%s: %v, want %v", c.name, err, c.want)
 		}
+	}
+}
+
+// TestDriftOfAReconciliation: the caller learns each number of what was compared.
+func TestDriftOfAReconciliation(t *testing.T) {
+	want := follow.Drift{Rows: 1, Missing: 2, Changed: 3, Surplus: 4, Unfit: 5}
+	asked := ""
+	w := start(t, func(o *server.Options) {
+		o.Admin, o.OpenAdmin = idle{}, true
+		o.Reconcile = func(_ context.Context, route string) (follow.Drift, error) {
+			asked = route
+			return want, nil
+		}
+	})
+	r, err := likenessv1.NewAdminServiceClient(w.conn).Reconcile(t.Context(), &likenessv1.ReconcileRequest{Route: "things"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := r.GetDrift()
+	got := follow.Drift{Rows: d.GetRows(), Missing: d.GetMissing(), Changed: d.GetChanged(), Surplus: d.GetSurplus(), Unfit: d.GetUnfit()}
+	if got != want || asked != "things" {
+		t.Errorf("%+v of route %q, want %+v", got, asked, want)
 	}
 }

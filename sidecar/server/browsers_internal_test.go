@@ -13,6 +13,10 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/likenessdb/likeness/sidecar/gate"
 )
 
 // TestBrowsers: which requests another site's page may have made, by their headers and
@@ -139,6 +143,39 @@ func TestCallerDigest(t *testing.T) {
 		d, err := c.caller.digest()
 		if (err == nil) != c.ok || c.ok && (d.sum != sha256.Sum256([]byte("canary")) || d.caller != &c.caller || c.caller.Token != "") {
 			t.Errorf("%s: %x, %v", name, d.sum, err)
+		}
+	}
+}
+
+// TestFind: a token is known by its whole digest.
+func TestFind(t *testing.T) {
+	sum := sha256.Sum256([]byte("canary"))
+	var known tokens
+	for i := range sum {
+		d := digest{sum: sum, caller: &Caller{Name: "other"}}
+		d.sum[i] ^= 1
+		known.callers = append(known.callers, d)
+	}
+	if c := known.find("canary"); c != nil {
+		t.Errorf("a digest that differs in one bit is taken for that of %q", c.Name)
+	}
+	known.callers = append(known.callers, digest{sum: sum, caller: &Caller{Name: "one"}})
+	if c := known.find("canary"); c == nil || c.Name != "one" {
+		t.Errorf("the token is of %+v", c)
+	}
+}
+
+// TestRefusals: a caller is told why its own call was refused.
+func TestRefusals(t *testing.T) {
+	var s services
+	full, large := fmt.Errorf("%w: no place", gate.ErrOverload), fmt.Errorf("%w: 9 bytes", gate.ErrTooLarge)
+	for _, err := range []error{full, full, large, full} {
+		r := s.refusalOf(err)
+		if want := statusOf(err).Proto(); !proto.Equal(r.status, want) {
+			t.Errorf("%v is refused with %v, want %v", err, r.status, want)
+		}
+		if again := s.refusalOf(err); again != r {
+			t.Errorf("the status of %v was made twice", err)
 		}
 	}
 }

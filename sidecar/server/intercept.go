@@ -120,15 +120,22 @@ func (s *services) arrive(ctx context.Context, in *tap.Info) (context.Context, e
 		return arrived, nil
 	}
 	ended := s.recorder.CallStarted(ctx, strings.TrimPrefix(in.FullMethodName, "/"))
+	refused := s.refusalOf(err)
+	ended(codes.Code(refused.status.GetCode()))
+	ctx, id := telemetry.WithRequestID(ctx, strings.Join(in.Header.Get(RequestIDHeader), ""))
+	s.log.DebugContext(ctx, "call refused before its message", "method", in.FullMethodName, "error", err)
+	return ctx, refused.answer(id)
+}
+
+// refusalOf returns the refusal by an error of the gate. It makes the status of the very same
+// error once: an overloaded gate returns one error thousands of times a second.
+func (s *services) refusalOf(err error) *refusal {
 	last := s.refusal.Load()
-	if last == nil || last.of != err { //nolint:errorlint // the very same one, which comes thousands of times a second
+	if last == nil || last.of != err { //nolint:errorlint // the very same one
 		last = &refusal{of: err, status: statusOf(err).Proto()}
 		s.refusal.Store(last)
 	}
-	ended(codes.Code(last.status.GetCode()))
-	ctx, id := telemetry.WithRequestID(ctx, strings.Join(in.Header.Get(RequestIDHeader), ""))
-	s.log.DebugContext(ctx, "call refused before its message", "method", in.FullMethodName, "error", err)
-	return ctx, last.answer(id)
+	return last
 }
 
 // refusal is an error of the gate and its status.

@@ -252,6 +252,11 @@ func TestSearchBatchKeepsEachResult(t *testing.T) {
 			t.Errorf("search %d: %v", i, result.GetResponse())
 		}
 	}
+	for _, code := range []string{"NotFound", "InvalidArgument"} {
+		if !hasLine(w.log.String(), []string{`"msg":"call failed"`, `"code":"` + code + `"`, `"method":"/likeness.v1.SearchService/SearchBatch"`}) {
+			t.Errorf("no line of the search that failed with %s in\n%s", code, w.log)
+		}
+	}
 }
 
 func TestScoreAndExplain(t *testing.T) {

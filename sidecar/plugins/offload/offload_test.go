@@ -172,6 +172,7 @@ func TestLies(t *testing.T) {
 		"epsilon":      {func(_ context.Context, b *device.Best) error { b.Epsilon = float32(math.NaN()); return nil }, offload.Failed},
 		"order":        {func(_ context.Context, b *device.Best) error { b.Rows[0], b.Rows[1] = b.Rows[1], b.Rows[0]; return nil }, offload.Contradicted},
 		"row":          {func(_ context.Context, b *device.Best) error { b.Rows[0] = items + 5; return nil }, offload.Failed},
+		"a row more":   {func(_ context.Context, b *device.Best) error { b.Rows[0] = items; return nil }, offload.Failed},
 		"too few":      {func(_ context.Context, b *device.Best) error { b.Rows = b.Rows[1:]; return nil }, offload.Failed},
 		"no idea":      {func(_ context.Context, b *device.Best) error { b.Epsilon = 1e6; return nil }, offload.Undecided},
 		"fails":        {func(context.Context, *device.Best) error { return device.ErrMemory }, offload.Failed},

@@ -138,7 +138,7 @@ func (c *call[A]) rewrite(ctx context.Context) (out rescored[A]) {
 		got.Err = ctx.Err()
 	}
 	for i, s := range c.asked.Searches { // each is told, whatever became of the call
-		got.Exact = s.Exact && (rewritten[i].Quantized == "" || s.Unquantized)
+		got.Exact = s.isExhaustive(rewritten[i].Quantized)
 		if got.Narrowed = s.Narrowed; out.err == nil {
 			got.Hits = hits[i]
 		}
@@ -155,6 +155,12 @@ func (c *call[A]) rewrite(ctx context.Context) (out rescored[A]) {
 		out.err = d
 	}
 	return out
+}
+
+// isExhaustive reports whether the database compares the query with all vectors, and with the
+// vectors themselves where its index holds quantized ones.
+func (s Search) isExhaustive(quantized string) bool {
+	return s.Exact && (quantized == "" || s.Unquantized)
 }
 
 // sendRewritten sends the call with its searches rewritten, and returns the answer and

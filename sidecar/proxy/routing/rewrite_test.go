@@ -253,3 +253,25 @@ func TestNothingRacesARewrittenCall(t *testing.T) {
 		})
 	}
 }
+
+// TestADeniedCallerIsAskedAbout: after the database refused a rewritten call, its caller's next
+// call goes to the database first.
+func TestADeniedCallerIsAskedAbout(t *testing.T) {
+	r := router(t, newRewriter(nil), nil)
+	target := routing.Target{Name: "c", Routed: "c", Own: "c"}
+	originals := 0
+	x := rewritten([]routing.Search{plain(3)}, nil, 5)
+	x.original = func(context.Context) answer {
+		originals++
+		return answer{own: true}
+	}
+	askOf(t.Context(), r, target, x) // accepted lately
+	if routing.Answer(t.Context(), r, target, x); originals != 0 {
+		t.Fatalf("the database was asked about an accepted caller %d times", originals)
+	}
+	denied := rewritten([]routing.Search{plain(3)}, routing.ErrDenied, 9)
+	routing.Answer(t.Context(), r, target, denied)
+	if routing.Answer(t.Context(), r, target, x); originals != 1 {
+		t.Errorf("the database was asked about a denied caller %d times, want once", originals)
+	}
+}

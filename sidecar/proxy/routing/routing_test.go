@@ -171,7 +171,11 @@ func TestExtraLoadIsBounded(t *testing.T) {
 		x.original = func(ctx context.Context) answer { return answer{own: true, err: untilCancelled(ctx)} }
 		const searches = 1000
 		for range searches {
+			began := time.Now()
 			ask(t.Context(), r, x)
+			if took := time.Since(began); took < 75*time.Millisecond { // a call that was cut off tells nothing of the database's time
+				t.Fatalf("the original left after %v", took)
+			}
 		}
 		if lost := record.of("late lost"); lost < searches/20-1 || lost > searches/20 || record.of("late withheld") != searches-lost {
 			t.Errorf("counted %v", record.counts)
@@ -498,4 +502,20 @@ func TestAliases(t *testing.T) {
 		is("a", "")
 		is("b", "c")
 	})
+}
+
+// TestPagesBehindTheList: a page that ends behind what one ranked list serves is the
+// database's.
+func TestPagesBehindTheList(t *testing.T) {
+	r := router(t, searcher{route: newRoute(nil), rows: 99}, nil) // of depth 10
+	for _, c := range []struct {
+		limit, offset uint64
+		passes        bool
+	}{{10, 0, false}, {2, 8, false}, {1, 9, false}, {11, 0, true}, {3, 8, true}, {5, 10, true}, {1 << 63, 1 << 63, true}} {
+		s := plain(c.limit)
+		s.Offset = c.offset
+		if o := ask(t.Context(), r, asks(s)); (o.Status == "passed; reason=depth") != c.passes {
+			t.Errorf("limit %d and offset %d: %+v", c.limit, c.offset, o)
+		}
+	}
 }

@@ -72,7 +72,7 @@ func (c *call[A]) compare(ctx context.Context, route string, served A) {
 		return
 	}
 	for i := range own {
-		if c.asked.Searches[i].Offset == 0 {
+		if c.asked.Searches[i].Offset == 0 { // the first rows are on it
 			c.record.Shadowed(route, overlap(own[i], other[i]), rankBiasedOverlap(own[i], other[i]), first(own[i]) != first(other[i]))
 		}
 	}

@@ -149,6 +149,7 @@ func TestErrors(t *testing.T) {
 		{400, "", `{"message":"the query exceeds 512 tokens"}`, 1, ranker.ErrQuery, 0, ""},
 		{429, "7", `{"error":"Model is overloaded","error_type":"Overloaded"}`, 5, ranker.ErrUnavailable, 7 * time.Second, "overloaded"},
 		{429, "", ``, 5, ranker.ErrUnavailable, 0, ""},
+		{408, "", ``, 5, ranker.ErrUnavailable, 0, "408"},
 		{503, "Fri, 01 Jan 2100 00:00:00 GMT", ``, 5, ranker.ErrUnavailable, time.Hour, ""},
 		{503, "soon", ``, 5, ranker.ErrUnavailable, 0, ""},
 		{424, "", `{"error":"Inference failed","error_type":"backend"}`, 5, ranker.ErrUnavailable, 0, ""},

@@ -1,0 +1,170 @@
+package routing
+
+import (
+	"context"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/follow/journal"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
+)
+
+// TestStatusNamesTheWeakest: the status of a call with several searches has the weakest of
+// their certificates, and the oldest of their snapshots.
+func TestStatusNamesTheWeakest(t *testing.T) {
+	old, late := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), time.Date(2026, 2, 3, 4, 5, 6, 0, time.UTC)
+	exact := Ranked{Route: "exact", Certificate: rerank.StatusExact}
+	unknown := Ranked{Route: "unknown", Certificate: rerank.StatusUnknown, Partial: true}
+	older, newer := Ranked{Route: "older", Certificate: rerank.StatusSnapshot, AsOf: old}, Ranked{Route: "newer", Certificate: rerank.StatusSnapshot, AsOf: late}
+	for _, c := range []struct {
+		all  []Ranked
+		want string
+	}{
+		{[]Ranked{exact}, "rescored; route=exact; certificate=exact"},
+		{[]Ranked{newer, exact, older}, "rescored; route=older; certificate=snapshot; as-of=2026-01-02T03:04:05Z"},
+		{[]Ranked{older, newer}, "rescored; route=older; certificate=snapshot; as-of=2026-01-02T03:04:05Z"},
+		{[]Ranked{older, unknown, exact}, "rescored; route=unknown; certificate=unknown; ranking=partial"},
+	} {
+		if got := statusText("rescored", c.all); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
+// routes is a Searcher that only tells of routes.
+type routes struct {
+	search.Searcher
+	all map[string]*route.Route
+}
+
+func (s routes) Route(name string) (*route.Route, error) { return s.all[name], nil }
+
+// TestReadingEndsInTime: a call is read within the shortest timeout of its collection's
+// routes, and without an end where one of them fails closed.
+func TestReadingEndsInTime(t *testing.T) {
+	timed := func(d time.Duration) *route.Route { return &route.Route{Policy: route.Policy{Timeout: d}} }
+	closed := timed(time.Second)
+	closed.Failure = route.FailClosed
+	began := time.Now()
+	for name, c := range map[string]struct {
+		all  []*route.Route
+		want time.Duration // 0: never
+	}{
+		"no timeout":       {[]*route.Route{timed(0)}, 0},
+		"the shortest":     {[]*route.Route{timed(5 * time.Second), timed(time.Second), timed(0), timed(9 * time.Second)}, time.Second},
+		"one fails closed": {[]*route.Route{timed(time.Second), closed}, 0},
+	} {
+		s := routes{all: map[string]*route.Route{}}
+		var names []string
+		for i, r := range c.all {
+			names = append(names, string(rune('a'+i)))
+			s.all[names[i]] = r
+		}
+		of := call[int]{Router: &Router{searcher: s, known: map[string][]string{"c": names}}, target: Target{Routed: "c"}, began: began}
+		by := of.readBy(t.Context())
+		if c.want == 0 && !by.IsZero() || c.want > 0 && !by.Equal(began.Add(c.want)) {
+			t.Errorf("%s: read until %v after it began, want %v", name, by.Sub(began), c.want)
+		}
+	}
+}
+
+// begun is a Follower that notes the writes that it is told of, and what they touched.
+type begun struct {
+	writes  []journal.Write
+	touched [][]rerank.ID
+	applied []bool
+}
+
+func (*begun) Covers(string) bool { return true }
+
+func (b *begun) BeginOpen(_ context.Context, w journal.Write) func(bool, []rerank.ID) {
+	b.writes = append(b.writes, w)
+	return b.end
+}
+
+func (b *begun) end(applied bool, touched []rerank.ID) {
+	b.applied, b.touched = append(b.applied, applied), append(b.touched, touched)
+}
+
+func (b *begun) Doubt(string) func(*journal.Write) {
+	return func(w *journal.Write) { b.writes = append(b.writes, *w) }
+}
+
+// TestEndOfAWrite: rows that the request names are touched beside those whose ids the
+// database chose. A write that nobody answered is followed again as one that is not applied.
+func TestEndOfAWrite(t *testing.T) {
+	one, two := rerank.UintID(1), rerank.UintID(2)
+	waited := journal.Write{Collection: "c", Kind: journal.Upsert, IDs: []rerank.ID{one}, Waited: true}
+	for name, c := range map[string]struct {
+		of      begunWrite
+		outcome WriteOutcome
+		chosen  []rerank.ID
+		applied []bool
+		touched [][]rerank.ID
+		again   bool
+	}{
+		"answered":                 {begunWrite{write: waited}, Answered, nil, []bool{true}, [][]rerank.ID{nil}, false},
+		"failed":                   {begunWrite{write: waited}, Failed, nil, []bool{true}, [][]rerank.ID{nil}, false},
+		"refused":                  {begunWrite{write: waited}, Refused, nil, []bool{false}, [][]rerank.ID{nil}, false},
+		"chosen and given":         {begunWrite{write: waited, chosen: true, given: []rerank.ID{one}}, Answered, []rerank.ID{two}, []bool{true}, [][]rerank.ID{{two, one}}, false},
+		"nothing was to be chosen": {begunWrite{write: waited, given: []rerank.ID{one}}, Answered, []rerank.ID{two}, []bool{true}, [][]rerank.ID{nil}, false},
+		"no answer":                {begunWrite{write: waited}, Unknown, nil, []bool{true, true}, [][]rerank.ID{nil, nil}, true},
+		"no answer, nobody waited": {begunWrite{write: journal.Write{Collection: "c"}}, Unknown, nil, []bool{true}, [][]rerank.ID{nil}, false},
+		"no answer, and in doubt":  {begunWrite{write: waited, doubtful: true}, Unknown, nil, []bool{true}, [][]rerank.ID{nil}, true},
+	} {
+		b := &begun{}
+		c.of.end = b.end
+		f := flight{Router: &Router{follower: b, budget: time.Second}}
+		f.endOne(t.Context(), c.of, c.outcome, c.chosen)
+		if !slices.Equal(b.applied, c.applied) || !slices.EqualFunc(b.touched, c.touched, func(x, y []rerank.ID) bool { return slices.Equal(x, y) }) {
+			t.Errorf("%s: ended as %v, touched %v", name, b.applied, b.touched)
+		}
+		if again := len(b.writes) == 1; again != c.again || again && (b.writes[0].Waited || !slices.Equal(b.writes[0].IDs, waited.IDs)) {
+			t.Errorf("%s: followed again as %+v", name, b.writes)
+		}
+	}
+}
+
+// TestRenamedByOthers: a rename is not taken for another's.
+func TestRenamedByOthers(t *testing.T) {
+	for _, c := range []struct {
+		writing Writing
+		renames int
+		want    bool
+	}{
+		{Writing{Collections: []string{"c"}}, 0, false},
+		{Writing{Collections: []string{"c"}}, 1, true},
+		{Writing{Renamed: []string{"a"}}, 1, false}, // its own
+		{Writing{Renamed: []string{"a"}}, 2, true},
+	} {
+		r := &Router{}
+		r.names.renamed() // before
+		f := flight{Router: r, writing: c.writing, renames: r.names.ended()}
+		for range c.renames {
+			r.names.renamed()
+		}
+		if got := f.renamedByOthers(); got != c.want {
+			t.Errorf("%+v and %d renames: %t, want %t", c.writing, c.renames, got, c.want)
+		}
+	}
+}
+
+// TestExhaustiveSearches: on a quantized field only a search that ignores the quantization
+// compares the vectors themselves.
+func TestExhaustiveSearches(t *testing.T) {
+	for _, c := range []struct {
+		s         Search
+		quantized string
+		want      bool
+	}{
+		{Search{Exact: true}, "", true}, {Search{Exact: true, Unquantized: true}, "int8", true},
+		{Search{Exact: true}, "int8", false}, {Search{Unquantized: true}, "", false}, {Search{Unquantized: true}, "int8", false},
+	} {
+		if got := c.s.isExhaustive(c.quantized); got != c.want {
+			t.Errorf("%+v on a field with quantization %q: %t, want %t", c.s, c.quantized, got, c.want)
+		}
+	}
+}
