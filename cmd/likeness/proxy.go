@@ -10,6 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/likenessdb/likeness/internal/loglimit"
+	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/proxy"
 	"github.com/likenessdb/likeness/sidecar/proxy/rest"
 	"github.com/likenessdb/likeness/sidecar/telemetry"
@@ -72,7 +74,7 @@ func (a *app) proxy(cmd *cobra.Command, f proxyFlags) error {
 	p, err := proxy.Listen(cmd.Context(), proxy.Options{
 		GRPC:   proxy.Endpoint{Listen: f.listenGRPC, Upstream: grpcUpstream},
 		REST:   proxy.Endpoint{Listen: f.listenREST, Upstream: f.qdrantREST},
-		Logger: log, Grace: f.grace,
+		Logger: loglimit.Logger(log, gate.CallerOf), Grace: f.grace,
 	})
 	if errors.Is(err, proxy.ErrOptions) || errors.Is(err, rest.ErrURL) {
 		return usageError{err}

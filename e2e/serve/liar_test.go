@@ -27,7 +27,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/serve"
 )
 
-// liarFor is how long a liar lies: 20 seconds, or LIAR_FOR, which is 30 minutes at length.
+// liarFor is how long a liar lies: 60 seconds, or LIAR_FOR, which is 30 minutes at length.
 func liarFor(t *testing.T) time.Duration {
 	t.Helper()
 	text := os.Getenv("LIAR_FOR")
@@ -39,7 +39,7 @@ func liarFor(t *testing.T) time.Duration {
 	case os.Getenv("LIKENESS_SOAK") != "":
 		return 30 * time.Minute
 	}
-	return 20 * time.Second
+	return 60 * time.Second
 }
 
 // liar is a client that knows every protocol of a sidecar and has no right to what it asks

@@ -190,7 +190,7 @@ func (g *Gate) admitFixed(ctx context.Context, route string) (leave func(), r *r
 	if refused := g.memory.refusal(); refused != nil {
 		return nil, nil, g.refuse(route, refused)
 	}
-	b, caller := g.searches.bounds.Load(), callerOf(ctx)
+	b, caller := g.searches.bounds.Load(), CallerOf(ctx)
 	if callers, ok := b.shares.enter(caller, g.now(), b.max, Limit{}); !ok {
 		return nil, nil, g.refuse(route, shareTaken("here", callers))
 	}

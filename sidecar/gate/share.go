@@ -17,7 +17,8 @@ func WithCaller(ctx context.Context, caller string) context.Context {
 
 type callerKey struct{}
 
-func callerOf(ctx context.Context) string {
+// CallerOf returns the caller of WithCaller, or "".
+func CallerOf(ctx context.Context) string {
 	caller, _ := ctx.Value(callerKey{}).(string)
 	return caller
 }

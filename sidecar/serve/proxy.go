@@ -27,7 +27,7 @@ func (s *sidecar) openProxy(c *config.Config) (*proxy.Proxy, error) {
 	if !hasProxy(c) {
 		return nil, nil
 	}
-	answering := routing.Options{Store: p.Store, Names: p.Routes, Gate: s.gate, Logger: s.options.Logger, Recorder: s.metrics}
+	answering := routing.Options{Store: p.Store, Names: p.Routes, Gate: s.gate, Logger: s.requestLog, Recorder: s.metrics}
 	if f := s.followers[p.Store]; f != nil {
 		answering.Follower, answering.WriteBudget = f, longestBudget(c, p.Store)
 	}
@@ -60,7 +60,7 @@ func (s *sidecar) openProxy(c *config.Config) (*proxy.Proxy, error) {
 	}
 	o := proxy.Options{
 		REST:   proxy.Endpoint{Listen: p.ListenREST, Upstream: p.RESTURL, TLS: secure, ListenTLS: forREST},
-		Router: router, Logger: s.options.Logger, Grace: c.Shutdown.Grace,
+		Router: router, Logger: s.requestLog, Grace: c.Shutdown.Grace,
 		MaxStreams: c.Limits.MaxConcurrentStreams, MaxUnpacked: int(c.Limits.MaxMessageBytes), Gate: s.gate,
 	}
 	if p.ListenGRPC != "" {

@@ -19,6 +19,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace"
 	"golang.org/x/sync/errgroup"
 
+	"github.com/likenessdb/likeness/internal/loglimit"
 	"github.com/likenessdb/likeness/internal/openfiles"
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
 	"github.com/likenessdb/likeness/sidecar/calibrate"
@@ -141,6 +142,8 @@ type sidecar struct {
 	reloader  *reloader   // nil: the configuration is never read again
 	adminTLS  *tls.Config // nil: the admin port speaks plain HTTP
 	opened    closers
+	// requestLog takes the lines that requests cause, of each caller a few.
+	requestLog *slog.Logger
 }
 
 func (s *sidecar) follow(followers wiring.Followers) {
@@ -167,7 +170,8 @@ func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers w
 	s.auditor = calibrate.NewAuditor(calibrate.AuditorOptions{
 		Routes: wiring.Audits(c), Busy: s.gate.Busy, Recorder: s.metrics, Logger: o.Logger,
 	})
-	settings := search.Options{Turns: parts.Turns, Observer: search.Observers{s.metrics, recent, s.auditor, s.watch, s.queries}, Logger: o.Logger}
+	s.requestLog = loglimit.Logger(o.Logger, gate.CallerOf)
+	settings := search.Options{Turns: parts.Turns, Observer: search.Observers{s.metrics, recent, s.auditor, s.watch, s.queries}, Logger: s.requestLog}
 	serverOptions := server.Options{
 		OpenAdmin: o.Answer != nil || loopback(c.Listen.GRPC) && (c.Listen.REST == "" || loopback(c.Listen.REST)), Logger: o.Logger, Recorder: s.metrics,
 		Limits: apiLimits(c.Limits), TokensFile: tokensFile(c, o), Gate: s.gate,

@@ -4,43 +4,49 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"net/http"
-	"sync/atomic"
 
-	"golang.org/x/time/rate"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
 
+	"github.com/likenessdb/likeness/internal/loglimit"
 	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
 
-// failureLines bounds the lines of failed calls in a second: a store that is down, or
-// somebody who guesses tokens, makes every call fail, and the metrics count them.
-const failureLines = 10
+// The lines of failed calls of one caller in a second, and at once. A store that is down, or
+// somebody who guesses tokens, makes every call fail, and the metrics count them. A failure
+// of the sidecar itself is looked for by the id that its caller was told, so that most of
+// them get a line.
+const (
+	failureLines, failureBurst   = 1, 5
+	internalLines, internalBurst = 10, 50
+)
 
 // failures writes lines of failed calls. It is safe for concurrent use.
 type failures struct {
-	to      *slog.Logger
-	maximum func() int // limits.max_message_bytes
-	lines   *rate.Limiter
-	left    atomic.Int64 // failures without a line
+	to              *slog.Logger
+	maximum         func() int // limits.max_message_bytes
+	lines, internal *loglimit.Limiter
 }
 
 func newFailures(to *slog.Logger, maximum func() int) *failures {
-	return &failures{to: to, maximum: maximum, lines: rate.NewLimiter(failureLines, 2*failureLines)}
+	return &failures{
+		to: to, maximum: maximum,
+		lines: loglimit.New(failureLines, failureBurst), internal: loglimit.New(internalLines, internalBurst),
+	}
 }
 
 // log writes what the caller is not told, and other failures of ours. What the caller
 // did wrong is for debugging only.
 func (f *failures) log(ctx context.Context, code codes.Code, err error) {
-	level, more := slog.LevelDebug, []slog.Attr(nil)
+	level, more, lines := slog.LevelDebug, []slog.Attr(nil), f.lines
 	switch code {
-	case codes.Internal, codes.Unknown: // each is looked for by its request id
-		f.write(ctx, slog.LevelError, code, err)
-		return
+	case codes.Internal, codes.Unknown:
+		level, lines = slog.LevelError, f.internal
 	case codes.FailedPrecondition:
 		level = slog.LevelError
 	case codes.Unavailable, codes.PermissionDenied, codes.Unauthenticated:
@@ -52,12 +58,12 @@ func (f *failures) log(ctx context.Context, code codes.Code, err error) {
 		}
 	}
 	if level > slog.LevelDebug {
-		if !f.lines.Allow() {
-			f.left.Add(1)
+		ok, leftOut := lines.Allow(callerKey(ctx))
+		if !ok {
 			return
 		}
-		if n := f.left.Swap(0); n > 0 {
-			more = append(more, slog.Int64("left_out", n))
+		if leftOut > 0 {
+			more = append(more, slog.Int64("left_out", leftOut))
 		}
 	}
 	f.write(ctx, level, code, err, more...)
@@ -98,6 +104,22 @@ func callerOf(ctx context.Context) *Caller {
 		return w.caller
 	}
 	return nil
+}
+
+// callerKey names the caller of a call: by its token, or else by the host that it calls from.
+func callerKey(ctx context.Context) string {
+	if c := callerOf(ctx); c != nil {
+		return "token " + c.Name
+	}
+	from, ok := peer.FromContext(ctx)
+	if !ok || from.Addr == nil {
+		return ""
+	}
+	host, _, err := net.SplitHostPort(from.Addr.String())
+	if err != nil {
+		return ""
+	}
+	return host
 }
 
 // identity says whose call it is: the method, the name of its token, where it comes
