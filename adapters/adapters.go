@@ -131,6 +131,8 @@ type SearchRequest struct {
 	// a single probe. It fills List.Payloads as Fetch fills Rows.Payloads.
 	Payload       bool
 	PayloadFields []string
+	// Versions asks for List.Versions, from a store that has them.
+	Versions bool
 	// Rescore asks for the scores of the vectors themselves where the field's
 	// quantization has rounded ones (VectorField.Rescores).
 	Rescore bool

@@ -231,6 +231,10 @@ type List struct {
 	Vectors Matrix
 	// Payloads are the rows' payloads, JSON objects, where the request asked for them.
 	Payloads []json.RawMessage
+	// Versions are the numbers that the store shows with the rows and raises when it changes
+	// one. They are nil unless the request asked for them, the store has them, and it shows
+	// nothing else with the rows but ids and scores.
+	Versions []uint64
 	// Exhausted: the store has no further row for this probe.
 	Exhausted bool
 	// Exact: the store searched exhaustively, over full-precision vectors.

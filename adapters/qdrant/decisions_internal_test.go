@@ -244,6 +244,27 @@ func TestTimesAndSizes(t *testing.T) {
 	}
 }
 
+// TestVersionsOfRows: a list has the versions of its rows in their order if it is asked for
+// them, unless an answer would show a shard key too.
+func TestVersionsOfRows(t *testing.T) {
+	points := []wirePoint{{id: wireValue{kind: unsigned, number: 2}, score: 1, version: 7}, {id: wireValue{kind: unsigned, number: 1}, score: 1, version: 8}}
+	p := probe{field: &field{VectorField: adapters.VectorField{Metric: adapters.InnerProduct}}}
+	for name, c := range map[string]struct {
+		asked, hasKey bool
+		want          []uint64
+	}{
+		"not asked":        {want: nil},
+		"ties are sorted":  {asked: true, want: []uint64{8, 7}},
+		"with a shard key": {asked: true, hasKey: true, want: nil},
+	} {
+		points[1].hasKey = c.hasKey
+		l, err := p.makeList(adapters.SearchRequest{Versions: c.asked}, &info{}, &reply{}, points)
+		if err != nil || !slices.Equal(l.Versions, c.want) {
+			t.Errorf("%s: versions %v, error %v, want %v", name, l.Versions, err, c.want)
+		}
+	}
+}
+
 // TestPartsOfRows: rows that do not exist are left out with their vectors, and a part ends
 // where the next begins.
 func TestPartsOfRows(t *testing.T) {

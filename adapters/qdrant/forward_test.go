@@ -83,7 +83,7 @@ func TestRequestsReachTheServerWhole(t *testing.T) {
 		Collection: "c", Vector: "b", Probes: []rerank.Probe{{Vector: []float32{1, 0}, Depth: 7}, {Vector: []float32{0, 1}, Depth: 8, Field: "a"}},
 		Filter: `{"must":[{"key":"n","match":{"value":1}}]}`, Exact: true, UnitVectors: true, Owner: "item", Consistency: "quorum", Partitions: []string{"north", "south"},
 	}
-	if names := recorder.Unset(search, map[string]string{"WithVectors": "with a single probe, below", "Payload": "with a single probe, below", "PayloadFields": "with a single probe, below", "Rescore": "TestRescore"}); len(names) > 0 {
+	if names := recorder.Unset(search, map[string]string{"WithVectors": "with a single probe, below", "Payload": "with a single probe, below", "PayloadFields": "with a single probe, below", "Rescore": "TestRescore", "Versions": "every answer has them: TestVersionsOfRows"}); len(names) > 0 {
 		t.Fatalf("the test does not set %q", names)
 	}
 	quorum := client.NewReadConsistencyType(client.ReadConsistencyType_Quorum)

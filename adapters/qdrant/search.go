@@ -273,8 +273,14 @@ func (p *probe) makeList(r adapters.SearchRequest, in *info, answer *reply, poin
 	if r.WithVectors {
 		l.Vectors = rerank.NewMatrix(len(rows), p.field.Dim)
 	}
+	if r.Versions && !slices.ContainsFunc(points, func(p wirePoint) bool { return p.hasKey }) {
+		l.Versions = make([]uint64, len(rows))
+	}
 	for i, row := range rows {
 		l.IDs[i], l.Scores[i] = row.ID, row.Score
+		if l.Versions != nil {
+			l.Versions[i] = points[row.Index].version
+		}
 		if r.Payload {
 			content, err := payloadJSON(points[row.Index].content)
 			if err != nil {

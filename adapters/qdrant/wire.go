@@ -42,6 +42,8 @@ type wirePoint struct {
 	score     float32
 	vectors   int // of the first in reply.spans
 	content   map[string]*qdrant.Value
+	version   uint64
+	hasKey    bool // it has a shard key
 }
 
 type span = wire.Span
@@ -155,6 +157,10 @@ func (r *reply) readPoint(b []byte, err *error) {
 			}
 		case f.Is(3, protowire.Fixed32Type) && r.batch:
 			p.score = math.Float32frombits(uint32(f.Bits))
+		case f.Is(5, protowire.VarintType) && r.batch:
+			p.version = f.Bits
+		case f.Is(7, protowire.BytesType) && r.batch:
+			p.hasKey = true
 		case f.Is(vectors, protowire.BytesType) && len(r.vectors) > 0:
 			r.readVectors(r.spans[p.vectors:], f.Bytes, err)
 		}

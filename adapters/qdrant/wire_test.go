@@ -28,6 +28,8 @@ type decoded struct {
 	id, owner rerank.ID
 	owned     bool
 	score     float32
+	version   uint64
+	hasKey    bool // a shard key
 	vectors   [2][3]float32
 }
 
@@ -40,7 +42,7 @@ func viaProtobuf(b []byte) ([][]decoded, error) {
 	lists := make([][]decoded, len(m.GetResult()))
 	for i, list := range m.GetResult() {
 		for _, p := range list.GetResult() {
-			d := decoded{id: idOf(p.GetId()), score: p.GetScore()}
+			d := decoded{id: idOf(p.GetId()), score: p.GetScore(), version: p.GetVersion(), hasKey: p.GetShardKey() != nil}
 			d.owner, d.owned = ownerOf(p.GetPayload(), "item")
 			for j, f := range wireFields {
 				copyVector(d.vectors[j][:f.Dim], p.GetVectors(), f.Name)
@@ -60,7 +62,7 @@ func viaWire(b []byte) ([][]decoded, error) {
 	lists := make([][]decoded, len(r.ends))
 	for i := range r.ends {
 		for _, p := range r.list(i) {
-			d := decoded{id: r.idOf(p.id), score: p.score, owned: p.owner.kind != noValue}
+			d := decoded{id: r.idOf(p.id), score: p.score, version: p.version, hasKey: p.hasKey, owned: p.owner.kind != noValue}
 			if d.owned {
 				d.owner = r.idOf(p.owner)
 			}
@@ -92,7 +94,7 @@ func same(a, b [][]decoded) bool {
 					}
 				}
 			}
-			if x.id != y.id || x.owner != y.owner || x.owned != y.owned || bits(x.score) != bits(y.score) {
+			if x.id != y.id || x.owner != y.owner || x.owned != y.owned || x.version != y.version || x.hasKey != y.hasKey || bits(x.score) != bits(y.score) {
 				return false
 			}
 		}

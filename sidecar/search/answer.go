@@ -29,6 +29,8 @@ type Hit struct {
 	Explanation *rerank.Explanation
 	// Ranked: Score is the ranker's. Hits that it did not score follow those that it did.
 	Ranked bool
+	// Version is the store's version of the row, if the answer HasVersions.
+	Version uint64
 }
 
 // Degraded says why scores are not what the route's should be.
@@ -61,6 +63,9 @@ type Answer struct {
 	// NotIndexed counts candidates that the table did not have; they were
 	// scored from their stored vectors.
 	NotIndexed int
+	// HasVersions: the request asked for versions, and the store's own search of the
+	// collection in this call showed every hit with one.
+	HasVersions bool
 	// Narrowed: the hits are not the first of the whole collection, whatever the request
 	// says: a client's call that was rewritten has a filter, an offset or the like.
 	Narrowed bool

@@ -169,6 +169,7 @@ func wanted(owned bool) (s adapters.SearchRequest, except map[string]string) {
 	for _, f := range []string{"Payload", "PayloadFields", "Rescore"} {
 		except[f] = "only the rows of a rewritten search are the answer: TestARewrittenSearchIsOneSearch"
 	}
+	except["Versions"] = "nobody asked for versions: TestVersionsOfHits"
 	if owned {
 		s.Owner = owner
 	} else {
@@ -187,6 +188,7 @@ var everyField = map[string]string{
 	"PayloadFields": "TestPayloadsArriveWhole", "NoFallback": "TestNoFallbackAsksNothingMore", "Calls": "TestRankersGetTheWholeQuery",
 	"Rounds": "TestRankersGetTheWholeQuery", "Confirms": "TestConfirmingReads", "Collection": "TestCallsNameTheCollection",
 	"MaxRank": "TestPagesOfOneList", "RequireExact": "TestRequireExact",
+	"Versions": "TestVersionsOfHits",
 }
 
 func TestEveryFieldOfARequestIsSeen(t *testing.T) {
@@ -415,6 +417,59 @@ func TestPayloadsArriveWhole(t *testing.T) {
 			got := of[adapters.FetchRequest](t, w, recorder.Fetch)
 			wantFetch(t, fmt.Sprintf("payload, grouped %t", grouped), got[len(got)-1], want, except)
 		}
+	}
+}
+
+// TestVersionsOfHits: hits have the versions that the lists showed, if a list of the collection
+// itself showed every one of them.
+func TestVersionsOfHits(t *testing.T) {
+	numbered := func(lists []rerank.List) []rerank.List {
+		for i := range lists {
+			for _, id := range lists[i].IDs {
+				n, _ := id.Uint64()
+				lists[i].Versions = append(lists[i].Versions, 1000+n)
+			}
+		}
+		return lists
+	}
+	for _, c := range []struct {
+		name         string
+		place        route.Placement
+		strategy     rerank.Strategy
+		unasked      bool
+		lists        func([]rerank.List) []rerank.List
+		asks, answer bool // the store is asked for versions; the answer has them
+	}{
+		{name: "table", place: route.PlacementTable, strategy: rerank.PerEmbedding, lists: numbered, asks: true, answer: true},
+		{name: "stored", place: route.PlacementStored, strategy: rerank.PerEmbedding, lists: numbered, asks: true, answer: true},
+		{name: "nobody asked", place: route.PlacementTable, strategy: rerank.PerEmbedding, unasked: true, lists: numbered},
+		{name: "companion", place: route.PlacementDerived, strategy: rerank.PerEmbedding},
+		{name: "scan", place: route.PlacementTable, strategy: rerank.Scan},
+		{name: "a store without versions", place: route.PlacementTable, strategy: rerank.PerEmbedding, asks: true},
+		{name: "one list without versions", place: route.PlacementTable, strategy: rerank.PerEmbedding, asks: true, lists: func(lists []rerank.List) []rerank.List {
+			return append(lists[:1:1], numbered(lists[1:])...)
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			w := newRecorded(t, &toy{dim: 6, blocks: 3}, random(1, 90, 6))
+			w.hooks.Lists = c.lists
+			p := w.pipe(t, c.place, func(r *route.Route) { r.Strategy, r.Depth, r.MaxRounds = c.strategy, 5, 1 })
+			a, err := p.Search(asCaller(t.Context()), search.Request{Route: "r", Query: rerank.Query{Vector: random(2, 1, 6).Row(0)}, K: 5, Versions: !c.unasked})
+			must(t, err)
+			if a.HasVersions != c.answer || len(a.Hits) != 5 {
+				t.Errorf("versions: %t, want %t; hits %v", a.HasVersions, c.answer, a.Hits)
+			}
+			for _, h := range a.Hits {
+				if n, _ := h.ID.Uint64(); c.answer && h.Version != 1000+n {
+					t.Errorf("hit %s has version %d", h.ID, h.Version)
+				}
+			}
+			for _, s := range w.calls.Calls(recorder.Search) {
+				if s := s.Argument.(adapters.SearchRequest); s.Versions != c.asks {
+					t.Errorf("the store is asked for versions: %t, want %t", s.Versions, c.asks)
+				}
+			}
+		})
 	}
 }
 

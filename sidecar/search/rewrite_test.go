@@ -134,7 +134,7 @@ func TestARewrittenSearchIsOneSearch(t *testing.T) {
 					Collection: collection, Vector: vectorField, Filter: even, Exact: exact, UnitVectors: true, Consistency: consistency,
 					Partitions: []string{partition}, Payload: true, PayloadFields: []string{"n", "third"}, Rescore: true,
 				}
-				except := map[string]string{"WithVectors": "no vector is needed", "Owner": "items are rows"}
+				except := map[string]string{"WithVectors": "no vector is needed", "Owner": "items are rows", "Versions": "the answer is made of hits"}
 				if !exact {
 					except["Exact"] = "it was not asked for"
 				}

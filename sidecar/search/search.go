@@ -123,6 +123,7 @@ func (s *search) rescore(ctx context.Context) error {
 		s.answer.Hits = append(s.answer.Hits, Hit{ID: h.ID, Score: h.Score, Ranked: s.spending.Ranked(h.ID)})
 	}
 	s.takePayload(f, hits)
+	s.takeVersions(f)
 	return s.explain(f, hits)
 }
 
@@ -227,6 +228,26 @@ func (s *search) takePayload(f *finder, hits []rerank.Scored) {
 	for i, h := range hits {
 		s.answer.Hits[i].Payload = payloads[h.ID]
 	}
+}
+
+// takeVersions adds the versions that came with the last lists, if all hits are in them.
+func (s *search) takeVersions(f *finder) {
+	if !s.plan.Request.Versions || f.plan.Request.Strategy == rerank.Scan {
+		return
+	}
+	left := make(map[rerank.ID]*Hit, len(s.answer.Hits))
+	for i := range s.answer.Hits {
+		left[s.answer.Hits[i].ID] = &s.answer.Hits[i]
+	}
+	for _, l := range f.lists {
+		for i, version := range l.Versions {
+			if h := left[l.IDs[i]]; h != nil {
+				h.Version = version
+				delete(left, l.IDs[i])
+			}
+		}
+	}
+	s.answer.HasVersions = len(left) == 0
 }
 
 // countCosts records how long the search took, by which later searches choose between

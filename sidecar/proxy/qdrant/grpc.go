@@ -144,6 +144,9 @@ func (c *call) Access(r rawgrpc.Reply) routing.Access { return routing.AccessOf(
 
 // Confirm implements routing.Exchange.
 func (c *call) Confirm(ctx context.Context, all []routing.Ranked) (r rawgrpc.Reply, err error) {
+	if routing.AllShown(all) {
+		return c.makeAnswer(all)
+	}
 	readable := c.readable(ctx)
 	request := proto.Clone(c.request)
 	narrow(request, c.target.Own, all)

@@ -59,7 +59,7 @@ func each[M interface{ GetCollectionName() string }](all []M, of batch, read fun
 			return nil, err
 		}
 		if of.GetReadConsistency() != nil {
-			out[i].Needs = append(out[i].Needs, "consistency")
+			out[i].Needs, out[i].IDsOnly = append(out[i].Needs, "consistency"), false
 		}
 	}
 	return out, nil
@@ -98,6 +98,7 @@ func searchOf(m *qdrant.SearchPoints) (routing.Search, error) {
 	}
 	s, err := commonOf(m, m.ScoreThreshold)
 	s.Vector, s.Query, s.Limit = m.GetVectorName(), m.GetVector(), m.GetLimit()
+	s.IDsOnly = wantsIDsOnly(m.GetWithPayload(), m.GetWithVectors()) && m.GetReadConsistency() == nil
 	return s, err
 }
 
@@ -113,6 +114,7 @@ func queryOf(m *qdrant.QueryPoints) (routing.Search, error) {
 	}
 	s, err := commonOf(m, m.ScoreThreshold)
 	s.Vector, s.Query, s.Limit = field, vector, 10
+	s.IDsOnly = wantsIDsOnly(m.GetWithPayload(), m.GetWithVectors()) && m.GetReadConsistency() == nil
 	if m.Limit != nil {
 		s.Limit = m.GetLimit()
 	}

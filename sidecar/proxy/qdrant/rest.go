@@ -169,7 +169,7 @@ func (c *restCall) readNow(ctx context.Context) (asked routing.Asked, err error)
 			return asked, err
 		}
 		if consistent {
-			s.Needs = append(s.Needs, "consistency")
+			s.Needs, s.IDsOnly = append(s.Needs, "consistency"), false
 		}
 		if o.has(passesPrefetch) {
 			s.Find = func(ctx context.Context, rows int) ([]rerank.ID, error) { return c.find(ctx, o, rows) }
@@ -224,6 +224,9 @@ func (c *restCall) Access(a rest.Answer) routing.Access {
 
 // Confirm implements routing.Exchange.
 func (c *restCall) Confirm(ctx context.Context, all []routing.Ranked) (rest.Answer, error) {
+	if routing.AllShown(all) {
+		return c.makeAnswer(all)
+	}
 	readable := c.readable(ctx)
 	answer := c.forward(ctx, c.path(), c.narrow(c.whole, c.searches, all))
 	if !readable() || answer.Status != http.StatusOK || answer.Cut {
@@ -359,6 +362,7 @@ func (q request) read(ctx context.Context, o object) (s routing.Search, err erro
 	if o.has("filter") {
 		s.Filter = string(o.get("filter"))
 	}
+	s.IDsOnly = o.wantsIDsOnly()
 	var absent uint64
 	if q.query {
 		absent = 10

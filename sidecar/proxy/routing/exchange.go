@@ -35,7 +35,7 @@ type Exchange[A any] interface {
 	// Read says what is asked, or returns the Pass why the call goes on as it came.
 	Read(ctx context.Context) (Asked, error)
 	// Confirm asks the database, as the caller, for the hits, and makes the answer
-	// of those that it shows. It asks by the target's own name, so that hits of one
+	// of those that it shows; what it has Shown it is not asked again. It asks by the target's own name, so that hits of one
 	// collection are not looked for in another. It returns ErrShort where they are too
 	// few, or Degraded.
 	Confirm(ctx context.Context, all []Ranked) (A, error)

@@ -180,6 +180,8 @@ type Search struct {
 	Exact         bool
 	// Threshold, if not nil, is the score that an answer's rows exceed.
 	Threshold *float32
+	// IDsOnly: the answer shows ids, scores and versions alone.
+	IDsOnly bool
 	// Needs are the reasons to pass that the route has to have opted in to.
 	Needs []string
 	// Partitions names the partitions to search; empty means all.
@@ -213,8 +215,16 @@ type Ranked struct {
 	Cut         bool
 	Certificate rerank.Status
 	AsOf        time.Time // of StatusSnapshot
+	// Shown: the database showed this caller every hit, with its version, in the search that
+	// found the hits, and the answer shows nothing else of them.
+	Shown bool
 	// Partial: the route's ranker did not score all that it was to.
 	Partial bool
+}
+
+// AllShown reports whether the database has shown this caller the hits of every search.
+func AllShown(all []Ranked) bool {
+	return !slices.ContainsFunc(all, func(r Ranked) bool { return !r.Shown })
 }
 
 // Page are the hits of the page that was asked for, of those that the database
@@ -409,6 +419,7 @@ func (r *Router) rank(ctx context.Context, target Target, s Search, deeper int) 
 	a, err := r.searcher.Search(ctx, search.Request{
 		Route: rt.Name, Query: rerank.Query{Vector: s.Query}, K: k, Filter: s.Filter, NoFallback: true, Confirms: true,
 		Partitions: otherPartitions(s.Partitions, rt.Partitions), MaxRank: int(maxRank(rt)), Collection: target.renamed(),
+		Versions: s.IDsOnly && !target.Aliased() && !rt.KeepsStoreScores(),
 	})
 	switch {
 	case err != nil:
@@ -419,7 +430,7 @@ func (r *Router) rank(ctx context.Context, target Target, s Search, deeper int) 
 	out = Ranked{
 		Hits: a.Hits, Limit: int(s.Limit), Offset: int(s.Offset), More: len(a.Hits) == k && more, All: len(a.Hits) < k,
 		Route: rt.Name, StoreScores: rt.KeepsStoreScores(), Cut: s.Threshold != nil,
-		Certificate: a.Certificate.Status, AsOf: a.Certificate.AsOf,
+		Certificate: a.Certificate.Status, AsOf: a.Certificate.AsOf, Shown: a.HasVersions,
 	}
 	out.keepRanked(a.Ranking)
 	return out, out.finish(s)

@@ -466,6 +466,35 @@ func TestWhatASearchIsAsked(t *testing.T) {
 	}
 }
 
+// TestVersionsAreAskedForIDs: the engine is asked for versions where they make the answer: not
+// for an answer that shows more, by an alias, or with the database's scores.
+func TestVersionsAreAskedForIDs(t *testing.T) {
+	for name, c := range map[string]struct {
+		idsOnly, storeScores bool
+		target               string
+		want                 bool
+	}{
+		"ids only":         {idsOnly: true, target: "c", want: true},
+		"payload":          {target: "c"},
+		"alias":            {idsOnly: true, target: "a"},
+		"database's score": {idsOnly: true, storeScores: true, target: "c"},
+	} {
+		var got search.Request
+		rt := newRoute(func(r *route.Route) {
+			r.Store = described{aliases: []string{"a"}}
+			if c.storeScores {
+				r.Score = config.ScoreStore
+			}
+		})
+		r := router(t, searcher{route: rt, rows: 9, asked: func(r search.Request) { got = r }}, nil)
+		s := plain(3)
+		s.IDsOnly = c.idsOnly
+		if o := askOf(t.Context(), r, routing.Target{Name: c.target, Routed: "c", Own: "c"}, asks(s)); o.Answer.own || got.Versions != c.want {
+			t.Errorf("%s: %+v, versions asked for: %t, want %t", name, o, got.Versions, c.want)
+		}
+	}
+}
+
 func TestSwitch(t *testing.T) {
 	r := router(t, searcher{route: newRoute(nil), rows: 9}, nil)
 	if err := r.Switch("other", true); !errors.Is(err, routing.ErrNoRoute) {

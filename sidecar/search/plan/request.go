@@ -69,6 +69,8 @@ type Request struct {
 	// Confirms says that the caller asks the store itself for the rows of the answer,
 	// so that rows that are gone may be in it.
 	Confirms bool
+	// Versions asks for the versions of the hits, as the store showed them in this search.
+	Versions bool
 	// MaxRank is the last rank that any page of the query may show; 0 stands for K.
 	// Requests that differ only in a K up to MaxRank are answered from the same
 	// first-stage lists, so that pages neither repeat nor skip an item.

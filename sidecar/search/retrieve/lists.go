@@ -39,6 +39,7 @@ func Lists(ctx context.Context, v route.View, p *plan.Plan, round int) (lists []
 		Exact: v.ExactSearch, UnitVectors: v.UnitVectors && !p.SearchesCompanion(), Owner: v.OwnerIn(collection), WithVectors: vectors,
 		Consistency: v.Consistency, Partitions: p.Request.Partitions,
 		Payload: payload, PayloadFields: payloadFields(p, payload), Rescore: p.Rewritten,
+		Versions: p.Request.Versions && !p.SearchesCompanion() && v.OwnerIn(collection) == "",
 	})
 	if err != nil {
 		span.Fail(ctx, s, err)
@@ -106,6 +107,8 @@ func checkLists(v route.View, probes []rerank.Probe, lists []rerank.List, owner 
 			return broken(v, "list %d has %d ids and %d scores", i, len(l.IDs), len(l.Scores))
 		case len(l.IDs) > probes[i].Depth:
 			return broken(v, "list %d has %d rows, %d were asked", i, len(l.IDs), probes[i].Depth)
+		case l.Versions != nil && len(l.Versions) != len(l.IDs):
+			return broken(v, "list %d has %d ids and %d versions", i, len(l.IDs), len(l.Versions))
 		case owner != "" && len(l.Owners) != len(l.IDs):
 			return broken(v, "list %d has %d ids and %d owners", i, len(l.IDs), len(l.Owners))
 		case !(l.Epsilon >= 0):
