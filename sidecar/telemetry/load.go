@@ -1,6 +1,8 @@
 package telemetry
 
 import (
+	"maps"
+	"slices"
 	"sync/atomic"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -16,7 +18,7 @@ type loadCollector struct {
 
 type loadSource struct {
 	gate   *gate.Gate
-	routes map[string]bool
+	routes []string
 }
 
 var _ prometheus.Collector = (*loadCollector)(nil)
@@ -34,7 +36,7 @@ func (r *registrar) load() *loadCollector {
 
 // WatchGate sets the gate whose load and received bytes are read.
 func (m *Metrics) WatchGate(g *gate.Gate) {
-	m.load.source.Store(&loadSource{gate: g, routes: m.routes})
+	m.load.source.Store(&loadSource{gate: g, routes: slices.Collect(maps.Keys(m.routes))})
 	m.receiving.Store(g)
 }
 
@@ -56,7 +58,7 @@ func (c *loadCollector) Collect(out chan<- prometheus.Metric) {
 	if source == nil {
 		return
 	}
-	for route := range source.routes {
+	for _, route := range source.routes {
 		l, ok := source.gate.Load(route)
 		if !ok {
 			continue

@@ -25,7 +25,7 @@ var _ search.Observer = (*Metrics)(nil)
 // use.
 type Metrics struct {
 	*registrar
-	routes map[string]bool
+	routes map[string]*routeMetrics
 
 	calls        *prometheus.CounterVec
 	callSeconds  *prometheus.HistogramVec
@@ -65,7 +65,7 @@ func NewMetrics(build buildinfo.Info, routes []*route.Route) *Metrics {
 	r := &registrar{Registry: prometheus.NewRegistry()}
 	m := &Metrics{
 		registrar:    r,
-		routes:       map[string]bool{},
+		routes:       map[string]*routeMetrics{},
 		calls:        r.counter("rpc_calls_total", "Calls of the gRPC API that have ended.", "method", "code"),
 		callSeconds:  r.histogram("rpc_duration_seconds", "Duration of calls of the gRPC API.", secondBuckets, "method"),
 		inFlight:     r.gauge("rpc_in_flight", "Calls of the gRPC API that have not ended.", "method"),
@@ -100,7 +100,7 @@ func NewMetrics(build buildinfo.Info, routes []*route.Route) *Metrics {
 	m.watchedFiles = r.files()
 	m.routeInfo = r.gauge("route_info", "1, with the parts of the route.", "route", "store", "model", "model_version", "placement")
 	for _, rt := range routes {
-		m.routes[rt.Name] = true
+		m.routes[rt.Name] = m.ofRoute(rt.Name)
 		m.RouteServed(rt)
 		m.RouteOpen(rt.Name, false)
 	}
@@ -134,10 +134,31 @@ func (m *Metrics) RouteServed(r *route.Route) {
 	m.routeInfo.WithLabelValues(r.Name, r.StoreName, r.Model.Name, r.Model.Version, string(r.Placement)).Set(1)
 }
 
+// unknownRoute is the label of searches of other routes than NewMetrics was given.
+const unknownRoute = "unknown"
+
+// routeMetrics are the metrics that every answered search of a route updates. They are
+// looked up once, because a lookup costs as much as the rest of an update.
+type routeMetrics struct {
+	candidates, rounds, seconds, encode, retrieve, score, certify prometheus.Observer
+	notFinite, notIndexed                                         prometheus.Counter
+}
+
+// ofRoute returns the metrics of a route.
+func (m *Metrics) ofRoute(rt string) *routeMetrics {
+	return &routeMetrics{
+		candidates: m.candidates.WithLabelValues(rt), rounds: m.rounds.WithLabelValues(rt), seconds: m.seconds.WithLabelValues(rt),
+		encode: m.steps.WithLabelValues(rt, "encode"), retrieve: m.steps.WithLabelValues(rt, "retrieve"),
+		score: m.steps.WithLabelValues(rt, "score"), certify: m.steps.WithLabelValues(rt, "certify"),
+		notFinite: m.notFinite.WithLabelValues(rt), notIndexed: m.notIndexed.WithLabelValues(rt),
+	}
+}
+
 // Searched counts a search.
 func (m *Metrics) Searched(ctx context.Context, rt string, r search.Request, a search.Answer, err error) {
-	if !m.routes[rt] || errors.Is(err, route.ErrUnknown) {
-		rt = "unknown"
+	of := m.routes[rt]
+	if of == nil || errors.Is(err, route.ErrUnknown) {
+		rt, of = unknownRoute, nil
 	}
 	strategy := string(a.Strategy)
 	if err != nil {
@@ -150,25 +171,24 @@ func (m *Metrics) Searched(ctx context.Context, rt string, r search.Request, a s
 	} else {
 		m.searches.WithLabelValues(rt, strategy, "rescored").Inc()
 	}
-	m.answered(ctx, rt, a)
+	m.certificates.WithLabelValues(rt, string(a.Certificate.Status)).Inc()
+	if of == nil {
+		of = m.ofRoute(rt)
+	}
+	of.answered(ctx, a)
+	m.ranked(ctx, rt, a)
 }
 
-func (m *Metrics) answered(ctx context.Context, rt string, a search.Answer) {
-	m.certificates.WithLabelValues(rt, string(a.Certificate.Status)).Inc()
-	m.candidates.WithLabelValues(rt).Observe(float64(a.Certificate.Candidates))
-	m.rounds.WithLabelValues(rt).Observe(float64(a.Certificate.Rounds))
-	m.notFinite.WithLabelValues(rt).Add(float64(a.NotFinite))
-	m.notIndexed.WithLabelValues(rt).Add(float64(a.NotIndexed))
-	observe(ctx, m.seconds.WithLabelValues(rt), a.Timings.Total.Seconds())
-	for _, step := range [...]struct {
-		name string
-		took time.Duration
-	}{
-		{"encode", a.Timings.Encode}, {"retrieve", a.Timings.Retrieve}, {"score", a.Timings.Score}, {"certify", a.Timings.Certify},
-	} {
-		observe(ctx, m.steps.WithLabelValues(rt, step.name), step.took.Seconds())
-	}
-	m.ranked(ctx, rt, a)
+func (m *routeMetrics) answered(ctx context.Context, a search.Answer) {
+	m.candidates.Observe(float64(a.Certificate.Candidates))
+	m.rounds.Observe(float64(a.Certificate.Rounds))
+	m.notFinite.Add(float64(a.NotFinite))
+	m.notIndexed.Add(float64(a.NotIndexed))
+	observe(ctx, m.seconds, a.Timings.Total.Seconds())
+	observe(ctx, m.encode, a.Timings.Encode.Seconds())
+	observe(ctx, m.retrieve, a.Timings.Retrieve.Seconds())
+	observe(ctx, m.score, a.Timings.Score.Seconds())
+	observe(ctx, m.certify, a.Timings.Certify.Seconds())
 }
 
 // ranked counts the work of the route's ranker.

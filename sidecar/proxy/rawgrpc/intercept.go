@@ -110,7 +110,7 @@ func (h *held) start() {
 	h.started = true
 	h.ctx, h.cancel = callContext(h.fields, h.arrived)
 	h.client.Retain()
-	h.link.server.working.Go(func() {
+	h.link.server.workers.run(func() {
 		defer h.client.Release()
 		defer func() { // without this a panic would end the process, and with it everybody's calls
 			if p := recover(); p != nil {

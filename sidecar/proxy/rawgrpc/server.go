@@ -103,7 +103,8 @@ type Server struct {
 	mu       sync.Mutex
 	listener net.Listener
 	links    map[*link]struct{}
-	working  sync.WaitGroup // links, and interceptors
+	working  sync.WaitGroup // links
+	workers  *workers       // interceptors
 }
 
 // NewServer makes a server that has no service of its own: every method is the
@@ -118,8 +119,9 @@ func NewServer(o Options) *Server {
 	}
 	o.MaxStreams = cmp.Or(o.MaxStreams, maxStreams)
 	gunzip := gate.NewGunzip(o.Gate.MaxMessageBytes(cmp.Or(o.MaxUnpacked, maxMessageBytes)))
+	leaving := make(chan struct{})
 	return &Server{
-		options: o, leaving: make(chan struct{}), links: map[*link]struct{}{},
+		options: o, leaving: leaving, links: map[*link]struct{}{}, workers: newWorkers(leaving),
 		receiver: &gate.Receiver{Gate: o.Gate, Gunzip: gunzip, MaxBytes: maxMessageBytes},
 	}
 }
@@ -181,6 +183,7 @@ func (s *Server) Drain(ctx context.Context) (cut bool) {
 	done := make(chan struct{})
 	go func() {
 		s.working.Wait()
+		s.workers.wait()
 		close(done)
 	}()
 	select {

@@ -3,10 +3,9 @@ package routing
 import (
 	"container/list"
 	"context"
-	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
-	"hash"
+	"encoding/binary"
 	"sync"
 	"time"
 
@@ -69,38 +68,36 @@ type acceptedEntry struct {
 
 // of returns the acceptance of a call's credential, which is in the outgoing metadata of
 // ctx, for a right to collections. The caller needs it whether or not it is remembered.
-func (a *acceptances) of(ctx context.Context, to right, collections ...string) (out acceptance) {
-	h := a.credential(ctx)
-	digestList(h, []string{string(to)})
-	digestList(h, collections)
-	h.Sum(out[:0])
-	return out
+func (a *acceptances) of(ctx context.Context, to right, collections ...string) acceptance {
+	return sha256.Sum256(appendLists(a.appendCredential(ctx), []string{string(to)}, collections))
 }
 
 // caller returns a name for a call's credential, which tells nobody what the credential is.
 func (a *acceptances) caller(ctx context.Context) string {
-	return string(a.credential(ctx).Sum(nil))
+	sum := sha256.Sum256(a.appendCredential(ctx))
+	return string(sum[:])
 }
 
-// credential returns a keyed hash that was given the credential in the outgoing metadata of
-// ctx.
-func (a *acceptances) credential(ctx context.Context) hash.Hash {
-	h := hmac.New(sha256.New, a.secret())
+// appendCredential returns the key of the digests and the credential in the outgoing
+// metadata of ctx. Digests of what begins with them stay in this process.
+func (a *acceptances) appendCredential(ctx context.Context) []byte {
+	out := append(make([]byte, 0, 512), a.secret()...)
 	md, _ := metadata.FromOutgoingContext(ctx)
 	for _, name := range CredentialHeaders() {
-		digestList(h, md.Get(name))
+		out = appendLists(out, md[name])
 	}
-	return h
+	return out
 }
 
-// digestList adds values to a digest so that no two lists add the same bytes.
-func digestList(h hash.Hash, values []string) {
-	for _, v := range values {
-		sum := sha256.Sum256([]byte(v))
-		h.Write([]byte{1})
-		h.Write(sum[:])
+// appendLists appends lists so that no other lists append the same bytes.
+func appendLists(out []byte, lists ...[]string) []byte {
+	for _, values := range lists {
+		out = binary.AppendUvarint(out, uint64(len(values)))
+		for _, v := range values {
+			out = append(binary.AppendUvarint(out, uint64(len(v))), v...)
+		}
 	}
-	h.Write([]byte{0})
+	return out
 }
 
 // secret returns the key of the digests.

@@ -1,0 +1,49 @@
+package rawgrpc
+
+import "sync"
+
+// maxIdleWorkers bounds the goroutines that wait for another function.
+const maxIdleWorkers = 64
+
+// workers run functions, each in a goroutine that stays for the next one: the stack of a new
+// goroutine would have to grow in every call. It is safe for concurrent use.
+type workers struct {
+	functions chan func()     // received by goroutines that wait
+	leaving   <-chan struct{} // closed: none waits any more
+	idle      chan struct{}   // has an element for each that waits
+	working   sync.WaitGroup
+}
+
+func newWorkers(leaving <-chan struct{}) *workers {
+	return &workers{functions: make(chan func()), leaving: leaving, idle: make(chan struct{}, maxIdleWorkers)}
+}
+
+// run lets a goroutine run f, and does not wait for it.
+func (w *workers) run(f func()) {
+	select {
+	case w.functions <- f:
+	default: // nobody waits for one
+		w.working.Go(func() { w.work(f) })
+	}
+}
+
+// work runs f, and then the functions that run gives it.
+func (w *workers) work(f func()) {
+	for {
+		f()
+		select {
+		case w.idle <- struct{}{}:
+		default: // enough others wait
+			return
+		}
+		select {
+		case f = <-w.functions:
+			<-w.idle
+		case <-w.leaving:
+			return
+		}
+	}
+}
+
+// wait waits until all functions have returned. The channel of newWorkers has to be closed.
+func (w *workers) wait() { w.working.Wait() }
