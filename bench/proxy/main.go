@@ -18,6 +18,8 @@ import (
 	"os"
 	"os/signal"
 	"runtime"
+	"slices"
+	"strings"
 	"syscall"
 	"time"
 
@@ -28,6 +30,7 @@ import (
 type settings struct {
 	host.Files
 
+	system, ways      string // "": all
 	rounds, callers   int
 	alone, full, open time.Duration
 }
@@ -62,6 +65,8 @@ func parse(args []string, stderr io.Writer) (settings, error) {
 	flags := flag.NewFlagSet("proxy", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	s.AddTo(flags)
+	flags.StringVar(&s.system, "system", "", "the one system to measure, such as \"Qdrant, gRPC\"; empty: all of them")
+	flags.StringVar(&s.ways, "ways", "", "the ways to measure beside the direct one, such as passed,rewritten; empty: all of them")
 	flags.IntVar(&s.rounds, "rounds", 3, "rounds")
 	flags.IntVar(&s.callers, "callers", 16, "calls in flight under full load")
 	flags.DurationVar(&s.alone, "alone", 4*time.Second, "time of one call at a time by each way in turn, a round")
@@ -85,6 +90,9 @@ func (s settings) measure(ctx context.Context, stderr io.Writer) (_ *report, err
 	if err := b.open(ctx); err != nil {
 		return nil, err
 	}
+	if b.systems = s.choose(b.systems); len(b.systems) == 0 {
+		return nil, fmt.Errorf("-system %q: there is no such system", s.system)
+	}
 	r := &report{
 		Processor: host.Processor(), Cores: runtime.GOMAXPROCS(0), Go: runtime.Version(), Databases: b.versions,
 		Load: [2]float64{host.Load()}, Callers: s.callers, Rounds: s.rounds, Systems: make([]systemResult, len(b.systems)),
@@ -100,4 +108,18 @@ func (s settings) measure(ctx context.Context, stderr io.Writer) (_ *report, err
 	r.finish()
 	r.Load[1] = host.Load()
 	return r, nil
+}
+
+// choose returns the systems and the ways that the flags name.
+func (s settings) choose(all []system) (chosen []system) {
+	for _, system := range all {
+		if s.system != "" && system.name != s.system {
+			continue
+		}
+		if named := strings.Split(s.ways, ","); s.ways != "" {
+			system.ways = slices.DeleteFunc(system.ways, func(w way) bool { return w.name != wayDirect && !slices.Contains(named, w.name) })
+		}
+		chosen = append(chosen, system)
+	}
+	return chosen
 }
