@@ -46,6 +46,9 @@ func main() {
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	if len(args) > 0 && args[0] == copyCommand {
+		return copyBytes(ctx, args[1:], stderr)
+	}
 	s, err := parse(args, stderr)
 	if errors.Is(err, flag.ErrHelp) {
 		return nil

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/prometheus/procfs"
@@ -48,6 +49,7 @@ var collections = []string{plain, rewritten, tabled, scanned}
 // The processes whose processor time is measured.
 const (
 	processClient   = "client"
+	processCopier   = "copier"
 	processProxy    = "likeness proxy"
 	processServe    = "likeness serve"
 	processDatabase = "database"
@@ -112,8 +114,12 @@ func (b *benchmark) openQdrant(ctx context.Context) error {
 		transport.CloseIdleConnections()
 		return nil
 	})
+	copied, err := b.startCopier(ctx, d, strings.TrimPrefix(db.REST, "http://"), filepath.Join(b.dir, "qdrant", "rest-copier.json"))
+	if err != nil {
+		return err
+	}
 	over := func(url string) client { return qdrantREST(transport, url, bodies) }
-	b.systems = append(b.systems, d.system("Qdrant, REST", over(db.REST), over("http://"+d.proxied.REST), over("http://"+d.serving.REST)))
+	b.systems = append(b.systems, d.system("Qdrant, REST", over(db.REST), over("http://"+copied), over("http://"+d.proxied.REST), over("http://"+d.serving.REST)))
 	return nil
 }
 
@@ -141,6 +147,7 @@ func (b *benchmark) openMilvus(ctx context.Context) error {
 type deployment struct {
 	db               *servers.Server
 	proxied, serving proxy.Addresses
+	copied           string // address of the copier of the database's gRPC
 	processes        []process
 }
 
@@ -173,7 +180,17 @@ func (b *benchmark) deploy(ctx context.Context, db *servers.Server, kind string,
 		return nil, err
 	}
 	d.serving = *at.Proxy
-	return d, nil
+	d.copied, err = b.startCopier(ctx, d, db.Address, filepath.Join(dir, "copier.json"))
+	return d, err
+}
+
+// startCopier starts a process that copies bytes to an address, and returns its own.
+func (b *benchmark) startCopier(ctx context.Context, d *deployment, to, ready string) (at string, err error) {
+	program, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	return at, b.start(ctx, d, processCopier, &at, ready, []string{program, copyCommand, "--to", to})
 }
 
 // start runs a likeness command until close, and reads its addresses.
@@ -189,20 +206,21 @@ func (b *benchmark) start(ctx context.Context, d *deployment, name string, at an
 
 // addGRPC adds a system whose clients use gRPC.
 func (b *benchmark) addGRPC(d *deployment, name string, client func(*grpc.ClientConn) client) error {
-	var conns [3]*grpc.ClientConn
-	for i, address := range []string{d.db.Address, d.proxied.GRPC, d.serving.GRPC} {
+	var conns [4]*grpc.ClientConn
+	for i, address := range []string{d.db.Address, d.copied, d.proxied.GRPC, d.serving.GRPC} {
 		var err error
 		if conns[i], err = b.connect(address); err != nil {
 			return err
 		}
 	}
-	b.systems = append(b.systems, d.system(name, client(conns[0]), client(conns[1]), client(conns[2])))
+	b.systems = append(b.systems, d.system(name, client(conns[0]), client(conns[1]), client(conns[2]), client(conns[3])))
 	return nil
 }
 
 // The names of the ways.
 const (
 	wayDirect    = "direct"
+	wayCopied    = "bytes copied"
 	wayProxy     = "likeness proxy"
 	wayPassed    = "passed"
 	wayRewritten = "rewritten"
@@ -210,10 +228,11 @@ const (
 	wayScan      = "scan"
 )
 
-// system returns the ways to search by three clients.
-func (d *deployment) system(name string, direct, proxied, served client) system {
+// system returns the ways to search by four clients.
+func (d *deployment) system(name string, direct, copied, proxied, served client) system {
 	return system{name: name, processes: d.processes, ways: []way{
 		{wayDirect, direct(plain, "")},
+		{wayCopied, copied(plain, "")},
 		{wayProxy, proxied(plain, "")},
 		{wayPassed, served(plain, "")},
 		{wayRewritten, served(rewritten, "rewritten; ")},
