@@ -73,7 +73,7 @@ func render(figures fs.FS) (map[string][]byte, error) {
 	all, err := template.New("").Option("missingkey=error").Funcs(template.FuncMap{
 		"record": record, "table": table, "fastest": fastest, "where": where, "fix": fix, "percent": percent, "estimate": estimate, "quantiles": quantiles,
 		"add": func(a, b float64) float64 { return a + b }, "divide": func(a, b float64) float64 { return a / b }, "multiply": func(a, b float64) float64 { return a * b },
-		"contains": strings.Contains, "gpu": gpu.Page, "fuzzing": fuzzing, "missed": missed, "oneOf": func(v any, of ...any) bool { return slices.Contains(of, v) },
+		"contains": strings.Contains, "gpu": gpu.Page, "fuzzing": fuzzing, "missed": missed, "way": findWay, "own": ownTime, "oneOf": func(v any, of ...any) bool { return slices.Contains(of, v) },
 	}).ParseFS(templates, "*.md.tmpl")
 	if err != nil {
 		return nil, err
@@ -87,6 +87,28 @@ func render(figures fs.FS) (map[string][]byte, error) {
 		pages[name] = page.Bytes()
 	}
 	return pages, nil
+}
+
+// findWay returns the result of a way of a system of proxy-overhead.json.
+func findWay(system map[string]any, name string) (map[string]any, error) {
+	ways, _ := system["ways"].([]any)
+	for _, w := range ways {
+		if way, ok := w.(map[string]any); ok && way["way"] == name {
+			return way, nil
+		}
+	}
+	return nil, fmt.Errorf("no way is called %q", name)
+}
+
+// ownTime returns the processor time of what is between client and database.
+func ownTime(byProcess map[string]any) (sum float64) {
+	for process, ms := range byProcess {
+		if process != "client" && process != "database" {
+			ms, _ := ms.(float64)
+			sum += ms
+		}
+	}
+	return sum
 }
 
 func readFigures(figures fs.FS) (map[string]any, error) {

@@ -180,6 +180,7 @@ func (b *benchmark) deploy(ctx context.Context, db *servers.Server, kind string,
 		return nil, err
 	}
 	d.serving = *at.Proxy
+	var err error
 	d.copied, err = b.startCopier(ctx, d, db.Address, filepath.Join(dir, "copier.json"))
 	return d, err
 }
