@@ -394,7 +394,7 @@ proxy: {store: main, listen_grpc: "127.0.0.1:0", listen_rest: "127.0.0.1:0", res
 	if asked.Load() < 100 || len(beside) < 100 {
 		t.Errorf("%d lies and %d honest searches", asked.Load(), len(beside))
 	}
-	t.Logf("reliability row=43 figure=%d lies beside %d honest searches, 0 effects", asked.Load(), len(beside))
+	t.Logf("reliability row=43 figure=%d lies in %v beside %d honest searches, 0 effects", asked.Load(), liarFor(t), len(beside))
 	t.Logf("p99 of an honest search: %v alone, %v beside the liar", p99(alone), p99(beside))
 }
 

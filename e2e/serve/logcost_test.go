@@ -1,7 +1,6 @@
 package serve_test
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -35,17 +34,18 @@ proxy: {store: main, listen_grpc: "127.0.0.1:0", listen_rest: "127.0.0.1:0", res
 	must2(t, model.Write(filepath.Join(dir, "a.safetensors"), testModel(t)))
 	must2(t, os.WriteFile(filepath.Join(dir, "likeness.yaml"), []byte(text), 0o600))
 	d := startDamaged(t, db, dir)
+	client := &http.Client{Transport: &http.Transport{}}
+	defer client.CloseIdleConnections()
 	ask := func(url, body string) {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
 		must2(t, err)
 		r.Header.Set("Content-Type", "application/json")
 		r.Header.Set("Api-Key", key)
-		a, err := http.DefaultClient.Do(r)
+		a, err := client.Do(r)
 		must2(t, err)
 		_, _ = io.Copy(io.Discard, a.Body)
 		_ = a.Body.Close()
 	}
-	defer http.DefaultClient.CloseIdleConnections()
 	bodies := func(filterKey string) (grpcFilter *qdrant.Filter, json string) {
 		return &qdrant.Filter{Must: []*qdrant.Condition{qdrant.NewMatchInt(filterKey, 1)}}, fmt.Sprintf(`{"must":[{"key":%q,"match":{"value":1}}]}`, filterKey)
 	}
@@ -87,7 +87,7 @@ proxy: {store: main, listen_grpc: "127.0.0.1:0", listen_rest: "127.0.0.1:0", res
 			if len(log) > 64<<10 {
 				t.Errorf("%d bytes of log, such as %.500s", len(log), log)
 			}
-			t.Logf("%d lines, %d bytes", bytes.Count([]byte(log), []byte("\n")), len(log))
+			t.Logf("%d lines, %d bytes", strings.Count(log, "\n"), len(log))
 		})
 	}
 }

@@ -36,11 +36,11 @@ func TestLimiter(t *testing.T) {
 		if lines, left := count(l, 1, func(int) string { return "honest" }); lines != 1 || left != 995 {
 			t.Errorf("another caller writes %d lines that say %d were left out, want 1 and 995", lines, left)
 		}
-		time.Sleep(2 * time.Second)
+		<-time.After(2 * time.Second)
 		if lines, _ := count(l, 1000, flood); lines != 2 {
 			t.Errorf("after two seconds the flood writes %d lines, want 2", lines)
 		}
-		time.Sleep(time.Minute)
+		<-time.After(time.Minute)
 		if lines, _ := count(l, 10_000, func(n int) string { return fmt.Sprint(n) }); lines != 50 {
 			t.Errorf("10,000 callers write %d lines, want 50", lines)
 		}

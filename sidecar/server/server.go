@@ -131,6 +131,10 @@ func newReceiver(o Options) *gate.Receiver {
 // maxHeaderBytes bounds what a call says before its message: tokens and traces are short.
 const maxHeaderBytes = 64 << 10
 
+// maxIdle bounds the time for which a client keeps a connection without a call. The client
+// is told, and opens another with its next call.
+const maxIdle = 30 * time.Minute
+
 func (s *services) options(o Options, receiver *gate.Receiver) []grpc.ServerOption {
 	options := []grpc.ServerOption{
 		grpc.ForceServerCodecV2(receiver.Codec),
@@ -145,7 +149,7 @@ func (s *services) options(o Options, receiver *gate.Receiver) []grpc.ServerOpti
 		grpc.InitialWindowSize(gate.StreamWindowBytes),
 		grpc.InitialConnWindowSize(16 << 20),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
-		grpc.KeepaliveParams(keepalive.ServerParameters{Time: 20 * time.Second, Timeout: 10 * time.Second}),
+		grpc.KeepaliveParams(keepalive.ServerParameters{MaxConnectionIdle: maxIdle, Time: 20 * time.Second, Timeout: 10 * time.Second}),
 		grpc.ConnectionTimeout(20 * time.Second),
 		grpc.WaitForHandlers(true),
 		grpc.ChainStreamInterceptor(s.observe, s.authenticate, s.ending),

@@ -8,6 +8,7 @@ import (
 	"net/http/httputil"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/likenessdb/likeness/sidecar/gate"
 )
@@ -28,6 +29,9 @@ type http2Server struct {
 
 var _ net.Listener = (*http2Server)(nil)
 
+// maxHTTP2Streams bounds the requests of one connection that are answered at a time.
+const maxHTTP2Streams = 250
+
 func newHTTP2Server(s *Server) *http2Server {
 	h := &http2Server{server: s, handed: make(chan net.Conn), closed: make(chan struct{})}
 	h.transport = &http.Transport{
@@ -47,7 +51,9 @@ func newHTTP2Server(s *Server) *http2Server {
 		}),
 		Protocols: protocols, DisableGeneralOptionsHandler: true, ErrorLog: log,
 		ReadHeaderTimeout: headTime, IdleTimeout: clientIdleTime, MaxHeaderBytes: maxHeadBytes,
-		HTTP2: &http.HTTP2Config{MaxReceiveBufferPerStream: gate.BodyWindowBytes, MaxReceiveBufferPerConnection: gate.BodiesWindowBytes},
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxHTTP2Streams,
+			MaxReceiveBufferPerStream: gate.BodyWindowBytes, MaxReceiveBufferPerConnection: gate.BodiesWindowBytes,
+			SendPingTimeout: 20 * time.Second, PingTimeout: 10 * time.Second, WriteByteTimeout: 30 * time.Second},
 	}
 	return h
 }
