@@ -6,11 +6,10 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Check names what is wrong with a request before any call to the store: a
-// vector that is not finite, with its position, or a depth below one
-// (rerank.ErrQuery); more rows or probes than the limits allow (*LimitError; a
-// limit of 0 is none); vectors or payloads asked of more than one probe
-// (ErrUnsupported).
+// Check names what is wrong with a request before any call to the store: a vector that is
+// not finite, with its position, or a depth below one (rerank.ErrQuery); more rows or
+// probes than the limits allow (*LimitError; a limit of 0 sets no limit); vectors or
+// payloads asked of more than one probe (ErrUnsupported).
 func (r SearchRequest) Check(l Limits) error {
 	if l.MaxProbes > 0 && len(r.Probes) > l.MaxProbes {
 		return &LimitError{Limit: "max_probes", Value: int64(len(r.Probes)), Max: int64(l.MaxProbes),

@@ -60,8 +60,8 @@ type Missing struct {
 	First rerank.ID // id of the first such row in the order of the scan, or the zero id
 }
 
-// String returns the number of missing rows as the end of a sentence, or "" if there
-// are none.
+// String returns the number of missing rows as the end of a sentence, or "" if no row is
+// missing.
 func (m Missing) String() string {
 	if m.Rows == 0 {
 		return ""

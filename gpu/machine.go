@@ -12,9 +12,9 @@ import (
 // Machine has returned it, the process cannot use the device again.
 var ErrLost = errors.New("device lost")
 
-// Machine computes on one device. All methods, including those of its models and tables,
-// must be called from one goroutine that stays on one thread. An error that wraps ErrLost
-// is final. One that wraps device.ErrMemory leaves everything unchanged.
+// Machine computes on one device. All its methods, and the methods of its models and
+// tables, must be called from one goroutine that stays on one thread. An error that wraps
+// ErrLost is final. One that wraps device.ErrMemory leaves everything unchanged.
 type Machine interface {
 	// Facts is called once, before all other methods.
 	Facts() (Facts, error)
@@ -86,8 +86,8 @@ type Way int
 
 // The ways.
 const (
-	// Bounded computes an upper bound of φ: the score of Approximate, increased by what
-	// Job.Limits allow. It is not finite if that score is not.
+	// Bounded computes an upper bound of φ: the score of Approximate, increased by the error
+	// that Job.Limits allow. It is not finite if that score is not.
 	Bounded Way = iota
 	// Approximate rounds operands to float16. Sums and item gates are float32.
 	Approximate

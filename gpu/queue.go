@@ -117,7 +117,7 @@ func compareDeadlines(a, b *search) int {
 	return a.deadline.Compare(b.deadline)
 }
 
-// next returns the searches of the next launch. If there are none, it returns how long to
+// next returns the searches of the next launch. If no search is ready, it returns how long to
 // wait for more searches to join, or 0 to wait for an event.
 func (q *queue) next(now time.Time) (batch []*search, wait time.Duration) {
 	q.mu.Lock()

@@ -83,7 +83,7 @@ type Certificate struct {
 	// Tied: exact lists show that an item outside the answer may score as much as the K-th,
 	// so that the store chose between them.
 	Tied bool
-	// Ordered: the rows and their order are those of arithmetic without rounding, because
+	// Ordered: arithmetic without rounding gives the same rows in the same order, because
 	// each score, and the best outside the answer, is farther from the next than rounding
 	// can move both.
 	Ordered bool

@@ -10,8 +10,8 @@ import (
 	"sync"
 )
 
-// Tap stands between two peers, hands on every byte and keeps it. It reads
-// nothing of what passes: Exchanges does that at the end.
+// Tap stands between two peers, hands on every byte and keeps it. It interprets nothing:
+// Exchanges does that at the end.
 type Tap struct {
 	listener net.Listener
 	upstream string

@@ -151,7 +151,7 @@ func (n *Network) Limits(o *rerank.Operands, loss *rerank.Loss) (l kernels.Limit
 func roundUp(x float64) float32 { return math.Nextafter32(float32(x*margin), math.MaxFloat32) }
 
 // line is the function at0 + slope·‖λ̂‖ of an item's computed logits λ̂. Bounds that depend
-// on the item are of this form.
+// on the item have this form.
 type line struct{ at0, slope float64 }
 
 func (a line) plus(b line) line        { return line{a.at0 + b.at0, a.slope + b.slope} }

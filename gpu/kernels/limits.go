@@ -12,7 +12,7 @@ var limitsPTX string
 // launch needs it.
 func LimitsPTX() string { return limitsPTX }
 
-// Limit names a limit of a device that is measured.
+// Limit names a limit of a device that a kernel measures, such as its memory bandwidth.
 type Limit string
 
 // The limits that have a kernel.
@@ -84,7 +84,7 @@ type Cost struct {
 	Tensor                 float64 // flop on tensor cores
 	FMA                    float64 // multiply-adds in float32
 	Exp2, Reciprocal, Tanh float64
-	// Instructions is the number of issued instructions per pair, each of which serves 32
+	// Instructions is the number of issued instructions per pair. Each instruction serves 32
 	// lanes of a warp. It is approximate, from ptxas 12.4 for compute capability 9.0.
 	Instructions float64
 	// ItemBytes is the memory to read per item. A scan reads each item once per launch,

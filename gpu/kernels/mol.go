@@ -7,7 +7,7 @@ import (
 )
 
 // Shape selects the kernels of a MoL: P_Q, P_X, D, and the width of the gates' hidden layer
-// (0 if there is none).
+// (0 without one).
 type Shape struct{ PairsQuery, PairsItem, Dim, Hidden int }
 
 func (s Shape) pairs() int { return s.PairsQuery * s.PairsItem }
@@ -101,7 +101,8 @@ func (a QueriesArgs) List() []uint64 {
 	return []uint64{a.Components, a.Out, a.Rows, a.PaddedRows, a.Dim}
 }
 
-// Queries returns the launch of mol_queries, and its PaddedRows.
+// Queries returns the launch of mol_queries for a number of queries, and the number of rows
+// to pass as QueriesArgs.PaddedRows.
 func (s Shape) Queries(queries int) (launch Launch, padded int) {
 	padded = ceil(queries*s.PairsQuery, 8) * 8
 	return Launch{Name: "mol_queries", GridX: ceil(padded*s.Dim, copyBlock), GridY: 1, Block: copyBlock}, padded

@@ -88,7 +88,7 @@ func Cases() []Case {
 	}
 }
 
-// Named returns the cases with the given names, or all cases if there are none. It returns
+// Named returns the cases with the given names, or every case if no name is given. It returns
 // ErrCase.
 func Named(names []string) ([]Case, error) {
 	all := Cases()

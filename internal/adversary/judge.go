@@ -18,10 +18,10 @@ func Attained(t testing.TB, what string, off, bound float64) {
 	}
 }
 
-// Exactly checks a term that no data attain against the formula from which it is derived.
-// An example is the rounding error of a long sum, whose parts rarely all have the same
-// sign: half of the bound would hold on any data, but would not be proved. The slack covers
-// conversions to float32 and the factors 1 + 10⁻⁶ for them.
+// Exactly checks that a term of a bound has the value of its formula. It is for terms that
+// no data attain, such as the rounding error of a long sum, whose parts rarely all have the
+// same sign: with half of the term the bound would hold on any test data, but would not be
+// proved. The slack covers conversions to float32 and the factors 1 + 10⁻⁶ for them.
 func Exactly(t testing.TB, what string, have, formula float64) {
 	t.Helper()
 	const slack = 3e-6

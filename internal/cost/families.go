@@ -13,7 +13,7 @@ type Family func(length int) []byte
 // Constant returns a part for Repeated that is the same for every number.
 func Constant(part string) func(int) string { return func(int) string { return part } }
 
-// JSON returns families of JSON values, by what is hard about them.
+// JSON returns families of JSON values; a name says what makes a family hard to decode.
 func JSON() map[string]Family {
 	key := func(i int) string { return fmt.Sprintf(`"k%d":0`, i) }
 	return map[string]Family{

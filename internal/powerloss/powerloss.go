@@ -55,7 +55,7 @@ type change struct {
 
 // move is a change of names: it adds a name, removes one, or does both in one step.
 type move struct {
-	from, to string // empty if there is none
+	from, to string // empty without one
 	content  *content
 }
 
@@ -131,7 +131,7 @@ const (
 	None             // nothing: the disk had already written everything
 )
 
-// Losses returns all losses, each of which is a case for a test.
+// Losses returns all losses; each is a case for a test.
 func Losses() []Loss { return []Loss{All, Some, None} }
 
 // Lose returns a disk with the data that are left after a power failure at this moment, all

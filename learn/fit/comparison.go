@@ -18,7 +18,7 @@ type Comparison struct {
 // it five to one that the similarity is no worse than the plain inner product.
 func (c Comparison) ClearlyBetter() bool { return c.Gain > 0 && c.Gain >= c.StandardError }
 
-// PullTrial is one strength of the pull to the start, and how good the fit was with it.
+// PullTrial is one strength of the pull to the start, and the quality of the fit with it.
 type PullTrial struct {
 	Pull  float64 `json:"pull"`
 	Scale float64 `json:"scale"`

@@ -323,7 +323,7 @@ func cancelled(ctx context.Context, k *kit) error {
 	return group.Wait()
 }
 
-// orNone returns err, or an error with the text "nil" if there is none.
+// orNone returns err, or an error with the text "nil" if err is nil.
 func orNone(err error) error {
 	if err == nil {
 		return errors.New("nil")

@@ -80,8 +80,8 @@ func (m *Model) Parameters() Parameters {
 	}
 }
 
-// Open reads a native file or a directory. It returns ErrFile, with what is wrong, where,
-// and the remedy, or the system's error.
+// Open reads a native file or a directory. It returns ErrFile, which names the fault, its
+// place and the remedy, or the system's error.
 func Open(path string) (*Model, error) {
 	info, err := os.Stat(path)
 	if err != nil {

@@ -144,7 +144,7 @@ func infer(w tensor.Set, c map[string]json.RawMessage) inferred {
 }
 
 // componentLength finds D, the length of a component: the one value for which the gates have
-// (queryOut/D + tables)·(itemOut/D) outputs. It returns 0 if there is none.
+// (queryOut/D + tables)·(itemOut/D) outputs. It returns 0 if no value fits.
 func componentLength(queryOut, itemOut, tables, pairs int) int {
 	for dim := 1; dim <= min(queryOut, itemOut); dim++ {
 		if queryOut%dim == 0 && itemOut%dim == 0 && (queryOut/dim+tables)*(itemOut/dim) == pairs {

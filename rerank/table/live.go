@@ -216,7 +216,7 @@ func (l *Live) replay() error {
 	return nil
 }
 
-// beginLog creates the current log if there is none yet.
+// beginLog creates the current log if the table has no log yet.
 func (l *Live) beginLog() (err error) {
 	if l.log == nil {
 		l.log, err = createLog(l.o.Disk, l.path, l.identity(l.generation), !l.o.Unsynced)

@@ -24,9 +24,9 @@ const (
 
 // Load describes the calls of a load test.
 type Load struct {
-	// Rate is the number of calls per second, at exponentially distributed intervals that
-	// do not depend on answers (an open loop). 0 means a closed loop of Workers callers,
-	// each of which waits for its answer before the next call.
+	// Rate is the number of calls per second, at exponentially distributed intervals that do
+	// not depend on answers (an open loop). 0 means a closed loop of Workers callers: each
+	// waits for its answer before the next call.
 	Rate    float64
 	Workers int
 	// Duration is measured, after WarmUp.

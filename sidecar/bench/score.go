@@ -141,7 +141,7 @@ func (s Scoring) subject() (subject, error) {
 	return out, nil
 }
 
-// RunScore measures. It returns ErrShape, or the context's error.
+// RunScore measures how long the scoring of candidates takes. It returns ErrShape, or the context's error.
 func RunScore(ctx context.Context, s Scoring) (Scored, error) {
 	sub, err := s.subject()
 	if err != nil {

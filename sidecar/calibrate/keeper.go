@@ -59,7 +59,7 @@ type Audit struct {
 	Rejected *time.Time `json:"rejected,omitempty"`
 }
 
-// MeanRecall returns the mean recall of the audited answers, 1 if there are none.
+// MeanRecall returns the mean recall of the audited answers, 1 if no answer was audited.
 func (a Audit) MeanRecall() float64 {
 	if a.Audited == 0 {
 		return 1

@@ -67,7 +67,7 @@ func (c *Config) Print(w io.Writer) error {
 	return printer{}.write(w, reflect.ValueOf(c).Elem())
 }
 
-// PrintDefault writes a commented file: every key with its default, and one
+// PrintDefault writes a commented configuration file: every key with its default, and one
 // store, model and route as an example.
 func PrintDefault(w io.Writer) error {
 	d, err := readDocs()

@@ -101,10 +101,12 @@ type AdminAuth struct {
 type Limits struct {
 	// Largest message in either direction, after decompression. Over the proxy it limits only compressed requests that a route may answer.
 	MaxMessageBytes Bytes `yaml:"max_message_bytes" min:"1024" max:"2147483647"`
-	// Most bytes of unanswered requests, over all listeners. 0 means an eighth of the memory limit at the start, since a request takes about four
-	// times its length; without a limit there is no bound. Requests beyond it wait with their senders; those of more than a quarter come one at a
-	// time; one larger than all is refused, or streamed if the proxy need not read it. A database's answer counts until the proxy's client has it.
-	// Messages up to 16 KiB do not count.
+	// Most bytes of unanswered requests, over all listeners. 0 means an eighth of the memory
+	// limit at the start, since a request takes about four times its length; without a limit
+	// there is no bound. Requests beyond it wait with their senders; a request of more than a
+	// quarter is received alone; one larger than the whole is refused, or streamed if the proxy need
+	// not read it. A database's answer counts until the proxy's client has it. Messages up to
+	// 16 KiB do not count.
 	MaxReceivedBytes Bytes `yaml:"max_received_bytes" min:"0"`
 	// Most calls in flight on one connection, of the API or of the proxy.
 	MaxConcurrentStreams int `yaml:"max_concurrent_streams" min:"1"`

@@ -209,7 +209,7 @@ type Route struct {
 	Device string `yaml:"device" reload:"activation"`
 	// Searches of this route in flight; one more is refused at once. 0 means limits.max_searches.
 	MaxSearches int `yaml:"max_searches" min:"0" reload:"live"`
-	// Searches of this route in a second, those of a batch too. One above the rate is refused, or over the proxy answered by
+	// Searches of this route in a second; each search of a batch counts. One above the rate is refused, or over the proxy answered by
 	// the database. 0 sets no limit.
 	Rate float64 `yaml:"rate" min:"0" reload:"live"`
 	// Searches that may come at once after a pause; 0 means the searches of one second.
@@ -234,7 +234,7 @@ type Route struct {
 	CompanionAlias string `yaml:"companion_alias" reload:"activation"`
 }
 
-// Version is another model of a route, with what was built for that model. Its keys that
+// Version is another model of a route, with the table and companion that were built for it. Its keys that
 // are not empty replace the keys of the route.
 type Version struct {
 	// Name of a model.
@@ -257,7 +257,7 @@ type Version struct {
 	Head string `yaml:"head" reload:"live"`
 }
 
-// Reconcile compares all rows of a collection with what was derived from them, and repairs the differences.
+// Reconcile compares all rows of a collection with the data derived from them, and repairs the differences.
 type Reconcile struct {
 	// Pause between two comparisons. With 0 rows are compared only after a missed write, or on request.
 	Interval time.Duration `yaml:"interval" min:"0" reload:"restart"`

@@ -295,9 +295,9 @@ func (f *Follower) doubtsOf(collection string) *doubts {
 	return d
 }
 
-// Reconcile compares all rows of a collection with the data derived from them, and
-// repairs what differs. It waits for a pass that begins after the call. It returns the
-// differences that this pass found, by route. With Options.OnRequest it adds those of the
+// Reconcile compares all rows of a collection with the data derived from them, and repairs
+// what differs. It waits for a pass that begins after the call. It returns the differences
+// that this pass found, by route. With Options.OnRequest it adds the differences of the
 // passes since Reconcile last returned, or since New, which belong to the same run.
 func (f *Follower) Reconcile(ctx context.Context, collection string) (map[string]Drift, error) {
 	s := f.syncers[collection]

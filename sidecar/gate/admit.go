@@ -149,8 +149,8 @@ func (g *Gate) Admit(ctx context.Context, route string) (leave func(error), err 
 	}, nil
 }
 
-// permit takes a permit of the route's adaptive limit, after a short wait where there is
-// none. The caller calls end with the search's error.
+// permit takes a permit of the route's adaptive limit, after a short wait if no permit is
+// free. The caller calls end with the search's error.
 func (g *Gate) permit(ctx context.Context, route string, r *routeBounds) (end func(error), err error) {
 	permit, ok := r.adaptive.TryAcquirePermit()
 	if !ok {

@@ -8,7 +8,7 @@ import (
 // readInterval is the time between two reads of a connection during an overload. A read
 // takes the processor from the searches, and so does each refusal that is written alone.
 // Calls that came within an interval are read, refused and written together, for less than
-// half of what they take one by one.
+// half of the time that they take one by one.
 const readInterval = 3 * time.Millisecond
 
 // Listener returns a listener whose connections are read less often while the gate is

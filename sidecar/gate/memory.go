@@ -76,7 +76,7 @@ func readMemory() (r *RefusedError, cycles uint64) {
 
 // usage is how much memory the process uses, in bytes.
 type usage struct {
-	limit   uint64 // math.MaxInt64: there is none
+	limit   uint64 // math.MaxInt64: no limit
 	live    uint64 // objects that the last collection left
 	mapped  uint64 // all memory that the runtime has and did not give back
 	free    uint64 // of mapped, what is empty

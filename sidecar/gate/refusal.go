@@ -41,7 +41,8 @@ const (
 	MessageSetting  = "limits.max_message_bytes"
 )
 
-// RefusedError says why something may not go on: what, value against limit, and remedy.
+// RefusedError says why a search, a message or a body may not go on: its text names the
+// limit, the value and the remedy.
 type RefusedError struct {
 	Reason Reason
 	// Setting is the key of the configuration that sets the limit; "" where no key does.

@@ -199,7 +199,7 @@ type part struct {
 	isUnary bool // no other message may follow
 }
 
-// readMessage reads a message of n bytes, the first of which are here, and the end of a
+// readMessage reads a message of n bytes, whose first bytes are here, and the end of a
 // unary call.
 func (s part) readMessage(first mem.BufferSlice, n int) (data mem.BufferSlice, err error) {
 	if n > StreamWindowBytes {
@@ -219,7 +219,7 @@ func (s part) readMessage(first mem.BufferSlice, n int) (data mem.BufferSlice, e
 	return data, nil
 }
 
-// readParts reads n bytes, the first of which are here, into one buffer, window by window,
+// readParts reads n bytes, whose first bytes are here, into one buffer, window by window,
 // so that a codec that wants one buffer need not copy them.
 func (s part) readParts(first mem.BufferSlice, n int) (mem.BufferSlice, error) {
 	pool := mem.DefaultBufferPool()
@@ -241,8 +241,8 @@ func (s part) readParts(first mem.BufferSlice, n int) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.NewBuffer(whole, pool)}, nil
 }
 
-// readPart reads n bytes. It copies many small frames, each of which takes more memory than
-// it holds, into one buffer.
+// readPart reads n bytes. It copies many small frames, which take more memory than they
+// hold, into one buffer.
 func (s part) readPart(n int) (mem.BufferSlice, error) {
 	data, err := s.wire.Read(n)
 	if errors.Is(err, io.EOF) {

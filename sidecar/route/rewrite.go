@@ -60,9 +60,9 @@ func (c *Checked) fieldBarsRewrite(f adapters.VectorField) string {
 	return ""
 }
 
-// settleRewrite decides whether the searches of the route are rewritten, from what the
-// store reports of the vector field. It returns ErrSetup if the operator asked for
-// rewriting and the field does not permit it.
+// settleRewrite decides whether the searches of the route are rewritten, from the store's
+// description of the vector field. It returns ErrSetup if the operator asked for rewriting
+// and the field does not permit it.
 func (c *Checked) settleRewrite(f adapters.VectorField) error {
 	if c.Placement != PlacementRewrite {
 		return nil

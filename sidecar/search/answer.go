@@ -15,7 +15,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/rank"
 )
 
-// ErrNotExact: the request requires an exact answer, and there is none.
+// ErrNotExact: the request requires an exact answer, and the answer is not exact.
 var ErrNotExact = errors.New("the answer is not exact")
 
 // Request is one search.

@@ -145,13 +145,12 @@ func (r *Rewritten) epsilon(hits []Hit) float32 {
 	return float32(store + (largest+math.Abs(float64(r.Offset)))*0x1p-22)
 }
 
-// Rewrite returns a request as one search of the route's collection, which the caller
-// sends itself and then reports to Answered. The limit, the filter and the partitions
-// of that search are the caller's: Rewrite copies K, Filter and Partitions of the
-// request to the certificate and to the observers, and holds them to no limit of the
-// route. It returns ErrNotRewritten if the route has another placement or a ranker, or
-// if the pulled-back vector is zero or too large for float32. Its other errors are
-// those of Search.
+// Rewrite returns a request as one search of the route's collection, which the caller sends
+// itself and then reports to Answered. The caller chooses the limit, the filter and the
+// partitions of that search: Rewrite copies K, Filter and Partitions of the request to the
+// certificate and to the observers, and holds them to no limit of the route. It returns
+// ErrNotRewritten if the route has another placement or a ranker, or if the pulled-back
+// vector is zero or too large for float32. Its other errors are the same as for Search.
 func (e *Engine) Rewrite(ctx context.Context, r Request) (*Rewritten, error) {
 	ctx, s := e.tracer.Start(ctx, "likeness.rewrite", trace.WithAttributes(attribute.String("likeness.route", r.Route)))
 	defer s.End()

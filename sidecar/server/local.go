@@ -22,7 +22,8 @@ var (
 	ErrForeign = errors.New("not for pages of other sites")
 )
 
-// StatusOf is the status that an error leaves the server with, details included; nil is OK.
+// StatusOf returns the status, with its details, that a caller gets for an error of the
+// server. For nil it is OK.
 func StatusOf(err error) *status.Status { return statusOf(err) }
 
 // Local makes a gRPC server of likeness's services for a listener inside this

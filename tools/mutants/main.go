@@ -1,7 +1,7 @@
 // Command mutants plants small defects in the code, one at a time, and runs the
 // tests that ought to notice each of them.
 //
-// The defects are data: every file *.txt beside this one lists those of one area,
+// The defects are data: every file *.txt beside this one lists the defects of one area,
 // such as bounds.txt. A list consists of records that are separated by empty lines;
 // a line that begins with # is a comment. A record looks like this:
 //

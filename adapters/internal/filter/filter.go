@@ -132,7 +132,7 @@ type GeoRadius struct {
 	Radius float64
 }
 
-// GeoPolygon is a polygon with holes; each ring ends where it begins.
+// GeoPolygon is a polygon with holes. The last point of each ring is its first one.
 type GeoPolygon struct {
 	Exterior  []GeoPoint
 	Interiors [][]GeoPoint

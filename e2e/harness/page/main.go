@@ -1,4 +1,4 @@
-// Command page writes docs/reference/proxy.md from what the harness recorded:
+// Command page writes docs/reference/proxy.md from the harness's records:
 // lines of JSON on the standard input. The page holds no times and does not
 // depend on the order of the lines.
 package main

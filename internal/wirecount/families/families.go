@@ -1,5 +1,5 @@
-// Package families generates encoded messages that are hard to decode, for tests of what
-// decoding costs.
+// Package families generates encoded messages that are hard to decode, for tests of the
+// cost of decoding.
 package families
 
 import (

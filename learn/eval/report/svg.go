@@ -72,7 +72,7 @@ func barClass(v float64) int {
 	return 0
 }
 
-// Steps draws shares of equally wide bins as filled outlines.
+// Steps draws histograms: the shares of bins of equal width, each series as a filled outline.
 func Steps(title, description string, x Axis, names []string, shares [][]float64) template.HTML {
 	y := Axis{Label: "share"}
 	for _, s := range shares {

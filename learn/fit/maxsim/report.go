@@ -63,7 +63,7 @@ func newTrial(average float64, m marks, j judges, guarded bool) Trial {
 	return t
 }
 
-// String describes the trial in a line for a person.
+// String describes the trial on one line.
 func (t Trial) String() string {
 	text := fmt.Sprintf("%g vectors an item: held-out MRR@10 %.4f, nDCG@10 %.4f", t.MAvg, t.Logged.MRR, t.NDCG)
 	if t.Cold != nil {

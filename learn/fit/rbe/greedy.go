@@ -26,7 +26,7 @@ const spannedShare = 1e-10
 //
 //	S_i ← S_i − a_i²,  N_i ← N_i − 2·a_i·⟨r_i, Gu⟩ + a_i²·uᵀGu.
 //
-// All sums are of float64. The start takes O(n²M), a step O(n(n+M)).
+// All sums are in float64. The start takes O(n²M), a step O(n(n+M)).
 type greedy struct {
 	x     rerank.Matrix // M rows of n
 	gram  blas64.General

@@ -35,7 +35,7 @@ type world struct {
 	rows      rerank.Matrix
 	dead      map[int]bool
 	queries   rerank.Matrix
-	wants     []float32 // reference scores of all queries and rows; nil if there are none
+	wants     []float32 // reference scores of all queries and rows; nil without them
 }
 
 // goldenWorld returns a golden case.

@@ -25,7 +25,7 @@ type Product struct {
 	// not need the probe. It is nil if there is no such probe, and NoStored says why.
 	Stored   func() (rerank.Probe, error)
 	NoStored string
-	// Field is the derived field that holds feature rows, or "" if there is none.
+	// Field is the derived field that holds feature rows, or "".
 	Field string
 	// Norm bounds the norm of every feature row; 0 if no bound is known.
 	Norm float64
@@ -158,7 +158,7 @@ func fold(best float32, scores []float32) float32 {
 
 // Bound implements rerank.Encoded.
 //
-// Max is the lowest threshold of the lists that measure φ itself. If there is none (a
+// Max is the lowest threshold of the lists that measure φ itself. Without such a list (a
 // learned probe), Max is |scale|·‖u‖·N, where N bounds the norms of feature rows, or +Inf
 // if no bound is known. If a list is exhausted, it contains every item, and Max is −Inf.
 //

@@ -18,7 +18,7 @@ type Vectors struct {
 	spec    rerank.Spec
 	kernels *kernel.Set
 	probes  *distilled.Probes
-	field   string // derived field with the feature rows; empty if there is none
+	field   string // derived field with the feature rows; empty without one
 }
 
 var _ rerank.Similarity = (*Vectors)(nil)

@@ -150,7 +150,7 @@ func (q *appendQueue) take() []*request {
 // With ErrDamaged the error names files and offsets, and the entries are the ones that can
 // be read. With ErrDisk the file system is full, read-only or broken: Append fails at once
 // until a retry succeeds, as when the disk fails later. Then the entries are the ones that
-// could be read. If not even the lock could be taken there are none, and entries that are
+// could be read. If not even the lock could be taken no entry is returned, and entries that are
 // found later are dropped. With any other error, such as filelock.ErrHeld, the journal is
 // nil.
 func Open(dir string, o Options) (*Journal, []Entry, error) {

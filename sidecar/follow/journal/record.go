@@ -124,7 +124,7 @@ func readRecords(b []byte, at int) (c contents) {
 	return c
 }
 
-// findRecord returns the offset of the first record from at on, −1 if there is none.
+// findRecord returns the offset of the first record from at on, −1 if no record follows.
 func findRecord(b []byte, at int) int {
 	for at < len(b) {
 		i := bytes.Index(b[at:], marker)

@@ -187,7 +187,7 @@ func (r networkReader) Read(b []byte) (int, error) {
 }
 
 // Run runs the connection over network until it ends, and returns why: io.EOF, if the peer
-// closed it. secure, if not nil, makes TLS of what it is given and shakes hands. Run closes
+// closed it. secure, if not nil, wraps network in TLS and shakes hands. Run closes
 // network.
 func (c *Conn) Run(network net.Conn, secure func(net.Conn) (net.Conn, error)) error {
 	err := c.run(network, secure)

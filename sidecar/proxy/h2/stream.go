@@ -40,9 +40,8 @@ type Stream struct {
 	isRetained, isCounted bool
 	receivedData          bool
 
-	// sendBalance is what the peer's window updates added minus the bytes sent. Together
-	// with the peer's initial window it is the window: so a change of that setting touches
-	// no stream.
+	// sendBalance is the sum of the peer's window updates, minus the bytes sent. The window is
+	// sendBalance plus the peer's initial window, so a change of that setting touches no stream.
 	sendBalance int64
 	pending     []byte              // data that no window permits to send yet
 	trailers    []hpack.HeaderField // sent after pending
@@ -150,7 +149,7 @@ func (s *Stream) permitted(n int) int {
 	return int(max(0, min(int64(n), c.sendWindow, s.window(), room, int64(c.maxFrame))))
 }
 
-// sendPending sends one frame of what is kept. It returns the number of bytes.
+// sendPending sends one frame of the pending data. It returns the number of bytes.
 func (s *Stream) sendPending() int {
 	c := s.conn
 	n := s.permitted(len(s.pending))
@@ -204,14 +203,15 @@ func (s *Stream) Credit(n int) {
 	s.credit(n)
 }
 
-// CreditConn lets the peer send n bytes more on the connection, and on other streams only.
+// CreditConn lets the peer send n more bytes on the connection, but not on this stream.
 func (s *Stream) CreditConn(n int) {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
 	s.conn.credit(n)
 }
 
-// CreditStream lets the peer send n bytes more on the stream, after CreditConn.
+// CreditStream lets the peer send n more bytes on the stream. It is for bytes for which
+// CreditConn was called.
 func (s *Stream) CreditStream(n int) {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()

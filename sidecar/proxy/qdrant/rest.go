@@ -79,7 +79,7 @@ func (r *Router) InterceptREST(in *http.Request, body []byte, forward rest.Forwa
 	if !ok {
 		return rest.Reply{}
 	}
-	if len(body) == 0 { // there is none, or it is streamed and cannot be sent twice
+	if len(body) == 0 { // no body, or one that is streamed and cannot be sent twice
 		return rest.Reply{Status: r.Passes(ctx, target, cmp.Or(q.passes, "malformed"))}
 	}
 	ctx, _ = telemetry.WithRequestID(traceparent.FromHeader(ctx, in.Header), in.Header.Get(telemetry.RequestIDHeader))

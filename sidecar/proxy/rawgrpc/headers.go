@@ -26,7 +26,7 @@ const (
 	detailsField = "grpc-status-details-bin"
 )
 
-// value returns the first value of a field; "" if there is none.
+// value returns the first value of a field; "" without one.
 func value(fields []hpack.HeaderField, name string) string {
 	for _, f := range fields {
 		if f.Name == name {
@@ -168,7 +168,7 @@ func unescape(text string) string {
 	return string(b)
 }
 
-// timeoutUnits are those of grpc-timeout, the finest first.
+// timeoutUnits are the units of grpc-timeout, the finest first.
 var timeoutUnits = []struct {
 	name byte
 	unit time.Duration

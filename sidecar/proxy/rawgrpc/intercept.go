@@ -262,7 +262,7 @@ func frame(message []byte) [][]byte {
 	return [][]byte{header, message}
 }
 
-// passOn forwards the call, of which the message was read.
+// passOn forwards the call, whose message was read.
 func (h *held) passOn(message [][]byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()

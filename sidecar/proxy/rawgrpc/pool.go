@@ -130,9 +130,9 @@ func (p *pool) all() []*leg {
 	return p.legs
 }
 
-// open opens a stream on the first connection that is not crowded, or on that with the fewest
-// calls. It does not wait for a connection: the stream's sink is told if there is none. It
-// returns h2.ErrFull or h2.ErrClosed.
+// open opens a stream on the first connection that is not crowded, or on the one with the
+// fewest calls. It does not wait for a connection: without one, the stream's sink is told.
+// It returns h2.ErrFull or h2.ErrClosed.
 func (p *pool) open(fields []hpack.HeaderField, end bool, sink h2.Sink) (*h2.Stream, *leg, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

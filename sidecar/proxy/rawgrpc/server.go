@@ -70,8 +70,8 @@ type Interceptor struct {
 	Answer func(ctx context.Context, request []byte) Reply
 }
 
-// Reply is what an interceptor says. Without Message and Err the request goes on to the
-// database as it came, and Trailer joins that of the answer.
+// Reply is an interceptor's decision. Without Message and Err the request goes on to the
+// database as it came, and Trailer joins the answer's trailer.
 type Reply struct {
 	Message         []byte
 	Err             error

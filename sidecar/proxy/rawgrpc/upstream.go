@@ -25,8 +25,8 @@ const (
 	crowd = 8
 	// attempts is how often a call is sent that the database did not process.
 	attempts = 3
-	// messageHeader is the length of what comes before a message: a flag of compression, and
-	// the length.
+	// messageHeader is the length of a message's prefix: a flag of compression, and the
+	// length.
 	messageHeader = 5
 )
 

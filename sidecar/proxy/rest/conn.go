@@ -59,7 +59,7 @@ type conn struct {
 	isIdle atomic.Bool // no request is being read or answered: a drain may close the connection
 	heads  []byte      // buffer of heads that are read
 	bodies []byte      // buffer of bodies that no interceptor sees
-	out    []byte      // buffer of what is written
+	out    []byte      // write buffer
 
 	// The second goroutine that reads from the client. It is ended by a read deadline.
 
@@ -332,7 +332,7 @@ func (c *conn) upload(r *request, to io.Writer) error {
 			b = appendLastChunk(b, r.content.trailer)
 		}
 		if _, err := to.Write(b); len(b) > 0 && err != nil {
-			return nil // the database has closed: its answer says why, or there is none
+			return nil // the database has closed, with an answer that says why or without one
 		}
 		switch {
 		case isEnd:

@@ -40,7 +40,7 @@ type database struct {
 
 	mu     sync.Mutex
 	idle   []*databaseConn // the last used comes last
-	expiry *time.Timer     // closes connections that were unused for idleTime; nil if there are none
+	expiry *time.Timer     // closes connections that were unused for idleTime; nil if no connection is kept
 	closed bool
 }
 

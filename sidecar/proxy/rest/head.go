@@ -250,7 +250,7 @@ type asked struct {
 }
 
 // appendTo appends the head as it is sent to the database: the client's lines in their
-// order, but for those of the connection, of the body's end and of the Host.
+// order, without the lines about the connection, the body's end and the Host.
 func (r *requestHead) appendTo(b []byte, as asked) []byte {
 	target := r.target
 	if as.path != "" {
@@ -317,7 +317,7 @@ func (a *answerHead) hasBody(method string) bool {
 }
 
 // appendTo appends the head as it is sent to the client: the database's lines in their
-// order, but for those of the connection, and lines of the proxy.
+// order without the lines about the connection, and lines of the proxy.
 func (a *answerHead) appendTo(b []byte, status string, closes bool) []byte {
 	b = append(append(append(b, "HTTP/1.1"...), a.start[len("HTTP/1.1"):]...), "\r\n"...)
 	for _, f := range a.fields {

@@ -13,8 +13,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/gate"
 )
 
-// http2Server serves connections of HTTP/2. It turns each request into one of HTTP/1.1, on a
-// connection in memory that a Server serves as it serves those of its clients.
+// http2Server serves connections of HTTP/2. It turns each request into one of HTTP/1.1, on
+// a connection in memory that a Server serves like a client's connection.
 type http2Server struct {
 	server    *Server
 	http      *http.Server
@@ -135,7 +135,7 @@ func (h *http2Server) drain(ctx context.Context) (cut bool) {
 	return true
 }
 
-// begunConn is a connection of which the first bytes were read already.
+// begunConn is a connection whose first bytes were read already.
 type begunConn struct {
 	net.Conn
 

@@ -33,7 +33,7 @@ type Answer struct {
 	Cut bool
 }
 
-// Reply is what an interceptor says. Without an Answer the request goes on to
+// Reply is an interceptor's decision. Without an Answer the request goes on to
 // the database as it came. Status, if not empty, goes into StatusHeader.
 type Reply struct {
 	Answer *Answer

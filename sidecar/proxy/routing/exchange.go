@@ -26,11 +26,11 @@ type Exchange[A any] interface {
 	// vector and its field, the page, the threshold. For a call with other searches than
 	// plain nearest-neighbour ones it returns the Pass with the reason.
 	Locate(ctx context.Context) (Asked, error)
-	// Rewrite sends the call with the vectors and thresholds of its searches replaced by
-	// those of the rewritten searches, one for each. It returns the database's answer with
-	// the scores mapped, and the rows of every search. It returns ErrDenied with the
-	// database's own answer, the Pass for a call that the database does not take, or
-	// Degraded.
+	// Rewrite sends the call with the vectors and thresholds of its searches replaced by the
+	// vectors and thresholds of the rewritten searches, one for each. It returns the
+	// database's answer with the scores mapped, and the rows of every search. It returns
+	// ErrDenied with the database's own answer, the Pass for a call that the database does not
+	// take, or Degraded.
 	Rewrite(ctx context.Context, all []Rewritten) (A, [][]search.Hit, error)
 	// Read says what is asked, or returns the Pass why the call goes on as it came.
 	Read(ctx context.Context) (Asked, error)

@@ -42,7 +42,7 @@ type names struct {
 	read    time.Time
 	known   bool           // no rename has ended since they were read
 	renames int            // that ended and that the database did not refuse
-	reading chan struct{}  // closed when the read under way has ended; nil: there is none
+	reading chan struct{}  // closed when the read under way has ended; nil: no read is under way
 	moving  map[string]int // names that renames on their way may change, and how many do
 	anyMove int            // renames on their way that may change any name
 }

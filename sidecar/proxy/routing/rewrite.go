@@ -18,7 +18,7 @@ import (
 // of a call with more.
 const MaxRewrites = 4096
 
-// Rewritten is one search of a call as the database is to answer it.
+// Rewritten is one search of a call in the form in which it is sent to the database.
 type Rewritten struct {
 	// Vector stands in place of the search's own.
 	Vector []float32

@@ -61,11 +61,11 @@ type Router struct {
 	off     map[string]bool   // routes that are switched off
 }
 
-// Recorder is told what becomes of searches. It must not block and is called
+// Recorder is told the outcomes of searches. It must not block and is called
 // concurrently.
 type Recorder interface {
-	// Proxied: a search on a routed collection was rewritten, rescored, passed, degraded
-	// or shadowed, and why.
+	// Proxied: a search on a routed collection ended with an outcome (rewritten, rescored,
+	// passed, degraded or shadow) for a reason.
 	Proxied(outcome, reason string)
 	// Raced: the original request was sent beside rescoring, late or eagerly, and won
 	// or lost; or it was withheld and sent in place of it.

@@ -91,8 +91,8 @@ const (
 	Refused
 )
 
-// Ended is called once a write has ended, with what became of it and the ids that
-// the database chose, if its answer has them.
+// Ended is called once a write has ended, with its outcome and the ids that the database
+// chose, if its answer has them.
 type Ended func(o WriteOutcome, chosen []rerank.ID)
 
 // Follows reports whether writes are followed at all.

@@ -58,7 +58,7 @@ type Scorer struct {
 	options Options
 	dialect dialect
 	client  *http.Client
-	infoURL string // TEI's information method; empty if there is none
+	infoURL string // TEI's information method; empty without one
 }
 
 var _ plugin.Scorer = (*Scorer)(nil)

@@ -294,8 +294,9 @@ func anotherRoundFits(ctx context.Context, took time.Duration) bool {
 	return !ok || time.Until(deadline) > 2*took
 }
 
-// Unproved returns a certificate that claims nothing and still says what was done, as
-// c does. It is for an order that is a ranker's or the store's own.
+// Unproved returns a certificate that claims nothing. It keeps c's record of the search:
+// rounds, depth, candidates and stop. It is for answers in the order of a ranker or of the
+// store.
 func Unproved(c rerank.Certificate) rerank.Certificate {
 	inf := float32(math.Inf(1))
 	return rerank.Certificate{

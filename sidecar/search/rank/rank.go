@@ -129,7 +129,8 @@ func (s *Spending) UseView(v route.View) {
 // Spending.
 func (s *Spending) OrdersAnswer() bool { return s != nil && s.maxRounds > 0 }
 
-// KeepsRows reports whether feature rows of scored candidates are read again.
+// KeepsRows reports whether the feature rows of scored candidates must be kept: an
+// explanation or a later round reads them again.
 func (s *Spending) KeepsRows() bool { return s != nil && s.keepRows }
 
 // MadeVector reports whether the query's vector is made of the ranker's scores, so

@@ -157,7 +157,7 @@ func (s *Scorer) eachBatch(ctx context.Context, batches []Batch, f func(i int, b
 
 // inFullPrecision scores items in float64, from rows that no format rounded: of the
 // batches, of the table where it keeps them, or computed from stored vectors if the
-// search asks for a proof. It returns fewer scores than ids where there are none.
+// search asks for a proof. It returns fewer scores than ids if rows are missing.
 func (s *Scorer) inFullPrecision(ctx context.Context, q Query, ids []rerank.ID, batches []Batch, f *Found) (map[rerank.ID]float64, error) {
 	sources, left := fromBatches(ids, batches)
 	if len(left) > 0 && s.Table != nil {

@@ -1,6 +1,6 @@
-// Package gateway serves the API as JSON over HTTP: paths and bodies are those of
-// google.api.http in proto/likeness/v1. What it takes becomes a gRPC call inside
-// this process, so that tokens, limits, metrics and logs are those of gRPC.
+// Package gateway serves the API as JSON over HTTP: google.api.http in proto/likeness/v1
+// defines paths and bodies. Each request becomes a gRPC call inside this process, so that
+// tokens, limits, metrics and logs are the same as for gRPC.
 package gateway
 
 import (
@@ -69,8 +69,8 @@ type Gateway struct {
 	conn    *grpc.ClientConn
 }
 
-// New makes a gateway of a server. It returns server.ErrTLS if a certificate
-// cannot be used. Run or Drain ends what it holds.
+// New makes a gateway to a server. It returns server.ErrTLS if a certificate cannot be
+// used. The caller calls Run or Drain, which free what New opened.
 func New(o Options) (*Gateway, error) {
 	g := &Gateway{options: o, local: o.Server.Local(), pipe: bufconn.Listen(pipeBytes)}
 	var secure *tls.Config
