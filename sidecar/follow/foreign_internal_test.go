@@ -73,15 +73,17 @@ func TestAcknowledges(t *testing.T) {
 	for name, c := range map[string]struct {
 		requests []chan<- map[string]Drift
 		foreign  *Foreign
+		suspects []suspect
 		want     bool
 	}{
-		"asked for":              {asked, &Foreign{Last: began.Add(-time.Second)}, true},
-		"at its interval":        {nil, &Foreign{Last: began.Add(-time.Second)}, false},
-		"found more":             {asked, &Foreign{Last: began.Add(time.Second)}, false},
-		"nothing was found ever": {asked, nil, false},
+		"asked for":              {asked, &Foreign{Last: began.Add(-time.Second)}, nil, true},
+		"at its interval":        {nil, &Foreign{Last: began.Add(-time.Second)}, nil, false},
+		"found more":             {asked, &Foreign{Last: began.Add(time.Second)}, nil, false},
+		"a row is suspected":     {asked, &Foreign{Last: began.Add(-time.Second)}, []suspect{{found: began}}, false},
+		"nothing was found ever": {asked, nil, nil, false},
 	} {
 		p := pass{began: began, requests: c.requests}
-		if got := p.acknowledges(c.foreign); got != c.want {
+		if got := p.acknowledges(c.foreign, c.suspects); got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}

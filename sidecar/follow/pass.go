@@ -67,9 +67,9 @@ func (p *pass) driftByRoute() map[string]Drift {
 }
 
 // acknowledges reports whether the pass ends a dispute about foreign writes: an operator
-// asked for it, and it found no further one.
-func (p *pass) acknowledges(f *Foreign) bool {
-	return f != nil && len(p.requests) > 0 && f.Last.Before(p.began)
+// asked for it, it found no further one, and no row is suspected any more.
+func (p *pass) acknowledges(f *Foreign, suspects []suspect) bool {
+	return f != nil && len(p.requests) > 0 && f.Last.Before(p.began) && len(suspects) == 0
 }
 
 // addPage counts a page. It sets when the next page may be read, at rate rows a

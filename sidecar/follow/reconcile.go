@@ -188,7 +188,7 @@ func (s *syncer) endPass(ctx context.Context, p *pass) error {
 	s.findForeign(now)
 	if p.full && p.complete {
 		s.record.Complete = p.began
-		if p.acknowledges(s.record.Foreign) && len(s.foreign.suspects) == 0 {
+		if p.acknowledges(s.record.Foreign, s.foreign.suspects) {
 			s.record.Foreign = nil
 		}
 		s.missed.closeBy(p.began)

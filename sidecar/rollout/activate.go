@@ -322,10 +322,16 @@ func (m *Manager) warm(ctx context.Context, next *search.Standby, force bool) (w
 	if ctx.Err() != nil {
 		return w, ctx.Err()
 	}
-	if w.Queries > 0 && w.Failed == w.Queries && !force {
-		return w, fmt.Errorf("%w: it answered none of %d queries, the last with %w; the route was not switched; --force switches all the same", ErrNotReady, w.Queries, last)
+	return w, w.check(last, force)
+}
+
+// check returns ErrNotReady if no query was answered, unless force is set. last is the error of
+// the last query that failed.
+func (w Warm) check(last error, force bool) error {
+	if w.Queries == 0 || w.Failed < w.Queries || force {
+		return nil
 	}
-	return w, nil
+	return fmt.Errorf("%w: it answered none of %d queries, the last with %w; the route was not switched; --force switches all the same", ErrNotReady, w.Queries, last)
 }
 
 // withVectors returns the requests that can be answered without a ranker.

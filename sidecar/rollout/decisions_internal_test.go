@@ -184,3 +184,23 @@ func TestLockRoute(t *testing.T) {
 		t.Error("a route that is not there was locked")
 	}
 }
+
+// TestReadyVersions: a version that answered no query goes into service only by force.
+func TestReadyVersions(t *testing.T) {
+	broken := errors.New("broken")
+	for name, c := range map[string]struct {
+		w     Warm
+		force bool
+		ready bool
+	}{
+		"it answered all":           {Warm{Queries: 3}, false, true},
+		"it answered one":           {Warm{Queries: 3, Failed: 2}, false, true},
+		"it answered none":          {Warm{Queries: 3, Failed: 3}, false, false},
+		"it answered none, forced":  {Warm{Queries: 3, Failed: 3}, true, true},
+		"there was no time for any": {Warm{}, false, true},
+	} {
+		if err := c.w.check(broken, c.force); (err == nil) != c.ready || !c.ready && (!errors.Is(err, ErrNotReady) || !errors.Is(err, broken)) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -119,11 +119,16 @@ func (s *search) scoresHold(ctx context.Context, rows adapters.Rows) bool {
 	if err != nil {
 		return false
 	}
-	epsilon += float64(s.answer.Certificate.Epsilon)
-	for _, h := range s.answer.Hits {
+	return agree(s.answer.Hits, float64(s.answer.Certificate.Epsilon), now, epsilon)
+}
+
+// agree reports whether every hit that exact has is scored as it says there. Scores of hits are
+// off by hitError and one rounding, exact ones by exactError.
+func agree(hits []Hit, hitError float64, exact map[rerank.ID]float64, exactError float64) bool {
+	for _, h := range hits {
 		have := float64(h.Score)
-		exact, there := now[h.ID]
-		if there && !(math.Abs(exact-have) <= epsilon+math.Abs(have)*0x1p-23) {
+		want, there := exact[h.ID]
+		if there && !(math.Abs(want-have) <= hitError+exactError+math.Abs(have)*0x1p-23) {
 			return false
 		}
 	}

@@ -30,12 +30,8 @@ func (c *conn) pass(r *request, reply Reply, wasAsked bool) (goesOn bool) {
 	began := time.Now()
 	p := &passing{request: r, reply: reply, wasAsked: wasAsked}
 	defer func() { p.tell(Ending{Status: p.status, Problem: p.problem}) }()
-	ctx := r.ctx
-	if reply.Ended != nil && reply.Outlives {
-		var cancel context.CancelFunc
-		ctx, cancel = peer.Outlive(ctx)
-		defer cancel()
-	}
+	ctx, cancel := reply.requestContext(r.ctx)
+	defer cancel()
 	db, err := c.sendOn(ctx, p)
 	if err == nil {
 		goesOn, err = c.answer(p, db)
@@ -47,6 +43,15 @@ func (c *conn) pass(r *request, reply Reply, wasAsked bool) (goesOn bool) {
 		reply.Passed(time.Since(began))
 	}
 	return goesOn
+}
+
+// requestContext returns the context in which the database answers a request of a client whose
+// context is ctx. A write whose outcome has to be known outlives its client.
+func (r Reply) requestContext(ctx context.Context) (context.Context, context.CancelFunc) {
+	if r.Ended == nil || !r.Outlives {
+		return ctx, func() {}
+	}
+	return peer.Outlive(ctx)
 }
 
 // sendOn sends a request to the database and waits for the first byte of the answer.

@@ -69,6 +69,8 @@ func TestCertificate(t *testing.T) {
 		"a companion that others write past, and no proof": {func(e *certify.Evidence) { e.Source.Derived, e.Lists[0].Exact = true, false }, rerank.StatusUnknown, "", ""},
 		"rounded rows that may change more":                {func(e *certify.Evidence) { e.RoundingError = inf }, rerank.StatusUnknown, "", ""},
 		"a bound of several terms, rounded":                {func(e *certify.Evidence) { e.SingleInnerProduct, e.RoundingError = false, 1e-6 }, rerank.StatusUnknown, "", ""},
+		"rows that are no unit vectors":                    {func(e *certify.Evidence) { e.WrongNorm = true }, rerank.StatusUnknown, "", ""},
+		"such rows, and every item was scored":             {func(e *certify.Evidence) { e.WrongNorm, e.Scanned, e.Lists = true, true, nil }, rerank.StatusExact, rerank.ProofScan, ""},
 		"owners under a filter":                            {func(e *certify.Evidence) { e.OwnersInCollection, e.Restricted = true, true }, rerank.StatusUnknown, "", ""},
 		"owners without a filter":                          {func(e *certify.Evidence) { e.OwnersInCollection = true }, rerank.StatusExact, rerank.ProofInnerProduct, ""},
 		"a calibration of this rule": {func(e *certify.Evidence) {
@@ -134,6 +136,8 @@ func TestStop(t *testing.T) {
 		"a tie, but no depth is left":            {func(e *certify.Evidence) { e.Encoded = bounded{max: 1, epsilon: .001} }, certify.Limits{MaxRounds: 8, MaxDepth: 10}, rerank.Certificate{}, 0, rerank.StopLimit},
 		"a tie, but no round is left":            {func(e *certify.Evidence) { e.Encoded = bounded{max: 1, epsilon: .001} }, certify.Limits{MaxRounds: 1, MaxDepth: 100}, rerank.Certificate{}, 0, rerank.StopLimit},
 		"a tie, but no time is left":             {func(e *certify.Evidence) { e.Encoded = bounded{max: 1, epsilon: .001} }, certify.Limits{MaxRounds: 8, MaxDepth: 100}, rerank.Certificate{}, time.Hour, rerank.StopDeadline},
+		"a tie, and time for a longer round":     {func(e *certify.Evidence) { e.Encoded = bounded{max: 1, epsilon: .001} }, certify.Limits{MaxRounds: 8, MaxDepth: 100}, rerank.Certificate{}, 20 * time.Second, ""},
+		"a tie, and time for an equal round":     {func(e *certify.Evidence) { e.Encoded = bounded{max: 1, epsilon: .001} }, certify.Limits{MaxRounds: 8, MaxDepth: 100}, rerank.Certificate{}, 40 * time.Second, rerank.StopDeadline},
 		"rounding ties, at a pace that suffices": {func(e *certify.Evidence) { e.Encoded = bounded{max: .5, epsilon: .5} }, certify.Limits{MaxRounds: 8, MaxDepth: 100}, rerank.Certificate{Rounds: 1, Max: .6, KthScore: 1}, 0, ""},
 		"rounding ties, at a pace that does not": {func(e *certify.Evidence) { e.Encoded = bounded{max: .5, epsilon: 5} }, certify.Limits{MaxRounds: 8, MaxDepth: 100}, rerank.Certificate{Rounds: 1, Max: .6, KthScore: 1}, 0, rerank.StopUnbounded},
 		"rounding ties, for the first time":      {func(e *certify.Evidence) { e.Encoded = bounded{max: .5, epsilon: 5} }, certify.Limits{MaxRounds: 8, MaxDepth: 100}, rerank.Certificate{}, 0, ""},

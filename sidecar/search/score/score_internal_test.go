@@ -57,6 +57,48 @@ func TestRounding(t *testing.T) {
 	}
 }
 
+// TestOutside: what candidates behind the first rows can score: as much as they scored, and the
+// error of that.
+func TestOutside(t *testing.T) {
+	all := hits(10, 9, 8, 7, infinite)
+	for name, c := range map[string]struct {
+		k     int
+		exact []uint64 // scored in float64, off by 0.25
+		want  float32
+	}{
+		"none was scored again":     {2, nil, 8 + 1},
+		"the next was":              {2, []uint64{2}, 8.25},
+		"the best behind it was":    {1, []uint64{1}, 9.25},
+		"one further behind was":    {2, []uint64{3}, 8 + 1},
+		"only what was not kept":    {5, nil, 6 + 1},
+		"what was not kept is best": {3, []uint64{3}, 7.25},
+	} {
+		f := Found{Hits: all[:3], rounding: rounding{spare: all[3:], dropped: 6, wideError: 0.25, exact: map[rerank.ID]bool{}}}
+		for _, n := range c.exact {
+			f.rounding.exact[rerank.UintID(n)] = true
+		}
+		if name == "only what was not kept" {
+			f.Hits, f.rounding.spare = all, nil
+		}
+		if got := f.Outside(c.k, 1); got < c.want || got > c.want+1e-5 {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// TestFromList: a list of φ's own inner product is an answer; its scores are off by a rounding
+// of what the list says and one of the conversion.
+func TestFromList(t *testing.T) {
+	l := rerank.List{IDs: []rerank.ID{rerank.UintID(1), rerank.UintID(2), rerank.UintID(3)}, Scores: []float32{400, -500, infinite}}
+	f := FromList(l, rerank.Probe{Scale: 2, Offset: 1})
+	if f.Scored != 3 || f.NotFinite != 1 || f.Hits[0].Score != 802 || f.Hits[1].Score != -998 || f.Finite() != 2 {
+		t.Errorf("%+v", f)
+	}
+	if got, want := f.RoundingError(), float32(998*0x1p-23); got < want || got > 1.01*want {
+		t.Errorf("scores up to 998 are off by %v, want %v", got, want)
+	}
+}
+
 // TestDroppedIsRemembered: the best candidate that is neither a hit nor spare scores at
 // most as much as the last that is, in any round.
 func TestDroppedIsRemembered(t *testing.T) {

@@ -1,0 +1,131 @@
+package gateway
+
+import (
+	"bytes"
+	"compress/gzip"
+	"context"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/genproto/googleapis/rpc/errdetails"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/types/known/durationpb"
+
+	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/sidecar/gate"
+	"github.com/likenessdb/likeness/sidecar/server"
+)
+
+// deaf is a Recorder that counts nothing.
+type deaf struct{}
+
+func (deaf) CallStarted(context.Context, string) func(codes.Code) { return func(codes.Code) {} }
+func (deaf) Panicked()                                            {}
+
+func newGateway(t *testing.T, g *gate.Gate) *Gateway {
+	t.Helper()
+	s, err := server.New(server.Options{
+		Models: func() []*model.Model { return nil }, Logger: slog.New(slog.DiscardHandler), Recorder: deaf{}, Gate: g,
+		Limits: server.Limits{MaxMessageBytes: 1 << 20, MaxConcurrentStreams: 10, MaxBatch: 8, BatchParallelism: 1},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { s.Drain(0) })
+	out, err := New(Options{Server: s, Private: true, MaxMessageBytes: 1 << 20, MaxConcurrentStreams: 7, Gate: g, Recorder: deaf{}, Logger: slog.New(slog.DiscardHandler)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { out.Drain(0) })
+	return out
+}
+
+// TestLimitsOfTheListener: bodies come only as far as the gate counts them.
+func TestLimitsOfTheListener(t *testing.T) {
+	h := newGateway(t, nil).http
+	if got := *h.HTTP2; got.MaxConcurrentStreams != 7 || got.MaxReceiveBufferPerStream != gate.BodyWindowBytes || got.MaxReceiveBufferPerConnection != gate.BodiesWindowBytes {
+		t.Errorf("HTTP/2 has the limits %+v", got)
+	}
+	if h.MaxHeaderBytes != maxHeaderBytes || h.ReadHeaderTimeout <= 0 || h.IdleTimeout <= 0 {
+		t.Errorf("a head has %d bytes and %s, a connection %s without a request", h.MaxHeaderBytes, h.ReadHeaderTimeout, h.IdleTimeout)
+	}
+}
+
+// TestRefusals: a client learns when to come again, rounded up to seconds, and which token is
+// wanted; of HTTP/1 it is told that the rest of its body is not read.
+func TestRefusals(t *testing.T) {
+	for name, c := range map[string]struct {
+		code  codes.Code
+		after time.Duration
+		want  string
+	}{
+		"soon": {codes.ResourceExhausted, 100 * time.Millisecond, "1"}, "in a second": {codes.Unavailable, time.Second, "1"},
+		"in more than one": {codes.Unavailable, 1200 * time.Millisecond, "2"}, "never": {codes.InvalidArgument, 0, ""},
+	} {
+		st := status.New(c.code, "x")
+		if c.after > 0 {
+			var err error
+			if st, err = st.WithDetails(&errdetails.RetryInfo{RetryDelay: durationpb.New(c.after)}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		answer := httptest.NewRecorder()
+		write(answer, 0, st)
+		if got := answer.Header().Get("Retry-After"); got != c.want || answer.Code < 400 || answer.Header().Get("Content-Type") != "application/json" {
+			t.Errorf("%s: status %d, Retry-After %q, want %q", name, answer.Code, got, c.want)
+		}
+	}
+	g := newGateway(t, nil)
+	for major, want := range map[int]string{1: "close", 2: ""} {
+		r := httptest.NewRequest(http.MethodPost, "http://localhost/v1/search", strings.NewReader("{}"))
+		r.Host, r.ProtoMajor = "other.example", major // which a page of another site asks for
+		answer := httptest.NewRecorder()
+		g.guard(http.NotFoundHandler()).ServeHTTP(answer, r)
+		if answer.Code != http.StatusForbidden || answer.Header().Get("Connection") != want {
+			t.Errorf("HTTP/%d: status %d, Connection %q, want %q", major, answer.Code, answer.Header().Get("Connection"), want)
+		}
+	}
+}
+
+// TestIncomingHeaders: a call takes along its id and its trace, and nothing else.
+func TestIncomingHeaders(t *testing.T) {
+	for header, want := range map[string]bool{"X-Request-Id": true, "Traceparent": true, "Tracestate": true, "Cookie": false, "X-Forwarded-For": false} {
+		if name, ok := incoming(header); ok != want || ok && name != header {
+			t.Errorf("%s: %q, %t, want %t", header, name, ok, want)
+		}
+	}
+}
+
+// TestABodyHoldsWhatItHas: a compressed body is let in as the largest that it may become, and
+// holds only its own bytes while its call is answered.
+func TestABodyHoldsWhatItHas(t *testing.T) {
+	counting := gate.New(gate.Options{ReceivedBytes: 8 << 20})
+	g := newGateway(t, counting)
+	const length = 100 << 10
+	var packed bytes.Buffer
+	z := gzip.NewWriter(&packed)
+	if _, err := z.Write(bytes.Repeat([]byte(" "), length)); err != nil || z.Close() != nil {
+		t.Fatal(err)
+	}
+	r := httptest.NewRequest(http.MethodPost, "http://localhost/v1/search", &packed)
+	r.Header.Set("Content-Encoding", "gzip")
+	answered := false
+	g.guard(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		answered = true
+		if held := counting.ReceivedBytes(); held != length {
+			t.Errorf("a body of %d bytes holds %d while it is answered", length, held)
+		}
+		if b, err := io.ReadAll(r.Body); err != nil || len(b) != length {
+			t.Errorf("the call has %d bytes, %v", len(b), err)
+		}
+	})).ServeHTTP(httptest.NewRecorder(), r)
+	if held := counting.ReceivedBytes(); !answered || held != 0 {
+		t.Errorf("after it was answered (%t) a body holds %d bytes", answered, held)
+	}
+}
