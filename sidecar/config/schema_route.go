@@ -136,6 +136,13 @@ type Policy struct {
 	// Kinds of request that this route answers although rescoring changes their meaning (docs/proxy.md): score-threshold,
 	// indexed-only, consistency, round-decimal, prefetch, hybrid.
 	OptIn []string `yaml:"opt_in" reload:"live"`
+	// Where the route rewrites: also the prefetches of Qdrant's queries, and the lists of Milvus's hybrid searches with an RRF
+	// ranker, that are by a vector of this field (docs/proxy.md). Each becomes a search by the similarity, and the database
+	// fuses or orders their rows as the client says.
+	RewriteLegs bool `yaml:"rewrite_legs" reload:"live"`
+	// How many rows an HNSW index keeps in view (hnsw_ef of Qdrant, ef of Milvus), for rewritten searches of clients that name
+	// no number. 0 leaves it to the database.
+	EF int `yaml:"ef" min:"0" reload:"live"`
 	// Ask the store for exhaustive search, so that answers can be proved exact.
 	ExactSearch bool `yaml:"exact_search" reload:"live"`
 	// Who writes to the collection. any: answers from a table or companion are snapshots, since writes may bypass this

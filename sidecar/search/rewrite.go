@@ -51,6 +51,9 @@ type DatabaseAnswer struct {
 	// Narrowed: the rows are not the first of the whole collection, for the search has a
 	// filter, a threshold, an offset or the like.
 	Narrowed bool
+	// Staged: the database did not answer the search by itself. It put its rows among those
+	// of others, or took them from others, so that nothing is proved by Hits.
+	Staged bool
 	// Err is the error of the call, if it failed.
 	Err error
 }
@@ -92,7 +95,7 @@ func (r *Rewritten) Answered(ctx context.Context, got DatabaseAnswer) rerank.Cer
 // evidence describes the database's answer.
 func (r *Rewritten) evidence(got DatabaseAnswer) *certify.Evidence {
 	c, k := r.route, r.request.K
-	exact := c.Field.FullPrecision && (c.Field.AlwaysExact || got.Exact && c.Field.Exact)
+	exact := !got.Staged && c.Field.FullPrecision && (c.Field.AlwaysExact || got.Exact && c.Field.Exact)
 	finite := len(got.Hits)
 	for finite > 0 && !rerank.IsFinite(got.Hits[finite-1].Score) {
 		finite--

@@ -471,7 +471,10 @@ func TestRewrite(t *testing.T) {
 				t.Errorf("%s: %+v for an answer that is exact: %t", name, c, exact)
 			}
 		}
-		if o.times != 2 || o.request.Route != "r" || len(o.answer.Hits) != 5 || o.answer.Strategy != rerank.Average || o.err != nil {
+		if c := got.Answered(t.Context(), search.DatabaseAnswer{Hits: hits, Exact: true, Staged: true}); c.Status != rerank.StatusUnknown {
+			t.Errorf("%s: %+v for one stage of an answer", name, c)
+		}
+		if o.times != 3 || o.request.Route != "r" || len(o.answer.Hits) != 5 || o.answer.Strategy != rerank.Average || o.err != nil {
 			t.Errorf("%s: observed %+v", name, o)
 		}
 		failed := errors.New("gone")

@@ -32,6 +32,7 @@ type call struct {
 	method   string
 	target   routing.Target
 	raw      []byte
+	lists    []int // how many searches of each list of a hybrid search Locate found
 
 	request *milvuspb.SearchRequest       // raw, read
 	hybrid  *milvuspb.HybridSearchRequest // that finds the candidates; nil: the route does

@@ -35,6 +35,10 @@ const (
 	subRequestsField   = 17
 	functionScoreField = 19
 
+	listsField      = 5 // of a HybridSearchRequest
+	rankParamsField = 6
+	rankerField     = 13
+
 	keyField   = 1 // of a KeyValuePair
 	valueField = 2
 
@@ -158,7 +162,7 @@ func readParam(f wire.Field, s *routing.Search) error {
 		if value != "" && !slices.Contains([]string{"IP", "COSINE"}, strings.ToUpper(value)) {
 			return errOther
 		}
-	case "params":
+	case jsonParams:
 		readScoreParams(value, s)
 	default:
 		readScoreParam(key, value, s)
@@ -170,14 +174,14 @@ func readParam(f wire.Field, s *routing.Search) error {
 }
 
 // readScoreParams reads the parameters that are written as JSON. Of a text that is not
-// read, any may be there.
+// read, any may be there, ef too.
 func readScoreParams(text string, s *routing.Search) {
 	if text == "" {
 		return
 	}
 	var params map[string]json.RawMessage
 	if len(text) > maxParamsBytes || json.Unmarshal([]byte(text), &params) != nil {
-		s.Unmapped = "search-params"
+		s.Unmapped, s.HasEF = "search-params", true
 		return
 	}
 	for key, value := range params {
@@ -189,6 +193,8 @@ func readScoreParams(text string, s *routing.Search) {
 func readScoreParam(key, value string, s *routing.Search) {
 	switch {
 	case value == "" || strings.EqualFold(value, "false") || value == "null":
+	case key == efParam:
+		s.HasEF = true
 	case key == "round_decimal" && value != "-1":
 		s.Unmapped = "round-decimal"
 	case key == "iterator" || strings.HasPrefix(key, "search_iter"):
@@ -200,14 +206,24 @@ func readScoreParam(key, value string, s *routing.Search) {
 	}
 }
 
-// rewriteRequest returns a request with its vectors replaced.
+// rewriteRequest returns a request with its vectors and ef replaced.
 func rewriteRequest(request []byte, all []routing.Rewritten) ([]byte, error) {
 	size := len(request) + 16
 	for _, r := range all {
 		size += 4 * len(r.Vector)
 	}
+	return appendRewritten(make([]byte, 0, size), request, all)
+}
+
+// appendRewritten appends a request with its vectors and ef replaced.
+func appendRewritten(out, request []byte, all []routing.Rewritten) (_ []byte, err error) {
+	if ef := all[0].EF; ef > 0 { // the same for each: they have one field and one set of parameters
+		if request, err = withEF(request, ef); err != nil {
+			return out, err
+		}
+	}
 	next := 0
-	out, err := editAt(make([]byte, 0, size), request, []protowire.Number{vectorsField, placeholderField, valuesField}, func(out []byte, f wire.Field) ([]byte, error) {
+	out, err = editAt(out, request, []protowire.Number{vectorsField, placeholderField, valuesField}, func(out []byte, f wire.Field) ([]byte, error) {
 		if next == len(all) {
 			return out, fmt.Errorf("%w: more than %d vectors", wire.ErrMalformed, len(all))
 		}
@@ -218,6 +234,129 @@ func rewriteRequest(request []byte, all []routing.Rewritten) ([]byte, error) {
 		err = fmt.Errorf("%w: %d vectors in place of %d", wire.ErrMalformed, next, len(all))
 	}
 	return out, err
+}
+
+// The keys of a request's parameters: those that are written as JSON, and the number of rows
+// that an HNSW index keeps in view.
+const (
+	jsonParams = "params"
+	efParam    = "ef"
+)
+
+// withEF returns a request with ef in its parameters, which have none.
+func withEF(request []byte, ef uint64) ([]byte, error) {
+	text, done := fmt.Sprintf("%q:%d", efParam, ef), false
+	out, err := wire.Edit(nil, request, func(out []byte, f wire.Field) ([]byte, error) {
+		if key, _ := routing.Text(f.Value, keyField); f.Number != searchParamsField || key != jsonParams || done {
+			return append(out, f.Raw...), nil
+		}
+		done = true
+		given, _ := routing.Text(f.Value, valueField)
+		if _, members, ok := strings.Cut(given, "{"); ok {
+			comma := ","
+			if strings.HasPrefix(strings.TrimSpace(members), "}") {
+				comma = ""
+			}
+			return appendParam(out, jsonParams, "{"+text+comma+members), nil
+		}
+		return appendParam(out, jsonParams, "{"+text+"}"), nil // it was empty
+	})
+	if err == nil && !done {
+		out = appendParam(out, jsonParams, "{"+text+"}")
+	}
+	return out, err
+}
+
+// appendParam appends a parameter of a search.
+func appendParam(out []byte, key, value string) []byte {
+	pair := protowire.AppendString(protowire.AppendTag(nil, keyField, protowire.BytesType), key)
+	pair = protowire.AppendString(protowire.AppendTag(pair, valueField, protowire.BytesType), value)
+	return protowire.AppendBytes(protowire.AppendTag(out, searchParamsField, protowire.BytesType), pair)
+}
+
+// locateHybrid reads those lists of a hybrid search that are of a routed field, and counts
+// the searches of every list. It returns errOther for a ranker that looks at scores, which
+// rewriting changes: all but RRF.
+func locateHybrid(request []byte, routed func(field string) bool) (searches []routing.Search, lists []int, err error) {
+	offset := uint64(0)
+	err = wire.Walk(request, func(f wire.Field) error {
+		switch f.Number { //nolint:exhaustive // the others cross unread
+		case rankerField:
+			return errOther
+		case rankParamsField:
+			pair, err := f.Message()
+			if err != nil {
+				return err
+			}
+			key, _ := routing.Text(pair, keyField)
+			value, _ := routing.Text(pair, valueField)
+			if key == "strategy" && value != "" && value != "rrf" {
+				return errOther
+			}
+			if key == "offset" {
+				offset, err = strconv.ParseUint(value, 10, 32)
+			}
+			return err
+		case listsField:
+			list, err := f.Message()
+			if err != nil {
+				return err
+			}
+			found, err := locateList(list, routed)
+			if err != nil || len(searches)+len(found) > routing.MaxRewrites {
+				return errors.Join(errOther, err)
+			}
+			searches, lists = append(searches, found...), append(lists, len(found))
+		}
+		return nil
+	})
+	if err != nil || len(searches) == 0 {
+		return nil, nil, errors.Join(errOther, err)
+	}
+	for i := range searches { // their rows go into the fusion
+		searches[i].Staged, searches[i].Narrowed, searches[i].Offset = true, true, offset
+	}
+	return searches, lists, nil
+}
+
+// locateList reads the searches of one list of a hybrid search; none if its field has no
+// route.
+func locateList(list []byte, routed func(field string) bool) (searches []routing.Search, err error) {
+	field := ""
+	err = wire.Walk(list, func(f wire.Field) error {
+		if key, _ := routing.Text(f.Value, keyField); f.Number == searchParamsField && key == "anns_field" {
+			field, _ = routing.Text(f.Value, valueField)
+		}
+		return nil
+	})
+	switch {
+	case err != nil:
+		return nil, err
+	case field == "": // the collection's only one
+		return nil, errOther
+	case !routed(field):
+		return nil, nil
+	}
+	return locate(list)
+}
+
+// rewriteHybrid returns a hybrid search with the vectors and ef of its lists replaced, of as
+// many as each list has searches.
+func rewriteHybrid(request []byte, lists []int, all []routing.Rewritten) ([]byte, error) {
+	list := 0
+	return wire.Edit(make([]byte, 0, len(request)+16*len(lists)), request, func(out []byte, f wire.Field) ([]byte, error) {
+		if f.Number != listsField {
+			return append(out, f.Raw...), nil
+		}
+		mine := all[:lists[list]]
+		all = all[lists[list]:]
+		if list++; len(mine) == 0 {
+			return append(out, f.Raw...), nil
+		}
+		return wire.AppendMessage(out, f.Number, len(f.Value), func(out []byte) ([]byte, error) {
+			return appendRewritten(out, f.Value, mine)
+		})
+	})
 }
 
 // editAt appends message with every field at the path, inside the messages that it names,
@@ -358,8 +497,12 @@ func appendVarints(values []int64, f wire.Field) ([]int64, error) {
 
 // Locate implements routing.Exchange.
 func (c *call) Locate(ctx context.Context) (asked routing.Asked, err error) {
-	if c.method != milvuspb.MilvusService_Search_FullMethodName {
-		return asked, routing.Pass(passesHybrid)
+	if c.isHybrid() {
+		asked.Searches, c.lists, err = locateHybrid(c.raw, func(field string) bool { return c.Router.Field(c.target.Routed, field) })
+		if err != nil {
+			return asked, routing.Pass(passesHybrid)
+		}
+		return asked, nil
 	}
 	if asked.Searches, err = locate(c.raw); err != nil {
 		return asked, routing.Pass("not-nearest")
@@ -380,7 +523,12 @@ func (c *call) Locate(ctx context.Context) (asked routing.Asked, err error) {
 
 // Rewrite implements routing.Exchange.
 func (c *call) Rewrite(ctx context.Context, all []routing.Rewritten) (r rawgrpc.Reply, hits [][]search.Hit, err error) {
-	request, err := rewriteRequest(c.raw, all)
+	var request []byte
+	if c.isHybrid() {
+		request, err = rewriteHybrid(c.raw, c.lists, all)
+	} else {
+		request, err = rewriteRequest(c.raw, all)
+	}
 	if err != nil {
 		return r, nil, errAnswer
 	}
@@ -388,11 +536,18 @@ func (c *call) Rewrite(ctx context.Context, all []routing.Rewritten) (r rawgrpc.
 	if err := refusal(r); err != nil {
 		return r, nil, err
 	}
+	if c.isHybrid() { // the rows are those of the fusion, with its scores
+		return r, make([][]search.Hit, len(all)), nil
+	}
 	r.Message, hits, err = mapScores(r.Message, all)
 	if d := (routing.Degraded{}); err != nil && !errors.As(err, &d) {
 		err = errAnswer
 	}
 	return r, hits, err
+}
+
+func (c *call) isHybrid() bool {
+	return c.method == milvuspb.MilvusService_HybridSearch_FullMethodName
 }
 
 // refusal sorts an error of the database: it refuses the caller, the request, or does not

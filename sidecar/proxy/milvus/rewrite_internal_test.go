@@ -110,7 +110,7 @@ func TestLocate(t *testing.T) {
 	} {
 		m := &milvuspb.SearchRequest{SearchParams: params(tc.params...), Nq: 1, PlaceholderGroup: encoded(t, groupOf(commonpb.PlaceholderType_FloatVector, []float32{1}))}
 		got, err := locate(encoded(t, m))
-		if err != nil || got[0].Unmapped != tc.unmapped || got[0].Narrowed != tc.narrowed {
+		if err != nil || got[0].Unmapped != tc.unmapped || got[0].Narrowed != tc.narrowed || got[0].HasEF != (name == "tuning" || name == "not JSON") {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
@@ -192,6 +192,76 @@ func TestMapScores(t *testing.T) {
 	} {
 		if got, _, err := mapScores(b, rewrittens(1)); err == nil {
 			t.Errorf("%s: %x", name, got)
+		}
+	}
+}
+
+// A hybrid search is rewritten list by list: those of a routed field, in their places.
+func TestRewriteHybrid(t *testing.T) {
+	list := func(field string, vectors ...[]float32) *milvuspb.SearchRequest {
+		m := plainRequest(t, vectors...)
+		m.SearchParams = params("anns_field", field, "topk", "7", "params", "{}")
+		return m
+	}
+	group := func(vectors ...[]float32) []byte {
+		return encoded(t, groupOf(commonpb.PlaceholderType_FloatVector, vectors...))
+	}
+	routed := func(field string) bool { return field == "v" }
+	m := &milvuspb.HybridSearchRequest{
+		DbName: "default", CollectionName: "c", RankParams: params("strategy", "rrf", "params", `{"k":60}`, "limit", "3", "offset", "4"), OutputFields: []string{"n"},
+		Requests: []*milvuspb.SearchRequest{list("v", []float32{1}, []float32{2}), list("w", []float32{3}, []float32{4}), list("v", []float32{5}, []float32{6})},
+	}
+	found, lists, err := locateHybrid(encoded(t, m), routed)
+	if err != nil || !slices.Equal(lists, []int{2, 0, 2}) {
+		t.Fatalf("%+v, %v, %v", found, lists, err)
+	}
+	for i, s := range found {
+		if want := []float32{1, 2, 5, 6}[i]; s.Query[0] != want || s.Vector != "v" || !s.Staged || !s.Narrowed || s.Offset != 4 {
+			t.Errorf("search %d is %+v, want of %v", i, s, want)
+		}
+	}
+	all := rewrittens(4)
+	all[2].EF, all[3].EF = 50, 50
+	got, err := rewriteHybrid(encoded(t, m), lists, all)
+	m.Requests[0].PlaceholderGroup, m.Requests[2].PlaceholderGroup = group(all[0].Vector, all[1].Vector), group(all[2].Vector, all[3].Vector)
+	m.Requests[2].SearchParams[2].Value = `{"ef":50}`
+	if want := encoded(t, m); err != nil || !bytes.Equal(got, want) {
+		t.Errorf("%x, %v, want %x", got, err, want)
+	}
+	for name, change := range map[string]func(m *milvuspb.HybridSearchRequest){
+		"weighted":       func(m *milvuspb.HybridSearchRequest) { m.RankParams[0].Value = "weighted" },
+		"a function":     func(m *milvuspb.HybridSearchRequest) { m.FunctionScore = &schemapb.FunctionScore{} },
+		"no list":        func(m *milvuspb.HybridSearchRequest) { m.Requests = m.GetRequests()[1:2] },
+		"an unnamed one": func(m *milvuspb.HybridSearchRequest) { m.Requests[1].SearchParams[0].Value = "" },
+		"no floats": func(m *milvuspb.HybridSearchRequest) {
+			m.Requests[2].PlaceholderGroup = encoded(t, groupOf(commonpb.PlaceholderType_SparseFloatVector, []float32{1}))
+		},
+	} {
+		other := proto.Clone(m).(*milvuspb.HybridSearchRequest)
+		change(other)
+		if got, _, err := locateHybrid(encoded(t, other), routed); err == nil {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// ef is added to the parameters that are written as JSON, and the others stay.
+func TestRewriteEF(t *testing.T) {
+	all := []routing.Rewritten{{Vector: []float32{2}, EF: 300}}
+	for text, want := range map[string]string{"": `{"ef":300}`, "{}": `{"ef":300}`, `{ "nprobe": 3}`: `{"ef":300, "nprobe": 3}`} {
+		for _, pairs := range [][]string{{"topk", "7"}, {"topk", "7", "params", text, "round_decimal", "-1"}} {
+			m := &milvuspb.SearchRequest{CollectionName: "c", Nq: 1, PlaceholderGroup: encoded(t, groupOf(commonpb.PlaceholderType_FloatVector, []float32{1})), SearchParams: params(pairs...)}
+			got, err := rewriteRequest(encoded(t, m), all)
+			m.PlaceholderGroup = encoded(t, groupOf(commonpb.PlaceholderType_FloatVector, all[0].Vector))
+			if len(pairs) == 2 {
+				m.SearchParams = params("topk", "7", "params", `{"ef":300}`)
+			} else {
+				m.SearchParams[1].Value = want
+			}
+			sent := &milvuspb.SearchRequest{}
+			if err != nil || proto.Unmarshal(got, sent) != nil || !proto.Equal(sent, m) {
+				t.Errorf("%q: %v, %v, want %v", pairs, sent, err, m)
+			}
 		}
 	}
 }

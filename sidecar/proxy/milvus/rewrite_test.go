@@ -21,7 +21,7 @@ import (
 
 // rewriting serves a route whose searches are rewritten by W, and returns a client of the
 // proxy.
-func rewriting(t *testing.T, address string, w []float32) (c milvuspb.MilvusServiceClient, stop func()) {
+func rewriting(t *testing.T, address string, w []float32, rules ...string) (c milvuspb.MilvusServiceClient, stop func()) {
 	t.Helper()
 	m, err := model.New(model.Parameters{Kind: rerank.KindBilinear, Name: "w", Tensors: tensor.Set{"W": {Shape: []int{4, 4}, Data: w}},
 		Config: []byte(`{"query_embedding_dim":4,"item_embedding_dim":4,"normalise":false,"form":"full"}`)})
@@ -32,9 +32,9 @@ func rewriting(t *testing.T, address string, w []float32) (c milvuspb.MilvusServ
 listen: {grpc: "127.0.0.1:0", admin: "127.0.0.1:0"}
 stores: {main: {kind: milvus, address: %q}}
 models: {w: {path: w.safetensors}}
-routes: {things: {store: main, collection: routed, vector: vec, model: w, placement: rewrite}}
+routes: {things: {store: main, collection: routed, vector: vec, model: w, placement: rewrite%s}}
 proxy: {store: main, listen_grpc: "127.0.0.1:0"}
-`, address), map[string]*model.Model{"w.safetensors": m})
+`, address, strings.Join(rules, "")), map[string]*model.Model{"w.safetensors": m})
 	return connect(t, at.Proxy.GRPC), stop
 }
 
@@ -147,5 +147,47 @@ func TestScoresThatStayInMilvus(t *testing.T) {
 	defer stop()
 	if state := send(t, c, "x", cut); !strings.HasPrefix(state, "rewritten; ") {
 		t.Errorf("%q", state)
+	}
+}
+
+// TestRewrittenHybridSearches: where a route rewrites legs, the lists of a hybrid search are
+// searches by the similarity, which an RRF ranker fuses. Another ranker looks at scores.
+func TestRewrittenHybridSearches(t *testing.T) {
+	db := servers.MilvusLiteForTest(t, servers.Options{})
+	fillRouted(t, db)
+	direct := connect(t, db.Address)
+	of := func(ranker string, vector []float32) *milvuspb.HybridSearchRequest {
+		one, other := list(t, "id < 30"), list(t, "id > 20")
+		for _, m := range []*milvuspb.SearchRequest{one, other} {
+			m.PlaceholderGroup = group(t, [][]float32{vector})
+		}
+		h := wholeHybrid(t, one, other)
+		h.RankParams = parameters("strategy", ranker, "params", `{"k":60,"weights":[0.5,0.5]}`, "limit", "5", "round_decimal", "-1")
+		return h
+	}
+	for rules, states := range map[string]map[string]string{
+		"":                             {"rrf": "passed; reason=hybrid"},
+		", rewrite_legs: true, ef: 64": {"rrf": "rewritten; route=things; certificate=unknown", "weighted": "passed; reason=hybrid"},
+	} {
+		c, stop := rewriting(t, db.Address, quarter, rules)
+		for ranker, state := range states {
+			var trailer metadata.MD
+			got, err := c.HybridSearch(t.Context(), of(ranker, asked[0]), grpc.Trailer(&trailer))
+			if err != nil {
+				t.Fatal(err)
+			}
+			vector := asked[0]
+			if strings.HasPrefix(state, "rewritten") {
+				vector = turned(vector)
+			}
+			want, err := direct.HybridSearch(t.Context(), of(ranker, vector))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !proto.Equal(got, want) || len(got.GetResults().GetScores()) == 0 || strings.Join(trailer.Get("likeness-status"), ",") != state {
+				t.Errorf("%q, %s: %v (%q), want %v", rules, ranker, got, trailer.Get("likeness-status"), want)
+			}
+		}
+		stop()
 	}
 }

@@ -57,7 +57,8 @@ func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interc
 			if !ok {
 				return rawgrpc.Reply{}
 			}
-			c := &call{target: target, upstream: upstream, method: method, layout: rewritable[method], raw: request, began: time.Now(), passes: m.passes}
+			c := &call{target: target, upstream: upstream, method: method, layout: rewritable[method], raw: request, began: time.Now(), passes: m.passes,
+				routed: func(field string) bool { return r.Field(target.Routed, field) }}
 			if m.passes == "" {
 				c.request, c.answer = m.request.ProtoReflect().New().Interface(), m.answer.ProtoReflect().Type()
 			}
@@ -84,6 +85,8 @@ type call struct {
 	answer   protoreflect.MessageType
 	began    time.Time
 	passes   routing.Pass // why no call of its method is answered; empty: some are
+	routed   func(field string) bool
+	located  located // set by Locate
 }
 
 var _ routing.Exchange[rawgrpc.Reply] = (*call)(nil)

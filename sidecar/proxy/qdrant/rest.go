@@ -83,7 +83,8 @@ func (r *Router) InterceptREST(in *http.Request, body []byte, forward rest.Forwa
 		return rest.Reply{Status: r.Passes(ctx, target, cmp.Or(q.passes, "malformed"))}
 	}
 	ctx, _ = telemetry.WithRequestID(traceparent.FromHeader(ctx, in.Header), in.Header.Get(telemetry.RequestIDHeader))
-	call := &restCall{request: q, target: target, inTurn: r.InTurn, in: in, body: body, forward: forward, began: time.Now()}
+	call := &restCall{request: q, target: target, inTurn: r.InTurn, in: in, body: body, forward: forward, began: time.Now(),
+		routed: func(field string) bool { return r.Field(target.Routed, field) }}
 	o := routing.Answer(ctx, r.Router, target, call)
 	if o.Refused != "" { // the route has no other answer, but the database may refuse the caller
 		if own := call.Original(ctx, false); rest.Denied(own.Status) {
@@ -125,9 +126,10 @@ type restCall struct {
 	forward rest.Forward
 	began   time.Time
 
-	whole    object   // the body
-	searches []object // in it
-	places   []place  // of the searches that Locate found
+	whole    object      // the body
+	searches []object    // in it
+	located  locatedJSON // set by Locate
+	routed   func(field string) bool
 }
 
 var _ routing.Exchange[rest.Answer] = (*restCall)(nil)

@@ -31,7 +31,9 @@ type layout struct {
 	defaultLimit uint64
 	// narrows are fields that leave rows out.
 	narrows []protowire.Number
-	// others are fields of a search that is not a plain nearest-neighbour search.
+	// query and prefetch are the fields of a request that can have several stages.
+	query, prefetch protowire.Number
+	// others are fields of a search that is not by a vector of the request.
 	others []protowire.Number
 	// points is the path to the rows of an answer.
 	points []protowire.Number
@@ -49,7 +51,7 @@ var (
 	}
 	queryLayout = layout{
 		vector: []protowire.Number{3, nearestField, denseField, dataField}, name: 4, params: 6, threshold: 7, limit: 8, offset: 9, timeout: 15,
-		defaultLimit: 10, narrows: []protowire.Number{5, 13}, others: []protowire.Number{2, 14}, points: []protowire.Number{1},
+		defaultLimit: 10, narrows: []protowire.Number{5, 13}, query: 3, prefetch: 2, others: []protowire.Number{14}, points: []protowire.Number{1},
 	}
 	searchGroupsLayout = layout{
 		vector: []protowire.Number{2}, limit: 4, params: 6, threshold: 7, name: 8, timeout: 14,
@@ -57,7 +59,11 @@ var (
 	}
 	queryGroupsLayout = layout{
 		vector: []protowire.Number{3, nearestField, denseField, dataField}, name: 4, params: 6, threshold: 7, limit: 11, timeout: 16,
-		defaultLimit: 10, narrows: []protowire.Number{5, 13, 17}, others: []protowire.Number{2, 10}, points: []protowire.Number{1, 1, 2}, groups: true,
+		defaultLimit: 10, narrows: []protowire.Number{5, 13, 17}, query: 3, prefetch: 2, others: []protowire.Number{10}, points: []protowire.Number{1, 1, 2}, groups: true,
+	}
+	prefetchLayout = layout{
+		vector: []protowire.Number{2, nearestField, denseField, dataField}, name: 3, params: 5, threshold: 6, limit: 7,
+		defaultLimit: 10, narrows: []protowire.Number{4}, query: 2, prefetch: 1, others: []protowire.Number{8},
 	}
 )
 
@@ -66,7 +72,8 @@ const (
 	denseField   = 2 // of a VectorInput
 	dataField    = 1 // of a DenseVector
 
-	exactField        = 2 // of SearchParams
+	efField           = 1 // of SearchParams
+	exactField        = 2
 	quantizationField = 3
 	indexedOnlyField  = 4
 	ignoreField       = 1 // of QuantizationSearchParams
@@ -96,11 +103,20 @@ func layouts() map[string]layout {
 // errOther says that a search is not a plain nearest-neighbour search by a dense vector.
 var errOther = errors.New("not a plain search by a dense vector")
 
-// locate reads the searches of a request, and nothing else of it.
-func locate(request []byte, l layout) (searches []routing.Search, timeout uint64, err error) {
+// located holds what rewriting needs of a request.
+type located struct {
+	searches []routing.Search
+	timeout  uint64
+	// queries are the stages of each query of the request; nil: each is one search.
+	queries []stage
+}
+
+// locate reads the searches of a request, and nothing else of it. Of a query with prefetches
+// it reads those searches that are of a routed field.
+func locate(request []byte, l layout, routed func(field string) bool) (found located, err error) {
 	if l.searches == 0 {
-		s, timeout, err := locateOne(request, l)
-		return []routing.Search{s}, timeout, err
+		err := found.readQuery(request, l, routed)
+		return found, err
 	}
 	const collectionField, timeoutField = 1, 4
 	collection := ""
@@ -111,14 +127,15 @@ func locate(request []byte, l layout) (searches []routing.Search, timeout uint64
 			collection = string(text)
 			return err
 		case timeoutField:
-			timeout, err = f.Uint()
+			found.timeout, err = f.Uint()
 		case l.searches:
 			element, err := f.Message()
-			if err != nil || len(searches) == routing.MaxRewrites {
-				return errors.Join(errOther, err)
+			if err != nil {
+				return err
 			}
-			s, _, err := locateOne(element, l)
-			searches = append(searches, s)
+			timeout := found.timeout // a batch has one of its own
+			err = found.readQuery(element, l, routed)
+			found.timeout = timeout
 			return err
 		}
 		return err
@@ -126,7 +143,40 @@ func locate(request []byte, l layout) (searches []routing.Search, timeout uint64
 	if err == nil {
 		err = wire.Walk(request, func(f wire.Field) error { return checkCollection(f, l, collection) })
 	}
-	return searches, timeout, err
+	return found, err
+}
+
+// readQuery reads a query of one search or of several stages.
+func (found *located) readQuery(message []byte, l layout, routed func(field string) bool) error {
+	s, timeout, err := locateOne(message, l)
+	if err != nil && l.prefetch != 0 && hasField(message, l.prefetch) {
+		return found.readStages(message, l, routed)
+	}
+	found.timeout = timeout
+	if err != nil {
+		return err
+	}
+	if found.queries != nil {
+		found.queries = append(found.queries, stage{search: len(found.searches)})
+	}
+	return found.add(s)
+}
+
+// add adds a search to those of the request.
+func (found *located) add(s routing.Search) error {
+	if len(found.searches) == routing.MaxRewrites {
+		return errOther
+	}
+	found.searches = append(found.searches, s)
+	return nil
+}
+
+func hasField(message []byte, number protowire.Number) (has bool) {
+	_ = wire.Walk(message, func(f wire.Field) error {
+		has = has || f.Number == number
+		return nil
+	})
+	return has
 }
 
 // checkCollection returns errOther for a search of a batch that names another collection
@@ -149,7 +199,7 @@ func locateOne(message []byte, l layout) (s routing.Search, timeout uint64, err 
 	}
 	var params searchParams
 	err = wire.Walk(message, func(f wire.Field) (err error) {
-		if slices.Contains(l.others, f.Number) {
+		if f.Number == l.prefetch || slices.Contains(l.others, f.Number) {
 			return errOther
 		}
 		s.Narrowed = s.Narrowed || slices.Contains(l.narrows, f.Number)
@@ -180,6 +230,7 @@ func locateOne(message []byte, l layout) (s routing.Search, timeout uint64, err 
 
 // searchParams are the parameters of a search that say what its answer proves.
 type searchParams struct {
+	ef                 bool // it says how far the index looks
 	exact              bool // every row is compared
 	indexedOnly        bool // not those that are not indexed yet
 	ignoreQuantization bool
@@ -187,7 +238,7 @@ type searchParams struct {
 
 // apply sets what the parameters say of a search.
 func (p searchParams) apply(s *routing.Search) {
-	s.Exact, s.Unquantized = p.exact && !p.indexedOnly, p.ignoreQuantization
+	s.Exact, s.Unquantized, s.HasEF = p.exact && !p.indexedOnly, p.ignoreQuantization, p.ef || p.exact
 	s.Narrowed = s.Narrowed || p.indexedOnly
 }
 
@@ -199,6 +250,8 @@ func (p *searchParams) read(f wire.Field) error {
 	}
 	return wire.Walk(params, func(f wire.Field) (err error) {
 		switch f.Number { //nolint:exhaustive // the others tune the search
+		case efField:
+			p.ef = true
 		case exactField:
 			p.exact, err = readBool(f)
 		case indexedOnlyField:
@@ -266,47 +319,75 @@ func onlyField(message []byte, number protowire.Number) error {
 	})
 }
 
-// rewriteRequest returns a request with the vector and the threshold of each search
-// replaced.
-func rewriteRequest(request []byte, l layout, all []routing.Rewritten) ([]byte, error) {
+// rewriteRequest returns a request with the vector, the threshold and ef of each search
+// replaced; queries are their stages.
+func rewriteRequest(request []byte, l layout, queries []stage, all []routing.Rewritten) ([]byte, error) {
 	out := make([]byte, 0, len(request)+16*len(all)) // most vectors keep their length
 	if l.searches == 0 {
-		return appendSearch(out, request, l, all[0])
+		return appendQuery(out, request, l, queries, 0, all)
 	}
-	next := 0
+	next, count := 0, len(all)
+	if queries != nil {
+		count = len(queries)
+	}
 	out, err := wire.Edit(out, request, func(out []byte, f wire.Field) ([]byte, error) {
 		if f.Number != l.searches {
 			return append(out, f.Raw...), nil
 		}
-		if next == len(all) {
-			return out, fmt.Errorf("%w: more than %d searches", wire.ErrMalformed, len(all))
+		if next == count {
+			return out, fmt.Errorf("%w: more than %d searches", wire.ErrMalformed, count)
 		}
 		next++
 		return wire.AppendMessage(out, f.Number, len(f.Value), func(out []byte) ([]byte, error) {
-			return appendSearch(out, f.Value, l, all[next-1])
+			return appendQuery(out, f.Value, l, queries, next-1, all)
 		})
 	})
-	if err == nil && next != len(all) {
-		err = fmt.Errorf("%w: %d searches in place of %d", wire.ErrMalformed, next, len(all))
+	if err == nil && next != count {
+		err = fmt.Errorf("%w: %d searches in place of %d", wire.ErrMalformed, next, count)
 	}
 	return out, err
 }
 
-// appendSearch appends one search with its vector and threshold replaced.
+// appendQuery appends the query i of a request, rewritten.
+func appendQuery(out, message []byte, l layout, queries []stage, i int, all []routing.Rewritten) ([]byte, error) {
+	if queries == nil {
+		return appendSearch(out, message, l, all[i])
+	}
+	return queries[i].append(out, message, l, all)
+}
+
+// appendSearch appends one search with its vector, threshold and ef replaced.
 func appendSearch(out, message []byte, l layout, r routing.Rewritten) ([]byte, error) {
-	if r.Threshold == nil {
+	if r.Threshold == nil && r.EF == 0 {
 		return wire.AppendReplaced(out, message, l.vector, r.Vector)
 	}
 	mended, err := wire.ReplaceVector(message, l.vector, r.Vector)
 	if err != nil {
 		return out, err
 	}
-	return wire.Edit(out, mended, func(out []byte, f wire.Field) ([]byte, error) {
-		if f.Number == l.threshold {
+	ef := r.EF
+	out, err = wire.Edit(out, mended, func(out []byte, f wire.Field) ([]byte, error) {
+		switch {
+		case f.Number == l.threshold && r.Threshold != nil:
 			return wire.AppendFloat(out, f.Number, *r.Threshold), nil
+		case f.Number == l.params && ef > 0:
+			out = appendParams(out, l, f.Value, ef)
+			ef = 0
+			return out, nil
 		}
 		return append(out, f.Raw...), nil
 	})
+	if err == nil && ef > 0 {
+		out = appendParams(out, l, nil, ef)
+	}
+	return out, err
+}
+
+// appendParams appends parameters of a search, which have no ef, with one.
+func appendParams(out []byte, l layout, params []byte, ef uint64) []byte {
+	number := protowire.AppendVarint(protowire.AppendTag(nil, efField, protowire.VarintType), ef)
+	out = protowire.AppendVarint(protowire.AppendTag(out, l.params, protowire.BytesType), uint64(len(params)+len(number)))
+	return append(append(out, params...), number...)
 }
 
 // errAnswer says that an answer does not have the form that its request asks for.
@@ -464,16 +545,16 @@ func (c *call) Locate(context.Context) (asked routing.Asked, err error) {
 	if c.passes != "" {
 		return asked, c.passes
 	}
-	searches, timeout, err := locate(c.raw, c.layout)
-	if err != nil {
+	if c.located, err = locate(c.raw, c.layout, c.routed); err != nil {
 		return asked, routing.Pass("not-nearest")
 	}
-	return routing.Asked{Searches: searches, Timeout: seconds(timeout)}, nil
+	return routing.Asked{Searches: c.located.searches, Timeout: seconds(c.located.timeout)}, nil
 }
 
 // Rewrite implements routing.Exchange.
 func (c *call) Rewrite(ctx context.Context, all []routing.Rewritten) (r rawgrpc.Reply, hits [][]search.Hit, err error) {
-	request, err := rewriteRequest(c.raw, c.layout, all)
+	queries := c.located.queries
+	request, err := rewriteRequest(c.raw, c.layout, queries, all)
 	if err != nil {
 		return r, nil, errAnswer
 	}
@@ -481,11 +562,11 @@ func (c *call) Rewrite(ctx context.Context, all []routing.Rewritten) (r rawgrpc.
 	if r.Err != nil {
 		return r, nil, refusal(r.Err)
 	}
-	r.Message, hits, err = mapScores(r.Message, c.layout, all)
+	r.Message, hits, err = mapScores(r.Message, c.layout, lastStages(queries, all))
 	if err != nil {
 		return r, nil, degradedBy(err)
 	}
-	return r, hits, nil
+	return r, hitsOfStages(queries, hits, len(all)), nil
 }
 
 // degradedBy returns the Degraded for an answer that could not be mapped.

@@ -35,7 +35,7 @@ type recordedCall struct {
 
 // Rewrite implements routing.Exchange.
 func (c recordedCall) Rewrite(_ context.Context, all []routing.Rewritten) (r rawgrpc.Reply, hits [][]search.Hit, err error) {
-	if _, err := rewriteRequest(c.raw, c.layout, all); err != nil {
+	if _, err := rewriteRequest(c.raw, c.layout, nil, all); err != nil {
 		return r, nil, err
 	}
 	r.Message, hits, err = mapScores(slices.Clone(c.recorded), c.layout, all)

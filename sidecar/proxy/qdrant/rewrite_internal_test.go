@@ -56,7 +56,7 @@ func TestLayouts(t *testing.T) {
 		want := []string{"vector"}
 		name, others := "vector_name", []string{"sparse_indices"}
 		if query {
-			want, name, others = []string{"query", "nearest", "dense", "data"}, "using", []string{"prefetch", "lookup_from"}
+			want, name, others = []string{"query", "nearest", "dense", "data"}, "using", []string{"lookup_from"}
 		}
 		if got := namesAt(d, k.layout.vector); !slices.Equal(got, want) {
 			t.Errorf("%s: vector at %q", d.Name(), got)
@@ -74,6 +74,9 @@ func TestLayouts(t *testing.T) {
 		var narrows []string
 		for _, n := range k.layout.narrows {
 			narrows = append(narrows, namesAt(d, []protowire.Number{n})...)
+		}
+		if query && !slices.Equal(namesAt(d, []protowire.Number{k.layout.prefetch}), []string{"prefetch"}) || query && k.layout.vector[0] != k.layout.query {
+			t.Errorf("%s: prefetch %d, query %d", d.Name(), k.layout.prefetch, k.layout.query)
 		}
 		for _, want := range []string{"filter", "shard_key_selector", "group_by"} {
 			if d.Fields().ByName(protoreflect.Name(want)) != nil && !slices.Contains(narrows, want) {
@@ -215,7 +218,7 @@ func TestRewriteRequest(t *testing.T) {
 			m.ProtoReflect().SetUnknown(unknown)
 		})
 		all := rewrittens(searches, true)
-		got, err := rewriteRequest(encoded(t, m), layoutOf(m), all)
+		got, err := rewriteRequest(encoded(t, m), layoutOf(m), nil, all)
 		i := 0
 		eachSearch(m, func(m proto.Message) {
 			setVector(m, all[i].Vector, all[i].Threshold)
@@ -224,7 +227,7 @@ func TestRewriteRequest(t *testing.T) {
 		if want := encoded(t, m); err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%s: %x, %v, want %x", name, got, err, want)
 		}
-		if _, err := rewriteRequest(encoded(t, m), layoutOf(m), rewrittens(searches+1, false)); err == nil && searches > 1 {
+		if _, err := rewriteRequest(encoded(t, m), layoutOf(m), nil, rewrittens(searches+1, false)); err == nil && searches > 1 {
 			t.Errorf("%s: rewritten by one search too many", name)
 		}
 	}
@@ -233,7 +236,8 @@ func TestRewriteRequest(t *testing.T) {
 // What is read of a request, without decoding it, is what is in it.
 func TestLocate(t *testing.T) {
 	for name, m := range requests() {
-		searches, timeout, err := locate(encoded(t, m), layoutOf(m))
+		found, err := locate(encoded(t, m), layoutOf(m), isRouted)
+		searches, timeout := found.searches, found.timeout
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 			continue
@@ -246,9 +250,9 @@ func TestLocate(t *testing.T) {
 			want := routing.Search{Query: vectorOf(m), Limit: 10, Threshold: proto.Float32(3), Narrowed: true}
 			switch m := m.(type) {
 			case *qdrant.SearchPoints:
-				want.Vector, want.Limit, want.Offset, want.Exact, want.Unquantized = "v", 5, 2, true, true
+				want.Vector, want.Limit, want.Offset, want.Exact, want.Unquantized, want.HasEF = "v", 5, 2, true, true, true
 			case *qdrant.QueryPoints:
-				want.Vector, want.Offset, want.Exact, want.Unquantized = "v", 2, true, true
+				want.Vector, want.Offset, want.Exact, want.Unquantized, want.HasEF = "v", 2, true, true, true
 			case *qdrant.SearchPointGroups:
 				want.Vector, want.Limit = "v", uint64(m.GetLimit())
 			}
@@ -283,7 +287,7 @@ func TestLocateRefuses(t *testing.T) {
 		"empty vector": encoded(t, &qdrant.QueryPoints{Query: qdrant.NewQueryDense(nil)}),
 		"not encoded":  []byte("\x1a\xff"),
 	} {
-		if got, _, err := locate(b, queryLayout); err == nil {
+		if got, err := locate(b, queryLayout, isRouted); err == nil {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
@@ -292,7 +296,7 @@ func TestLocateRefuses(t *testing.T) {
 		"another collection": &qdrant.SearchBatchPoints{CollectionName: "c", SearchPoints: []*qdrant.SearchPoints{{CollectionName: "d", Vector: []float32{1}}}},
 		"one of a batch":     &qdrant.SearchBatchPoints{SearchPoints: []*qdrant.SearchPoints{{Vector: []float32{1}}, {}}},
 	} {
-		if got, _, err := locate(encoded(t, m), layoutOf(m)); err == nil {
+		if got, err := locate(encoded(t, m), layoutOf(m), isRouted); err == nil {
 			t.Errorf("%s: %+v", name, got)
 		}
 	}
@@ -389,8 +393,9 @@ func FuzzRewriteRequest(f *testing.F) {
 	f.Fuzz(func(t *testing.T, kind uint8, request []byte) {
 		k := kinds[int(kind)%len(kinds)]
 		want := k.request.ProtoReflect().New().Interface()
-		searches, _, err := locate(request, k.layout)
-		if err != nil || proto.Unmarshal(request, want) != nil {
+		found, err := locate(request, k.layout, isRouted)
+		searches := found.searches
+		if err != nil || proto.Unmarshal(request, want) != nil || found.queries != nil {
 			return
 		}
 		threshold := len(searches) > 0 && searches[0].Threshold != nil
@@ -402,7 +407,7 @@ func FuzzRewriteRequest(f *testing.F) {
 				all[i].Threshold = proto.Float32(1)
 			}
 		}
-		mended, err := rewriteRequest(request, k.layout, all)
+		mended, err := rewriteRequest(request, k.layout, nil, all)
 		if err != nil {
 			t.Fatalf("%x is read and not rewritten: %v", request, err)
 		}
@@ -462,20 +467,20 @@ func TestRewriteJSON(t *testing.T) {
 		{"search", `{"vector":{"name":"v","vector":[1]},"score_threshold":1,"limit":1}`, `{"vector":{"name":"v","vector":[-0.5,7]},"score_threshold":9,"limit":1}`, routing.Search{Vector: "v", Query: []float32{1}, Limit: 1, Threshold: proto.Float32(1), Narrowed: true}},
 		{"search", `{"score_threshold":1.5,"limit":1,"vector":{"vector":[1],"name":"v"}}`, `{"score_threshold":9,"limit":1,"vector":{"vector":[-0.5,7],"name":"v"}}`, routing.Search{Vector: "v", Query: []float32{1}, Limit: 1, Threshold: proto.Float32(1.5), Narrowed: true}},
 		{"query", `{"query":[1],"using":"v","prefetch":null}`, `{"query":[-0.5,7],"using":"v","prefetch":null}`, routing.Search{Vector: "v", Query: []float32{1}, Limit: 10}},
-		{"query", `{"query":{"nearest":[1]},"offset":2,"params":{"exact":true}}`, `{"query":{"nearest":[-0.5,7]},"offset":2,"params":{"exact":true}}`, routing.Search{Query: []float32{1}, Limit: 10, Offset: 2, Exact: true, Narrowed: true}},
-		{"query", `{"query":[1],"params":{"indexed_only":true,"exact":true}}`, `{"query":[-0.5,7],"params":{"indexed_only":true,"exact":true}}`, routing.Search{Query: []float32{1}, Limit: 10, Narrowed: true}},
-		{"query", `{"query":[1],"params":{"quantization":{"ignore":true},"exact":true}}`, `{"query":[-0.5,7],"params":{"quantization":{"ignore":true},"exact":true}}`, routing.Search{Query: []float32{1}, Limit: 10, Exact: true, Unquantized: true}},
+		{"query", `{"query":{"nearest":[1]},"offset":2,"params":{"exact":true}}`, `{"query":{"nearest":[-0.5,7]},"offset":2,"params":{"exact":true}}`, routing.Search{Query: []float32{1}, Limit: 10, Offset: 2, Exact: true, HasEF: true, Narrowed: true}},
+		{"query", `{"query":[1],"params":{"indexed_only":true,"exact":true}}`, `{"query":[-0.5,7],"params":{"indexed_only":true,"exact":true}}`, routing.Search{Query: []float32{1}, Limit: 10, HasEF: true, Narrowed: true}},
+		{"query", `{"query":[1],"params":{"quantization":{"ignore":true},"exact":true}}`, `{"query":[-0.5,7],"params":{"quantization":{"ignore":true},"exact":true}}`, routing.Search{Query: []float32{1}, Limit: 10, Exact: true, HasEF: true, Unquantized: true}},
 		{"query/groups", `{"query":[1],"group_by":"n","limit":4}`, `{"query":[-0.5,7],"group_by":"n","limit":4}`, routing.Search{Query: []float32{1}, Limit: 4, Narrowed: true}},
 		{"search/groups", `{"group_by":"n","vector":[1],"limit":4}`, `{"group_by":"n","vector":[-0.5,7],"limit":4}`, routing.Search{Query: []float32{1}, Limit: 4, Narrowed: true}},
 		{"query/batch", `{"searches":[ {"query":[1]}]}`, `{"searches":[ {"query":[-0.5,7]}]}`, routing.Search{Query: []float32{1}, Limit: 10}},
 		{"search", `{"limit":1,"vector":[1],"filter":{"must":[{"key":"vector","match":{"value":"\"vector\":[2]"}}]}}`, `{"limit":1,"vector":[-0.5,7],"filter":{"must":[{"key":"vector","match":{"value":"\"vector\":[2]"}}]}}`, routing.Search{Query: []float32{1}, Limit: 1, Narrowed: true}},
 	} {
-		found, places, err := searches[tc.path].locateJSON([]byte(tc.body))
-		if err != nil || len(found) != 1 || !reflect.DeepEqual(found[0], tc.search) {
+		found, err := searches[tc.path].locateJSON([]byte(tc.body), isRouted)
+		if err != nil || len(found.searches) != 1 || !reflect.DeepEqual(found.searches[0], tc.search) {
 			t.Errorf("%s: %+v, %v, want %+v", tc.body, found, err, tc.search)
 			continue
 		}
-		got, err := rewriteJSON([]byte(tc.body), places, rewrittens(1, tc.search.Threshold != nil))
+		got, err := rewriteJSON([]byte(tc.body), found.places, rewrittens(1, tc.search.Threshold != nil))
 		if err != nil || string(got) != tc.want {
 			t.Errorf("%s: %s, %v, want %s", tc.body, got, err, tc.want)
 		}
@@ -488,7 +493,7 @@ func TestRewriteJSON(t *testing.T) {
 		"search/batch": {`{"vector":[1]}`, `{"searches":[{"vector":[1]},{}]}`, `{"searches":[{"vector":[1]}],"other":1}`, `{"searches":[{"vector":[1]}],"searches":[]}`},
 	} {
 		for _, body := range bodies {
-			if got, _, err := searches[path].locateJSON([]byte(body)); err == nil {
+			if got, err := searches[path].locateJSON([]byte(body), isRouted); err == nil {
 				t.Errorf("%s: %+v", body, got)
 			}
 		}
@@ -541,12 +546,12 @@ func FuzzRewriteJSON(f *testing.F) {
 	f.Add(true, []byte(`{"query":{"nearest":[1]},"using":"v","a":{"\u0062":[1]}}`))
 	f.Fuzz(func(t *testing.T, query bool, body []byte) {
 		q := request{query: query}
-		found, places, err := q.locateJSON(body)
-		if err != nil {
+		found, err := q.locateJSON(body, isRouted)
+		if err != nil || found.queries != nil {
 			return
 		}
-		all := rewrittens(1, found[0].Threshold != nil)
-		mended, err := rewriteJSON(body, places, all)
+		all := rewrittens(1, found.searches[0].Threshold != nil)
+		mended, err := rewriteJSON(body, found.places, all)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -556,11 +561,11 @@ func FuzzRewriteJSON(f *testing.F) {
 		if !json.Valid(body) {
 			return
 		}
-		again, _, err := q.locateJSON(mended)
-		if err != nil || !slices.Equal(again[0].Query, all[0].Vector) || all[0].Threshold != nil && *again[0].Threshold != *all[0].Threshold {
+		again, err := q.locateJSON(mended, isRouted)
+		if err != nil || !slices.Equal(again.searches[0].Query, all[0].Vector) || all[0].Threshold != nil && *again.searches[0].Threshold != *all[0].Threshold {
 			t.Errorf("%s: %s: %+v, %v", body, mended, again, err)
 		}
-		same, err := rewriteJSON(mended, places, nil)
+		same, err := rewriteJSON(mended, found.places, nil)
 		if err == nil {
 			t.Errorf("%s: rewritten by nothing", same)
 		}

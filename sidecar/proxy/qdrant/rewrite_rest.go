@@ -21,6 +21,10 @@ type span struct{ from, to int }
 type place struct {
 	vector    span
 	threshold span // empty: the search has none
+	// params is the search's object of parameters; empty: it has none.
+	params span
+	// end is the brace that ends the search.
+	end int
 }
 
 // edit is a part of a text and what stands in its place.
@@ -44,19 +48,29 @@ func applyEdits(text []byte, edits []edit) []byte {
 	return append(out, text[done:]...)
 }
 
-// locateJSON finds the searches in a body and skips everything else. It returns errOther
-// for a body of another form. What it skips need not be valid JSON: the database refuses
-// the body with replaced vectors as it refuses the original.
-func (q request) locateJSON(body []byte) (searches []routing.Search, places []place, err error) {
+// locatedJSON holds what rewriting needs of a body.
+type locatedJSON struct {
+	searches []routing.Search
+	places   []place // of the searches
+	// queries are the stages of each query of the body; nil: each is one search.
+	queries []stage
+}
+
+// locateJSON finds the searches in a body, of a query with prefetches those that are of a
+// routed field, and skips everything else. It returns errOther for a body of another form.
+// What it skips need not be valid JSON: the database refuses the body with replaced vectors
+// as it refuses the original.
+func (q request) locateJSON(body []byte, routed func(field string) bool) (found locatedJSON, err error) {
 	s := jsonwalk.New(body)
 	one := func() bool {
-		if len(searches) == routing.MaxRewrites {
-			return false
+		l := locator{request: q, scanner: s, routed: routed, found: &found}
+		first := len(found.searches)
+		query, ok := l.read(maxPrefetchLevels + 1)
+		for i := range found.searches[first:] {
+			found.searches[first+i].Offset = l.search.Offset
 		}
-		l := locator{request: q, text: body, scanner: s}
-		ok := l.search()
-		searches, places = append(searches, l.found), append(places, l.place)
-		return ok
+		found.queries = append(found.queries, query)
+		return ok && len(found.searches) > first
 	}
 	whole := one
 	if q.batch {
@@ -69,21 +83,37 @@ func (q request) locateJSON(body []byte) (searches []routing.Search, places []pl
 		}
 	}
 	if !whole() || !s.AtEnd() {
-		return nil, nil, errOther
+		return locatedJSON{}, errOther
 	}
-	return searches, places, nil
+	if !slices.ContainsFunc(found.searches, func(s routing.Search) bool { return s.Staged }) {
+		found.queries = nil
+	}
+	return found, nil
 }
 
-// locator reads one search of a body.
+// locator reads one search of a body, or one stage of a query.
 type locator struct {
 	request
-	text    []byte
 	scanner *jsonwalk.Scanner
+	routed  func(field string) bool
+	found   *locatedJSON // where it adds the search
 
-	found routing.Search
-	place place
-	seen  []string // keys that are read
+	search routing.Search
+	place  place
+	seen   []string // keys that are read
+	kind   queryKind
 }
+
+// queryKind says of what kind the query of a search is.
+type queryKind int
+
+const (
+	queryAbsent queryKind = iota
+	queryDense            // a dense vector, which search has
+	queryFused            // its rows depend on no vector field
+	queryFormula
+	queryOther
+)
 
 // value moves over a value and returns it and where it is.
 func (l *locator) value() (text []byte, at span, ok bool) {
@@ -93,14 +123,17 @@ func (l *locator) value() (text []byte, at span, ok bool) {
 	return text, span{from, l.scanner.Offset()}, ok
 }
 
-// search reads a search. It returns false for one that is not a plain nearest-neighbour
-// search by a dense vector.
-func (l *locator) search() bool {
+// read reads a search, or a query with prefetches of at most so many levels. It returns
+// false for a search that is not by a dense vector, for a stage that depends in another way
+// on a routed field, and for a formula, whose terms are the scores of its prefetches.
+func (l *locator) read(levels int) (s stage, ok bool) {
+	s.search = passesAsIs
 	if l.query {
-		l.found.Limit = 10
+		l.search.Limit = 10
 	}
 	var params searchParams
-	whole := l.scanner.Object(func(key string) bool {
+	staged, looksUp := levels <= maxPrefetchLevels, false // a prefetch is a stage itself
+	whole := levels > 0 && l.scanner.Object(func(key string) bool {
 		switch key {
 		case "vector", "query", "using", "prefetch", "lookup_from", "score_threshold", "limit", "offset", "params", "filter", "shard_key":
 			if slices.Contains(l.seen, key) {
@@ -110,74 +143,131 @@ func (l *locator) search() bool {
 		default:
 			return l.scanner.Skip()
 		}
-		if key == "vector" && !l.query || key == "query" && l.query {
+		switch {
+		case key == "vector" && !l.query, key == "query" && l.query && l.scanner.Next() != 'n':
 			return l.readQuery()
+		case key == "prefetch" && l.query && l.scanner.Next() != 'n':
+			staged = true
+			return l.readPrefetches(&s, levels)
 		}
 		value, at, ok := l.value()
+		if key == "params" {
+			l.place.params = at
+		}
 		if !ok || string(value) == "null" {
 			return ok
 		}
 		switch key {
-		case "prefetch", "lookup_from", "vector", "query":
+		case "lookup_from":
+			looksUp = true
+		case "prefetch", "vector", "query":
 			return false
 		case "using":
 			return l.readName(value)
 		case "score_threshold":
 			f, err := strconv.ParseFloat(string(value), 32)
 			threshold := float32(f)
-			l.found.Threshold, l.place.threshold = &threshold, at
+			l.search.Threshold, l.place.threshold = &threshold, at
 			return isNumber(value) && err == nil
 		case "limit":
-			l.found.Limit, ok = readUint(value)
+			l.search.Limit, ok = readUint(value)
 		case "offset":
-			l.found.Offset, ok = readUint(value)
+			l.search.Offset, ok = readUint(value)
 		case "params":
 			params, ok = readParamsJSON(value)
 		case "filter", "shard_key":
-			l.found.Narrowed = true
+			l.search.Narrowed = true
 		}
 		return ok
 	})
-	l.found.Narrowed = l.found.Narrowed || l.groups || l.found.Threshold != nil || l.found.Offset > 0
-	params.apply(&l.found)
-	return whole && l.found.Query != nil
+	if !whole {
+		return s, false
+	}
+	l.place.end = l.scanner.Offset() - 1
+	l.search.Narrowed = l.search.Narrowed || l.groups || l.search.Threshold != nil || l.search.Offset > 0
+	params.apply(&l.search)
+	switch {
+	case !staged && (l.kind != queryDense || looksUp), l.kind == queryFormula:
+		return s, false
+	case staged && (l.kind == queryAbsent || l.kind == queryFused || !l.routed(l.search.Vector)):
+		return s, true
+	case l.kind != queryDense || looksUp || len(l.found.searches) == routing.MaxRewrites:
+		return s, false
+	}
+	if staged { // the rows are among those of the prefetches, or go into a fusion
+		l.search.Staged, l.search.Narrowed, l.search.Exact = true, true, false
+	}
+	s.search = len(l.found.searches)
+	l.found.searches, l.found.places = append(l.found.searches, l.search), append(l.found.places, l.place)
+	return s, true
+}
+
+// readPrefetches reads the prefetches of a stage: one object, or an array of them.
+func (l *locator) readPrefetches(s *stage, levels int) bool {
+	one := func() bool {
+		if len(s.legs) == maxPrefetches {
+			return false
+		}
+		inner := locator{request: request{query: true}, scanner: l.scanner, routed: l.routed, found: l.found}
+		leg, ok := inner.read(levels - 1)
+		s.legs = append(s.legs, leg)
+		return ok
+	}
+	if l.scanner.Next() == '{' {
+		return one()
+	}
+	return l.scanner.Array(one)
 }
 
 // readQuery reads the vector of a search: an array, or an object that has the array with
 // the name of its field or, of a query, as its nearest.
 func (l *locator) readQuery() bool {
-	if l.scanner.Next() == '[' {
+	switch c := l.scanner.Next(); {
+	case c == '[':
 		return l.readNumbers()
+	case c != '{' && l.query: // an id
+		l.kind = queryOther
+		return l.scanner.Skip()
 	}
 	keys := 0
-	whole := l.scanner.Object(func(key string) bool {
+	return l.scanner.Object(func(key string) bool {
 		keys++
 		switch {
-		case l.query && key == "nearest" && keys == 1, !l.query && key == "vector" && l.found.Query == nil:
+		case l.query && keys > 1:
+			l.kind = queryOther
+		case l.query && key == "nearest", !l.query && key == "vector" && l.search.Query == nil:
 			return l.readNumbers()
-		case !l.query && key == "name" && l.found.Vector == "":
+		case !l.query && key == "name" && l.search.Vector == "":
 			value, _, ok := l.value()
 			return ok && l.readName(value)
+		case key == "fusion" || key == "rrf" || key == "order_by" || key == "sample":
+			l.kind = queryFused
+		case key == "formula":
+			l.kind = queryFormula
+		default:
+			l.kind = queryOther
 		}
-		return false
+		return l.query && l.scanner.Skip()
 	})
-	return whole && l.found.Query != nil
 }
 
+// readNumbers reads a dense vector, or notes that there is something else.
 func (l *locator) readNumbers() (ok bool) {
 	value, at, ok := l.value()
 	if !ok {
 		return false
 	}
-	l.place.vector = at
-	l.found.Query, ok = readVector(value)
-	return ok
+	l.place.vector, l.kind = at, queryOther
+	if l.search.Query, ok = readVector(value); ok {
+		l.kind = queryDense
+	}
+	return true
 }
 
 // readName reads the name of a vector field.
 func (l *locator) readName(value []byte) (ok bool) {
 	s := jsonwalk.New(value)
-	l.found.Vector, ok = s.Text()
+	l.search.Vector, ok = s.Text()
 	return ok && s.AtEnd()
 }
 
@@ -192,6 +282,8 @@ func readParamsJSON(text []byte) (p searchParams, ok bool) {
 	ok = s.Object(func(key string) bool {
 		value, ok := s.Value()
 		switch key {
+		case "hnsw_ef":
+			p.ef = string(value) != "null"
 		case "exact":
 			p.exact = string(value) == "true"
 		case "indexed_only":
@@ -253,7 +345,7 @@ func appendNumber(out []byte, f float32) []byte {
 // numberBytes is the usual length of a float32 as JSON, with its comma.
 const numberBytes = 14
 
-// rewriteJSON returns a body with the vector and the threshold of each search replaced.
+// rewriteJSON returns a body with the vector, the threshold and ef of each search replaced.
 func rewriteJSON(body []byte, places []place, all []routing.Rewritten) ([]byte, error) {
 	if len(places) != len(all) {
 		return nil, fmt.Errorf("%d searches were rewritten in place of %d: %w", len(all), len(places), errAnswer)
@@ -267,14 +359,32 @@ func rewriteJSON(body []byte, places []place, all []routing.Rewritten) ([]byte, 
 			}
 			text = appendNumber(text, f)
 		}
-		of := []edit{{places[i].vector, append(text, ']')}}
+		edits = append(edits, edit{places[i].vector, append(text, ']')})
 		if r.Threshold != nil {
-			of = append(of, edit{places[i].threshold, appendNumber(nil, *r.Threshold)})
-			slices.SortFunc(of, func(a, b edit) int { return a.from - b.from })
+			edits = append(edits, edit{places[i].threshold, appendNumber(nil, *r.Threshold)})
 		}
-		edits = append(edits, of...)
+		if r.EF > 0 {
+			edits = append(edits, places[i].withEF(body, r.EF))
+		}
 	}
+	slices.SortFunc(edits, func(a, b edit) int { return a.from - b.from })
 	return applyEdits(body, edits), nil
+}
+
+// withEF returns the edit that adds ef to the parameters of a search.
+func (p place) withEF(body []byte, ef uint64) edit {
+	text := strconv.AppendUint([]byte(`"hnsw_ef":`), ef, 10)
+	begin := p.params.from + 1
+	switch {
+	case p.params.to == 0:
+		return edit{span{p.end, p.end}, append(append([]byte(`,"params":{`), text...), '}')}
+	case body[p.params.from] != '{': // null
+		return edit{p.params, append(append([]byte{'{'}, text...), '}')}
+	}
+	if jsonwalk.New(body[begin:p.params.to]).Next() != '}' {
+		text = append(text, ',')
+	}
+	return edit{span{begin, begin}, text}
 }
 
 // mapScoresJSON returns the body of an answer with the score of every row mapped, and the
@@ -378,9 +488,10 @@ func (c *restCall) Locate(ctx context.Context) (asked routing.Asked, err error) 
 		return asked, routing.Pass("encoding")
 	}
 	err = c.inTurn(ctx, len(c.body), func() (err error) {
-		asked.Searches, c.places, err = c.locateJSON(c.body)
+		c.located, err = c.locateJSON(c.body, c.routed)
 		return err
 	})
+	asked.Searches = c.located.searches
 	if err != nil && ctx.Err() != nil {
 		return asked, ctx.Err()
 	}
@@ -396,7 +507,8 @@ func (c *restCall) Locate(ctx context.Context) (asked routing.Asked, err error) 
 
 // Rewrite implements routing.Exchange.
 func (c *restCall) Rewrite(ctx context.Context, all []routing.Rewritten) (answer rest.Answer, hits [][]search.Hit, err error) {
-	body, err := rewriteJSON(c.body, c.places, all)
+	queries := c.located.queries
+	body, err := rewriteJSON(c.body, c.located.places, all)
 	if err != nil {
 		return answer, nil, errAnswer
 	}
@@ -404,11 +516,11 @@ func (c *restCall) Rewrite(ctx context.Context, all []routing.Rewritten) (answer
 	if err := refusalREST(answer); err != nil {
 		return answer, nil, err
 	}
-	answer.Body, hits, err = c.mapScoresJSON(answer.Body, all)
+	answer.Body, hits, err = c.mapScoresJSON(answer.Body, lastStages(queries, all))
 	if err != nil {
 		return answer, nil, degradedBy(err)
 	}
-	return answer, hits, nil
+	return answer, hitsOfStages(queries, hits, len(all)), nil
 }
 
 // refusalREST is refusal, of REST.

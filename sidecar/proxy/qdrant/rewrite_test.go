@@ -171,7 +171,12 @@ func invoke(t *testing.T, conn *grpc.ClientConn, a asking) (answer proto.Message
 // post makes a request of REST, whose answer's time and usage are left out.
 func post(t *testing.T, base string, a asking) (answer string, header http.Header) {
 	t.Helper()
-	in, err := http.NewRequestWithContext(t.Context(), http.MethodPost, base+"/collections/routed/points/"+a.path, strings.NewReader(a.body))
+	return postTo(t, base+"/collections/routed/points/"+a.path, a.body)
+}
+
+func postTo(t *testing.T, url, body string) (answer string, header http.Header) {
+	t.Helper()
+	in, err := http.NewRequestWithContext(t.Context(), http.MethodPost, url, strings.NewReader(body))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -181,15 +186,15 @@ func post(t *testing.T, base string, a asking) (answer string, header http.Heade
 		t.Fatal(err)
 	}
 	defer out.Body.Close()
-	body, err := io.ReadAll(out.Body)
+	got, err := io.ReadAll(out.Body)
 	if err != nil || out.StatusCode != http.StatusOK {
-		t.Fatal(a.name(), out.Status, err, string(body))
+		t.Fatal(url, body, out.Status, err, string(got))
 	}
-	i := bytes.LastIndex(body, []byte(`,"time":`))
+	i := bytes.LastIndex(got, []byte(`,"time":`))
 	if i < 0 {
-		t.Fatalf("%s: %s", a.name(), body)
+		t.Fatalf("%s: %s", body, got)
 	}
-	return string(body[:i]), out.Header
+	return string(got[:i]), out.Header
 }
 
 // TestRewritingByTheIdentityChangesNothing: where W is the identity and the scale 1, the
@@ -368,5 +373,152 @@ func TestTheDatabaseRefusesARewrittenCall(t *testing.T) {
 	defer answer.Body.Close()
 	if answer.StatusCode < 400 || answer.StatusCode >= 500 || answer.Header.Get("Likeness-Status") != "passed; reason=refused" {
 		t.Errorf("%s, %v", answer.Status, answer.Header)
+	}
+}
+
+// TestRewrittenStages: where a route rewrites prefetches, a query of a rotated collection
+// through the proxy finds what the same query of the plain collection finds, with the same
+// scores: fused, ordered by the routed vector or by another one, by gRPC and by REST.
+func TestRewrittenStages(t *testing.T) {
+	db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
+	direct := dial(t, db.Address)
+	for name, w := range map[string][]float32{"plain": identity, "turned": rotation} {
+		var points []*client.PointStruct
+		for i := range 200 {
+			x := float64(i + 1)
+			v := []float32{float32(math.Sin(x)), float32(math.Cos(3 * x)), float32(math.Sin(7 * x)), float32(math.Cos(11*x) / 2)}
+			other := []float32{float32(math.Sin(2 * x)), float32(math.Cos(5 * x))}
+			points = append(points, &client.PointStruct{Id: client.NewIDNum(uint64(i)), Vectors: client.NewVectorsMap(map[string]*client.Vector{"vec": client.NewVectorDense(rotated(w, v)), "other": client.NewVectorDense(other)})})
+		}
+		_, err := client.NewCollectionsClient(direct).Create(t.Context(), &client.CreateCollection{CollectionName: name, VectorsConfig: client.NewVectorsConfigMap(map[string]*client.VectorParams{
+			"vec": {Size: 4, Distance: client.Distance_Dot}, "other": {Size: 2, Distance: client.Distance_Dot},
+		})})
+		if err == nil {
+			_, err = client.NewPointsClient(direct).Upsert(t.Context(), &client.UpsertPoints{CollectionName: name, Wait: proto.Bool(true), Points: points})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	double := slices.Clone(rotation) // has twice the scores, which fusions do not see
+	for i := range double {
+		double[i] *= 2
+	}
+	at, _ := rewriting(t, db.Address, db.REST, "turned", double, false, ", rewrite_legs: true, opt_in: [score-threshold]")
+	conn, dense, vec, other := dial(t, at.Proxy.GRPC), client.NewQueryDense(asked), proto.String("vec"), proto.String("other")
+	legs := func(cut float32) []*client.PrefetchQuery {
+		return []*client.PrefetchQuery{
+			{Query: dense, Using: vec, Limit: proto.Uint64(20), ScoreThreshold: &cut},
+			{Query: client.NewQueryDense([]float32{1, -1}), Using: other, Limit: proto.Uint64(20), Prefetch: []*client.PrefetchQuery{{Query: dense, Using: vec, Limit: proto.Uint64(30)}}},
+		}
+	}
+	for name, tc := range map[string]struct {
+		query *client.Query
+		using *string
+		times float64 // what a score of the route is of the plain one
+	}{
+		"rrf": {client.NewQueryFusion(client.Fusion_RRF), nil, 1}, "dbsf": {client.NewQueryFusion(client.Fusion_DBSF), nil, 1},
+		"by the vector": {dense, vec, 2}, "by another": {client.NewQueryDense([]float32{1, 2}), other, 1},
+	} {
+		ask := func(collection string, cut float32) asking {
+			return asking{method: client.Points_Query_FullMethodName, request: &client.QueryPoints{CollectionName: collection, Query: tc.query, Using: tc.using, Prefetch: legs(cut), Limit: proto.Uint64(100)}}
+		}
+		got, trailer := invoke(t, conn, ask("turned", 4))
+		want, _ := invoke(t, direct, ask("plain", 2))
+		if state := strings.Join(trailer.Get("likeness-status"), ","); state != "rewritten; route=things; certificate=unknown" {
+			t.Errorf("%s: %q", name, state)
+		}
+		rows, wanted := scoresOf(got), scoresOf(want)
+		same := len(rows) >= 10 && len(rows) == len(wanted)
+		for id, score := range wanted {
+			same = same && math.Abs(rows[id]-score*tc.times) <= 1e-6*max(1, math.Abs(rows[id]))
+		}
+		if !same {
+			t.Errorf("%s: %v, want %v", name, rows, wanted)
+		}
+	}
+	const body = `{"prefetch":[{"query":[1,-2,0.5,3],"using":"vec","limit":20},{"query":[1,-1],"using":"other"}],"query":{"fusion":"rrf"},"limit":100}`
+	rows := func(url string) (scores []string, header http.Header) { // fusions order rows of one score at random
+		answer, header := postTo(t, url+"/points/query", body)
+		_, list, _ := strings.Cut(answer, "[{")
+		list, _, _ = strings.Cut(list, "}]")
+		return slices.Sorted(strings.SplitSeq(list, "},{")), header
+	}
+	got, header := rows("http://" + at.Proxy.REST + "/collections/turned")
+	if want, _ := rows(db.REST + "/collections/plain"); len(got) < 20 || !slices.Equal(got, want) || header.Get("Likeness-Status") != "rewritten; route=things; certificate=unknown" {
+		t.Errorf("%s, %q, want %s", got, header, want)
+	}
+}
+
+// scoresOf returns the scores of the rows of an answer, by their ids.
+func scoresOf(answer proto.Message) map[uint64]float64 {
+	scores := map[uint64]float64{}
+	for _, p := range answer.(*client.QueryResponse).GetResult() {
+		scores[p.GetId().GetNum()] = float64(p.GetScore())
+	}
+	return scores
+}
+
+// TestRewrittenPrefetchesHaveAKey: without it, the prefetches of a route that rewrites pass,
+// and their thresholds pass without an opt-in of their own.
+func TestRewrittenPrefetchesHaveAKey(t *testing.T) {
+	db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
+	fillQdrant(t, db)
+	fused := func(p *client.PrefetchQuery) asking {
+		p.Query, p.Using = client.NewQueryDense(asked), proto.String("vec")
+		return asking{method: client.Points_Query_FullMethodName, request: &client.QueryPoints{CollectionName: "routed", Query: client.NewQueryFusion(client.Fusion_RRF), Prefetch: []*client.PrefetchQuery{p}}}
+	}
+	for rules, want := range map[string][2]string{
+		"":                     {"passed; reason=prefetch", "passed; reason=prefetch"},
+		", rewrite_legs: true": {"rewritten; route=things; certificate=unknown", "passed; reason=score-threshold"},
+		", opt_in: [prefetch]": {"rescored; route=things; certificate=unknown", "rescored; route=things; certificate=unknown"},
+	} {
+		at, stop := rewriting(t, db.Address, db.REST, "routed", rotation, false, rules)
+		conn := dial(t, at.Proxy.GRPC)
+		for i, p := range []*client.PrefetchQuery{{}, {ScoreThreshold: proto.Float32(-1000)}} {
+			if _, trailer := invoke(t, conn, fused(p)); strings.Join(trailer.Get("likeness-status"), ",") != want[i] {
+				t.Errorf("%q, leg %d: %q, want %q", rules, i, trailer.Get("likeness-status"), want[i])
+			}
+		}
+		_ = conn.Close()
+		stop()
+	}
+}
+
+// TestRewrittenEF: a route's ef reaches the database where the client names none.
+func TestRewrittenEF(t *testing.T) {
+	db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
+	fillQdrant(t, db)
+	up := recording.Before(t, db.Address, db.REST)
+	at, stop := rewriting(t, up.GRPC, up.REST, "routed", identity, false, ", ef: 77")
+	conn := dial(t, at.Proxy.GRPC)
+	of := func(p *client.SearchParams) asking {
+		return asking{method: client.Points_Search_FullMethodName, request: &client.SearchPoints{CollectionName: "routed", Vector: asked, VectorName: proto.String("vec"), Limit: 3, Params: p}}
+	}
+	calls := map[string]asking{
+		"none": of(nil), "5": of(&client.SearchParams{HnswEf: proto.Uint64(5)}), "exact": of(&client.SearchParams{Exact: proto.Bool(true)}),
+		"rest": {path: "search", body: `{"vector":{"name":"vec","vector":[1,-2,0.5,3]},"limit":3}`},
+	}
+	for name, a := range calls {
+		if state := a.send(t, conn, "http://"+at.Proxy.REST, name); !strings.HasPrefix(state, "rewritten; ") {
+			t.Errorf("%s: %q", name, state)
+		}
+	}
+	_ = conn.Close()
+	restClient.CloseIdleConnections()
+	stop()
+	got := byCaller(up.Requests(t))
+	for name, want := range map[string]uint64{"none": 77, "5": 5, "exact": 0} {
+		for _, e := range got[name] {
+			sent := &client.SearchPoints{}
+			if e.Method() == client.Points_Search_FullMethodName && (proto.Unmarshal(e.Body, sent) != nil || sent.GetParams().GetHnswEf() != want) {
+				t.Errorf("%s: %v, want %d", name, sent, want)
+			}
+		}
+	}
+	for _, e := range got["rest"] {
+		if strings.HasPrefix(e.Call, "POST ") && !strings.Contains(string(e.Body), `"params":{"hnsw_ef":77}`) {
+			t.Errorf("%s", e.Body)
+		}
 	}
 }

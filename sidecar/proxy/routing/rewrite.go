@@ -28,6 +28,8 @@ type Rewritten struct {
 	// Threshold stands in place of the search's own, which Score maps it to; nil: the
 	// search has none.
 	Threshold *float32
+	// EF is how far the index is to look; 0: as the request says.
+	EF uint64
 }
 
 // Score returns the similarity's score of a row from the database's.
@@ -88,7 +90,7 @@ func (c *call[A]) readRewrite(ctx context.Context) (done bool, err error) {
 		}
 	}
 	switch {
-	case rewritten == 0:
+	case rewritten == 0 || !rewritesStages(asked, routes):
 		return false, nil
 	case rewritten < len(routes):
 		return false, Pass("batch") // a call is answered by one side as a whole
@@ -102,6 +104,17 @@ func (c *call[A]) readRewrite(ctx context.Context) (done bool, err error) {
 	}
 	c.asked, c.routes, c.rewritten = asked, routes, true
 	return true, nil
+}
+
+// rewritesStages reports whether the routes of a call's searches rewrite those that are one
+// stage of an answer.
+func rewritesStages(asked Asked, routes []*route.Route) bool {
+	for i, s := range asked.Searches {
+		if s.Staged && !(routes[i].RewriteLegs && routes[i].Placement == route.PlacementRewrite) {
+			return false
+		}
+	}
+	return true
 }
 
 // checkRewrite returns why a search of a route is not rewritten.
@@ -139,7 +152,7 @@ func (c *call[A]) rewrite(ctx context.Context) (out rescored[A]) {
 	}
 	for i, s := range c.asked.Searches { // each is told, whatever became of the call
 		got.Exact = s.isExhaustive(rewritten[i].Quantized)
-		if got.Narrowed = s.Narrowed; out.err == nil {
+		if got.Narrowed, got.Staged = s.Narrowed, s.Staged; out.err == nil {
 			got.Hits = hits[i]
 		}
 		certificate := rewritten[i].Answered(ctx, got)
@@ -177,6 +190,9 @@ func (c *call[A]) sendRewritten(ctx context.Context, rewritten []*search.Rewritt
 		if s.Threshold != nil {
 			t := all[i].threshold(*s.Threshold)
 			all[i].Threshold = &t
+		}
+		if !s.HasEF {
+			all[i].EF = uint64(c.routes[i].EF)
 		}
 		if err := checkRange(all[i], s); err != nil {
 			return answer, nil, err

@@ -128,6 +128,42 @@ func TestNotLocated(t *testing.T) {
 	}
 }
 
+// A query with several stages is rewritten where the routes of all of them say so; otherwise it
+// is read in full.
+func TestRewrittenStages(t *testing.T) {
+	first, second := plain(3), plain(3)
+	first.Staged, second.Staged = true, true
+	for name, tc := range map[string]struct {
+		change func(*route.Route)
+		status string
+	}{
+		"without the key": {nil, "passed; reason=not-rewritten"},
+		"with the key":    {func(r *route.Route) { r.RewriteLegs = true }, "rewritten; route=r; certificate=unknown"},
+		"with shadow":     {func(r *route.Route) { r.RewriteLegs, r.Shadow.Share = true, 1 }, "shadow; route=r"},
+	} {
+		x := rewritten([]routing.Search{first, second}, nil, 5)
+		if o := ask(t.Context(), router(t, newRewriter(tc.change), nil), x); o.Status != tc.status {
+			t.Errorf("%s: %+v", name, o)
+		}
+	}
+}
+
+// The route's ef goes with a search that has none.
+func TestRewrittenEF(t *testing.T) {
+	own := plain(3)
+	own.HasEF = true
+	var sent []routing.Rewritten
+	x := asks(plain(3), own)
+	x.rewrite = func(_ context.Context, all []routing.Rewritten) (answer, [][]search.Hit, error) {
+		sent = all
+		return answer{}, make([][]search.Hit, len(all)), nil
+	}
+	ask(t.Context(), router(t, newRewriter(func(r *route.Route) { r.EF = 200 }), nil), x)
+	if len(sent) != 2 || sent[0].EF != 200 || sent[1].EF != 0 {
+		t.Errorf("%+v", sent)
+	}
+}
+
 // The database is sent the vector of the route, and the threshold in its own scores.
 func TestRewrittenThreshold(t *testing.T) {
 	threshold := float32(5)

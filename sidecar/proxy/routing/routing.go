@@ -189,6 +189,11 @@ type Search struct {
 	// Unquantized: an exact search compares the vectors themselves, also of a quantized
 	// field. It is set by Locate alone, as the fields below are.
 	Unquantized bool
+	// HasEF: the request says how far the index is to look, or to compare every row.
+	HasEF bool
+	// Staged: the search is one of several that make an answer together: a prefetch, the
+	// query that orders the rows of its prefetches, or a list of a hybrid search.
+	Staged bool
 	// Narrowed: the answer's rows are not the first of the whole collection, for there is
 	// a filter, a threshold, an offset or the like.
 	Narrowed bool

@@ -72,10 +72,21 @@ func (c *call[A]) compare(ctx context.Context, route string, served A) {
 		return
 	}
 	for i := range own {
-		if c.asked.Searches[i].Offset == 0 { // the first rows are on it
+		if !c.isLaterPage(i) { // the first rows are on it
 			c.record.Shadowed(route, overlap(own[i], other[i]), rankBiasedOverlap(own[i], other[i]), first(own[i]) != first(other[i]))
 		}
 	}
+}
+
+// isLaterPage reports whether the list i of an answer is not a first page. Where searches
+// are stages of a list, those of all lists are looked at.
+func (c *call[A]) isLaterPage(i int) bool {
+	for j, s := range c.asked.Searches {
+		if s.Offset > 0 && (j == i || s.Staged || c.asked.Searches[i].Staged) {
+			return true
+		}
+	}
+	return false
 }
 
 // reasonOf is the reason of a Pass or a Degraded; nil is an answer of another form.
