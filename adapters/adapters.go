@@ -14,6 +14,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/likenessdb/likeness/rerank"
 )
@@ -136,6 +137,9 @@ type SearchRequest struct {
 	// Rescore asks for the scores of the vectors themselves where the field's
 	// quantization has rounded ones (VectorField.Rescores).
 	Rescore bool
+	// EF is how many rows an HNSW index keeps in view, in a search for fewer; 0: the store's
+	// own choice. A store without such an index ignores it.
+	EF int
 	// Consistency and Partitions are passed to a store that knows them.
 	Consistency string
 	Partitions  []string
@@ -263,6 +267,20 @@ func (f VectorField) Roundings() int {
 		return min(f.Chain, f.Dim)
 	}
 	return f.Dim
+}
+
+// CanCompare reports whether the store can compare the field with a query. Elements of a
+// float16 field are at most 65,504, and so is a query that is not normalised: a larger one
+// becomes infinite, and a vector without an element above 2⁻²⁵ becomes zero.
+func (f VectorField) CanCompare(query []float32) bool {
+	if f.Datatype != Float16 || f.Metric == Cosine {
+		return true
+	}
+	largest := 0.0
+	for _, q := range query {
+		largest = max(largest, math.Abs(float64(q)))
+	}
+	return largest > tinyFloat16 && largest < 65520 // which is rounded to infinity
 }
 
 // Limits holds the limits of a store: the configured limits, lowered to the server's

@@ -2,6 +2,7 @@ package adapters
 
 import (
 	"fmt"
+	"math"
 
 	"github.com/likenessdb/likeness/rerank"
 )
@@ -53,4 +54,31 @@ func Epsilon32(roundings int, probeNorm, maxNorm float64) float32 {
 	const u = 1.0 / (1 << 24)
 	n := float64(roundings+4) * u
 	return float32(n / (1 - n) * probeNorm * maxNorm)
+}
+
+// tinyFloat16 is half the smallest number above 0 of float16: the largest error of rounding
+// to it below 2⁻¹⁴.
+const tinyFloat16 = 1.0 / (1 << 25)
+
+// Epsilon16 bounds what float16 adds to Epsilon32 where a store keeps a field of so many
+// dimensions in it: the difference between the inner product of a query with a vector and the
+// score. With u = 2⁻¹¹ the store rounds
+//
+//   - the query once, and once the vector that it has normalised for a cosine field;
+//   - a product once, and its sums dim/32 times, where the processor multiplies float16: Qdrant
+//     keeps 32 sums side by side in float16 on ARM, while SSE and AVX multiply and add in float32.
+//
+// Each rounding multiplies a term by 1 + δ, |δ| ≤ u, or moves it by tinyFloat16 where it is
+// below 2⁻¹⁴. With n = 3 + dim/32 the terms differ by γ_n = n·u/(1 − n·u) in sum, as in
+// Epsilon32. The moves of the query's elements add at most tiny·Σ|x_i| ≤ tiny·√dim‖x‖, those of
+// the vector's tiny·√dim‖q‖, and those of products and sums 2·tiny·dim; later roundings make
+// each at most 1/(1 − n·u) times as large.
+func Epsilon16(dim int, queryNorm, maxNorm float64) float32 {
+	const u = 1.0 / (1 << 11)
+	n := float64(3+dim/32) * u
+	if n >= 1 {
+		return float32(math.Inf(1))
+	}
+	d := float64(dim)
+	return float32((n*queryNorm*maxNorm + tinyFloat16*(math.Sqrt(d)*(queryNorm+maxNorm)+2*d)) / (1 - n))
 }

@@ -84,7 +84,7 @@ type Answer struct {
 	Model, ModelVersion string
 	Strategy            Strategy
 	// Plan says why the sidecar chose the strategy, on a route that leaves it the
-	// choice.
+	// choice. With Explain it also says why one search of the store was not the answer.
 	Plan    string
 	Timings Timings
 	// NotFinite counts candidates without a finite score. NotIndexed counts candidates

@@ -50,7 +50,7 @@ func TestTheGuardPassesEverythingOn(t *testing.T) {
 	defer cancel()
 	search := adapters.SearchRequest{
 		Collection: "c", Vector: "v", Probes: []rerank.Probe{{Vector: []float32{1}, Depth: 2}}, Filter: "f", Exact: true, UnitVectors: true, Owner: "o",
-		WithVectors: true, Consistency: "all", Partitions: []string{"p"}, Payload: true, PayloadFields: []string{"n"}, Rescore: true,
+		WithVectors: true, Consistency: "all", Partitions: []string{"p"}, Payload: true, PayloadFields: []string{"n"}, Rescore: true, EF: 9, Versions: true,
 	}
 	fetch := adapters.FetchRequest{Collection: "c", IDs: []rerank.ID{rerank.UintID(1)}, Vectors: []string{"v"}, Owner: "o", Payload: true, PayloadFields: []string{"n"}, Consistency: "all"}
 	scan := adapters.ScanRequest{Collection: "c", Vectors: []string{"v"}, Filter: "f", Owner: "o", Payload: true, PayloadFields: []string{"n"}, Batch: 3, Cursor: "1", Until: "2"}

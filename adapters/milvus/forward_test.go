@@ -106,11 +106,13 @@ func TestRequestsReachTheServerWhole(t *testing.T) {
 		Collection: "c", Vector: "a", Probes: []rerank.Probe{{Vector: []float32{1, 0}, Depth: 7}}, Filter: "likeness_id > 0", Exact: true, UnitVectors: true, Owner: "item",
 		Consistency: "Eventually", Partitions: []string{"_default"},
 	}
-	if names := recorder.Unset(search, map[string]string{"WithVectors": "below", "Payload": "the conformance kit", "PayloadFields": "the conformance kit", "Rescore": "Milvus has no such parameter"}); len(names) > 0 {
+	if names := recorder.Unset(search, map[string]string{"WithVectors": "below", "Payload": "the conformance kit", "PayloadFields": "the conformance kit", "Rescore": "Milvus has no such parameter", "EF": "below", "Versions": "Milvus keeps none"}); len(names) > 0 {
 		t.Fatalf("the test does not set %q", names)
 	}
-	for _, withVectors := range []bool{false, true} {
-		search.WithVectors = withVectors
+	for withVectors, ef := range map[bool]string{false: "77", true: "99"} {
+		if search.WithVectors, search.EF = withVectors, 0; withVectors {
+			search.EF = 99 // in place of the store's
+		}
 		_, err := s.Search(ctx, search)
 		wants(err)
 		got := sentBy[*milvuspb.SearchRequest](t, w, milvuspb.MilvusService_Search_FullMethodName)[0]
@@ -121,7 +123,7 @@ func TestRequestsReachTheServerWhole(t *testing.T) {
 		if owner := slices.ContainsFunc(got.GetOutputFields(), func(f string) bool { return strings.Contains(f, "item") || strings.Contains(f, "owner") }); !owner || len(got.GetOutputFields()) != 1+len(map[bool][]int{true: {1}, false: {}}[withVectors]) {
 			t.Errorf("a search asks for the fields %q", got.GetOutputFields())
 		}
-		if p := value(got.GetSearchParams(), "params"); !strings.Contains(p, "77") {
+		if p := value(got.GetSearchParams(), "params"); !strings.Contains(p, ef) {
 			t.Errorf("the store's parameters are %s", p)
 		}
 	}

@@ -200,6 +200,9 @@ func (s *Store) searchRequest(f fieldSearch) (*milvuspb.SearchRequest, error) {
 	}
 	params := map[string]any{}
 	maps.Copy(params, s.options.SearchParams)
+	if f.request.EF > 0 {
+		params["ef"] = f.request.EF
+	}
 	settings, err := json.Marshal(params)
 	if err != nil {
 		return nil, fmt.Errorf("%w: search parameters: %w", adapters.ErrStore, err)

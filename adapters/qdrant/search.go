@@ -100,11 +100,17 @@ func (p *probe) prepareVector(in *info, unit bool) error {
 			norm = 1
 		}
 		p.epsilon = adapters.Epsilon32(f.Roundings(), p.norm, norm)
+		if f.Datatype == adapters.Float16 {
+			p.epsilon += adapters.Epsilon16(f.Dim, p.norm, norm)
+		}
 	case adapters.Cosine:
 		// Qdrant normalises both vectors in float32, unless their squared norm is
 		// within 1e-6 of 1: one more rounding for each element of both vectors, and
 		// 2·9 units.
 		p.epsilon = adapters.Epsilon32(2*f.Roundings()+32, p.norm, 1)
+		if f.Datatype == adapters.Float16 {
+			p.epsilon += float32(p.norm) * adapters.Epsilon16(f.Dim, 1, 1)
+		}
 	case adapters.L2:
 		if !unit {
 			return fmt.Errorf("%w: vector %q of collection %q is compared by Euclid distance, from which inner products follow only for unit vectors; set unit_vectors if they are",
@@ -182,7 +188,7 @@ func (s *Store) queryBatch(ctx context.Context, r adapters.SearchRequest, probes
 			CollectionName:   r.Collection,
 			Query:            qdrant.NewQueryDense(p.sent),
 			Filter:           filter,
-			Params:           searchParams(p.exact || r.Exact && p.field.Exact, r.Rescore && p.field.Rescores),
+			Params:           searchParams(p.exact || r.Exact && p.field.Exact, r.Rescore && p.field.Rescores, r.EF),
 			Limit:            qdrant.PtrOf(uint64(p.Depth)),
 			WithPayload:      selection{owner: r.Owner, payload: r.Payload, payloadFields: r.PayloadFields}.withPayload(),
 			ShardKeySelector: shardKeys(r.Partitions),
@@ -209,18 +215,24 @@ func (s *Store) checkSize(size int) error {
 
 // searchParams asks for an exhaustive search of the vectors themselves, or at least
 // for their scores where the list is found by quantized ones.
-func searchParams(exact, rescore bool) *qdrant.SearchParams {
-	switch {
-	case exact:
-	case rescore:
-		return &qdrant.SearchParams{Quantization: &qdrant.QuantizationSearchParams{Rescore: qdrant.PtrOf(true)}}
-	default:
+func searchParams(exact, rescore bool, ef int) *qdrant.SearchParams {
+	if exact {
+		return &qdrant.SearchParams{
+			Exact:        qdrant.PtrOf(true),
+			Quantization: &qdrant.QuantizationSearchParams{Ignore: qdrant.PtrOf(true)},
+		}
+	}
+	if !rescore && ef == 0 {
 		return nil
 	}
-	return &qdrant.SearchParams{
-		Exact:        qdrant.PtrOf(true),
-		Quantization: &qdrant.QuantizationSearchParams{Ignore: qdrant.PtrOf(true)},
+	p := &qdrant.SearchParams{}
+	if rescore {
+		p.Quantization = &qdrant.QuantizationSearchParams{Rescore: qdrant.PtrOf(true)}
 	}
+	if ef > 0 {
+		p.HnswEf = qdrant.PtrOf(uint64(ef))
+	}
+	return p
 }
 
 func readConsistency(text string) (*qdrant.ReadConsistency, error) {

@@ -52,6 +52,8 @@ func TestWhatContradictsItselfIsRefused(t *testing.T) {
 		strings.Replace(small, "models:", "  other: {kind: qdrant, address: 'a:1'}\nmodels:", 1) + "proxy: {store: other, listen_grpc: 'a:2', routes: [products]}\n": `proxy.routes: route "products" is of store "main"`,
 		route("opt_in: [everything]"):                            `opt_in: "everything" is no kind of request`,
 		route("scan_if_faster: true"):                            "the route has no table to scan",
+		route("ef: 9"):                                           "placement stored rewrites none",
+		route("rewrite_legs: true"):                              "placement stored rewrites none",
 		route("table_live: true"):                                "only a table of the layout rows can be written",
 		route("table: t, table_live: true, table_layout: tiles"): "only a table of the layout rows can be written",
 		route("strategy: scan"):                                  "placement table and strategy scan need a table",

@@ -140,8 +140,8 @@ type Policy struct {
 	// ranker, that are by a vector of this field (docs/proxy.md). Each becomes a search by the similarity, and the database
 	// fuses or orders their rows as the client says.
 	RewriteLegs bool `yaml:"rewrite_legs" reload:"live"`
-	// How many rows an HNSW index keeps in view (hnsw_ef of Qdrant, ef of Milvus), for rewritten searches of clients that name
-	// no number. 0 leaves it to the database.
+	// How many rows an HNSW index keeps in view (hnsw_ef of Qdrant, ef of Milvus) in rewritten searches for fewer rows, unless
+	// the client names a number. 0 leaves it to the database.
 	EF int `yaml:"ef" min:"0" reload:"live"`
 	// Ask the store for exhaustive search, so that answers can be proved exact.
 	ExactSearch bool `yaml:"exact_search" reload:"live"`

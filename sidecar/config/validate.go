@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/url"
 	"reflect"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -359,6 +360,9 @@ func (v *validator) placement(at string, r Route) {
 	}
 	if r.ScanIfFaster && r.Table == "" {
 		v.fail(at+".scan_if_faster", "the route has no table to scan; make one with `likeness index` and name it as table")
+	}
+	if rewrites := slices.Contains([]Placement{"", PlacementAuto, PlacementRewrite}, r.Placement); !rewrites && (r.RewriteLegs || r.EF > 0) {
+		v.fail(at+".placement", "rewrite_legs and ef are of rewritten searches, and placement %s rewrites none; remove them, or the placement", r.Placement)
 	}
 	if r.TableLive && (r.Table == "" || r.TableLayout == "tiles") {
 		v.fail(at+".table_live", "only a table of the layout rows can be written; name one as table")

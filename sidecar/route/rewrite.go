@@ -52,7 +52,7 @@ func (c *Checked) fieldBarsRewrite(f adapters.VectorField) string {
 	switch {
 	case f.Metric != adapters.InnerProduct && f.Metric != adapters.Cosine:
 		return fmt.Sprintf("%s is compared by %s, whose score is no inner product times a scale", where, f.Metric)
-	case f.Datatype != adapters.Float32:
+	case f.Datatype != adapters.Float32 && f.Datatype != adapters.Float16:
 		return fmt.Sprintf("%s has the datatype %q, to which the database rounds the query as well", where, f.Datatype)
 	case f.Quantized != "" && !f.Rescores && !c.rewriteNamed:
 		return fmt.Sprintf("%s has the index %q, which states scores of rounded vectors", where, f.Quantized)

@@ -53,7 +53,8 @@ type Answer struct {
 	// with failure.Ranker the similarity's, and the certificate's status is unknown.
 	Degraded *Degraded
 	Strategy rerank.Strategy
-	// Plan says why that strategy was chosen, where the route leaves it to measured costs.
+	// Plan says why that strategy was chosen, where the route leaves it to measured costs,
+	// and of a request that explains why the answer is not one rewritten search.
 	Plan    string
 	Model   string
 	Version string

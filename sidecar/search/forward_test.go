@@ -166,7 +166,7 @@ func wanted(owned bool) (s adapters.SearchRequest, except map[string]string) {
 		Consistency: consistency, Partitions: []string{partition},
 	}
 	except = map[string]string{"WithVectors": "vectors come with the ids of one probe on the stored vectors only"}
-	for _, f := range []string{"Payload", "PayloadFields", "Rescore"} {
+	for _, f := range []string{"Payload", "PayloadFields", "Rescore", "EF"} {
 		except[f] = "only the rows of a rewritten search are the answer: TestARewrittenSearchIsOneSearch"
 	}
 	except["Versions"] = "nobody asked for versions: TestVersionsOfHits"

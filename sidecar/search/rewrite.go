@@ -39,6 +39,7 @@ type Rewritten struct {
 	encode  time.Duration
 	began   time.Time
 	ended   []func(error) // called by Answered
+	span    trace.Span    // of the search, until it is answered
 }
 
 // DatabaseAnswer holds a database's answer to a rewritten search.
@@ -78,12 +79,16 @@ func (r *Rewritten) Answered(ctx context.Context, got DatabaseAnswer) rerank.Cer
 	if r.engine == nil {
 		return a.Certificate
 	}
+	defer r.span.End()
 	c := r.route
 	a.Strategy, a.Model, a.Version = r.request.Strategy, c.Model.Name, c.Model.Version
 	if got.Err == nil {
 		evidence := r.evidence(got)
 		a.Certificate = evidence.Certificate()
 		a.Certificate.Stop = evidence.StopRewritten(nil, a.Certificate)
+		r.span.SetAttributes(attribute.String("likeness.certificate", string(a.Certificate.Status)), attribute.Int("likeness.hits", len(got.Hits)))
+	} else {
+		failSpan(r.span, got.Err)
 	}
 	a.Timings = Timings{Encode: r.encode, Retrieve: time.Since(r.began) - r.encode, Total: time.Since(r.began)}
 	if r.engine.observer != nil {
@@ -145,6 +150,9 @@ func (r *Rewritten) epsilon(hits []Hit) float32 {
 		roundings = c.Field.Roundings() + 4
 	}
 	store := float64(adapters.Epsilon32(roundings, scale, longest))
+	if c.Field.Datatype == adapters.Float16 {
+		store += float64(r.Scale) * float64(adapters.Epsilon16(c.Field.Dim, scale/float64(r.Scale), longest))
+	}
 	return float32(store + (largest+math.Abs(float64(r.Offset)))*0x1p-22)
 }
 
@@ -153,15 +161,18 @@ func (r *Rewritten) epsilon(hits []Hit) float32 {
 // partitions of that search: Rewrite copies K, Filter and Partitions of the request to the
 // certificate and to the observers, and holds them to no limit of the route. It returns
 // ErrNotRewritten if the route has another placement or a ranker, or if the pulled-back
-// vector is zero or too large for float32. Its other errors are the same as for Search.
+// vector is zero, or too large for float32 or for the field. Its other errors are the same as
+// for Search.
 func (e *Engine) Rewrite(ctx context.Context, r Request) (*Rewritten, error) {
 	ctx, s := e.tracer.Start(ctx, "likeness.rewrite", trace.WithAttributes(attribute.String("likeness.route", r.Route)))
-	defer s.End()
 	out, err := e.rewrite(ctx, r)
 	if err != nil {
 		failSpan(s, err)
+		s.End()
+		return nil, err
 	}
-	return out, err
+	out.span = s
+	return out, nil
 }
 
 func (e *Engine) rewrite(ctx context.Context, r Request) (*Rewritten, error) {
@@ -189,8 +200,11 @@ func (e *Engine) rewrite(ctx context.Context, r Request) (*Rewritten, error) {
 		return nil, err
 	}
 	norm := rerank.Norm(product.Vector)
-	if norm == 0 {
+	switch {
+	case norm == 0:
 		return nil, fmt.Errorf("%w: the pulled-back vector is zero", ErrNotRewritten)
+	case !c.Field.CanCompare(product.Vector):
+		return nil, fmt.Errorf("%w: the pulled-back vector, of norm %v, is zero or infinite as %s", ErrNotRewritten, norm, c.Field.Datatype)
 	}
 	r.Strategy, r.Weights, r.Head, r.Depth = c.Strategy, c.Weights, c.Head, r.K
 	out := &Rewritten{

@@ -169,3 +169,81 @@ func TestRewrittenQueryOnQdrant(t *testing.T) {
 		}
 	}
 }
+
+// TestRewrittenQueryOnFloat16: Qdrant rounds a query of a float16 field to float16. Its scores
+// become φ of the stored vectors within the ε of the certificate, which proves nothing else, and
+// a query that float16 cannot hold is not rewritten.
+func TestRewrittenQueryOnFloat16(t *testing.T) {
+	server := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
+	store, err := qdrant.Open(qdrant.Options{Address: server.Address})
+	must(t, err)
+	conn, err := grpc.NewClient(server.Address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	must(t, err)
+	t.Cleanup(func() { must(t, errors.Join(conn.Close(), store.Close())) })
+	points := client.NewPointsClient(conn)
+	for metric, distance := range map[adapters.Metric]client.Distance{adapters.InnerProduct: client.Distance_Dot, adapters.Cosine: client.Distance_Cosine} {
+		sim := newBilinear(t, bilinear.Full, metric == adapters.Cosine)
+		w := newWorld(t, sim, random(41, 300, rewriteDim))
+		var rows []*client.PointStruct
+		for i := range w.vectors.Rows {
+			rows = append(rows, &client.PointStruct{Id: client.NewIDNum(uint64(i)), Vectors: client.NewVectorsMap(map[string]*client.Vector{vectorField: client.NewVectorDense(w.vectors.Row(i))})})
+		}
+		collections := client.NewCollectionsClient(conn)
+		_, err := collections.Delete(t.Context(), &client.DeleteCollection{CollectionName: collection})
+		must(t, err)
+		_, err = collections.Create(t.Context(), &client.CreateCollection{CollectionName: collection, VectorsConfig: client.NewVectorsConfigMap(map[string]*client.VectorParams{
+			vectorField: {Size: rewriteDim, Distance: distance, Datatype: client.Datatype_Float16.Enum()},
+		})})
+		must(t, err)
+		_, err = points.Upsert(t.Context(), &client.UpsertPoints{CollectionName: collection, Wait: proto.Bool(true), Points: rows})
+		must(t, err)
+		kept, err := store.Fetch(t.Context(), adapters.FetchRequest{Collection: collection, Vectors: []string{vectorField}, IDs: w.items()})
+		must(t, err)
+		s := served{newWorld(t, sim, kept.Vectors[0]), store, kept.Vectors[0]}
+		if sim.Spec().Normalise {
+			s.wide = rerank.NewMatrix(s.vectors.Rows, rewriteDim)
+			must(t, sim.EncodeItems(s.wide, s.vectors))
+		}
+		p := pipe(t, s.route("", func(r *route.Route) { r.Store, r.Vector = store, vectorField }))
+		rounded := false
+		for seed := range uint64(20) {
+			q := rerank.Query{Vector: random(70+seed, 1, rewriteDim).Row(0)}
+			got, err := p.Rewrite(t.Context(), search.Request{Route: "r", Query: q, K: 10})
+			must(t, err)
+			answer, err := points.Query(t.Context(), &client.QueryPoints{
+				CollectionName: got.Collection, Query: client.NewQueryDense(got.Vector), Using: proto.String(vectorField),
+				Limit: proto.Uint64(10), Params: &client.SearchParams{Exact: proto.Bool(true)},
+			})
+			must(t, err)
+			var hits []search.Hit
+			for _, r := range answer.GetResult() {
+				hits = append(hits, search.Hit{ID: rerank.UintID(r.GetId().GetNum()), Score: got.Score(r.GetScore())})
+			}
+			c := got.Answered(t.Context(), search.DatabaseAnswer{Hits: hits, Exact: true})
+			if len(hits) != 10 || c.Status != rerank.StatusUnknown {
+				t.Errorf("%s: %d hits, %+v", metric, len(hits), c)
+			}
+			for _, h := range hits {
+				off := math.Abs(float64(h.Score) - s.phi(t, q, h.ID))
+				if rounded = rounded || off > float64(c.Epsilon)/100; off > float64(c.Epsilon) {
+					t.Errorf("%s, query %d: the score %v is off by %v, ε is %v", metric, seed, h.Score, off, c.Epsilon)
+				}
+			}
+		}
+		if !rounded {
+			t.Errorf("%s: no score is off", metric)
+		}
+		large := rerank.Query{Vector: random(70, 1, rewriteDim).Row(0)}
+		for i := range large.Vector {
+			large.Vector[i] *= 1e6
+		}
+		if _, err := p.Rewrite(t.Context(), search.Request{Route: "r", Query: large, K: 10}); errors.Is(err, search.ErrNotRewritten) != (metric == adapters.InnerProduct) {
+			t.Errorf("%s: a large query: %v", metric, err)
+		}
+		a, err := p.Search(t.Context(), search.Request{Route: "r", Query: large, K: 10}) // which reads the vectors themselves
+		must(t, err)
+		if len(a.Hits) != 10 || !rerank.IsFinite(a.Hits[0].Score) {
+			t.Errorf("%s: a large query: %+v", metric, a)
+		}
+	}
+}

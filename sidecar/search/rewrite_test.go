@@ -9,6 +9,9 @@ import (
 	"strings"
 	"testing"
 
+	"go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
+
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/adapters/adaptertest/recorder"
 	"github.com/likenessdb/likeness/adapters/embedded"
@@ -108,7 +111,7 @@ func TestARewrittenSearchIsOneSearch(t *testing.T) {
 		for _, exact := range []bool{true, false} {
 			t.Run(fmt.Sprintf("%s, exact %t", name, exact), func(t *testing.T) {
 				w := newRecorded(t, sim, unitRows(random(1, 90, rewriteDim))) // as the route declares
-				p := w.pipe(t, "", func(r *route.Route) { r.ExactSearch = exact })
+				p := w.pipe(t, "", func(r *route.Route) { r.ExactSearch, r.EF = exact, 50 })
 				if got := p.Routes()[0].Placement; got != route.PlacementRewrite {
 					t.Fatalf("placement %q: %s", got, p.Routes()[0].WhyNotRewritten)
 				}
@@ -132,7 +135,7 @@ func TestARewrittenSearchIsOneSearch(t *testing.T) {
 				got := of[adapters.SearchRequest](t, w, recorder.Search)[0]
 				wants := adapters.SearchRequest{
 					Collection: collection, Vector: vectorField, Filter: even, Exact: exact, UnitVectors: true, Consistency: consistency,
-					Partitions: []string{partition}, Payload: true, PayloadFields: []string{"n", "third"}, Rescore: true,
+					Partitions: []string{partition}, Payload: true, PayloadFields: []string{"n", "third"}, Rescore: true, EF: 50,
 				}
 				except := map[string]string{"WithVectors": "no vector is needed", "Owner": "items are rows", "Versions": "the answer is made of hits"}
 				if !exact {
@@ -267,6 +270,9 @@ func TestRewrittenRequestsThatNeedVectors(t *testing.T) {
 			if want := max(c.request.Depth, 5); got.Probes[0].Depth != want {
 				t.Errorf("depth %d, want %d", got.Probes[0].Depth, want)
 			}
+			if said := a.Plan == "not rewritten: explaining scores takes the vectors of the items"; said != c.request.Explain {
+				t.Errorf("plan %q", a.Plan)
+			}
 			for _, h := range a.Hits {
 				if c.request.Explain && (h.Explanation == nil || len(h.Explanation.Terms) != 1) {
 					t.Errorf("hit %s is explained by %+v", h.ID, h.Explanation)
@@ -384,7 +390,7 @@ func TestPlacementRewrite(t *testing.T) {
 			field(func(f *adapters.VectorField) { f.Metric = adapters.L2 })(w, r)
 		}, "compared by l2"},
 		"uint8":           {plain, field(func(f *adapters.VectorField) { f.Datatype = adapters.UInt8 }), `datatype "uint8"`},
-		"float16":         {plain, field(func(f *adapters.VectorField) { f.Datatype = adapters.Float16 }), `datatype "float16"`},
+		"float16":         {plain, field(func(f *adapters.VectorField) { f.Datatype = adapters.Float16 }), ""},
 		"a new datatype":  {plain, field(func(f *adapters.VectorField) { f.Datatype = "Int4" }), `datatype "Int4"`},
 		"no description":  {plain, func(w *world, r *route.Route) { r.Store = undescribed{w.store, w.store} }, "does not say how it compares"},
 		"gates of items":  {&toy{dim: 6, blocks: 3}, func(_ *world, r *route.Route) { r.Strategy = rerank.PerEmbedding }, "gates of its model"},
@@ -534,6 +540,40 @@ func TestRewrittenRanker(t *testing.T) {
 			t.Errorf("hit %d is %+v, want %+v", i, g, h)
 		}
 	}
+}
+
+// TestTraceOfARewrittenSearch: one span, which ends when the database has answered and says
+// what the answer proves.
+func TestTraceOfARewrittenSearch(t *testing.T) {
+	w := newWorld(t, newBilinear(t, bilinear.Full, false), random(1, 90, rewriteDim))
+	spans := tracetest.NewSpanRecorder()
+	provider := trace.NewTracerProvider(trace.WithSpanProcessor(spans))
+	p, err := search.New([]*route.Route{w.route("")}, search.Options{Tracer: provider.Tracer("test")})
+	must(t, err)
+	for _, failed := range []error{nil, adapters.ErrUnavailable} {
+		spans.Reset()
+		got, err := p.Rewrite(t.Context(), search.Request{Route: "r", Query: rerank.Query{Vector: random(2, 1, rewriteDim).Row(0)}, K: 5})
+		must(t, err)
+		if n := len(spans.Ended()); n != 0 {
+			t.Errorf("%d spans ended before the answer", n)
+		}
+		got.Answered(t.Context(), search.DatabaseAnswer{Hits: make([]search.Hit, 5), Err: failed})
+		var lines []string
+		for _, s := range spans.Ended() {
+			lines = append(lines, s.Name())
+			for _, kv := range s.Attributes() {
+				lines = append(lines, fmt.Sprintf("  %s=%s", kv.Key, kv.Value.Emit()))
+			}
+		}
+		want := []string{"likeness.rewrite", "  likeness.route=r", "  likeness.certificate=exact", "  likeness.hits=5"}
+		if failed != nil {
+			want = []string{"likeness.rewrite", "  likeness.route=r", "  error.type=unavailable"}
+		}
+		if !slices.Equal(lines, want) {
+			t.Errorf("%q, want %q", lines, want)
+		}
+	}
+	must(t, provider.Shutdown(t.Context()))
 }
 
 // TestRewrittenOverRoundedScores: where a named placement makes scores of rounded vectors

@@ -191,8 +191,8 @@ func (c *call[A]) sendRewritten(ctx context.Context, rewritten []*search.Rewritt
 			t := all[i].threshold(*s.Threshold)
 			all[i].Threshold = &t
 		}
-		if !s.HasEF {
-			all[i].EF = uint64(c.routes[i].EF)
+		if ef := uint64(c.routes[i].EF); !s.HasEF && ef > s.Limit+s.Offset { // an index looks as far for the rows themselves
+			all[i].EF = ef
 		}
 		if err := checkRange(all[i], s); err != nil {
 			return answer, nil, err

@@ -153,13 +153,13 @@ func TestRewrittenEF(t *testing.T) {
 	own := plain(3)
 	own.HasEF = true
 	var sent []routing.Rewritten
-	x := asks(plain(3), own)
+	x := asks(plain(3), own, plain(200))
 	x.rewrite = func(_ context.Context, all []routing.Rewritten) (answer, [][]search.Hit, error) {
 		sent = all
 		return answer{}, make([][]search.Hit, len(all)), nil
 	}
 	ask(t.Context(), router(t, newRewriter(func(r *route.Route) { r.EF = 200 }), nil), x)
-	if len(sent) != 2 || sent[0].EF != 200 || sent[1].EF != 0 {
+	if len(sent) != 3 || sent[0].EF != 200 || sent[1].EF != 0 || sent[2].EF != 0 {
 		t.Errorf("%+v", sent)
 	}
 }

@@ -23,7 +23,7 @@ type Plan struct {
 	Encoded    rerank.Encoded
 	Can        rerank.EncodedAbilities
 	// Reason says why the strategy was chosen, where the route leaves that to
-	// measured costs.
+	// measured costs, and of a request that explains why it is not Rewritten.
 	Reason string
 	// Encoding is the time that encoding the query and making the probes took.
 	Encoding time.Duration
@@ -105,12 +105,27 @@ func (p *Plan) Start(v route.View) error {
 		p.Depth = rewrittenDepth(v, p.Request)
 		p.Probes[0].Depth = p.Depth
 	}
+	if p.Request.Explain && p.Reason == "" {
+		p.Reason = p.whyNotRewritten(v)
+	}
 	return nil
+}
+
+// whyNotRewritten says why the list of a probe is not the answer to a request that explains.
+// It returns "" on a route whose operator named another placement.
+func (p *Plan) whyNotRewritten(v route.View) string {
+	switch {
+	case v.WhyNotRewritten != "":
+		return "not rewritten: " + v.WhyNotRewritten
+	case v.Placement == route.PlacementRewrite:
+		return "not rewritten: explaining scores takes the vectors of the items"
+	}
+	return ""
 }
 
 // canRewrite reports whether the list of the only probe can be the answer. It cannot if
 // scores are to be explained, which takes the vectors of the items, or if the probe's
-// vector is zero, which has no direction to search in. Such a request is answered as on
+// vector is zero, which has no direction to search in, or too large for the field. Such a request is answered as on
 // a route of PlacementStored.
 func (p *Plan) canRewrite(v route.View) bool {
 	if v.Placement != route.PlacementRewrite || p.Request.Explain || p.Can.PullBack == nil || len(p.Probes) != 1 {
@@ -118,7 +133,7 @@ func (p *Plan) canRewrite(v route.View) bool {
 	}
 	probe := p.Probes[0]
 	norm := rerank.Norm(probe.Vector)
-	return probe.Target == rerank.TargetScore && probe.Field == "" && norm > 0 && !math.IsInf(norm, 0)
+	return probe.Target == rerank.TargetScore && probe.Field == "" && norm > 0 && !math.IsInf(norm, 0) && v.Field.CanCompare(probe.Vector)
 }
 
 // rewrittenDepth returns the number of rows that a rewritten search asks for: the rows of

@@ -34,11 +34,15 @@ func Lists(ctx context.Context, v route.View, p *plan.Plan, round int) (lists []
 	collection, vectors, payload := p.Collection(v), withVectors(v, p, round), WithPayload(p)
 	ctx, s := span.StoreCall(ctx, "retrieve", "search", collection, attribute.Int("likeness.probes", len(p.Probes)), attribute.Int("likeness.depth", p.Probes[0].Depth))
 	defer s.End()
+	ef := 0
+	if p.Rewritten && v.EF > p.Depth {
+		ef = v.EF
+	}
 	lists, err = v.Store.Search(ctx, adapters.SearchRequest{
 		Collection: collection, Vector: v.Vector, Probes: p.Probes, Filter: p.Request.Filter,
 		Exact: v.ExactSearch, UnitVectors: v.UnitVectors && !p.SearchesCompanion(), Owner: v.OwnerIn(collection), WithVectors: vectors,
 		Consistency: v.Consistency, Partitions: p.Request.Partitions,
-		Payload: payload, PayloadFields: payloadFields(p, payload), Rescore: p.Rewritten,
+		Payload: payload, PayloadFields: payloadFields(p, payload), Rescore: p.Rewritten, EF: ef,
 		Versions: p.Request.Versions && !p.SearchesCompanion() && v.OwnerIn(collection) == "",
 	})
 	if err != nil {

@@ -640,7 +640,8 @@ type SearchResponse struct {
 	NotFinite int32 `protobuf:"varint,7,opt,name=not_finite,json=notFinite,proto3" json:"not_finite,omitempty"`
 	// Candidates that the table did not hold and that were scored from their stored vectors.
 	NotIndexed int32 `protobuf:"varint,8,opt,name=not_indexed,json=notIndexed,proto3" json:"not_indexed,omitempty"`
-	// Why that strategy, where the route takes what was measured to be faster.
+	// Why that strategy, where the route takes what was measured to be faster. With explain, also why
+	// one search by the pulled-back vector was not the answer.
 	Plan string `protobuf:"bytes,9,opt,name=plan,proto3" json:"plan,omitempty"`
 	// Set on a route with a ranker.
 	Ranking       *Ranking `protobuf:"bytes,10,opt,name=ranking,proto3" json:"ranking,omitempty"`
