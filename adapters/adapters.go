@@ -228,6 +228,9 @@ type Description struct {
 	// Rows is the number of rows, or −1 if the store does not tell it.
 	Rows   int64
 	Fields []VectorField
+	// MaxSim are fields of several vectors a row, whose score is that of the best. They are
+	// searched, and their vectors are neither read nor written.
+	MaxSim []VectorField
 	// TextIDs means that ids must be strings, not numbers. It is false for a store
 	// that accepts both.
 	TextIDs bool
@@ -257,6 +260,8 @@ type VectorField struct {
 	// Chain is the most additions that follow one another when the store sums an inner
 	// product; 0 means as many as there are dimensions.
 	Chain int
+	// MaxSim: it is one of Description.MaxSim.
+	MaxSim bool
 	// Unsearched asks Create to leave out the index: no probe searches the field.
 	Unsearched bool
 }

@@ -209,10 +209,13 @@ func TestKindsOfVector(t *testing.T) {
 		"multi":     {Size: 4, Distance: client.Distance_Dot, MultivectorConfig: &client.MultiVectorConfig{Comparator: client.MultiVectorComparator_MaxSim}},
 	})})
 	d, err := s.Describe(t.Context(), "mixed")
-	if err != nil || len(d.Fields) != 2 {
-		t.Errorf("described as %+v, error %v; want dot and manhattan", d.Fields, err)
+	if err != nil || len(d.Fields) != 2 || len(d.MaxSim) != 1 {
+		t.Errorf("described as %+v, error %v; want dot and manhattan, and multi", d, err)
 	}
-	for field, want := range map[string]error{"dot": nil, "manhattan": adapters.ErrMetric, "multi": adapters.ErrField, "": adapters.ErrField} {
+	if _, err := s.Search(t.Context(), adapters.SearchRequest{Collection: "mixed", Vector: "multi", WithVectors: true, Probes: probes(1, 4, 5)}); !errors.Is(err, adapters.ErrUnsupported) {
+		t.Errorf("vectors of a multi-vector: %v", err)
+	}
+	for field, want := range map[string]error{"dot": nil, "manhattan": adapters.ErrMetric, "multi": nil, "": adapters.ErrField} {
 		_, err := s.Search(t.Context(), adapters.SearchRequest{Collection: "mixed", Vector: field, UnitVectors: true, Probes: probes(1, 4, 5)})
 		if !errors.Is(err, want) {
 			t.Errorf("field %q: %v, want %v", field, err, want)

@@ -184,8 +184,18 @@ func TestFieldsOfACollection(t *testing.T) {
 		"a": {Size: 3, Distance: qdrant.Distance_Euclid}, "b": {Size: 4, Distance: qdrant.Distance_Manhattan, Datatype: &half, HnswConfig: &qdrant.HnswConfigDiff{M: &none}},
 		"c": {Size: 5, Distance: qdrant.Distance_Dot, QuantizationConfig: quantized}, "d": {Size: 5, Distance: qdrant.Distance_Dot, MultivectorConfig: &qdrant.MultiVectorConfig{}},
 	})}}}}
-	if err := in.readFields(); err != nil || len(in.fields) != 3 {
+	if err := in.readFields(); err != nil || len(in.fields) != 3 || len(in.maxSim) != 1 {
 		t.Fatal(len(in.fields), err)
+	}
+	multi := adapters.VectorField{Name: "d", Dim: 5, Metric: adapters.InnerProduct, FullPrecision: true, Datatype: adapters.Float32, Chain: 5/lanes + rest, MaxSim: true}
+	if got := in.maxSim[0].VectorField; got != multi {
+		t.Errorf("the multi-vector is %+v, want %+v", got, multi)
+	}
+	if f, err := in.searched("d"); err != nil || f != in.maxSim[0] {
+		t.Errorf("a multi-vector is not searched: %v", err)
+	}
+	if _, err := in.searched(""); !errors.Is(err, adapters.ErrField) {
+		t.Errorf("no name stands for one of four fields: %v", err)
 	}
 	for i, want := range []adapters.VectorField{
 		{Name: "a", Dim: 3, Metric: adapters.L2, FullPrecision: true, Datatype: adapters.Float32},

@@ -21,6 +21,7 @@ type info struct {
 	collection string
 	read       time.Time
 	fields     []*field // sorted by name
+	maxSim     []*field // those of several vectors a row, also sorted
 	raw        *qdrant.CollectionInfo
 	limits     adapters.Limits
 	noExact    bool // strict mode forbids exact search
@@ -34,8 +35,8 @@ type field struct {
 	norm float64
 }
 
-// Describe reads a collection's configuration. It leaves out sparse and multi-vector
-// fields, which no probe can search.
+// Describe reads a collection's configuration. It leaves out sparse fields, which no probe
+// can search.
 func (s *Store) Describe(ctx context.Context, collection string) (adapters.Description, error) {
 	in, err := s.refresh(ctx, collection)
 	if err != nil {
@@ -47,6 +48,9 @@ func (s *Store) Describe(ctx context.Context, collection string) (adapters.Descr
 	}
 	for _, f := range in.fields {
 		d.Fields = append(d.Fields, f.VectorField)
+	}
+	for _, f := range in.maxSim {
+		d.MaxSim = append(d.MaxSim, f.VectorField)
 	}
 	return d, nil
 }
@@ -143,9 +147,6 @@ func (in *info) readFields() error {
 	}
 	for _, name := range slices.Sorted(maps.Keys(params)) {
 		p := params[name]
-		if p.GetMultivectorConfig() != nil {
-			continue
-		}
 		if p.GetSize() > math.MaxInt32 {
 			return fmt.Errorf("%w: field %q has dimension %d", adapters.ErrStore, name, p.GetSize())
 		}
@@ -161,6 +162,11 @@ func (in *info) readFields() error {
 		}}
 		if q := cmp.Or(p.GetQuantizationConfig(), in.raw.GetConfig().GetQuantizationConfig()); quantization(q) != "none" {
 			f.Quantized, f.Rescores = quantization(q), true
+		}
+		if p.GetMultivectorConfig() != nil { // MAX_SIM, the only comparison that there is
+			f.MaxSim, f.norm = true, math.Inf(1) // which is not sampled
+			in.maxSim = append(in.maxSim, f)
+			continue
 		}
 		in.fields = append(in.fields, f)
 	}
@@ -215,9 +221,23 @@ func (in *info) field(name string) (*field, error) {
 		return in.fields[0], nil
 	}
 	if _, multi := in.raw.GetConfig().GetParams().GetVectorsConfig().GetParamsMap().GetMap()[name]; multi {
-		return nil, fmt.Errorf("%w: vector %q of collection %q is a multi-vector, which no probe can search", adapters.ErrField, name, in.collection)
+		return nil, fmt.Errorf("%w: vector %q of collection %q is a multi-vector, whose vectors are not read", adapters.ErrField, name, in.collection)
 	}
 	return nil, fmt.Errorf("%w: collection %q has no dense vector %q; it has %q", adapters.ErrField, in.collection, name, names)
+}
+
+// searched returns a field that a probe can search, also one of several vectors a row.
+func (in *info) searched(name string) (*field, error) {
+	f, err := in.field(name)
+	if err == nil {
+		return f, nil
+	}
+	for _, multi := range in.maxSim {
+		if multi.Name == name || name == "" && len(in.fields) == 0 && len(in.maxSim) == 1 {
+			return multi, nil
+		}
+	}
+	return nil, err
 }
 
 func (in *info) resolve(names []string) ([]*field, error) {
@@ -281,7 +301,7 @@ func (in *info) indexSettings() map[string]string {
 		"quantization":   quantization(config.GetQuantizationConfig()),
 		"indexing_above": strconv.FormatUint(config.GetOptimizerConfig().GetIndexingThreshold(), 10) + " kB",
 	}
-	for _, f := range in.fields {
+	for _, f := range slices.Concat(in.fields, in.maxSim) {
 		prefix := f.Name + "."
 		out[prefix+"datatype"] = f.params.GetDatatype().String()
 		if h := f.params.GetHnswConfig(); h != nil {

@@ -75,9 +75,12 @@ func (in *info) bind(r adapters.SearchRequest) ([]probe, error) {
 	}
 	probes := make([]probe, len(r.Probes))
 	for i, p := range r.Probes {
-		f, err := in.field(r.FieldOf(p))
-		if err != nil {
+		f, err := in.searched(r.FieldOf(p))
+		switch {
+		case err != nil:
 			return nil, err
+		case f.MaxSim && r.WithVectors:
+			return nil, fmt.Errorf("%w: vector %q of collection %q is a multi-vector, whose vectors are not read", adapters.ErrUnsupported, f.Name, in.collection)
 		}
 		if len(p.Vector) != f.Dim {
 			return nil, fmt.Errorf("%w: probes[%d] has %d elements, vector %q of collection %q has %d",

@@ -152,7 +152,7 @@ type Policy struct {
 	// Declares that the stored vectors have norm 1, where the database does not see to it. The first thousand rows, and every
 	// row that is read later, are looked at. One of another norm ends what is proved by first-stage lists.
 	UnitVectors bool `yaml:"unit_vectors" reload:"live"`
-	// Payload or scalar field that names the item of each row, for max-sim. With behavioural vectors it is a field of the
+	// Payload or scalar field that names the item of each row, for max-sim; empty for a multi-vector field of Qdrant. With behavioural vectors it is a field of the
 	// companion; empty means likeness_owner.
 	Owner string `yaml:"owner" reload:"activation"`
 	// Read consistency, in the store's words; empty takes the store's default.

@@ -235,7 +235,7 @@ func (c *Checked) checkTable() error {
 
 func (c *Checked) checkOwner() error {
 	switch {
-	case c.Spec.GroupedRows && c.Owner == "" && c.Store != nil:
+	case c.Spec.GroupedRows && c.Owner == "" && c.Store != nil && c.Placement != PlacementRewrite:
 		return c.wrong("a model of kind %q scores items by their rows; name the field with each row's item as owner", c.Spec.Kind)
 	case !c.Spec.GroupedRows && c.Owner != "":
 		return c.wrong("a model of kind %q scores rows one by one, so owner %q means nothing; remove it", c.Spec.Kind, c.Owner)
@@ -320,9 +320,15 @@ func (c *Checked) narrow(l adapters.Limits) {
 // what the model was fitted on.
 func (c *Checked) checkField(d adapters.Description) (adapters.VectorField, error) {
 	f, ok := FindField(d.Fields, c.Vector)
+	if !ok && c.Spec.GroupedRows && c.Owner == "" {
+		f, ok = FindField(d.MaxSim, c.Vector)
+	}
 	// A ranker's scores of support queries need not be vectors of the collection.
 	c.VectorsElsewhere = ok && c.Spec.Kind == rerank.KindRBE && f.Dim != c.Spec.ItemDim && !c.Placement.ScoresStored() &&
 		(c.Strategy == rerank.Scan || c.Companion != "")
+	if multi, found := FindField(d.MaxSim, c.Vector); !ok && found {
+		return f, c.wrong("field %q of collection %q has several vectors a row, which only a model of kind %q without an owner scores", multi.Name, c.Collection, rerank.KindMaxSim)
+	}
 	if !ok {
 		return f, c.wrong("collection %q has no vector field %q; it has %q", c.Collection, c.Vector, fieldNames(d.Fields))
 	}
@@ -331,6 +337,8 @@ func (c *Checked) checkField(d adapters.Description) (adapters.VectorField, erro
 		c.WhyNeverExact = neverExact(f)
 	}
 	switch {
+	case f.MaxSim && c.UnitVectors && f.Metric != adapters.Cosine:
+		return f, c.wrong("field %q of collection %q is a multi-vector, whose vectors are not read, so that unit_vectors cannot be checked; use a cosine field", f.Name, c.Collection)
 	case f.Metric == "":
 		return f, c.wrong("field %q of collection %q has no index, or a metric from which no inner product follows", f.Name, c.Collection)
 	case f.Metric != adapters.InnerProduct && f.Metric != adapters.Cosine && f.Metric != adapters.L2:

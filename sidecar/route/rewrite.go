@@ -17,7 +17,7 @@ func (c *Checked) modelBarsRewrite() string {
 		return "its model has behavioural vectors, which are no rows of the collection"
 	case c.Spec.Kind == rerank.KindRBE:
 		return "the base vectors of a model of kind \"rbe\" are a ranker's answers, and not the stored vectors"
-	case c.Spec.GroupedRows:
+	case c.Spec.GroupedRows && c.Owner != "":
 		return "its model scores an item by the best of several rows"
 	case !c.Spec.SingleInnerProduct:
 		return "the gates of its model depend on the item, so that φ is not one inner product"
@@ -50,6 +50,8 @@ func (c *Checked) pullsBack() bool {
 func (c *Checked) fieldBarsRewrite(f adapters.VectorField) string {
 	where := fmt.Sprintf("field %q of collection %q", f.Name, c.Collection)
 	switch {
+	case c.Spec.GroupedRows && !f.MaxSim:
+		return where + " has one vector a row, and its model scores an item by the best of several"
 	case f.Metric != adapters.InnerProduct && f.Metric != adapters.Cosine:
 		return fmt.Sprintf("%s is compared by %s, whose score is no inner product times a scale", where, f.Metric)
 	case f.Datatype != adapters.Float32 && f.Datatype != adapters.Float16:
@@ -77,6 +79,9 @@ func (c *Checked) settleRewrite(f adapters.VectorField) error {
 // cannotRewrite makes the route PlacementStored, and keeps the reason, unless its
 // operator named PlacementRewrite: then it returns ErrSetup.
 func (c *Checked) cannotRewrite(why string) error {
+	if c.Spec.GroupedRows && c.Owner == "" { // no other placement can score its items
+		return c.wrong("%s; name the field with each row's item as owner, or a multi-vector field", why)
+	}
 	if c.rewriteNamed {
 		return c.wrong("placement %q: %s; use placement %q, or a table, which `likeness index` builds", PlacementRewrite, why, PlacementStored)
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	client "github.com/qdrant/go-client/qdrant"
@@ -20,8 +21,10 @@ import (
 	"github.com/likenessdb/likeness/adapters/qdrant"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/bilinear"
+	"github.com/likenessdb/likeness/rerank/maxsim"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
+	"github.com/likenessdb/likeness/sidecar/search/plan"
 )
 
 // served is a collection in a real store.
@@ -244,6 +247,91 @@ func TestRewrittenQueryOnFloat16(t *testing.T) {
 		must(t, err)
 		if len(a.Hits) != 10 || !rerank.IsFinite(a.Hits[0].Score) {
 			t.Errorf("%s: a large query: %+v", metric, a)
+		}
+	}
+}
+
+// TestRewrittenMaxSim: where each point of a field has several vectors, the database's own
+// answer to one vector is the answer by max-sim. It needs no owner field, and what would read
+// the vectors is refused.
+func TestRewrittenMaxSim(t *testing.T) {
+	server := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
+	store, err := qdrant.Open(qdrant.Options{Address: server.Address})
+	must(t, err)
+	conn, err := grpc.NewClient(server.Address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	must(t, err)
+	t.Cleanup(func() { must(t, errors.Join(conn.Close(), store.Close())) })
+	points, collections := client.NewPointsClient(conn), client.NewCollectionsClient(conn)
+	vectors := random(51, 900, rewriteDim)
+	items := vectors.Rows / 3
+	for _, metric := range []adapters.Metric{adapters.InnerProduct, adapters.Cosine} {
+		cosine := metric == adapters.Cosine
+		distance := client.Distance_Dot
+		if cosine {
+			distance = client.Distance_Cosine
+		}
+		must(t, adapters.AbilitiesOf(store).Write.Drop(t.Context(), collection))
+		_, err := collections.Create(t.Context(), &client.CreateCollection{CollectionName: collection, VectorsConfig: client.NewVectorsConfigMap(map[string]*client.VectorParams{
+			vectorField: {Size: rewriteDim, Distance: distance, MultivectorConfig: &client.MultiVectorConfig{Comparator: client.MultiVectorComparator_MaxSim}}, "plain": {Size: 2, Distance: client.Distance_Dot},
+		})})
+		must(t, err)
+		var rows []*client.PointStruct
+		for i := range items {
+			own := [][]float32{vectors.Row(3 * i), vectors.Row(3*i + 1), vectors.Row(3*i + 2)}[:1+i%3]
+			rows = append(rows, &client.PointStruct{Id: client.NewIDNum(uint64(i)), Vectors: client.NewVectorsMap(map[string]*client.Vector{vectorField: client.NewVectorMulti(own)})})
+		}
+		_, err = points.Upsert(t.Context(), &client.UpsertPoints{CollectionName: collection, Wait: proto.Bool(true), Points: rows})
+		must(t, err)
+		sim, err := maxsim.New(maxsim.Config{Dim: rewriteDim, Normalise: cosine}, nil)
+		must(t, err)
+		w := newWorld(t, sim, vectors)
+		named := func(vector string) *route.Route {
+			return w.route("", func(r *route.Route) { r.Store, r.Vector, r.Owner, r.ExactSearch = store, vector, "", true })
+		}
+		p := pipe(t, named(vectorField))
+		must(t, p.Open(t.Context()))
+		for seed := range uint64(20) {
+			q := random(300+seed, 1, rewriteDim).Row(0)
+			best := rerank.NewTopK(10)
+			for i := range items {
+				score := math.Inf(-1)
+				for r := 3 * i; r <= 3*i+i%3; r++ {
+					one := inner(q, vectors.Row(r))
+					if cosine {
+						one /= rerank.Norm(q) * rerank.Norm(vectors.Row(r))
+					}
+					score = max(score, one)
+				}
+				best.Push(rerank.Scored{ID: rerank.UintID(uint64(i)), Score: float32(score)})
+			}
+			request := search.Request{Route: "r", Query: rerank.Query{Vector: q}, K: 10}
+			a, err := p.Search(t.Context(), request)
+			must(t, err)
+			got, err := p.Rewrite(t.Context(), request)
+			must(t, err)
+			answer, err := points.Query(t.Context(), &client.QueryPoints{CollectionName: collection, Query: client.NewQueryDense(got.Vector), Using: proto.String(vectorField), Limit: proto.Uint64(10)})
+			must(t, err)
+			for i, want := range best.Sorted() {
+				proxied := answer.GetResult()[i]
+				same := a.Hits[i].ID == want.ID && rerank.UintID(proxied.GetId().GetNum()) == want.ID
+				if !same || math.Abs(float64(a.Hits[i].Score-want.Score)) > 1e-5 || math.Abs(float64(got.Score(proxied.GetScore())-want.Score)) > 1e-5 {
+					t.Errorf("%s, query %d, hit %d: %+v and %v, want %+v", metric, seed, i, a.Hits[i], proxied, want)
+				}
+			}
+			if want := map[bool]rerank.Status{true: rerank.StatusExact, false: rerank.StatusUnknown}[cosine]; a.Certificate.Status != want { // norms of the vectors are not known
+				t.Errorf("%s: %+v, want %s", metric, a.Certificate, want)
+			}
+		}
+		if _, err := p.Search(t.Context(), search.Request{Route: "r", Query: rerank.Query{Vector: random(1, 1, rewriteDim).Row(0)}, K: 10, Explain: true}); !errors.Is(err, plan.ErrRequest) {
+			t.Errorf("%s, explained: %v", metric, err)
+		}
+		dense := newWorld(t, newBilinear(t, bilinear.Full, cosine), vectors)
+		err = pipe(t, dense.route("", func(r *route.Route) { r.Store, r.Vector = store, vectorField })).Open(t.Context())
+		if err == nil || !strings.Contains(err.Error(), "several vectors a row") {
+			t.Errorf("%s, a model of one vector an item: %v", metric, err)
+		}
+		if err := pipe(t, named("plain")).Open(t.Context()); !errors.Is(err, route.ErrSetup) {
+			t.Errorf("%s, a field of one vector a row: %v", metric, err)
 		}
 	}
 }

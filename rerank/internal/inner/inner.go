@@ -82,11 +82,11 @@ func (p *Product) Probes(plan rerank.Plan) ([]rerank.Probe, error) {
 	return []rerank.Probe{probe}, nil
 }
 
-// PullBack implements rerank.PullBacker. Items of several rows have no base vector
-// of their own. The base vectors of RBE are a ranker's answers, which need not be
+// PullBack implements rerank.PullBacker. Of an item with several rows it is the inner
+// product with each. The base vectors of RBE are a ranker's answers, which need not be
 // the stored vectors.
 func (p *Product) PullBack() (rerank.InnerProduct, bool) {
-	if p.Stored == nil || p.Spec.GroupedRows || p.Spec.Kind == rerank.KindRBE {
+	if p.Stored == nil || p.Spec.Kind == rerank.KindRBE {
 		return rerank.InnerProduct{}, false
 	}
 	probe, err := p.Stored()
