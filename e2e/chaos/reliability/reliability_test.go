@@ -103,7 +103,7 @@ func TestCollect(t *testing.T) {
 		t.Errorf("%+v, %v", got, err)
 	}
 	var text bytes.Buffer
-	if err := run([]string{"-figures", file}, nil, &text); err != nil || !strings.Contains(text.String(), "10412 faults, 0 unflagged (") {
+	if err := run([]string{"-figures", file}, nil, &text); err != nil || !strings.Contains(text.String(), "10412 faults, 0 unflagged") {
 		t.Errorf("%v in\n%s", err, text.String())
 	}
 	unknown := strings.ReplaceAll(output, "row=3", "row=999")
