@@ -7,14 +7,19 @@ import (
 )
 
 func openQdrant(c *config.Config, name string) (guard.Server, error) {
+	o, err := qdrantOptions(c, name)
+	if err != nil {
+		return nil, err
+	}
+	return qdrant.Open(o)
+}
+
+func qdrantOptions(c *config.Config, name string) (o qdrant.Options, err error) {
 	s := c.Stores[name]
 	key, err := c.APIKey(name)
 	if err != nil {
-		return nil, err
+		return o, err
 	}
 	secure, err := StoreTLS(s.TLS)
-	if err != nil {
-		return nil, err
-	}
-	return qdrant.Open(qdrant.Options{Address: s.Address, APIKey: key.Reveal(), TLS: secure, Limits: limits(s.Limits)})
+	return qdrant.Options{Address: s.Address, APIKey: key.Reveal(), TLS: secure, Limits: limits(s.Limits)}, err
 }

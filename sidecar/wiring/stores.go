@@ -36,10 +36,7 @@ func (a *Assembly) openStore(ctx context.Context, c *config.Config, name string)
 		return nil, err
 	}
 	if server != nil {
-		store = guard.New(server, guard.Options{
-			Name: name, BreakAfter: s.Guard.BreakAfter, BreakFor: s.Guard.BreakFor,
-			RetryBudget: s.Guard.RetryBudget, HedgeAfter: s.Guard.HedgeAfter,
-		})
+		store = guard.New(server, guardOptions(name, s.Guard))
 	}
 	a.closers = append(a.closers, store)
 	return store, nil
@@ -61,24 +58,33 @@ func limits(l config.StoreLimits) adapters.Limits {
 	}
 }
 
+func guardOptions(name string, g config.StoreGuard) guard.Options {
+	return guard.Options{Name: name, BreakAfter: g.BreakAfter, BreakFor: g.BreakFor, RetryBudget: g.RetryBudget, HedgeAfter: g.HedgeAfter}
+}
+
 func openMilvus(ctx context.Context, c *config.Config, name string) (guard.Server, error) {
+	o, err := milvusOptions(c, name)
+	if err != nil {
+		return nil, err
+	}
+	return milvus.New(ctx, o)
+}
+
+func milvusOptions(c *config.Config, name string) (o milvus.Options, err error) {
 	s := c.Stores[name]
 	key, err := c.APIKey(name)
 	if err != nil {
-		return nil, err
+		return o, err
 	}
 	password, err := c.Password(name)
 	if err != nil {
-		return nil, err
+		return o, err
 	}
 	secure, err := StoreTLS(s.TLS)
-	if err != nil {
-		return nil, err
-	}
-	return milvus.New(ctx, milvus.Options{
+	return milvus.Options{
 		Address: s.Address, APIKey: key.Reveal(), Username: s.Username, Password: password.Reveal(),
 		Database: s.Database, TLS: secure, Limits: limits(s.Limits),
-	})
+	}, err
 }
 
 // presented returns a callback for tls.Config that reads the client certificate at every

@@ -1,0 +1,76 @@
+package main
+
+import (
+	"bytes"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/dot"
+	"github.com/likenessdb/likeness/rerank/npy"
+	"github.com/likenessdb/likeness/sidecar/calibrate"
+	"github.com/likenessdb/likeness/sidecar/route"
+)
+
+// TestQueriesOfACalibration: each has its own user, and those that are held out are others.
+func TestQueriesOfACalibration(t *testing.T) {
+	dir := t.TempDir()
+	vectors, users := rerank.NewMatrix(20, 2), make([]int64, 20)
+	for i := range users {
+		vectors.Row(i)[0], users[i] = float32(i), int64(100+i)
+	}
+	f := &calibrateFlags{queries: filepath.Join(dir, "q.npy"), userIDs: filepath.Join(dir, "u.npy"), sample: 8, holdOut: 6, seed: 1}
+	if err := npy.Write(f.queries, vectors); err != nil {
+		t.Fatal(err)
+	}
+	if err := npy.WriteInts(f.userIDs, users); err != nil {
+		t.Fatal(err)
+	}
+	sim, err := dot.New(dot.Config{Dim: 2}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := calibrate.Input{Route: &route.Route{Parts: route.Parts{Model: route.Model{Similarity: sim}}}}
+	if err := f.drawQueries(t.Context(), &in); err != nil || len(in.Queries) != 8 || len(in.HeldOut) != 6 {
+		t.Fatalf("%d queries and %d held out, %v", len(in.Queries), len(in.HeldOut), err)
+	}
+	seen := map[int64]bool{}
+	for _, q := range slices.Concat(in.Queries, in.HeldOut) {
+		if !q.HasUserID || q.UserID != int64(100+q.Vector[0]) || seen[q.UserID] {
+			t.Errorf("query %v is of user %d (%t), who was seen: %t", q.Vector, q.UserID, q.HasUserID, seen[q.UserID])
+		}
+		seen[q.UserID] = true
+	}
+}
+
+// TestTLSOfACall: the certificate is to bear the name that the flag says.
+func TestTLSOfACall(t *testing.T) {
+	for _, f := range []dialFlags{{}, {tls: true}, {hostname: "other.example"}} {
+		c, err := f.credentials()
+		if err != nil {
+			t.Fatal(err)
+		}
+		secure := f.tls || f.hostname != ""
+		if info := c.Info(); (info.SecurityProtocol == "tls") != secure || info.ServerName != f.hostname { //nolint:staticcheck // there is no other way to see it
+			t.Errorf("%+v: %+v", f, info)
+		}
+	}
+}
+
+// TestAnswersArePrinted with what was asked for.
+func TestAnswersArePrinted(t *testing.T) {
+	r := &likenessv1.SearchResponse{Hits: []*likenessv1.Hit{{Id: &likenessv1.ItemId{Id: &likenessv1.ItemId_Number{Number: 7}}, Score: 0.5, PayloadJson: `{"title":"x"}`, Ranked: true}}, Certificate: &likenessv1.Certificate{}}
+	for _, asked := range []bool{false, true} {
+		q := &likenessv1.SearchRequest{}
+		if asked {
+			q.Payload = &likenessv1.PayloadSelector{}
+		}
+		var out bytes.Buffer
+		if err := printAnswer(&out, q, r); err != nil || !strings.Contains(out.String(), "1     7   0.5") || strings.Contains(out.String(), `{"title":"x"}`) != asked {
+			t.Errorf("payload asked for: %t; %v\n%s", asked, err, &out)
+		}
+	}
+}

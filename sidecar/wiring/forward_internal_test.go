@@ -1,0 +1,143 @@
+package wiring
+
+import (
+	"errors"
+	"io"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/adapters/guard"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/dot"
+	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/follow"
+	"github.com/likenessdb/likeness/sidecar/route"
+)
+
+// given reads a configuration in which every setting of a store and of following is given.
+func given(t *testing.T) *config.Config {
+	t.Helper()
+	c, err := config.Parse(filepath.Join(t.TempDir(), "likeness.yaml"), []byte(`
+state_dir: state
+stores:
+  q:
+    kind: qdrant
+    address: q.example:6334
+    api_key_env: KEY
+    tls: {enabled: true, server_name: other.example}
+    limits: {max_depth: 1, max_probes: 2, max_vector_fields: 3, max_message_bytes: 4KiB}
+    guard: {break_after: 5, break_for: 6s, retry_budget: 0.07, hedge_after: 8ms}
+  m:
+    kind: milvus
+    address: m.example:19530
+    username: u
+    password_env: PASSWORD
+    database: d
+    tls: {enabled: true}
+    limits: {max_depth: 1, max_probes: 2, max_vector_fields: 3, max_message_bytes: 4KiB}
+models: {one: {path: one}}
+routes:
+  a: {store: q, collection: items, model: one, placement: stored, companion: c, write_budget: 9ms, reconcile: {interval: 10m, rows_per_second: 11}}
+  b: {store: q, collection: items, model: one, placement: stored}
+  c: {store: m, collection: items, model: one, placement: stored}
+  d: {store: q, collection: others, model: one, placement: stored}
+`), []string{"KEY=key", "PASSWORD=word"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// TestSettingsOfStores: what the operator wrote reaches the clients of the stores.
+func TestSettingsOfStores(t *testing.T) {
+	c := given(t)
+	limits := adapters.Limits{MaxDepth: 1, MaxProbes: 2, MaxVectorFields: 3, MaxMessageBytes: 4 << 10}
+	q, err := qdrantOptions(c, "q")
+	if err != nil || q.Address != "q.example:6334" || q.APIKey != "key" || q.Limits != limits || q.TLS == nil || q.TLS.ServerName != "other.example" {
+		t.Errorf("Qdrant: %+v, %v", q, err)
+	}
+	m, err := milvusOptions(c, "m")
+	if err != nil || m.Address != "m.example:19530" || m.Username != "u" || m.Password != "word" || m.Database != "d" || m.Limits != limits || m.TLS == nil {
+		t.Errorf("Milvus: %+v, %v", m, err)
+	}
+	want := guard.Options{Name: "q", BreakAfter: 5, BreakFor: 6 * time.Second, RetryBudget: 0.07, HedgeAfter: 8 * time.Millisecond}
+	if got := guardOptions("q", c.Stores["q"].Guard); got != want {
+		t.Errorf("the guard has %+v, want %+v", got, want)
+	}
+}
+
+// TestSettingsOfFollowing: what the operator wrote reaches the follower, which reads Milvus with
+// consistency Strong.
+func TestSettingsOfFollowing(t *testing.T) {
+	c, a := given(t), &Assembly{Stores: map[string]adapters.Store{}}
+	r := &route.Route{}
+	if got, want := followRoute(c.Routes["a"], r), (follow.Route{Route: r, WriteBudget: 9 * time.Millisecond, Interval: 10 * time.Minute, RowsPerSecond: 11}); got != want {
+		t.Errorf("a route is followed with %+v, want %+v", got, want)
+	}
+	for store, want := range map[string]follow.Options{"q": {}, "m": {Consistency: "Strong", Applied: true}} {
+		got := ofStore(follow.Options{OnRequest: true}, c, store, a)
+		if got.Consistency != want.Consistency || got.Applied != want.Applied || !got.OnRequest || filepath.Dir(filepath.Dir(got.Dir)) != c.StateDir && filepath.Dir(got.Dir) != c.StateDir {
+			t.Errorf("store %s is followed with %+v, want %+v", store, got, want)
+		}
+	}
+}
+
+// TestSiblings: they search the same collection of the same store.
+func TestSiblings(t *testing.T) {
+	if got := siblings(given(t), "a"); !slices.Equal(got, []string{"b"}) {
+		t.Errorf("the siblings of a are %q, want b", got)
+	}
+}
+
+// closing is a Closer that notes its name.
+type closing struct {
+	name  string
+	notes *[]string
+}
+
+func (c closing) Close() error {
+	*c.notes = append(*c.notes, c.name)
+	return errors.New(c.name)
+}
+
+// TestCloseClosesEverything: in the reverse order of opening, once, and with all errors.
+func TestCloseClosesEverything(t *testing.T) {
+	var notes []string
+	a := &Assembly{closers: []io.Closer{closing{"file", &notes}, closing{"store", &notes}}}
+	err := a.Close()
+	if !slices.Equal(notes, []string{"store", "file"}) || err == nil || err.Error() != "store\nfile" {
+		t.Errorf("%q were closed, with %v", notes, err)
+	}
+	if err := a.Close(); err != nil || len(notes) != 2 {
+		t.Errorf("closed again: %q, %v", notes, err)
+	}
+}
+
+// TestNormsAreCounted: where the operator declares unit vectors, and only there, what is read is
+// looked at for others.
+func TestNormsAreCounted(t *testing.T) {
+	sim, err := dot.New(dot.Config{Dim: 2}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := given(t)
+	for _, unit := range []bool{false, true} {
+		a := &Assembly{Stores: map[string]adapters.Store{}, open: map[*Version]bool{}, part: Part{Tables: NoTables}}
+		r := c.Routes["b"]
+		r.UnitVectors = unit
+		v, err := a.openVersion(c, r, "", &model.Model{Name: "one", Similarity: sim})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v.Route.Norms.See([]rerank.ID{rerank.UintID(1)}, rerank.Matrix{Rows: 1, Cols: 2, Data: []float32{3, 4}}); (v.Route.Norms.Wrong() != nil) != unit {
+			t.Errorf("unit vectors are declared: %t; a vector of norm 5 is %v", unit, v.Route.Norms.Wrong())
+		}
+		if err := v.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
