@@ -42,6 +42,8 @@ type rounding struct {
 	// wideError.
 	exact     map[rerank.ID]bool
 	wideError float64
+	// lacksRows: candidates in doubt have no rows in full precision to be scored from.
+	lacksRows bool
 	// settled: the hits are the best of all, and each was scored in float64.
 	settled bool
 	// max bounds how far a score is off that was not computed in float64; remaining how
@@ -181,7 +183,7 @@ func (s *Scorer) refine(ctx context.Context, q Query, f *Found, batches []Batch)
 	if !r.wide {
 		return nil
 	}
-	r.settled, r.remaining = false, r.rows
+	r.settled, r.lacksRows, r.remaining = false, false, r.rows
 	if q.Settle {
 		r.remaining = float32(math.Inf(1))
 	}
@@ -200,6 +202,7 @@ func (s *Scorer) refine(ctx context.Context, q Query, f *Found, batches []Batch)
 		}
 		exact, err := s.inFullPrecision(ctx, q, ids, batches, f)
 		if err != nil || len(exact) < len(ids) {
+			r.lacksRows = true
 			return err
 		}
 		for i, h := range all {

@@ -71,7 +71,7 @@ func (s *Scorer) All(ctx context.Context, q Query, within *scan.Bitmap, f *Found
 	took := time.Since(began)
 	f.NotFinite += found.NotFinite
 	f.setBest(found.Top, found.Items, q.K)
-	if err := s.refine(ctx, q, f, nil); err != nil || f.Refined() || !q.Settle || found.Items <= request.K || !hasTimeFor(ctx, 3*took) {
+	if err := s.refine(ctx, q, f, nil); err != nil || f.Refined() || f.rounding.lacksRows || !q.Settle || found.Items <= request.K || !hasTimeFor(ctx, 3*took) {
 		return found, err
 	}
 	// More items than were kept may belong to the answer. A device that did not find them

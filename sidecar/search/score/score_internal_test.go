@@ -200,6 +200,53 @@ func TestRefine(t *testing.T) {
 	}
 }
 
+// doubtful counts the scores that it computes, which may all be off by 1.
+type doubtful struct {
+	rerank.Encoded
+	scored *int
+}
+
+func (d doubtful) Score(dst []float32, items rerank.Items) error {
+	*d.scored += len(dst)
+	return d.Encoded.Score(dst, items)
+}
+
+func (d doubtful) Bound(probes []rerank.Probe, lists []rerank.List) rerank.Bound {
+	b := d.Encoded.Bound(probes, lists)
+	b.Epsilon++
+	return b
+}
+
+// TestASecondScan: a scan that kept too few items to settle the answer is repeated and keeps
+// more, unless the table has no rows in full precision, which a second scan would need too.
+func TestASecondScan(t *testing.T) {
+	const items = 300
+	features, ids := rerank.NewMatrix(items, 1), make([]rerank.ID, items)
+	for i := range ids {
+		ids[i], features.Data[i] = rerank.UintID(uint64(i)), 1+float32(i)/1e4
+	}
+	_, encoded := oneColumn(t, 1)
+	for format, want := range map[rerank.Format]struct {
+		scored  int
+		settled bool
+	}{rerank.FormatFloat32: {2 * items, true}, rerank.FormatBFloat16: {items, false}} {
+		tab, err := table.FromMemory(table.Meta{Format: format}, ids, features, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		scored := 0
+		q := Query{Encoded: doubtful{encoded, &scored}, K: 10, Settle: true}
+		f := NewFound(tab, true, false, rerank.EncodedAbilitiesOf(encoded))
+		s := &Scorer{Turns: turns.New(1), Table: tab, Scanner: scan.New(tab, rerank.Spec{Features: 1})}
+		if _, err := s.All(t.Context(), q, nil, &f); err != nil {
+			t.Fatal(err)
+		}
+		if scored != want.scored || f.Refined() != want.settled || len(f.Hits) != 10 {
+			t.Errorf("%s: %d scores, settled %t, want %+v; hits %v", format, scored, f.Refined(), want, f.Hits)
+		}
+	}
+}
+
 // TestRefineFromBatches: rows that no table holds are scored again from the batch in which
 // they came.
 func TestRefineFromBatches(t *testing.T) {
