@@ -279,6 +279,16 @@ func (i isa) rows4(dst *float32, v []float32, m rerank.Matrix, rows *int32, coun
 	}
 }
 
+// hasCached reports whether there is a function cached for rows of m.
+func (i isa) hasCached(m rerank.Matrix) bool { return i == avx512 && m.Rows%4 == 0 && m.Cols > 0 }
+
+// cached writes the inner products of cachedVectors vectors with the rows of m to rows of dst
+// that begin stride numbers apart, as rows does for one vector.
+func (isa) cached(dst []float32, stride int, vectors, m rerank.Matrix) {
+	_, _ = dst[(cachedVectors-1)*stride+m.Rows-1], vectors.Data[cachedVectors*m.Cols-1]
+	cachedAVX512(&dst[0], &vectors.Data[0], &m.Data[0], 4*stride, 4*m.Cols, 4*m.Cols, m.Rows, m.Cols)
+}
+
 // crossTiles returns how many of the remaining tiles the next call of cross should process.
 func (i isa) crossTiles(left int) int {
 	switch {

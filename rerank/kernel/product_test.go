@@ -302,7 +302,7 @@ func TestSquares(t *testing.T) {
 func TestMulTRows(t *testing.T) {
 	r := rand.New(rand.NewPCG(12, 12))
 	each(t, func(t *testing.T, s *kernel.Set, _ int) {
-		for _, shape := range [][3]int{{5, 50, 384}, {2, 7, 7000}, {3, 1, 1}, {2, 3, 0}} {
+		for _, shape := range [][3]int{{5, 50, 384}, {7, 8, 401}, {3, 4, 15}, {6, 12, 16}, {4, 4, 33}, {2, 7, 7000}, {3, 4, 7001}, {3, 1, 1}, {2, 3, 0}} {
 			a, b, bias := random(r, shape[0], shape[2]), random(r, shape[1], shape[2]), random(r, 1, shape[1]).Data
 			all, alone := make([]float32, a.Rows*b.Rows), make([]float32, b.Rows)
 			s.MulT(all, b.Rows, a, b, bias)

@@ -156,8 +156,12 @@ func (s *Set) MulT(dst []float32, stride int, a, b rerank.Matrix, bias []float32
 	}
 	for from := 0; from < b.Rows; from += block {
 		to := min(from+block, b.Rows)
-		for r := range a.Rows {
-			s.Rows(dst[r*stride+from:][:to-from], a.Row(r), b.Slice(from, to), nil)
+		part, r := b.Slice(from, to), 0
+		for ; s.isa.hasCached(part) && r+cachedVectors <= a.Rows; r += cachedVectors {
+			s.isa.cached(dst[r*stride+from:], stride, a.Slice(r, r+cachedVectors), part)
+		}
+		for ; r < a.Rows; r++ {
+			s.Rows(dst[r*stride+from:][:to-from], a.Row(r), part, nil)
 		}
 	}
 	for r := range a.Rows {
@@ -167,6 +171,9 @@ func (s *Set) MulT(dst []float32, stride int, a, b rerank.Matrix, bias []float32
 		}
 	}
 }
+
+// cachedVectors is how many vectors cached multiplies with each row that it loads.
+const cachedVectors = 3
 
 // mulBlock is the size of such a block in numbers: about half of a first-level cache.
 const mulBlock = 6 << 10

@@ -13,20 +13,22 @@ func (isa) widen(f rerank.Format, dst []float32, words, scales []uint32, n int) 
 func (isa) fold(dst, c []float32, rows int)                                     { foldGo(dst, c, rows) }
 func (isa) spread([]float32, int, []float32, int, int, int) (rows, columns int) { return 0, 0 }
 func (isa) divide(v []float32, by float32)                                      { divideGo(v, by) }
+func (isa) hasCached(rerank.Matrix) bool                                        { return false }
 func (isa) fma(out *float32, rounds int) int {
 	fmaGo(out, rounds)
 	return 1
 }
 
 // The methods below are never called: only sets with hasAllAssembly use them.
-func (isa) product(*productArgs)                        {}
-func (isa) productBFloat16(*productArgs, bool)          {}
-func (isa) productMatrix(*productArgs)                  {}
-func (isa) productInt8(*productArgs, bool)              {}
-func (isa) read(*float32, []float32, int)               {}
-func (isa) crossTiles(int) int                          { return 1 }
-func (isa) cross(*crossArgs, int)                       {}
-func (isa) narrow([]uint32, *[Lanes]float32, []float32) {}
+func (isa) product(*productArgs)                                {}
+func (isa) productBFloat16(*productArgs, bool)                  {}
+func (isa) productMatrix(*productArgs)                          {}
+func (isa) productInt8(*productArgs, bool)                      {}
+func (isa) read(*float32, []float32, int)                       {}
+func (isa) cached([]float32, int, rerank.Matrix, rerank.Matrix) {}
+func (isa) crossTiles(int) int                                  { return 1 }
+func (isa) cross(*crossArgs, int)                               {}
+func (isa) narrow([]uint32, *[Lanes]float32, []float32)         {}
 
 func (isa) gather(dst []float32, m rerank.Matrix, rows *[Lanes]int32, from int) {
 	gatherGo(dst, m, rows, from, 0)

@@ -215,6 +215,7 @@ func main() {
 	matrixProduct()
 	(&product{isa: avx512, format: int8dot, name: "productVNNI"}).generate("multiplies tiles of int8. It needs AVX512_VNNI.")
 	(&product{isa: avx2, format: int8wide, name: "productInt8AVX2"}).generate("multiplies tiles of int8, widened to 16 bits.")
+	avx512.cached()
 	avx512.cross(2, 12)
 	avx512.cross(4, 6)
 	narrow()

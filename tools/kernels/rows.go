@@ -41,7 +41,7 @@ func (s isa) rowsOf(squares bool) {
 	s.nextRows(loop, numbers, next)
 	Label(loop + "last")
 	acc := s.accumulators4()
-	s.dots(loop, v, row, acc, squares, func(i int, at reg.Register, d int) Mem {
+	s.dots(loop, []reg.Register{v}, row, [][][2]reg.VecVirtual{acc}, squares, func(i int, at reg.Register, d int) Mem {
 		return Mem{Base: next[i], Index: at, Scale: 1, Disp: d}
 	})
 	VMOVUPS(s.sum4(acc), Mem{Base: dst})
@@ -73,6 +73,49 @@ func (s isa) nextRows(label string, numbers reg.Register, next []reg.Register) {
 	Label(label + "set")
 }
 
+// cachedVectors is how many vectors cached multiplies with each row that it loads.
+const cachedVectors = 3
+
+// cached emits inner products of several vectors with consecutive rows that the cache holds.
+// Each result equals the result of rows bit for bit.
+func (s isa) cached() {
+	name := "cached" + s.name
+	TEXT(name, NOSPLIT, "func(dst, v, m *float32, next, step, stride, count, n int)")
+	Pragma("noescape")
+	Doc(name+" writes the inner products of three vectors, step bytes apart from v on, with the first count rows of m, stride",
+		"bytes apart, to dst; those of the next vector begin next bytes further. count is a multiple of four, n > 0.")
+	dst, count := Load(Param("dst"), GP64()), Load(Param("count"), GP64())
+	v, row := []reg.Register{Load(Param("v"), GP64()), GP64(), GP64()}, []reg.Register{Load(Param("m"), GP64()), GP64(), GP64(), GP64()}
+	step := Load(Param("step"), GP64())
+	for k := 1; k < cachedVectors; k++ {
+		LEAQ(Mem{Base: v[k-1], Index: step, Scale: 1}, v[k])
+	}
+	loop := name + "loop"
+	Label(loop)
+	stride := Load(Param("stride"), GP64())
+	for i := 1; i < len(row); i++ {
+		LEAQ(Mem{Base: row[i-1], Index: stride, Scale: 1}, row[i])
+	}
+	var acc [][][2]reg.VecVirtual
+	for range cachedVectors {
+		acc = append(acc, s.accumulators4())
+	}
+	s.dots(loop, v, row, acc, false, nil)
+	next, at := Load(Param("next"), GP64()), GP64()
+	MOVQ(dst, at)
+	for _, a := range acc {
+		VMOVUPS(s.sum4(a), Mem{Base: at})
+		ADDQ(next, at)
+	}
+	stride = Load(Param("stride"), GP64())
+	LEAQ(Mem{Base: row[3], Index: stride, Scale: 1}, row[0])
+	ADDQ(Imm(16), dst)
+	SUBQ(Imm(4), count)
+	JNZ(LabelRef(loop))
+	VZEROUPPER()
+	RET()
+}
+
 // streamRows is the number of rows that stream takes at once; with more rows the
 // processor's own prefetching lags behind. streamAhead is the distance in bytes at
 // which stream prefetches.
@@ -96,7 +139,7 @@ func (s isa) stream() {
 	acc := s.accumulators4()
 	for i := 0; i < len(acc); i += streamRows {
 		LEAQ(Mem{Base: row[0], Index: stride, Scale: 1}, row[1])
-		s.dots(fmt.Sprintf("%s%d", loop, i), v, row, acc[i:i+streamRows], false, func(j int, at reg.Register, d int) Mem {
+		s.dots(fmt.Sprintf("%s%d", loop, i), []reg.Register{v}, row, [][][2]reg.VecVirtual{acc[i : i+streamRows]}, false, func(j int, at reg.Register, d int) Mem {
 			return Mem{Base: row[j], Index: at, Scale: 1, Disp: streamAhead + d}
 		})
 		LEAQ(Mem{Base: row[1], Index: stride, Scale: 1}, row[0])
@@ -121,10 +164,11 @@ func (s isa) accumulators4() [][2]reg.VecVirtual {
 	return acc
 }
 
-// dots adds the inner products of v with rows to their sums: of 2·16 or 2·8 numbers a
-// step, the numbers behind the last whole step to the first of them. What ahead says of
-// row i, the numbers that a step is at and d bytes is brought on the way.
-func (s isa) dots(label string, v reg.Register, row []reg.Register, acc [][2]reg.VecVirtual, squares bool, ahead func(i int, at reg.Register, d int) Mem) {
+// dots adds the inner products of vectors with rows to their sums, acc[vector][row]: of 2·16
+// or 2·8 numbers a step, the numbers behind the last whole step to the first of them. What
+// ahead says of row i, the numbers that a step is at and d bytes is brought on the way,
+// unless ahead is nil.
+func (s isa) dots(label string, v, row []reg.Register, acc [][][2]reg.VecVirtual, squares bool, ahead func(i int, at reg.Register, d int) Mem) {
 	step := s.bytes / 4
 	at, n := GP64(), GP64()
 	XORQ(at, at)
@@ -133,16 +177,12 @@ func (s isa) dots(label string, v reg.Register, row []reg.Register, acc [][2]reg
 	CMPQ(n, Imm(uint64(2*step)))
 	JL(LabelRef(label + "one"))
 	for i := range row {
-		for d := 0; d < 2*s.bytes; d += 64 {
+		for d := 0; ahead != nil && d < 2*s.bytes; d += 64 {
 			PREFETCHT0(ahead(i, at, d))
 		}
 	}
 	for j := range 2 {
-		x := s.vec()
-		VMOVUPS(Mem{Base: v, Index: at, Scale: 1, Disp: j * s.bytes}, x)
-		for i, r := range row {
-			s.dotStep(Mem{Base: r, Index: at, Scale: 1, Disp: j * s.bytes}, x, acc[i][j], squares)
-		}
+		s.dotStep(v, row, at, j, acc, squares)
 	}
 	ADDQ(I32(2*s.bytes), at)
 	SUBQ(Imm(uint64(2*step)), n)
@@ -150,11 +190,7 @@ func (s isa) dots(label string, v reg.Register, row []reg.Register, acc [][2]reg
 	Label(label + "one")
 	CMPQ(n, Imm(uint64(step)))
 	JL(LabelRef(label + "tail"))
-	x := s.vec()
-	VMOVUPS(Mem{Base: v, Index: at, Scale: 1}, x)
-	for i, r := range row {
-		s.dotStep(Mem{Base: r, Index: at, Scale: 1}, x, acc[i][0], squares)
-	}
+	s.dotStep(v, row, at, 0, acc, squares)
 	ADDQ(Imm(uint64(s.bytes)), at)
 	SUBQ(Imm(uint64(step)), n)
 	Label(label + "tail")
@@ -164,14 +200,30 @@ func (s isa) dots(label string, v reg.Register, row []reg.Register, acc [][2]reg
 	Label(label + "sum")
 }
 
-// dotStep adds x, or with squares the row, times the row.
-func (s isa) dotStep(row Mem, x, acc reg.Register, squares bool) {
-	if squares {
-		VMOVUPS(row, x)
-		VFMADD231PS(x, x, acc)
-		return
+// dotStep adds the products of register j of a step to the sums with that number. With
+// squares, rows are multiplied with themselves. A row is loaded once for several vectors.
+func (s isa) dotStep(v, row []reg.Register, at reg.Register, j int, acc [][][2]reg.VecVirtual, squares bool) {
+	x := make([]reg.Register, len(v))
+	for k := range v {
+		x[k] = s.vec()
+		VMOVUPS(Mem{Base: v[k], Index: at, Scale: 1, Disp: j * s.bytes}, x[k])
 	}
-	VFMADD231PS(row, x, acc)
+	for i, r := range row {
+		m := Mem{Base: r, Index: at, Scale: 1, Disp: j * s.bytes}
+		switch {
+		case squares:
+			VMOVUPS(m, x[0])
+			VFMADD231PS(x[0], x[0], acc[0][i][j])
+		case len(v) == 1:
+			VFMADD231PS(m, x[0], acc[0][i][j])
+		default:
+			w := s.vec()
+			VMOVUPS(m, w)
+			for k := range v {
+				VFMADD231PS(w, x[k], acc[k][i][j])
+			}
+		}
+	}
 }
 
 func (s isa) multiplyAdd(row, x, acc reg.Register, squares bool) {
@@ -182,29 +234,35 @@ func (s isa) multiplyAdd(row, x, acc reg.Register, squares bool) {
 }
 
 // dotTail adds the last n numbers, fewer than a register holds.
-func (s isa) dotTail(v reg.Register, row []reg.Register, at, n reg.Register, acc [][2]reg.VecVirtual, squares bool) {
-	x, y := s.vec(), s.vec()
+func (s isa) dotTail(v, row []reg.Register, at, n reg.Register, acc [][][2]reg.VecVirtual, squares bool) {
+	x := make([]reg.Register, len(v))
+	for k := range x {
+		x[k] = s.vec()
+	}
+	y := s.vec()
 	masks := GP64()
 	LEAQ(tailMask, masks)
 	SHLQ(Imm(2), n)
 	SUBQ(n, masks) // the end of the ones is n numbers further
+	var load func(from Mem, to reg.Register)
 	if s.parts == 1 {
 		ones, k := ZMM(), K()
 		VMOVUPS(Mem{Base: masks, Disp: 64}, ones)
 		VPMOVD2M(ones, k)
-		VMOVUPS_Z(Mem{Base: v, Index: at, Scale: 1}, k, x)
-		for i, r := range row {
-			VMOVUPS_Z(Mem{Base: r, Index: at, Scale: 1}, k, y)
-			s.multiplyAdd(y, x, acc[i][0], squares)
-		}
-		return
+		load = func(from Mem, to reg.Register) { VMOVUPS_Z(from, k, to) }
+	} else {
+		mask := YMM()
+		VMOVUPS(Mem{Base: masks, Disp: 64}, mask)
+		load = func(from Mem, to reg.Register) { VMASKMOVPS(from, mask, to) }
 	}
-	mask := YMM()
-	VMOVUPS(Mem{Base: masks, Disp: 64}, mask)
-	VMASKMOVPS(Mem{Base: v, Index: at, Scale: 1}, mask, x)
+	for k := range v {
+		load(Mem{Base: v[k], Index: at, Scale: 1}, x[k])
+	}
 	for i, r := range row {
-		VMASKMOVPS(Mem{Base: r, Index: at, Scale: 1}, mask, y)
-		s.multiplyAdd(y, x, acc[i][0], squares)
+		load(Mem{Base: r, Index: at, Scale: 1}, y)
+		for k := range v {
+			s.multiplyAdd(y, x[k], acc[k][i][0], squares)
+		}
 	}
 }
 
