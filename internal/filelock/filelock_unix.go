@@ -5,6 +5,7 @@ package filelock
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -25,4 +26,22 @@ func Take(path string) (*Lock, error) {
 		return nil, errors.Join(fmt.Errorf("%s: %w", path, err), f.Close())
 	}
 	return &Lock{f}, nil
+}
+
+// IsHeld reports whether a process holds the lock at path. It returns false for a file that
+// does not exist. While IsHeld looks, Take can fail with ErrHeld.
+func IsHeld(path string) (bool, error) {
+	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer func() { _ = f.Close() }()
+	err = unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return true, nil
+	}
+	return false, err
 }

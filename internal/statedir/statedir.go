@@ -19,6 +19,9 @@ func Store(dir, store string) string { return filepath.Join(dir, "stores", escap
 // Collection returns the folder of a collection within its store's folder.
 func Collection(store, collection string) string { return filepath.Join(store, escape(collection)) }
 
+// Replica returns the folder of a sidecar within a folder that several share.
+func Replica(dir, replica string) string { return filepath.Join(dir, escape(replica)) }
+
 // maxPart limits the length of a path element. File systems allow 255 bytes, and a file
 // that is written in one step temporarily has a longer name.
 const maxPart = 200

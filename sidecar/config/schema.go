@@ -30,8 +30,10 @@ type Config struct {
 	// Folder for what outlives a restart: in routes/ROUTE active version and calibration, in stores/STORE/COLLECTION the journal of writes. Empty
 	// keeps no state. For one process only.
 	StateDir string `yaml:"state_dir" path:"true"`
-	// How many sidecars serve this configuration at a time. None sees the writes that pass through another, so writes: proxy needs a single one.
+	// How many sidecars serve this configuration at a time. With more than one, writes: proxy needs a shared journal.
 	Replicas int `yaml:"replicas" min:"1"`
+	// Where the journals of writes are kept if several sidecars read each other's.
+	Journal Journal `yaml:"journal"`
 	// The vector stores, by name.
 	Stores map[string]Store `yaml:"stores"`
 	// The learned similarities, by name.
@@ -46,6 +48,15 @@ type Config struct {
 	Proxy Proxy `yaml:"proxy"`
 
 	origin origin
+}
+
+// Journal says where the journals of writes are kept.
+type Journal struct {
+	// Folder on a volume that all sidecars of this configuration share. Each keeps its journals there instead of in state_dir, and reads the
+	// journals of the others. The volume needs fsync, flock between the hosts and close-to-open consistency.
+	Shared string `yaml:"shared" path:"true"`
+	// Name of this sidecar in the shared folder, different from all others' and the same after a restart. Empty takes the host's name.
+	Replica string `yaml:"replica"`
 }
 
 // Listen says where the sidecar listens.

@@ -397,8 +397,10 @@ func (v *validator) writes(at string, r Route) {
 	p := v.c.Proxy
 	switch {
 	case r.Writes != WritesProxy:
-	case v.c.Replicas > 1:
-		v.fail(at+".writes", "replicas is %d, and no sidecar sees the writes that pass through another; run a single one, or set writes: any", v.c.Replicas)
+	case v.c.Replicas > 1 && v.c.Journal.Shared == "":
+		v.fail(at+".writes", "replicas is %d, and no sidecar sees the writes that pass through another; set journal.shared, run a single one, or set writes: any", v.c.Replicas)
+	case v.c.Replicas > 1 && r.Companion != "":
+		v.fail(at+".writes", "replicas is %d, and each sidecar writes the companion, so that one can undo what another wrote; use a live table alone, run a single sidecar, or set writes: any", v.c.Replicas)
 	case p.ListenGRPC == "" && p.ListenREST == "" || p.Store != r.StoreName:
 		v.fail(at+".writes", "no proxy stands before store %q, so that no write passes through this sidecar; set proxy.store to it, or set writes: any", r.StoreName)
 	case r.Table == "" && r.Companion == "":
@@ -409,6 +411,13 @@ func (v *validator) writes(at string, r Route) {
 		v.fail(at+".writes", "the journal of writes is kept in state_dir, which is not set")
 	case r.Reconcile.Interval == 0:
 		v.fail(at+".writes", "reconcile.interval is 0, so that nothing would find a write that bypasses the proxy; set an interval")
+	}
+}
+
+// journal refuses a name in a folder that is not given.
+func (v *validator) journal() {
+	if j := v.c.Journal; j.Replica != "" && j.Shared == "" {
+		v.fail("journal.replica", "it names this sidecar in journal.shared, which is not set; set it, or remove journal.replica")
 	}
 }
 

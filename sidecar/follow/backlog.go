@@ -30,6 +30,10 @@ type write struct {
 	readable time.Time
 	seq      uint64 // its number in the journal; 0: the journal does not have it
 	unread   int    // its rows that were not read since readable, or passOnly
+	// peers: another sidecar's journal has it.
+	peers bool
+	// unjournaled: no journal has it.
+	unjournaled bool
 }
 
 // backlog holds the writes that derived data does not show yet, and the rows that have
@@ -201,7 +205,18 @@ func (b *backlog) waitsForPassOnly() bool {
 		return false
 	}
 	for w := range b.writes {
-		if w.unread >= 0 {
+		isElsewhere := w.peers && w.readable.IsZero() // its own sidecar waits for it
+		if w.unread >= 0 && !isElsewhere {
+			return false
+		}
+	}
+	return true
+}
+
+// hasNoUnjournaled reports whether every pending write is in a journal.
+func (b *backlog) hasNoUnjournaled() bool {
+	for w := range b.writes {
+		if w.unjournaled {
 			return false
 		}
 	}

@@ -44,6 +44,11 @@ type Options struct {
 	Applied bool
 	// OnRequest: all rows are compared only when Reconcile is called.
 	OnRequest bool
+	// Shared is the folder that several sidecars share, where each keeps its journals by the
+	// name Replica. Empty: the journals are in Dir, and no other sidecar is seen. Replicas
+	// says how many sidecars there are.
+	Shared, Replica string
+	Replicas        int
 	// Disk holds the files in Dir; nil is the operating system's.
 	Disk   disk.Disk
 	Logger *slog.Logger
@@ -99,6 +104,9 @@ type Follower struct {
 func New(o Options, routes []Route) (*Follower, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
+	}
+	if o.Shared != "" && o.Replica == "" {
+		return nil, fmt.Errorf("%w: journals are shared, and this sidecar has no name among the others", ErrRoute)
 	}
 	o.Disk = disk.OrOS(o.Disk)
 	ctx, stop := context.WithCancel(context.Background())
@@ -269,15 +277,28 @@ func (f *Follower) Doubt(collection string) (end func(applied *journal.Write)) {
 	ctx, cancel := context.WithTimeout(context.Background(), doubtBudget)
 	defer cancel()
 	f.frozen.cover(ctx, f.frozen.clock(collection))
+	s, sharedEnds := f.syncers[collection], func() {}
+	if s != nil {
+		sharedEnds = s.beginDoubt()
+	}
 	return func(applied *journal.Write) {
 		if applied != nil {
 			f.frozen.clock(collection).written()
-			if s := f.syncers[collection]; s != nil {
+			if s != nil {
 				s.beginApplied(*applied)
 			}
 		}
+		sharedEnds()
 		doubtEnds(applied != nil)
 	}
+}
+
+// Blocked is called after BeginOpen or Doubt. It reports whether the write must not be
+// forwarded: other sidecars certify answers, and could not be told of it. The caller then ends
+// the write as one that the database refused.
+func (f *Follower) Blocked(collection string) bool {
+	s := f.syncers[collection]
+	return s != nil && s.isBlocked()
 }
 
 // doubtBudget is the most that Doubt waits until the next process would know of the write.
@@ -372,6 +393,8 @@ type Status struct {
 	// JournalError says why the journal takes no writes, such as a full disk. Empty: it
 	// takes them.
 	JournalError string `json:"journal_error,omitempty"`
+	// PeerError says why writes of other sidecars may not be seen. Empty: all are.
+	PeerError string `json:"peer_error,omitempty"`
 	// Drift has the differences that the last full comparison found, and Reconciled the
 	// time when it ended.
 	Drift      Drift     `json:"drift"`

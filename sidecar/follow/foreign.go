@@ -89,9 +89,10 @@ func (f *foreignWrites) convict(onItsWay time.Time) (foreign []rerank.ID) {
 }
 
 // findForeign disputes that all writes pass through this process if a row was written by
-// another. The caller holds the lock.
-func (s *syncer) findForeign(now time.Time) {
-	if len(s.foreign.suspects) == 0 || !s.doubts.none() {
+// another. missesPeers says that a write of another sidecar may not have been seen. The caller
+// holds the lock.
+func (s *syncer) findForeign(now time.Time, missesPeers bool) {
+	if len(s.foreign.suspects) == 0 || !s.doubts.none() || missesPeers {
 		return
 	}
 	found := s.foreign.convict(s.backlog.oldestOnItsWay())
@@ -121,11 +122,17 @@ func (s *syncer) declaresProxy() bool {
 	return false
 }
 
-// Sight implements route.Freshness.
+// Sight implements route.Freshness. Writes of other sidecars that it learns of are in the
+// backlog before it returns.
 func (s *syncer) Sight() route.Sight {
+	problem := s.lookAtPeers(peerPatience)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return sight(s.record, s.interval, time.Now())
+	out := sight(s.record, s.interval, time.Now())
+	if problem != nil && out.Disputed == "" {
+		out.Disputed = route.DisputePeers
+	}
+	return out
 }
 
 // sight says what the derived data shows, from the last comparison of all rows.

@@ -168,7 +168,7 @@ func (s *syncer) differing() int {
 
 // endPass settles what the pass was for, and tells the callers of Reconcile.
 func (s *syncer) endPass(ctx context.Context, p *pass) error {
-	gone := s.isGone(ctx)
+	gone, missesPeers := s.isGone(ctx), s.lookAtPeers(sharedBudget) != nil
 	s.mu.Lock()
 	if s.pass != p {
 		s.mu.Unlock()
@@ -185,7 +185,7 @@ func (s *syncer) endPass(ctx context.Context, p *pass) error {
 		s.reconciles++
 		s.record.Reconciled, s.record.Drift = now, found
 	}
-	s.findForeign(now)
+	s.findForeign(now, missesPeers)
 	if p.full && p.complete {
 		s.record.Complete = p.began
 		if p.acknowledges(s.record.Foreign, s.foreign.suspects) {

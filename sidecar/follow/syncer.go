@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
-	"path/filepath"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -12,6 +12,7 @@ import (
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/internal/diskfault"
 	"github.com/likenessdb/likeness/internal/statedir"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/follow/journal"
@@ -41,6 +42,9 @@ type syncer struct {
 	dir        string
 	log        *slog.Logger
 	journal    *journal.Journal
+	peers      *peers        // the journals of other sidecars; nil: there are none
+	lookWanted chan struct{} // tells the goroutine of peers that a search waits
+	watchEnded chan struct{} // closed when that goroutine has ended
 	doubts     *doubts       // the writes that the database may refuse
 	wake       chan struct{} // tells the goroutine that there is something to do
 	started    bool
@@ -69,6 +73,15 @@ type syncer struct {
 	failing     map[rerank.ID]bool
 	failedTries int
 
+	nextLook    *look // the look at the journals of other sidecars that has not begun; nil: none is wanted
+	peerProblem error // why the last look may have missed a write
+	// blocked is why the other sidecars could not be told that the journal lacks a write; nil:
+	// they could, or need not be told. interrupting is closed when the attempt under way ends.
+	blocked      error
+	interrupting chan struct{}
+	doubtful     int      // doubtful writes under way that the journal lacks
+	stuck        []uint64 // doubts in the journal that end once the others were told
+
 	unjournaled, reconciles, failures, rowsRead int64
 }
 
@@ -80,8 +93,12 @@ func openSyncer(o Options, collection string, d *doubts) (*syncer, error) {
 		o: o, doubts: d, collection: collection, dir: statedir.Collection(o.Dir, collection), log: o.Logger.With("collection", collection),
 		reader: rowReader{store.Fetch, collection, o.Consistency}, scanner: store.Scan,
 		wake: make(chan struct{}, 1), done: make(chan struct{}), backlog: newBacklog(), failing: map[rerank.ID]bool{},
+		peers: newPeers(o, collection), lookWanted: make(chan struct{}, 1), watchEnded: make(chan struct{}),
 	}
-	j, entries, err := journal.Open(filepath.Join(s.dir, "journal"), journal.Options{Disk: o.Disk})
+	if err := os.MkdirAll(s.dir, 0o700); err != nil && !diskfault.Is(err) {
+		return nil, err
+	}
+	j, entries, err := journal.Open(journalDir(o, collection), journal.Options{Disk: o.Disk, Shared: s.peers != nil})
 	if j == nil {
 		return nil, err
 	}
@@ -113,7 +130,7 @@ func (s *syncer) openRecord() {
 		s.record = record{Foreign: &Foreign{Since: now, Last: now}}
 	}
 	s.pass = resumedPass(s.record.Place, time.Now())
-	if !s.record.Clean || s.record.Complete.IsZero() {
+	if !s.record.Clean || s.record.Complete.IsZero() || s.peers != nil { // others may have followed writes meanwhile
 		s.missed.note(time.Now())
 	}
 	s.record.Clean = false
@@ -186,8 +203,7 @@ func (s *syncer) begin(ctx context.Context, jw journal.Write) (end func(applied 
 		ctx, cancel = context.WithTimeout(ctx, budget)
 		defer cancel()
 	}
-	seq, err := s.journal.Append(ctx, jw)
-	w.seq = seq
+	err := s.append(ctx, w, jw, budget)
 	var once sync.Once
 	return func(applied bool, touched []rerank.ID) {
 		once.Do(func() {
@@ -208,13 +224,37 @@ func (s *syncer) begin(ctx context.Context, jw journal.Write) (end func(applied 
 	}
 }
 
-// beginApplied follows a write that the journal does not have and that the database may
-// have carried out. If the process is killed before the write is followed, the next one
-// compares all rows, as after any kill.
-func (s *syncer) beginApplied(jw journal.Write) {
+// append puts a write of the backlog into the journal.
+func (s *syncer) append(ctx context.Context, w *write, jw journal.Write, budget time.Duration) (err error) {
+	var seq uint64
+	if s.peers != nil {
+		seq, err = s.appendShared(jw, budget, func() { w.unjournaled = true })
+	} else {
+		seq, err = s.journal.Append(ctx, jw)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.applied(s.see(), jw)
+	w.seq = seq
+	return err
+}
+
+// beginApplied follows a write that the journal does not have and that the database may
+// have carried out. If the process is killed before the write is followed, the next one
+// compares all rows, as after any kill. Other sidecars read of the write in the journal.
+func (s *syncer) beginApplied(jw journal.Write) {
+	s.mu.Lock()
+	w, budget := s.see(), s.budget
+	s.mu.Unlock()
+	var err error
+	if s.peers != nil {
+		err = s.append(context.Background(), w, jw, budget)
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err != nil {
+		s.missedByJournal(err)
+	}
+	s.applied(w, jw)
 }
 
 // see adds a write to the backlog. The caller holds the lock.
@@ -238,9 +278,13 @@ func (s *syncer) missedByJournal(err error) {
 
 // applied notes that the database carried out a write. The caller holds the lock.
 func (s *syncer) applied(w *write, jw journal.Write) {
-	now := time.Now()
+	s.queue(w, jw, readableAt(time.Now(), jw.Waited || s.o.Applied))
+}
+
+// queue notes that reads show a write from readable on. The caller holds the lock.
+func (s *syncer) queue(w *write, jw journal.Write, readable time.Time) {
 	s.foreign.explain(jw)
-	if s.backlog.apply(w, jw, now, readableAt(now, jw.Waited || s.o.Applied)) {
+	if s.backlog.apply(w, jw, time.Now(), readable) {
 		s.settle(w)
 	}
 	s.signal()
@@ -261,6 +305,9 @@ func (s *syncer) settle(w *write) {
 func (s *syncer) start(ctx context.Context) {
 	s.started = true
 	go s.run(ctx)
+	if s.peers != nil {
+		go s.watchPeers(ctx)
+	}
 }
 
 // run takes one step after the other until ctx is done. After a failure it waits longer
@@ -404,8 +451,12 @@ func (s *syncer) noteRows(rows []*row, failed []rowFailure, unapplied []*row, re
 // known as such once the writes on their way have ended.
 func (s *syncer) beginStep() {
 	s.mu.Lock()
+	suspects := len(s.foreign.suspects) > 0
+	s.mu.Unlock()
+	missesPeers := suspects && s.lookAtPeers(sharedBudget) != nil
+	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.findForeign(time.Now())
+	s.findForeign(time.Now(), missesPeers)
 	for _, waiting := range s.released {
 		close(waiting)
 	}
@@ -490,6 +541,9 @@ func (s *syncer) status() []Status {
 	if err := s.journal.Stats().Failed; err != nil {
 		shared.JournalError = err.Error()
 	}
+	if s.peerProblem != nil {
+		shared.PeerError = s.peerProblem.Error()
+	}
 	if since := behindSince(s.backlog, s.missed); !since.IsZero() {
 		shared.Age = time.Since(since)
 	}
@@ -531,6 +585,9 @@ func (s *syncer) drain(ctx context.Context) {
 func (s *syncer) close() error {
 	if s.started {
 		<-s.done
+	}
+	if s.started && s.peers != nil {
+		s.waitForWatch()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -29,6 +29,8 @@ type recorder struct {
 	all    int // that ever began
 }
 
+func (*recorder) Blocked(string) bool { return false }
+
 func (r *recorder) Covers(collection string) bool {
 	return collection == "routed" || collection == "other"
 }

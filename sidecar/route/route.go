@@ -118,6 +118,8 @@ const (
 	DisputeForeign Dispute = "foreign_writes"
 	// DisputeUnchecked: no comparison that began within the detection window has ended.
 	DisputeUnchecked Dispute = "not_compared"
+	// DisputePeers: writes of other sidecars may not be seen.
+	DisputePeers Dispute = "sidecars_not_seen"
 )
 
 // Doubt stands for the writes that were on their way at one moment.

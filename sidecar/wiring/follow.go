@@ -1,9 +1,11 @@
 package wiring
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"os"
 
 	"github.com/likenessdb/likeness/internal/statedir"
 	"github.com/likenessdb/likeness/sidecar/config"
@@ -85,10 +87,23 @@ func ofStore(o follow.Options, c *config.Config, store string, a *Assembly) foll
 	if c.StateDir != "" {
 		o.Dir = statedir.Store(c.StateDir, store)
 	}
+	if c.Journal.Shared != "" {
+		o.Shared, o.Replica, o.Replicas = statedir.Store(c.Journal.Shared, store), cmp.Or(c.Journal.Replica, hostName()), c.Replicas
+	}
 	if c.Stores[store].Kind == "milvus" {
 		o.Consistency, o.Applied = "Strong", true
 	}
 	return o
+}
+
+// hostName returns the name of this machine or container, or "" if it is not known, which
+// follow.New refuses.
+func hostName() string {
+	name, err := os.Hostname()
+	if err != nil {
+		return ""
+	}
+	return name
 }
 
 // Freshness calls follow.Follower.Freshness for the route's store. It returns nil if nothing

@@ -1,8 +1,10 @@
 package journal
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"slices"
 	"time"
 )
 
@@ -72,9 +74,17 @@ func (j *Journal) take() (batch []*request, done []uint64) {
 
 // write writes the records of a commit, and syncs them if writes are among them. It first
 // takes the lock if Open could not, begins a segment if one is due, and compacts.
+//
+// Once a commit has failed, a reader of a shared journal cannot tell which records were cut
+// off, so that no commit succeeds before the readers were told.
 func (j *Journal) write(batch []*request, done []uint64) error {
 	if j.lock == nil {
 		if err := j.claimLate(); err != nil {
+			return err
+		}
+	}
+	if j.o.Shared && j.hasFailed() {
+		if err := j.Interrupt(); err != nil {
 			return err
 		}
 	}
@@ -98,7 +108,7 @@ func (j *Journal) write(batch []*request, done []uint64) error {
 	for _, r := range batch {
 		b = append(b, r.record...)
 	}
-	return j.active.write(b, len(batch) > 0)
+	return j.active.write(b, len(batch) > 0 || j.o.Shared)
 }
 
 // claimLate claims the journal if Open could not. It drops the writes that it finds: the
@@ -162,6 +172,11 @@ func (j *Journal) rotate() error {
 	if err != nil {
 		return err
 	}
+	if j.o.Shared {
+		if err := j.seal(s); err != nil {
+			return errors.Join(err, s.file.Close(), j.o.Disk.Remove(s.path))
+		}
+	}
 	if j.active != nil {
 		j.active.complete()
 	}
@@ -169,6 +184,19 @@ func (j *Journal) rotate() error {
 	j.segments, j.active = append(j.segments, s), s
 	j.measure()
 	j.mu.Unlock()
+	return nil
+}
+
+// seal ends the segments before the new one, so that a reader finds the way to it. The new
+// segment is durable by then, and gets no record before.
+func (j *Journal) seal(next *segment) error {
+	following := next
+	for _, s := range slices.Backward(j.segments) {
+		if err := s.seal(j.o.Disk, following.number); err != nil {
+			return err
+		}
+		following = s
+	}
 	return nil
 }
 
@@ -224,11 +252,16 @@ func (j *Journal) addCopies(copies []placedRecord) {
 }
 
 // prune removes the oldest segments that have no pending write. It never removes one behind
-// an older one that stays: it may say that a write of the older one is done.
+// an older one that stays: it may say that a write of the older one is done. A shared journal
+// keeps the segment before the active one for readers that are behind.
 func (j *Journal) prune() {
 	j.mu.Lock()
 	defer j.mu.Unlock()
-	for len(j.segments) > 0 && j.segments[0] != j.active && j.segments[0].live == 0 {
+	kept := 0
+	if j.o.Shared {
+		kept = 2
+	}
+	for len(j.segments) > kept && j.segments[0] != j.active && j.segments[0].live == 0 {
 		s := j.segments[0]
 		if err := j.o.Disk.Remove(s.path); err != nil && !os.IsNotExist(err) {
 			return // the next commit tries again

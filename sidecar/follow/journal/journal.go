@@ -26,7 +26,18 @@ var (
 	ErrClosed = errors.New("the journal is closed")
 	// ErrDamaged means that a part of the journal cannot be read.
 	ErrDamaged = errors.New("the journal is damaged")
+	// ErrInterrupted means that the process of a shared journal sends writes to the database
+	// that the journal does not have.
+	ErrInterrupted = errors.New("the journal does not have every write")
+	// ErrIncomplete means that the journal ends in bytes that are no record, or not yet.
+	ErrIncomplete = errors.New("the journal ends in an incomplete record")
 )
+
+// lockName is the file that a process locks which has the journal open.
+const lockName = "lock"
+
+// lockPatience is how long Open waits for a lock that readers look at.
+const lockPatience = 500 * time.Millisecond
 
 // Options change the defaults of a Journal.
 type Options struct {
@@ -38,6 +49,8 @@ type Options struct {
 	Segment int64
 	// Retry is the time between a failure of the disk and the next try; 0 is a second.
 	Retry time.Duration
+	// Shared: other processes read the journal while it is written, with a Reader.
+	Shared bool
 	// Disk holds the files; nil is the operating system's.
 	Disk disk.Disk
 }
@@ -76,6 +89,9 @@ type Journal struct {
 	wake  chan struct{}  // tells the committer that something waits
 	stop  chan struct{}  // closed by Close
 	ended chan struct{}  // closed when the committer has ended
+
+	markMu      sync.Mutex // held while the mark is written or removed
+	interrupted bool       // there is no mark
 
 	mu     sync.Mutex
 	queue  appendQueue
@@ -159,6 +175,9 @@ func Open(dir string, o Options) (*Journal, []Entry, error) {
 		wake: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}),
 	}
 	entries, damage, err := j.claim()
+	if err == nil && j.o.Shared {
+		err = j.openMark(damage != nil)
+	}
 	if err == nil {
 		err = j.rotate()
 	}
@@ -166,6 +185,7 @@ func Open(dir string, o Options) (*Journal, []Entry, error) {
 	case err == nil:
 		j.prune()
 	case diskfault.Is(err):
+		j.interrupted = false // as far as is known, so that Interrupt removes the mark
 		j.failed = fmt.Errorf("%w: %w", ErrDisk, err)
 	default:
 		return nil, nil, errors.Join(fmt.Errorf("journal %s: %w", dir, err), j.unlock())
@@ -180,7 +200,7 @@ func (j *Journal) claim() (entries []Entry, damage, err error) {
 	if err := os.MkdirAll(j.dir, 0o700); err != nil {
 		return nil, nil, err
 	}
-	lock, err := filelock.Take(filepath.Join(j.dir, "lock"))
+	lock, err := j.takeLock()
 	if err != nil {
 		return nil, nil, err
 	}
@@ -193,6 +213,17 @@ func (j *Journal) claim() (entries []Entry, damage, err error) {
 	j.lock, j.books = lock, found
 	j.measure()
 	return entries, damage, nil
+}
+
+// takeLock takes the lock of the folder. It tries for a while where a Reader may be looking
+// whether somebody has the lock.
+func (j *Journal) takeLock() (*filelock.Lock, error) {
+	for end := time.Now().Add(lockPatience); ; time.Sleep(lockPatience / 50) {
+		lock, err := filelock.Take(filepath.Join(j.dir, lockName))
+		if !j.o.Shared || !errors.Is(err, filelock.ErrHeld) || time.Now().After(end) {
+			return lock, err
+		}
+	}
 }
 
 // unlock releases the lock, if it was taken.

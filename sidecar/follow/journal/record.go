@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"hash/crc32"
+	"strconv"
 )
 
 const (
@@ -50,10 +51,28 @@ func parseHeader(b []byte) (durable uint64, err error) {
 	return binary.LittleEndian.Uint64(b[12:]), nil
 }
 
-// record is a write with its number. Without a body it says that the write is done.
+// record is a write with its number. Without a body it says that the write is done. The
+// record with number 0 is a trailer: it ends a segment, and its body is the number of the
+// next one.
 type record struct {
 	seq  uint64
 	body []byte
+}
+
+// encodeTrailer returns the record that ends a segment.
+func encodeTrailer(next uint64) []byte {
+	b := appendRecord(nil, strconv.AppendUint(nil, next, 10))
+	putSequence(b, 0)
+	return b
+}
+
+// next returns the number of the next segment. It is not ok for a record that is no trailer.
+func (r record) next() (number uint64, ok bool) {
+	if r.seq != 0 {
+		return 0, false
+	}
+	number, err := strconv.ParseUint(string(r.body), 10, 64)
+	return number, err == nil
 }
 
 // appendRecord appends a record to b. putSequence fills in its number.
@@ -94,6 +113,7 @@ func parseRecord(b []byte) (r record, length int, err error) {
 type contents struct {
 	records []placedRecord
 	damage  []int64 // offsets of bytes that are no record, with records after them
+	end     int64   // the offset behind the last record
 }
 
 // placedRecord is a record with its offset in the segment and its bytes.
@@ -107,11 +127,13 @@ type placedRecord struct {
 // that are no record: they were never acknowledged, or the header of the next segment
 // tells that a write is missing.
 func readRecords(b []byte, at int) (c contents) {
+	c.end = int64(at)
 	for at < len(b) {
 		r, n, err := parseRecord(b[at:])
 		if err == nil {
 			c.records = append(c.records, placedRecord{r, int64(at), b[at : at+n]})
 			at += n
+			c.end = int64(at)
 			continue
 		}
 		next := findRecord(b, at+1)

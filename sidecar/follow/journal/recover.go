@@ -74,6 +74,7 @@ func (r *recovery) readSegment(number uint64) error {
 	for _, p := range c.records {
 		r.addRecord(s, p)
 	}
+	s.end = max(c.end, segmentHeader)
 	return nil
 }
 
@@ -96,6 +97,10 @@ func (r *recovery) noteDamage(s *segment, at int64, what string) {
 
 // addRecord adds a write to the books, or notes that one is done.
 func (r *recovery) addRecord(s *segment, p placedRecord) {
+	if _, ok := p.next(); ok {
+		s.sealed = true
+		return
+	}
 	r.next = max(r.next, p.seq+1)
 	if len(p.body) == 0 {
 		r.done = append(r.done, p.seq)

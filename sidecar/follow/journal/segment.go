@@ -20,6 +20,8 @@ type segment struct {
 	path   string
 	file   disk.File // nil: it is complete
 	size   int64
+	end    int64 // where the records end, of a segment that an earlier process wrote; 0: at size
+	sealed bool  // it ends in a trailer
 	live   int   // how many pending writes it holds
 	needed int64 // their bytes
 }
@@ -80,6 +82,36 @@ func (s *segment) write(b []byte, sync bool) error {
 		return fmt.Errorf("writing %s: %w", s.path, err)
 	}
 	s.size += int64(len(b))
+	return nil
+}
+
+// seal ends a segment that is not written any more with a trailer, which names the segment
+// where a Reader goes on. It cuts off an incomplete record before that.
+func (s *segment) seal(d disk.Disk, next uint64) (err error) {
+	if s.sealed {
+		return nil
+	}
+	f := s.file
+	if f == nil {
+		if f, err = d.OpenFile(s.path, os.O_RDWR, 0o600); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, f.Close()) }()
+	}
+	end, trailer := s.size, encodeTrailer(next)
+	if s.end > 0 {
+		end = s.end
+	}
+	if err = f.Truncate(end); err == nil {
+		_, err = f.WriteAt(trailer, end)
+	}
+	if err == nil {
+		err = f.Sync()
+	}
+	if err != nil {
+		return fmt.Errorf("sealing %s: %w", s.path, err)
+	}
+	s.size, s.end, s.sealed = end+int64(len(trailer)), 0, true
 	return nil
 }
 

@@ -15,6 +15,10 @@ const (
 	Payload    Kind = "payload"    // changes the payload of existing rows
 	Delete     Kind = "delete"     // removes rows
 	Collection Kind = "collection" // drops, makes, recovers or renames the collection
+	// Doubt stands for a write whose rows are not known before the database has answered.
+	// If the database did not refuse it, it follows as a write of another kind, and the doubt
+	// ends after that.
+	Doubt Kind = "doubt"
 )
 
 // Write describes a client's write to a collection. It names the rows that the write

@@ -70,8 +70,11 @@ func (r *Router) writes() map[string]rawgrpc.Interceptor {
 // following lets a request go on, and the follower know of it.
 func (r *Router) following(read func(ctx context.Context, b []byte) routing.Writing) rawgrpc.Interceptor {
 	return rawgrpc.Interceptor{Answer: func(ctx context.Context, request []byte) rawgrpc.Reply {
-		ended, outlives := r.Begin(ctx, func() routing.Writing { return read(ctx, request) })
-		if ended == nil {
+		ended, outlives, err := r.Begin(ctx, func() routing.Writing { return read(ctx, request) })
+		switch {
+		case err != nil:
+			return rawgrpc.Reply{Err: status.Error(codes.Unavailable, err.Error())}
+		case ended == nil:
 			return rawgrpc.Reply{}
 		}
 		return rawgrpc.Reply{Outlives: outlives, Ended: func(answer []byte, err error) { ended(outcome(answer, err), generatedIDs(answer, err)) }}

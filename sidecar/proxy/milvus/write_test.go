@@ -78,6 +78,8 @@ type noted struct {
 	ended  int
 }
 
+func (*noted) Blocked(string) bool { return false }
+
 func (*noted) Covers(collection string) bool { return collection == "c" }
 
 func (n *noted) BeginOpen(_ context.Context, w journal.Write) func(bool, []rerank.ID) {

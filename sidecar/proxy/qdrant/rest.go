@@ -98,10 +98,15 @@ func (r *Router) InterceptREST(in *http.Request, body []byte, forward rest.Forwa
 	case o.Answered:
 		reply.Answer = &o.Answer
 	case o.Refused != "":
-		text := append(append([]byte(`{"status":{"error":`), quoted(o.Refused)...), `},"time":0.0}`...)
-		reply.Answer = &rest.Answer{Status: http.StatusServiceUnavailable, Header: http.Header{"Content-Type": {"application/json"}}, Body: text}
+		reply.Answer = unavailable(o.Refused)
 	}
 	return reply
+}
+
+// unavailable returns an answer with the status 503, in the form of Qdrant's errors.
+func unavailable(problem string) *rest.Answer {
+	text := append(append([]byte(`{"status":{"error":`), quoted(problem)...), `},"time":0.0}`...)
+	return &rest.Answer{Status: http.StatusServiceUnavailable, Header: http.Header{"Content-Type": {"application/json"}}, Body: text}
 }
 
 // callerOf is a request's context with its credentials for calls to the database

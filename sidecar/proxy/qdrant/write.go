@@ -69,12 +69,15 @@ func (r *Router) writes() map[string]rawgrpc.Interceptor {
 func (r *Router) following(read func(b []byte) routing.Writing) rawgrpc.Interceptor {
 	return rawgrpc.Interceptor{Answer: func(ctx context.Context, request []byte) rawgrpc.Reply {
 		var several bool
-		ended, outlives := r.Begin(ctx, func() routing.Writing {
+		ended, outlives, err := r.Begin(ctx, func() routing.Writing {
 			w := read(request)
 			several = w.Several
 			return w
 		})
-		if ended == nil {
+		switch {
+		case err != nil:
+			return rawgrpc.Reply{Err: status.Error(codes.Unavailable, err.Error())}
+		case ended == nil:
 			return rawgrpc.Reply{}
 		}
 		return rawgrpc.Reply{Outlives: outlives, Ended: func(_ []byte, err error) { ended(outcome(err, several), nil) }}

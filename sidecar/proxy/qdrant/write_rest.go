@@ -149,12 +149,15 @@ func (r *Router) followREST(in *http.Request, body []byte) (reply rest.Reply, ok
 		return reply, false
 	}
 	var several bool
-	ended, outlives := r.Begin(callerOf(in), func() routing.Writing {
+	ended, outlives, err := r.Begin(callerOf(in), func() routing.Writing {
 		w := writesREST(in, body)
 		several = w.Several
 		return w
 	})
-	if ended == nil {
+	switch {
+	case err != nil:
+		return rest.Reply{Answer: unavailable(err.Error())}, true
+	case ended == nil:
 		return reply, false
 	}
 	return rest.Reply{Outlives: outlives, Ended: func(e rest.Ending) { ended(outcomeREST(e, several), nil) }}, true

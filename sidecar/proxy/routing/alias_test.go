@@ -139,6 +139,8 @@ type told struct {
 	ended  int
 }
 
+func (*told) Blocked(string) bool { return false }
+
 func (*told) Covers(string) bool { return true }
 
 func (*told) Doubt(string) func(*journal.Write) { return func(*journal.Write) {} }

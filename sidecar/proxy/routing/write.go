@@ -3,6 +3,7 @@ package routing
 import (
 	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -26,7 +27,13 @@ type Follower interface {
 	// end is called once: with the write if it is to this collection and the database
 	// did not refuse it, and otherwise with nil.
 	Doubt(collection string) (end func(applied *journal.Write))
+	// Blocked is called after BeginOpen or Doubt. It reports whether the write must not be
+	// forwarded: another sidecar certifies answers, and could not be told of it.
+	Blocked(collection string) bool
 }
+
+// ErrBlocked means that a write was not forwarded.
+var ErrBlocked = errors.New("likeness: write refused: the journal that the sidecars share cannot be written")
 
 // writeBudget is how long a write may be held up before it is forwarded, where
 // Options do not say.
@@ -100,15 +107,15 @@ func (r *Router) Follows() bool { return r.follower != nil }
 
 // Begin reads a request that is about to be forwarded and tells the follower of
 // the write that it is, within the write budget. The outgoing metadata of ctx has the
-// caller's credentials. Begin does not fail: what is not known is any row. It returns
-// nil for what nothing follows. outlives says that the database did not let the caller
-// write lately: what it says to this write has to be waited for even where the client
-// goes away, since a write without an answer counts.
-func (r *Router) Begin(ctx context.Context, read func() Writing) (ended Ended, outlives bool) {
+// caller's credentials. It returns nil for what nothing follows. outlives says that the
+// database did not let the caller write lately: what it says to this write has to be waited
+// for even where the client goes away, since a write without an answer counts. With
+// ErrBlocked the write must not be forwarded, and has ended.
+func (r *Router) Begin(ctx context.Context, read func() Writing) (ended Ended, outlives bool, err error) {
 	var w Writing
 	defer func() { r.panicked(ctx, recover(), w) }()
 	if w = read(); w.none() {
-		return nil, false
+		return nil, false, nil
 	}
 	f := &flight{Router: r, writing: w, writer: r.accepted.of(ctx, w.right(), slices.Concat(w.Collections, w.Renamed)...), renames: r.names.ended()}
 	f.trusted = r.accepted.has(f.writer)
@@ -122,17 +129,45 @@ func (r *Router) Begin(ctx context.Context, read func() Writing) (ended Ended, o
 	targets, known := r.targets(within, w)
 	f.known, f.targets, f.elsewhere = known, targets, !known || others
 	if len(targets) == 0 && !f.elsewhere && !w.renames() {
-		return nil, false
+		return nil, false, nil
 	}
 	if !f.trusted && !f.mayWrite(ctx) {
 		f.excused = true
-		return ended, outlives
+		return ended, outlives, nil
 	}
 	f.begin(within)
 	if len(f.begun) == 0 && len(f.doubts) == 0 && !w.renames() {
-		return nil, false
+		return nil, false, nil
 	}
-	return ended, outlives
+	if f.isBlocked() {
+		f.withdraw()
+		return nil, false, ErrBlocked
+	}
+	return ended, outlives, nil
+}
+
+// isBlocked reports whether the follower does not let the write be forwarded.
+func (f *flight) isBlocked() bool {
+	if slices.ContainsFunc(f.begun, func(b begunWrite) bool { return f.follower.Blocked(b.write.Collection) }) {
+		return true
+	}
+	for collection := range f.doubts {
+		if f.follower.Blocked(collection) {
+			return true
+		}
+	}
+	return false
+}
+
+// withdraw ends a write that was not forwarded.
+func (f *flight) withdraw() {
+	if f.trusted {
+		f.names.endRename(f.writing)
+	}
+	for _, b := range f.begun {
+		b.end(false, nil)
+	}
+	f.clearDoubts()
 }
 
 // flight is a write on its way.

@@ -1,0 +1,94 @@
+package journal
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/likenessdb/likeness/internal/atomicfile"
+)
+
+// The mark is a file beside the segments of a shared journal. While it exists, every write
+// that its process sends to the database was in the journal before. It is removed before
+// the first write that is not, and its next content is another one.
+const markName = "complete"
+
+// openMark finds out whether the last process left the mark, and makes the first one. A
+// damaged journal loses its mark.
+func (j *Journal) openMark(damaged bool) error {
+	_, err := readMark(j.dir)
+	j.interrupted = errors.Is(err, ErrInterrupted)
+	switch {
+	case err != nil && !j.interrupted:
+		return err
+	case damaged:
+		return j.Interrupt()
+	case j.interrupted && len(j.segments) == 0:
+		return j.makeMark()
+	}
+	return nil
+}
+
+// Interrupt tells the readers of a shared journal that writes may be sent to the database
+// from now on that the journal does not have. It returns once the readers can see that.
+func (j *Journal) Interrupt() error {
+	j.markMu.Lock()
+	defer j.markMu.Unlock()
+	if j.interrupted {
+		return nil
+	}
+	err := j.o.Disk.Remove(filepath.Join(j.dir, markName))
+	if err == nil || errors.Is(err, fs.ErrNotExist) {
+		err = j.o.Disk.SyncDir(j.dir)
+	}
+	if err != nil {
+		return fmt.Errorf("journal %s: %w", j.dir, err)
+	}
+	j.interrupted = true
+	return nil
+}
+
+// Resume ends what Interrupt began, once every write that the journal does not have has
+// ended and can be read from the database. Readers then compare all rows.
+// Resume does nothing unless allowed, which is called while no call of Interrupt returns.
+func (j *Journal) Resume(allowed func() bool) error {
+	j.markMu.Lock()
+	defer j.markMu.Unlock()
+	if !j.interrupted || !allowed() {
+		return nil
+	}
+	return j.makeMark()
+}
+
+func (j *Journal) makeMark() error {
+	content := rand.Text()
+	err := atomicfile.WriteOn(j.o.Disk, filepath.Join(j.dir, markName), func(w io.Writer) error {
+		_, err := io.WriteString(w, content)
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("journal %s: %w", j.dir, err)
+	}
+	j.interrupted = false
+	return nil
+}
+
+// Interrupted reports whether readers were told that the journal lacks writes.
+func (j *Journal) Interrupted() bool {
+	j.markMu.Lock()
+	defer j.markMu.Unlock()
+	return j.interrupted
+}
+
+// readMark returns the content of the mark, or ErrInterrupted if there is none.
+func readMark(dir string) (string, error) {
+	b, err := os.ReadFile(filepath.Join(dir, markName))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", fmt.Errorf("%w: %s", ErrInterrupted, dir)
+	}
+	return string(b), err
+}
