@@ -25,6 +25,7 @@ func (c *Config) Validate() error {
 	v := &validator{c: c}
 	eachLeaf(reflect.ValueOf(c).Elem(), "", v.tags)
 	v.listen()
+	v.journal()
 	v.proxy()
 	v.listeners()
 	for _, name := range c.StoreNames() {

@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/likenessdb/likeness/internal/filelock"
 )
@@ -77,7 +78,7 @@ func (r *Reader) readAll() (events []Event, isWhole bool, err error) {
 	for _, n := range numbers[:len(numbers)-1] {
 		r.segment, r.offset = n, 0
 		some, lost, err := r.readOn()
-		if err != nil && !errors.Is(err, fs.ErrNotExist) && !errors.Is(err, errTrailer) {
+		if err != nil && !slices.ContainsFunc([]error{fs.ErrNotExist, errTrailer, ErrIncomplete}, func(of error) bool { return errors.Is(err, of) }) {
 			return nil, false, err
 		}
 		events, isWhole = append(events, some...), isWhole && errors.Is(err, errTrailer) && !lost
