@@ -18,7 +18,8 @@ func TestWrites(t *testing.T) {
 	for name, c := range map[string]struct{ part, value, want string }{
 		"nothing is missing":           {},
 		"a companion follows as well":  {part: "table", value: "companion: c, "},
-		"two sidecars":                 {"replicas", "replicas: 2\n", "run a single one"},
+		"two sidecars":                 {"replicas", "replicas: 2\n", "set journal.shared"},
+		"two that share a journal":     {"replicas", "replicas: 2\njournal: {shared: /journal, replica: a}\n", ""},
 		"no proxy":                     {"proxy", "", "no proxy stands before store"},
 		"a proxy of another store":     {"proxy", "proxy: {store: other, listen_grpc: ':6334'}\n", "no proxy stands before store"},
 		"nothing derived":              {"table", "", "remove it"},
@@ -43,6 +44,28 @@ routes:
 		case c.want == "" && err != nil:
 			t.Errorf("%s: %v", name, err)
 		case c.want != "" && (!errors.Is(err, config.ErrConfig) || !strings.Contains(err.Error(), "routes.r.writes: ") || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%s: %v, want %q", name, err, c.want)
+		}
+	}
+}
+
+// TestSharedJournal: sidecars that share a journal share no companion under writes: proxy, and
+// a name needs a folder.
+func TestSharedJournal(t *testing.T) {
+	for name, c := range map[string]struct{ top, route, want string }{
+		"a companion":           {"replicas: 2\njournal: {shared: /journal}", "companion: d, ", "routes.r.writes: replicas is 2, and each sidecar writes the companion"},
+		"a companion of one":    {"replicas: 1\njournal: {shared: /journal}", "companion: d, ", ""},
+		"a name without folder": {"journal: {replica: a}", "companion: d, ", "journal.replica: "},
+	} {
+		_, err := config.Parse("likeness.yaml", []byte(c.top+`
+state_dir: /var/lib/likeness
+proxy: {store: db, listen_grpc: ':6334'}
+stores: {db: {kind: qdrant, address: 'db:6334'}}
+models: {m: {path: m}}
+routes:
+  r: {store: db, collection: c, model: m, `+c.route+`writes: proxy}
+`), nil, nil)
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s: %v, want %q", name, err, c.want)
 		}
 	}

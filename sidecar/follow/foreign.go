@@ -122,10 +122,17 @@ func (s *syncer) declaresProxy() bool {
 	return false
 }
 
-// Sight implements route.Freshness. Writes of other sidecars that it learns of are in the
-// backlog before it returns.
+// Sight implements route.Freshness. Where the operator declares that all writes pass through
+// the sidecars that share a journal, the writes of the others are in the backlog before Sight
+// returns.
 func (s *syncer) Sight() route.Sight {
-	problem := s.lookAtPeers(peerPatience)
+	s.mu.Lock()
+	declares := s.declaresProxy()
+	s.mu.Unlock()
+	var problem error
+	if declares {
+		problem = s.lookAtPeers(peerPatience)
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	out := sight(s.record, s.interval, time.Now())

@@ -62,8 +62,8 @@ func rankerStates(c *config.Config, rankers *wiring.Rankers) (out []telemetry.Ra
 	return out
 }
 
-// troubles returns a line for each open route whose store fails or whose journal of writes
-// cannot be written, and for each certificate or tokens file that needs attention.
+// troubles returns a line for each open route whose store fails, whose journal of writes
+// cannot be written or that does not see the other sidecars, and for each certificate or tokens file that needs attention.
 func (s *sidecar) troubles(routes []string) (lines []string) {
 	for _, route := range routes {
 		if t := s.watch.Trouble(route); t != nil {
@@ -73,6 +73,9 @@ func (s *sidecar) troubles(routes []string) (lines []string) {
 	for _, f := range s.followers.Status() {
 		if f.JournalError != "" {
 			lines = append(lines, fmt.Sprintf("route %s: its writes are forwarded without a record: %s", f.Route, f.JournalError))
+		}
+		if f.PeerError != "" {
+			lines = append(lines, fmt.Sprintf("route %s: other sidecars are not seen: %s", f.Route, f.PeerError))
 		}
 	}
 	files := s.metrics.Files()

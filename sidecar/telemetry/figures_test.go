@@ -187,7 +187,7 @@ func TestFiguresOfStates(t *testing.T) {
 	m := metrics()
 	m.WatchFollowing(func() []follow.Status {
 		return []follow.Status{
-			{Route: "behind", Pending: 2, Stale: true, Age: 3 * time.Second, Unjournaled: 4, JournalError: "full", Failures: 5, Reconciling: true,
+			{Route: "behind", Pending: 2, Stale: true, Age: 3 * time.Second, Unjournaled: 4, JournalError: "full", PeerError: "gone", Failures: 5, Reconciling: true,
 				Reconciled: time.UnixMilli(6500), Reconciles: 7, Rows: 8, Drift: follow.Drift{Missing: 9, Changed: 10, Surplus: 11, Unfit: 12},
 				Foreign: &follow.Foreign{Rows: 13}},
 			{Route: "fresh"},
@@ -195,7 +195,7 @@ func TestFiguresOfStates(t *testing.T) {
 	})
 	want := map[string]string{"reconcile_running fresh": "0"}
 	for name, value := range map[string]string{
-		"follow_pending": "2", "follow_stale": "1", "table_age_seconds": "3", "follow_unjournaled_total": "4", "follow_journal_failed": "1", "follow_failures_total": "5", "follow_foreign_rows": "13",
+		"follow_pending": "2", "follow_stale": "1", "table_age_seconds": "3", "follow_unjournaled_total": "4", "follow_journal_failed": "1", "follow_sidecars_not_seen": "1", "follow_failures_total": "5", "follow_foreign_rows": "13",
 		"reconcile_running": "1", "reconcile_last_timestamp_seconds": "6.5", "reconcile_runs_total": "7", "reconcile_rows_total": "8",
 	} {
 		want[name+" behind"], want[name+" fresh"] = value, "0"

@@ -46,6 +46,8 @@ func (r *registrar) following() *followCollector {
 		func(s follow.Status) float64 { return oneIf(s.Stale) })
 	gauge("follow_foreign_rows", "Rows found to be written past this sidecar, until an operator has reconciled.",
 		func(s follow.Status) float64 { return float64(s.ForeignRows()) })
+	gauge("follow_sidecars_not_seen", "1 while writes of other sidecars may not be seen through the shared journal, so that answers are snapshots.",
+		func(s follow.Status) float64 { return oneIf(s.PeerError != "") })
 	counter("follow_unjournaled_total", "Writes forwarded without a journal entry.",
 		func(s follow.Status) float64 { return float64(s.Unjournaled) })
 	gauge("follow_journal_failed", "1 while the journal cannot be written, such as on a full disk, and writes are forwarded without it.",

@@ -100,22 +100,30 @@ func TestRendered(t *testing.T) {
 }
 
 // TestWritesProxyNeedsOnePod: no pod sees the writes that pass through another, so that none
-// may take them all for its own.
+// may take them all for its own, unless all share a journal and their number is fixed.
 func TestWritesProxyNeedsOnePod(t *testing.T) {
 	declared := "config: {routes: {r: {writes: proxy}}}\n"
 	for values, want := range map[string]bool{
 		"": false, "replicas: 1\n": true, "replicas: 1\nautoscaling: {enabled: true}\n": false,
 		"autoscaling: {enabled: true, maxReplicas: 1}\n": true,
+		sharedJournal: true, sharedJournal + "autoscaling: {enabled: true}\n": false,
 	} {
 		text, err := render(parse(t, declared+values))
 		if (err == nil) != want || err != nil && !strings.Contains(err.Error(), "config.routes.r.writes is proxy") {
 			t.Errorf("%q: %v", values, err)
 		}
-		if want && !strings.Contains(text, `{name: LIKENESS_REPLICAS, value: "1"}`) {
+		shares := strings.Contains(text, `{name: LIKENESS_JOURNAL_SHARED, value: /var/lib/likeness-journal}`) &&
+			strings.Contains(text, `{name: journal, mountPath: /var/lib/likeness-journal}`) && strings.Contains(text, "claimName: journals")
+		if want && !shares && !strings.Contains(text, `{name: LIKENESS_REPLICAS, value: "1"}`) {
 			t.Errorf("%q: the sidecar is not told that it is alone", values)
 		}
 	}
+	if _, err := render(parse(t, "config: {routes: {r: {}}}\n"+strings.Replace(sharedJournal, "enabled: true", "enabled: false", 1))); err == nil {
+		t.Error("a journal is shared by pods without lasting names")
+	}
 }
+
+const sharedJournal = "state: {enabled: true, sharedJournal: {persistentVolumeClaim: {claimName: journals}}}\n"
 
 // TestAlerts: the chart's are those of deploy/prometheus, unchanged.
 func TestAlerts(t *testing.T) {

@@ -48,6 +48,9 @@ helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- if .Values.state.enabled }}
 - {name: LIKENESS_STATE_DIR, value: /var/lib/likeness}
 {{- end }}
+{{- if .Values.state.sharedJournal }}
+- {name: LIKENESS_JOURNAL_SHARED, value: /var/lib/likeness-journal}
+{{- end }}
 {{- if .Values.tls.secretName }}
 - {name: LIKENESS_LISTEN_TLS_CERT_FILE, value: /etc/likeness/tls/tls.crt}
 - {name: LIKENESS_LISTEN_TLS_KEY_FILE, value: /etc/likeness/tls/tls.key}
