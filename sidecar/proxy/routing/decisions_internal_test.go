@@ -78,6 +78,8 @@ type begun struct {
 	applied []bool
 }
 
+func (*begun) Blocked(string) bool { return false }
+
 func (*begun) Covers(string) bool { return true }
 
 func (b *begun) BeginOpen(_ context.Context, w journal.Write) func(bool, []rerank.ID) {
