@@ -33,8 +33,8 @@ func (a Admitted) Search(ctx context.Context, r Request) (answer Answer, err err
 // withinCall is the context's key of WithinCall.
 type withinCall struct{}
 
-// WithinCall returns a context whose rewritten searches need no admission: they go to the
-// database in one call with a search that was admitted.
+// WithinCall returns a context whose rewritten searches and scores need no admission: they
+// belong to the call of a search that was admitted.
 func WithinCall(ctx context.Context) context.Context {
 	return context.WithValue(ctx, withinCall{}, true)
 }
@@ -61,6 +61,9 @@ func (a Admitted) Rewrite(ctx context.Context, r Request) (*Rewritten, error) {
 
 // Score implements Searcher.
 func (a Admitted) Score(ctx context.Context, r ScoreRequest) (ScoreAnswer, error) {
+	if ctx.Value(withinCall{}) != nil {
+		return a.Searcher.Score(ctx, r)
+	}
 	leave, err := a.By.AdmitScoring(ctx, r.Route)
 	if err != nil {
 		return ScoreAnswer{}, err

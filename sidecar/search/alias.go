@@ -1,6 +1,7 @@
 package search
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -15,31 +16,38 @@ const (
 	aliasTries = 3
 )
 
-// searchAlias answers a request on a route whose collection is an alias. All calls name
-// the collection that the alias stood for last, and the alias is read beside them. If
-// it stands for another collection now, the search is begun again on that one.
+// searchAlias answers a request on a route whose collection is an alias. The alias is read
+// before the search and after it, and all calls of the search name the collection that the
+// alias stood for before. If it stands for another one afterwards, the search is begun again
+// on that one. A single reading would not do: a collection that the alias stood for
+// formerly, or will later, can hold other rows meanwhile.
 func (e *Engine) searchAlias(ctx context.Context, version *route.Version, r Request) (Answer, error) {
-	c := version.Current()
-	r.Collection = version.AliasTarget()
+	before := readAlias(ctx, version)
 	for try := 1; ; try++ {
-		read := make(chan string, 1)
-		go func() {
-			ctx, cancel := context.WithTimeout(ctx, aliasTimeout)
-			defer cancel()
-			read <- c.ReadAlias(ctx)
-		}()
+		r.Collection = cmp.Or(before, version.AliasTarget())
 		answer, err := e.searchCollection(ctx, version, r)
-		target := <-read
+		after := readAlias(ctx, version)
 		switch {
-		case target == r.Collection:
+		case before == after && after != "":
 			return answer, err
-		case target == "" || try == aliasTries:
+		case after == "" || try == aliasTries:
 			if err == nil {
 				answer.Certificate = certify.Unproved(answer.Certificate)
 			}
 			return answer, err
 		}
-		version.SetAliasTarget(target)
-		r.Collection = target
+		before = after
 	}
+}
+
+// readAlias asks the store what the alias of a route stands for, and notes it. It returns ""
+// if that cannot be told.
+func readAlias(ctx context.Context, version *route.Version) string {
+	ctx, cancel := context.WithTimeout(ctx, aliasTimeout)
+	defer cancel()
+	target := version.Current().ReadAlias(ctx)
+	if target != "" {
+		version.SetAliasTarget(target)
+	}
+	return target
 }

@@ -186,6 +186,7 @@ func (e *Engine) rewrite(ctx context.Context, r Request) (*Rewritten, error) {
 	if err != nil {
 		return nil, err
 	}
+	e.logWrongNorm(ctx, c)
 	switch {
 	case c.Placement != route.PlacementRewrite:
 		return nil, fmt.Errorf("%w: route %q has placement %q", ErrNotRewritten, r.Route, c.Placement)

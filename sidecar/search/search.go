@@ -73,16 +73,21 @@ func (e *Engine) searchCollection(ctx context.Context, version *route.Version, r
 		version.Forget(err)
 		return Answer{}, err
 	}
-	if w := s.view.Norms.WrongOnce(); w != nil {
-		e.log.WarnContext(ctx, "route declares unit_vectors and a vector has another norm, answers from first-stage lists are not certified until it is opened again",
-			"route", s.view.Name, "id", w.ID.String(), "norm", w.Norm, "remedy", "normalise the vectors, or remove unit_vectors")
-	}
+	e.logWrongNorm(ctx, s.view.Checked)
 	if err := s.addPayload(ctx); err != nil {
 		return Answer{}, err
 	}
 	s.dropGone(ctx)
 	s.addTimings()
 	return s.answer, nil
+}
+
+// logWrongNorm logs the first row that was seen against the route's unit_vectors.
+func (e *Engine) logWrongNorm(ctx context.Context, c *route.Checked) {
+	if w := c.Norms.WrongOnce(); w != nil {
+		e.log.WarnContext(ctx, "route declares unit_vectors and a vector has another norm, answers from first-stage lists are not certified until it is opened again",
+			"route", c.Name, "id", w.ID.String(), "norm", w.Norm, "remedy", "normalise the vectors, or remove unit_vectors")
+	}
 }
 
 // search is one request on its way through the steps.

@@ -187,6 +187,7 @@ func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers w
 	if s.engine, err = search.New(parts.Routes, settings); err != nil {
 		return nil, err
 	}
+	s.metrics.WatchNorms(s.engine.Routes)
 	if s.versions, err = rollout.New(rollout.Options{
 		Engine: s.engine, Assembly: parts, Config: c, Reload: o.Reload, Recent: recent, Logger: o.Logger,
 		Follower: followers, Switched: s.metrics.RouteServed,

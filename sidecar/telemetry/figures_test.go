@@ -245,6 +245,20 @@ func TestFiguresOfStates(t *testing.T) {
 	expect(t, m, []string{"device"}, want)
 }
 
+// TestWrongNorms: the routes that declare unit_vectors say whether a row contradicts them.
+func TestWrongNorms(t *testing.T) {
+	m := metrics()
+	routes := []*route.Route{{Policy: route.Policy{Name: "none"}}}
+	for _, name := range []string{"right", "wrong"} {
+		r := &route.Route{Policy: route.Policy{Name: name}}
+		r.Norms = new(route.Norms)
+		r.Norms.See([]rerank.ID{rerank.UintID(1)}, rerank.Matrix{Rows: 1, Cols: 1, Data: []float32{map[string]float32{"right": -1, "wrong": 2}[name]}})
+		routes = append(routes, r)
+	}
+	m.WatchNorms(func() []*route.Route { return routes })
+	expect(t, m, []string{"wrong_norm"}, map[string]string{"wrong_norm right": "0", "wrong_norm wrong": "1"})
+}
+
 // TestHistoryOfTrouble: trouble with a store begins with the first search that met it, counts
 // the others, and ends with an answer that the store gave.
 func TestHistoryOfTrouble(t *testing.T) {

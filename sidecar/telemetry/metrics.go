@@ -54,6 +54,7 @@ type Metrics struct {
 	following    *followCollector
 	pluginStates *pluginCollector
 	deviceStates *deviceCollector
+	routeNorms   *normCollector
 	watchedFiles *filesCollector
 	*audits
 	*reloads
@@ -97,6 +98,7 @@ func NewMetrics(build buildinfo.Info, routes []*route.Route) *Metrics {
 	m.following = r.following()
 	m.pluginStates = r.plugins()
 	m.deviceStates = r.devices()
+	m.routeNorms = r.norms()
 	m.watchedFiles = r.files()
 	m.routeInfo = r.gauge("route_info", "1, with the parts of the route.", "route", "store", "model", "model_version", "placement")
 	for _, rt := range routes {

@@ -142,7 +142,7 @@ func (c *call) Confirm(ctx context.Context, all []routing.Ranked) (r rawgrpc.Rep
 	if answer.GetCollectionName() == c.target.Own {
 		answer.CollectionName = c.target.Name // as the database answers who asks by an alias
 	}
-	if err := rebuild(answer.GetResults(), all, c.query); err != nil {
+	if err := rebuild(ctx, answer.GetResults(), all, c.query); err != nil {
 		return r, err
 	}
 	if message, err = proto.Marshal(answer); err != nil {
@@ -259,8 +259,8 @@ func searchAllLists(text string, rows int) string {
 
 // rebuild puts the rows of d, a list for every query or one for all of them, in
 // the order of the hits, with their scores where those are the answer's. It
-// returns routing.ErrShort, or errConfirm.
-func rebuild(d *schemapb.SearchResultData, all []routing.Ranked, q query) error {
+// returns the errors of Ranked.Page, or errConfirm.
+func rebuild(ctx context.Context, d *schemapb.SearchResultData, all []routing.Ranked, q query) error {
 	ids := idsOf(d.GetIds())
 	lists, ok := split(ids, d.GetTopks())
 	if !ok || len(d.GetScores()) != len(ids) || len(lists) != 1 && len(lists) != len(all) {
@@ -279,9 +279,12 @@ func rebuild(d *schemapb.SearchResultData, all []routing.Ranked, q query) error 
 	var rows []int
 	var scores []float32
 	var lengths []int64
-	for i, r := range all {
-		row := at[min(i, len(at)-1)]
-		page, err := r.Page(func(id rerank.ID) bool { _, ok := row[id]; return ok })
+	for i := range all {
+		r, row := &all[i], at[min(i, len(at)-1)]
+		page, err := r.Page(ctx, func(id rerank.ID) routing.Row {
+			at, ok := row[id]
+			return routing.Row{IsThere: ok, Vector: vectorAt(d, r.Vector, at)}
+		})
 		if err != nil {
 			return err
 		}
@@ -305,6 +308,18 @@ func rebuild(d *schemapb.SearchResultData, all []routing.Ranked, q query) error 
 		d.Distances = slices.Clone(scores)
 	}
 	d.Recalls = nil
+	return nil
+}
+
+// vectorAt returns the vector of a float field that a row came with, or nil.
+func vectorAt(d *schemapb.SearchResultData, field string, row int) []float32 {
+	for _, f := range d.GetFieldsData() {
+		v := f.GetVectors()
+		data, dim := v.GetFloatVector().GetData(), int(v.GetDim())
+		if f.GetFieldName() == field && dim > 0 && (row+1)*dim <= len(data) {
+			return data[row*dim : (row+1)*dim]
+		}
+	}
 	return nil
 }
 

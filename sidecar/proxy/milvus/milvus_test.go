@@ -98,7 +98,7 @@ func FuzzRebuild(f *testing.F) {
 			return
 		}
 		all := []routing.Ranked{{Limit: 2, Hits: []search.Hit{{ID: rerank.UintID(4), Score: 9}, {ID: rerank.UintID(3), Score: 8}}}}
-		if rebuild(d, all, query{limit: 2, decimals: -1}) == nil && len(d.GetIds().GetIntId().GetData()) != 2 {
+		if rebuild(t.Context(), d, all, query{limit: 2, decimals: -1}) == nil && len(d.GetIds().GetIntId().GetData()) != 2 {
 			t.Errorf("rebuilt to %v", d)
 		}
 	})

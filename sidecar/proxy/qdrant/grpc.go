@@ -148,7 +148,7 @@ func (c *call) Access(r rawgrpc.Reply) routing.Access { return routing.AccessOf(
 // Confirm implements routing.Exchange.
 func (c *call) Confirm(ctx context.Context, all []routing.Ranked) (r rawgrpc.Reply, err error) {
 	if routing.AllShown(all) {
-		return c.makeAnswer(all)
+		return c.makeAnswer(ctx, all)
 	}
 	readable := c.readable(ctx)
 	request := proto.Clone(c.request)
@@ -167,7 +167,7 @@ func (c *call) Confirm(ctx context.Context, all []routing.Ranked) (r rawgrpc.Rep
 		return r, errConfirm
 	}
 	for i, points := range lists {
-		if *points, err = reorder(*points, all[i]); err != nil {
+		if *points, err = reorder(ctx, *points, &all[i]); err != nil {
 			return r, err
 		}
 	}

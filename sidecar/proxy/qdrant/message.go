@@ -1,6 +1,7 @@
 package qdrant
 
 import (
+	"context"
 	"slices"
 
 	"github.com/qdrant/go-client/qdrant"
@@ -246,14 +247,29 @@ func idOf(id *qdrant.PointId) rerank.ID {
 	return rerank.UintID(id.GetNum())
 }
 
+// pointVector returns the dense vector of a field that a point came with, or nil.
+func pointVector(p *qdrant.ScoredPoint, field string) []float32 {
+	v := p.GetVectors().GetVector()
+	if field != "" {
+		v = p.GetVectors().GetVectors().GetVectors()[field]
+	}
+	if dense := v.GetDense(); dense != nil {
+		return dense.GetData()
+	}
+	return nil
+}
+
 // reorder returns the points of the requested page in the order of the hits. It replaces
-// their scores unless the store's scores are to stay. It returns routing.ErrShort.
-func reorder(points []*qdrant.ScoredPoint, r routing.Ranked) ([]*qdrant.ScoredPoint, error) {
+// their scores unless the store's scores are to stay. It returns the errors of Ranked.Page.
+func reorder(ctx context.Context, points []*qdrant.ScoredPoint, r *routing.Ranked) ([]*qdrant.ScoredPoint, error) {
 	found := make(map[rerank.ID]*qdrant.ScoredPoint, len(points))
 	for _, p := range points {
 		found[idOf(p.GetId())] = p
 	}
-	page, err := r.Page(func(id rerank.ID) bool { return found[id] != nil })
+	page, err := r.Page(ctx, func(id rerank.ID) routing.Row {
+		p := found[id]
+		return routing.Row{IsThere: p != nil, Vector: pointVector(p, r.Vector)}
+	})
 	if err != nil {
 		return nil, err
 	}

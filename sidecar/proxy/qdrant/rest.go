@@ -232,7 +232,7 @@ func (c *restCall) Access(a rest.Answer) routing.Access {
 // Confirm implements routing.Exchange.
 func (c *restCall) Confirm(ctx context.Context, all []routing.Ranked) (rest.Answer, error) {
 	if routing.AllShown(all) {
-		return c.makeAnswer(all)
+		return c.makeAnswer(ctx, all)
 	}
 	readable := c.readable(ctx)
 	answer := c.forward(ctx, c.path(), c.narrow(c.whole, c.searches, all))
@@ -240,7 +240,7 @@ func (c *restCall) Confirm(ctx context.Context, all []routing.Ranked) (rest.Answ
 		return rest.Answer{}, errConfirm
 	}
 	var err error
-	if answer.Body, err = c.rebuild(answer.Body, all, time.Since(c.began)); err != nil && !errors.Is(err, routing.ErrShort) {
+	if answer.Body, err = c.rebuild(ctx, answer.Body, all, time.Since(c.began)); err != nil && !errors.Is(err, routing.ErrShort) && !errors.Is(err, routing.ErrChanged) {
 		err = errConfirm
 	}
 	return answer, err

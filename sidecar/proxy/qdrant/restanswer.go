@@ -1,6 +1,7 @@
 package qdrant
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -87,7 +88,7 @@ func groupHits(result json.RawMessage) ([]json.RawMessage, error) {
 }
 
 // rebuild gives the confirmed points the order and the scores of the hits.
-func (q request) rebuild(body []byte, all []routing.Ranked, took time.Duration) ([]byte, error) {
+func (q request) rebuild(ctx context.Context, body []byte, all []routing.Ranked, took time.Duration) ([]byte, error) {
 	o, err := readDocument(body)
 	if err != nil {
 		return nil, err
@@ -102,7 +103,7 @@ func (q request) rebuild(body []byte, all []routing.Ranked, took time.Duration) 
 		return nil, errUnexpected
 	}
 	for i := range lists {
-		if lists[i], err = q.reorder(lists[i], all[i]); err != nil {
+		if lists[i], err = q.reorder(ctx, lists[i], &all[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -113,20 +114,37 @@ func (q request) rebuild(body []byte, all []routing.Ranked, took time.Duration) 
 	return o.with("result", result).with("time", strconv.AppendFloat(nil, took.Seconds(), 'f', -1, 64)).bytes(), nil
 }
 
-func (q request) reorder(list json.RawMessage, r routing.Ranked) (json.RawMessage, error) {
+func (q request) reorder(ctx context.Context, list json.RawMessage, r *routing.Ranked) (json.RawMessage, error) {
 	if !q.query {
-		return reorderJSON(list, r)
+		return reorderJSON(ctx, list, r)
 	}
 	o, err := readObject(list)
 	if err != nil {
 		return nil, err
 	}
-	points, err := reorderJSON(o.get("points"), r)
+	points, err := reorderJSON(ctx, o.get("points"), r)
 	return o.with("points", points).bytes(), err
 }
 
+// vectorIn returns the dense vector of a field that a point came with, or nil.
+func vectorIn(point object, field string) []float32 {
+	raw := point.get("vector")
+	if field != "" {
+		named, err := readObject(raw)
+		if err != nil {
+			return nil
+		}
+		raw = named.get(field)
+	}
+	v, ok := readVector(raw)
+	if !ok {
+		return nil
+	}
+	return v
+}
+
 // reorderJSON is reorder, of JSON.
-func reorderJSON(list json.RawMessage, r routing.Ranked) (json.RawMessage, error) {
+func reorderJSON(ctx context.Context, list json.RawMessage, r *routing.Ranked) (json.RawMessage, error) {
 	found := map[string]object{}
 	err := eachObject(list, func(point object) error {
 		found[string(point.get("id"))] = point
@@ -135,7 +153,10 @@ func reorderJSON(list json.RawMessage, r routing.Ranked) (json.RawMessage, error
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", errUnexpected, err)
 	}
-	page, err := r.Page(func(id rerank.ID) bool { return found[string(idText(id))] != nil })
+	page, err := r.Page(ctx, func(id rerank.ID) routing.Row {
+		o := found[string(idText(id))]
+		return routing.Row{IsThere: o != nil, Vector: vectorIn(o, r.Vector)}
+	})
 	if err != nil {
 		return nil, err
 	}

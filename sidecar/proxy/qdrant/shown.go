@@ -1,6 +1,7 @@
 package qdrant
 
 import (
+	"context"
 	"encoding/json"
 	"net/http"
 	"strconv"
@@ -40,13 +41,13 @@ func (o object) wantsIDsOnly() bool {
 }
 
 // isPresent makes Ranked.Page choose among all hits.
-func isPresent(rerank.ID) bool { return true }
+func isPresent(rerank.ID) routing.Row { return routing.Row{IsThere: true} }
 
 // makeAnswer makes the answer of hits that the database has shown.
-func (c *call) makeAnswer(all []routing.Ranked) (r rawgrpc.Reply, err error) {
+func (c *call) makeAnswer(ctx context.Context, all []routing.Ranked) (r rawgrpc.Reply, err error) {
 	lists := make([]*qdrant.BatchResult, len(all))
-	for i, ranked := range all {
-		page, err := ranked.Page(isPresent)
+	for i := range all {
+		page, err := all[i].Page(ctx, isPresent)
 		if err != nil {
 			return r, err
 		}
@@ -73,10 +74,10 @@ func (c *call) makeAnswer(all []routing.Ranked) (r rawgrpc.Reply, err error) {
 }
 
 // makeAnswer makes the answer of hits that the database has shown.
-func (c *restCall) makeAnswer(all []routing.Ranked) (rest.Answer, error) {
+func (c *restCall) makeAnswer(ctx context.Context, all []routing.Ranked) (rest.Answer, error) {
 	lists := make([]json.RawMessage, len(all))
-	for i, ranked := range all {
-		page, err := ranked.Page(isPresent)
+	for i := range all {
+		page, err := all[i].Page(ctx, isPresent)
 		if err != nil {
 			return rest.Answer{}, err
 		}

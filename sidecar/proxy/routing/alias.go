@@ -15,7 +15,7 @@ import (
 
 const (
 	// aliasesFor is how long aliases are believed before they are read again. An answer
-	// by an alias does not depend on it: checkTarget reads the alias once more.
+	// by an alias does not depend on it: checkTarget reads the alias twice more.
 	aliasesFor = 5 * time.Second
 	// aliasesWithin bounds how long a call waits for the aliases. A call by a name that
 	// is not known by then passes.
@@ -207,8 +207,9 @@ func (r *Router) tellSwitched(ctx context.Context, now map[string]Target) {
 }
 
 // checkTarget asks the database whether an alias still stands for the collection that a
-// search was answered from. It returns the Pass of one that does not, or that cannot be
-// read.
+// search is answered from. It returns the Pass of one that does not, or that cannot be
+// read. It is asked before the collection is read and after: a collection that the alias
+// stands for again later may not be filled yet.
 func (r *Router) checkTarget(ctx context.Context, t Target) error {
 	identifier := r.identifier(t.Routed)
 	if identifier == nil {

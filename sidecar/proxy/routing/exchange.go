@@ -35,9 +35,9 @@ type Exchange[A any] interface {
 	// Read says what is asked, or returns the Pass why the call goes on as it came.
 	Read(ctx context.Context) (Asked, error)
 	// Confirm asks the database, as the caller, for the hits, and makes the answer
-	// of those that it shows; what it has Shown it is not asked again. It asks by the target's own name, so that hits of one
-	// collection are not looked for in another. It returns ErrShort where they are too
-	// few, or Degraded.
+	// of those that it shows; what it has Shown it is not asked again. It asks by the target's
+	// own name, so that hits of one collection are not looked for in another. It returns the
+	// errors of Ranked.Page, or Degraded.
 	Confirm(ctx context.Context, all []Ranked) (A, error)
 	// Original sends the call as it came; plain asks for an answer that IDs can read.
 	Original(ctx context.Context, plain bool) A
@@ -226,8 +226,15 @@ const confirmReason = "confirm"
 // ErrShort: the database showed the caller too few of the hits.
 var ErrShort = errors.New("hits are not there")
 
+// ErrChanged: the collection changed between the ranking of a search and the database's
+// answer for the hits, so that the two are of different states.
+var ErrChanged = errors.New("hits have changed")
+
+// rankings is how often a search is ranked because its hits have changed.
+const rankings = 3
+
 // rescore ranks and confirms: more hits than are asked for where some may be
-// gone, and more again while too few are there.
+// gone, again if the collection changed meanwhile, and more while too few are there.
 func (c *call[A]) rescore(ctx context.Context) (out rescored[A]) {
 	defer func() {
 		if p := recover(); p != nil { // in a goroutine of its own it would end the process
@@ -241,23 +248,36 @@ func (c *call[A]) rescore(ctx context.Context) (out rescored[A]) {
 	}
 	ctx, release := route.Pin(ctx)
 	defer release()
+	if c.target.Aliased() { // and again when the answer is there
+		if out.err = c.checkTarget(ctx, c.target); out.err != nil {
+			return out
+		}
+	}
 	if c.rewritten {
 		return c.rewrite(ctx)
 	}
-	for deeper := 0; ; deeper++ {
+	ranked := 0
+	for deeper := 0; ; {
 		if out.all, out.err = c.rankAll(ctx, c.target, c.asked.Searches, deeper); out.err != nil {
 			return out
+		}
+		ranked++
+		for i := range out.all {
+			out.all[i].isLast = ranked >= rankings
 		}
 		out.answer, out.err = c.confirm(ctx, out.all)
 		switch {
 		case ctx.Err() != nil && out.err != nil:
 			out.err = c.ended(ctx, out.err)
 			return out
+		case errors.Is(out.err, ErrChanged):
 		case !errors.Is(out.err, ErrShort):
 			return out
 		case !anyMore(out.all):
 			out.err = Degraded{Reason: confirmReason, Closed: c.closed()}
 			return out
+		default:
+			deeper++
 		}
 	}
 }

@@ -29,8 +29,8 @@ func (r *Router) rankFound(ctx context.Context, rt *route.Route, target Target, 
 		return Ranked{}, r.failed(ctx, rt, err)
 	}
 	out := Ranked{
-		Limit: int(s.Limit), Offset: int(s.Offset), All: true, Route: rt.Name, StoreScores: rt.KeepsStoreScores(),
-		Cut: s.Threshold != nil, Certificate: rerank.StatusUnknown,
+		Limit: int(s.Limit), Offset: int(s.Offset), All: true, Route: rt.Name, Vector: s.Vector, StoreScores: rt.KeepsStoreScores(),
+		Cut: s.Threshold != nil, Certificate: rerank.StatusUnknown, WrongNorm: rt.Norms.Wrong() != nil, score: r.scoring(rt, s.Query),
 	}
 	best := rerank.NewTopK(len(ids))
 	for i, id := range ids {

@@ -205,6 +205,13 @@ type Search struct {
 	Find func(ctx context.Context, rows int) ([]rerank.ID, error)
 }
 
+// Row is what the database returned of a hit.
+type Row struct {
+	IsThere bool
+	// Vector is the vector that the route scores; nil if it did not come with the row.
+	Vector []float32
+}
+
 // Ranked is the ranking of a search: hits from the first on, more of them than
 // the search asks for where some may be gone.
 type Ranked struct {
@@ -213,6 +220,7 @@ type Ranked struct {
 	// More: a deeper ranking may find more. All: none can.
 	More, All bool
 	Route     string
+	Vector    string // the field that the route scores, as the search names it
 	// StoreScores says that the answer keeps the store's scores, with which the search's
 	// threshold is compared.
 	StoreScores bool
@@ -222,9 +230,17 @@ type Ranked struct {
 	AsOf        time.Time // of StatusSnapshot
 	// Shown: the database showed this caller every hit, with its version, in the search that
 	// found the hits, and the answer shows nothing else of them.
-	Shown bool
+	Shown   bool
+	Epsilon float32 // of a certificate that proves something
 	// Partial: the route's ranker did not score all that it was to.
 	Partial bool
+	// WrongNorm: a row was seen against the route's unit_vectors.
+	WrongNorm bool
+
+	// score returns the similarities of vectors; nil if the hits have other scores.
+	score func(ctx context.Context, vectors rerank.Matrix) ([]float32, error)
+	// isLast: the search is not ranked again, however the collection has changed.
+	isLast bool
 }
 
 // AllShown reports whether the database has shown this caller the hits of every search.
@@ -232,20 +248,83 @@ func AllShown(all []Ranked) bool {
 	return !slices.ContainsFunc(all, func(r Ranked) bool { return !r.Shown })
 }
 
-// Page are the hits of the page that was asked for, of those that the database
-// shows. It returns ErrShort where they are too few.
-func (r Ranked) Page(shown func(rerank.ID) bool) ([]search.Hit, error) {
-	here := make([]search.Hit, 0, len(r.Hits))
+// Page returns the hits of the page that was asked for, of those that the database returns.
+// A hit that came with its vector has the score of that vector. Page returns ErrShort if the
+// hits are too few. If a ranking that is exact and the database's rows contradict each
+// other, the collection changed in between: Page returns ErrChanged, or of the last ranking
+// the rows as they are, whose certificate is then unknown.
+func (r *Ranked) Page(ctx context.Context, row func(rerank.ID) Row) ([]search.Hit, error) {
+	here, rows, hasGone := make([]search.Hit, 0, len(r.Hits)), make([]Row, 0, len(r.Hits)), false
 	for _, h := range r.Hits {
-		if shown(h.ID) {
-			here = append(here, h)
+		if shown := row(h.ID); shown.IsThere {
+			here, rows = append(here, h), append(rows, shown)
+		} else if len(here) < r.Offset+r.Limit {
+			hasGone = true
+		}
+	}
+	if hasGone {
+		if err := r.contradict(rerank.StatusExact); err != nil {
+			return nil, err
 		}
 	}
 	whole := r.All && (r.Cut || len(here) == len(r.Hits))
 	if len(here) < r.Offset+r.Limit && !whole {
 		return nil, ErrShort
 	}
-	return here[min(r.Offset, len(here)):min(r.Offset+r.Limit, len(here))], nil
+	from, to := min(r.Offset, len(here)), min(r.Offset+r.Limit, len(here))
+	return here[from:to], r.scoreReturned(ctx, here[from:to], rows[from:to])
+}
+
+// contradict notes that the database's rows contradict the ranking, so that the certificates
+// do not hold. It returns ErrChanged if the search is to be ranked again.
+func (r *Ranked) contradict(certificates ...rerank.Status) error {
+	switch {
+	case r.Certificate == rerank.StatusExact && !r.isLast:
+		return ErrChanged
+	case slices.Contains(certificates, r.Certificate):
+		r.Certificate = rerank.StatusUnknown
+	}
+	return nil
+}
+
+// scoreReturned gives the hits of a page that came with their vectors the scores of these
+// vectors, and their order. Scores that rounding alone tells apart stay.
+func (r *Ranked) scoreReturned(ctx context.Context, page []search.Hit, rows []Row) error {
+	if r.score == nil || r.StoreScores || len(rows) == 0 {
+		return nil
+	}
+	vectors := rerank.NewMatrix(len(rows), len(rows[0].Vector))
+	for i, row := range rows {
+		if len(row.Vector) != vectors.Cols || vectors.Cols == 0 {
+			return nil // the client did not ask for them
+		}
+		copy(vectors.Row(i), row.Vector)
+	}
+	scores, err := r.score(ctx, vectors)
+	if err != nil || len(scores) != len(page) {
+		return Degraded{Reason: confirmReason}
+	}
+	changed := false
+	for i, h := range page {
+		changed = changed || !isSameScore(h.Score, scores[i], r.Epsilon)
+	}
+	if !changed {
+		return nil
+	}
+	if err := r.contradict(rerank.StatusExact, rerank.StatusSnapshot, rerank.StatusCalibrated); err != nil {
+		return err
+	}
+	for i := range page {
+		page[i].Score = scores[i]
+	}
+	slices.SortStableFunc(page, func(a, b search.Hit) int { return cmp.Compare(b.Score, a.Score) })
+	return nil
+}
+
+// isSameScore reports whether two scores can be of the same vector: one computed in float32,
+// the other off by at most epsilon.
+func isSameScore(a, b, epsilon float32) bool {
+	return math.Abs(float64(a)-float64(b)) <= 2*float64(epsilon)+1e-5*max(math.Abs(float64(a)), math.Abs(float64(b)))+1e-6
 }
 
 // statusText returns the status of a rescored or rewritten answer. It names the weakest of
@@ -263,6 +342,9 @@ func statusText(how string, all []Ranked) string {
 	}
 	if slices.ContainsFunc(all, func(r Ranked) bool { return r.Partial }) {
 		said += "; ranking=partial"
+	}
+	if slices.ContainsFunc(all, func(r Ranked) bool { return r.WrongNorm }) {
+		said += "; norms=wrong"
 	}
 	return said
 }
@@ -434,11 +516,27 @@ func (r *Router) rank(ctx context.Context, target Target, s Search, deeper int) 
 	}
 	out = Ranked{
 		Hits: a.Hits, Limit: int(s.Limit), Offset: int(s.Offset), More: len(a.Hits) == k && more, All: len(a.Hits) < k,
-		Route: rt.Name, StoreScores: rt.KeepsStoreScores(), Cut: s.Threshold != nil,
-		Certificate: a.Certificate.Status, AsOf: a.Certificate.AsOf, Shown: a.HasVersions,
+		Route: rt.Name, Vector: s.Vector, StoreScores: rt.KeepsStoreScores(), Cut: s.Threshold != nil,
+		Certificate: a.Certificate.Status, AsOf: a.Certificate.AsOf, Shown: a.HasVersions, WrongNorm: rt.Norms.Wrong() != nil,
 	}
+	if out.Certificate == rerank.StatusExact || out.Certificate == rerank.StatusSnapshot { // of others it can be infinite
+		out.Epsilon = a.Certificate.Epsilon
+	}
+	out.score = r.scoring(rt, s.Query)
 	out.keepRanked(a.Ranking)
 	return out, out.finish(s)
+}
+
+// scoring returns a function that scores vectors of the collection as the route does; nil if
+// the route's scores do not follow from these vectors.
+func (r *Router) scoring(rt *route.Route, query []float32) func(context.Context, rerank.Matrix) ([]float32, error) {
+	if rt.Ranker != nil || rt.Model.Similarity == nil || rt.Model.Similarity.Spec().Kind == rerank.KindRBE || rerank.AbilitiesOf(rt.Model.Similarity).Vectors != nil {
+		return nil
+	}
+	return func(ctx context.Context, vectors rerank.Matrix) ([]float32, error) {
+		a, err := r.searcher.Score(search.WithinCall(ctx), search.ScoreRequest{Route: rt.Name, Query: rerank.Query{Vector: query}, Vectors: vectors})
+		return a.Scores, err
+	}
 }
 
 // finish checks the hits of a search, and cuts them at its threshold.

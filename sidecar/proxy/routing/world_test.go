@@ -41,6 +41,7 @@ type searcher struct {
 	rows   int
 	search func(ctx context.Context) error
 	asked  func(search.Request) // may be nil
+	status rerank.Status        // of the certificates
 }
 
 func (s searcher) Routes() []*route.Route { return []*route.Route{s.route} }
@@ -51,6 +52,7 @@ func (s searcher) Search(ctx context.Context, r search.Request) (a search.Answer
 	if s.asked != nil {
 		s.asked(r)
 	}
+	a.Certificate.Status = s.status
 	for i := range min(r.K, s.rows) {
 		a.Hits = append(a.Hits, search.Hit{ID: rerank.UintID(uint64(i) + 1), Score: float32(100 - i)})
 	}
@@ -58,6 +60,14 @@ func (s searcher) Search(ctx context.Context, r search.Request) (a search.Answer
 		err = s.search(ctx)
 	}
 	return a, err
+}
+
+// Score scores vectors by their first element.
+func (searcher) Score(_ context.Context, r search.ScoreRequest) (a search.ScoreAnswer, err error) {
+	for i := range r.Vectors.Rows {
+		a.Scores = append(a.Scores, r.Vectors.Row(i)[0])
+	}
+	return a, nil
 }
 
 func newRoute(change func(*route.Route)) *route.Route {
@@ -102,9 +112,10 @@ func (s *switched) Identify(_ context.Context, name string) (adapters.Identity, 
 type exchange struct {
 	asked    routing.Asked
 	read     error
-	located  error                // of Locate alone
-	shown    func(rerank.ID) bool // nil: all
-	confirm  error                // of Confirm
+	located  error                     // of Locate alone
+	shown    func(rerank.ID) bool      // nil: all
+	vectorOf func(rerank.ID) []float32 // nil: rows come without
+	confirm  error                     // of Confirm
 	original func(ctx context.Context) answer
 	rewrite  func(ctx context.Context, all []routing.Rewritten) (answer, [][]search.Hit, error)
 }
@@ -140,7 +151,13 @@ func (x exchange) Confirm(ctx context.Context, all []routing.Ranked) (a answer, 
 	if shown == nil {
 		shown = func(rerank.ID) bool { return true }
 	}
-	hits, err := all[0].Page(shown)
+	hits, err := all[0].Page(ctx, func(id rerank.ID) routing.Row {
+		row := routing.Row{IsThere: shown(id)}
+		if x.vectorOf != nil {
+			row.Vector = x.vectorOf(id)
+		}
+		return row
+	})
 	for _, h := range hits {
 		a.ids, a.score = append(a.ids, h.ID), append(a.score, h.Score)
 	}
