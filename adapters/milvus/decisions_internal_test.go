@@ -2,6 +2,7 @@ package milvus
 
 import (
 	"context"
+	"encoding/binary"
 	"errors"
 	"math"
 	"slices"
@@ -200,6 +201,22 @@ func TestRepliesThatContradictThemselves(t *testing.T) {
 		}
 		if err := s.Close(); err != nil {
 			t.Error(err)
+		}
+	}
+}
+
+// TestVectorsOfAZeroProbe: a field compared by L2 takes a probe of norm 1; a zero probe, which
+// has no direction, is sent as zeros.
+func TestVectorsOfAZeroProbe(t *testing.T) {
+	f := fieldSearch{col: columnOf(adapters.L2, "FLAT"), probes: []int{0, 1}}
+	f.col.dim = 2
+	f.col.vectorColumn.dim = 2
+	f.request.Probes = []rerank.Probe{{Vector: []float32{0, 0}}, {Vector: []float32{3, 4}}}
+	for i, want := range [][]float32{{0, 0}, {0.6, 0.8}} {
+		for j, x := range want {
+			if got := math.Float32frombits(binary.LittleEndian.Uint32(f.vectors()[i][4*j:])); got != x {
+				t.Errorf("number %d of probe %d is sent as %v, want %v", j, i, got, x)
+			}
 		}
 	}
 }

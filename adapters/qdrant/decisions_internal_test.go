@@ -379,3 +379,29 @@ func TestWhenACollectionIsDescribedAgain(t *testing.T) {
 		t.Errorf("an old description is read again %d times", described)
 	}
 }
+
+// TestExhaustiveSearches: whoever asks for one gets one on a field that can, also where its
+// vectors are quantized and the list is not called exact.
+func TestExhaustiveSearches(t *testing.T) {
+	s := &Store{options: Options{}.completed()}
+	for name, c := range map[string]struct {
+		f     *field
+		asked bool
+		want  bool
+	}{
+		"float32":         {fieldOf(adapters.InnerProduct, 1, true, true), true, true},
+		"quantized":       {fieldOf(adapters.InnerProduct, 1, false, true), true, true},
+		"it cannot":       {fieldOf(adapters.InnerProduct, 1, true, false), true, false},
+		"nobody asks for": {fieldOf(adapters.InnerProduct, 1, true, true), false, false},
+	} {
+		p := probe{Probe: rerank.Probe{Depth: 5}, field: c.f, sent: []float32{1}, exact: c.asked && c.f.Exact && c.f.FullPrecision}
+		b, err := s.queryBatch(t.Context(), adapters.SearchRequest{Exact: c.asked, Consistency: "majority"}, []probe{p}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		params := b.GetQueryPoints()[0].GetParams()
+		if params.GetExact() != c.want || params.GetQuantization().GetIgnore() != c.want || b.GetReadConsistency() == nil {
+			t.Errorf("%s: %v, consistency %v", name, params, b.GetReadConsistency())
+		}
+	}
+}

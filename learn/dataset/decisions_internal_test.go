@@ -56,3 +56,19 @@ func TestPopularityIsOfWeights(t *testing.T) {
 		t.Errorf("popularity %v, %v", got, err)
 	}
 }
+
+// TestDigestOfALog: it is the file's, whole, in whatever pieces it is read.
+func TestDigestOfALog(t *testing.T) {
+	for _, name := range []string{"log.csv", "log.jsonl"} {
+		path := filepath.Join(t.TempDir(), name)
+		text := map[string]string{"log.csv": "query,item\n0,1\n2,3", "log.jsonl": `{"query":0,"item":1}`}[name]
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		got, err := readLog(t.Context(), path, &Counts{}, func(entry) error { return nil })
+		want, failed := FileDigest(path)
+		if got != want || err != nil || failed != nil {
+			t.Errorf("%s: digest %q, %v; want that of the file, %q, %v", name, got, err, want, failed)
+		}
+	}
+}

@@ -1,6 +1,7 @@
 package index
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"testing"
@@ -67,5 +68,67 @@ func TestRowsReadBack(t *testing.T) {
 	}
 	if len(s.rows) != sampleRows || late < sampleRows*2/5 || late > sampleRows*3/5 {
 		t.Errorf("%d of %d sampled rows are of the second half", late, len(s.rows))
+	}
+}
+
+// listing is a store that notes the scan that it is asked for, and counts ten rows.
+type listing struct {
+	adapters.Store
+	asked adapters.ScanRequest
+}
+
+func (l *listing) Scan(_ context.Context, r adapters.ScanRequest, yield func(adapters.Rows, string) error) error {
+	l.asked = r
+	return yield(adapters.Rows{IDs: []rerank.ID{rerank.UintID(1), rerank.UintID(2), rerank.UintID(3), rerank.UintID(4)}}, "next")
+}
+
+func (*listing) Count(context.Context, string) (int64, error) { return 10, nil }
+
+// TestPartsAreScanned: from their beginning, or where the last run stopped, to their end. Where
+// the store cannot divide a collection, each row belongs to one part.
+func TestPartsAreScanned(t *testing.T) {
+	for _, c := range []struct{ cursor, want string }{{"", "from"}, {"cursor", "cursor"}} {
+		l := &listing{}
+		err := Source{Store: l, Part: Part{1, 2}}.scan(t.Context(), bounds{From: "from", Until: "until"}, adapters.ScanRequest{Cursor: c.cursor},
+			func(rows adapters.Rows, cursor string) error {
+				if len(rows.IDs) != 4 || cursor != "next" {
+					t.Errorf("%d rows, and the cursor %q", len(rows.IDs), cursor)
+				}
+				return nil
+			})
+		if err != nil || l.asked.Cursor != c.want || l.asked.Until != "until" {
+			t.Errorf("from %q: scanned from %q until %q, %v", c.cursor, l.asked.Cursor, l.asked.Until, err)
+		}
+	}
+	seen := map[rerank.ID]int{}
+	for n := range 3 {
+		err := Source{Store: &listing{}, Part: Part{n + 1, 3}}.scan(t.Context(), bounds{Hash: true}, adapters.ScanRequest{}, func(rows adapters.Rows, _ string) error {
+			for _, id := range rows.IDs {
+				seen[id]++
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for id, parts := range seen {
+		if parts != 1 || len(seen) != 4 {
+			t.Errorf("row %s of %d is in %d parts", id, len(seen), parts)
+		}
+	}
+}
+
+// TestRowsOfAPartAreNotCounted: a part has fewer rows than the collection.
+func TestRowsOfAPartAreNotCounted(t *testing.T) {
+	for _, c := range []struct {
+		part   Part
+		before int64
+		ok     bool
+	}{{Part{}, 7, true}, {Part{1, 1}, 12, true}, {Part{1, 2}, 7, false}, {Part{}, -1, false}} {
+		found, ok, err := Source{Store: &listing{}, Part: c.part}.countAgain(t.Context(), c.before)
+		if err != nil || ok != c.ok || ok && found != (rowRange{min(c.before, 10), max(c.before, 10)}) {
+			t.Errorf("part %s, %d rows before: %+v, %t, %v", c.part, c.before, found, ok, err)
+		}
 	}
 }

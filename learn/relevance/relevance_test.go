@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -412,4 +414,26 @@ func TestPartOfAnAnswer(t *testing.T) {
 	if kept, _ := a.Kept(); kept != 3 {
 		t.Errorf("%d scores are kept, want 3", kept)
 	}
+}
+
+// TestPaceOfAsking: a ranker gets no more items a second than its owner permits, and one that is
+// hopeless is not waited for.
+func TestPaceOfAsking(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newArithmetic() // which takes four items in a request
+		began := time.Now()
+		fill(t, open(t, relevance.Options{Ranker: r, PerSecond: 2}), things(12), questions(1))
+		if took := time.Since(began); took < 4*time.Second || took > 7*time.Second {
+			t.Errorf("12 items at two a second took %v", took)
+		}
+		r.fail = func(plugin.Query, int) error { return ranker.ErrUnavailable }
+		for hopeless, want := range map[bool]time.Duration{true: 0, false: 20 * time.Second} {
+			a := open(t, relevance.Options{Ranker: r, Patience: 30 * time.Second, Hopeless: func() bool { return hopeless }})
+			began := time.Now()
+			err := a.Fill(t.Context(), rerank.NewMatrix(3, 1), itemsOf(t, a, things(3)), questions(1), columns(1))
+			if took := time.Since(began); !errors.Is(err, ranker.ErrUnavailable) || took < want || hopeless && took > 0 {
+				t.Errorf("hopeless (%t): %v after %v", hopeless, err, took)
+			}
+		}
+	})
 }

@@ -194,3 +194,17 @@ func TestPolicyReadsItsKeys(t *testing.T) {
 		t.Errorf("eager %v, %d %% pass, store's scores %v", p.IsEager(), p.PassPercent(), p.KeepsStoreScores())
 	}
 }
+
+// TestWhenAChangeTakesEffect: a live key that only one of two configurations has is that of a
+// version, which an activation reads.
+func TestWhenAChangeTakesEffect(t *testing.T) {
+	for tag, want := range map[string][2]Effect{ // in both configurations, and in one
+		`reload:"live"`: {EffectLive, EffectActivation}, `reload:"activation"`: {EffectActivation, EffectActivation},
+		`reload:"restart"`: {EffectRestart, EffectRestart}, ``: {EffectRestart, EffectRestart},
+	} {
+		l := leaf{path: "a.b", field: reflect.StructField{Tag: reflect.StructTag(tag)}}
+		if got := [2]Effect{l.effect(true), l.effect(false)}; got != want {
+			t.Errorf("%q: %q, want %q", tag, got, want)
+		}
+	}
+}

@@ -344,6 +344,7 @@ func TestRefusal(t *testing.T) {
 		"rows":       {state(0), nil},
 		"denied":     {state(1401), routing.ErrDenied},
 		"denied too": {rawgrpc.Reply{Err: status.Error(codes.Unauthenticated, "")}, routing.ErrDenied},
+		"too often":  {rawgrpc.Reply{Err: status.Error(codes.ResourceExhausted, "")}, routing.ErrDenied},
 		"parameter":  {state(1100), routing.Pass("refused")},
 		"not found":  {state(100), routing.Pass("refused")},
 		"not ready":  {state(1), routing.Degraded{Reason: "unavailable"}},
@@ -352,6 +353,41 @@ func TestRefusal(t *testing.T) {
 	} {
 		if got := refusal(tc.reply); got != tc.want { //nolint:errorlint // exactly this
 			t.Errorf("%s: %v, want %v", name, got, tc.want)
+		}
+	}
+}
+
+// TestNarrowedSearches: each part of a request that keeps its answer from being the first rows
+// of the collection is seen alone.
+func TestNarrowedSearches(t *testing.T) {
+	for name, change := range map[string]func(*milvuspb.SearchRequest){
+		"none":       nil,
+		"filter":     func(m *milvuspb.SearchRequest) { m.Dsl = "n == 1" },
+		"partitions": func(m *milvuspb.SearchRequest) { m.PartitionNames = []string{"p"} },
+		"offset": func(m *milvuspb.SearchRequest) {
+			m.SearchParams = append(m.SearchParams, &commonpb.KeyValuePair{Key: "offset", Value: "1"})
+		},
+		"groups": func(m *milvuspb.SearchRequest) {
+			m.SearchParams = append(m.SearchParams, &commonpb.KeyValuePair{Key: "group_by_field", Value: "f"})
+		},
+		"no growing row": func(m *milvuspb.SearchRequest) {
+			m.SearchParams = append(m.SearchParams, &commonpb.KeyValuePair{Key: "ignore_growing", Value: "true"})
+		},
+		"nor in JSON": func(m *milvuspb.SearchRequest) {
+			m.SearchParams = append(m.SearchParams, &commonpb.KeyValuePair{Key: "params", Value: `{"ignore_growing":true}`})
+		},
+	} {
+		group, err := proto.Marshal(&commonpb.PlaceholderGroup{Placeholders: []*commonpb.PlaceholderValue{{Tag: "$0", Type: commonpb.PlaceholderType_FloatVector, Values: [][]byte{{0, 0, 128, 63}}}}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := &milvuspb.SearchRequest{CollectionName: "c", Nq: 1, PlaceholderGroup: group, SearchParams: []*commonpb.KeyValuePair{{Key: "topk", Value: "3"}}}
+		if change != nil {
+			change(m)
+		}
+		searches, err := locate(encoded(t, m))
+		if err != nil || len(searches) != 1 || searches[0].Narrowed != (change != nil) || searches[0].Limit != 3 {
+			t.Errorf("%s: %+v, %v", name, searches, err)
 		}
 	}
 }

@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/qdrant/go-client/qdrant"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
@@ -582,4 +584,56 @@ func FuzzRewriteJSON(f *testing.F) {
 			t.Errorf("%s: %s", body, mended)
 		}
 	})
+}
+
+// TestRefusalsOfQdrant: an error says that Qdrant refuses the caller, the request, or fails.
+func TestRefusalsOfQdrant(t *testing.T) {
+	for code, want := range map[codes.Code]error{
+		codes.Unauthenticated: routing.ErrDenied, codes.PermissionDenied: routing.ErrDenied, codes.ResourceExhausted: routing.ErrDenied,
+		codes.InvalidArgument: routing.Pass("refused"), codes.NotFound: routing.Pass("refused"), codes.Unimplemented: routing.Pass("refused"),
+		codes.Unavailable: routing.Degraded{Reason: "unavailable"}, codes.Internal: routing.Degraded{Reason: "unavailable"},
+	} {
+		if got := refusal(status.Error(code, "x")); got != want { //nolint:errorlint // exactly this
+			t.Errorf("%s: %v, want %v", code, got, want)
+		}
+	}
+}
+
+// TestNarrowedSearches: each part of a request that keeps its answer from being the first rows
+// of the collection is seen alone.
+func TestNarrowedSearches(t *testing.T) {
+	for name, change := range map[string]func(*qdrant.QueryPoints){
+		"none":      nil,
+		"offset":    func(q *qdrant.QueryPoints) { q.Offset = proto.Uint64(1) },
+		"threshold": func(q *qdrant.QueryPoints) { q.ScoreThreshold = proto.Float32(0.5) },
+		"filter": func(q *qdrant.QueryPoints) {
+			q.Filter = &qdrant.Filter{Must: []*qdrant.Condition{qdrant.NewMatchInt("n", 1)}}
+		},
+		"shard key": func(q *qdrant.QueryPoints) {
+			q.ShardKeySelector = &qdrant.ShardKeySelector{ShardKeys: []*qdrant.ShardKey{qdrant.NewShardKeyKeyword("k")}}
+		},
+		"indexed only": func(q *qdrant.QueryPoints) { q.Params = &qdrant.SearchParams{IndexedOnly: proto.Bool(true)} },
+	} {
+		q := &qdrant.QueryPoints{CollectionName: "c", Query: qdrant.NewQueryDense(numbers(2)), Limit: proto.Uint64(3)}
+		if change != nil {
+			change(q)
+		}
+		s, _, err := locateOne(encoded(t, q), queryLayout)
+		if err != nil || s.Narrowed != (change != nil) || s.Limit != 3 {
+			t.Errorf("%s: %+v, %v", name, s, err)
+		}
+	}
+}
+
+// TestSizeOfABatch: as many searches as the limit are answered, and no more.
+func TestSizeOfABatch(t *testing.T) {
+	for n, want := range map[int]error{1: nil, routing.MaxBatch: nil, routing.MaxBatch + 1: routing.Pass("batch")} {
+		m := &qdrant.SearchBatchPoints{CollectionName: "c"}
+		for range n {
+			m.SearchPoints = append(m.SearchPoints, &qdrant.SearchPoints{Vector: numbers(2), Limit: 3})
+		}
+		if searches, err := searchesOf(m); err != want || err == nil && len(searches) != n { //nolint:errorlint // exactly this
+			t.Errorf("%d searches: %d, %v, want %v", n, len(searches), err, want)
+		}
+	}
 }

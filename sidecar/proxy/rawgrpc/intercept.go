@@ -313,10 +313,19 @@ func (h *held) call(u *Upstream, request []byte, reply Reply) Reply {
 	if reply.Ended != nil {
 		reply.Ended(out.Message, out.Err)
 	}
-	if len(reply.Trailer) > 0 && !Denied(out.Err) && (out.Err != nil || reply.Denies == nil || !reply.Denies(out.Message)) {
-		out.Trailer = metadata.Join(reply.Trailer, out.Trailer)
-	}
+	out.Trailer = reply.trailerOf(out)
 	return out
+}
+
+// trailerOf returns the trailer of the database's answer, and the interceptor's before it. A
+// caller whom the database denies does not get the interceptor's: it says which collections
+// have a route.
+func (r Reply) trailerOf(answer Reply) metadata.MD {
+	denied := Denied(answer.Err) || answer.Err == nil && r.Denies != nil && r.Denies(answer.Message)
+	if len(r.Trailer) == 0 || denied {
+		return answer.Trailer
+	}
+	return metadata.Join(r.Trailer, answer.Trailer)
 }
 
 // write answers the client.

@@ -1,12 +1,17 @@
 package rawgrpc
 
 import (
+	"errors"
+	"slices"
 	"testing"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+
+	"github.com/likenessdb/likeness/sidecar/proxy/h2"
 )
 
 // TestAnswerEndsOnce: a database that answers before it has read the whole request resets
@@ -30,5 +35,44 @@ func TestAnswerEndsOnce(t *testing.T) {
 	a.Headers(nil, []hpack.HeaderField{{Name: "grpc-status", Value: "0"}}, true)
 	if _, _, _, err := a.result(); status.Code(err) != codes.Canceled {
 		t.Errorf("error %v, want that of the first reset", err)
+	}
+}
+
+// TestTrailersOfAnAnswer: whom the database denies does not learn what the interceptor says.
+func TestTrailersOfAnAnswer(t *testing.T) {
+	denies := func(message []byte) bool { return string(message) == "no" }
+	for name, c := range map[string]struct {
+		err     error
+		message string
+		denies  func([]byte) bool
+		tells   bool
+	}{
+		"an answer":        {nil, "yes", denies, true},
+		"an answer unread": {nil, "no", nil, true},
+		"it denies":        {nil, "no", denies, false},
+		"another error":    {status.Error(codes.InvalidArgument, ""), "no", denies, true},
+		"no token":         {status.Error(codes.Unauthenticated, ""), "", denies, false},
+		"not permitted":    {status.Error(codes.PermissionDenied, ""), "", nil, false},
+	} {
+		r := Reply{Trailer: metadata.Pairs("a", "ours"), Denies: c.denies}
+		got := r.trailerOf(Reply{Err: c.err, Message: []byte(c.message), Trailer: metadata.Pairs("b", "theirs")})
+		if tells := len(got.Get("a")) == 1; tells != c.tells || !slices.Equal(got.Get("b"), []string{"theirs"}) {
+			t.Errorf("%s: %v", name, got)
+		}
+	}
+}
+
+// TestConnectionsAreFew: no further connection is opened beside those that take calls and those
+// that only end their last ones.
+func TestConnectionsAreFew(t *testing.T) {
+	for retired, want := range map[int]error{2*retiredShare - 1: nil, 2 * retiredShare: h2.ErrFull} {
+		p := newPool(&dialer{address: "127.0.0.1:1"}, 1, 2, h2.Options{}, nil)
+		for range retired {
+			p.legs = append(p.legs, &leg{Conn: h2.New(h2.Options{}), retired: true})
+		}
+		if _, _, err := p.open(nil, false, &answer{done: make(chan struct{})}); !errors.Is(err, want) {
+			t.Errorf("beside %d connections that take no calls: %v, want %v", retired, err, want)
+		}
+		p.close()
 	}
 }
