@@ -42,6 +42,11 @@ func (c recordedCall) Rewrite(_ context.Context, all []routing.Rewritten) (r raw
 	return r, hits, err
 }
 
+// Original implements routing.Exchange: the database accepts the caller.
+func (c recordedCall) Original(context.Context, bool) rawgrpc.Reply {
+	return rawgrpc.Reply{Message: slices.Clone(c.recorded)}
+}
+
 // BenchmarkRewrite measures what the proxy spends on a gRPC search of ten rows, beside its
 // transport, if the search is rewritten by a bilinear form and if it passes.
 func BenchmarkRewrite(b *testing.B) {
