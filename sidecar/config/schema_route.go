@@ -274,9 +274,11 @@ type Reconcile struct {
 
 // Audit compares live answers with exact answers.
 type Audit struct {
-	// Share of the answers that is audited. One audit scores the whole table on one core. 0 audits none.
+	// Share of the answers that is drawn for an audit, which scores the whole table on one core. 0 draws none. Of the drawn
+	// answers per_second, a queue of 64 and the load of the machine leave some out: likeness_audited_answers_total counts
+	// them by reason. To audit all that the machine can, set share: 1 and a per_second above the rate of searches.
 	Share float64 `yaml:"share" min:"0" max:"1" reload:"live"`
-	// Most audits in a second; further answers are not audited.
+	// Most audits in a second; a drawn answer beyond it counts as skipped, outcome="rate".
 	PerSecond float64 `yaml:"per_second" min:"0" reload:"live"`
 	// Probability that the audit ever rejects a calibration that holds.
 	Alpha float64 `yaml:"alpha" min:"0.000001" max:"0.5" reload:"live"`

@@ -184,7 +184,7 @@ func (p *Proxy) addGRPC() error {
 		return nil
 	}
 	var err error
-	if p.upstream, err = rawgrpc.Dial(e.Upstream, e.TLS); err != nil {
+	if p.upstream, err = rawgrpc.Dial(e.Upstream, e.TLS, p.options.Gate); err != nil {
 		return err
 	}
 	o := rawgrpc.Options{Upstream: p.upstream, TLS: e.ListenTLS, MaxStreams: p.options.MaxStreams, MaxUnpacked: p.options.MaxUnpacked, Gate: p.options.Gate, Logger: p.options.Logger}

@@ -160,7 +160,7 @@ func TestGRPCFailClosed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	down, err := rawgrpc.Dial("127.0.0.1:1", nil)
+	down, err := rawgrpc.Dial("127.0.0.1:1", nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/status"
 
 	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/proxy/rawgrpc"
@@ -20,7 +22,7 @@ import (
 func slow(t *testing.T, p *peer, g *gate.Gate) *grpc.ClientConn {
 	t.Helper()
 	database := grpc.NewServer(grpc.UnknownServiceHandler(p.handle), grpc.ForceServerCodecV2(bytesCodec{}))
-	upstream, err := rawgrpc.Dial(serve(t, database.Serve), nil)
+	upstream, err := rawgrpc.Dial(serve(t, database.Serve), nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -123,5 +125,31 @@ func TestBytesOfALongStream(t *testing.T) {
 	var none []byte
 	if err := s.RecvMsg(&none); !errors.Is(err, io.EOF) {
 		t.Errorf("end %v", err)
+	}
+}
+
+// TestAnswersOfCallsAreCounted: the answer to a call of the proxy's own counts until that
+// call's context ends, and one of more bytes than there may be is an error.
+func TestAnswersOfCallsAreCounted(t *testing.T) {
+	database := grpc.NewServer(grpc.UnknownServiceHandler((&peer{}).handle), grpc.ForceServerCodecV2(bytesCodec{}), grpc.MaxRecvMsgSize(32<<20))
+	g := gate.New(gate.Options{ReceivedBytes: 8 << 20})
+	upstream, err := rawgrpc.Dial(serve(t, database.Serve), nil, g)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(database.Stop)
+	t.Cleanup(func() { _ = upstream.Close() })
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	message, _, _, err := upstream.Call(ctx, knownMethod, make([]byte, 1<<20))
+	if err != nil || len(message) != 1<<20 || g.ReceivedBytes() < 1<<20 {
+		t.Errorf("%d bytes, of which %d count, %v", len(message), g.ReceivedBytes(), err)
+	}
+	cancel()
+	used(t, g, 0)
+	ctx, cancel = context.WithCancel(t.Context())
+	defer cancel()
+	if _, _, _, err := upstream.Call(ctx, knownMethod, make([]byte, 9<<20)); status.Code(err) != codes.ResourceExhausted {
+		t.Errorf("an answer of 9 MiB where all may have 8: %v", err)
 	}
 }

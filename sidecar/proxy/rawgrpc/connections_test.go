@@ -25,7 +25,7 @@ import (
 func startServer(t *testing.T, p *peer, upstreamTLS, serverTLS *tls.Config, options ...grpc.ServerOption) (s *rawgrpc.Server, address string) {
 	t.Helper()
 	database := grpc.NewServer(append(options, grpc.UnknownServiceHandler(p.handle), grpc.ForceServerCodecV2(bytesCodec{}), grpc.MaxRecvMsgSize(1<<30))...)
-	upstream, err := rawgrpc.Dial(serve(t, database.Serve), upstreamTLS)
+	upstream, err := rawgrpc.Dial(serve(t, database.Serve), upstreamTLS, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,7 +170,7 @@ func TestADatabaseThatRestarts(t *testing.T) {
 		return database
 	}
 	database := start(l)
-	upstream, err := rawgrpc.Dial(address, nil)
+	upstream, err := rawgrpc.Dial(address, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

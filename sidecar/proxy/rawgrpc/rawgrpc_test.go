@@ -148,7 +148,7 @@ func startWith(t testing.TB, p *peer, change func(*rawgrpc.Options)) *grpc.Clien
 	}
 	database := grpc.NewServer(options...)
 	address := serve(t, database.Serve)
-	upstream, err := rawgrpc.Dial(address, nil)
+	upstream, err := rawgrpc.Dial(address, nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -515,7 +515,7 @@ func TestBombs(t *testing.T) {
 }
 
 func TestDatabaseThatIsDown(t *testing.T) {
-	upstream, err := rawgrpc.Dial("127.0.0.1:1", nil)
+	upstream, err := rawgrpc.Dial("127.0.0.1:1", nil, nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/proxy/h2"
 )
 
@@ -34,16 +35,18 @@ const (
 type Upstream struct {
 	dialer *dialer
 	calls  *pool
+	gate   *gate.Gate // counts answers; nil counts none
 }
 
 // Dial prepares to call host:port; it connects to nothing, so a database that is not there
-// yet is no error. With a nil secure the connections are plain text.
-func Dial(address string, secure *tls.Config) (*Upstream, error) {
+// yet is no error. With a nil secure the connections are plain text. The gate, if not nil,
+// counts the bytes of the answers of Call.
+func Dial(address string, secure *tls.Config, g *gate.Gate) (*Upstream, error) {
 	d, err := newDialer(address, secure)
 	if err != nil {
 		return nil, err
 	}
-	return &Upstream{dialer: d, calls: newPool(d, crowd, connections, h2.Options{}, nil)}, nil
+	return &Upstream{dialer: d, calls: newPool(d, crowd, connections, h2.Options{}, nil), gate: g}, nil
 }
 
 // Close closes the connections and cuts the calls on them.
@@ -94,7 +97,7 @@ func (u *Upstream) call(ctx context.Context, method string, framed []byte) (mess
 		fields = append(fields, hpack.HeaderField{Name: timeoutField, Value: formatTimeout(time.Until(deadline))})
 	}
 	md, _ := metadata.FromOutgoingContext(ctx)
-	a := &answer{done: make(chan struct{})}
+	a := &answer{done: make(chan struct{}), count: u.gate.CountAnswer(ctx)}
 	stream, l, err := u.calls.open(appendMetadata(fields, md), false, a)
 	if err != nil {
 		return nil, nil, nil, unavailable(err).Err()
@@ -116,6 +119,7 @@ func (u *Upstream) call(ctx context.Context, method string, framed []byte) (mess
 type answer struct {
 	headers, trailers []hpack.HeaderField
 	body              bytes.Buffer
+	count             *gate.AnswerCount
 	err               error         // why there is no answer
 	isDone            bool          // what the database sends after the answer's end means nothing
 	done              chan struct{} // closed when the fields above are final
@@ -150,6 +154,11 @@ func (a *answer) Data(from *h2.Stream, b []byte, end bool) {
 	if a.body.Len()+len(b) > maxMessageBytes {
 		from.Reset(http2.ErrCodeCancel)
 		a.Reset(from, status.Errorf(codes.ResourceExhausted, "likeness: the database's answer has more than %d bytes", maxMessageBytes))
+		return
+	}
+	if err := a.count.Grow(a.body.Len() + len(b)); err != nil {
+		from.Reset(http2.ErrCodeCancel)
+		a.Reset(from, status.Errorf(codes.ResourceExhausted, "likeness: the database's answer: %v", err))
 		return
 	}
 	a.body.Write(b)

@@ -2,6 +2,7 @@ package rest
 
 import (
 	"bufio"
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/tls"
@@ -15,6 +16,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/proxy/peer"
 )
 
@@ -38,6 +40,8 @@ type database struct {
 	secure  *tls.Config // nil: without TLS
 	dialer  net.Dialer
 
+	gate *gate.Gate // counts answers; nil counts none
+
 	mu     sync.Mutex
 	idle   []*databaseConn // the last used comes last
 	expiry *time.Timer     // closes connections that were unused for idleTime; nil if no connection is kept
@@ -55,10 +59,11 @@ type databaseConn struct {
 	stopEnding func() bool
 }
 
-func newDatabase(upstream *url.URL, secure *tls.Config) *database {
+func newDatabase(upstream *url.URL, secure *tls.Config, g *gate.Gate) *database {
 	port := map[string]string{"http": "80", "https": "443"}[upstream.Scheme]
 	d := &database{
 		address: net.JoinHostPort(upstream.Hostname(), cmp.Or(upstream.Port(), port)), host: upstream.Host,
+		gate:   g,
 		dialer: net.Dialer{Timeout: dialTimeout, KeepAliveConfig: peer.KeepAlive()},
 	}
 	if upstream.Scheme == "https" {
@@ -220,9 +225,12 @@ func (d *database) ask(ctx context.Context, method string, head, body []byte) (A
 		d.release(c, false)
 		return Answer{}, err
 	}
-	whole, err := readAll(r)
+	whole, err := readAll(r, d.gate.CountAnswer(ctx))
 	_ = r.Body.Close()
 	d.release(c, err == nil && !r.Close && r.StatusCode >= http.StatusOK)
+	if errors.Is(err, gate.ErrTooLarge) {
+		return Answer{}, fmt.Errorf("the database's answer: %w", err)
+	}
 	r.Header.Del("Connection")
 	r.Header.Del("Keep-Alive")
 	return Answer{Status: r.StatusCode, Header: r.Header, Body: whole, Cut: err != nil}, nil
@@ -238,17 +246,36 @@ func readFinal(in *bufio.Reader, method string) (*http.Response, error) {
 	}
 }
 
-// readAll reads the body of an answer.
-func readAll(r *http.Response) ([]byte, error) {
+// readAll reads the body of an answer, and counts it.
+func readAll(r *http.Response, count *gate.AnswerCount) ([]byte, error) {
 	if r.Body == http.NoBody {
 		return nil, nil
 	}
 	if r.ContentLength < 0 || r.ContentLength > 1<<20 { // a length is believed up to here
-		return io.ReadAll(r.Body)
+		whole := counted{count: count}
+		_, err := io.Copy(&whole, r.Body)
+		return whole.to.Bytes(), err
+	}
+	if err := count.Grow(int(r.ContentLength)); err != nil {
+		return nil, err
 	}
 	body := make([]byte, r.ContentLength)
 	n, err := io.ReadFull(r.Body, body)
 	return body[:n], err
+}
+
+// counted writes to a buffer, and counts what it has.
+type counted struct {
+	to    bytes.Buffer
+	count *gate.AnswerCount
+}
+
+// Write implements io.Writer.
+func (c *counted) Write(b []byte) (int, error) {
+	if err := c.count.Grow(c.to.Len() + len(b)); err != nil {
+		return 0, err
+	}
+	return c.to.Write(b)
 }
 
 // check asks the database for the root of its API, which Qdrant shows without credentials.

@@ -95,12 +95,12 @@ func TestConnectionsToTheDatabase(t *testing.T) {
 		secure *tls.Config
 		want   string
 	}{{nil, "db.example"}, {&tls.Config{}, "db.example"}, {&tls.Config{ServerName: "other.example"}, "other.example"}} {
-		d := newDatabase(upstream, c.secure)
+		d := newDatabase(upstream, c.secure, nil)
 		if d.secure.ServerName != c.want || d.address != "db.example:443" || c.secure != nil && c.secure.NextProtos != nil {
 			t.Errorf("%+v: the database at %s is called %q, want %q", c.secure, d.address, d.secure.ServerName, c.want)
 		}
 	}
-	d := newDatabase(upstream, nil)
+	d := newDatabase(upstream, nil, nil)
 	early, late := newWire(""), newWire("")
 	d.giveBack(&databaseConn{Conn: early})
 	if early.closed || len(d.idle) != 1 {

@@ -3,6 +3,7 @@ package rest
 import (
 	"bytes"
 	"context"
+	"errors"
 	"io"
 	"net/http"
 	"strings"
@@ -182,5 +183,9 @@ func (s *Server) ask(ctx context.Context, r *requestHead, path string, own, othe
 	if ctx.Err() == nil {
 		s.log.WarnContext(ctx, "the database does not answer", "error", err)
 	}
-	return Answer{Status: http.StatusBadGateway, Header: http.Header{"Content-Type": {"application/json"}}, Body: Unreachable(s.database.host)}
+	problem := Unreachable(s.database.host)
+	if errors.Is(err, gate.ErrTooLarge) {
+		problem = errorBody(err.Error())
+	}
+	return Answer{Status: http.StatusBadGateway, Header: http.Header{"Content-Type": {"application/json"}}, Body: problem}
 }

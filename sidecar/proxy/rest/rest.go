@@ -72,7 +72,7 @@ func NewServer(o Options) (*Server, error) {
 	}
 	most, _ := o.Gate.MaxMessageBytes(maxBuffered)
 	s := &Server{
-		database: newDatabase(upstream, o.UpstreamTLS), secure: o.ServerTLS, log: o.Logger, gate: o.Gate, maxBody: int64(most),
+		database: newDatabase(upstream, o.UpstreamTLS, o.Gate), secure: o.ServerTLS, log: o.Logger, gate: o.Gate, maxBody: int64(most),
 		intercept: o.Intercept, wants: o.Wants, draining: make(chan struct{}), conns: map[*conn]struct{}{},
 	}
 	if s.log == nil {
