@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	milvus "github.com/milvus-io/milvus-sdk-go/v2/client"
+	"github.com/milvus-io/milvus-sdk-go/v2/entity"
 	"github.com/qdrant/go-client/qdrant"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
@@ -80,5 +83,58 @@ proxy: {store: main, listen_grpc: "127.0.0.1:0"}
 	}
 	if r := execute(t, "", "config", "validate", "-c", file); strings.Contains(r.out, "route near") {
 		t.Errorf("without --connect validate says %q", r.out)
+	}
+}
+
+// TestValidateNamesRoutesThatAreNeverExact: an index of Milvus that groups vectors is searched
+// exhaustively by no parameter, which only the store tells.
+func TestValidateNamesRoutesThatAreNeverExact(t *testing.T) {
+	db := servers.MilvusLiteForTest(t, servers.Options{})
+	c, err := milvus.NewClient(t.Context(), milvus.Config{Address: db.Address})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	flat, err := entity.NewIndexFlat(entity.IP)
+	if err != nil {
+		t.Fatal(err)
+	}
+	grouped, err := entity.NewIndexIvfFlat(entity.IP, 8)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, index := range map[string]entity.Index{"flat": flat, "grouped": grouped} {
+		schema := entity.NewSchema().WithName(name).
+			WithField(entity.NewField().WithName("id").WithDataType(entity.FieldTypeInt64).WithIsPrimaryKey(true)).
+			WithField(entity.NewField().WithName("vec").WithDataType(entity.FieldTypeFloatVector).WithDim(2))
+		if err := errors.Join(c.CreateCollection(t.Context(), schema, 1), c.CreateIndex(t.Context(), name, "vec", index, false)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	dir := t.TempDir()
+	m, err := model.New(model.Parameters{Kind: rerank.KindDot, Name: "plain", Config: []byte(`{"dim":2,"normalise":false}`)})
+	if err == nil {
+		err = model.Write(filepath.Join(dir, "plain.safetensors"), m)
+	}
+	file := filepath.Join(dir, "likeness.yaml")
+	if err == nil {
+		err = os.WriteFile(file, fmt.Appendf(nil, `
+stores: {main: {kind: milvus, address: %q}}
+models: {plain: {path: plain.safetensors}}
+routes:
+  flat: {store: main, collection: flat, model: plain, placement: stored, exact_search: true}
+  grouped: {store: main, collection: grouped, model: plain, placement: stored, exact_search: true}
+`, db.Address), 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := execute(t, "", "config", "validate", "-c", file, "--connect", "--output", "json")
+	var v validation
+	if err := json.Unmarshal([]byte(r.out), &v); err != nil || r.code != 0 {
+		t.Fatalf("%+v, %v", r, err)
+	}
+	if n := v.NeverExact; len(n) != 1 || n[0].Route != "grouped" || !strings.Contains(n[0].Why, "index FLAT") {
+		t.Errorf("routes that are never exact: %+v, want grouped, for its index", n)
 	}
 }
