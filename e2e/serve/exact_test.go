@@ -667,9 +667,10 @@ func (e *exactness) count(in *sync.Map, name string) {
 
 // TestExactIsNeverWrong searches by every way while one writer writes, deletes, switches
 // aliases, makes the collection again, restores a snapshot of it and writes past the
-// sidecar that declares to see every write. What is called exact is the answer of a state
-// of the database during the search, but for the declared route within the detection
-// window after a write past it. EXACT_SEARCHES says how many searches there are.
+// sidecar that declares to see every write. What is called exact is the answer of one
+// collection, each row as of a state during the search, but for the declared route within
+// the detection window after a write past it. EXACT_SEARCHES says how many searches there
+// are.
 func TestExactIsNeverWrong(t *testing.T) {
 	searches := int64(8000)
 	if os.Getenv("LIKENESS_SOAK") != "" {
