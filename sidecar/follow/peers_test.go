@@ -27,7 +27,7 @@ type sidecar struct {
 }
 
 // share opens the sidecars of some names before a world's collection.
-func share(t *testing.T, w *world, disk *powerloss.Disk, replicas int, names ...string) []sidecar {
+func share(t testing.TB, w *world, disk *powerloss.Disk, replicas int, names ...string) []sidecar {
 	t.Helper()
 	all := make([]sidecar, len(names))
 	for i, name := range names {
@@ -40,7 +40,7 @@ func share(t *testing.T, w *world, disk *powerloss.Disk, replicas int, names ...
 }
 
 // reopen opens the sidecar with a route. It has no state of its own, as a new one.
-func reopen(t *testing.T, w *world, disk *powerloss.Disk, replicas int, r *route.Route) sidecar {
+func reopen(t testing.TB, w *world, disk *powerloss.Disk, replicas int, r *route.Route) sidecar {
 	t.Helper()
 	o := follow.Options{Store: w.db, Dir: t.TempDir(), Applied: true, Shared: filepath.Join(disk.Root(), "shared"), Replica: r.Name, Replicas: replicas, Disk: disk}
 	f, err := follow.New(o, []follow.Route{{Route: r, Interval: time.Minute}})
@@ -207,6 +207,10 @@ func TestSidecarEndsWithWrites(t *testing.T) {
 	must(t, a.f.Close(ended)) // as after a kill, no entry says what became of the write
 	w.put(t, 100, 1, 1)
 	until(t, func() bool { return b.f.Status()[0].PeerError != "" })
+	fresh(t, b.r)
+	if !b.shows(100) {
+		t.Error("the write of the sidecar that ended is not followed")
+	}
 	a = reopen(t, w, d, 2, a.r)
 	defer func() { must(t, a.f.Close(closing(t))) }()
 	await(t, b, a)
@@ -378,4 +382,16 @@ func (w *world) writeThrough(ctx context.Context, t *testing.T, rng *rand.Rand, 
 	}
 	end()
 	finish()
+}
+
+// BenchmarkSharedJournal measures what a search pays to know of the writes of another
+// sidecar, on the disk of the test's folder.
+func BenchmarkSharedJournal(b *testing.B) {
+	w := newWorld(b, 20)
+	d := powerloss.New(b)
+	a := share(b, w, d, 2, "a", "b")[0]
+	until(b, a.certifies)
+	for b.Loop() {
+		a.r.Freshness.Sight()
+	}
 }

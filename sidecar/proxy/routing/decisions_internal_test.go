@@ -76,9 +76,10 @@ type begun struct {
 	writes  []journal.Write
 	touched [][]rerank.ID
 	applied []bool
+	blocked string // the collection whose writes must not be forwarded
 }
 
-func (*begun) Blocked(string) bool { return false }
+func (b *begun) Blocked(collection string) bool { return collection == b.blocked }
 
 func (*begun) Covers(string) bool { return true }
 
@@ -126,6 +127,21 @@ func TestEndOfAWrite(t *testing.T) {
 		}
 		if again := len(b.writes) == 1; again != c.again || again && (b.writes[0].Waited || !slices.Equal(b.writes[0].IDs, waited.IDs)) {
 			t.Errorf("%s: followed again as %+v", name, b.writes)
+		}
+	}
+}
+
+// TestBlocked: a write is not forwarded if the follower of any collection says so that it may
+// be to.
+func TestBlocked(t *testing.T) {
+	for blocked, want := range map[string]bool{"": false, "begun": true, "doubted": true, "other": false} {
+		f := flight{
+			Router: &Router{follower: &begun{blocked: blocked}},
+			begun:  []begunWrite{{write: journal.Write{Collection: "begun"}}},
+			doubts: map[string]func(*journal.Write){"doubted": nil},
+		}
+		if got := f.isBlocked(); got != want {
+			t.Errorf("%q is blocked: %t", blocked, got)
 		}
 	}
 }
