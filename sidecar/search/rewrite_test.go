@@ -562,7 +562,7 @@ func TestTraceOfARewrittenSearch(t *testing.T) {
 		for _, s := range spans.Ended() {
 			lines = append(lines, s.Name())
 			for _, kv := range s.Attributes() {
-				lines = append(lines, fmt.Sprintf("  %s=%s", kv.Key, kv.Value.Emit()))
+				lines = append(lines, fmt.Sprintf("  %s=%s", kv.Key, kv.Value.String()))
 			}
 		}
 		want := []string{"likeness.rewrite", "  likeness.route=r", "  likeness.certificate=exact", "  likeness.hits=5"}

@@ -44,7 +44,7 @@ func (found *located) readStages(message []byte, l layout, routed func(field str
 	}
 	found.queries = append(found.queries, query)
 	err = wire.Walk(message, func(f wire.Field) (err error) {
-		switch f.Number {
+		switch f.Number { //nolint:exhaustive // the others cross unread
 		case l.timeout:
 			found.timeout, err = f.Uint()
 		case l.offset:
@@ -127,7 +127,7 @@ func isRewritable(message []byte, l layout, routed func(field string) bool) (own
 	if err := onlyField(query, variant); err != nil {
 		return false, err
 	}
-	switch variant {
+	switch variant { //nolint:exhaustive // the others search a vector field
 	case fusionField, rrfField, orderByField, sampleField:
 		return false, nil
 	case formulaField:

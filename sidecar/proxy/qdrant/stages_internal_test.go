@@ -245,13 +245,6 @@ func TestRewriteStagesJSON(t *testing.T) {
 	}
 }
 
-func indexedOnly(p *qdrant.SearchParams) *bool {
-	if p == nil {
-		return nil
-	}
-	return p.IndexedOnly
-}
-
 // ef is added to the parameters of a search, and the others stay.
 func TestRewriteEF(t *testing.T) {
 	all := []routing.Rewritten{{Vector: []float32{2}, Threshold: proto.Float32(5), EF: 300}}
@@ -270,10 +263,12 @@ func TestRewriteEF(t *testing.T) {
 		}
 	}
 	for name, params := range map[string]*qdrant.SearchParams{"none": nil, "empty": {}, "others": {IndexedOnly: proto.Bool(true)}} {
+		with := &qdrant.SearchParams{HnswEf: proto.Uint64(300)}
+		proto.Merge(with, params)
 		m := &qdrant.SearchPoints{CollectionName: "c", Vector: []float32{1}, Limit: 3, ScoreThreshold: proto.Float32(3), Params: params}
 		before := encoded(t, m)
 		m.Vector, m.ScoreThreshold = all[0].Vector, all[0].Threshold
-		m.Params = &qdrant.SearchParams{HnswEf: proto.Uint64(300), IndexedOnly: indexedOnly(params)}
+		m.Params = with
 		found, err := locate(before, searchLayout, isRouted)
 		got, ok := &qdrant.SearchPoints{}, err == nil && !found.searches[0].HasEF
 		mended, err := rewriteRequest(before, searchLayout, nil, all)
