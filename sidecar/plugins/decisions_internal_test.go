@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"errors"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -192,5 +193,31 @@ func TestAddressesOfOtherMachines(t *testing.T) {
 		if _, err := (Options{Address: c.address, TLS: c.tls}).target(); (err == nil) != c.ok {
 			t.Errorf("%s: %v", name, err)
 		}
+	}
+}
+
+// TestSweep: a folder that nobody holds is removed once it is old enough to have its lock.
+func TestSweep(t *testing.T) {
+	parent := t.TempDir()
+	fresh, old := filepath.Join(parent, scratchPrefix+"fresh"), filepath.Join(parent, scratchPrefix+"old")
+	for folder, age := range map[string]time.Duration{fresh: 0, old: 2 * scratchAge} {
+		if err := os.Mkdir(folder, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		lock := filepath.Join(folder, scratchLock)
+		if err := os.WriteFile(lock, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		then := time.Now().Add(-age)
+		if err := os.Chtimes(lock, then, then); err != nil {
+			t.Fatal(err)
+		}
+	}
+	sweep(parent)
+	if _, err := os.Stat(fresh); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(old); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("a folder that nobody holds: %v", err)
 	}
 }
