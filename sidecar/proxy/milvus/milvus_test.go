@@ -1,6 +1,7 @@
 package milvus
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/milvus-io/milvus-proto/go-api/v2/commonpb"
@@ -134,6 +135,26 @@ func TestTheHitsAreLookedForWhereTheyWereFound(t *testing.T) {
 		sent := &milvuspb.SearchRequest{}
 		if err != nil || proto.Unmarshal(b, sent) != nil || sent.GetCollectionName() != c.want || m.GetCollectionName() != c.named {
 			t.Errorf("by %q: %v, %v, want %q", c.named, sent, err, c.want)
+		}
+	}
+}
+
+// TestTheVectorOfARow: the vector that a route scores is found in the columns of an answer.
+func TestTheVectorOfARow(t *testing.T) {
+	column := func(name string, v *schemapb.VectorField) *schemapb.FieldData {
+		return &schemapb.FieldData{FieldName: name, Field: &schemapb.FieldData_Vectors{Vectors: v}}
+	}
+	d := &schemapb.SearchResultData{FieldsData: []*schemapb.FieldData{
+		column("bits", &schemapb.VectorField{Dim: 8, Data: &schemapb.VectorField_BinaryVector{BinaryVector: []byte{1, 2}}}),
+		column("vec", &schemapb.VectorField{Dim: 2, Data: &schemapb.VectorField_FloatVector{FloatVector: &schemapb.FloatArray{Data: []float32{1, 2, 3, 4}}}}),
+	}}
+	for _, c := range []struct {
+		field string
+		row   int
+		want  []float32
+	}{{"vec", 0, []float32{1, 2}}, {"vec", 1, []float32{3, 4}}, {"vec", 2, nil}, {"bits", 0, nil}, {"other", 0, nil}} {
+		if got := vectorAt(d, c.field, c.row); !slices.Equal(got, c.want) {
+			t.Errorf("field %q, row %d: %v, want %v", c.field, c.row, got, c.want)
 		}
 	}
 }
