@@ -22,8 +22,8 @@ import (
 
 // What reading a request may allocate: the limits of what is read allow for the fixed part.
 var (
-	searchCost = cost.Bound{Fixed: 2 << 20, PerByte: 16}
-	writeCost  = cost.Bound{Fixed: 16 << 20, PerByte: 16}
+	searchCost = cost.Bound{Fixed: 1 << 20, PerByte: 8}
+	writeCost  = cost.Bound{Fixed: 1 << 20, PerByte: 8}
 	// messageCost is that of a gRPC search: decodable messages and fields, decoded.
 	messageCost = cost.Bound{Fixed: 24 << 20, PerByte: 8}
 )

@@ -12,7 +12,7 @@ import (
 )
 
 // jsonCost is what reading the JSON of a request may allocate.
-var jsonCost = cost.Bound{Fixed: 48 << 20, PerByte: 16}
+var jsonCost = cost.Bound{Fixed: 24 << 20, PerByte: 25}
 
 // JSON of the API is read in memory in proportion to its length.
 func TestCostOfJSON(t *testing.T) {
