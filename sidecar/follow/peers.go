@@ -221,7 +221,7 @@ func (s *syncer) takeEvents(q *peer, events []journal.Event, lost bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if lost {
-		s.missedByPeer(q, "writes are missing from another sidecar's journal")
+		s.missedByPeer(q, "its journal lacks some")
 	}
 	for _, e := range events {
 		o, known := q.open[e.Seq]
@@ -230,7 +230,7 @@ func (s *syncer) takeEvents(q *peer, events []journal.Event, lost bool) {
 			s.openPeerWrite(q, e.Entry)
 		case !e.Done && reflect.DeepEqual(o.written, e.Write): // it was copied to another segment
 		case !e.Done:
-			s.missedByPeer(q, "another sidecar's journal has two writes of one number")
+			s.missedByPeer(q, "its journal has two of one number")
 			s.openPeerWrite(q, e.Entry)
 		case known:
 			delete(q.open, e.Seq)
@@ -260,14 +260,14 @@ func (s *syncer) endPeer(q *peer, failed error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.missedByPeer(q, "another sidecar ended with writes on their way")
+	s.missedByPeer(q, "it ended with writes on their way")
 }
 
 // missedByPeer notes that writes of another sidecar may have been missed. Those of its writes
 // that are known may be carried out at any moment. The caller holds the lock.
 func (s *syncer) missedByPeer(q *peer, why string) {
 	if !s.missed.isOpen() {
-		s.log.Warn("follow: "+why+", comparing all rows", "sidecars", s.peers.dir)
+		s.log.Warn("follow: writes of another sidecar may be missed, comparing all rows", "why", why, "sidecars", s.peers.dir)
 	}
 	now := time.Now()
 	s.missed.note(now)

@@ -395,3 +395,24 @@ func BenchmarkSharedJournal(b *testing.B) {
 		a.r.Freshness.Sight()
 	}
 }
+
+// TestInterruptedSidecarStarts: a sidecar whose last process forwarded writes without a
+// journal does not tell the others that it has every write before it has compared all rows.
+func TestInterruptedSidecarStarts(t *testing.T) {
+	w, d := newWorld(t, 20), powerloss.New(t)
+	all := share(t, w, d, 2, "a", "b")
+	a, b := all[0], all[1]
+	await(t, a, b)
+	must(t, b.f.Close(closing(t)))
+	mark := filepath.Join(d.Root(), "shared", items, "b", "complete")
+	must(t, os.Remove(mark))
+	w.db.down.Store(true)
+	b = reopen(t, w, d, 2, b.r)
+	defer func() { must(t, b.f.Close(closing(t))) }()
+	until(t, func() bool { return b.f.Status()[0].Failures > 4 }) // it has had the time to resume
+	if _, err := os.Stat(mark); !errors.Is(err, os.ErrNotExist) || a.certifies() {
+		t.Errorf("the journal is marked: %v; a certifies: %t", err, a.certifies())
+	}
+	w.db.down.Store(false)
+	await(t, a, b)
+}

@@ -218,7 +218,9 @@ func (j *Journal) claim() (entries []Entry, damage, err error) {
 // takeLock takes the lock of the folder. It tries for a while where a Reader may be looking
 // whether somebody has the lock.
 func (j *Journal) takeLock() (*filelock.Lock, error) {
-	for end := time.Now().Add(lockPatience); ; time.Sleep(lockPatience / 50) {
+	retry := time.NewTicker(lockPatience / 50)
+	defer retry.Stop()
+	for end := time.Now().Add(lockPatience); ; <-retry.C {
 		lock, err := filelock.Take(filepath.Join(j.dir, lockName))
 		if !j.o.Shared || !errors.Is(err, filelock.ErrHeld) || time.Now().After(end) {
 			return lock, err
