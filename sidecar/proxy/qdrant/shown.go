@@ -59,9 +59,9 @@ func (c *call) makeAnswer(ctx context.Context, all []routing.Ranked) (r rawgrpc.
 	var answer proto.Message
 	switch took := time.Since(c.began).Seconds(); c.request.(type) {
 	case *qdrant.SearchPoints:
-		answer = &qdrant.SearchResponse{Result: lists[0].Result, Time: took}
+		answer = &qdrant.SearchResponse{Result: lists[0].GetResult(), Time: took}
 	case *qdrant.QueryPoints:
-		answer = &qdrant.QueryResponse{Result: lists[0].Result, Time: took}
+		answer = &qdrant.QueryResponse{Result: lists[0].GetResult(), Time: took}
 	case *qdrant.SearchBatchPoints:
 		answer = &qdrant.SearchBatchResponse{Result: lists, Time: took}
 	case *qdrant.QueryBatchPoints:
