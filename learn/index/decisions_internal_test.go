@@ -132,3 +132,27 @@ func TestRowsOfAPartAreNotCounted(t *testing.T) {
 		}
 	}
 }
+
+// written is a companion's store that counts rows and reads none back.
+type written struct {
+	adapters.Writer
+	rows int64
+}
+
+func (w written) Count(context.Context, string) (int64, error) { return w.rows, nil }
+
+// TestCountsReadBack: a companion has as many rows as were written, and the collection as many
+// as were read.
+func TestCountsReadBack(t *testing.T) {
+	for _, c := range []struct {
+		have          int64
+		written, read int
+		ok            bool
+	}{{30, 30, 10, true}, {29, 30, 10, false}, {31, 30, 10, false}, {30, 30, 9, false}} {
+		b := &companionBuild{CompanionJob: CompanionJob{Source: Source{Store: &listing{}}, Writer: written{rows: c.have}, Name: "learned"}, state: state{Written: c.written, Rows: c.read}}
+		v, err := b.verify(t.Context(), 10)
+		if (err == nil) != c.ok || err != nil && !errors.Is(err, ErrVerify) || err == nil && (v != Verified{Rows: c.have, Counted: true}) {
+			t.Errorf("%+v: %+v, %v", c, v, err)
+		}
+	}
+}
