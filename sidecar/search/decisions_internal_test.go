@@ -43,7 +43,7 @@ func TestStoppedBy(t *testing.T) {
 	defer cancel()
 	limit := &adapters.LimitError{Limit: "max_depth"}
 	for name, c := range map[string]struct {
-		ctx   context.Context //nolint:containedctx // an argument of the case
+		ctx   context.Context
 		round int
 		err   error
 		want  rerank.Stop

@@ -181,7 +181,7 @@ func zeros(v any) (names []string) {
 // TestRequestsAreWhole: a field that a client sends reaches the engine.
 func TestRequestsAreWhole(t *testing.T) {
 	ours := []string{ // what the proxy or the engine itself fills in
-		"plan.Request.Collection", "plan.Request.Partitions", "plan.Request.NoFallback", "plan.Request.Confirms", "plan.Request.MaxRank",
+		"plan.Request.Collection", "plan.Request.Partitions", "plan.Request.NoFallback", "plan.Request.Confirms", "plan.Request.MaxRank", "plan.Request.Versions",
 		"search.ScoreRequest.Collection",
 	}
 	r := &likenessv1.SearchRequest{}

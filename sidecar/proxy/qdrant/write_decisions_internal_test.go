@@ -16,11 +16,11 @@ import (
 // upsert, which may change anything of a row.
 func TestKindOfABatch(t *testing.T) {
 	for text, want := range map[string]journal.Kind{
-		"delete": journal.Delete, "delete delete": journal.Delete, "payload payload": journal.Payload,
-		"delete upsert": journal.Upsert, "upsert delete": journal.Upsert, "delete payload": journal.Upsert, "payload vectors payload": journal.Upsert,
+		"delete": journal.Delete, "delete, delete": journal.Delete, "payload, payload": journal.Payload,
+		"delete, upsert": journal.Upsert, "upsert, delete": journal.Upsert, "delete, payload": journal.Upsert, "payload, vectors, payload": journal.Upsert,
 	} {
 		var rows touched
-		for _, kind := range strings.Fields(text) {
+		for kind := range strings.SplitSeq(text, ", ") {
 			rows.also(journal.Kind(kind))
 		}
 		if rows.kind != want {

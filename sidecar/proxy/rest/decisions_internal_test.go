@@ -127,7 +127,7 @@ func TestWritesOutliveTheirClient(t *testing.T) {
 			if goesOn := ctx.Err() == nil; goesOn != c.outlives {
 				t.Errorf("%+v: the request goes on after its client left: %t", c.reply, goesOn)
 			}
-			time.Sleep(2 * time.Second)
+			<-time.After(2 * time.Second) // of the test's clock
 			if ctx.Err() == nil {
 				t.Errorf("%+v: the request never ends", c.reply)
 			}

@@ -122,7 +122,7 @@ func TestEndOfAWrite(t *testing.T) {
 		c.of.end = b.end
 		f := flight{Router: &Router{follower: b, budget: time.Second}}
 		f.endOne(t.Context(), c.of, c.outcome, c.chosen)
-		if !slices.Equal(b.applied, c.applied) || !slices.EqualFunc(b.touched, c.touched, func(x, y []rerank.ID) bool { return slices.Equal(x, y) }) {
+		if !slices.Equal(b.applied, c.applied) || !slices.EqualFunc(b.touched, c.touched, slices.Equal[[]rerank.ID]) {
 			t.Errorf("%s: ended as %v, touched %v", name, b.applied, b.touched)
 		}
 		if again := len(b.writes) == 1; again != c.again || again && (b.writes[0].Waited || !slices.Equal(b.writes[0].IDs, waited.IDs)) {
