@@ -263,6 +263,8 @@ func (r *Ranked) Page(ctx context.Context, row func(rerank.ID) Row) ([]search.Hi
 		}
 	}
 	if hasGone {
+		// The database's own threshold may have left the rows out: to rank again would tell nothing.
+		r.isLast = r.isLast || r.StoreScores && r.Cut
 		if err := r.contradict(rerank.StatusExact); err != nil {
 			return nil, err
 		}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math"
 	"slices"
+	"sync/atomic"
 	"testing"
 
 	"github.com/likenessdb/likeness/internal/turns"
@@ -203,11 +204,11 @@ func TestRefine(t *testing.T) {
 // doubtful counts the scores that it computes, which may all be off by 1.
 type doubtful struct {
 	rerank.Encoded
-	scored *int
+	scored *atomic.Int64
 }
 
 func (d doubtful) Score(dst []float32, items rerank.Items) error {
-	*d.scored += len(dst)
+	d.scored.Add(int64(len(dst)))
 	return d.Encoded.Score(dst, items)
 }
 
@@ -227,22 +228,22 @@ func TestASecondScan(t *testing.T) {
 	}
 	_, encoded := oneColumn(t, 1)
 	for format, want := range map[rerank.Format]struct {
-		scored  int
+		scored  int64
 		settled bool
 	}{rerank.FormatFloat32: {2 * items, true}, rerank.FormatBFloat16: {items, false}} {
 		tab, err := table.FromMemory(table.Meta{Format: format}, ids, features, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
-		scored := 0
+		var scored atomic.Int64
 		q := Query{Encoded: doubtful{encoded, &scored}, K: 10, Settle: true}
 		f := NewFound(tab, true, false, rerank.EncodedAbilitiesOf(encoded))
 		s := &Scorer{Turns: turns.New(1), Table: tab, Scanner: scan.New(tab, rerank.Spec{Features: 1})}
 		if _, err := s.All(t.Context(), q, nil, &f); err != nil {
 			t.Fatal(err)
 		}
-		if scored != want.scored || f.Refined() != want.settled || len(f.Hits) != 10 {
-			t.Errorf("%s: %d scores, settled %t, want %+v; hits %v", format, scored, f.Refined(), want, f.Hits)
+		if scored.Load() != want.scored || f.Refined() != want.settled || len(f.Hits) != 10 {
+			t.Errorf("%s: %d scores, settled %t, want %+v; hits %v", format, scored.Load(), f.Refined(), want, f.Hits)
 		}
 	}
 }
