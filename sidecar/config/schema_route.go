@@ -145,9 +145,9 @@ type Policy struct {
 	EF int `yaml:"ef" min:"0" reload:"live"`
 	// Ask the store for exhaustive search, so that answers can be proved exact.
 	ExactSearch bool `yaml:"exact_search" reload:"live"`
-	// Who writes to the collection. any: answers from a table or companion are snapshots, since writes may bypass this
-	// sidecar. proxy: all writes pass through this sidecar's proxy, and such answers can be exact; reconciling finds a broken
-	// declaration within twice reconcile.interval.
+	// Who writes to the collection. any: answers from a table or companion are snapshots, since writes may bypass the
+	// proxy. proxy: all writes pass through the proxy of this sidecar, or of those that share its journal.shared, and such
+	// answers can be exact; reconciling finds a broken declaration within twice reconcile.interval.
 	Writes Writes `yaml:"writes" enum:"any,proxy" reload:"restart"`
 	// Declares that the stored vectors have norm 1, where the database does not see to it. The first thousand rows, and every
 	// row that is read later, are looked at. One of another norm ends what is proved by first-stage lists.
