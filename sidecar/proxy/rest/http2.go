@@ -8,7 +8,6 @@ import (
 	"net/http/httputil"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/likenessdb/likeness/sidecar/gate"
 )
@@ -51,9 +50,7 @@ func newHTTP2Server(s *Server) *http2Server {
 		}),
 		Protocols: protocols, DisableGeneralOptionsHandler: true, ErrorLog: log,
 		ReadHeaderTimeout: headTime, IdleTimeout: clientIdleTime, MaxHeaderBytes: maxHeadBytes,
-		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: maxHTTP2Streams,
-			MaxReceiveBufferPerStream: gate.BodyWindowBytes, MaxReceiveBufferPerConnection: gate.BodiesWindowBytes,
-			SendPingTimeout: 20 * time.Second, PingTimeout: 10 * time.Second, WriteByteTimeout: 30 * time.Second},
+		HTTP2: gate.HTTP2(maxHTTP2Streams),
 	}
 	return h
 }

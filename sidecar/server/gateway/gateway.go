@@ -91,10 +91,8 @@ func New(o Options) (*Gateway, error) {
 	g.http = &http.Server{
 		Handler: g.guard(mux), TLSConfig: secure, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: maxHeaderBytes,
-		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: o.MaxConcurrentStreams,
-			MaxReceiveBufferPerStream: gate.BodyWindowBytes, MaxReceiveBufferPerConnection: gate.BodiesWindowBytes,
-			SendPingTimeout: 20 * time.Second, PingTimeout: 10 * time.Second, WriteByteTimeout: 30 * time.Second},
-		ErrorLog: slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug), // callers that went away
+		HTTP2:          gate.HTTP2(o.MaxConcurrentStreams),
+		ErrorLog:       slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug), // callers that went away
 	}
 	return g, nil
 }
