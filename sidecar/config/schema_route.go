@@ -299,3 +299,6 @@ type Proxy struct {
 	// Names of the routes that answer searches; empty means every route of the store.
 	Routes []string `yaml:"routes"`
 }
+
+// Listens reports whether there is a proxy at all.
+func (p Proxy) Listens() bool { return p.ListenGRPC != "" || p.ListenREST != "" }

@@ -179,7 +179,7 @@ func (v *validator) address(path, address string) {
 
 func (v *validator) proxy() {
 	p := v.c.Proxy
-	if p.ListenGRPC == "" && p.ListenREST == "" {
+	if !p.Listens() {
 		return
 	}
 	v.address("proxy.listen_grpc", p.ListenGRPC)
@@ -402,7 +402,7 @@ func (v *validator) writes(at string, r Route) {
 		v.fail(at+".writes", "replicas is %d, and no sidecar sees the writes that pass through another; set journal.shared, run a single one, or set writes: any", v.c.Replicas)
 	case v.c.Replicas > 1 && r.Companion != "":
 		v.fail(at+".writes", "replicas is %d, and each sidecar writes the companion, so that one can undo what another wrote; use a live table alone, run a single sidecar, or set writes: any", v.c.Replicas)
-	case p.ListenGRPC == "" && p.ListenREST == "" || p.Store != r.StoreName:
+	case !p.Listens() || p.Store != r.StoreName:
 		v.fail(at+".writes", "no proxy stands before store %q, so that no write passes through this sidecar; set proxy.store to it, or set writes: any", r.StoreName)
 	case r.Table == "" && r.Companion == "":
 		v.fail(at+".writes", "the route has no table and no companion, and its answers do not depend on it; remove it")

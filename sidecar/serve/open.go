@@ -150,10 +150,9 @@ func openParts(ctx context.Context, c *config.Config, check bool) (*wiring.Assem
 	return parts, err
 }
 
-// keepBroken makes the routes broken ones that contradict their models or tables, so that
-// they do not keep the others from being served. With check it
-// leaves that to search.New, which fails. It returns an error if there is nothing to serve:
-// every route is broken, and no proxy passes the calls of clients.
+// keepBroken marks routes that contradict their models or tables as broken, so that the other
+// routes are served. With check it does nothing, and search.New fails. It returns an error if
+// there is nothing to serve: every route is broken, and no proxy passes the calls of clients.
 func keepBroken(c *config.Config, parts *wiring.Assembly, log *slog.Logger, check bool) error {
 	if check {
 		return nil
@@ -169,7 +168,7 @@ func keepBroken(c *config.Config, parts *wiring.Assembly, log *slog.Logger, chec
 			failed = append(failed, r.Broken)
 		}
 	}
-	if len(failed) == len(parts.Routes) && !hasProxy(c) {
+	if len(failed) == len(parts.Routes) && !c.Proxy.Listens() {
 		return errors.Join(failed...)
 	}
 	for _, name := range slices.Sorted(maps.Keys(parts.BrokenModels)) {
@@ -177,9 +176,6 @@ func keepBroken(c *config.Config, parts *wiring.Assembly, log *slog.Logger, chec
 	}
 	return nil
 }
-
-// hasProxy reports whether the configuration has a proxy.
-func hasProxy(c *config.Config) bool { return c.Proxy.ListenGRPC != "" || c.Proxy.ListenREST != "" }
 
 // openRankers starts the plugins, makes the rankers and gives them to the routes. With check
 // it starts no plugin.
@@ -263,7 +259,7 @@ func Check(ctx context.Context, c *config.Config, o CheckOptions) (checked Check
 // unansweredRoutes returns the routes of the proxy that can answer no search of its clients
 // at all. It returns the store's error.
 func unansweredRoutes(ctx context.Context, c *config.Config, routes []*route.Route) (all []Unanswered, err error) {
-	if !hasProxy(c) {
+	if !c.Proxy.Listens() {
 		return nil, nil
 	}
 	for _, r := range routes {

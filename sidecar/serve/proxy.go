@@ -24,7 +24,7 @@ import (
 // the configuration has no proxy.
 func (s *sidecar) openProxy(c *config.Config) (*proxy.Proxy, error) {
 	p := c.Proxy
-	if !hasProxy(c) {
+	if !c.Proxy.Listens() {
 		return nil, nil
 	}
 	answering := routing.Options{Store: p.Store, Names: p.Routes, Gate: s.gate, Logger: s.requestLog, Recorder: s.metrics}

@@ -202,7 +202,7 @@ func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers w
 		return nil, err
 	}
 	metrics.WatchFiles("tokens", s.server.TokensFile)
-	s.openings = newOpenings(c.RouteNames(), hasProxy(c))
+	s.openings = newOpenings(c.RouteNames(), c.Proxy.Listens())
 	s.admin = telemetry.NewAdmin(s.metrics, s.openings.ready, o.Logger)
 	return s, nil
 }
