@@ -60,7 +60,7 @@ func each[M interface{ GetCollectionName() string }](all []M, of batch, read fun
 			return nil, err
 		}
 		if of.GetReadConsistency() != nil {
-			out[i].Needs, out[i].IDsOnly = append(out[i].Needs, "consistency"), false
+			out[i].NeedConsistency()
 		}
 	}
 	return out, nil
@@ -73,15 +73,17 @@ type common interface {
 	GetOffset() uint64
 	GetReadConsistency() *qdrant.ReadConsistency
 	GetShardKeySelector() *qdrant.ShardKeySelector
+	GetWithPayload() *qdrant.WithPayloadSelector
+	GetWithVectors() *qdrant.WithVectorsSelector
 }
 
 func commonOf(m common, threshold *float32) (s routing.Search, err error) {
 	if m.GetShardKeySelector() != nil {
 		return s, routing.Pass("shard-key")
 	}
-	s.Threshold = threshold
+	s.Threshold, s.IDsOnly = threshold, wantsIDsOnly(m.GetWithPayload(), m.GetWithVectors())
 	if m.GetReadConsistency() != nil {
-		s.Needs = append(s.Needs, "consistency")
+		s.NeedConsistency()
 	}
 	if m.GetParams().GetIndexedOnly() {
 		s.Needs = append(s.Needs, "indexed-only")
@@ -99,7 +101,6 @@ func searchOf(m *qdrant.SearchPoints) (routing.Search, error) {
 	}
 	s, err := commonOf(m, m.ScoreThreshold)
 	s.Vector, s.Query, s.Limit = m.GetVectorName(), m.GetVector(), m.GetLimit()
-	s.IDsOnly = wantsIDsOnly(m.GetWithPayload(), m.GetWithVectors()) && m.GetReadConsistency() == nil
 	return s, err
 }
 
@@ -115,7 +116,6 @@ func queryOf(m *qdrant.QueryPoints) (routing.Search, error) {
 	}
 	s, err := commonOf(m, m.ScoreThreshold)
 	s.Vector, s.Query, s.Limit = field, vector, 10
-	s.IDsOnly = wantsIDsOnly(m.GetWithPayload(), m.GetWithVectors()) && m.GetReadConsistency() == nil
 	if m.Limit != nil {
 		s.Limit = m.GetLimit()
 	}

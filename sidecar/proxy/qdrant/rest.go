@@ -176,7 +176,7 @@ func (c *restCall) readNow(ctx context.Context) (asked routing.Asked, err error)
 			return asked, err
 		}
 		if consistent {
-			s.Needs, s.IDsOnly = append(s.Needs, "consistency"), false
+			s.NeedConsistency()
 		}
 		if o.has(passesPrefetch) {
 			s.Find = func(ctx context.Context, rows int) ([]rerank.ID, error) { return c.find(ctx, o, rows) }

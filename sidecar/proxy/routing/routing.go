@@ -205,6 +205,12 @@ type Search struct {
 	Find func(ctx context.Context, rows int) ([]rerank.ID, error)
 }
 
+// NeedConsistency notes that the request asks for a read consistency: the route has to have
+// opted in to that, and the rows of the answer have to be read with it.
+func (s *Search) NeedConsistency() {
+	s.Needs, s.IDsOnly = append(s.Needs, "consistency"), false
+}
+
 // Row is what the database returned of a hit.
 type Row struct {
 	IsThere bool
