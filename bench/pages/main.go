@@ -72,7 +72,7 @@ func render(figures fs.FS) (map[string][]byte, error) {
 	}
 	all, err := template.New("").Option("missingkey=error").Funcs(template.FuncMap{
 		"record": record, "table": table, "fastest": fastest, "where": where, "fix": fix, "percent": percent, "estimate": estimate, "quantiles": quantiles,
-		"add": func(a, b float64) float64 { return a + b }, "divide": func(a, b float64) float64 { return a / b }, "multiply": func(a, b float64) float64 { return a * b },
+		"divide": func(a, b float64) float64 { return a / b }, "multiply": func(a, b float64) float64 { return a * b },
 		"contains": strings.Contains, "gpu": gpu.Page, "fuzzing": fuzzing, "missed": missed, "way": findWay, "own": ownTime, "oneOf": func(v any, of ...any) bool { return slices.Contains(of, v) },
 	}).ParseFS(templates, "*.md.tmpl")
 	if err != nil {

@@ -3,13 +3,15 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
-	"os"
 	"sync"
+
+	"github.com/likenessdb/likeness/internal/atomicfile"
+	"github.com/likenessdb/likeness/sidecar/proxy/peer"
 )
 
 // copyCommand is the first argument of the process that copies bytes: the least that any
@@ -34,22 +36,19 @@ func copyBytes(ctx context.Context, args []string, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	part := *ready + ".part"
-	if err := errors.Join(os.WriteFile(part, text, 0o600), os.Rename(part, *ready)); err != nil {
+	err = atomicfile.Write(*ready, func(w io.Writer) error {
+		_, err := w.Write(text)
+		return err
+	})
+	if err != nil {
 		return err
 	}
 	var copying sync.WaitGroup
 	defer copying.Wait()
-	for {
-		client, err := listener.Accept()
-		switch {
-		case ctx.Err() != nil:
-			return nil
-		case err != nil:
-			return fmt.Errorf("copying bytes: %w", err)
-		}
+	log := slog.New(slog.NewTextHandler(stderr, nil))
+	return peer.Accept(listener, ctx.Done(), log, func(client net.Conn) {
 		copying.Go(func() { copyConnection(ctx, client, *to) })
-	}
+	})
 }
 
 // copyConnection copies between a client and a connection of its own to an address. What
