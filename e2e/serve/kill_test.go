@@ -235,8 +235,17 @@ func (w *killed) build(t *testing.T, name string, withCompanion bool) {
 // start starts a sidecar in a process of its own.
 func (w *killed) start(t *testing.T, name string, env ...string) *sidecarProcess {
 	t.Helper()
+	p := startProcess(t, w.file(name), env...)
+	i := map[string]int{"one": 0, "two": 1}[name]
+	w.proxies[i].Store(connect(t, p.at.Proxy.GRPC))
+	return p
+}
+
+// startProcess starts a sidecar with a configuration file in a process of its own.
+func startProcess(t *testing.T, file string, env ...string) *sidecarProcess {
+	t.Helper()
 	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(append(os.Environ(), childConfig+"="+w.file(name)), env...)
+	cmd.Env = append(append(os.Environ(), childConfig+"="+file), env...)
 	cmd.Stderr = io.Discard
 	if testing.Verbose() {
 		cmd.Stderr = os.Stderr
@@ -247,12 +256,10 @@ func (w *killed) start(t *testing.T, name string, env ...string) *sidecarProcess
 	t.Cleanup(func() { _ = cmd.Process.Kill() })
 	line, err := bufio.NewReader(out).ReadBytes('\n')
 	if err != nil {
-		t.Fatalf("sidecar %s did not start: %v", name, err)
+		t.Fatalf("the sidecar of %s did not start: %v", file, err)
 	}
 	var at serve.Addresses
 	must2(t, json.Unmarshal(line, &at))
-	i := map[string]int{"one": 0, "two": 1}[name]
-	w.proxies[i].Store(connect(t, at.Proxy.GRPC))
 	return &sidecarProcess{cmd, at}
 }
 

@@ -1,14 +1,10 @@
 package serve_test
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
-	"io"
 	"math"
 	"math/rand/v2"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -23,7 +19,6 @@ import (
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/tensor"
 	"github.com/likenessdb/likeness/sidecar/config"
-	"github.com/likenessdb/likeness/sidecar/serve"
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
@@ -62,7 +57,7 @@ func TestSharedJournal(t *testing.T) {
 		t.Error("no answer was exact between writes")
 	}
 	for _, s := range []*sharingSidecar{one, two, three} {
-		(&sidecarProcess{cmd: s.cmd}).end(t)
+		s.end(t)
 	}
 }
 
@@ -75,7 +70,8 @@ type sharing struct {
 }
 
 type sharingSidecar struct {
-	cmd        *exec.Cmd
+	*sidecarProcess
+
 	api, proxy *grpc.ClientConn
 }
 
@@ -126,23 +122,8 @@ proxy: {store: main, listen_grpc: "127.0.0.1:0"}
 
 func (w *sharing) start(t *testing.T, name string) *sharingSidecar {
 	t.Helper()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), childConfig+"="+filepath.Join(w.dir, name+".yaml"))
-	cmd.Stderr = io.Discard
-	if testing.Verbose() {
-		cmd.Stderr = os.Stderr
-	}
-	out, err := cmd.StdoutPipe()
-	must2(t, err)
-	must2(t, cmd.Start())
-	t.Cleanup(func() { _ = cmd.Process.Kill() })
-	line, err := bufio.NewReader(out).ReadBytes('\n')
-	if err != nil {
-		t.Fatalf("sidecar %s did not start: %v", name, err)
-	}
-	var at serve.Addresses
-	must2(t, json.Unmarshal(line, &at))
-	return &sharingSidecar{cmd, connect(t, at.GRPC), connect(t, at.Proxy.GRPC)}
+	p := startProcess(t, filepath.Join(w.dir, name+".yaml"))
+	return &sharingSidecar{p, connect(t, p.at.GRPC), connect(t, p.at.Proxy.GRPC)}
 }
 
 func (w *sharing) newID() uint64 { w.next++; return w.next }

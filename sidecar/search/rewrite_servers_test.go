@@ -125,15 +125,39 @@ func (s served) rewritten(t *testing.T) {
 	}
 }
 
-// TestRewrittenQueryOnQdrant: the database's own scores of the rewritten vector become φ,
-// within the ε of the certificate, for every length of a query.
-func TestRewrittenQueryOnQdrant(t *testing.T) {
+// openQdrant starts a Qdrant, and opens it as a store and as its own client does.
+func openQdrant(t *testing.T) (*qdrant.Store, *grpc.ClientConn) {
+	t.Helper()
 	server := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
 	store, err := qdrant.Open(qdrant.Options{Address: server.Address})
 	must(t, err)
 	conn, err := grpc.NewClient(server.Address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	must(t, err)
 	t.Cleanup(func() { must(t, errors.Join(conn.Close(), store.Close())) })
+	return store, conn
+}
+
+// askRewritten sends a query as the rewritten search that it is, as an exact one for ten rows.
+func askRewritten(t *testing.T, p *search.Engine, points client.PointsClient, q rerank.Query) ([]search.Hit, rerank.Certificate) {
+	t.Helper()
+	got, err := p.Rewrite(t.Context(), search.Request{Route: "r", Query: q, K: 10})
+	must(t, err)
+	answer, err := points.Query(t.Context(), &client.QueryPoints{
+		CollectionName: got.Collection, Query: client.NewQueryDense(got.Vector), Using: proto.String(vectorField),
+		Limit: proto.Uint64(10), Params: &client.SearchParams{Exact: proto.Bool(true)},
+	})
+	must(t, err)
+	var hits []search.Hit
+	for _, r := range answer.GetResult() {
+		hits = append(hits, search.Hit{ID: rerank.UintID(r.GetId().GetNum()), Score: got.Score(r.GetScore())})
+	}
+	return hits, got.Answered(t.Context(), search.DatabaseAnswer{Hits: hits, Exact: true})
+}
+
+// TestRewrittenQueryOnQdrant: the database's own scores of the rewritten vector become φ,
+// within the ε of the certificate, for every length of a query.
+func TestRewrittenQueryOnQdrant(t *testing.T) {
+	store, conn := openQdrant(t)
 	points := client.NewPointsClient(conn)
 	for _, metric := range []adapters.Metric{adapters.InnerProduct, adapters.Cosine} {
 		s := onServer(t, store, newBilinear(t, bilinear.Full, metric == adapters.Cosine), metric)
@@ -143,18 +167,7 @@ func TestRewrittenQueryOnQdrant(t *testing.T) {
 			for i := range q.Vector {
 				q.Vector[i] *= length
 			}
-			got, err := p.Rewrite(t.Context(), search.Request{Route: "r", Query: q, K: 10})
-			must(t, err)
-			answer, err := points.Query(t.Context(), &client.QueryPoints{
-				CollectionName: got.Collection, Query: client.NewQueryDense(got.Vector), Using: proto.String(vectorField),
-				Limit: proto.Uint64(10), Params: &client.SearchParams{Exact: proto.Bool(true)},
-			})
-			must(t, err)
-			var hits []search.Hit
-			for _, r := range answer.GetResult() {
-				hits = append(hits, search.Hit{ID: rerank.UintID(r.GetId().GetNum()), Score: got.Score(r.GetScore())})
-			}
-			c := got.Answered(t.Context(), search.DatabaseAnswer{Hits: hits, Exact: true})
+			hits, c := askRewritten(t, p, points, q)
 			where := fmt.Sprintf("%s, length %g", metric, length)
 			if c.Status != rerank.StatusExact || len(hits) != 10 {
 				t.Errorf("%s: %d hits, %+v", where, len(hits), c)
@@ -177,12 +190,7 @@ func TestRewrittenQueryOnQdrant(t *testing.T) {
 // become φ of the stored vectors within the ε of the certificate, which proves nothing else, and
 // a query that float16 cannot hold is not rewritten.
 func TestRewrittenQueryOnFloat16(t *testing.T) {
-	server := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
-	store, err := qdrant.Open(qdrant.Options{Address: server.Address})
-	must(t, err)
-	conn, err := grpc.NewClient(server.Address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	must(t, err)
-	t.Cleanup(func() { must(t, errors.Join(conn.Close(), store.Close())) })
+	store, conn := openQdrant(t)
 	points := client.NewPointsClient(conn)
 	for metric, distance := range map[adapters.Metric]client.Distance{adapters.InnerProduct: client.Distance_Dot, adapters.Cosine: client.Distance_Cosine} {
 		sim := newBilinear(t, bilinear.Full, metric == adapters.Cosine)
@@ -211,18 +219,7 @@ func TestRewrittenQueryOnFloat16(t *testing.T) {
 		rounded := false
 		for seed := range uint64(20) {
 			q := rerank.Query{Vector: random(70+seed, 1, rewriteDim).Row(0)}
-			got, err := p.Rewrite(t.Context(), search.Request{Route: "r", Query: q, K: 10})
-			must(t, err)
-			answer, err := points.Query(t.Context(), &client.QueryPoints{
-				CollectionName: got.Collection, Query: client.NewQueryDense(got.Vector), Using: proto.String(vectorField),
-				Limit: proto.Uint64(10), Params: &client.SearchParams{Exact: proto.Bool(true)},
-			})
-			must(t, err)
-			var hits []search.Hit
-			for _, r := range answer.GetResult() {
-				hits = append(hits, search.Hit{ID: rerank.UintID(r.GetId().GetNum()), Score: got.Score(r.GetScore())})
-			}
-			c := got.Answered(t.Context(), search.DatabaseAnswer{Hits: hits, Exact: true})
+			hits, c := askRewritten(t, p, points, q)
 			if len(hits) != 10 || c.Status != rerank.StatusUnknown {
 				t.Errorf("%s: %d hits, %+v", metric, len(hits), c)
 			}
@@ -255,12 +252,7 @@ func TestRewrittenQueryOnFloat16(t *testing.T) {
 // answer to one vector is the answer by max-sim. It needs no owner field, and what would read
 // the vectors is refused.
 func TestRewrittenMaxSim(t *testing.T) {
-	server := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
-	store, err := qdrant.Open(qdrant.Options{Address: server.Address})
-	must(t, err)
-	conn, err := grpc.NewClient(server.Address, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	must(t, err)
-	t.Cleanup(func() { must(t, errors.Join(conn.Close(), store.Close())) })
+	store, conn := openQdrant(t)
 	points, collections := client.NewPointsClient(conn), client.NewCollectionsClient(conn)
 	vectors := random(51, 900, rewriteDim)
 	items := vectors.Rows / 3
