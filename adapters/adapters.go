@@ -228,8 +228,8 @@ type Description struct {
 	// Rows is the number of rows, or −1 if the store does not tell it.
 	Rows   int64
 	Fields []VectorField
-	// MaxSim are fields of several vectors a row, whose score is that of the best. They are
-	// searched, and their vectors are neither read nor written.
+	// MaxSim lists the fields with several vectors a row. The score of a row is the score of its
+	// best vector. These fields are searched, but their vectors are neither read nor written.
 	MaxSim []VectorField
 	// TextIDs means that ids must be strings, not numbers. It is false for a store
 	// that accepts both.

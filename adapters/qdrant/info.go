@@ -21,7 +21,7 @@ type info struct {
 	collection string
 	read       time.Time
 	fields     []*field // sorted by name
-	maxSim     []*field // those of several vectors a row, also sorted
+	maxSim     []*field // fields with several vectors a row, also sorted
 	raw        *qdrant.CollectionInfo
 	limits     adapters.Limits
 	noExact    bool // strict mode forbids exact search

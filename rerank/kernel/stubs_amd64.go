@@ -225,7 +225,7 @@ func productVNNI(args *byte)
 func productInt8AVX2(args *byte)
 
 // cachedAVX512 writes the inner products of three vectors, step bytes apart from v on, with the first count rows of m, stride
-// bytes apart, to dst; those of the next vector begin next bytes further. count is a multiple of four, n > 0.
+// bytes apart, to dst; the products of the next vector begin next bytes further. count is a multiple of four, n > 0.
 //
 //go:noescape
 func cachedAVX512(dst *float32, v *float32, m *float32, next int, step int, stride int, count int, n int)

@@ -369,16 +369,12 @@ func (s *syncer) beginDoubt() (end func()) {
 	if s.peers == nil {
 		return func() {}
 	}
-	isJournaled := true
 	seq, err := s.appendShared(journal.Write{Collection: s.collection, Kind: journal.Doubt}, 0, func() { s.doubtful++ })
-	if err != nil {
-		isJournaled = false
-	}
 	return func() {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		switch {
-		case !isJournaled:
+		case err != nil: // the journal lacks it
 			s.doubtful--
 		case s.blocked != nil: // the write may have been carried out, and the others do not know
 			s.stuck = append(s.stuck, seq)

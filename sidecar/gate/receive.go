@@ -107,8 +107,8 @@ func messageTime(bytes int64) time.Duration {
 	return firstTime + time.Duration(bytes)*time.Second/bytesPerSecond
 }
 
-// Grant stands for the bytes of the budget that a message holds. The methods do nothing on a nil Grant. It is
-// safe for concurrent use.
+// Grant stands for the bytes of the budget that a message holds. The methods do nothing on a
+// nil Grant. It is safe for concurrent use.
 type Grant struct {
 	messages *messages
 

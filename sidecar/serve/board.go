@@ -63,7 +63,8 @@ func rankerStates(c *config.Config, rankers *wiring.Rankers) (out []telemetry.Ra
 }
 
 // troubles returns a line for each open route whose store fails, whose journal of writes
-// cannot be written or that does not see the other sidecars, and for each certificate or tokens file that needs attention.
+// cannot be written, or that does not see the other sidecars. It also returns a line for each
+// certificate or tokens file that needs attention.
 func (s *sidecar) troubles(routes []string) (lines []string) {
 	for _, route := range routes {
 		if t := s.watch.Trouble(route); t != nil {

@@ -83,7 +83,7 @@ func (s isa) cached() {
 	TEXT(name, NOSPLIT, "func(dst, v, m *float32, next, step, stride, count, n int)")
 	Pragma("noescape")
 	Doc(name+" writes the inner products of three vectors, step bytes apart from v on, with the first count rows of m, stride",
-		"bytes apart, to dst; those of the next vector begin next bytes further. count is a multiple of four, n > 0.")
+		"bytes apart, to dst; the products of the next vector begin next bytes further. count is a multiple of four, n > 0.")
 	dst, count := Load(Param("dst"), GP64()), Load(Param("count"), GP64())
 	v, row := []reg.Register{Load(Param("v"), GP64()), GP64(), GP64()}, []reg.Register{Load(Param("m"), GP64()), GP64(), GP64(), GP64()}
 	step := Load(Param("step"), GP64())

@@ -536,7 +536,7 @@ func (c *call) Rewrite(ctx context.Context, all []routing.Rewritten) (r rawgrpc.
 	if err := refusal(r); err != nil {
 		return r, nil, err
 	}
-	if c.isHybrid() { // the rows are those of the fusion, with its scores
+	if c.isHybrid() { // the answer has the rows and the scores of the fusion
 		return r, make([][]search.Hit, len(all)), nil
 	}
 	r.Message, hits, err = mapScores(r.Message, all)

@@ -415,7 +415,7 @@ func TestRewrittenStages(t *testing.T) {
 	for name, tc := range map[string]struct {
 		query *client.Query
 		using *string
-		times float64 // what a score of the route is of the plain one
+		times float64 // the score of the route divided by the score of the plain search
 	}{
 		"rrf": {client.NewQueryFusion(client.Fusion_RRF), nil, 1}, "dbsf": {client.NewQueryFusion(client.Fusion_DBSF), nil, 1},
 		"by the vector": {dense, vec, 2}, "by another": {client.NewQueryDense([]float32{1, 2}), other, 1},

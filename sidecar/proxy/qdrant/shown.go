@@ -30,7 +30,7 @@ func wantsIDsOnly(payload *qdrant.WithPayloadSelector, vectors *qdrant.WithVecto
 	return vectors.GetSelectorOptions() == nil || isSwitch && !v.Enable
 }
 
-// wantsIDsOnly is the same of a search in JSON.
+// wantsIDsOnly reports the same of a search in JSON.
 func (o object) wantsIDsOnly() bool {
 	for _, key := range []string{"with_payload", "with_vector"} {
 		if o.has(key) && string(o.get(key)) != "false" {

@@ -5,9 +5,9 @@
 // on a connection that the client's connection has for itself. From then on each frame of the
 // one stream is sent on the other by whoever read it (forward). Only a call whose method has
 // an Interceptor is held until its message is here (held); then, unless the interceptor
-// ignores the message, it runs in a goroutine of its own. Its answer is written in the
-// database's stead, or the held bytes go on as if nothing had been. What an interceptor asks the database goes over connections
-// that all clients share (Upstream.Call).
+// ignores the message, one of the server's workers runs the interceptor. Its answer is written
+// in the database's stead, or the held bytes go on as if nothing had been. What an interceptor
+// asks the database goes over connections that all clients share (Upstream.Call).
 package rawgrpc
 
 import (

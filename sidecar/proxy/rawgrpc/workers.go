@@ -5,12 +5,13 @@ import "sync"
 // maxIdleWorkers bounds the goroutines that wait for another function.
 const maxIdleWorkers = 64
 
-// workers run functions, each in a goroutine that stays for the next one: the stack of a new
-// goroutine would have to grow in every call. It is safe for concurrent use.
+// workers runs functions in goroutines. A goroutine whose function has returned waits for
+// another one, because the stack of a new goroutine would have to grow in every call. A
+// workers is safe for concurrent use.
 type workers struct {
 	functions chan func()     // received by goroutines that wait
-	leaving   <-chan struct{} // closed: none waits any more
-	idle      chan struct{}   // has an element for each that waits
+	leaving   <-chan struct{} // once closed, goroutines end in place of waiting
+	idle      chan struct{}   // has an element for each goroutine that waits
 	working   sync.WaitGroup
 }
 
@@ -22,7 +23,7 @@ func newWorkers(leaving <-chan struct{}) *workers {
 func (w *workers) run(f func()) {
 	select {
 	case w.functions <- f:
-	default: // nobody waits for one
+	default: // no goroutine waits
 		w.working.Go(func() { w.work(f) })
 	}
 }

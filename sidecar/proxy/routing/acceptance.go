@@ -78,8 +78,8 @@ func (a *acceptances) caller(ctx context.Context) string {
 	return string(sum[:])
 }
 
-// appendCredential returns the key of the digests and the credential in the outgoing
-// metadata of ctx. Digests of what begins with them stay in this process.
+// appendCredential returns the key of the digests, followed by the credential in the outgoing
+// metadata of ctx. A digest of these bytes must not leave this process.
 func (a *acceptances) appendCredential(ctx context.Context) []byte {
 	out := append(make([]byte, 0, 512), a.secret()...)
 	md, _ := metadata.FromOutgoingContext(ctx)

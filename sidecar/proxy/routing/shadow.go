@@ -78,8 +78,8 @@ func (c *call[A]) compare(ctx context.Context, route string, served A) {
 	}
 }
 
-// isLaterPage reports whether the list i of an answer is not a first page. Where searches
-// are stages of a list, those of all lists are looked at.
+// isLaterPage reports whether the list i of an answer is not a first page. If searches are
+// stages of a list, nothing says which list, so that an offset of any search counts.
 func (c *call[A]) isLaterPage(i int) bool {
 	for j, s := range c.asked.Searches {
 		if s.Offset > 0 && (j == i || s.Staged || c.asked.Searches[i].Staged) {

@@ -128,8 +128,8 @@ func (p *Plan) whyNotRewritten(v route.View) string {
 
 // canRewrite reports whether the list of the only probe can be the answer. It cannot if
 // scores are to be explained, which takes the vectors of the items, or if the probe's
-// vector is zero, which has no direction to search in, or too large for the field. Such a request is answered as on
-// a route of PlacementStored.
+// vector is zero, which has no direction to search in, or too large for the field. Such a
+// request is answered as on a route of PlacementStored.
 func (p *Plan) canRewrite(v route.View) bool {
 	if v.Placement != route.PlacementRewrite || p.Request.Explain || p.Can.PullBack == nil || len(p.Probes) != 1 {
 		return false

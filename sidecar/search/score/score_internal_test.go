@@ -87,8 +87,8 @@ func TestOutside(t *testing.T) {
 	}
 }
 
-// TestFromList: a list of φ's own inner product is an answer; its scores are off by a rounding
-// of what the list says and one of the conversion.
+// TestFromList: a list of φ's own inner product is an answer. Its scores are off by two
+// roundings: the store's, of the scores in the list, and one of their conversion.
 func TestFromList(t *testing.T) {
 	l := rerank.List{IDs: []rerank.ID{rerank.UintID(1), rerank.UintID(2), rerank.UintID(3)}, Scores: []float32{400, -500, infinite}}
 	f := FromList(l, rerank.Probe{Scale: 2, Offset: 1})
