@@ -64,7 +64,7 @@ func (s *Scorer) Candidates(ctx context.Context, q Query, batches []Batch, f *Fo
 func (s *Scorer) All(ctx context.Context, q Query, within *scan.Bitmap, f *Found) (scan.Result, error) {
 	request := scan.Query{Encoded: q.Encoded, K: f.rounding.keep(q.K), Within: within}
 	began := time.Now()
-	found, onDevice, err := s.scan(ctx, q, request, f)
+	found, err := s.scan(ctx, q, request, f)
 	if err != nil {
 		return found, err
 	}
@@ -74,15 +74,9 @@ func (s *Scorer) All(ctx context.Context, q Query, within *scan.Bitmap, f *Found
 	if err := s.refine(ctx, q, f, nil); err != nil || f.Refined() || f.rounding.lacksRows || !q.Settle || found.Items <= request.K || !hasTimeFor(ctx, 3*took) {
 		return found, err
 	}
-	// More items than were kept may belong to the answer. A device that did not find them
-	// is not asked a second time.
+	// More items than were kept may belong to the answer: more than a device returns at once.
 	request.K = max(maxContenders, 4*q.K)
-	if onDevice {
-		found, _, err = s.scan(ctx, q, request, f)
-	} else {
-		found, err = s.scanHere(ctx, request)
-	}
-	if err != nil {
+	if found, err = s.scanHere(ctx, request); err != nil {
 		return found, err
 	}
 	f.rounding.dropped, f.rounding.exact = float32(math.Inf(-1)), map[rerank.ID]bool{}
@@ -101,12 +95,11 @@ func hasTimeFor(ctx context.Context, d time.Duration) bool {
 }
 
 // scan finds the best items of the table on a device, or else on this machine.
-func (s *Scorer) scan(ctx context.Context, q Query, request scan.Query, f *Found) (found scan.Result, onDevice bool, err error) {
+func (s *Scorer) scan(ctx context.Context, q Query, request scan.Query, f *Found) (scan.Result, error) {
 	if found, ok := s.scanOnDevice(ctx, q, request, f); ok {
-		return found, true, nil
+		return found, nil
 	}
-	found, err = s.scanHere(ctx, request)
-	return found, false, err
+	return s.scanHere(ctx, request)
 }
 
 func (s *Scorer) scanHere(ctx context.Context, request scan.Query) (scan.Result, error) {

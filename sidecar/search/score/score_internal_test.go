@@ -201,9 +201,10 @@ func TestRefine(t *testing.T) {
 	}
 }
 
-// doubtful counts the scores that it computes, which may all be off by 1.
+// doubtful counts the scores that it computes, which may all be off by as much as off.
 type doubtful struct {
 	rerank.Encoded
+	off    float32
 	scored *atomic.Int64
 }
 
@@ -214,7 +215,7 @@ func (d doubtful) Score(dst []float32, items rerank.Items) error {
 
 func (d doubtful) Bound(probes []rerank.Probe, lists []rerank.List) rerank.Bound {
 	b := d.Encoded.Bound(probes, lists)
-	b.Epsilon++
+	b.Epsilon += d.off
 	return b
 }
 
@@ -236,7 +237,7 @@ func TestASecondScan(t *testing.T) {
 			t.Fatal(err)
 		}
 		var scored atomic.Int64
-		q := Query{Encoded: doubtful{encoded, &scored}, K: 10, Settle: true}
+		q := Query{Encoded: doubtful{encoded, 1, &scored}, K: 10, Settle: true}
 		f := NewFound(tab, true, false, rerank.EncodedAbilitiesOf(encoded))
 		s := &Scorer{Turns: turns.New(1), Table: tab, Scanner: scan.New(tab, rerank.Spec{Features: 1})}
 		if _, err := s.All(t.Context(), q, nil, &f); err != nil {
@@ -245,6 +246,56 @@ func TestASecondScan(t *testing.T) {
 		if scored.Load() != want.scored || f.Refined() != want.settled || len(f.Hits) != 10 {
 			t.Errorf("%s: %d scores, settled %t, want %+v; hits %v", format, scored.Load(), f.Refined(), want, f.Hits)
 		}
+	}
+}
+
+// ascending is a device with a table of one feature that rises with the number of the row.
+type ascending struct {
+	Device
+
+	tab   *table.Table
+	asked []int
+}
+
+func (d *ascending) Scan(_ context.Context, _ *table.Table, _ rerank.Query, _ *scan.Bitmap, k int) (Selection, error) {
+	d.asked = append(d.asked, k)
+	n := d.tab.Len()
+	if k >= n {
+		return Selection{}, errors.New("so many rows are too many")
+	}
+	out := Selection{Scored: n, Next: d.tab.Features().Row(n - 1 - k)[0]}
+	for i := range k {
+		out.Items, out.Scores = append(out.Items, int32(n-1-i)), append(out.Scores, d.tab.Features().Row(n - 1 - i)[0])
+	}
+	return out, nil
+}
+
+func (*ascending) Judge(error) {}
+
+// TestASecondScanIsMadeHere: it keeps more items than a device returns, so that the device,
+// whose first answer was used, is not asked for them.
+func TestASecondScanIsMadeHere(t *testing.T) {
+	const items = 300
+	features, ids := rerank.NewMatrix(items, 1), make([]rerank.ID, items)
+	for i := range ids {
+		ids[i], features.Data[i] = rerank.UintID(uint64(i)), 1+float32(i)/1e4
+	}
+	_, encoded := oneColumn(t, 1)
+	tab, err := table.FromMemory(table.Meta{Format: rerank.FormatFloat32}, ids, features, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var scored atomic.Int64
+	// Enough for the device's choice to be certain, and too much for the order of the best.
+	q := Query{Encoded: doubtful{encoded, 1.6e-3, &scored}, K: 10, Settle: true}
+	f := NewFound(tab, true, false, rerank.EncodedAbilitiesOf(encoded))
+	device := &ascending{tab: tab}
+	s := &Scorer{Turns: turns.New(1), Table: tab, Scanner: scan.New(tab, rerank.Spec{Features: 1}), Device: device}
+	if _, err := s.All(t.Context(), q, nil, &f); err != nil || len(device.asked) != 1 || !f.Refined() || len(f.Hits) != 10 || f.Hits[0].ID != ids[items-1] {
+		t.Errorf("%v: the device was asked for %v rows, settled %t, hits %v", err, device.asked, f.Refined(), f.Hits)
+	}
+	if scored.Load() < items {
+		t.Errorf("%d scores here, want every item's", scored.Load())
 	}
 }
 
