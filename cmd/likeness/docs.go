@@ -115,7 +115,7 @@ func writeCLI(w io.Writer, root *cobra.Command) error {
 	common := commonFlags(root)
 	var b strings.Builder
 	b.WriteString(cliHeader)
-	b.WriteString("```\n" + root.Long + "\n```\n\n`likeness COMMAND --help` explains a command at length.\n\n## Flags of several commands\n")
+	b.WriteString("```\n" + root.Long + "\n```\n\n`likeness COMMAND --help` explains a command at length; this page lists the flags, with their defaults in brackets.\n\n## Flags of several commands\n")
 	rest := slices.Clone(common)
 	for _, group := range flagGroups {
 		inGroup := func(f *pflag.Flag) bool { return slices.Contains(group.flags, f.Name) }
@@ -156,7 +156,7 @@ func commonFlags(root *cobra.Command) []*pflag.Flag {
 // documentedCommands returns the subcommands that have a section.
 func documentedCommands(cmd *cobra.Command) []*cobra.Command {
 	return slices.DeleteFunc(slices.Clone(cmd.Commands()), func(child *cobra.Command) bool {
-		return child.Hidden || child.Name() == "help" || cmd.Name() == "completion"
+		return child.Hidden || child.Name() == "help" || child.Name() == "completion"
 	})
 }
 
@@ -171,20 +171,19 @@ func documentedFlags(cmd *cobra.Command) []*pflag.Flag {
 	return flags
 }
 
-// describeCommands writes a section for each subcommand, without the text of common flags.
-// Of a help text it writes the first paragraph, and links to the pages that the rest names.
+// describeCommands writes a section for each subcommand that does something: its own flags,
+// the names of common flags, and links to the pages that its help text names.
 func describeCommands(b *strings.Builder, cmd *cobra.Command, common []*pflag.Flag) {
 	for _, child := range documentedCommands(cmd) {
+		if child.HasSubCommands() {
+			describeCommands(b, child, common)
+			continue
+		}
 		fmt.Fprintf(b, "\n## `%s`\n\n%s.\n", child.CommandPath(), child.Short)
-		first, rest, _ := strings.Cut(strings.TrimSpace(child.Long), "\n\n")
-		if first != "" {
-			fmt.Fprintf(b, "\n%s\n", linkPages(first))
+		if pages := pagePath.FindAllString(child.Long, -1); len(pages) > 0 {
+			fmt.Fprintf(b, "\nSee %s.\n", linkPages(strings.Join(slices.Compact(slices.Sorted(slices.Values(pages))), ", ")))
 		}
-		pages := slices.DeleteFunc(pagePath.FindAllString(rest, -1), func(page string) bool { return strings.Contains(first, page) })
-		if len(pages) > 0 {
-			fmt.Fprintf(b, "\nSee %s.\n", linkPages(strings.Join(pages, ", ")))
-		}
-		if child.Example != "" && !child.HasSubCommands() {
+		if child.Example != "" {
 			fmt.Fprintf(b, "\n```sh\n%s\n```\n", firstCommand(unindent(child.Example)))
 		}
 		var own []*pflag.Flag
@@ -202,7 +201,6 @@ func describeCommands(b *strings.Builder, cmd *cobra.Command, common []*pflag.Fl
 		if len(shared) > 0 {
 			fmt.Fprintf(b, "\nAlso %s.\n", strings.Join(linkFlags(shared), ", "))
 		}
-		describeCommands(b, child, common)
 	}
 }
 

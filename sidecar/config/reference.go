@@ -111,20 +111,16 @@ likeness config validate --config likeness.yaml --connect   # checks it, the fil
 likeness config print --config likeness.yaml                # the values in force
 ` + "```" + `
 
-[config.schema.json](config.schema.json) is the JSON schema.
-
 A flag (` + "`--set limits.max_k=100`" + `) overrides the environment (` + "`LIKENESS_LIMITS_MAX_K=100`" + `), the environment the file, and the
-file the default. A variable is the key in capitals, with ` + "`_`" + ` for every other character than letters and digits
-(` + "`LIKENESS_STORES_MAIN_ADDRESS`" + `); it sets a key of a store, model or route that the file has. An unknown key is an error that
-suggests the nearest known one. File names are relative to the file; in flags and variables, to the working directory. Keys
-name the files or variables that hold secrets, never the secrets.
+file the default. A variable sets a key of a store, model or route that the file has. File names are relative to the file; in flags and variables, to the
+working directory. Keys name the files or variables that hold secrets, never the secrets. [config.schema.json](config.schema.json) is the JSON schema.
 
-In brackets are a key's default and when a changed value takes effect:
+In brackets are a key's default, and when a changed value takes effect. Without a word that is when the sidecar starts again:
+the log names such keys, and ` + "`likeness_config_restart_keys`" + ` counts them.
 
 - **live**: when the file is read again: SIGHUP, ` + "`POST /reload`" + ` of the admin port, or every ` + "`reload.interval`" + `. All live keys
   change in one step or, if one cannot be used, none. Searches under way end with the old values.
 - **activation**: when a version of the route is activated (` + "`likeness model activate`" + `).
-- **restart**: when the sidecar starts again. The log names such keys, and ` + "`likeness_config_restart_keys`" + ` counts them.
 
 Certificates, private keys and the tokens file are read again whenever they change.
 `
@@ -161,12 +157,28 @@ func (r reference) section(path string, v reflect.Value) {
 		case f.Type.Kind() == reflect.Pointer && isSection(f.Type.Elem()):
 			inner = append(inner, func() { r.section(join(path, key), reflect.Zero(f.Type.Elem())) })
 		default:
-			fmt.Fprintf(r.out, "- `%s` (%s): %s\n", key, strings.TrimPrefix(defaultText(f, value)+", "+string(effectOf(f)), ", "), r.text(t, f))
+			fmt.Fprintf(r.out, "- `%s`%s: %s\n", key, brackets(f, value), r.text(t, f))
 		}
 	}
 	for _, write := range inner {
 		write()
 	}
+}
+
+// brackets returns the default of a key and when a changed value takes effect, in brackets.
+// A restart is not named.
+func brackets(f reflect.StructField, value reflect.Value) string {
+	var parts []string
+	if text := defaultText(f, value); text != "" {
+		parts = append(parts, text)
+	}
+	if effect := effectOf(f); effect != EffectRestart {
+		parts = append(parts, string(effect))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return " (" + strings.Join(parts, ", ") + ")"
 }
 
 // entryDefault returns the default value of the entries of a map.
