@@ -218,24 +218,16 @@ func estimate(e map[string]any) string {
 // quantiles formats the median and the 99th percentile in milliseconds.
 func quantiles(q map[string]any) string { return fmt.Sprintf("%.2f / %.2f", q["p50_ms"], q["p99_ms"]) }
 
-// missed formats missed targets, "SUBJECT: FIGURE", as a table with a row for each subject.
+// missed lists the subjects of missed targets, "SUBJECT: FIGURE", each once.
 func missed(list []any) string {
-	var b strings.Builder
-	b.WriteString("| | |\n|---|---|")
-	last := ""
+	var subjects []string
 	for _, m := range list {
-		subject, figure, _ := strings.Cut(m.(string), ": ")
-		if subject == last {
-			b.WriteString(", " + figure)
-			continue
+		subject, _, _ := strings.Cut(m.(string), ": ")
+		if !slices.Contains(subjects, subject) {
+			subjects = append(subjects, subject)
 		}
-		if last != "" {
-			b.WriteString(" |")
-		}
-		fmt.Fprintf(&b, "\n| %s | %s", subject, figure)
-		last = subject
 	}
-	return b.String() + " |"
+	return strings.Join(subjects, "; ")
 }
 
 // fuzzing counts the fuzz targets of soak.json and their inputs.
