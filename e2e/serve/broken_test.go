@@ -18,7 +18,9 @@ import (
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
 	"github.com/likenessdb/likeness/internal/statedir"
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
+	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/rerank/npy"
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/serve"
@@ -235,5 +237,94 @@ func TestEveryRouteBrokenPasses(t *testing.T) {
 	}
 	if code, body := d.admin(t, http.MethodGet, "/readyz"); code != http.StatusOK || !strings.Contains(body, "route others:") {
 		t.Errorf("readyz: %d %s", code, body)
+	}
+}
+
+// TestARoundedTableStopsItsAuditedRoute: a route whose live answers are to be audited, and
+// whose table is too rounded for that, is left to the database until its table is built again.
+func TestARoundedTableStopsItsAuditedRoute(t *testing.T) {
+	db := filled(t, servers.Options{})
+	precise, err := os.ReadFile(tableOf(t, db))
+	must2(t, err)
+	rounded, err := os.ReadFile(formattedTable(t, db, "routed", rerank.FormatInt8))
+	must2(t, err)
+	dir := damagedFolder(t, db, rounded, false)
+	file := filepath.Join(dir, "likeness.yaml")
+	text, err := os.ReadFile(file)
+	must2(t, err)
+	must2(t, os.WriteFile(file, bytes.Replace(text, []byte("active: v1,"), []byte("active: v1, audit: {share: 1},"), 1), 0o600))
+	d := startDamaged(t, db, dir)
+	d.checkBroken(t)
+	must2(t, os.WriteFile(filepath.Join(dir, "a.table"), precise, 0o600))
+	if code, body := d.admin(t, http.MethodPost, "/reload"); code != http.StatusOK {
+		t.Errorf("reload: %d %s", code, body)
+	}
+	if state := d.statusOf(t, "routed"); !strings.HasPrefix(state, "rescored; route=things") {
+		t.Errorf("after the repair: %q", state)
+	}
+}
+
+// embeddedRoutes adds an embedded store to twoRoutes, with a route for each of its collections.
+var embeddedRoutes = strings.NewReplacer(
+	"stores: {", "stores: {here: {kind: embedded, collections: {items: {vectors: items.npy}, more: {vectors: more.npy, payload: more.jsonl}}}, ",
+	"routes:\n", "routes:\n  near: {store: here, collection: items, model: b, placement: stored}\n  far: {store: here, collection: more, model: b, placement: stored}\n",
+).Replace(twoRoutes)
+
+// TestADamagedCollectionStopsItsRoute damages the files of one embedded collection. The routes
+// of the store's other collection, and of other stores, are served. After the repair a reload
+// serves the route too.
+func TestADamagedCollectionStopsItsRoute(t *testing.T) {
+	db := filled(t, servers.Options{})
+	table, err := os.ReadFile(tableOf(t, db))
+	must2(t, err)
+	for name, spoil := range map[string]func(t *testing.T, dir string){
+		"no vectors":  func(t *testing.T, dir string) { must2(t, os.Remove(filepath.Join(dir, "more.npy"))) },
+		"half a file": func(t *testing.T, dir string) { must2(t, os.Truncate(filepath.Join(dir, "more.npy"), 90)) },
+		"fewer vectors": func(t *testing.T, dir string) {
+			must2(t, npy.Write(filepath.Join(dir, "more.npy"), rerank.NewMatrix(2, 4)))
+		},
+		"no JSON": func(t *testing.T, dir string) {
+			must2(t, os.WriteFile(filepath.Join(dir, "more.jsonl"), []byte("{}\n{}\n{\n"), 0o600))
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := damagedFolder(t, db, table, false)
+			repair := func() {
+				for _, file := range []string{"items.npy", "more.npy"} {
+					must2(t, npy.Write(filepath.Join(dir, file), rerank.NewMatrix(3, 4)))
+				}
+				must2(t, os.WriteFile(filepath.Join(dir, "more.jsonl"), []byte("{}\n{}\n{}\n"), 0o600))
+			}
+			repair()
+			spoil(t, dir)
+			must2(t, os.WriteFile(filepath.Join(dir, "likeness.yaml"), fmt.Appendf(nil, embeddedRoutes, db.Address, false, db.REST), 0o600))
+			d := startDamaged(t, db, dir)
+			rows := func(route string) (int, error) {
+				a, err := likenessv1.NewSearchServiceClient(d.api).Search(t.Context(), &likenessv1.SearchRequest{Route: route, K: 3, Query: &likenessv1.Query{Vector: query}}, grpc.WaitForReady(true))
+				return len(a.GetHits()), err
+			}
+			if _, err := rows("far"); status.Code(err) != codes.FailedPrecondition || strings.Contains(err.Error(), "more.") {
+				t.Errorf("the broken route: %v", err)
+			}
+			if n, err := rows("near"); n != 3 || err != nil {
+				t.Errorf("the route of the other collection: %d rows, %v", n, err)
+			}
+			if state := d.statusOf(t, "routed"); !strings.HasPrefix(state, "rescored; route=things") {
+				t.Errorf("the route of the other store: %q", state)
+			}
+			if code, body := d.admin(t, http.MethodGet, "/readyz"); code != http.StatusOK || !strings.Contains(body, "route far: stores.here: collections.more:") {
+				t.Errorf("readyz: %d %s", code, body)
+			}
+			if log := d.log.String(); !strings.Contains(log, "collection cannot be used") {
+				t.Errorf("the log: %s", log)
+			}
+			repair()
+			if code, body := d.admin(t, http.MethodPost, "/reload"); code != http.StatusOK {
+				t.Errorf("reload: %d %s", code, body)
+			}
+			if n, err := rows("far"); n != 3 || err != nil {
+				t.Errorf("after the repair: %d rows, %v", n, err)
+			}
+		})
 	}
 }

@@ -138,12 +138,18 @@ type exactness struct {
 
 func tableIn(t *testing.T, db *servers.Server, collection string) string {
 	t.Helper()
+	return formattedTable(t, db, collection, rerank.FormatFloat32)
+}
+
+// formattedTable builds a table of a collection whose rows have a format.
+func formattedTable(t *testing.T, db *servers.Server, collection string, format rerank.Format) string {
+	t.Helper()
 	store, err := adapter.Open(adapter.Options{Address: db.Address, APIKey: key})
 	must2(t, err)
 	defer store.Close()
 	m, path := testModel(t), filepath.Join(t.TempDir(), "items.table")
 	_, err = index.BuildTable(t.Context(), index.TableJob{Source: index.Source{Store: store, Collection: collection},
-		Model: route.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}, Path: path})
+		Model: route.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}, Path: path, Format: format})
 	must2(t, err)
 	return path
 }

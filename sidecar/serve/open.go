@@ -174,6 +174,9 @@ func keepBroken(c *config.Config, parts *wiring.Assembly, log *slog.Logger, chec
 	for _, name := range slices.Sorted(maps.Keys(parts.BrokenModels)) {
 		log.Error("model cannot be used", "model", name, "error", parts.BrokenModels[name])
 	}
+	for _, err := range parts.BrokenCollections() {
+		log.Error("collection cannot be used", "error", err)
+	}
 	return nil
 }
 

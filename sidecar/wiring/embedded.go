@@ -2,9 +2,12 @@ package wiring
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -20,63 +23,130 @@ import (
 // ErrFile: a file of an embedded collection cannot be used.
 var ErrFile = errors.New("file of an embedded collection is not valid")
 
-func (a *Assembly) openEmbedded(s config.Store) (adapters.Store, error) {
+// embeddedCollection names a collection of an embedded store.
+type embeddedCollection struct{ store, name string }
+
+// openEmbedded opens an embedded store. With Part.KeepBroken it leaves out the collections
+// whose files cannot be used.
+func (a *Assembly) openEmbedded(name string, s config.Store) (adapters.Store, error) {
 	store := embedded.New(embedded.WithLimits(limits(s.Limits)), embedded.WithTurns(a.Turns))
-	for _, name := range sortedKeys(s.Collections) {
-		c, err := a.collection(s.Collections[name])
-		if err != nil {
-			return nil, fmt.Errorf("collections.%s: %w", name, err)
-		}
-		if err := store.Load(name, c); err != nil {
+	for _, collection := range sortedKeys(s.Collections) {
+		err := a.loadCollection(store, collection, s.Collections[collection])
+		if err != nil && !keepsBroken(a.part, err) {
 			return nil, err
+		}
+		if err != nil {
+			a.brokenCollections[embeddedCollection{name, collection}] = fmt.Errorf("stores.%s: %w", name, err)
 		}
 	}
 	return store, nil
 }
 
-func (a *Assembly) collection(c config.Collection) (embedded.Collection, error) {
-	out := embedded.Collection{OwnerField: c.Owner}
-	if c.Vectors != "" {
-		f, err := a.field("", c.Vectors, c.Metric)
-		if err != nil {
-			return out, fmt.Errorf("vectors: %w", err)
+// loadCollection reads the files of a collection into a store. Closing the assembly closes the
+// files.
+func (a *Assembly) loadCollection(store *embedded.Store, name string, c config.Collection) error {
+	read, files, err := openCollection(c)
+	if err == nil {
+		err = store.Load(name, read)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("collections.%s: %w", name, err), closeAll(files))
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.files = append(a.files, files...)
+	return nil
+}
+
+// brokenCollection returns why a route's collection, or its companion, was left out of its
+// embedded store; nil if neither was.
+func (a *Assembly) brokenCollection(r config.Route) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return cmp.Or(a.brokenCollections[embeddedCollection{r.StoreName, r.Collection}], a.brokenCollections[embeddedCollection{r.StoreName, r.Companion}])
+}
+
+// reloadCollections loads a route's collection and companion where they were left out of its
+// embedded store.
+func (a *Assembly) reloadCollections(c *config.Config, r config.Route) error {
+	for _, name := range []string{r.Collection, r.Companion} {
+		key := embeddedCollection{r.StoreName, name}
+		a.mu.Lock()
+		isBroken := a.brokenCollections[key] != nil
+		a.mu.Unlock()
+		if !isBroken {
+			continue
 		}
-		out.Fields = append(out.Fields, f)
+		store, _ := a.Stores[r.StoreName].(*embedded.Store)
+		if err := a.loadCollection(store, name, c.Stores[r.StoreName].Collections[name]); err != nil {
+			return fmt.Errorf("stores.%s: %w", r.StoreName, err)
+		}
+		a.mu.Lock()
+		delete(a.brokenCollections, key)
+		a.mu.Unlock()
+	}
+	return nil
+}
+
+// BrokenCollections says, in the order of their names, why collections of embedded stores
+// cannot be used that Part.KeepBroken left out.
+func (a *Assembly) BrokenCollections() []error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	keys := slices.SortedFunc(maps.Keys(a.brokenCollections), func(x, y embeddedCollection) int {
+		return cmp.Or(strings.Compare(x.store, y.store), strings.Compare(x.name, y.name))
+	})
+	problems := make([]error, len(keys))
+	for i, key := range keys {
+		problems[i] = a.brokenCollections[key]
+	}
+	return problems
+}
+
+func closeAll(all []io.Closer) error {
+	var failed []error
+	for _, c := range all {
+		failed = append(failed, c.Close())
+	}
+	return errors.Join(failed...)
+}
+
+// openCollection reads a collection. It maps the files of its vectors, which the caller closes
+// after an error too.
+func openCollection(c config.Collection) (out embedded.Collection, files []io.Closer, err error) {
+	out.OwnerField = c.Owner
+	addField := func(name, file, metric string) error {
+		m, err := npy.Open(file)
+		if err != nil {
+			return err
+		}
+		files = append(files, m)
+		out.Fields = append(out.Fields, embedded.Field{VectorField: adapters.VectorField{Name: name, Metric: adapters.Metric(metric)}, Vectors: m.Matrix})
+		return nil
+	}
+	if c.Vectors != "" {
+		if err := addField("", c.Vectors, c.Metric); err != nil {
+			return out, files, fmt.Errorf("vectors: %w", err)
+		}
 	}
 	for _, name := range sortedKeys(c.Fields) {
-		f, err := a.field(name, c.Fields[name].File, c.Fields[name].Metric)
-		if err != nil {
-			return out, fmt.Errorf("fields.%s: %w", name, err)
+		if err := addField(name, c.Fields[name].File, c.Fields[name].Metric); err != nil {
+			return out, files, fmt.Errorf("fields.%s: %w", name, err)
 		}
-		out.Fields = append(out.Fields, f)
 	}
-	var err error
 	if out.IDs, err = readIDs(c.IDs); err != nil {
-		return out, fmt.Errorf("ids: %w", err)
+		return out, files, fmt.Errorf("ids: %w", err)
 	}
 	if out.Payloads, err = readPayloads(c.Payload); err != nil {
-		return out, fmt.Errorf("payload: %w", err)
+		return out, files, fmt.Errorf("payload: %w", err)
 	}
 	if out.Owners, err = readIDs(c.Owners); err != nil {
-		return out, fmt.Errorf("owners: %w", err)
+		return out, files, fmt.Errorf("owners: %w", err)
 	}
 	if c.Owner != "" && c.Owners == "" {
 		out.Owners, err = ownersOf(c.Owner, out.Payloads)
 	}
-	return out, err
-}
-
-// field maps a file with vectors. Closing the assembly unmaps it.
-func (a *Assembly) field(name, file, metric string) (embedded.Field, error) {
-	m, err := npy.Open(file)
-	if err != nil {
-		return embedded.Field{}, err
-	}
-	a.closers = append(a.closers, m)
-	return embedded.Field{
-		VectorField: adapters.VectorField{Name: name, Metric: adapters.Metric(metric)},
-		Vectors:     m.Matrix,
-	}, nil
+	return out, files, err
 }
 
 // readIDs reads numbers from an .npy file, or strings from the lines of any other file. It

@@ -9,7 +9,7 @@ import (
 )
 
 // Promise gives a route the calibration that the state folder has for it and its model
-// version. A route with a ranker gets none. Promise returns config.ErrConfig if live answers
+// version. A route with a ranker gets none. Promise returns route.ErrSetup if live answers
 // are to be audited but the route's table is rounded.
 func Promise(c *config.Config, rt *route.Route) error {
 	if c.StateDir == "" || rt.RankerName != "" { // a calibration says nothing about a ranker's order
@@ -27,7 +27,7 @@ func Promise(c *config.Config, rt *route.Route) error {
 	defer t.Release()
 	if !calibrate.Precise(t) {
 		return fmt.Errorf("%w: audit.share: the table is of %s, and live answers are audited in full precision; build it again with `likeness index --full-precision`",
-			config.ErrConfig, t.Meta().Format)
+			route.ErrSetup, t.Meta().Format)
 	}
 	return nil
 }

@@ -24,7 +24,7 @@ func (a *Assembly) openStore(ctx context.Context, c *config.Config, name string)
 	)
 	switch s.Kind {
 	case "embedded":
-		store, err = a.openEmbedded(s)
+		store, err = a.openEmbedded(name, s)
 	case "qdrant":
 		server, err = openQdrant(c, name)
 	case "milvus":

@@ -34,7 +34,8 @@ func (v *Version) Close() error { return v.close() }
 
 // OpenVersion opens another version of a route on the stores that are open already, and
 // reads its model anew. The version is closed by its caller, or at the latest with the
-// assembly. OpenVersion returns route.ErrVersion, the errors of the files, or
+// assembly. Collections of an embedded store that Part.KeepBroken left out are loaded
+// first. OpenVersion returns route.ErrVersion, route.ErrSetup, the errors of the files, or
 // config.ErrConfig if the route names a store that was not opened.
 func (a *Assembly) OpenVersion(c *config.Config, rt, version string) (*Version, error) {
 	name := c.Routes[rt].StoreName
@@ -44,6 +45,9 @@ func (a *Assembly) OpenVersion(c *config.Config, rt, version string) (*Version, 
 	r, ok := c.RouteAt(rt, version)
 	if !ok {
 		return nil, fmt.Errorf("%w: route %q has no version %q; routes.%s.versions has %q", route.ErrVersion, rt, version, rt, c.Routes[rt].VersionNames())
+	}
+	if err := a.reloadCollections(c, r); err != nil {
+		return nil, err
 	}
 	m, err := openModel(c, r.ModelName)
 	if err != nil {
@@ -130,8 +134,7 @@ func (v *Version) openTable(r config.Route, how Tables) error {
 
 // WithLivePolicy returns the version with the live keys of a changed configuration.
 // Everything that the version has open stays open and is shared: model, table, companion
-// and device. WithLivePolicy returns route.ErrVersion, or config.ErrConfig as Promise
-// does.
+// and device. WithLivePolicy returns route.ErrVersion, or route.ErrSetup as Promise does.
 func (v *Version) WithLivePolicy(c *config.Config) (*Version, error) {
 	name := v.Route.Name
 	r, ok := c.RouteAt(name, v.Name)

@@ -39,11 +39,14 @@ type Assembly struct {
 	Turns *turns.Turns
 
 	part    Part
-	closers []io.Closer
-	rankers *Rankers // nil: routes are opened without rankers
+	closers []io.Closer // stores
+	rankers *Rankers    // nil: routes are opened without rankers
 
 	mu   sync.Mutex
 	open map[*Version]bool // versions that were not closed
+	// brokenCollections says why collections of embedded stores were left out.
+	brokenCollections map[embeddedCollection]error
+	files             []io.Closer // of the embedded collections
 }
 
 // Open opens a part of a configuration, or all of it: the files of models, tables and
@@ -60,7 +63,7 @@ func Open(ctx context.Context, c *config.Config, part Part) (*Assembly, error) {
 	}
 	a := &Assembly{
 		Turns: turns.New(runtime.GOMAXPROCS(0)), Stores: map[string]adapters.Store{}, Versions: map[string]*Version{}, BrokenModels: map[string]error{},
-		part: part, open: map[*Version]bool{},
+		part: part, open: map[*Version]bool{}, brokenCollections: map[embeddedCollection]error{},
 	}
 	var failed []error
 	for _, name := range part.stores(c) {
@@ -116,6 +119,9 @@ func (a *Assembly) openNamed(c *config.Config, name, version string) (*Version, 
 	if err := a.BrokenModels[r.ModelName]; err != nil {
 		return nil, err
 	}
+	if err := a.brokenCollection(r); err != nil {
+		return nil, err
+	}
 	m := a.model(r.ModelName)
 	if m == nil || a.Stores[r.StoreName] == nil && !a.part.WithoutStore {
 		return nil, nil //nolint:nilnil // Open has the error of the model or the store already
@@ -152,6 +158,10 @@ func (a *Assembly) Close() error {
 		failed = append(failed, closer.Close())
 	}
 	a.closers = nil
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	failed = append(failed, closeAll(a.files))
+	a.files = nil
 	return errors.Join(failed...)
 }
 
