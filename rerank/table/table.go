@@ -1,6 +1,3 @@
-// Package table stores item features: one or several feature rows for every item of a
-// collection, in a file that is mapped read-only. docs/reference/model-format.md describes
-// the format.
 package table
 
 import (
