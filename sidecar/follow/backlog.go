@@ -11,28 +11,28 @@ const (
 	// debounce is how long a written row waits before it is read, so that later writes
 	// of the row, and writes of other rows, share the read.
 	debounce = 5 * time.Millisecond
-	// lag is how soon a read shows a write that the client did not wait for. It is also
-	// the time between the first read of a row and the last one: the database may apply
-	// a write later than its call ended, where the call was cut off.
+	// lag is how soon a read shows a write that the client did not wait for. It is also how long
+	// the rows of a write stay due for another read, because the database may apply a write whose
+	// call was cut off later than the call ended.
 	lag = time.Second
-	// maxRows is the most rows that may wait to be read. Where more wait, a pass over
-	// all rows takes their place.
+	// maxRows is the most rows that may wait to be read. If more would wait, a pass over all rows
+	// reads them instead.
 	maxRows = 1 << 18
 )
 
-// passOnly in write.unread says that no row settles the write, only a pass.
+// passOnly is the value of write.unread for a write that no read of a row settles, only a pass.
 const passOnly = -1
 
-// write is a client's write that was seen and that something derived does not show yet.
+// write is a client's write that some table or companion does not show yet.
 type write struct {
 	began time.Time // when the write was seen
-	// readable is the time from which a read of the database shows the write.
+	// readable is from when on reads show the write; zero until the database has answered.
 	readable time.Time
-	seq      uint64 // its number in the journal; 0: the journal does not have it
-	unread   int    // its rows that were not read since readable, or passOnly
-	// peers: another sidecar's journal has it.
+	seq      uint64 // its number in the journal; 0 if the journal lacks it
+	unread   int    // how many of its rows were not read since readable, or passOnly
+	// peers: the write is in the journal of another sidecar.
 	peers bool
-	// unjournaled: no journal has it.
+	// unjournaled: the shared journal should have the write and lacks it.
 	unjournaled bool
 }
 
@@ -41,12 +41,12 @@ type write struct {
 type backlog struct {
 	writes  map[*write]struct{} // every pending write
 	rows    *rowQueue           // the rows to read
-	forPass []*write            // the pending writes that wait for a pass
-	// rowsChanged: one of forPass may have changed rows; otherwise they only removed some.
+	forPass []*write            // the pending writes that only a pass settles
+	// rowsChanged: some write of forPass may have changed rows, not only removed them.
 	rowsChanged bool
-	// dropped: the collection was written to as a whole, and was not found to exist since.
+	// dropped: a write may have dropped the collection, and no pass has found it again since.
 	dropped bool
-	// differing counts the queued rows that a pass found to differ.
+	// differing counts the queued rows that a pass found to differ from the collection.
 	differing int
 }
 
@@ -61,12 +61,12 @@ func (b *backlog) see(now time.Time) *write {
 	return w
 }
 
-// settle removes a write: everything derived shows it, or the database refused it.
+// settle removes a write, because all derived data shows it or because the database refused it.
 func (b *backlog) settle(w *write) { delete(b.writes, w) }
 
-// apply notes that the database carried out w as jw describes it, and that reads show
-// it from readable on. It queues the rows that jw names, or leaves the write to a pass.
-// It reports whether that leaves nothing to do for the write.
+// apply notes that the database carried out w, which jw describes, and that reads show it from
+// readable on. It queues the rows that jw names, or leaves the write to a pass if jw names none. It
+// reports whether nothing is left to do for the write.
 func (b *backlog) apply(w *write, jw journal.Write, now, readable time.Time) (settled bool) {
 	w.readable = readable
 	unnamed := namesNoRows(jw)
@@ -93,7 +93,7 @@ func (b *backlog) apply(w *write, jw journal.Write, now, readable time.Time) (se
 	return w.unread == 0
 }
 
-// namesNoRows reports whether a write may have changed rows that it does not name.
+// namesNoRows reports whether a write may have changed rows whose ids it does not have.
 func namesNoRows(w journal.Write) bool {
 	return w.Kind == journal.Collection || w.All || w.Filter != ""
 }
@@ -116,7 +116,7 @@ func (b *backlog) overflow() {
 	b.rows, b.differing, b.rowsChanged = newRowQueue(), 0, true
 }
 
-// noteDiffering queues rows that a pass found to differ.
+// noteDiffering queues rows that a pass found to differ from the collection.
 func (b *backlog) noteDiffering(ids []rerank.ID, now time.Time) {
 	for _, id := range ids {
 		if r := b.rows.put(id, now); !r.differs {
@@ -126,16 +126,16 @@ func (b *backlog) noteDiffering(ids []rerank.ID, now time.Time) {
 	}
 }
 
-// retry queues a row again that could not be read or applied.
+// retry queues a row again because it could not be read or applied.
 func (b *backlog) retry(r *row, at time.Time) {
-	if b.rows.byID[r.id] == r { // otherwise a pass takes its place
+	if b.rows.byID[r.id] == r { // if a pass took the rows over, the pass reads this one too
 		b.rows.put(r.id, at)
 	}
 }
 
-// rowApplied notes that everything derived from a row shows what the database held at
-// the time readAt, or later. It returns the writes that this settles, and queues the row
-// again where a later read of it is needed.
+// rowApplied notes that all data derived from a row shows what the database held at readAt or
+// later. It returns the writes that this settles. It queues the row again if one of its writes
+// needs a later read.
 func (b *backlog) rowApplied(r *row, readAt time.Time) (settled []*write) {
 	if b.rows.byID[r.id] != r {
 		return nil // a pass takes its place
@@ -172,8 +172,8 @@ func (b *backlog) rowApplied(r *row, readAt time.Time) (settled []*write) {
 	return settled
 }
 
-// takeForPass removes and returns the writes that a pass settles which begins at the
-// time: those that a read shows by then.
+// takeForPass removes and returns the writes that a pass settles if it begins at the time now: the
+// writes that reads show by then.
 func (b *backlog) takeForPass(began time.Time) (settles []*write) {
 	var later []*write
 	for _, w := range b.forPass {
@@ -195,17 +195,17 @@ func (b *backlog) returnFromPass(writes []*write) {
 	b.rowsChanged = true
 }
 
-// isShown reports whether everything derived shows every write that was seen, and no
-// row is known to differ.
+// isShown reports whether all derived data shows every write that was seen, and no row is known to
+// differ.
 func (b *backlog) isShown() bool { return len(b.writes) == 0 && b.differing == 0 }
 
-// waitsForPassOnly reports whether reading rows would settle nothing more.
+// waitsForPassOnly reports whether only a pass can settle what is left.
 func (b *backlog) waitsForPassOnly() bool {
 	if b.rows.len() > 0 {
 		return false
 	}
 	for w := range b.writes {
-		isElsewhere := w.peers && w.readable.IsZero() // its own sidecar waits for it
+		isElsewhere := w.peers && w.readable.IsZero() // the write's own sidecar settles it
 		if w.unread >= 0 && !isElsewhere {
 			return false
 		}
@@ -213,7 +213,7 @@ func (b *backlog) waitsForPassOnly() bool {
 	return true
 }
 
-// hasNoUnjournaled reports whether every pending write is in a journal.
+// hasNoUnjournaled reports whether the journal has every pending write that it should have.
 func (b *backlog) hasNoUnjournaled() bool {
 	for w := range b.writes {
 		if w.unjournaled {
@@ -223,8 +223,8 @@ func (b *backlog) hasNoUnjournaled() bool {
 	return true
 }
 
-// isJournaled reports whether the next process can take up the backlog from the journal:
-// no row waits for a read, and the journal has every write.
+// isJournaled reports whether the next process can go on from the journal alone: no row waits for a
+// read, and the journal has every write.
 func (b *backlog) isJournaled() bool {
 	if b.rows.len() > 0 {
 		return false
@@ -237,7 +237,7 @@ func (b *backlog) isJournaled() bool {
 	return true
 }
 
-// oldest returns when the oldest pending write was seen, zero if none is pending.
+// oldest returns when the oldest pending write was seen; zero if no write is pending.
 func (b *backlog) oldest() (began time.Time) {
 	for w := range b.writes {
 		if began.IsZero() || w.began.Before(began) {
@@ -247,8 +247,8 @@ func (b *backlog) oldest() (began time.Time) {
 	return began
 }
 
-// oldestOnItsWay returns when the oldest write was seen that the database has not
-// answered, zero if it has answered all.
+// oldestOnItsWay returns when the oldest write was seen that the database has not answered; zero if
+// it has answered all of them.
 func (b *backlog) oldestOnItsWay() (began time.Time) {
 	for w := range b.writes {
 		if w.readable.IsZero() && (began.IsZero() || w.began.Before(began)) {
@@ -258,8 +258,9 @@ func (b *backlog) oldestOnItsWay() (began time.Time) {
 	return began
 }
 
-// readableAt returns when a read shows a write that the database answered now. A write
-// is applied by then if the client waited for it, or if reads show every answered write.
+// readableAt returns from when on reads show a write that the database answered now. They do so at
+// once if the client waited for the write to be applied, or if this store's reads show every
+// answered write.
 func readableAt(now time.Time, applied bool) time.Time {
 	if applied {
 		return now
@@ -267,11 +268,10 @@ func readableAt(now time.Time, applied bool) time.Time {
 	return now.Add(lag)
 }
 
-// gap records that writes may have been missed, and from when to when. The zero value
-// says that none was.
+// gap is the time span in which writes may have been missed. The zero value is no gap.
 type gap struct {
-	since time.Time // when the first write was missed; zero: none was
-	last  time.Time // when the last one was
+	since time.Time // when the first write was missed; zero if none was
+	last  time.Time // when the last write was missed
 }
 
 // note records that a write was missed.
@@ -285,14 +285,14 @@ func (g *gap) note(now time.Time) {
 // isOpen reports whether a write may have been missed.
 func (g gap) isOpen() bool { return !g.since.IsZero() }
 
-// closeBy closes the gap if a pass over all rows that began at the time covers it.
+// closeBy closes the gap if a pass over all rows that began at the given time reads the missed writes.
 func (g *gap) closeBy(began time.Time) {
 	if !g.last.After(began) {
 		*g = gap{}
 	}
 }
 
-// strictest returns the smaller of two limits. 0 stands for no limit.
+// strictest returns the smaller of two limits, where 0 means no limit.
 func strictest[T ~int | ~int64](a, b T) T {
 	if a == 0 || b == 0 {
 		return max(a, b)

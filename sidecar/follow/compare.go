@@ -16,8 +16,8 @@ import (
 // compareRows is the most rows on a page of a comparison.
 const compareRows = 1000
 
-// Drift counts the rows of a route's table and companion that differ from the collection.
-// A row that differs in both counts once, as it differs in the table.
+// Drift counts the rows in which a route's table and companion differ from the collection. A row
+// that differs in both counts once, for its table.
 type Drift struct {
 	// Rows counts the rows of the collection that were compared.
 	Rows int64 `json:"rows"`
@@ -26,7 +26,7 @@ type Drift struct {
 	Missing int64 `json:"missing"`
 	Changed int64 `json:"changed"`
 	Surplus int64 `json:"surplus"`
-	// Unfit counts rows with numbers that the table's format cannot hold.
+	// Unfit counts rows whose numbers the table's format cannot hold.
 	Unfit int64 `json:"unfit"`
 }
 
@@ -41,16 +41,15 @@ func (d *Drift) add(o Drift) {
 	d.Unfit += o.Unfit
 }
 
-// Progress is called when a stage begins, with its number of steps, or −1 if that is not
-// known. It returns a function that is called with the number of steps done since the last
-// call.
+// Progress is called when a stage of a comparison begins, with the stage's number of steps, or −1
+// if that is not known. The function that it returns is called with the number of steps done since
+// its last call.
 type Progress func(stage string, steps int) (done func(n int))
 
-// Compare counts how a route's table, live or not, and companion differ from the
-// collection, and changes nothing. It reads every row. It compares feature rows in the
-// table's format, and derived vectors and payloads as the companion holds them. A row that
-// is written meanwhile may count as a difference. Compare returns ErrRoute, or the store's
-// error.
+// Compare counts the rows in which a route's table and companion differ from the collection. It
+// reads every row and changes nothing. Feature rows are compared in the table's format, derived
+// vectors and payloads as the companion holds them. A row that is written during the comparison may
+// count as a difference. Compare returns ErrRoute, or the store's error.
 func Compare(ctx context.Context, r *route.Route, progress Progress) (Drift, error) {
 	if !fromRows(r) || r.Store == nil {
 		return Drift{}, fmt.Errorf("%w: route %q has items of several rows or by a ranker's scores, or no store", ErrRoute, r.Name)
@@ -84,19 +83,19 @@ type comparison struct {
 	scanner    adapters.Scanner
 	collection string
 	routes     []*derivation
-	// dropped: a collection that does not exist has no rows.
+	// the collection was dropped, so that it has no rows if it is not found
 	dropped bool
 }
 
-// page has the differences that one part of a comparison found.
+// page holds the differences found in one part of a comparison.
 type page struct {
 	rows   int
 	drift  []Drift     // by route
-	ids    []rerank.ID // of the rows that differ in any route
-	cursor string      // where the next page begins; empty: the stage cannot resume there
+	ids    []rerank.ID // the rows that differ in any route
+	cursor string      // where the next page begins; empty if the stage can only start over
 }
 
-// stage is the part of a comparison that reads all rows of one collection or table.
+// stage is one part of a comparison: it reads all rows of one collection or table.
 type stage struct {
 	name string
 	run  func(ctx context.Context, cursor string, yield func(page) error) error
@@ -167,7 +166,8 @@ func (c *comparison) forward(ctx context.Context, cursor string, yield func(page
 	return err
 }
 
-// compare finds the rows that the table or the companion does not hold as it should.
+// compare finds the rows of one page that the table or the companion lacks or holds with other
+// values.
 func (d *derivation) compare(ctx context.Context, r rows) (ids []rerank.ID, drift Drift, err error) {
 	if t := d.route.CurrentTable(); t != nil {
 		ids, drift = compareTable(t, r)
@@ -209,8 +209,8 @@ func compareTable(t *table.Table, r rows) (ids []rerank.ID, drift Drift) {
 	return ids, drift
 }
 
-// compareCompanion reads the companion's rows and finds those that differ. It leaves out
-// the rows of known, which differ in the table and were counted there.
+// compareCompanion reads the companion's rows and finds those that differ from the collection. It
+// skips the rows of known, which differ in the table too and were counted there.
 func (d *derivation) compareCompanion(ctx context.Context, r rows, known []rerank.ID) (ids []rerank.ID, drift Drift, err error) {
 	if err := d.open(ctx); err != nil {
 		return nil, drift, err
@@ -233,9 +233,8 @@ func (d *derivation) compareCompanion(ctx context.Context, r rows, known []reran
 	return ids, drift, nil
 }
 
-// compareCompanionRows compares the rows that a companion has with the rows that it should
-// have: the ids and payloads of r, and the vectors want, a matrix a field. It leaves out the
-// rows of known.
+// compareCompanionRows compares the rows that a companion has with the rows that it should have:
+// ids and payloads from r, and vectors from want, one matrix per field. It skips the rows of known.
 func compareCompanionRows(r rows, want []rerank.Matrix, have adapters.Rows, known []rerank.ID) (ids []rerank.ID, drift Drift) {
 	place := make(map[rerank.ID]int, len(have.IDs))
 	for i, id := range have.IDs {
@@ -284,7 +283,7 @@ func sameVectors(want []rerank.Matrix, i int, have []rerank.Matrix, at int) bool
 	return true
 }
 
-// tableRows finds the rows of a table that the collection does not have.
+// tableRows finds the rows of a table that the collection lacks.
 func (c *comparison) tableRows(ctx context.Context, i int, yield func(page) error) error {
 	t := c.routes[i].route.CurrentTable()
 	if t == nil {
@@ -306,10 +305,10 @@ func (c *comparison) tableRows(ctx context.Context, i int, yield func(page) erro
 	return nil
 }
 
-// companionRows finds the rows of a companion that the collection does not have.
+// companionRows finds the rows of a companion that the collection lacks.
 func (c *comparison) companionRows(ctx context.Context, i int, cursor string, yield func(page) error) error {
 	name := c.routes[i].route.Companion
-	t := c.routes[i].route.CurrentTable() // a row that the table holds too was counted there
+	t := c.routes[i].route.CurrentTable() // if the table holds the row too, it was counted there
 	if t != nil {
 		defer t.Release()
 	}
@@ -323,8 +322,8 @@ func (c *comparison) companionRows(ctx context.Context, i int, cursor string, yi
 	return nil
 }
 
-// surplus yields the ids that the collection lacks. It counts the rows as surplus unless
-// counted, which may be nil, holds them too.
+// surplus passes on the ids that the collection lacks. It counts a row as surplus unless counted,
+// which may be nil, holds the row too.
 func (c *comparison) surplus(ctx context.Context, i int, ids []rerank.ID, counted *table.Table, cursor string, yield func(page) error) error {
 	have, err := c.routes[i].store.Fetch.Fetch(ctx, adapters.FetchRequest{Collection: c.collection, IDs: ids})
 	if err != nil && !meansNoRows(err, c.dropped) {

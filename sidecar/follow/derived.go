@@ -18,9 +18,9 @@ import (
 type derivation struct {
 	route   *route.Route
 	store   adapters.Abilities
-	deriver rerank.Deriver  // nil: the model derives no fields
-	fields  []rerank.Field  // of the companion; nil: the store was not asked yet
-	schema  adapters.Schema // of the companion
+	deriver rerank.Deriver  // nil if the model derives no fields
+	fields  []rerank.Field  // the companion's fields; nil until the store was asked
+	schema  adapters.Schema // the companion's schema
 }
 
 func newDerivation(store adapters.Store, r *route.Route) (*derivation, error) {
@@ -40,21 +40,21 @@ func newDerivation(store adapters.Store, r *route.Route) (*derivation, error) {
 	return d, nil
 }
 
-// announce tells the route's live table of a write that it does not show yet.
+// announce tells the route's live table that one more write was seen that it does not show yet.
 func (d *derivation) announce() {
 	if d.route.Live != nil {
 		d.route.Live.Announce()
 	}
 }
 
-// settle tells the route's live table that it shows one more of the announced writes.
+// settle tells the route's live table that it now shows one of the announced writes.
 func (d *derivation) settle() {
 	if d.route.Live != nil {
 		d.route.Live.Settle()
 	}
 }
 
-// open asks the store which fields the companion has.
+// open asks the store for the companion's fields.
 func (d *derivation) open(ctx context.Context) error {
 	if d.route.Companion == "" || d.fields != nil {
 		return nil
@@ -81,17 +81,17 @@ func (d *derivation) open(ctx context.Context) error {
 	return nil
 }
 
-// rows holds rows of a collection with the features that a route derives from them.
+// rows holds rows of a collection with the features derived from them.
 type rows struct {
 	ids      []rerank.ID
 	features rerank.Matrix
-	payloads []json.RawMessage // nil: the route needs none
-	// underivable rows have no vector, or one whose features are not finite. Tables and
-	// companions do not hold them.
+	payloads []json.RawMessage // nil if the route needs no payloads
+	// underivable holds rows without a vector, and rows whose features are not finite. Tables and
+	// companions leave such rows out.
 	underivable []rerank.ID
 }
 
-// encode computes the features of rows. vectors has the route's vector field.
+// encode computes the features of rows. vectors holds the rows' vectors of the route's field.
 func (d *derivation) encode(ctx context.Context, r adapters.Rows, vectors rerank.Matrix) (rows, error) {
 	if dim := d.route.Model.Similarity.Spec().ItemDim; vectors.Cols != dim && vectors.Rows > 0 {
 		return rows{}, fmt.Errorf("%w: vectors %q of collection %q have dimension %d, model %s takes %d",
@@ -118,9 +118,9 @@ func (d *derivation) encode(ctx context.Context, r adapters.Rows, vectors rerank
 	return out, nil
 }
 
-// apply writes the features of rows to the table and the companion, and removes the rows
-// that are gone. unfit counts the rows whose numbers the table's format cannot hold: the
-// table is left without them.
+// apply writes the features of rows to the table and the companion, and removes the rows that are
+// gone. unfit counts the rows whose numbers the table's format cannot hold; the table leaves such
+// rows out.
 func (d *derivation) apply(ctx context.Context, r rows, gone []rerank.ID) (unfit int, err error) {
 	gone = slices.Concat(gone, r.underivable)
 	if d.route.Live != nil {
@@ -191,21 +191,21 @@ func (d *derivation) applyCompanion(ctx context.Context, r rows, gone []rerank.I
 	return d.store.Delete.Delete(ctx, d.route.Companion, gone)
 }
 
-// rowState says how a table holds a row of the collection.
+// rowState says how a table's row compares with the same row of the collection.
 type rowState int
 
 const (
 	rowEqual   rowState = iota
 	rowMissing          // the table lacks it
 	rowDiffers          // the table holds other numbers
-	rowSurplus          // the table holds it, and its format cannot hold the right numbers
-	rowUnfit            // the table lacks it, because its format cannot hold the numbers
+	rowSurplus          // the table holds the row, though its format cannot hold the right numbers
+	rowUnfit            // the table rightly lacks the row: its format cannot hold the numbers
 )
 
 // tableComparer compares feature rows with the rows of a table, in the table's format.
 type tableComparer struct {
 	table   *table.Table
-	full    rerank.Matrix // the rows in full precision
+	full    rerank.Matrix // the rows at hand, in full precision
 	hasFull bool
 	words   []uint32
 	packed  *rerank.Packed
@@ -218,7 +218,8 @@ func newTableComparer(t *table.Table) *tableComparer {
 	return c
 }
 
-// state packs a feature row and compares it with the row of the same id.
+// state packs a feature row in the table's format and compares it with the table's row of the same
+// id.
 func (c *tableComparer) state(id rerank.ID, row []float32) rowState {
 	item, there := c.table.Find(id)
 	fits := c.packed.Pack(c.words, row)

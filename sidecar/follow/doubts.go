@@ -9,35 +9,34 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// patience is how long a write may be on its way before it counts as carried out. The
-// database takes about a millisecond to refuse a write.
+// patience is how long a write may be on its way before it counts as carried out. A database takes
+// about a millisecond to refuse a write.
 const patience = 50 * time.Millisecond
 
-// doubts tracks the writes to one collection that are on their way and that the database
-// may refuse. While such a write is on its way, nothing derived from the collection is
-// known to be fresh. A write that the database refuses leaves no trace. A search waits only
-// for the writes that were on their way when it looked: they form a round.
-// A doubts is safe for concurrent use.
+// doubts tracks the writes to one collection that are on their way and that the database may
+// refuse. If it refuses a write, derived data was fresh all along, so a search waits for the
+// answer. It waits only for the writes that were on their way when it looked; such a group of
+// writes is a round. A doubts is safe for concurrent use.
 type doubts struct {
 	mu      sync.Mutex
-	open    *round   // the writes that came since a search last looked; nil: none came
-	met     []*round // the rounds that a search waits for, oldest first; writes of the oldest are on their way
-	overdue int      // writes that have been on their way for longer than patience
+	open    *round   // the writes that began since a search last looked; nil if none did
+	met     []*round // the rounds that searches wait for, oldest first; the oldest has writes on their way
+	overdue int      // how many writes have been on their way for longer than patience
 }
 
 // round is a group of writes on their way. A search that waits for a round waits for the
 // rounds before it as well.
 type round struct {
-	writes  int           // how many are on their way
-	applied bool          // a write was carried out, or took too long; fixed once over is closed
-	over    chan struct{} // closed when no write of the round, or of one before it, is on its way
+	writes  int           // how many are still on their way
+	applied bool          // a write was carried out, or took longer than patience; does not change after over is closed
+	over    chan struct{} // closed when all writes of the round, and of the rounds before it, have ended
 }
 
 var _ route.Doubt = (*round)(nil)
 
-// begin notes a write on its way. The caller calls end when the database has answered,
-// and makes a write that was carried out pending before that. Later calls of end change
-// nothing.
+// begin notes a write on its way. The caller calls end when the database has answered; if it
+// carried out the write, the caller first adds the write to the backlog. Only the first call of end
+// counts.
 func (d *doubts) begin() (end func(applied bool)) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -70,7 +69,7 @@ func (d *doubts) begin() (end func(applied bool)) {
 	}
 }
 
-// progress says what is known of a doubtful write.
+// progress is what is known of a doubtful write.
 type progress int
 
 const (
@@ -81,11 +80,11 @@ const (
 
 func newRound() *round { return &round{over: make(chan struct{})} }
 
-// leave takes a write out of its round; the caller holds the lock.
+// leave takes a write out of its round. The caller holds the lock.
 func (d *doubts) leave(r *round, applied bool) {
 	r.writes--
 	if at := slices.Index(d.met, r); at >= 0 && applied {
-		for _, later := range d.met[at:] { // who waits for a later round waits for this write too
+		for _, later := range d.met[at:] { // a search that waits for a later round waits for this write too
 			later.applied = true
 		}
 	}
@@ -95,8 +94,8 @@ func (d *doubts) leave(r *round, applied bool) {
 	}
 }
 
-// look returns the round that a search has to wait for, nil if no write is on its way.
-// It is not ok if a write has been on its way for longer than patience.
+// look returns the round that a search has to wait for, or nil if no write is on its way. ok is
+// false if a write has been on its way for longer than patience.
 func (d *doubts) look() (r *round, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -119,8 +118,8 @@ func (d *doubts) none() bool {
 	return d.overdue == 0 && len(d.met) == 0 && (d.open == nil || d.open.writes == 0)
 }
 
-// Cleared implements route.Doubt. It waits for patience at most, and for a
-// quarter of the time that ctx leaves.
+// Cleared implements route.Doubt. It waits for at most patience, and at most a quarter of the time
+// until ctx's deadline.
 func (r *round) Cleared(ctx context.Context) bool {
 	wait := patience
 	if deadline, ok := ctx.Deadline(); ok {
@@ -142,14 +141,14 @@ func (r *round) Cleared(ctx context.Context) bool {
 	return false
 }
 
-// lookForDoubts reports whether the writes on their way let derived data be fresh. If
-// that depends on writes that the database may refuse, doubt is not nil.
+// lookForDoubts reports whether derived data can be fresh in spite of the writes on their way. If
+// that depends on whether the database refuses them, doubt is not nil.
 func lookForDoubts(d *doubts) (fresh bool, doubt route.Doubt) {
 	r, ok := d.look()
 	switch {
 	case !ok:
 		return false, nil
-	case r == nil: // not to be wrapped into an interface
+	case r == nil: // a nil *round must not become a non-nil interface
 		return true, nil
 	}
 	return true, r

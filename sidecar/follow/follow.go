@@ -1,6 +1,6 @@
-// Package follow keeps live tables and companions in step with the collection that they
-// were derived from: it reads the rows again that a write named, and from time to time
-// compares all rows. It also tells which derived data shows every write that was seen.
+// Package follow keeps live tables and companions in step with the collection from which they are
+// derived. It reads the rows that a write named again, and compares all rows from time to time. It
+// also says which derived data shows every write that was seen.
 package follow
 
 import (
@@ -25,7 +25,7 @@ var _ route.Freshness = (*syncer)(nil)
 
 // The errors of this package. Errors of the store pass through wrapped.
 var (
-	// ErrRoute means that the data that the route derives cannot be compared or followed.
+	// ErrRoute means that a route's derived data cannot be compared or followed.
 	ErrRoute = errors.New("route cannot be followed")
 	// ErrClosed means that the follower was closed.
 	ErrClosed = errors.New("the follower is closed")
@@ -39,14 +39,14 @@ type Options struct {
 	Dir string
 	// Consistency is the level of the reads that follow a write, in the store's words.
 	Consistency string
-	// Applied: a read with that consistency shows every write that was answered.
-	// Otherwise the rows of a write that the client did not wait for are read again later.
+	// Applied: a read with that consistency shows every write that the database has answered. If
+	// false, the rows of a write that the client did not wait for are read again later.
 	Applied bool
-	// OnRequest: all rows are compared only when Reconcile is called.
+	// OnRequest: all rows are compared only when Reconcile is called, never at intervals.
 	OnRequest bool
-	// Shared is the folder that several sidecars share, where each keeps its journals by the
-	// name Replica. Empty: the journals are in Dir, and no other sidecar is seen. Replicas
-	// says how many sidecars there are.
+	// Shared is the folder that several sidecars share: each keeps its journals there under its
+	// name Replica. If Shared is empty, the journals are in Dir, and no other sidecar's writes are
+	// seen. Replicas is the number of sidecars.
 	Shared, Replica string
 	Replicas        int
 	// Disk holds the files in Dir; nil is the operating system's.
@@ -58,12 +58,12 @@ type Options struct {
 // collection, the strictest of their limits hold.
 type Route struct {
 	*route.Route
-	// WriteBudget is the longest that a write waits for the journal; 0: no limit.
+	// WriteBudget is the longest that a write waits for the journal; 0 sets no limit.
 	WriteBudget time.Duration
-	// Interval is the time between two comparisons of all rows; 0: they run when
-	// requested, and where a write may have been missed.
+	// Interval is the time between two comparisons of all rows. 0: they run only on request, and
+	// after a write that may have been missed.
 	Interval time.Duration
-	// RowsPerSecond limits the reads of a comparison; 0: no limit.
+	// RowsPerSecond limits how fast a comparison reads rows; 0 sets no limit.
 	RowsPerSecond int
 }
 
@@ -73,20 +73,20 @@ func Derives(r *route.Route) bool {
 	return r.Store != nil && (r.Table != nil || r.Live != nil || r.Companion != "")
 }
 
-// Followed reports whether a route has a live table or a companion that can follow its
-// collection: whatever derives from a row can be derived again from that row alone.
+// Followed reports whether a route has a live table or a companion that can be kept in step,
+// because each row's derived data follows from that row alone.
 func Followed(r *route.Route) bool {
 	return fromRows(r) && r.Store != nil && (r.Live != nil || r.Companion != "")
 }
 
-// fromRows reports whether everything that a route derives about an item follows from one
-// row of its collection.
+// fromRows reports whether everything that a route derives for an item follows from one row of its
+// collection.
 func fromRows(r *route.Route) bool {
 	return r.Owner == "" && !r.HasBehaviouralVectors() && !r.NeedsRankerToEncode()
 }
 
-// Follower follows the collections of one store. It also knows when a collection was
-// written to that derived data cannot follow. It is safe for concurrent use.
+// Follower follows the collections of one store. It also notes which collections were written to
+// though their derived data cannot be followed. It is safe for concurrent use.
 type Follower struct {
 	o       Options
 	syncers map[string]*syncer // by collection
@@ -97,10 +97,10 @@ type Follower struct {
 	doubts map[string]*doubts // by collection
 }
 
-// New opens the journals of the routes' collections, sets the routes' Freshness, and
-// begins to follow, first the writes that the last process left in the journals. It calls
-// no store before it returns. It returns ErrRoute, or why a journal cannot be opened. A full
-// disk or a damaged record is no error: then all rows are compared.
+// New opens the journals of the routes' collections, sets the routes' Freshness, and begins to
+// follow, first the writes that the last process left in the journals. It calls no store before it
+// returns. It returns ErrRoute, or an error if a journal cannot be opened. A full disk or a damaged
+// record is no error; all rows are compared instead.
 func New(o Options, routes []Route) (*Follower, error) {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -125,9 +125,8 @@ func New(o Options, routes []Route) (*Follower, error) {
 	return f, nil
 }
 
-// Check returns the error that New would return because of the routes, or because of the
-// records of their collections. It opens no journal and writes nothing, so that another
-// process may follow meanwhile.
+// Check returns the errors that New would return because of the routes, or of the records of their
+// collections. It opens no journal and writes nothing, so it can run while another process follows.
 func Check(o Options, routes []Route) error {
 	for _, r := range routes {
 		follows, err := check(o, r)
@@ -147,8 +146,8 @@ func Check(o Options, routes []Route) error {
 	return nil
 }
 
-// check reports whether a route is to be followed. It returns ErrRoute if it should be
-// and cannot.
+// check reports whether a route is to be followed. It returns ErrRoute if the route should be
+// followed and cannot be.
 func check(o Options, r Route) (follows bool, err error) {
 	if !Derives(r.Route) {
 		return false, fmt.Errorf("%w: route %q has neither a table nor a companion", ErrRoute, r.Name)
@@ -200,7 +199,8 @@ func (f *Follower) addSyncer(r Route) error {
 	return nil
 }
 
-// addBroken notes the writes to the collection of a broken route, which Replace will open.
+// addBroken opens the journal of a broken route's collection, so that writes are noted until
+// Replace opens the route.
 func (f *Follower) addBroken(r Route) error {
 	if f.o.Dir != "" {
 		s, err := f.syncer(r.Collection)
@@ -244,10 +244,10 @@ func (f *Follower) Begin(ctx context.Context, w journal.Write) (done func()) {
 	return func() { end(true, nil) }
 }
 
-// BeginOpen is Begin for a write that the database may refuse, or for one that sets All
-// because the database chooses the ids of its rows. The caller calls end once. applied
-// says that the database did not refuse the write. touched has the ids that it chose, nil
-// if its answer does not say. A refused write leaves nothing behind.
+// BeginOpen is Begin for a write that the database may refuse, or for a write that sets All because
+// the database chooses its rows' ids. The caller calls end once, with applied false if the database
+// refused the write; then nothing of the write remains. touched holds the ids that the database
+// chose, or nil if its answer does not say.
 func (f *Follower) BeginOpen(ctx context.Context, w journal.Write) (end func(applied bool, touched []rerank.ID)) {
 	c, s := f.frozen.clock(w.Collection), f.syncers[w.Collection]
 	doubtEnds, writeEnds := func(bool) {}, func(bool, []rerank.ID) {}
@@ -267,11 +267,10 @@ func (f *Follower) BeginOpen(ctx context.Context, w journal.Write) (end func(app
 	}
 }
 
-// Doubt is called before a write is sent to the database if it is not known whether the
-// database lets its caller write, or whether the write goes to this collection. Such a
-// write is not put into the journal. The caller calls end once: with the write if it went
-// to this collection and the database did not refuse it, and otherwise with nil, which
-// leaves nothing behind.
+// Doubt is called before a write is sent to the database, if it is not known whether the database
+// lets its caller write, or whether the write goes to this collection. Such a write is not put into
+// the journal. The caller calls end once: with the write if it went to this collection and the
+// database did not refuse it, otherwise with nil; then nothing of the write remains.
 func (f *Follower) Doubt(collection string) (end func(applied *journal.Write)) {
 	doubtEnds := f.doubtsOf(collection).begin()
 	ctx, cancel := context.WithTimeout(context.Background(), doubtBudget)
@@ -279,7 +278,7 @@ func (f *Follower) Doubt(collection string) (end func(applied *journal.Write)) {
 	f.frozen.cover(ctx, f.frozen.clock(collection))
 	s, sharedEnds := f.syncers[collection], func() {}
 	if s != nil {
-		sharedEnds = s.beginDoubt()
+		sharedEnds = s.journal.beginDoubt(collection)
 	}
 	return func(applied *journal.Write) {
 		if applied != nil {
@@ -301,7 +300,8 @@ func (f *Follower) Blocked(collection string) bool {
 	return s != nil && s.isBlocked()
 }
 
-// doubtBudget is the most that Doubt waits until the next process would know of the write.
+// doubtBudget is the longest that Doubt waits until a file says that a write may come, from which
+// the next process would know of it.
 const doubtBudget = 5 * time.Millisecond
 
 // doubtsOf returns the tracker of the doubtful writes to a collection.
@@ -316,10 +316,10 @@ func (f *Follower) doubtsOf(collection string) *doubts {
 	return d
 }
 
-// Reconcile compares all rows of a collection with the data derived from them, and repairs
-// what differs. It waits for a pass that begins after the call. It returns the differences
-// that this pass found, by route. With Options.OnRequest it adds the differences of the
-// passes since Reconcile last returned, or since New, which belong to the same run.
+// Reconcile compares all rows of a collection with the data derived from them, and repairs the rows
+// that differ. It waits for a pass that begins after the call, and returns the differences that
+// this pass found, by route. With Options.OnRequest it adds the differences that passes found since
+// Reconcile last returned (or since New).
 func (f *Follower) Reconcile(ctx context.Context, collection string) (map[string]Drift, error) {
 	s := f.syncers[collection]
 	if s == nil {
@@ -328,10 +328,10 @@ func (f *Follower) Reconcile(ctx context.Context, collection string) (map[string
 	return s.request(ctx)
 }
 
-// Replace follows a route in the place of the route of the same name, and sets its
-// Freshness: it is not fresh until all rows were compared. A route without data to follow
-// only takes the old route out. Replace returns ErrRoute if the follower was made without
-// a followed route of the collection. The old route's table may be used until Quiet.
+// Replace follows a route instead of the route of the same name, and sets its Freshness: it is not
+// fresh until all rows were compared. If the new route has no data to follow, the old route is only
+// removed. Replace returns ErrRoute if New was given no followed route of the collection. The old
+// route's table stays in use until Quiet returns.
 func (f *Follower) Replace(r *route.Route) error {
 	s := f.syncers[r.Collection]
 	if s == nil && f.follows(r) {
@@ -350,8 +350,9 @@ func (f *Follower) Replace(r *route.Route) error {
 	return nil
 }
 
-// Freshness returns the Freshness that Replace will set, nil if it will set none: of data
-// that follows, of data that cannot, or of both. Writes that come from now on count.
+// Freshness returns the Freshness that Replace would set, or nil if it would set none. It covers
+// data that is followed, data that cannot be followed, or both. Writes that begin after the call
+// count.
 func (f *Follower) Freshness(r *route.Route) route.Freshness {
 	var followed route.Freshness
 	if s := f.syncers[r.Collection]; s != nil && f.follows(r) {
@@ -388,12 +389,11 @@ type Status struct {
 	// Age is the time since the oldest write was seen or missed that the route does not
 	// show; 0: it shows every write.
 	Age time.Duration `json:"age_nanoseconds"`
-	// Unjournaled counts the writes that the journal did not take in time.
+	// Unjournaled counts the writes that were forwarded before the journal had them.
 	Unjournaled int64 `json:"unjournaled"`
-	// JournalError says why the journal takes no writes, such as a full disk. Empty: it
-	// takes them.
+	// JournalError says why the journal takes no writes, such as a full disk; "" if it takes them.
 	JournalError string `json:"journal_error,omitempty"`
-	// PeerError says why writes of other sidecars may not be seen. Empty: all are.
+	// PeerError says why writes of other sidecars may be missed; "" if none can be.
 	PeerError string `json:"peer_error,omitempty"`
 	// Drift has the differences that the last full comparison found, and Reconciled the
 	// time when it ended.
@@ -402,8 +402,8 @@ type Status struct {
 	// AsOf is the time before which the route shows every write, whoever made it: the last
 	// full comparison began then.
 	AsOf time.Time `json:"as_of,omitzero"`
-	// Foreign: rows were found that were written past this process; nil: none was, or an
-	// operator has been told of them by a comparison that found no more.
+	// Foreign describes rows that were written past this process. It is nil if there were none, or
+	// none since an operator was last told: a comparison on request that finds no more clears it.
 	Foreign     *Foreign `json:"foreign,omitempty"`
 	Reconciling bool     `json:"reconciling"`
 	// Reconciles counts full comparisons, Failures the attempts to follow that failed,
@@ -432,8 +432,8 @@ func (f *Follower) Status() []Status {
 	return all
 }
 
-// Close follows the writes that were seen until none is left or ctx is done, and ends. No
-// write may begin after it. The next process finds the rest in the journal.
+// Close follows the pending writes until none is left or ctx is done, and then stops. No write may
+// begin after the call. The next process finds the pending rest in the journal.
 func (f *Follower) Close(ctx context.Context) error {
 	for _, s := range f.syncers {
 		s.drain(ctx)

@@ -10,36 +10,38 @@ import (
 
 // Foreign says that rows of a collection were written past this process.
 type Foreign struct {
-	// Since is when the first of the rows was found, Last when the last one was, Rows how
-	// many were found, and ID names one of them.
+	// Since is when the first foreign row was found, Last when the last one was. Rows counts them,
+	// and ID is one of them.
 	Since time.Time `json:"since"`
 	Last  time.Time `json:"last"`
 	Rows  int64     `json:"rows"`
 	ID    string    `json:"id"`
 }
 
-// foreignWrites finds the rows that no write of this process explains among the rows that
-// a pass finds to differ. Its caller holds a lock.
+// foreignWrites finds foreign rows: rows that a pass finds to differ though no write of this
+// process can be the reason. The caller of its methods holds a lock.
 type foreignWrites struct {
 	// own has the rows that writes of this process named since the pass began.
 	own map[rerank.ID]struct{}
-	// unnamed: a write of this process may have changed rows that it did not name, so that
-	// a differing row proves nothing.
+	// unnamed: a write of this process may have changed rows whose ids are not known, so that a
+	// differing row proves nothing.
 	unnamed  bool
 	suspects []suspect
 }
 
-// suspect is a row that differs, until it is known whether a write of this process changed it.
+// suspect is a row that was found to differ. It is foreign unless a write of this process explains
+// it.
 type suspect struct {
 	id    rerank.ID
 	found time.Time
 }
 
-// maxSuspects is the most suspects that are kept. A single one is enough for a dispute.
+// maxSuspects bounds the suspects that are remembered. A single foreign row is enough for a
+// dispute.
 const maxSuspects = 1000
 
-// begin starts anew for a pass. queued are the rows that writes of this process still
-// wait for.
+// begin starts the search for foreign rows of a pass. queued holds the rows that wait to be read
+// after writes of this process.
 func (f *foreignWrites) begin(queued map[rerank.ID]*row, unnamed bool) {
 	f.own, f.unnamed, f.suspects = make(map[rerank.ID]struct{}, len(queued)), unnamed, nil
 	for id := range queued {
@@ -47,7 +49,8 @@ func (f *foreignWrites) begin(queued map[rerank.ID]*row, unnamed bool) {
 	}
 }
 
-// explain notes a write of this process that the database carried out.
+// explain notes a write that the database carried out for this process or another sidecar: its rows
+// are not foreign.
 func (f *foreignWrites) explain(w journal.Write) {
 	if namesNoRows(w) || len(f.own)+len(w.IDs) > maxRows {
 		f.unnamed, f.own, f.suspects = true, nil, nil
@@ -60,7 +63,7 @@ func (f *foreignWrites) explain(w journal.Write) {
 	}
 }
 
-// suspect notes rows that differ.
+// suspect notes rows that a pass found to differ.
 func (f *foreignWrites) suspect(ids []rerank.ID, now time.Time) {
 	for _, id := range ids {
 		if _, explained := f.own[id]; !explained && !f.unnamed && len(f.suspects) < maxSuspects {
@@ -69,9 +72,9 @@ func (f *foreignWrites) suspect(ids []rerank.ID, now time.Time) {
 	}
 }
 
-// convict returns the suspects that no write of this process can explain any more: every
-// write that was on its way when the row was found has ended since. onItsWay is when the
-// oldest write was seen that has not ended; zero: every write has.
+// convict removes and returns the suspects that are foreign: no write of this process named them,
+// and every write that was on its way when they were found has ended. onItsWay is when the oldest
+// write began that has not ended; zero if all have ended.
 func (f *foreignWrites) convict(onItsWay time.Time) (foreign []rerank.ID) {
 	kept := f.suspects[:0]
 	for _, s := range f.suspects {
@@ -88,9 +91,9 @@ func (f *foreignWrites) convict(onItsWay time.Time) (foreign []rerank.ID) {
 	return foreign
 }
 
-// findForeign disputes that all writes pass through this process if a row was written by
-// another. missesPeers says that a write of another sidecar may not have been seen. The caller
-// holds the lock.
+// findForeign records the suspects that turned out to be foreign, which disputes the operator's
+// declaration that all writes pass through this process. missesPeers says that writes of another
+// sidecar may not have been seen. The caller holds the lock.
 func (s *syncer) findForeign(now time.Time, missesPeers bool) {
 	if len(s.foreign.suspects) == 0 || !s.doubts.none() || missesPeers {
 		return
@@ -122,16 +125,15 @@ func (s *syncer) declaresProxy() bool {
 	return false
 }
 
-// Sight implements route.Freshness. Where the operator declares that all writes pass through
-// the sidecars that share a journal, the writes of the others are in the backlog before Sight
-// returns.
+// Sight implements route.Freshness. If the operator declares that all writes pass through the
+// sidecars that share journals, Sight first waits until the others' writes are in the backlog.
 func (s *syncer) Sight() route.Sight {
 	s.mu.Lock()
 	declares := s.declaresProxy()
 	s.mu.Unlock()
 	var problem error
 	if declares {
-		problem = s.lookAtPeers(peerPatience)
+		problem = s.peers.look(peerPatience)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -142,7 +144,7 @@ func (s *syncer) Sight() route.Sight {
 	return out
 }
 
-// sight says what the derived data shows, from the last comparison of all rows.
+// sight says how far derived data can be trusted, given the last comparison of all rows.
 func sight(r record, interval time.Duration, now time.Time) route.Sight {
 	out := route.Sight{AsOf: r.Complete}
 	switch {
@@ -154,7 +156,7 @@ func sight(r record, interval time.Duration, now time.Time) route.Sight {
 	return out
 }
 
-// detectionWindow returns the longest time for which a write past this process can go
-// unnoticed: a comparison of all rows that began before the write is believed no longer. It
-// leaves a comparison as much time as there is between two of them.
+// detectionWindow returns the longest time for which a foreign write can go unnoticed: answers are
+// trusted for this long after the last full comparison began. A comparison may take as long as the
+// interval between two of them.
 func detectionWindow(interval time.Duration) time.Duration { return 2 * interval }

@@ -21,55 +21,55 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// frozen watches collections with derived data that cannot follow them: a table that is not
-// live, items of several rows, items that only a ranker can compute, or any data if there is
-// no folder to remember writes in. Such frozen data shows no write that came after its build
-// began. frozen remembers when each collection was last written to.
+// frozen watches collections whose derived data cannot follow writes: a table that is not live,
+// items that own several rows, items that only a ranker can compute, or any data if no folder is
+// given to remember writes in. Such frozen data shows no write that came after its build began, so
+// frozen remembers when each collection was last written to.
 type frozen struct {
 	disk     disk.Disk
-	dir      string // empty: nothing is remembered
+	dir      string // if empty, nothing is remembered after the process
 	log      *slog.Logger
 	doubtsOf func(collection string) *doubts
 	wake     chan struct{} // tells the goroutine that there is something to do
-	done     chan struct{} // closed when the goroutine has ended; nil: it was not started
+	done     chan struct{} // closed when the goroutine has ended; nil if it was never started
 
 	mu     sync.RWMutex
 	clocks map[string]*writeClock // by collection
-	served map[string]*frozenData // by route, of the routes that are served
+	served map[string]*frozenData // the routes in service, by name
 }
 
-// lease is how far ahead of time the file of a writeClock says that writes may come.
+// lease is how far into the future a writeClock's file says that writes may come.
 const lease = 2 * time.Second
 
-// writeClock knows when a collection was last written to. Before a write is sent to the
-// database, its file says that writes may come for the time of a lease: if the process is
-// killed, the next one takes the end of the lease for the time of a write.
+// writeClock knows when a collection was last written to. Before a write is sent to the database,
+// the clock's file says until when writes may come: a lease. If the process is killed, the next
+// process assumes a write at the end of the lease.
 type writeClock struct {
-	last   atomic.Int64 // nanoseconds of Unix time; 0: no write is known
+	last   atomic.Int64 // Unix time in nanoseconds; 0 if no write is known
 	wake   chan struct{}
-	path   string  // empty: nothing is remembered
+	path   string  // if empty, nothing is remembered after the process
 	doubts *doubts // the writes on their way
 
 	mu     sync.Mutex
-	budget time.Duration // the most that cover waits; 0: as long as it takes
-	seen   time.Time     // when the last write was about to be sent
-	leased time.Time     // the end of the lease that the file has
-	tried  chan struct{} // closed when the goroutine has next tried to write the file
-	retry  time.Time     // when the file is next tried after a failure
+	budget time.Duration // the longest that cover waits; 0 sets no limit
+	seen   time.Time     // when cover was last called for a write
+	leased time.Time     // until when the file says that writes may come
+	tried  chan struct{} // closed after the next attempt to write the file
+	retry  time.Time     // the earliest time to write the file again after a failure
 
 	// Only the goroutine uses these.
-	file    written // what the file has
-	failure error   // why it could not be written last
+	file    written // the content of the file
+	failure error   // why the last attempt to write the file failed
 }
 
-// frozenData is the Freshness of a route that has something that cannot follow.
+// frozenData is the Freshness of a route with data that cannot follow writes.
 type frozenData struct {
 	clock      *writeClock
 	collection string
-	built      int64           // when its build began; 0: not known
-	followed   route.Freshness // of the route's data that follows; nil: none does
+	built      int64           // when the build of the data began; 0 if not known
+	followed   route.Freshness // the Freshness of the route's other data, which is followed; nil if there is none
 	remedy     string
-	since      atomic.Int64 // when it was first seen to be outlived; 0: it was not
+	since      atomic.Int64 // when a write was first seen that the data does not show; 0 if none was
 }
 
 // Fresh implements route.Freshness.
@@ -78,8 +78,8 @@ func (o *frozenData) Fresh() bool {
 	return fresh && doubt == nil
 }
 
-// Look implements route.Freshness. It looks for doubtful writes first: one that the
-// database carries out in between has set the clock by then.
+// Look implements route.Freshness. It looks for doubtful writes before it reads the clock: a write
+// that the database carries out in between has set the clock by then.
 func (o *frozenData) Look() (fresh bool, doubt route.Doubt) {
 	fresh, doubt = lookForDoubts(o.clock.doubts)
 	if !fresh || o.isOutlived() {
@@ -88,15 +88,15 @@ func (o *frozenData) Look() (fresh bool, doubt route.Doubt) {
 	if o.followed == nil {
 		return true, doubt
 	}
-	fresh, later := o.followed.Look() // of the same doubts, and later
+	fresh, later := o.followed.Look() // it looked at the same doubts, later
 	if later != nil {
 		doubt = later
 	}
 	return fresh, doubt
 }
 
-// Sight implements route.Freshness. Nobody compares data that cannot follow, so that no
-// declaration about its writes is checked.
+// Sight implements route.Freshness. No pass compares frozen data, so it cannot dispute the
+// operator's declaration about writes.
 func (o *frozenData) Sight() route.Sight {
 	var out route.Sight
 	if o.followed != nil {
@@ -112,8 +112,8 @@ func (o *frozenData) Sight() route.Sight {
 	return out
 }
 
-// isOutlived reports whether a write came after the build began. A table has the time of
-// its build in whole seconds, so that a write in that second counts.
+// isOutlived reports whether a write came after the data's build began. Tables record the time of
+// their build in whole seconds, so a write in the same second counts as later.
 func (o *frozenData) isOutlived() bool {
 	last := o.clock.last.Load()
 	return last != 0 && last >= o.built
@@ -126,16 +126,16 @@ func newFrozen(d disk.Disk, dir string, log *slog.Logger, doubtsOf func(collecti
 	}
 }
 
-// clock returns the clock of a collection; nil: no frozen data of it is known.
+// clock returns the clock of a collection, or nil if the collection has no frozen data.
 func (f *frozen) clock(collection string) *writeClock {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
 	return f.clocks[collection]
 }
 
-// cover waits until the file has a lease, for a write that is about to be sent. It waits
-// for the budget at most, or until ctx is done: then a kill can make the next process
-// forget the write. A nil clock permits it.
+// cover waits until the file has a lease for a write that is about to be sent. It gives up after
+// the budget, or when ctx is done; then, if the process is killed, the next process may not know of
+// the write. It does nothing on a nil clock.
 func (f *frozen) cover(ctx context.Context, c *writeClock) {
 	if c == nil || c.path == "" {
 		return
@@ -162,7 +162,7 @@ func (f *frozen) cover(ctx context.Context, c *writeClock) {
 	}
 }
 
-// limit lowers the most that cover waits. A nil clock permits it.
+// limit lowers the longest time that cover waits. It does nothing on a nil clock.
 func (c *writeClock) limit(budget time.Duration) {
 	if c == nil {
 		return
@@ -172,7 +172,7 @@ func (c *writeClock) limit(budget time.Duration) {
 	c.budget = strictest(c.budget, budget)
 }
 
-// written notes a write that the database may have carried out. A nil clock permits it.
+// written notes a write that the database may have carried out. It does nothing on a nil clock.
 func (c *writeClock) written() {
 	if c == nil {
 		return
@@ -181,7 +181,7 @@ func (c *writeClock) written() {
 	signal(c.wake)
 }
 
-// signal wakes a goroutine.
+// signal wakes the goroutine that receives from wake, now or when it next does.
 func signal(wake chan<- struct{}) {
 	select {
 	case wake <- struct{}{}:
@@ -189,11 +189,11 @@ func signal(wake chan<- struct{}) {
 	}
 }
 
-// freshnessOf returns the Freshness of a route's frozen data, nil if the route has none.
-// From now on writes to its collection are noted.
+// freshnessOf returns the Freshness of a route's frozen data, or nil if the route has none. It
+// opens the clock of the collection, so that later writes are noted.
 func (f *frozen) freshnessOf(r *route.Route, followed bool) *frozenData {
 	if !Derives(r) || followed && r.Table == nil {
-		return nil // all that it has can follow
+		return nil // the route has no frozen data
 	}
 	c := f.open(r.Collection)
 	o := &frozenData{clock: c, collection: r.Collection, built: buildStarted(r), remedy: "run `likeness index` again"}
@@ -205,9 +205,8 @@ func (f *frozen) freshnessOf(r *route.Route, followed bool) *frozenData {
 	return o
 }
 
-// buildStarted returns when the build of a route's table began, in nanoseconds of Unix
-// time. For a companion that cannot follow, which has no such time, it returns 0, so that
-// every known write counts.
+// buildStarted returns when the build of a route's table began, as Unix time in nanoseconds. A
+// frozen companion has no such time: it returns 0, so that every known write counts.
 func buildStarted(r *route.Route) int64 {
 	t := r.CurrentTable()
 	if t == nil {
@@ -221,8 +220,8 @@ func buildStarted(r *route.Route) int64 {
 	return at.UnixNano()
 }
 
-// open returns the clock of a collection, set by the file that earlier processes left. A
-// file that cannot be read says nothing of the last write, so that it may have come just now.
+// open returns the clock of a collection, with the last write that earlier processes recorded. If
+// the file cannot be read, open assumes that a write came just now.
 func (f *frozen) open(collection string) *writeClock {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -247,7 +246,7 @@ func (f *frozen) open(collection string) *writeClock {
 	return c
 }
 
-// adopt notes what a route is served with from now on.
+// adopt notes the route that is in service from now on, and its Freshness.
 func (f *frozen) adopt(r *route.Route, fresh route.Freshness) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -285,7 +284,7 @@ func (f *frozen) start(ctx context.Context) {
 	}()
 }
 
-// logOutlived logs once of every route that it was outlived.
+// logOutlived logs, once for each route, that a write came which its frozen data does not show.
 func (f *frozen) logOutlived() {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -297,8 +296,8 @@ func (f *frozen) logOutlived() {
 	}
 }
 
-// save writes the files of all clocks. atEnd says that the process ends in order. again
-// says that a lease has to be renewed or ended soon.
+// save writes the files of all clocks. atEnd says that the process ends in order. again reports
+// that a lease has to be renewed or ended soon.
 func (f *frozen) save(atEnd bool) (again bool, err error) {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -312,14 +311,14 @@ func (f *frozen) save(atEnd bool) (again bool, err error) {
 	return again, errors.Join(failed...)
 }
 
-// save writes the file if it has to say something else, and tells those who wait in
-// cover. After a failure it tries again no sooner than lease/2 later.
+// save writes the clock's file if its content has changed, and wakes the callers of cover. After a
+// failure it waits at least lease/2 before the next attempt.
 func (c *writeClock) save(d disk.Disk, atEnd bool) error {
 	now := time.Now()
 	c.mu.Lock()
 	next, retry, tried := c.nextFile(now, atEnd), c.retry, c.tried
 	if next.OnItsWay.IsZero() {
-		c.leased = time.Time{} // before the file loses its lease: the next write waits for a new one
+		c.leased = time.Time{} // before the file loses its lease, so that the next write waits for a new lease
 	}
 	c.tried = make(chan struct{})
 	c.mu.Unlock()
@@ -341,8 +340,8 @@ func (c *writeClock) save(d disk.Disk, atEnd bool) error {
 	return nil
 }
 
-// nextFile returns what the file has to say. It looks for writes on their way first: one
-// that ends in between has set last by then. The caller holds the lock.
+// nextFile returns the content that the file should have. It looks for writes on their way before
+// it reads last: a write that ends in between has set last by then. The caller holds the lock.
 func (c *writeClock) nextFile(now time.Time, atEnd bool) written {
 	mayCome := !c.doubts.none() || !atEnd && now.Sub(c.seen) < lease/2
 	var last time.Time
@@ -352,7 +351,7 @@ func (c *writeClock) nextFile(now time.Time, atEnd bool) written {
 	return c.file.next(now, last, mayCome)
 }
 
-// status adds the frozen data of routes to the status of the routes that are followed.
+// status adds routes with frozen data to the status of the routes that are followed.
 func (f *frozen) status(all []Status) []Status {
 	f.mu.RLock()
 	defer f.mu.RUnlock()
@@ -373,7 +372,7 @@ func (f *frozen) status(all []Status) []Status {
 	return all
 }
 
-// close waits for the goroutine to end, and writes the files a last time.
+// close waits for the goroutine to end, and writes the files one last time.
 func (f *frozen) close() error {
 	if f.done != nil {
 		<-f.done
@@ -382,17 +381,16 @@ func (f *frozen) close() error {
 	return err
 }
 
-// written is the file of a writeClock.
+// written is the content of a writeClock's file.
 type written struct {
 	Last time.Time `json:"last,omitzero"`
-	// OnItsWay is the end of the lease: until then writes may have come that are not
-	// counted in Last. Zero: none may.
+	// OnItsWay is the end of the lease: until then writes may have come that Last does not count.
+	// It is zero without a lease.
 	OnItsWay time.Time `json:"on_its_way,omitzero"`
 }
 
-// next returns what the file has to say from now on. mayCome says that a write is on its
-// way, or may come before the file is written again. While a lease lasts, Last is behind
-// it and stays as it is.
+// next returns the content that follows w. mayCome says that a write is on its way, or may come
+// before the file is written again. While a lease lasts, Last is not updated.
 func (w written) next(now, last time.Time, mayCome bool) written {
 	switch {
 	case !mayCome:
@@ -404,7 +402,7 @@ func (w written) next(now, last time.Time, mayCome bool) written {
 	}
 }
 
-// lastWrite returns when the last write may have come, zero if none did.
+// lastWrite returns when the last write may have come; zero if none did.
 func (w written) lastWrite() time.Time {
 	if w.OnItsWay.After(w.Last) {
 		return w.OnItsWay
@@ -412,10 +410,10 @@ func (w written) lastWrite() time.Time {
 	return w.Last
 }
 
-// writtenPath returns the file of a writeClock in the folder of a collection.
+// writtenPath returns the file of the writeClock of the collection with the given folder.
 func writtenPath(dir string) string { return filepath.Join(dir, "written.json") }
 
-// readWritten reads the file of a writeClock. Without a file no write is known.
+// readWritten reads the file of a writeClock. If there is no file, no write is known.
 func readWritten(path string) (w written, err error) {
 	b, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

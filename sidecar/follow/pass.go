@@ -15,22 +15,22 @@ const (
 // that name no rows.
 type pass struct {
 	began time.Time
-	// full: every row of the collection is compared. Otherwise only derived rows are
-	// looked for whose own row is gone.
+	// full: the pass compares every row of the collection. Otherwise it only looks for derived
+	// rows that the collection lacks.
 	full bool
-	// complete: this process began the pass, at the first row.
+	// complete: this process began the pass, at its first row.
 	complete bool
 	routes   []*derivation // nil until the first page is read
 	stage    int
 	cursor   string
 	drift    []Drift // by route
 	nextPage time.Time
-	saved    time.Time                 // when the place was written down last
-	writes   []*write                  // that the pass settles
-	requests []chan<- map[string]Drift // of the callers of Reconcile that it answers
+	saved    time.Time                 // when the position was last saved in the record
+	writes   []*write                  // the writes that the pass settles
+	requests []chan<- map[string]Drift // the callers of Reconcile that wait for this pass
 }
 
-// resumedPass returns the pass that the last process did not end; nil: it ended all.
+// resumedPass returns the pass that the last process left unfinished, or nil if it left none.
 func resumedPass(at *place, now time.Time) *pass {
 	if at == nil {
 		return nil
@@ -38,8 +38,8 @@ func resumedPass(at *place, now time.Time) *pass {
 	return &pass{began: now, full: true, stage: at.Stage, cursor: at.Cursor}
 }
 
-// start gives a pass the routes that it compares. A resumed pass goes on counting from
-// the drift that was written down.
+// start sets the routes that a pass compares. A resumed pass adds to the drift that was counted
+// before.
 func (p *pass) start(routes []*derivation, resumed *place) {
 	p.routes, p.drift = routes, make([]Drift, len(routes))
 	if resumed != nil && !p.complete {

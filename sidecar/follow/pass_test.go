@@ -1,13 +1,9 @@
 package follow
 
 import (
-	"errors"
-	"log/slog"
-	"strings"
 	"testing"
 	"time"
 
-	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
@@ -106,34 +102,5 @@ func TestUntold(t *testing.T) {
 	}
 	if found["r"].Missing != 0 {
 		t.Error("what the pass found was changed")
-	}
-}
-
-// TestRowFailuresAreLoggedOnce: rows that fail at every retry are a line when that begins
-// and a line when no row fails any more.
-func TestRowFailuresAreLoggedOnce(t *testing.T) {
-	var lines strings.Builder
-	s := &syncer{log: slog.New(slog.NewTextHandler(&lines, nil)), failing: map[rerank.ID]bool{}}
-	a, b, c := &row{id: rerank.UintID(1)}, &row{id: rerank.UintID(2)}, &row{id: rerank.UintID(3)}
-	full := errors.New("no space left on device")
-	for _, step := range []struct {
-		rows, unapplied []*row
-		failed          []rowFailure
-		logged          string
-	}{
-		{rows: []*row{c}},
-		{rows: []*row{a, b}, failed: []rowFailure{{a, full}, {b, full}}, logged: "row failed"},
-		{rows: []*row{a, b}, failed: []rowFailure{{a, full}, {b, full}}},
-		{rows: []*row{c}},
-		{rows: []*row{a, b}, failed: []rowFailure{{a, full}}},
-		{rows: []*row{a}, unapplied: []*row{a}},
-		{rows: []*row{a}, logged: "no row fails any more"},
-		{rows: []*row{b}, failed: []rowFailure{{b, full}}, logged: "row failed"},
-	} {
-		lines.Reset()
-		s.logFailures(step.rows, step.failed, step.unapplied)
-		if got := lines.String(); strings.Count(got, "\n") != min(len(step.logged), 1) || !strings.Contains(got, step.logged) {
-			t.Errorf("logged %q, want %q", got, step.logged)
-		}
 	}
 }

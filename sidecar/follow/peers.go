@@ -7,162 +7,184 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"sync"
 	"time"
 
 	"github.com/likenessdb/likeness/internal/statedir"
 	"github.com/likenessdb/likeness/sidecar/follow/journal"
 )
 
-// Several sidecars that stand before one collection see all writes together: each keeps its
-// journal in a folder that they share, and reads the journals of the others before it
-// believes that it has seen every write. A write of another sidecar goes through these steps:
-//
-//	journalled  its sidecar has it in the journal before it is sent to the database
-//	seen        readPeers: it joins the backlog, and nothing derived is fresh
-//	done        readPeers: its sidecar has read it back, so that reads show it
-//	queued      as a write of this process that the database has answered
-//
-// A sidecar that cannot put a write into its journal removes the mark of the journal first,
-// which the others take for writes that they do not see. If it cannot do that either, it
-// refuses the write.
-
 const (
-	// peerInterval is the time between two looks at the journals of the others without a
-	// search.
+	// peerInterval is the time between two reads of the other sidecars' journals if no search
+	// asks for one.
 	peerInterval = 200 * time.Millisecond
-	// peerPatience is how long a search waits for the look at the journals of the others.
+	// peerPatience is how long a search waits until the other sidecars' journals are read.
 	peerPatience = 50 * time.Millisecond
-	// sharedBudget is the least that a write may wait for a shared journal. A write without
-	// an entry costs every sidecar a comparison of all rows.
-	sharedBudget = time.Second
 )
 
 // errHangs means that a file operation in the shared folder does not return.
 var errHangs = errors.New("the folder does not answer")
 
-// peers are the journals of the other sidecars. The goroutine of watchPeers uses them.
+// peers reads the journals of the other sidecars that stand before the same collection.
+// Each sidecar keeps its journal in a folder that they share, and reads the journals of the
+// others before it believes that it has seen every write. A write of another sidecar goes
+// through these steps:
+//
+//	journalled  its sidecar puts it into its journal before sending it to the database
+//	seen        read: it joins the backlog here, and no derived data is fresh
+//	done        read: its sidecar has read the rows back, so reads show the write
+//	queued      its rows are read here too, as after a write of this process
+//
+// The journal of this process is an ownJournal. All methods may be called on nil: then no
+// journals are shared.
 type peers struct {
-	dir      string // of the collection, with a folder for each sidecar
-	own      string // the folder of this process
-	replicas int    // how many sidecars there are, with this one
-	all      map[string]*peer
+	dir      string           // of the collection, with a folder for each sidecar
+	own      string           // the name of this sidecar's folder
+	replicas int              // how many sidecars there are, including this one
+	writes   peerWrites       // is told of the writes in the journals
+	all      map[string]*peer // by folder; only watch uses it
+
+	lookWanted chan struct{} // wakes watch, because a search waits
+	watchEnded chan struct{} // closed when watch has returned
+
+	mu       sync.Mutex
+	nextLook *look // the look that watch begins next; nil if no search waits for one
+	problem  error // why the last look may have missed a write
+}
+
+// peerWrites is told of the writes that other sidecars journalled. A syncer implements it.
+type peerWrites interface {
+	// seePeerWrite adds a write that may be on its way to the database.
+	seePeerWrite(jw journal.Write) *write
+	// queuePeerWrite notes that reads show a write that seePeerWrite returned.
+	queuePeerWrite(w openWrite)
+	// missPeerWrites notes that writes of another sidecar may have been missed. The database
+	// may carry out the open ones, which the sidecar journalled, at any moment.
+	missPeerWrites(why string, open []openWrite)
 }
 
 // peer is another sidecar's journal.
 type peer struct {
 	reader *journal.Reader
-	// live: a process has the journal open.
-	live bool
-	// ended: what the process left when it ended was taken up.
-	ended bool
-	// open has the writes that its process has not followed, by number.
+	// isLive: a process has the journal open.
+	isLive bool
+	// endHandled: the last process ended, and the writes that it left open were taken up.
+	endHandled bool
+	// open has the writes that the process has not followed yet, by number.
 	open map[uint64]openWrite
 }
 
-// openWrite is a write of another sidecar that is on its way, or that it has not read back.
+// openWrite is a write of another sidecar that its sidecar has not read back yet.
 type openWrite struct {
 	write   *write
 	written journal.Write
 }
 
-// look is a look at the journals of the others.
+// look is one read of all the other sidecars' journals.
 type look struct {
-	over    chan struct{} // closed when problem is set
+	over    chan struct{} // closed once problem is set
 	problem error         // why some write may not have been seen
 }
 
-// newPeers returns the journals beside this process's own; nil if none is shared.
-func newPeers(o Options, collection string) *peers {
+// newPeers returns the other sidecars' journals of a collection, or nil if no journals are
+// shared.
+func newPeers(o Options, collection string, writes peerWrites) *peers {
 	if o.Shared == "" {
 		return nil
 	}
 	return &peers{
 		dir: statedir.Collection(o.Shared, collection), own: filepath.Base(statedir.Replica(o.Shared, o.Replica)),
-		replicas: o.Replicas, all: map[string]*peer{},
+		replicas: o.Replicas, writes: writes, all: map[string]*peer{},
+		lookWanted: make(chan struct{}, 1), watchEnded: make(chan struct{}),
 	}
 }
 
-// journalDir returns the folder of the journal that this process writes.
-func journalDir(o Options, collection string) string {
-	if o.Shared == "" {
-		return filepath.Join(statedir.Collection(o.Dir, collection), "journal")
-	}
-	return statedir.Replica(statedir.Collection(o.Shared, collection), o.Replica)
-}
-
-// watchPeers looks at the journals of the others when a search asks for it and from time to
-// time, until ctx is done.
-func (s *syncer) watchPeers(ctx context.Context) {
-	defer close(s.watchEnded)
-	tick := time.NewTicker(peerInterval)
-	defer tick.Stop()
+// watch reads the journals of the others every peerInterval, and when a search asks for it,
+// until ctx is done. It calls tick after each read that no search asked for.
+func (p *peers) watch(ctx context.Context, tick func()) {
+	defer close(p.watchEnded)
+	ticker := time.NewTicker(peerInterval)
+	defer ticker.Stop()
 	for {
 		ticked := false
 		select {
 		case <-ctx.Done():
 			return
-		case <-tick.C:
+		case <-ticker.C:
 			ticked = true
-		case <-s.lookWanted:
+		case <-p.lookWanted:
 		}
-		s.mu.Lock()
-		l := s.nextLook
-		s.nextLook = nil
-		s.mu.Unlock()
-		problem := s.readPeers(ticked)
-		s.mu.Lock()
-		s.peerProblem = problem
-		s.mu.Unlock()
+		p.mu.Lock()
+		l := p.nextLook
+		p.nextLook = nil
+		p.mu.Unlock()
+		problem := p.read(ticked)
+		p.mu.Lock()
+		p.problem = problem
+		p.mu.Unlock()
 		if l != nil {
 			l.problem = problem
 			close(l.over)
 		}
 		if ticked {
-			s.resume()
+			tick()
 		}
 	}
 }
 
-// waitForWatch waits for the end of watchPeers, unless the folder does not answer.
-func (s *syncer) waitForWatch() {
+// waitForWatch waits until watch has returned. It gives up after sharedBudget, because a
+// file operation of watch may hang.
+func (p *peers) waitForWatch() {
+	if p == nil {
+		return
+	}
 	timer := time.NewTimer(sharedBudget)
 	defer timer.Stop()
 	select {
-	case <-s.watchEnded:
+	case <-p.watchEnded:
 	case <-timer.C:
 	}
 }
 
-// lookAtPeers waits until the journals of the others were read that were there when it was
-// called. It returns why a write may have been missed, nil if all were seen.
-func (s *syncer) lookAtPeers(patience time.Duration) error {
-	if s.peers == nil {
+// look waits until watch has read the other sidecars' journals, as they were when look was
+// called or later. It returns why a write may have been missed, or nil if every write was
+// seen. It is safe for concurrent use: callers share a read.
+func (p *peers) look(patience time.Duration) error {
+	if p == nil {
 		return nil
 	}
-	s.mu.Lock()
-	l := s.nextLook
+	p.mu.Lock()
+	l := p.nextLook
 	if l == nil {
 		l = &look{over: make(chan struct{})}
-		s.nextLook = l
+		p.nextLook = l
 	}
-	s.mu.Unlock()
-	signal(s.lookWanted)
+	p.mu.Unlock()
+	signal(p.lookWanted)
 	timer := time.NewTimer(patience)
 	defer timer.Stop()
 	select {
 	case <-l.over:
 		return l.problem
 	case <-timer.C:
-	case <-s.watchEnded:
+	case <-p.watchEnded:
 	}
-	return fmt.Errorf("%s: %w", s.peers.dir, errHangs)
+	return fmt.Errorf("%s: %w", p.dir, errHangs)
 }
 
-// readPeers takes up what the others wrote into their journals since the last call. If
-// isProbe it also finds out which of their processes run. It returns why it may have missed
-// a write.
-func (s *syncer) readPeers(isProbe bool) error {
-	p := s.peers
+// lastProblem returns why the last read may have missed a write, or nil.
+func (p *peers) lastProblem() error {
+	if p == nil {
+		return nil
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.problem
+}
+
+// read takes up what the others wrote into their journals since the last call. If isProbe it
+// also finds out which of their processes run. It returns why it may have missed a write.
+func (p *peers) read(isProbe bool) error {
 	entries, err := os.ReadDir(p.dir)
 	if err != nil {
 		return err
@@ -182,28 +204,28 @@ func (s *syncer) readPeers(isProbe bool) error {
 			p.all[name] = q
 		}
 		if isProbe || isNew {
-			if q.live, err = q.reader.IsHeld(); err != nil {
+			if q.isLive, err = q.reader.IsHeld(); err != nil {
 				problems = append(problems, err)
 			}
 		}
 		events, lost, err := q.reader.Read() // after IsHeld: a process that has ended writes no more
-		if !q.live && len(events) > 0 {
-			q.live, _ = q.reader.IsHeld() // another process has begun
+		if !q.isLive && len(events) > 0 {
+			q.isLive, _ = q.reader.IsHeld() // another process has begun
 		}
-		s.takeEvents(q, events, lost)
+		p.takeEvents(q, events, lost)
 		switch {
-		case !q.live:
-			s.endPeer(q, err)
+		case !q.isLive:
+			p.endPeer(q, err)
 			continue
 		case err != nil:
 			problems = append(problems, err)
 		}
-		q.ended = false
+		q.endHandled = false
 		live++
 	}
 	for name, q := range p.all {
 		if !there[name] {
-			s.takeEvents(q, nil, true)
+			p.takeEvents(q, nil, true)
 			delete(p.all, name)
 		}
 	}
@@ -213,181 +235,49 @@ func (s *syncer) readPeers(isProbe bool) error {
 	return errors.Join(problems...)
 }
 
-// takeEvents takes up events of another sidecar's journal. lost says that some are missing.
-func (s *syncer) takeEvents(q *peer, events []journal.Event, lost bool) {
-	if len(events) == 0 && !lost {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// takeEvents passes on the events of another sidecar's journal. lost says that some events
+// are missing.
+func (p *peers) takeEvents(q *peer, events []journal.Event, lost bool) {
 	if lost {
-		s.missedByPeer(q, "its journal lacks some")
+		p.miss(q, "its journal lacks some")
 	}
 	for _, e := range events {
 		o, known := q.open[e.Seq]
 		switch {
 		case !e.Done && !known:
-			s.openPeerWrite(q, e.Entry)
+			q.open[e.Seq] = openWrite{p.writes.seePeerWrite(e.Write), e.Write}
 		case !e.Done && reflect.DeepEqual(o.written, e.Write): // it was copied to another segment
 		case !e.Done:
-			s.missedByPeer(q, "its journal has two of one number")
-			s.openPeerWrite(q, e.Entry)
+			p.miss(q, "its journal has two of one number")
+			q.open[e.Seq] = openWrite{p.writes.seePeerWrite(e.Write), e.Write}
 		case known:
 			delete(q.open, e.Seq)
-			s.queue(o.write, o.written, time.Now())
+			p.writes.queuePeerWrite(o)
 		}
 	}
-}
-
-// openPeerWrite adds another sidecar's write to the backlog. The caller holds the lock.
-func (s *syncer) openPeerWrite(q *peer, e journal.Entry) {
-	w := s.see()
-	w.peers = true
-	s.foreign.explain(e.Write)
-	q.open[e.Seq] = openWrite{w, e.Write}
 }
 
 // endPeer takes up what another sidecar left when it ended. failed is why its journal could
 // not be read to the end.
-func (s *syncer) endPeer(q *peer, failed error) {
-	if q.ended && len(q.open) == 0 {
+func (p *peers) endPeer(q *peer, failed error) {
+	if q.endHandled && len(q.open) == 0 {
 		return
 	}
-	q.ended = true
+	q.endHandled = true
 	// A record that its process had not completed was not sent to the database.
 	if len(q.open) == 0 && (failed == nil || errors.Is(failed, journal.ErrIncomplete)) {
 		return
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.missedByPeer(q, "it ended with writes on their way")
+	p.miss(q, "it ended with writes on their way")
 }
 
-// missedByPeer notes that writes of another sidecar may have been missed. Those of its writes
-// that are known may be carried out at any moment. The caller holds the lock.
-func (s *syncer) missedByPeer(q *peer, why string) {
-	if !s.missed.isOpen() {
-		s.log.Warn("follow: writes of another sidecar may be missed, comparing all rows", "why", why, "sidecars", s.peers.dir)
-	}
-	now := time.Now()
-	s.missed.note(now)
+// miss passes on that writes of another sidecar may have been missed, and that nothing will
+// tell when its open writes are done.
+func (p *peers) miss(q *peer, why string) {
+	open := make([]openWrite, 0, len(q.open))
 	for seq, o := range q.open {
 		delete(q.open, seq)
-		s.queue(o.write, o.written, now.Add(lag))
+		open = append(open, o)
 	}
-	s.signal()
-}
-
-// appendShared puts a write into the journal that other sidecars read. If that fails it tells
-// them that the journal lacks a write. The caller has noted in the backlog, or in doubtful,
-// that a write is under way.
-func (s *syncer) appendShared(jw journal.Write, budget time.Duration, unjournaled func()) (uint64, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), max(budget, sharedBudget))
-	defer cancel()
-	seq, err := s.journal.Append(ctx, jw)
-	if err != nil {
-		s.mu.Lock()
-		unjournaled() // before the journal is interrupted, so that it is not resumed
-		s.mu.Unlock()
-		s.interrupt()
-	}
-	return seq, err
-}
-
-// interrupt tells the other sidecars that the journal lacks writes. If that fails, blocked says
-// why until it succeeds.
-func (s *syncer) interrupt() {
-	s.mu.Lock()
-	over := s.interrupting
-	if over == nil {
-		over = make(chan struct{})
-		s.interrupting = over
-		go func() {
-			err := s.journal.Interrupt()
-			s.mu.Lock()
-			defer s.mu.Unlock()
-			s.block(err)
-			s.interrupting = nil
-			close(over)
-		}()
-	}
-	s.mu.Unlock()
-	timer := time.NewTimer(sharedBudget)
-	defer timer.Stop()
-	select {
-	case <-over:
-	case <-timer.C:
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		if s.interrupting == over {
-			s.block(errHangs)
-		}
-	}
-}
-
-// block notes why the other sidecars cannot be told that the journal lacks writes; nil: they
-// were told. The caller holds the lock.
-func (s *syncer) block(err error) {
-	if err != nil && s.blocked == nil {
-		s.log.Error("follow: shared journal cannot be written, refusing writes", "error", err)
-	}
-	s.blocked = err
-}
-
-// resume tells the other sidecars that the journal has every write again, once everything
-// derived shows the writes that it lacks. It tries again to interrupt a journal that could
-// not be interrupted.
-func (s *syncer) resume() {
-	s.mu.Lock()
-	blocked := s.blocked != nil
-	s.mu.Unlock()
-	if blocked {
-		s.interrupt()
-	}
-	if !s.journal.Interrupted() {
-		return
-	}
-	s.mu.Lock()
-	for _, seq := range s.stuck {
-		s.journal.Done(seq)
-	}
-	s.stuck = nil
-	s.mu.Unlock()
-	err := s.journal.Resume(func() bool {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return s.doubtful == 0 && s.backlog.hasNoUnjournaled() && !s.missed.isOpen() && s.journal.Stats().Failed == nil
-	})
-	if err != nil {
-		s.log.Debug("follow: shared journal cannot be resumed, will retry", "error", err)
-	}
-}
-
-// beginDoubt tells the other sidecars of a write whose rows are not known yet. The caller
-// calls end once the write is in the journal, or the database has refused it.
-func (s *syncer) beginDoubt() (end func()) {
-	if s.peers == nil {
-		return func() {}
-	}
-	seq, err := s.appendShared(journal.Write{Collection: s.collection, Kind: journal.Doubt}, 0, func() { s.doubtful++ })
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		switch {
-		case err != nil: // the journal lacks it
-			s.doubtful--
-		case s.blocked != nil: // the write may have been carried out, and the others do not know
-			s.stuck = append(s.stuck, seq)
-		default:
-			s.journal.Done(seq)
-		}
-	}
-}
-
-// isBlocked reports whether a write must not be forwarded, because other sidecars certify
-// answers and cannot be told of it.
-func (s *syncer) isBlocked() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.blocked != nil && s.declaresProxy()
+	p.writes.missPeerWrites(why, open)
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 )
 
-// errPassGivenUp: a route was replaced, so that the pass means nothing, or the process
-// ends and the next one goes on with the pass.
+// errPassGivenUp ends a pass early: because a route was replaced, so that the pass compares the
+// wrong data, or because the process ends, and the next process resumes the pass.
 var errPassGivenUp = errors.New("the pass was given up")
 
-// request is Follower.Reconcile.
+// request implements Follower.Reconcile.
 func (s *syncer) request(ctx context.Context) (map[string]Drift, error) {
 	answer := make(chan map[string]Drift, 1)
 	s.mu.Lock()
@@ -37,7 +37,7 @@ func (s *syncer) nextPass() (due time.Time, ok bool) {
 	return s.schedule().due()
 }
 
-// schedule collects what decides about the next pass. The caller holds the lock.
+// schedule collects the facts that decide when the next pass is due. The caller holds the lock.
 func (s *syncer) schedule() schedule {
 	return schedule{
 		underWay: s.pass != nil, requested: len(s.requests) > 0, draining: s.draining, onRequest: s.o.OnRequest,
@@ -46,10 +46,10 @@ func (s *syncer) schedule() schedule {
 	}
 }
 
-// reconcile runs the pass that is due, or goes on with the one under way: it compares
-// page after page, waits until the rows that differ are repaired, and settles the writes
-// that the pass was for. Rows that are written meanwhile are followed between the pages.
-// After an error the next call goes on from the place that was reached.
+// reconcile begins the pass that is due, or resumes the one under way. It compares page after page,
+// waits until the rows that differ are repaired, and settles the writes that the pass took from the
+// backlog. Between pages it follows rows that were written meanwhile. After an error the next call
+// resumes at the same page.
 func (s *syncer) reconcile(ctx context.Context) error {
 	p, dropped := s.beginPass()
 	c := comparison{scanner: s.scanner, collection: s.collection, routes: p.routes, dropped: dropped}
@@ -69,7 +69,7 @@ func (s *syncer) reconcile(ctx context.Context) error {
 	return s.endPass(ctx, p)
 }
 
-// beginPass makes the pass that is due, or returns the one under way.
+// beginPass begins the pass that is due, or returns the one under way.
 func (s *syncer) beginPass() (p *pass, dropped bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -96,8 +96,8 @@ func (s *syncer) nextStage(p *pass) {
 	p.cursor = ""
 }
 
-// addPage takes a page of a pass: it queues the rows that differ, and follows rows until
-// the next page may be read.
+// addPage takes a page of differences: it queues the rows that differ, and follows rows until the
+// next page may be read.
 func (s *syncer) addPage(ctx context.Context, p *pass, found page) error {
 	s.mu.Lock()
 	if s.pass != p {
@@ -125,7 +125,7 @@ func (s *syncer) addPage(ctx context.Context, p *pass, found page) error {
 	return s.followUntil(ctx, nextPage)
 }
 
-// followUntil follows rows until the time has come and few differing rows wait.
+// followUntil follows rows until the given time has come and few differing rows are left.
 func (s *syncer) followUntil(ctx context.Context, until time.Time) error {
 	for ctx.Err() == nil {
 		followed, err := s.followRows(ctx)
@@ -166,9 +166,10 @@ func (s *syncer) differing() int {
 	return s.backlog.differing
 }
 
-// endPass settles what the pass was for, and tells the callers of Reconcile.
+// endPass settles the writes that the pass took from the backlog, and answers the callers of
+// Reconcile.
 func (s *syncer) endPass(ctx context.Context, p *pass) error {
-	gone, missesPeers := s.isGone(ctx), s.lookAtPeers(sharedBudget) != nil
+	gone, missesPeers := s.isGone(ctx), s.peers.look(sharedBudget) != nil
 	s.mu.Lock()
 	if s.pass != p {
 		s.mu.Unlock()
@@ -211,8 +212,8 @@ func (s *syncer) endPass(ctx context.Context, p *pass) error {
 	return nil
 }
 
-// keepPlace puts the place of the pass under way in the record. A pass that was resumed
-// and has not started keeps the place that it came from. The caller holds the lock.
+// keepPlace puts the position of the pass under way into the record. A resumed pass that has not
+// read a page yet leaves the position in the record as it was. The caller holds the lock.
 func (s *syncer) keepPlace() {
 	switch p := s.pass; {
 	case p == nil:
@@ -222,7 +223,7 @@ func (s *syncer) keepPlace() {
 	}
 }
 
-// save writes the record. If that fails the next process compares more rows.
+// save writes the record. If that fails, the next process has to compare more rows.
 func (s *syncer) save(r record) {
 	err := r.write(s.o.Disk, recordPath(s.dir))
 	if err != nil && !s.unsaved {
@@ -231,8 +232,7 @@ func (s *syncer) save(r record) {
 	s.unsaved = err != nil
 }
 
-// isGone reports whether the collection does not exist, after a write that may have
-// dropped it.
+// isGone reports whether the collection no longer exists, after a write that may have dropped it.
 func (s *syncer) isGone(ctx context.Context) bool {
 	s.mu.Lock()
 	dropped := s.backlog.dropped

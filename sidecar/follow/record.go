@@ -14,21 +14,21 @@ import (
 	"github.com/likenessdb/likeness/internal/disk"
 )
 
-// record holds what one process tells the next about a collection.
+// record is what a process leaves on disk about a collection for the next process.
 type record struct {
-	// Clean: the process ended in order and missed nothing. It is false while the process
-	// runs, so that a process that is killed leaves it so.
+	// Clean: the process ended in order and missed no write. It is false while the process runs,
+	// and so also after a kill.
 	Clean bool `json:"clean"`
-	// Reconciled is when a pass over all rows last ended, and Drift what it found, by route.
+	// Reconciled is when a pass over all rows last ended. Drift is what that pass found, by route.
 	Reconciled time.Time        `json:"reconciled,omitzero"`
 	Drift      map[string]Drift `json:"drift,omitempty"`
-	// Complete is when the last pass over all rows began that ended in the process that
-	// began it: everything derived shows every write before it.
+	// Complete is when the last pass over all rows began that the same process ended: derived data
+	// shows every write before that time.
 	Complete time.Time `json:"complete,omitzero"`
-	// Foreign: rows were found that were written past this process; nil: none since an
-	// operator was told.
+	// Foreign describes rows that were written past this process. It is nil if there were none
+	// since an operator was last told of some.
 	Foreign *Foreign `json:"foreign,omitempty"`
-	// Place is how far a pass came that has not ended.
+	// Place is the position of a pass that has not ended.
 	Place *place `json:"place,omitempty"`
 }
 

@@ -10,15 +10,15 @@ import (
 // row is a row of the collection that has to be read.
 type row struct {
 	id    rerank.ID
-	due   time.Time // when it is to be read
-	place int       // its index in the heap; −1: it is being read
-	// writes are the pending writes that touched the row.
+	due   time.Time // when to read it
+	place int       // its index in the heap; −1 while it is being read
+	// writes holds the pending writes that touched the row.
 	writes []*write
-	// lastRead: a read that begins at this time or later is the last.
+	// lastRead: a read that begins at this time or later needs no further read after it.
 	lastRead time.Time
-	// differs: a pass found that the row differs, and it was not applied since.
+	// differs: a pass found that the row differs, and the row was not applied since.
 	differs bool
-	// checksum identifies the content that was applied last, if applied is set.
+	// checksum is the rowChecksum of the content that was applied last, if applied is set.
 	checksum uint64
 	applied  bool
 }
@@ -31,7 +31,7 @@ type rowQueue struct {
 
 func newRowQueue() *rowQueue { return &rowQueue{byID: map[rerank.ID]*row{}} }
 
-// put queues a row to be read at that time or sooner.
+// put queues a row to be read at the given time or sooner.
 func (q *rowQueue) put(id rerank.ID, due time.Time) *row {
 	r := q.byID[id]
 	if r == nil {
@@ -49,7 +49,7 @@ func (q *rowQueue) put(id rerank.ID, due time.Time) *row {
 	return r
 }
 
-// take removes at most n rows that are due from the heap. They stay known by id.
+// take removes at most n due rows from the heap. The queue still knows them by id.
 func (q *rowQueue) take(n int, now time.Time) []*row {
 	var taken []*row
 	for len(taken) < n && len(q.due) > 0 && !q.due[0].due.After(now) {
@@ -61,7 +61,7 @@ func (q *rowQueue) take(n int, now time.Time) []*row {
 // forget removes a row that is not in the heap.
 func (q *rowQueue) forget(r *row) { delete(q.byID, r.id) }
 
-// next returns when the first row is due; not ok: no row waits.
+// next returns when the first row is due. ok is false if no row waits.
 func (q *rowQueue) next() (due time.Time, ok bool) {
 	if len(q.due) == 0 {
 		return time.Time{}, false

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"hash/maphash"
+	"log/slog"
 	"math"
 	"slices"
 	"time"
@@ -171,4 +172,42 @@ func pickRows(rows adapters.Rows, indices []int) adapters.Rows {
 		}
 	}
 	return out
+}
+
+// rowFailures logs a line when rows begin to fail, and one when no row fails any more: with a
+// full disk every row fails at every retry.
+type rowFailures struct {
+	log   *slog.Logger
+	rows  map[rerank.ID]bool // rows whose last try failed
+	tries int                // failed tries since rows began to fail
+}
+
+func newRowFailures(log *slog.Logger) rowFailures {
+	return rowFailures{log: log, rows: map[rerank.ID]bool{}}
+}
+
+// note takes the outcome of one call of applyEach for rows.
+func (f *rowFailures) note(rows []*row, failed []rowFailure, unapplied []*row) {
+	began := len(f.rows) == 0
+	left := map[*row]bool{}
+	for _, r := range unapplied {
+		left[r] = true
+	}
+	for _, r := range failed {
+		left[r.row] = true
+		f.rows[r.row.id] = true
+		f.tries++
+	}
+	for _, r := range rows {
+		if !left[r] {
+			delete(f.rows, r.id)
+		}
+	}
+	switch {
+	case began && len(failed) > 0:
+		f.log.Warn("follow: row failed, will retry", "id", failed[0].row.id.String(), "rows", len(failed), "error", failed[0].err)
+	case !began && len(f.rows) == 0:
+		f.log.Info("follow: no row fails any more", "failed_tries", f.tries)
+		f.tries = 0
+	}
 }

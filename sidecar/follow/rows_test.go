@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/likenessdb/likeness/adapters"
@@ -166,4 +168,33 @@ func TestChangedRows(t *testing.T) {
 	have = adapters.Rows{IDs: idsOf(2, 3), Vectors: []rerank.Matrix{have.Vectors[0].Slice(1, 3)}, Payloads: have.Payloads[1:]}
 	expect("gone", 1)
 	expect("gone still")
+}
+
+// TestRowFailuresAreLoggedOnce: rows that fail at every retry are a line when that begins
+// and a line when no row fails any more.
+func TestRowFailuresAreLoggedOnce(t *testing.T) {
+	var lines strings.Builder
+	failures := newRowFailures(slog.New(slog.NewTextHandler(&lines, nil)))
+	a, b, c := &row{id: rerank.UintID(1)}, &row{id: rerank.UintID(2)}, &row{id: rerank.UintID(3)}
+	full := errors.New("no space left on device")
+	for _, step := range []struct {
+		rows, unapplied []*row
+		failed          []rowFailure
+		logged          string
+	}{
+		{rows: []*row{c}},
+		{rows: []*row{a, b}, failed: []rowFailure{{a, full}, {b, full}}, logged: "row failed"},
+		{rows: []*row{a, b}, failed: []rowFailure{{a, full}, {b, full}}},
+		{rows: []*row{c}},
+		{rows: []*row{a, b}, failed: []rowFailure{{a, full}}},
+		{rows: []*row{a}, unapplied: []*row{a}},
+		{rows: []*row{a}, logged: "no row fails any more"},
+		{rows: []*row{b}, failed: []rowFailure{{b, full}}, logged: "row failed"},
+	} {
+		lines.Reset()
+		failures.note(step.rows, step.failed, step.unapplied)
+		if got := lines.String(); strings.Count(got, "\n") != min(len(step.logged), 1) || !strings.Contains(got, step.logged) {
+			t.Errorf("logged %q, want %q", got, step.logged)
+		}
+	}
 }

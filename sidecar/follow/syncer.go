@@ -32,8 +32,11 @@ import (
 //
 // A pass over all rows (reconcile, in reconcile.go) settles the writes that name no rows,
 // and repairs the rows that differ. The decisions on the way are functions of backlog.go,
-// rows.go and pass.go. One goroutine reads and applies, so that of two reads of a row the
-// later one counts.
+// rows.go and pass.go. Writes of other sidecars join the same backlog: peers finds them.
+//
+// The state below mu is one queue that writes join and that one goroutine (run) empties. The
+// goroutine reads the store and applies rows without the lock, and nobody else does, so that
+// of two reads of a row the later one counts.
 type syncer struct {
 	o          Options
 	reader     rowReader
@@ -41,46 +44,36 @@ type syncer struct {
 	collection string
 	dir        string
 	log        *slog.Logger
-	journal    *journal.Journal
-	peers      *peers        // the journals of other sidecars; nil: there are none
-	lookWanted chan struct{} // tells the goroutine of peers that a search waits
-	watchEnded chan struct{} // closed when that goroutine has ended
+	journal    *ownJournal   // the writes that this process sends
+	peers      *peers        // the journals of other sidecars; nil if none are shared
 	doubts     *doubts       // the writes that the database may refuse
-	wake       chan struct{} // tells the goroutine that there is something to do
-	started    bool
-	done       chan struct{} // closed when the goroutine has ended
-	unsaved    bool          // the record could not be written last; only the goroutine uses it
+	wake       chan struct{} // tells run that there is something to do
+	started    bool          // start was called
+	done       chan struct{} // closed when run has returned
+	failing    rowFailures   // only run uses it
+	unsaved    bool          // the last attempt to write the record failed; only run uses it
 
-	mu       sync.Mutex
+	mu sync.Mutex
+	// The routes, and the strictest of their limits.
 	routes   []*derivation // replaced as a whole
-	budget   time.Duration
-	interval time.Duration
-	rate     int
-	backlog  *backlog
-	foreign  foreignWrites
-	missed   gap
-	unfit    bool // a table cannot hold some row
-	requests []chan<- map[string]Drift
-	draining bool             // nothing is to be begun
-	idle     chan struct{}    // closed when only passes are left to do, for drain
-	pass     *pass            // under way; nil: none is
-	released []chan struct{}  // closed when the next step begins, for Quiet
-	ended    time.Time        // when the last pass ended, of any kind
-	record   record           // for the next process
-	untold   map[string]Drift // the drift that no caller of Reconcile was told of yet
-	// The rows whose last try failed, and how often rows have failed since some do; only
-	// run uses them.
-	failing     map[rerank.ID]bool
-	failedTries int
-
-	nextLook    *look // the look at the journals of other sidecars that has not begun; nil: none is wanted
-	peerProblem error // why the last look may have missed a write
-	// blocked is why the other sidecars could not be told that the journal lacks a write; nil:
-	// they could, or need not be told. interrupting is closed when the attempt under way ends.
-	blocked      error
-	interrupting chan struct{}
-	doubtful     int      // doubtful writes under way that the journal lacks
-	stuck        []uint64 // doubts in the journal that end once the others were told
+	budget   time.Duration // how long a write waits for the journal
+	interval time.Duration // between two comparisons of all rows
+	rate     int           // rows that a comparison reads in a second
+	// The writes, and what is not known of them.
+	backlog *backlog
+	foreign foreignWrites
+	missed  gap
+	unfit   bool // a table cannot hold some row
+	// The comparisons of all rows.
+	requests []chan<- map[string]Drift // calls of Reconcile that the next pass answers
+	pass     *pass                     // the pass under way; nil if there is none
+	ended    time.Time                 // when the last pass of any kind ended
+	record   record                    // the record to write for the next process
+	untold   map[string]Drift          // the drift that was not returned by Reconcile yet
+	// The end of the process, and of the use of replaced routes.
+	draining bool            // no pass may begin
+	idle     chan struct{}   // closed when only passes are left to do, for drain
+	released []chan struct{} // closed when the next step begins, for Quiet
 
 	unjournaled, reconciles, failures, rowsRead int64
 }
@@ -92,9 +85,9 @@ func openSyncer(o Options, collection string, d *doubts) (*syncer, error) {
 	s := &syncer{
 		o: o, doubts: d, collection: collection, dir: statedir.Collection(o.Dir, collection), log: o.Logger.With("collection", collection),
 		reader: rowReader{store.Fetch, collection, o.Consistency}, scanner: store.Scan,
-		wake: make(chan struct{}, 1), done: make(chan struct{}), backlog: newBacklog(), failing: map[rerank.ID]bool{},
-		peers: newPeers(o, collection), lookWanted: make(chan struct{}, 1), watchEnded: make(chan struct{}),
+		wake: make(chan struct{}, 1), done: make(chan struct{}), backlog: newBacklog(),
 	}
+	s.peers, s.failing = newPeers(o, collection, s), newRowFailures(s.log)
 	if err := os.MkdirAll(s.dir, 0o700); err != nil && !diskfault.Is(err) {
 		return nil, err
 	}
@@ -102,7 +95,7 @@ func openSyncer(o Options, collection string, d *doubts) (*syncer, error) {
 	if j == nil {
 		return nil, err
 	}
-	s.journal = j
+	s.journal = &ownJournal{Journal: j, isShared: s.peers != nil, log: s.log}
 	if err != nil { // it is damaged, or the disk takes no writes
 		s.log.Warn("follow: journal may lack writes, comparing all rows", "error", err)
 		s.missed.note(time.Now())
@@ -225,13 +218,12 @@ func (s *syncer) begin(ctx context.Context, jw journal.Write) (end func(applied 
 }
 
 // append puts a write of the backlog into the journal.
-func (s *syncer) append(ctx context.Context, w *write, jw journal.Write, budget time.Duration) (err error) {
-	var seq uint64
-	if s.peers != nil {
-		seq, err = s.appendShared(jw, budget, func() { w.unjournaled = true })
-	} else {
-		seq, err = s.journal.Append(ctx, jw)
-	}
+func (s *syncer) append(ctx context.Context, w *write, jw journal.Write, budget time.Duration) error {
+	seq, err := s.journal.append(ctx, jw, budget, func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		w.unjournaled = true
+	})
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	w.seq = seq
@@ -246,7 +238,7 @@ func (s *syncer) beginApplied(jw journal.Write) {
 	w, budget := s.see(), s.budget
 	s.mu.Unlock()
 	var err error
-	if s.peers != nil {
+	if s.journal.isShared {
 		err = s.append(context.Background(), w, jw, budget)
 	}
 	s.mu.Lock()
@@ -290,6 +282,56 @@ func (s *syncer) queue(w *write, jw journal.Write, readable time.Time) {
 	s.signal()
 }
 
+// seePeerWrite implements peerWrites.
+func (s *syncer) seePeerWrite(jw journal.Write) *write {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	w := s.see()
+	w.peers = true
+	s.foreign.explain(jw)
+	return w
+}
+
+// queuePeerWrite implements peerWrites.
+func (s *syncer) queuePeerWrite(w openWrite) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.queue(w.write, w.written, time.Now())
+}
+
+// missPeerWrites implements peerWrites.
+func (s *syncer) missPeerWrites(why string, open []openWrite) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.missed.isOpen() {
+		s.log.Warn("follow: writes of another sidecar may be missed, comparing all rows", "why", why, "sidecars", s.peers.dir)
+	}
+	now := time.Now()
+	s.missed.note(now)
+	for _, o := range open {
+		s.queue(o.write, o.written, now.Add(lag))
+	}
+	s.signal()
+}
+
+// showsAllMissed reports whether everything derived shows the writes that the journal lacks.
+func (s *syncer) showsAllMissed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.backlog.hasNoUnjournaled() && !s.missed.isOpen()
+}
+
+// isBlocked reports whether a write must not be forwarded, because other sidecars certify
+// answers and cannot be told of it.
+func (s *syncer) isBlocked() bool {
+	if !s.journal.isBlocked() {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.declaresProxy()
+}
+
 // settle ends a write that everything derived shows: the live tables and the journal
 // forget it. The caller holds the lock.
 func (s *syncer) settle(w *write) {
@@ -306,7 +348,7 @@ func (s *syncer) start(ctx context.Context) {
 	s.started = true
 	go s.run(ctx)
 	if s.peers != nil {
-		go s.watchPeers(ctx)
+		go s.peers.watch(ctx, func() { s.journal.resume(s.showsAllMissed) })
 	}
 }
 
@@ -388,36 +430,9 @@ func (s *syncer) followRows(ctx context.Context) (followed bool, err error) {
 		unfit = unfit || some
 		return err
 	})
-	s.logFailures(rows, failed, unapplied)
+	s.failing.note(rows, failed, unapplied)
 	s.noteRows(rows, failed, unapplied, readAt, unfit)
 	return true, err
-}
-
-// logFailures writes one line when rows begin to fail, and one when none fails any more:
-// with a full disk every row fails at every retry. Only run calls it.
-func (s *syncer) logFailures(rows []*row, failed []rowFailure, unapplied []*row) {
-	began := len(s.failing) == 0
-	left := map[*row]bool{}
-	for _, r := range unapplied {
-		left[r] = true
-	}
-	for _, f := range failed {
-		left[f.row] = true
-		s.failing[f.row.id] = true
-		s.failedTries++
-	}
-	for _, r := range rows {
-		if !left[r] {
-			delete(s.failing, r.id)
-		}
-	}
-	switch {
-	case began && len(failed) > 0:
-		s.log.Warn("follow: row failed, will retry", "id", failed[0].row.id.String(), "rows", len(failed), "error", failed[0].err)
-	case !began && len(s.failing) == 0:
-		s.log.Info("follow: no row fails any more", "failed_tries", s.failedTries)
-		s.failedTries = 0
-	}
 }
 
 // noteRows settles the writes that the applied ones among some rows settle, and queues
@@ -453,7 +468,7 @@ func (s *syncer) beginStep() {
 	s.mu.Lock()
 	suspects := len(s.foreign.suspects) > 0
 	s.mu.Unlock()
-	missesPeers := suspects && s.lookAtPeers(sharedBudget) != nil
+	missesPeers := suspects && s.peers.look(sharedBudget) != nil
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.findForeign(time.Now(), missesPeers)
@@ -541,8 +556,8 @@ func (s *syncer) status() []Status {
 	if err := s.journal.Stats().Failed; err != nil {
 		shared.JournalError = err.Error()
 	}
-	if s.peerProblem != nil {
-		shared.PeerError = s.peerProblem.Error()
+	if problem := s.peers.lastProblem(); problem != nil {
+		shared.PeerError = problem.Error()
 	}
 	if since := behindSince(s.backlog, s.missed); !since.IsZero() {
 		shared.Age = time.Since(since)
@@ -585,9 +600,7 @@ func (s *syncer) drain(ctx context.Context) {
 func (s *syncer) close() error {
 	if s.started {
 		<-s.done
-	}
-	if s.started && s.peers != nil {
-		s.waitForWatch()
+		s.peers.waitForWatch()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
