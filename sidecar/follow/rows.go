@@ -16,7 +16,7 @@ import (
 const (
 	// readRows is the most rows that are read at once.
 	readRows = 512
-	// retryRow is how long a row waits that failed where other rows did not.
+	// retryRow is how long a row waits after it failed while other rows did not.
 	retryRow = 5 * time.Second
 )
 
@@ -26,10 +26,9 @@ type rowFailure struct {
 	err error
 }
 
-// applyEach applies rows together. If that fails because of some rows alone, it applies
-// each half, down to single rows, and returns the rows that failed. It stops if ctx ends,
-// or at an error that affects the whole collection: then it returns the error, and in
-// unapplied the rows that are left to apply.
+// applyEach applies rows together. If some rows alone make that fail, it applies each half, down to
+// single rows, and returns the rows that failed. It stops when ctx ends, or at an error that
+// affects the whole collection: then it returns the error, and the rows that are left in unapplied.
 func applyEach(ctx context.Context, rows []*row, apply func([]*row) error) (failed []rowFailure, unapplied []*row, err error) {
 	err = apply(rows)
 	switch {
@@ -69,10 +68,11 @@ func meansNoRows(err error, dropped bool) bool {
 type rowReader struct {
 	fetch       adapters.Fetcher
 	collection  string
-	consistency string // of reads that follow a write
+	consistency string // the consistency of reads that follow a write
 }
 
-// read fetches what the routes need of some rows. Rows that do not exist are left out.
+// read fetches the vectors and payloads that the routes need of some rows. It leaves out rows that
+// do not exist.
 func (s rowReader) read(ctx context.Context, routes []*derivation, ids []rerank.ID, dropped bool) (adapters.Rows, error) {
 	fields := vectorFields(routes)
 	have, err := s.fetch.Fetch(ctx, adapters.FetchRequest{
@@ -84,9 +84,9 @@ func (s rowReader) read(ctx context.Context, routes []*derivation, ids []rerank.
 	return have, err
 }
 
-// deriveAndApply brings the routes' tables and companions up to date with some rows. have
-// has the rows that the database returned for them. deriveAndApply reports whether a table
-// cannot hold some of the rows.
+// deriveAndApply brings the routes' tables and companions up to date with some rows. have holds the
+// rows that the database returned for them; a row that it lacks was deleted. unfit reports whether
+// a table cannot hold some of the rows.
 func deriveAndApply(ctx context.Context, routes []*derivation, rows []*row, have adapters.Rows) (unfit bool, err error) {
 	have, gone, checksums := changedRows(have, rows)
 	fields := vectorFields(routes)
@@ -107,9 +107,8 @@ func deriveAndApply(ctx context.Context, routes []*derivation, rows []*row, have
 	return unfit, nil
 }
 
-// changedRows picks from have the rows whose content differs from the content that was
-// applied last, and lists the rows that are gone since. checksums has a checksum for each
-// of rows.
+// changedRows picks from have the rows whose content differs from the content that was applied
+// last, and lists the rows that were deleted since. checksums has a checksum for each of rows.
 func changedRows(have adapters.Rows, rows []*row) (picked adapters.Rows, gone []rerank.ID, checksums []uint64) {
 	indexByID := make(map[rerank.ID]int, len(have.IDs))
 	for i, id := range have.IDs {
@@ -134,7 +133,7 @@ func changedRows(have adapters.Rows, rows []*row) (picked adapters.Rows, gone []
 	return pickRows(have, changed), gone, checksums
 }
 
-// checksumSeed differs in every process: checksums never leave one.
+// checksumSeed is chosen anew in each process, which no checksum leaves.
 var checksumSeed = maphash.MakeSeed()
 
 // rowChecksum hashes a row's vectors and payload. It never returns 0, which stands for
@@ -156,7 +155,7 @@ func rowChecksum(rows adapters.Rows, i int) uint64 {
 	return max(h.Sum64(), 1)
 }
 
-// pickRows copies the rows at some indices.
+// pickRows copies the rows with the given indices.
 func pickRows(rows adapters.Rows, indices []int) adapters.Rows {
 	out := adapters.Rows{IDs: make([]rerank.ID, len(indices)), Vectors: make([]rerank.Matrix, len(rows.Vectors))}
 	for f, m := range rows.Vectors {

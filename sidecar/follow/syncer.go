@@ -104,16 +104,16 @@ func openSyncer(o Options, collection string, d *doubts) (*syncer, error) {
 	for _, e := range entries {
 		w := s.backlog.see(time.Now())
 		w.seq = e.Seq
-		e.Write.Waited = false // the database may not have answered it
+		e.Write.Waited = false // the database may not have answered the write
 		s.applied(w, e.Write)
 	}
 	return s, nil
 }
 
-// openRecord reads the record of the last process, and writes one that is not clean. If
-// it cannot be written, openRecord removes the file: a process that is killed must not
-// leave a clean record. A record that cannot be read may have had foreign writes, so that
-// an operator has to look before the route's declaration of writes is believed again.
+// openRecord reads the record of the last process, and writes one that is not clean. If it cannot
+// be written, openRecord removes the file: a process that is killed must not leave a clean record.
+// If a record cannot be read, it may have told of foreign writes, so an operator has to reconcile
+// before the route's declaration of writes is believed again.
 func (s *syncer) openRecord() {
 	path := recordPath(s.dir)
 	var err error
@@ -123,7 +123,7 @@ func (s *syncer) openRecord() {
 		s.record = record{Foreign: &Foreign{Since: now, Last: now}}
 	}
 	s.pass = resumedPass(s.record.Place, time.Now())
-	if !s.record.Clean || s.record.Complete.IsZero() || s.peers != nil { // others may have followed writes meanwhile
+	if !s.record.Clean || s.record.Complete.IsZero() || s.peers != nil { // other sidecars may have followed writes since
 		s.missed.note(time.Now())
 	}
 	s.record.Clean = false
@@ -133,7 +133,7 @@ func (s *syncer) openRecord() {
 	}
 }
 
-// limit applies the limits of a route.
+// limit applies the limits of a route: the strictest limits of all routes hold.
 func (s *syncer) limit(r Route) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -157,8 +157,8 @@ func (s *syncer) announcePending(d *derivation) {
 	}
 }
 
-// replace makes a route take the place of the route of its name. Until all rows were
-// compared nothing is fresh.
+// replace puts a route in the place of the route of the same name. Derived data is not fresh until
+// all rows were compared.
 func (s *syncer) replace(r *route.Route) error {
 	d, err := newDerivation(s.o.Store, r)
 	if err != nil {
@@ -173,7 +173,7 @@ func (s *syncer) replace(r *route.Route) error {
 	}
 	s.foreign = foreignWrites{unnamed: true} // until the next pass
 	s.missed.note(time.Now())
-	if p := s.pass; p != nil { // it compares the route that was replaced
+	if p := s.pass; p != nil { // the pass compares the route that was replaced
 		s.backlog.returnFromPass(p.writes)
 		s.requests = append(s.requests, p.requests...)
 		s.pass = nil
@@ -182,10 +182,10 @@ func (s *syncer) replace(r *route.Route) error {
 	return nil
 }
 
-// signal wakes the goroutine.
+// signal wakes run.
 func (s *syncer) signal() { signal(s.wake) }
 
-// begin is Follower.BeginOpen: it adds the write to the backlog and to the journal.
+// begin adds a write to the backlog and to the journal, as Follower.BeginOpen says.
 func (s *syncer) begin(ctx context.Context, jw journal.Write) (end func(applied bool, touched []rerank.ID)) {
 	s.mu.Lock()
 	w := s.see()
@@ -230,9 +230,9 @@ func (s *syncer) append(ctx context.Context, w *write, jw journal.Write, budget 
 	return err
 }
 
-// beginApplied follows a write that the journal does not have and that the database may
-// have carried out. If the process is killed before the write is followed, the next one
-// compares all rows, as after any kill. Other sidecars read of the write in the journal.
+// beginApplied follows a write that the database may have carried out already. The write is not put
+// into a journal that only this process reads: if the process is killed first, the next process
+// compares all rows, as after any kill. Other sidecars learn of the write from the shared journal.
 func (s *syncer) beginApplied(jw journal.Write) {
 	s.mu.Lock()
 	w, budget := s.see(), s.budget
@@ -249,7 +249,8 @@ func (s *syncer) beginApplied(jw journal.Write) {
 	s.applied(w, jw)
 }
 
-// see adds a write to the backlog. The caller holds the lock.
+// see adds a write to the backlog, and announces it to the routes' live tables. The caller holds
+// the lock.
 func (s *syncer) see() *write {
 	for _, d := range s.routes {
 		d.announce()
@@ -257,8 +258,8 @@ func (s *syncer) see() *write {
 	return s.backlog.see(time.Now())
 }
 
-// missedByJournal notes that the journal did not take a write. The write is followed all
-// the same, but no later process would know of it. The caller holds the lock.
+// missedByJournal notes that the journal lacks a write. This process follows the write all the
+// same, but the next process would not know of it. The caller holds the lock.
 func (s *syncer) missedByJournal(err error) {
 	if !s.missed.isOpen() {
 		s.log.Warn("follow: write forwarded without a journal entry, comparing all rows", "error", err)
@@ -268,7 +269,7 @@ func (s *syncer) missedByJournal(err error) {
 	s.signal()
 }
 
-// applied notes that the database carried out a write. The caller holds the lock.
+// applied notes that the database carried out a write just now. The caller holds the lock.
 func (s *syncer) applied(w *write, jw journal.Write) {
 	s.queue(w, jw, readableAt(time.Now(), jw.Waited || s.o.Applied))
 }
@@ -314,7 +315,7 @@ func (s *syncer) missPeerWrites(why string, open []openWrite) {
 	s.signal()
 }
 
-// showsAllMissed reports whether everything derived shows the writes that the journal lacks.
+// showsAllMissed reports whether all derived data shows the writes that the journal lacks.
 func (s *syncer) showsAllMissed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -332,8 +333,8 @@ func (s *syncer) isBlocked() bool {
 	return s.declaresProxy()
 }
 
-// settle ends a write that everything derived shows: the live tables and the journal
-// forget it. The caller holds the lock.
+// settle ends a write that all derived data shows: the live tables and the journal forget it. The
+// caller holds the lock.
 func (s *syncer) settle(w *write) {
 	s.backlog.settle(w)
 	for _, d := range s.routes {
@@ -352,13 +353,13 @@ func (s *syncer) start(ctx context.Context) {
 	}
 }
 
-// run takes one step after the other until ctx is done. After a failure it waits longer
-// each time.
+// run takes one step after the other until ctx is done. After each failed step in a row it waits
+// longer.
 func (s *syncer) run(ctx context.Context) {
 	defer close(s.done)
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = 50*time.Millisecond, 10*time.Second
-	logged := "" // the error that was logged last
+	logged := "" // the last error that was logged
 	for ctx.Err() == nil {
 		err := s.step(ctx)
 		switch {
@@ -388,7 +389,8 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// step follows the rows that are due, else runs the pass that is due, else waits.
+// step follows the rows that are due. If none is due, it runs the pass that is due. If none is due
+// either, it waits.
 func (s *syncer) step(ctx context.Context) error {
 	s.beginStep()
 	if followed, err := s.followRows(ctx); followed || err != nil {
@@ -406,8 +408,8 @@ func (s *syncer) step(ctx context.Context) error {
 	return nil
 }
 
-// followRows reads the rows that are due, applies what they hold, and settles the writes
-// that are shown by that. It reports whether any row was due.
+// followRows reads the rows that are due, applies them to the derived data, and settles the writes
+// that are shown now. It reports whether any row was due.
 func (s *syncer) followRows(ctx context.Context) (followed bool, err error) {
 	s.mu.Lock()
 	readAt := time.Now()
@@ -435,8 +437,8 @@ func (s *syncer) followRows(ctx context.Context) (followed bool, err error) {
 	return true, err
 }
 
-// noteRows settles the writes that the applied ones among some rows settle, and queues
-// the others again.
+// noteRows settles the writes that the applied rows complete, and queues the failed and unapplied
+// rows again.
 func (s *syncer) noteRows(rows []*row, failed []rowFailure, unapplied []*row, readAt time.Time, unfit bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -448,7 +450,7 @@ func (s *syncer) noteRows(rows []*row, failed []rowFailure, unapplied []*row, re
 		retryAt[f.row] = now.Add(retryRow)
 	}
 	for _, r := range unapplied {
-		retryAt[r] = now // behind the wait of run
+		retryAt[r] = now // at once: run waits after the error
 	}
 	for _, r := range rows {
 		if at, retry := retryAt[r]; retry {
@@ -461,9 +463,9 @@ func (s *syncer) noteRows(rows []*row, failed []rowFailure, unapplied []*row, re
 	}
 }
 
-// beginStep tells the callers of Quiet that nothing uses what was replaced: a step uses
-// the routes that there are when it begins. It also looks for foreign writes, which may be
-// known as such once the writes on their way have ended.
+// beginStep tells the callers of Quiet that replaced routes are no longer in use: a step uses the
+// routes that there are when it begins. It also looks for foreign rows among the suspects, because
+// writes on their way may have ended.
 func (s *syncer) beginStep() {
 	s.mu.Lock()
 	suspects := len(s.foreign.suspects) > 0
@@ -478,7 +480,7 @@ func (s *syncer) beginStep() {
 	s.released = nil
 }
 
-// waitReleased is Follower.Quiet.
+// waitReleased implements Follower.Quiet.
 func (s *syncer) waitReleased(ctx context.Context) error {
 	released := make(chan struct{})
 	s.mu.Lock()
@@ -505,7 +507,7 @@ func (s *syncer) reportIdle() {
 	}
 }
 
-// wait returns at the time, when a row is due, or when signal is called.
+// wait returns at the given time, when a row is due, or when signal is called.
 func (s *syncer) wait(ctx context.Context, until time.Time) {
 	s.mu.Lock()
 	if due, ok := s.backlog.rows.next(); ok && due.Before(until) {
@@ -528,8 +530,8 @@ func (s *syncer) Fresh() bool {
 	return fresh && doubt == nil
 }
 
-// Look implements route.Freshness. It looks for doubtful writes first: one that the
-// database carries out in between is in the backlog by then.
+// Look implements route.Freshness. It looks for doubtful writes before it reads the backlog: a
+// write that the database carries out in between is in the backlog by then.
 func (s *syncer) Look() (fresh bool, doubt route.Doubt) {
 	fresh, doubt = lookForDoubts(s.doubts)
 	s.mu.Lock()
@@ -540,7 +542,7 @@ func (s *syncer) Look() (fresh bool, doubt route.Doubt) {
 	return true, doubt
 }
 
-// isFresh reports whether everything derived is known to show the collection.
+// isFresh reports whether all derived data is known to show the collection.
 func isFresh(b *backlog, missed gap, unfit bool) bool {
 	return b.isShown() && !missed.isOpen() && !unfit
 }
@@ -570,8 +572,8 @@ func (s *syncer) status() []Status {
 	return all
 }
 
-// behindSince returns when the oldest write was seen or missed that something derived
-// may not show; zero: everything shows all writes.
+// behindSince returns when the oldest write was seen or missed that some derived data may not show;
+// zero if all derived data shows all writes.
 func behindSince(b *backlog, missed gap) time.Time {
 	oldest := b.oldest()
 	if missed.isOpen() && (oldest.IsZero() || missed.since.Before(oldest)) {
@@ -580,8 +582,8 @@ func behindSince(b *backlog, missed gap) time.Time {
 	return oldest
 }
 
-// drain waits until everything derived shows all writes but those that wait for a pass,
-// or until ctx is done. No pass begins any more.
+// drain stops new passes, and waits until all derived data shows all writes except those that need
+// a pass, or until ctx is done.
 func (s *syncer) drain(ctx context.Context) {
 	s.mu.Lock()
 	s.idle, s.draining = make(chan struct{}), true
@@ -595,8 +597,8 @@ func (s *syncer) drain(ctx context.Context) {
 	}
 }
 
-// close waits for the goroutine to end. It tells the next process whether it may go on
-// from the journal.
+// close waits for run to end. It tells the next process whether the journal is enough to go on
+// from.
 func (s *syncer) close() error {
 	if s.started {
 		<-s.done
@@ -609,8 +611,8 @@ func (s *syncer) close() error {
 	return errors.Join(s.record.write(s.o.Disk, recordPath(s.dir)), s.journal.Close())
 }
 
-// endsClean reports whether the journal tells the next process everything that is left to
-// do. noDoubts says that no write is on its way whose end nobody saw.
+// endsClean reports whether the next process learns from the journal alone what is left to do.
+// noDoubts says that every doubtful write has ended.
 func endsClean(b *backlog, missed gap, unfit, noDoubts bool) bool {
 	return b.isJournaled() && !missed.isOpen() && !unfit && noDoubts
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// signal wakes the committer. One signal is enough for everything that waits.
+// signal wakes the committer. One signal is enough for any number of requests.
 func (j *Journal) signal() {
 	select {
 	case j.wake <- struct{}{}:
@@ -16,8 +16,8 @@ func (j *Journal) signal() {
 	}
 }
 
-// run is the committer: it commits what comes, until Close. What comes during a commit is
-// in the next one. After a failure it waits for Options.Retry.
+// run is the committer: until Close it commits the requests that wait. Requests that come during a
+// commit are in the next one. After a failure it waits for Options.Retry.
 func (j *Journal) run(failed bool) {
 	defer close(j.ended)
 	retry := time.NewTimer(j.o.Retry)
@@ -29,7 +29,7 @@ func (j *Journal) run(failed bool) {
 		select {
 		case <-j.wake:
 			if j.hasFailed() {
-				continue // the retry commits it
+				continue // the next commit, after the wait, includes it
 			}
 		case <-retry.C:
 		case <-j.stop:
@@ -48,7 +48,7 @@ func (j *Journal) hasFailed() bool {
 	return j.failed != nil
 }
 
-// commit writes what waits and tells the callers.
+// commit writes the requests that wait, and tells their callers.
 func (j *Journal) commit() error {
 	batch, done := j.take()
 	err := j.write(batch, done)
@@ -57,8 +57,8 @@ func (j *Journal) commit() error {
 	return err
 }
 
-// take empties the queues and numbers the writes. The numbers of a write that fails are
-// not used again.
+// take empties the queues and numbers the writes. The numbers of writes that fail are not used
+// again.
 func (j *Journal) take() (batch []*request, done []uint64) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -72,11 +72,11 @@ func (j *Journal) take() (batch []*request, done []uint64) {
 	return batch, done
 }
 
-// write writes the records of a commit, and syncs them if writes are among them. It first
+// write writes the records of a commit, and syncs the file if it wrote new writes. Before that it
 // takes the lock if Open could not, begins a segment if one is due, and compacts.
 //
-// Once a commit has failed, a reader of a shared journal cannot tell which records were cut
-// off, so that no commit succeeds before the readers were told.
+// Once a commit has failed, readers of a shared journal cannot tell which records were cut off, so
+// no commit succeeds before the journal is interrupted.
 func (j *Journal) write(batch []*request, done []uint64) error {
 	if j.lock == nil {
 		if err := j.claimLate(); err != nil {
@@ -111,7 +111,7 @@ func (j *Journal) write(batch []*request, done []uint64) error {
 	return j.active.write(b, len(batch) > 0 || j.o.Shared)
 }
 
-// claimLate claims the journal if Open could not. It drops the writes that it finds: the
+// claimLate claims the journal if Open could not. It drops the writes that it finds, because the
 // caller of Open was told that any write may be missing.
 func (j *Journal) claimLate() error {
 	entries, _, err := j.claim()
@@ -141,7 +141,7 @@ func (j *Journal) finish(batch []*request, done []uint64, err error) {
 			}
 			j.active = nil
 		}
-		batch = append(batch, j.queue.take()...) // they came meanwhile, and fail as well
+		batch = append(batch, j.queue.take()...) // they came during the commit, and fail too
 	} else {
 		j.addBatch(batch)
 	}
@@ -187,8 +187,8 @@ func (j *Journal) rotate() error {
 	return nil
 }
 
-// seal ends the segments before the new one, so that a reader finds the way to it. The new
-// segment is durable by then, and gets no record before.
+// seal ends the segments before the new one with trailers, so that a reader finds the next segment.
+// The new segment is durable by then, and has no record yet.
 func (j *Journal) seal(next *segment) error {
 	following := next
 	for _, s := range slices.Backward(j.segments) {
@@ -206,16 +206,16 @@ func (j *Journal) shouldCompact() bool {
 	return compactionPays(j.size, j.needed, j.o.Limit, len(j.segments))
 }
 
-// compactionPays reports whether the oldest segment is to be compacted: the files take
-// half of the limit, and the pending writes no more than half of that. A single segment
-// has no other to go to.
+// compactionPays reports whether to compact the oldest segment: if the files take half of the
+// limit, and the pending writes at most half of that. A single segment is not compacted, because
+// there is no other to copy to.
 func compactionPays(size, needed, limit int64, segments int) bool {
 	return size >= limit/2 && needed <= limit/4 && segments > 1
 }
 
-// compactOldest copies the pending writes of the oldest segment to the active one, so that
-// one slow write does not keep all that came after it. It reports whether the segment is
-// gone. A segment that cannot be read stays.
+// compactOldest copies the pending writes of the oldest segment to the active one, so that one slow
+// write does not keep all later segments. It reports whether the segment is gone. A segment that
+// cannot be read stays.
 func (j *Journal) compactOldest() (gone bool, err error) {
 	from := j.segments[0]
 	b, err := os.ReadFile(from.path)
@@ -239,21 +239,21 @@ func (j *Journal) compactOldest() (gone bool, err error) {
 	return len(j.segments) == 0 || j.segments[0] != from, nil
 }
 
-// addCopies notes that the pending writes among copies lie in the active segment now.
+// addCopies notes that the copied writes that are still pending lie in the active segment now.
 func (j *Journal) addCopies(copies []placedRecord) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, p := range copies {
-		if j.remove(p.seq) { // it was not done meanwhile
+		if j.remove(p.seq) { // the write is still pending
 			j.add(p.seq, location{j.active, int64(len(p.raw))})
 		}
 	}
 	j.measure()
 }
 
-// prune removes the oldest segments that have no pending write. It never removes one behind
-// an older one that stays: it may say that a write of the older one is done. A shared journal
-// keeps the segment before the active one for readers that are behind.
+// prune removes the oldest segments that hold no pending write. It never removes a segment while an
+// older one stays, because the segment may say that a write of the older one is done. A shared
+// journal keeps the segment before the active one for readers that are behind.
 func (j *Journal) prune() {
 	j.mu.Lock()
 	defer j.mu.Unlock()

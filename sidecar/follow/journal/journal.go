@@ -29,33 +29,34 @@ var (
 	// ErrInterrupted means that the process of a shared journal sends writes to the database
 	// that the journal does not have.
 	ErrInterrupted = errors.New("the journal does not have every write")
-	// ErrIncomplete means that the journal ends in bytes that are no record, or not yet.
+	// ErrIncomplete means that the journal ends in bytes that are not, or not yet, a whole record.
 	ErrIncomplete = errors.New("the journal ends in an incomplete record")
 )
 
-// lockName is the file that a process locks which has the journal open.
+// lockName is the file that a process locks while it has the journal open.
 const lockName = "lock"
 
-// lockPatience is how long Open waits for a lock that readers look at.
+// lockPatience is how long Open waits for the lock of a shared journal, which a Reader holds while
+// it tests the lock.
 const lockPatience = 500 * time.Millisecond
 
 // Options change the defaults of a Journal.
 type Options struct {
-	// Limit is the greatest size of all files, in bytes; 0 is 64 MiB. Up to three
-	// quarters of them may hold writes that are done.
+	// Limit is the greatest size of all files, in bytes; 0 means 64 MiB. Up to three quarters of it
+	// may be writes that are done.
 	Limit int64
-	// Segment is the size at which a new file begins; 0 is 4 MiB. It is lowered to an
-	// eighth of Limit.
+	// Segment is the size at which a new file begins; 0 means 4 MiB. It is lowered to an eighth of
+	// Limit.
 	Segment int64
-	// Retry is the time between a failure of the disk and the next try; 0 is a second.
+	// Retry is the time between a failure of the disk and the next attempt; 0 means a second.
 	Retry time.Duration
 	// Shared: other processes read the journal while it is written, with a Reader.
 	Shared bool
-	// Disk holds the files; nil is the operating system's.
+	// Disk holds the files; nil means the operating system's.
 	Disk disk.Disk
 }
 
-// withDefaults fills in what was left out.
+// withDefaults fills in the options that are 0 or nil.
 func (o Options) withDefaults() Options {
 	if o.Limit <= 0 {
 		o.Limit = 64 << 20
@@ -77,37 +78,37 @@ type Entry struct {
 	Write Write
 }
 
-// Journal is a list of writes on disk. A write stays in it until Done. One process at a
-// time can have a journal open. It is safe for concurrent use.
+// Journal is a list of writes on disk. A write stays in it until Done. One process at a time can
+// have a journal open. It is safe for concurrent use.
 //
-// Callers of Append wait for one goroutine, the committer, which writes what has come
-// since its last turn and syncs it once.
+// Callers of Append wait for one goroutine, the committer. It writes all requests that have come
+// since its last turn, and syncs the file once.
 type Journal struct {
 	dir   string
 	o     Options
-	lock  *filelock.Lock // nil: the disk has not let it be taken yet; only the committer uses it after Open
-	wake  chan struct{}  // tells the committer that something waits
+	lock  *filelock.Lock // nil if the disk did not allow taking it yet; only the committer uses it after Open
+	wake  chan struct{}  // tells the committer that requests wait
 	stop  chan struct{}  // closed by Close
 	ended chan struct{}  // closed when the committer has ended
 
 	markMu      sync.Mutex // held while the mark is written or removed
-	interrupted bool       // there is no mark
+	interrupted bool       // the mark does not exist
 
 	mu     sync.Mutex
 	queue  appendQueue
-	done   []uint64 // writes that are done and that no file says so of yet
-	active *segment // the segment that is written, the last one; nil: none is
+	done   []uint64 // writes that are done, which no file records yet
+	active *segment // the last segment, which is written to; nil if there is none
 	books
 	failed error
 	closed bool
 }
 
-// books records what the files hold.
+// books records which segment holds which write.
 type books struct {
-	pending  map[uint64]location // the writes that are not done
-	needed   int64               // the bytes of pending
+	pending  map[uint64]location // the writes that are not done, by number
+	needed   int64               // the total bytes of pending
 	segments []*segment          // oldest first
-	size     int64               // of all segments
+	size     int64               // the size of all segments
 	next     uint64              // the number of the next write
 	number   uint64              // the number of the next segment
 	durable  uint64              // the last write that was acknowledged
@@ -115,7 +116,7 @@ type books struct {
 
 func newBooks() books { return books{pending: map[uint64]location{}, next: 1, number: 1} }
 
-// location says which segment holds a write, in how many bytes.
+// location says which segment holds a write, and how many bytes it takes there.
 type location struct {
 	segment *segment
 	size    int64
@@ -125,8 +126,8 @@ type location struct {
 type request struct {
 	record    []byte
 	seq       uint64
-	committed chan error // gets the result; it has room for it
-	abandoned bool       // the caller waits no more
+	committed chan error // receives the result; buffered, so that the committer never waits
+	abandoned bool       // the caller has stopped waiting
 }
 
 // appendQueue holds the requests that the committer has not taken yet.
@@ -140,7 +141,7 @@ func (q *appendQueue) add(r *request) {
 	q.bytes += int64(len(r.record))
 }
 
-// withdraw removes a request. It reports false if the committer has taken it.
+// withdraw removes a request. It reports false if the committer has taken the request already.
 func (q *appendQueue) withdraw(r *request) bool {
 	i := slices.Index(q.requests, r)
 	if i < 0 {
@@ -151,7 +152,7 @@ func (q *appendQueue) withdraw(r *request) bool {
 	return true
 }
 
-// take empties the queue and returns what was in it.
+// take empties the queue and returns the requests.
 func (q *appendQueue) take() []*request {
 	taken := q.requests
 	q.requests, q.bytes = nil, 0
@@ -185,7 +186,7 @@ func Open(dir string, o Options) (*Journal, []Entry, error) {
 	case err == nil:
 		j.prune()
 	case diskfault.Is(err):
-		j.interrupted = false // as far as is known, so that Interrupt removes the mark
+		j.interrupted = false // what is on disk as far as is known; Interrupt then removes the mark
 		j.failed = fmt.Errorf("%w: %w", ErrDisk, err)
 	default:
 		return nil, nil, errors.Join(fmt.Errorf("journal %s: %w", dir, err), j.unlock())
@@ -215,8 +216,8 @@ func (j *Journal) claim() (entries []Entry, damage, err error) {
 	return entries, damage, nil
 }
 
-// takeLock takes the lock of the folder. It tries for a while where a Reader may be looking
-// whether somebody has the lock.
+// takeLock locks the folder. It tries for lockPatience, because a Reader may hold the lock for a
+// moment while it tests whether a process has it.
 func (j *Journal) takeLock() (*filelock.Lock, error) {
 	retry := time.NewTicker(lockPatience / 50)
 	defer retry.Stop()
@@ -236,10 +237,10 @@ func (j *Journal) unlock() error {
 	return j.lock.Close()
 }
 
-// Append adds a write and returns its number when the write is durable. Calls that come
-// while the disk is busy share its next turn. If ctx ends first, Append withdraws the
-// write, which a crash may still bring back. With an error, which is ctx's, ErrFull,
-// ErrDisk or ErrClosed, Done need not be called.
+// Append adds a write and returns its number once the write is durable. Calls that come while the
+// disk is busy share the next sync. If ctx ends first, Append withdraws the write, though a crash
+// may still bring it back. After an error (ctx's, ErrFull, ErrDisk or ErrClosed) Done need not be
+// called.
 func (j *Journal) Append(ctx context.Context, w Write) (uint64, error) {
 	if err := ctx.Err(); err != nil {
 		return 0, err
@@ -280,19 +281,20 @@ func (j *Journal) enqueue(r *request) error {
 	}
 }
 
-// withdraw takes a request out of the queue, or lets it be done once it is written.
+// withdraw takes a request out of the queue. If the committer has taken the request, the write is
+// done as soon as it is written.
 func (j *Journal) withdraw(ctx context.Context, r *request) error {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	if !j.queue.withdraw(r) {
 		r.abandoned = true
-		j.forget(r.seq) // the committer may have ended the request meanwhile
+		j.forget(r.seq) // the committer may have answered the request in between
 	}
 	return ctx.Err()
 }
 
-// Done removes the write of that number, which everything derived shows. A crash soon
-// after may bring the write back. A number that is not known changes nothing.
+// Done removes the write of that number, because all derived data shows it. A crash soon after may
+// bring the write back. An unknown number changes nothing.
 func (j *Journal) Done(seq uint64) {
 	j.mu.Lock()
 	j.forget(seq)
@@ -307,7 +309,7 @@ func (j *Journal) forget(seq uint64) {
 	}
 }
 
-// add notes where a write lies that is not done.
+// add notes where a pending write lies.
 func (b *books) add(seq uint64, at location) {
 	b.pending[seq] = at
 	at.segment.live++
@@ -315,7 +317,7 @@ func (b *books) add(seq uint64, at location) {
 	b.needed += at.size
 }
 
-// remove notes that a write is done. It reports false if the write is not known.
+// remove notes that a write is done. It reports false if the write is unknown.
 func (b *books) remove(seq uint64) bool {
 	at, ok := b.pending[seq]
 	if !ok {
@@ -342,7 +344,7 @@ type Stats struct {
 	Pending  int
 	Bytes    int64
 	Segments int
-	// Failed is the ErrDisk that Append returns; nil: it returns none.
+	// Failed is the ErrDisk that Append returns now, or nil.
 	Failed error
 }
 

@@ -12,13 +12,13 @@ import (
 	"github.com/likenessdb/likeness/internal/atomicfile"
 )
 
-// The mark is a file beside the segments of a shared journal. While it exists, every write
-// that its process sends to the database was in the journal before. It is removed before
-// the first write that is not, and its next content is another one.
+// The mark is a file beside the segments of a shared journal. While it exists, every write that the
+// process sends to the database was in the journal before. It is removed before the first write
+// that the journal lacks. A new mark has new content.
 const markName = "complete"
 
-// openMark finds out whether the last process left the mark, and makes the first one. A
-// damaged journal loses its mark.
+// openMark finds out whether the last process left a mark, and writes the first mark of a journal.
+// A damaged journal loses its mark.
 func (j *Journal) openMark(damaged bool) error {
 	_, err := readMark(j.dir)
 	j.interrupted = errors.Is(err, ErrInterrupted)
@@ -33,8 +33,8 @@ func (j *Journal) openMark(damaged bool) error {
 	return nil
 }
 
-// Interrupt tells the readers of a shared journal that writes may be sent to the database
-// from now on that the journal does not have. It returns once the readers can see that.
+// Interrupt tells the readers of a shared journal that from now on the process may send writes to
+// the database that the journal lacks. It returns once readers can see that the mark is gone.
 func (j *Journal) Interrupt() error {
 	j.markMu.Lock()
 	defer j.markMu.Unlock()
@@ -52,9 +52,9 @@ func (j *Journal) Interrupt() error {
 	return nil
 }
 
-// Resume ends what Interrupt began, once every write that the journal does not have has
-// ended and can be read from the database. Readers then compare all rows.
-// Resume does nothing unless allowed, which is called while no call of Interrupt returns.
+// Resume writes a new mark, once every write that the journal lacks has ended and can be read from
+// the database; readers then compare all rows. It does nothing unless the journal is interrupted
+// and allowed returns true. allowed is called under the lock that Interrupt takes.
 func (j *Journal) Resume(allowed func() bool) error {
 	j.markMu.Lock()
 	defer j.markMu.Unlock()

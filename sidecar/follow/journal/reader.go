@@ -18,15 +18,15 @@ import (
 type Reader struct {
 	dir     string
 	mark    string // the content of the mark; empty before the first read
-	segment uint64 // the segment that is read
-	offset  int64  // how far it was read; 0: nothing of it was
+	segment uint64 // the number of the segment to read on in
+	offset  int64  // how much of the segment was read; 0 if nothing was
 	last    uint64 // the number of the last write that was read
 }
 
 // NewReader returns a reader of the journal in dir.
 func NewReader(dir string) *Reader { return &Reader{dir: dir} }
 
-// Event is a write that came into a journal or, if Done, one that its process has followed:
+// Event is a write that was added to a journal or, if Done, a write that its process has followed:
 // reads of the database show it.
 type Event struct {
 	Entry
@@ -53,10 +53,10 @@ func (r *Reader) Read() (events []Event, lost bool, err error) {
 	}
 	events, isWhole, err := r.readAll()
 	if err != nil && !errors.Is(err, ErrIncomplete) {
-		r.mark = "" // the next call begins anew
+		r.mark = "" // the next call begins again at the oldest segment
 		return nil, true, err
 	}
-	lost = !isWhole || r.mark != "" // a reader that lost its place, or the mark was replaced
+	lost = !isWhole || r.mark != "" // the reader lost its place, or the mark was replaced
 	r.mark = mark
 	return events, lost, err
 }
@@ -64,8 +64,8 @@ func (r *Reader) Read() (events []Event, lost bool, err error) {
 // IsHeld reports whether a process has the journal open.
 func (r *Reader) IsHeld() (bool, error) { return filelock.IsHeld(filepath.Join(r.dir, lockName)) }
 
-// readAll reads all segments from the oldest on. isWhole says that the journal still has
-// everything that was ever written to it.
+// readAll reads all segments from the oldest on. isWhole says that the journal still holds every
+// record that was ever written to it.
 func (r *Reader) readAll() (events []Event, isWhole bool, err error) {
 	numbers, err := listSegments(r.dir)
 	if err != nil {
@@ -88,7 +88,7 @@ func (r *Reader) readAll() (events []Event, isWhole bool, err error) {
 	return append(events, some...), isWhole && !lost, err
 }
 
-// follow reads on, from segment to segment.
+// follow reads on from the current position, segment by segment.
 func (r *Reader) follow() (events []Event, lost bool, err error) {
 	for {
 		some, lostHere, err := r.readOn()
@@ -99,11 +99,11 @@ func (r *Reader) follow() (events []Event, lost bool, err error) {
 	}
 }
 
-// errTrailer says that a segment ended, and that the next one is to be read.
+// errTrailer says that a segment has ended, and that the next one follows.
 var errTrailer = errors.New("the segment has ended")
 
-// readOn reads the rest of a segment. It returns errTrailer behind the end of the segment, and
-// ErrIncomplete if more follows that is no record.
+// readOn reads the rest of a segment. It returns errTrailer at the segment's trailer, and
+// ErrIncomplete if the segment goes on with bytes that are no record.
 func (r *Reader) readOn() (events []Event, lost bool, err error) {
 	b, err := r.readSegment()
 	if err != nil || len(b) == 0 {
@@ -138,8 +138,8 @@ func (r *Reader) readOn() (events []Event, lost bool, err error) {
 	return events, lost, err
 }
 
-// readSegment returns the bytes of the segment that were not read yet. It returns ErrDamaged
-// if the segment is shorter than it was.
+// readSegment returns the bytes of the segment that were not read yet. It returns ErrDamaged if the
+// segment has become shorter.
 func (r *Reader) readSegment() ([]byte, error) {
 	path := segmentPath(r.dir, r.segment)
 	f, err := os.Open(path)
@@ -163,8 +163,8 @@ func (r *Reader) readSegment() ([]byte, error) {
 	return b, nil
 }
 
-// eventsOf converts records. It leaves out trailers, and writes that cannot be read: then it
-// returns an error.
+// eventsOf converts records to events. It leaves out trailers, and records that it cannot read; for
+// these it returns an error.
 func eventsOf(records []placedRecord) (events []Event, err error) {
 	for _, p := range records {
 		if p.seq == 0 {

@@ -39,7 +39,8 @@ func encodeHeader(durable uint64) []byte {
 	return binary.LittleEndian.AppendUint32(b, crc32.Checksum(b, castagnoli))
 }
 
-// parseHeader returns errRecord, or errVersion for a header that is whole.
+// parseHeader reads a segment's header. It returns errRecord, or errVersion for a whole header of
+// another version.
 func parseHeader(b []byte) (durable uint64, err error) {
 	const sum = segmentHeader - 4
 	if len(b) < segmentHeader || string(b[:8]) != segmentMagic || crc32.Checksum(b[:sum], castagnoli) != binary.LittleEndian.Uint32(b[sum:]) {
@@ -51,9 +52,8 @@ func parseHeader(b []byte) (durable uint64, err error) {
 	return binary.LittleEndian.Uint64(b[12:]), nil
 }
 
-// record is a write with its number. Without a body it says that the write is done. The
-// record with number 0 is a trailer: it ends a segment, and its body is the number of the
-// next one.
+// record is a write with its number. A record without a body says that the write is done. A record
+// with number 0 is a trailer: it ends a segment, and its body is the number of the next one.
 type record struct {
 	seq  uint64
 	body []byte
@@ -66,7 +66,7 @@ func encodeTrailer(next uint64) []byte {
 	return b
 }
 
-// next returns the number of the next segment. It is not ok for a record that is no trailer.
+// next returns the number of the next segment. ok is false if the record is no trailer.
 func (r record) next() (number uint64, ok bool) {
 	if r.seq != 0 {
 		return 0, false
@@ -92,8 +92,8 @@ func checksum(r []byte) uint32 {
 	return crc32.Update(crc32.Checksum(r[4:16], castagnoli), castagnoli, r[recordHeader:])
 }
 
-// parseRecord reads the record at the beginning of b. It returns errRecord if b begins with
-// anything else. The record's body aliases b.
+// parseRecord reads the record at the beginning of b. It returns errRecord if b does not begin with
+// a whole record. The record's body aliases b.
 func parseRecord(b []byte) (r record, length int, err error) {
 	if len(b) < recordHeader || !bytes.HasPrefix(b, marker) {
 		return r, 0, errRecord
@@ -109,7 +109,7 @@ func parseRecord(b []byte) (r record, length int, err error) {
 	return record{binary.LittleEndian.Uint64(b[8:]), b[recordHeader:length]}, length, nil
 }
 
-// contents has the records that could be read from a segment.
+// contents holds the records that could be read from a segment.
 type contents struct {
 	records []placedRecord
 	damage  []int64 // offsets of bytes that are no record, with records after them
@@ -123,9 +123,9 @@ type placedRecord struct {
 	raw []byte
 }
 
-// readRecords reads the records of a segment from an offset on. It drops bytes at the end
-// that are no record: they were never acknowledged, or the header of the next segment
-// tells that a write is missing.
+// readRecords reads the records of a segment from an offset on. It drops bytes at the end that are
+// no record: either they were never acknowledged, or the header of the next segment reveals that a
+// write is missing.
 func readRecords(b []byte, at int) (c contents) {
 	c.end = int64(at)
 	for at < len(b) {
@@ -146,7 +146,7 @@ func readRecords(b []byte, at int) (c contents) {
 	return c
 }
 
-// findRecord returns the offset of the first record from at on, −1 if no record follows.
+// findRecord returns the offset of the first record at or after at, or −1 if there is none.
 func findRecord(b []byte, at int) int {
 	for at < len(b) {
 		i := bytes.Index(b[at:], marker)

@@ -9,7 +9,7 @@ import (
 	"slices"
 )
 
-// recovery collects what the segments hold.
+// recovery collects the writes of the segments.
 type recovery struct {
 	books
 	dir    string
@@ -62,7 +62,7 @@ func (r *recovery) readSegment(number uint64) error {
 	if err == nil {
 		r.checkComplete(durable)
 	} else {
-		at = 0 // a damaged header has records after it, and one that was being written has none
+		at = 0 // records follow a damaged header, but not a header that was cut off by a crash
 		if len(r.segments) == 1 {
 			r.before = math.MaxUint64
 		}
@@ -78,8 +78,8 @@ func (r *recovery) readSegment(number uint64) error {
 	return nil
 }
 
-// checkComplete notes damage unless the segments before this one hold the last write that
-// was acknowledged before it, as its header says.
+// checkComplete notes damage if the segments before this one lack the write that, by this one's
+// header, was acknowledged last before it.
 func (r *recovery) checkComplete(durable uint64) {
 	r.next, r.durable = max(r.next, durable+1), max(r.durable, durable)
 	if len(r.segments) == 1 {
@@ -112,7 +112,7 @@ func (r *recovery) addRecord(s *segment, p placedRecord) {
 		r.noteDamage(s, p.at, err.Error())
 		return
 	}
-	r.remove(p.seq) // of a write that was copied the newest copy counts
+	r.remove(p.seq) // of a write that compaction copied, the newest copy counts
 	r.add(p.seq, location{s, int64(len(p.raw))})
 	r.writes[p.seq] = w
 }

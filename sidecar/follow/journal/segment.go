@@ -18,9 +18,9 @@ const suffix = ".journal"
 type segment struct {
 	number uint64
 	path   string
-	file   disk.File // nil: it is complete
+	file   disk.File // nil if the segment is complete
 	size   int64
-	end    int64 // where the records end, of a segment that an earlier process wrote; 0: at size
+	end    int64 // where the records end in a segment that an earlier process wrote; 0 means at size
 	sealed bool  // it ends in a trailer
 	live   int   // how many pending writes it holds
 	needed int64 // their bytes
@@ -85,8 +85,8 @@ func (s *segment) write(b []byte, sync bool) error {
 	return nil
 }
 
-// seal ends a segment that is not written any more with a trailer, which names the segment
-// where a Reader goes on. It cuts off an incomplete record before that.
+// seal ends a finished segment with a trailer, which names the segment where a Reader goes on. It
+// cuts off an incomplete record first.
 func (s *segment) seal(d disk.Disk, next uint64) (err error) {
 	if s.sealed {
 		return nil
@@ -121,9 +121,9 @@ func (s *segment) complete() {
 	s.file = nil
 }
 
-// abandon closes the file of a segment after an error. It tries to cut off the bytes that
-// the failed write left, which nobody was told of. If the segment then has no record,
-// abandon removes it. It reports whether the file is gone.
+// abandon closes the file of a segment after an error. It tries to cut off the bytes of the failed
+// write, whose callers were told of the error. If the segment then has no record, abandon removes
+// the file. It reports whether the file is gone.
 func (s *segment) abandon(d disk.Disk) (gone bool) {
 	_ = s.file.Truncate(s.size)
 	s.complete()

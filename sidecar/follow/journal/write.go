@@ -27,9 +27,10 @@ type Write struct {
 	// Collection is the name of the collection whose rows change, never an alias.
 	Collection string `json:"collection"`
 	Kind       Kind   `json:"kind"`
-	// IDs names the rows that the write touches. With All it need not name every one.
+	// IDs holds the rows that the write touches. If All is set, it need not be complete.
 	IDs []rerank.ID `json:"ids,omitempty"`
-	// Filter, in the store's language, chooses the rows; empty: no filter does.
+	// Filter, in the store's language, selects the rows that the write touches; "" if the write has
+	// none.
 	Filter string `json:"filter,omitempty"`
 	// All: the write may touch any row.
 	All bool `json:"all,omitempty"`
