@@ -27,20 +27,20 @@ const (
 	shortWait    = 4 * time.Millisecond
 )
 
-// leastPerCore is the least adaptive limit of a route, a core. Scoring is bound by the
-// processor, which more searches do not speed up; but a search waits for its store, too.
+// leastPerCore is the smallest adaptive limit of a route, per core. More searches do not speed up
+// scoring, which keeps processors busy, but a search also waits for its store.
 const leastPerCore = 4
 
-// waitingPerCore searches wait for a processor, a core, while more come than can be
-// answered: enough that no processor stands idle.
+// waitingPerCore is how many searches per core may wait for a processor during an overload: enough
+// that no processor is ever idle.
 const waitingPerCore = leastPerCore - 1
 
 // Limits are the limits of searches.
 type Limits struct {
 	// MaxSearches bounds the searches in flight of all routes together. 0 is no bound.
 	MaxSearches int
-	// Adaptive finds each route's own limit below that from the times of its searches:
-	// when more in flight make all of them slower, fewer are let in.
+	// Adaptive finds a limit for each route, below the fixed ones, from how long its searches take:
+	// fewer are let in when more in flight make all of them slower.
 	Adaptive bool
 	// Routes has a Limit for every route, by name.
 	Routes map[string]Limit
@@ -50,9 +50,9 @@ type Limits struct {
 type searches struct {
 	bounds atomic.Pointer[bounds]
 	flying atomic.Int64
-	// arriving counts the calls that arrived and whose first search was not asked for yet.
+	// arriving counts the calls that have arrived and have not asked for admission yet.
 	arriving atomic.Int64
-	// overUntil is the end of the last overload, as Gate.now. Until then at most
+	// overUntil is the end of the last overload, in the units of Gate.now. Until then at most
 	// mostWaiting searches may arrive or wait for a processor.
 	overUntil   atomic.Int64
 	mostWaiting int
@@ -64,21 +64,20 @@ type bounds struct {
 	max      int
 	adaptive bool
 	all      *semaphore.Weighted
-	shares   *shares // of max
+	shares   *shares // the callers' shares of max
 	routes   map[string]*routeBounds
 }
 
 // routeBounds are the limits of one route.
 type routeBounds struct {
 	fixedLimit
-	adaptive  adaptivelimiter.AdaptiveLimiter[any] // nil: the limit is the common one
+	adaptive  adaptivelimiter.AdaptiveLimiter[any] // nil if only the common limits hold
 	shares    shares
-	overUntil atomic.Int64 // as searches.overUntil
+	overUntil atomic.Int64 // in the units of Gate.now, as searches.overUntil
 }
 
-// SetLimits replaces the limits for the searches that come. The adaptive limit that was
-// found for a route goes on, as far as the route's new limits allow. SetLimits is not safe
-// for use beside itself.
+// SetLimits replaces the limits for searches that begin later. A route keeps the adaptive limit
+// that was found for it, as far as its new limits allow. Calls of SetLimits must not overlap.
 func (g *Gate) SetLimits(l Limits) {
 	l.MaxSearches = cmp.Or(l.MaxSearches, math.MaxInt32)
 	next := &bounds{max: l.MaxSearches, adaptive: l.Adaptive, all: semaphore.NewWeighted(int64(l.MaxSearches)), shares: &shares{}, routes: map[string]*routeBounds{}}
@@ -101,7 +100,7 @@ func (g *Gate) SetLimits(l Limits) {
 	g.searches.bounds.Store(next)
 }
 
-// foundLimit returns the adaptive limit of a route; 0 where none was found.
+// foundLimit returns the adaptive limit found for a route, or 0.
 func (b *bounds) foundLimit(route string) uint {
 	if b == nil || b.routes[route] == nil || b.routes[route].adaptive == nil {
 		return 0
@@ -109,8 +108,9 @@ func (b *bounds) foundLimit(route string) uint {
 	return uint(b.routes[route].adaptive.Limit())
 }
 
-// newAdaptiveLimiter finds a route's limit between what keeps the cores busy and what the
-// route may have. It begins with the limit that was found before, if that is not 0.
+// newAdaptiveLimiter makes the limiter that finds a route's limit, between the number of searches
+// that keeps the cores busy and the route's fixed limit. It starts at the limit that was found
+// before, unless that is 0.
 func newAdaptiveLimiter(cores, maxSearches int, l Limit, found uint) adaptivelimiter.AdaptiveLimiter[any] {
 	most := uint(maxSearches)
 	if l.MaxSearches > 0 {
@@ -124,9 +124,9 @@ func newAdaptiveLimiter(cores, maxSearches int, l Limit, found uint) adaptivelim
 		Build()
 }
 
-// Admit lets a search of a route begin, after a short wait where the route is full. The
-// caller calls leave with the search's error when the search has ended. A search of an
-// unknown route counts among all routes only. Admit returns a *RefusedError of the kind
+// Admit lets a search of a route begin. If the route is full, the search waits briefly. The caller
+// calls leave with the search's error when the search has ended. A search of an unknown route
+// counts towards the limit of all routes only. Admit returns a *RefusedError of the kind
 // ErrOverload, or the context's error.
 func (g *Gate) Admit(ctx context.Context, route string) (leave func(error), err error) {
 	endArrival(ctx)
@@ -149,8 +149,8 @@ func (g *Gate) Admit(ctx context.Context, route string) (leave func(error), err 
 	}, nil
 }
 
-// permit takes a permit of the route's adaptive limit, after a short wait if no permit is
-// free. The caller calls end with the search's error.
+// permit takes a permit of the route's adaptive limit. If none is free, it waits briefly. The
+// caller calls end with the search's error.
 func (g *Gate) permit(ctx context.Context, route string, r *routeBounds) (end func(error), err error) {
 	permit, ok := r.adaptive.TryAcquirePermit()
 	if !ok {
@@ -166,7 +166,7 @@ func (g *Gate) permit(ctx context.Context, route string, r *routeBounds) (end fu
 		return nil, g.refuse(route, routeSlow(route, r.adaptive.Limit(), err))
 	}
 	return func(err error) {
-		// A search that its caller gave up, or asked for wrongly, says nothing about the load.
+		// A search that its caller cancelled, or requested wrongly, says nothing about the load.
 		if err == nil || errors.Is(err, context.DeadlineExceeded) {
 			permit.Record()
 		} else {
@@ -184,8 +184,8 @@ func (g *Gate) AdmitScoring(ctx context.Context, route string) (leave func(), er
 	return leave, err
 }
 
-// admitFixed lets a search of a route through the fixed limits, or refuses it at once. The
-// caller calls leave when the search has ended. r is nil where no route has that name.
+// admitFixed lets a search of a route through the fixed limits, or refuses it at once. The caller
+// calls leave when the search has ended. r is nil if no route has that name.
 func (g *Gate) admitFixed(ctx context.Context, route string) (leave func(), r *routeBounds, err error) {
 	if refused := g.memory.refusal(); refused != nil {
 		return nil, nil, g.refuse(route, refused)
@@ -203,7 +203,7 @@ func (g *Gate) admitFixed(ctx context.Context, route string) (leave func(), r *r
 		b.shares.leave(caller)
 	}
 	r = b.routes[route]
-	if r == nil { // the search says so
+	if r == nil { // the search itself returns the error
 		return leaveAll, nil, nil
 	}
 	leaveRoute, refused := r.admit(route, caller, g.now())
@@ -234,8 +234,8 @@ func (r *routeBounds) admit(route, caller string, now int64) (leave func(), refu
 	}, nil
 }
 
-// places returns how many searches of the route may be in flight now; 0 is no limit of its
-// own.
+// places returns how many searches of the route may be in flight now; 0 if the route has no limit
+// of its own.
 func (r *routeBounds) places() int {
 	if r.adaptive != nil {
 		return r.adaptive.Limit()
@@ -266,7 +266,7 @@ type Load struct {
 	Queued   int `json:"queued"`
 }
 
-// Load returns how full a route is. ok is false where its limit does not adapt.
+// Load returns how full a route is. ok is false if the route's limit does not adapt.
 func (g *Gate) Load(route string) (l Load, ok bool) {
 	r, ok := g.searches.bounds.Load().routes[route]
 	if !ok || r.adaptive == nil {

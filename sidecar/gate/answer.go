@@ -5,12 +5,12 @@ import (
 	"sync"
 )
 
-// answerStep is how many bytes of an answer are counted at a time.
+// answerStep is the number of bytes after which an answer's bytes are counted again.
 const answerStep = 256 << 10
 
-// AnswerCount counts the bytes of an answer of the database as they come, until the call
-// that asked for it ends: a request of few bytes can have an answer of many. The methods do
-// nothing on a nil AnswerCount.
+// AnswerCount counts the bytes of a database's answer as they arrive, until the call that asked for
+// it ends, because a short request can have a long answer. The methods do nothing on a nil
+// AnswerCount.
 type AnswerCount struct {
 	gate *Gate
 	call context.Context //nolint:containedctx // whose end gives the bytes back
@@ -21,8 +21,8 @@ type AnswerCount struct {
 	grants  []*Grant
 }
 
-// CountAnswer begins to count an answer that is kept until ctx is done at most. It returns
-// nil where bytes are not counted, or ctx never ends.
+// CountAnswer begins to count an answer that is kept at most until ctx is done. It returns nil if
+// bytes are not counted, or if ctx never ends.
 func (g *Gate) CountAnswer(ctx context.Context) *AnswerCount {
 	if !g.CountsBytes() || ctx.Done() == nil {
 		return nil
@@ -30,9 +30,9 @@ func (g *Gate) CountAnswer(ctx context.Context) *AnswerCount {
 	return &AnswerCount{gate: g, call: ctx}
 }
 
-// Grow counts an answer of which so many bytes are here. It waits for nothing: messages of
-// clients wait until the answer's bytes are given back. It returns a *RefusedError of the
-// kind ErrTooLarge for an answer that has more bytes than all messages together may have.
+// Grow counts an answer of which so many bytes have arrived. It never waits: instead, messages of
+// clients wait until the answer's bytes are given back. It returns a *RefusedError of the kind
+// ErrTooLarge if the answer is longer than all messages together may be.
 func (a *AnswerCount) Grow(bytes int) error {
 	if a == nil || bytes <= UncountedBytes {
 		return nil

@@ -5,11 +5,11 @@ import (
 	"sync/atomic"
 )
 
-// arrival is a call that has come, until its first search is admitted.
+// arrival is a call that has arrived and whose first search is not admitted yet.
 type arrival struct {
 	gate  *Gate
 	ended atomic.Bool
-	// stop keeps the end of the call's context from ending the arrival.
+	// stop cancels the function that ends the arrival when the call's context ends.
 	stop func() bool
 }
 
@@ -37,10 +37,10 @@ func (g *Gate) Arrive(ctx context.Context) (context.Context, error) {
 // be answered.
 func (g *Gate) Overloaded() bool { return g.now() < g.searches.overUntil.Load() }
 
-// waiting counts the searches that wait for a processor, or will in a moment.
+// waiting counts the searches that wait for a processor, or will shortly.
 func (g *Gate) waiting() int { return int(g.searches.arriving.Load()) + g.processors.Waiting() }
 
-// end stops counting the arrival. It may be called more than once.
+// end stops counting the arrival. Later calls do nothing.
 func (a *arrival) end() {
 	if a.ended.CompareAndSwap(false, true) {
 		a.gate.searches.arriving.Add(-1)

@@ -10,7 +10,7 @@ import (
 
 // HTTP/2 windows of a server whose bodies a Gate receives.
 const (
-	// BodyWindowBytes of a body may come before the body is let in.
+	// BodyWindowBytes is how much of a body may come before the body is let in.
 	BodyWindowBytes = 64 << 10
 	// BodiesWindowBytes is the window of a connection: room for bodies that were let in
 	// beside those that wait.
@@ -20,31 +20,29 @@ const (
 // UnknownLength is the length of a body that does not announce one.
 const UnknownLength = -1
 
-// The pace of a body. A server waits at most paceTime for each paceBytes of a body, and at
-// most heldPaceTime where the body holds bytes of a Gate. The time of the whole body has no
-// limit, so that a slow upload passes and a body that does not come ends.
+// The pace of a body. A server waits at most paceTime for each paceBytes of a body, and at most
+// heldPaceTime if the body holds bytes of a Gate. The whole body has no time limit, so a slow
+// upload passes, but a body that stops coming is ended.
 const (
 	paceBytes    = 64 << 10
 	paceTime     = 10 * time.Second
 	heldPaceTime = 3 * time.Second
 )
 
-// ReadDeadliner sets the time by which a read has to end, as an *http.ResponseController and
-// a net.Conn do.
+// ReadDeadliner sets a deadline for reading, as an *http.ResponseController and a net.Conn do.
 type ReadDeadliner interface{ SetReadDeadline(at time.Time) error }
 
-// Body is the body of a request. Reading it fails with ErrStalled where fewer than 64 KiB
-// come in ten seconds of waiting. The time that the server takes between two reads does not
-// count.
+// Body is the body of a request. Reading it fails with ErrStalled if fewer than 64 KiB come in ten
+// seconds of waiting. The time that the server takes between two reads does not count.
 type Body struct {
 	reader  io.Reader
 	control ReadDeadliner
-	limit   time.Duration // most time to wait for paceBytes
-	waited  time.Duration // for the bytes that came since the count began
+	limit   time.Duration // the longest wait for paceBytes
+	waited  time.Duration // the time waited for the bytes counted so far
 	came    int
 }
 
-// NewBody returns the body that reader reads. The deadline of those reads is control's.
+// NewBody returns a Body that reads from reader. control sets the deadlines of these reads.
 func NewBody(reader io.Reader, control ReadDeadliner) *Body {
 	return &Body{reader: reader, control: control, limit: paceTime}
 }
@@ -67,11 +65,11 @@ func (b *Body) Read(p []byte) (int, error) {
 // hold sets the pace of a body that holds bytes of a Gate.
 func (b *Body) hold() { b.limit, b.waited, b.came = heldPaceTime, 0, 0 }
 
-// ReceiveBody lets a body come. The body needs length bytes; if that is UnknownLength, it
-// needs most bytes, unless it ends within BodyWindowBytes. The first BodyWindowBytes have to
-// be here before the body takes any bytes of the Gate, so that a body that is announced and
-// does not come keeps nobody out. ReceiveBody sets the read deadline of the body, which the
-// caller takes back. It returns the errors of Receive, ErrStalled, or the error of reading.
+// ReceiveBody lets a body come. The body takes length bytes of the Gate, or, if length is
+// UnknownLength, most bytes, unless it ends within BodyWindowBytes. It takes them only after its
+// first BodyWindowBytes have come, so that a body that is announced and never comes keeps nobody
+// out. ReceiveBody sets the body's read deadline, which the caller resets. It returns the errors of
+// Receive, ErrStalled, or the error of reading.
 func (g *Gate) ReceiveBody(ctx context.Context, body *Body, length, most int64) (*Grant, error) {
 	if !g.CountsBytes() || length >= 0 && length <= UncountedBytes {
 		return nil, nil

@@ -13,18 +13,17 @@ import (
 	"google.golang.org/grpc/mem"
 )
 
-// maxGzipRatio bounds the bytes that one byte of gzip becomes (RFC 1951: 258 bytes of two
-// bits).
+// maxGzipRatio bounds how many bytes one byte of gzip becomes (RFC 1951: 258 bytes for two bits).
 const maxGzipRatio = 1032
 
-// Gunzip decompresses gRPC messages: at most a limit of each message, and at most as many
-// messages at a time as there are processors. A kilobyte can become a megabyte, and a
-// hundred of those at once more memory than there is. It is safe for concurrent use.
+// Gunzip decompresses gRPC messages, each up to a limit, and only as many at a time as there are
+// processors: a kilobyte can become a megabyte, and a hundred of those at once could exceed the
+// memory. It is safe for concurrent use.
 type Gunzip struct {
 	most       int
 	setting    string
 	processors *semaphore.Weighted
-	// tooLarge stands for a message beyond the limit. It is recognised by its address.
+	// tooLarge stands for any message beyond the limit. Its address identifies it.
 	tooLarge []byte
 }
 
@@ -45,7 +44,8 @@ func (d *Gunzip) Option() grpc.ServerOption {
 // Do implements grpc.Decompressor. A message beyond the limit becomes a message for which
 // IsTooLarge returns true: gRPC has no error that could name the setting.
 func (d *Gunzip) Do(r io.Reader) ([]byte, error) {
-	// The compressed bytes are here already, so the work of others ends by itself.
+	// No context is needed: the other messages' bytes are here already, so their work ends by
+	// itself.
 	if err := d.processors.Acquire(context.Background(), 1); err != nil {
 		return nil, err
 	}
@@ -67,8 +67,8 @@ func (d *Gunzip) Do(r io.Reader) ([]byte, error) {
 // Type implements grpc.Decompressor.
 func (d *Gunzip) Type() string { return "gzip" }
 
-// IsTooLarge reports whether Do made the message of one beyond the limit. It returns false on
-// a nil Gunzip.
+// IsTooLarge reports whether Do made this message from one beyond the limit. It returns false on a
+// nil Gunzip.
 func (d *Gunzip) IsTooLarge(message mem.BufferSlice) bool {
 	if d == nil || len(message) != 1 {
 		return false

@@ -7,17 +7,17 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// Limit bounds the searches of one route; 0 means that the route has no limit of its own.
+// Limit bounds the searches of one route. 0 means that the route has no limit of its own.
 type Limit struct {
 	// MaxSearches bounds the route's searches in flight.
 	MaxSearches int
-	// Rate bounds its searches a second, and Burst the searches at once after a pause. A
-	// Burst of 0 is one second's worth, at least one search. Each search of a batch counts.
+	// Rate bounds the route's searches a second. Burst bounds how many may come at once after a
+	// pause; 0 means one second's worth, at least one. Each search of a batch counts.
 	Rate  float64
 	Burst int
 }
 
-// burst returns the searches at once after a pause.
+// burst returns how many searches may come at once after a pause.
 func (l Limit) burst() int {
 	if l.Burst > 0 {
 		return l.Burst
@@ -25,11 +25,11 @@ func (l Limit) burst() int {
 	return max(1, int(math.Ceil(l.Rate)))
 }
 
-// fixedLimit holds a route to its Limit. Its methods are safe for concurrent use.
+// fixedLimit enforces a route's Limit. Its methods are safe for concurrent use.
 type fixedLimit struct {
 	limit  Limit
 	flying *atomic.Int64
-	tokens *rate.Limiter // nil: the rate has no limit
+	tokens *rate.Limiter // nil if the rate is not limited
 }
 
 func newFixedLimit(l Limit) fixedLimit {

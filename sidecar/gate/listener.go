@@ -5,10 +5,9 @@ import (
 	"time"
 )
 
-// readInterval is the time between two reads of a connection during an overload. A read
-// takes the processor from the searches, and so does each refusal that is written alone.
-// Calls that came within an interval are read, refused and written together, for less than
-// half of the time that they take one by one.
+// readInterval is the time between two reads of a connection during an overload. Reads, and
+// refusals written one by one, take the processor from the searches. Calls that came within an
+// interval are read, refused and written together, which takes less than half of that time.
 const readInterval = 3 * time.Millisecond
 
 // Listener returns a listener whose connections are read less often while the gate is
@@ -43,7 +42,7 @@ type pacedConn struct {
 	filled bool
 }
 
-// Read implements net.Conn. It does not wait within a large message.
+// Read implements net.Conn. It does not pause within a large message.
 func (c *pacedConn) Read(p []byte) (int, error) {
 	if !c.filled && c.isOverloaded() {
 		time.Sleep(readInterval) //nolint:forbidigo // nothing ends the wait but time

@@ -14,10 +14,10 @@ const (
 	// begins. The rest is for searches that have begun, and for the garbage collector,
 	// which takes more of the processor the nearer the live heap comes to the limit.
 	fullShare = 0.85
-	// lookEvery is how long a reading of the runtime is used.
+	// lookEvery is how long a reading of the runtime's memory is used.
 	lookEvery = 5 * time.Millisecond
-	// collectAfter is the greatest age of the last collection while searches are refused:
-	// refused searches allocate nothing that would begin another collection.
+	// collectAfter is how old the last collection may be while searches are refused. Refused
+	// searches allocate nothing that would start another one.
 	collectAfter = 200 * time.Millisecond
 )
 
@@ -32,7 +32,7 @@ type memory struct {
 	since  time.Time  // when that number of collections was first read
 }
 
-// refusal returns why no search should begin, nil if there is memory.
+// refusal returns why no search should begin, or nil if there is enough memory.
 func (m *memory) refusal() *RefusedError {
 	now := time.Now().UnixNano()
 	if now-m.looked.Load() >= int64(lookEvery) && m.mu.TryLock() {
@@ -61,8 +61,8 @@ const (
 	cycleCount    = "/gc/cycles/total:gc-cycles"
 )
 
-// readMemory reads the runtime's metrics. It returns the refusal that follows from them,
-// nil if there is memory, and the number of collections so far.
+// readMemory reads the runtime's metrics. It returns the refusal that follows from them, or nil if
+// there is enough memory, and the number of collections so far.
 func readMemory() (r *RefusedError, cycles uint64) {
 	samples := []metrics.Sample{
 		{Name: limitBytes}, {Name: liveBytes}, {Name: totalBytes}, {Name: releasedBytes}, {Name: freeBytes}, {Name: objectBytes},
@@ -76,16 +76,17 @@ func readMemory() (r *RefusedError, cycles uint64) {
 
 // usage is how much memory the process uses, in bytes.
 type usage struct {
-	limit   uint64 // math.MaxInt64: no limit
-	live    uint64 // objects that the last collection left
-	mapped  uint64 // all memory that the runtime has and did not give back
-	free    uint64 // of mapped, what is empty
-	objects uint64 // of mapped, live objects and garbage
+	limit   uint64 // math.MaxInt64 if there is no limit
+	live    uint64 // the objects that the last collection left
+	mapped  uint64 // all memory that the runtime holds
+	free    uint64 // the unused part of mapped
+	objects uint64 // the part of mapped that live objects and garbage fill
 }
 
-// refusal returns why no search should begin, nil if there is memory. Garbage does not
-// count: a heap grows up to the limit before it is collected. Only bytes that a collection
-// would leave count, or all bytes once the collector could not keep the heap below the limit.
+// refusal returns why no search should begin, or nil if there is enough memory. Garbage does not
+// count, because a heap grows up to the limit before it is collected: only the bytes that a
+// collection would leave count. If the collector could not keep the heap below the limit, all bytes
+// count.
 func (u usage) refusal() *RefusedError {
 	if u.limit == math.MaxInt64 {
 		return nil

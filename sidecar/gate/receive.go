@@ -10,32 +10,32 @@ import (
 )
 
 const (
-	// UncountedBytes is the greatest length of a message that is not counted: a call itself
+	// UncountedBytes is the length up to which a message is not counted, because a call itself
 	// costs more.
 	UncountedBytes = 16 << 10
 	// A message of more than 1/largeShare of the bytes is large: large messages are received
 	// one at a time.
 	largeShare = 4
-	// At most 1/waitingShare of the bytes may be in the windows of messages that wait.
+	// Messages that wait may have at most 1/waitingShare of the bytes in their windows.
 	waitingShare = 2
-	// A message that was let in has firstTime, and a second for each bytesPerSecond.
+	// A message that was let in must come within firstTime plus a second for each bytesPerSecond.
 	firstTime      = 10 * time.Second
 	bytesPerSecond = 1 << 20
 )
 
-// messages bounds the bytes of messages that were announced and are not answered yet. A
-// message is let in whole, before it is read: a message whose reading began can end,
-// whatever others do, and a message that is not let in stays with its sender.
+// messages bounds the bytes of all messages that were announced and are not answered yet. A message
+// is let in as a whole before it is read. So a message whose reading has begun can always be read
+// to its end, and one that is not let in stays with its sender.
 type messages struct {
 	most    int64
 	room    room
-	large   *semaphore.Weighted // held by the large message that is received
+	large   *semaphore.Weighted // held by the large message that is being received
 	waiting atomic.Int64        // bytes in the windows of messages that wait
 }
 
-// MaxMessageBytes returns the length of the largest message that may come where
-// limits.max_message_bytes is limit, and the key of the setting that bounds it: limit, or
-// the bytes of all messages if those are fewer.
+// MaxMessageBytes returns the length of the largest message that may come if
+// limits.max_message_bytes is limit, and the configuration key that sets it: limit's key, or the
+// key for the bytes of all messages if those are fewer.
 func (g *Gate) MaxMessageBytes(limit int) (most int, setting string) {
 	if !g.CountsBytes() || int64(limit) <= g.messages.most {
 		return limit, MessageSetting
@@ -46,7 +46,7 @@ func (g *Gate) MaxMessageBytes(limit int) (most int, setting string) {
 // CountsBytes reports whether the bytes of messages are bounded.
 func (g *Gate) CountsBytes() bool { return g != nil && g.messages != nil }
 
-// ReceivedBytes returns the bytes that messages hold; 0 where they are not counted.
+// ReceivedBytes returns how many bytes messages hold; 0 if bytes are not counted.
 func (g *Gate) ReceivedBytes() int64 {
 	if !g.CountsBytes() {
 		return 0
@@ -54,9 +54,9 @@ func (g *Gate) ReceivedBytes() int64 {
 	return g.messages.room.taken()
 }
 
-// Hold counts bytes that are here already, such as an answer that is being sent. It waits
-// for nothing, and may take more than there is; messages then wait until the bytes are
-// given back. It returns nil where the bytes are not counted.
+// Hold counts bytes that are here already, such as an answer that is being sent. It never waits,
+// and may exceed the limit; messages then wait until the bytes are given back. It returns nil if
+// bytes are not counted.
 func (g *Gate) Hold(bytes int64) *Grant {
 	if !g.CountsBytes() || bytes <= UncountedBytes {
 		return nil
@@ -65,11 +65,10 @@ func (g *Gate) Hold(bytes int64) *Grant {
 	return &Grant{messages: g.messages, bytes: bytes}
 }
 
-// Receive lets a message of so many bytes come, or waits until there is room. Messages come
-// in the order in which they asked, large ones one at a time. held is how much of the
-// message may be here while it waits. Receive returns a *RefusedError of the kind
-// ErrTooLarge or ErrFull, or the context's error, and a nil Grant where messages are not
-// counted.
+// Receive lets a message of so many bytes come, or waits until there is room. Messages come in the
+// order in which they asked, large ones one at a time. held is how many bytes of the message may be
+// here while it waits. Receive returns a *RefusedError of the kind ErrTooLarge or ErrFull, or the
+// context's error, and a nil Grant if bytes are not counted.
 func (g *Gate) Receive(ctx context.Context, bytes, held int64) (*Grant, error) {
 	if !g.CountsBytes() {
 		return nil, nil
@@ -102,7 +101,7 @@ func (g *Gate) Receive(ctx context.Context, bytes, held int64) (*Grant, error) {
 	return grant, nil
 }
 
-// messageTime returns how long a message of so many bytes may take once it was let in.
+// messageTime returns how long a message of so many bytes may take after it was let in.
 func messageTime(bytes int64) time.Duration {
 	return firstTime + time.Duration(bytes)*time.Second/bytesPerSecond
 }

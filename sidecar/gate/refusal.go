@@ -8,12 +8,12 @@ import (
 
 // Kinds of refusals, for errors.Is. Every one is a *RefusedError.
 var (
-	// ErrOverload: more searches came than can be answered in time, or than a limit
-	// allows. Retrying later may help.
+	// ErrOverload: more searches came than can be answered in time, or than a limit allows. A retry
+	// later may help.
 	ErrOverload = errors.New("too many searches in flight")
 	// ErrTooLarge: a message is larger than a limit.
 	ErrTooLarge = errors.New("message too large")
-	// ErrFull: so many messages wait to be received that no more may. Retrying later may help.
+	// ErrFull: too many messages wait to be received already. A retry later may help.
 	ErrFull = errors.New("too many messages at once")
 	// ErrStalled: the bytes of a message did not come in time.
 	ErrStalled = errors.New("message not received in time")
@@ -32,22 +32,22 @@ const (
 
 	ReasonTooLarge Reason = "too_large" // a message beyond a limit
 	ReasonFull     Reason = "full"      // too many messages wait to be received
-	ReasonStalled  Reason = "stalled"   // a message that was announced and does not come
+	ReasonStalled  Reason = "stalled"   // a message was announced, and its bytes do not come
 )
 
-// Keys of the configuration that bound messages.
+// The configuration keys that limit messages.
 const (
 	ReceivedSetting = "limits.max_received_bytes"
 	MessageSetting  = "limits.max_message_bytes"
 )
 
-// RefusedError says why a search, a message or a body may not go on: its text names the
-// limit, the value and the remedy.
+// RefusedError says why a search, a message or a body was refused. Its text names the limit, the
+// value and the remedy.
 type RefusedError struct {
 	Reason Reason
-	// Setting is the key of the configuration that sets the limit; "" where no key does.
+	// Setting is the configuration key that sets the limit; "" if no key does.
 	Setting string
-	// After is the time after which to ask again; 0: asking again does not help.
+	// After is how long to wait before a retry; 0 if a retry does not help.
 	After time.Duration
 
 	kind    error
@@ -66,7 +66,7 @@ func (r *RefusedError) Unwrap() []error {
 	return []error{r.kind, r.cause}
 }
 
-// retrySoon is the time after which to ask again where nothing gives a better one.
+// retrySoon is how long to wait before a retry, if nothing suggests a better time.
 const retrySoon = 100 * time.Millisecond
 
 func tooManySearches(setting string, most int) *RefusedError {

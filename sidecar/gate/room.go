@@ -6,8 +6,8 @@ import (
 	"sync"
 )
 
-// room is a number of bytes that are taken in the order in which they are asked for.
-// Unlike the bytes of a semaphore they may be overdrawn. It is safe for concurrent use.
+// room is a number of bytes that are handed out in the order of the requests. Unlike a semaphore's,
+// they may be overdrawn. It is safe for concurrent use.
 type room struct {
 	most int64
 
@@ -51,8 +51,8 @@ func (r *room) take(ctx context.Context, bytes int64) error {
 	}
 }
 
-// withdraw removes a request from the queue and returns the context's error. It returns
-// nil if the request was granted meanwhile.
+// withdraw removes a request from the queue and returns the context's error. It returns nil if the
+// request was granted in the meantime.
 func (r *room) withdraw(ctx context.Context, request *roomRequest) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -61,7 +61,7 @@ func (r *room) withdraw(ctx context.Context, request *roomRequest) error {
 		return nil
 	}
 	r.queue = slices.Delete(r.queue, i, i+1)
-	r.grantFirst() // the request behind it may need fewer bytes
+	r.grantFirst() // the next request may need fewer bytes
 	return ctx.Err()
 }
 

@@ -8,47 +8,46 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// WithCaller returns a context whose searches count for a caller: the name of a token, or
-// the digest of a credential. Searches without a caller count together, as if one caller
-// made them.
+// WithCaller returns a context whose searches count for a caller: the name of a token, or the
+// digest of a credential. Searches without a caller count as one caller's.
 func WithCaller(ctx context.Context, caller string) context.Context {
 	return context.WithValue(ctx, callerKey{}, caller)
 }
 
 type callerKey struct{}
 
-// CallerOf returns the caller of WithCaller, or "".
+// CallerOf returns the caller that WithCaller set, or "".
 func CallerOf(ctx context.Context) string {
 	caller, _ := ctx.Value(callerKey{}).(string)
 	return caller
 }
 
-// activeTime is how long a caller has its share after its last search, and how long the
-// limit is divided after it was reached, in nanoseconds.
+// activeTime is how long a caller keeps its share after its last search, and how long a limit stays
+// divided after it was reached, in nanoseconds.
 const activeTime = int64(1e9)
 
-// shares divides a limit evenly among the callers that search, once the limit is reached.
-// From then on no caller has more than its share, even where others leave some of theirs:
-// otherwise a caller that floods would take every place that becomes free. A caller alone
-// has the whole limit. The zero value is ready. A shares is safe for concurrent use.
+// shares divides a limit evenly among the callers that search, once the limit is reached. After
+// that no caller gets more than its share, even if others leave part of theirs unused: a caller
+// that floods would otherwise take every place that becomes free. A caller alone has the whole
+// limit. The zero value is ready to use. A shares is safe for concurrent use.
 type shares struct {
 	mu           sync.Mutex
 	callers      map[string]*callerShare
-	flying       int   // of all callers
-	dividedUntil int64 // as Gate.now
-	swept        int64 // when idle callers were last removed, as Gate.now
+	flying       int   // the searches in flight of all callers
+	dividedUntil int64 // in the units of Gate.now
+	swept        int64 // when idle callers were last removed, in the units of Gate.now
 }
 
 // callerShare counts the searches of one caller.
 type callerShare struct {
 	flying int
-	last   int64         // its last search, as Gate.now
-	tokens *rate.Limiter // nil before the caller searched beside others
+	last   int64         // when it last searched, in the units of Gate.now
+	tokens *rate.Limiter // nil until the caller searches beside others
 }
 
-// enter counts a search of a caller, unless the caller has its share of the limits already:
-// of the places, and of the searches a second. 0 is no limit. callers is how many search.
-// The caller calls leave for a search that was counted.
+// enter counts a search of a caller, unless the caller has used its share of the places or of the
+// searches a second (0 means no limit). callers is how many callers search. The caller calls leave
+// for a search that was counted.
 func (s *shares) enter(caller string, now int64, places int, l Limit) (callers int, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -77,8 +76,7 @@ func (s *shares) enter(caller string, now int64, places int, l Limit) (callers i
 	return callers, true
 }
 
-// reached notes that a search that was counted is more than a limit allows, and does not
-// count it.
+// reached notes that a search exceeded a limit, and takes back that it was counted.
 func (s *shares) reached(caller string, now int64) {
 	s.leave(caller)
 	s.mu.Lock()
@@ -86,7 +84,7 @@ func (s *shares) reached(caller string, now int64) {
 	s.dividedUntil = now + activeTime
 }
 
-// takeToken takes one of the caller's searches a second, if a rate is set.
+// takeToken takes one of the searches a second that the caller may begin, if the rate is limited.
 func (c *callerShare) takeToken(l Limit, callers int) bool {
 	if l.Rate <= 0 {
 		return true
@@ -112,7 +110,7 @@ func (s *shares) leave(caller string) {
 	}
 }
 
-// sweep removes the callers that have not searched lately; the caller holds the lock.
+// sweep removes the callers that have not searched lately. The caller holds the lock.
 func (s *shares) sweep(now int64) {
 	s.swept = now
 	for name, c := range s.callers {

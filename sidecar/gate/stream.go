@@ -16,17 +16,17 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// StreamWindowBytes is the HTTP/2 window of a stream of a server whose messages a Gate
-// receives: so much of a message may come before the message is let in.
+// StreamWindowBytes is the HTTP/2 window of a stream whose messages a Gate receives: how much of a
+// message may come before the message is let in.
 const StreamWindowBytes = 256 << 10
 
-// smallFrameBytes is the frame length from which gRPC's own overhead is small beside the
-// data.
+// smallFrameBytes is the frame length from which gRPC's overhead per frame is small compared with
+// the data.
 const smallFrameBytes = 1 << 10
 
-// Receiver receives the messages of a server's streams. gRPC itself reads a whole message
-// as soon as a handler asks for one. A Receiver learns the length of the message first,
-// asks the Gate for so many bytes, and opens the HTTP/2 window only then.
+// Receiver receives the messages of a server's streams. gRPC itself reads a whole message as soon
+// as a handler asks for one. A Receiver first learns the message's length, then asks the Gate for
+// so many bytes, and only then opens the HTTP/2 window.
 type Receiver struct {
 	Gate *Gate
 	// Codec is the server's codec.
@@ -37,7 +37,7 @@ type Receiver struct {
 	MaxBytes int
 }
 
-// Wire is a stream of a gRPC server, below its messages. gRPC's own streams have the
+// Wire is a stream of a gRPC server below the level of messages. gRPC's own streams have these
 // methods.
 type Wire interface {
 	// ReadMessageHeader reads the first bytes of a message. It returns io.EOF at the end.
@@ -53,17 +53,17 @@ type stream struct {
 	grpc.ServerStream
 	receiver *Receiver
 	wire     Wire
-	// isUnary: the client sends one message, and no other may follow.
+	// isUnary: the client sends exactly one message.
 	isUnary     bool
 	hasReceived bool
 
 	mu    sync.Mutex
 	ended bool
-	grant *Grant // of the last message
+	grant *Grant // holds the bytes of the last message
 }
 
-// Stream returns a stream whose messages the Gate lets in. The caller calls end when the
-// call has ended. Where the Gate bounds no bytes, Stream returns s.
+// Stream returns a stream whose messages the Gate lets in. The caller calls end when the call has
+// ended. If the Gate limits no bytes, Stream returns s.
 func (r *Receiver) Stream(s grpc.ServerStream, clientStreams bool) (received grpc.ServerStream, end func()) {
 	w, ok := grpc.ServerTransportStreamFromContext(s.Context()).(Wire)
 	if !r.Gate.CountsBytes() || !ok {
@@ -73,8 +73,8 @@ func (r *Receiver) Stream(s grpc.ServerStream, clientStreams bool) (received grp
 	return own, func() { own.setGrant(nil, true) }
 }
 
-// setGrant keeps the grant of a message and releases the grant of the message before. Once
-// the call has ended it releases every grant.
+// setGrant stores the grant of a message and releases that of the message before. After the end of
+// the call it releases every grant.
 func (s *stream) setGrant(g *Grant, ended bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -85,7 +85,7 @@ func (s *stream) setGrant(g *Grant, ended bool) {
 	}
 }
 
-// RecvMsg implements grpc.ServerStream. It gives the bytes of the last message back. It
+// RecvMsg implements grpc.ServerStream. It first gives back the bytes of the message before. It
 // returns io.EOF after the last message, a *RefusedError, or a status.
 func (s *stream) RecvMsg(m any) error {
 	s.setGrant(nil, false)
@@ -109,9 +109,9 @@ func (s *stream) RecvMsg(m any) error {
 	return nil
 }
 
-// Message returns the next message of a stream, decompressed, and the Grant of its bytes,
-// which the caller releases. Gunzip.IsTooLarge reports of the message whether it was too
-// large. Message returns the errors of Receive, io.EOF after the last message, or a status.
+// Message returns the next message of a stream, decompressed, and the Grant of its bytes, which the
+// caller releases. Gunzip.IsTooLarge tells whether the message was too large. Message returns the
+// errors of Receive, io.EOF after the last message, or a status.
 func (r *Receiver) Message(ctx context.Context, w Wire) (data mem.BufferSlice, grant *Grant, err error) {
 	data, err = r.receive(ctx, w, false, func(g *Grant) { grant = g })
 	if err != nil {
@@ -121,7 +121,7 @@ func (r *Receiver) Message(ctx context.Context, w Wire) (data mem.BufferSlice, g
 	return data, grant, nil
 }
 
-// receive returns the next message, decompressed. It gives the Grant of its bytes to keep.
+// receive returns the next message, decompressed, and passes the Grant of its bytes to keep.
 func (r *Receiver) receive(ctx context.Context, w Wire, isUnary bool, keep func(*Grant)) (mem.BufferSlice, error) {
 	s := part{w, isUnary}
 	var header [5]byte // a flag of compression, and the length (gRPC over HTTP/2: Length-Prefixed-Message)
@@ -171,8 +171,8 @@ func (r *Receiver) receive(ctx context.Context, w Wire, isUnary bool, keep func(
 	return mem.BufferSlice{mem.SliceBuffer(plain)}, nil
 }
 
-// readWithin returns the result of read, or ErrStalled where read takes longer than limit.
-// The caller then ends the call, which ends the reading too.
+// readWithin returns the result of read, or ErrStalled if read takes longer than limit. The caller
+// then ends the call, which also ends the read.
 func readWithin(limit time.Duration, read func() (mem.BufferSlice, error)) (mem.BufferSlice, error) {
 	type result struct {
 		data mem.BufferSlice

@@ -21,8 +21,8 @@ func (c *Checked) wrong(format string, args ...any) error {
 	return fmt.Errorf("%w: route %q: %s", ErrSetup, c.Name, fmt.Sprintf(format, args...))
 }
 
-// configure fills in the defaults and checks the route as far as that goes
-// without its store.
+// configure fills in the defaults of a route, and makes every check that needs no call to the
+// store.
 func (c *Checked) configure() error {
 	if c.Name == "" {
 		return fmt.Errorf("%w: a route has no name", ErrSetup)
@@ -37,7 +37,7 @@ func (c *Checked) configure() error {
 		c.Table = c.Live.Schema()
 	}
 	if c.Table != nil {
-		c.built, _ = time.Parse(time.RFC3339, c.Table.Meta().Created) // zero: not known
+		c.built, _ = time.Parse(time.RFC3339, c.Table.Meta().Created) // zero means that the time of the build is not known
 	}
 	if err := c.fillDefaults(); err != nil {
 		return err
@@ -87,7 +87,7 @@ func (c *Checked) fillDefaults() error {
 	return c.wrong("no strategy applies to its model and placement; give it a table or a companion (`likeness index`)")
 }
 
-// fillPlacement chooses a placement where the operator named none.
+// fillPlacement chooses a placement if the operator named none.
 func (c *Checked) fillPlacement() {
 	switch {
 	case c.Placement != "" && c.Placement != config.PlacementAuto:
@@ -123,8 +123,8 @@ func (c *Checked) trialProbes() ([]rerank.Probe, error) {
 	return probes, err
 }
 
-// checkReach refuses probes that would miss behavioural vectors, because they
-// search the collection, which holds only the items' own. It returns ErrSetup.
+// checkReach returns ErrSetup if the model has behavioural vectors and the probes search the
+// collection: it holds only the items' own vectors, so the probes would miss the behavioural ones.
 func (c *Checked) checkReach(probes []rerank.Probe) error {
 	if !c.Behavioural {
 		return nil
@@ -138,9 +138,9 @@ func (c *Checked) checkReach(probes []rerank.Probe) error {
 	return nil
 }
 
-// OwnerIn returns the field of a collection that holds each row's item, or "" if
-// its rows are the items. For a model with behavioural vectors only the companion
-// has several rows an item.
+// OwnerIn returns the field that names, in each row of a collection, the item to which the row
+// belongs. It returns "" if every row is an item. Several rows an item exist only in the companion
+// of a model with behavioural vectors.
 func (c *Checked) OwnerIn(collection string) string {
 	if c.Behavioural && collection != c.Companion {
 		return ""
@@ -287,7 +287,7 @@ func (c *Checked) checkStore(ctx context.Context) error {
 	if field.Metric != adapters.Cosine && !c.VectorsElsewhere {
 		c.sampleNorms(ctx)
 	} else {
-		c.Norms = nil // the database compares unit vectors, whatever it holds
+		c.Norms = nil // with the metric cosine the database compares unit vectors, whatever vectors it is given
 	}
 	if c.OwnName, c.NameHidden, err = c.askOwnName(ctx); err != nil {
 		return fmt.Errorf("route %q: %w", c.Name, err)
@@ -316,8 +316,8 @@ func (c *Checked) narrow(l adapters.Limits) {
 	}
 }
 
-// checkField returns the vector field of the route. It refuses one that contradicts
-// what the model was fitted on.
+// checkField returns the vector field of the route. It returns ErrSetup if the field contradicts
+// the model.
 func (c *Checked) checkField(d adapters.Description) (adapters.VectorField, error) {
 	f, ok := FindField(d.Fields, c.Vector)
 	if !ok && c.Spec.GroupedRows && c.Owner == "" {
@@ -360,8 +360,8 @@ func (c *Checked) checkField(d adapters.Description) (adapters.VectorField, erro
 	return f, nil
 }
 
-// checkCompanion refuses a companion without the fields that the placement needs,
-// and adds the companion's index settings to settings.
+// checkCompanion returns ErrSetup if the companion lacks fields that the placement needs. It adds
+// the companion's index settings to settings.
 func (c *Checked) checkCompanion(ctx context.Context, d adapters.Describer, settings map[string]string) error {
 	if c.Companion == "" {
 		return nil
@@ -414,7 +414,7 @@ func (c *Checked) CheckProbes(probes []rerank.Probe) error {
 	return nil
 }
 
-// FindField finds a field by name; "" also finds the only field there is.
+// FindField finds a field by its name. The name "" also stands for the only field there is.
 func FindField(fields []adapters.VectorField, name string) (adapters.VectorField, bool) {
 	for _, f := range fields {
 		if f.Name == name {
@@ -435,8 +435,8 @@ func fieldNames(fields []adapters.VectorField) []string {
 	return names
 }
 
-// SupportItems returns the number of items whose scores make a query's vector, or
-// 0 if query vectors are not made of scores.
+// SupportItems returns how many items a ranker scores to make a query's vector, or 0 if query
+// vectors are not made of scores.
 func (c *Checked) SupportItems() int {
 	if c.ModelCan.Supports == nil {
 		return 0
@@ -468,7 +468,7 @@ func (c *Checked) checkRanker() error {
 	return nil
 }
 
-// neverExact says why no search of a field is exact, or is empty.
+// neverExact returns the reason why no search of a field can be exact, or "" if a search can be.
 func neverExact(f adapters.VectorField) string {
 	switch {
 	case !f.FullPrecision:

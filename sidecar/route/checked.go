@@ -40,7 +40,7 @@ type Checked struct {
 	FeatureFields []string
 	// CompanionDims are the dimensions of the companion's fields; nil until the store was asked.
 	CompanionDims map[string]int
-	MaxProbes     int // of one request to the store; 0: not known
+	MaxProbes     int // the most probes in one request to the store; 0 if not known
 	// Field is the vector field that the route searches, as the store describes it; the
 	// zero value until the store was asked.
 	Field adapters.VectorField
@@ -58,17 +58,17 @@ type Checked struct {
 	// Costs holds the measured costs of a scan and of the first stage; nil unless
 	// Policy.ScanIfFaster.
 	Costs *Costs
-	// RankWithin asks Ranker with at most so many calls.
+	// RankWithin asks Ranker, in at most the given number of calls.
 	RankWithin func(ctx context.Context, q plugin.Query, items []plugin.Item, calls int) (ranker.Result, error)
 	// SupportItemRows caches the support items as the ranker reads them.
 	SupportItemRows *ItemCache
 
-	// scanner belongs to the snapshot that was scanned last; searches of one
-	// snapshot share it.
+	// scanner scans the snapshot that was last scanned, so that searches of one snapshot share a
+	// scanner.
 	scanner *atomic.Pointer[scan.Scanner]
 	// rewriteNamed: the operator named PlacementRewrite.
 	rewriteNamed bool
-	// switched: the alias stands for another collection than when the route was opened.
+	// switched: the alias stands for another collection now than when the route was opened.
 	switched bool
 }
 
@@ -105,14 +105,14 @@ func (c *Checked) WithTimeout(ctx context.Context) (context.Context, context.Can
 // View is a route with its table as one search sees it.
 type View struct {
 	*Checked
-	Table *table.Table // hides the route's own; nil if it has none
-	// Behind: writes were seen, or may have been missed, that the table or the
-	// companion does not show yet, so that nothing can be proved from either.
+	Table *table.Table // the snapshot of the table, in place of the route's own Table; nil if the route has none
+	// Behind: the table or the companion lacks a write that was seen, or may lack one that was
+	// missed, so nothing can be proved from either.
 	Behind bool
-	// Sight says what the table and the companion show of writes that were not seen.
+	// Sight says up to when the table and the companion show writes that this process did not see.
 	Sight Sight
-	// Doubt, if not nil, stands for writes on their way that make the table behind
-	// unless the database refuses them.
+	// Doubt, if not nil, stands for writes on their way. The table is behind unless the database
+	// refuses them all.
 	Doubt Doubt
 }
 
@@ -120,7 +120,7 @@ type View struct {
 func (c *Checked) View() View {
 	v := View{Checked: c, Table: c.Table, Behind: c.switched}
 	v.Sight.AsOf = c.built
-	if c.Freshness != nil { // first: what is applied after this is in the snapshot
+	if c.Freshness != nil { // before the snapshot is taken: it then includes every write applied in between
 		var fresh bool
 		v.Sight = c.Freshness.Sight()
 		fresh, v.Doubt = c.Freshness.Look()
@@ -144,8 +144,8 @@ func (v *View) SeesEveryWrite() bool {
 	return v.Writes == config.WritesProxy && v.Sight.Disputed == ""
 }
 
-// SettleDoubt finds out whether the writes that were on their way when the view was
-// taken made its table or companion behind. It waits for their end for a short time.
+// SettleDoubt finds out whether the database refused the writes that were on their way when the
+// view was taken. It waits for a short time, and sets Behind if it did not.
 func (v *View) SettleDoubt(ctx context.Context) {
 	if v.Doubt != nil && !v.Behind {
 		v.Behind = !v.Doubt.Cleared(ctx)
@@ -153,8 +153,7 @@ func (v *View) SettleDoubt(ctx context.Context) {
 	}
 }
 
-// WithChecked returns a view of the same snapshot for the route after it was checked
-// against its store.
+// WithChecked returns a view of the same snapshot with the route as its store's check left it.
 func (v View) WithChecked(c *Checked) View {
 	v.Checked = c
 	return v
@@ -207,10 +206,10 @@ type ItemCache struct {
 	until time.Time
 }
 
-// itemCacheTTL is how long cached rows are used.
+// itemCacheTTL is how long cached items are used.
 const itemCacheTTL = time.Minute
 
-// Get returns the items if they are cached with the fields that the ranker wants.
+// Get returns the items if they are cached with the fields that the ranker reads.
 func (c *ItemCache) Get(wants plugin.Description) ([]plugin.Item, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -224,14 +223,14 @@ func (c *ItemCache) Put(items []plugin.Item, wants plugin.Description) {
 	c.items, c.wants, c.until = items, wants, time.Now().Add(itemCacheTTL)
 }
 
-// MissesPartitions reports whether a request for those partitions cannot be served
-// from the companion, which has the rows of the route's own partitions.
+// MissesPartitions reports whether a request for the given partitions cannot be served from the
+// companion, which only holds the rows of the route's own partitions.
 func (c *Checked) MissesPartitions(s rerank.Strategy, partitions []string) bool {
 	return c.SearchesCompanion(s) && !slices.Equal(partitions, c.Partitions)
 }
 
-// askOwnName asks the store for its own name of the route's collection. name is "" where
-// the store has no aliases, or hides what the name stands for.
+// askOwnName asks the store for its own name of the route's collection. name is "" if the store has
+// no aliases, or does not tell what the name stands for.
 func (c *Checked) askOwnName(ctx context.Context) (name string, isHidden bool, err error) {
 	if c.StoreCan.Identify == nil {
 		return "", false, nil
@@ -243,8 +242,8 @@ func (c *Checked) askOwnName(ctx context.Context) (name string, isHidden bool, e
 	return identity.Collection, false, err
 }
 
-// ReadAlias asks the store what the route's collection stands for now. It returns "" if
-// that cannot be told.
+// ReadAlias asks the store for which collection the route's name stands now. It returns "" if the
+// store does not tell.
 func (c *Checked) ReadAlias(ctx context.Context) string {
 	name, _, err := c.askOwnName(ctx)
 	if err != nil {
@@ -257,15 +256,15 @@ func (c *Checked) ReadAlias(ctx context.Context) string {
 // switched to another collection while a search goes on.
 func (c *Checked) NamesAlias() bool { return c.OwnName != "" && c.OwnName != c.Collection }
 
-// ForCollection returns the route with all its calls to another collection; "" stands
-// for the route's own.
+// ForCollection returns the route with all its calls directed to another collection; "" means the
+// route's own.
 func (c *Checked) ForCollection(collection string) *Checked {
 	if collection == "" || collection == c.Collection {
 		return c
 	}
 	other := *c
 	other.Collection = collection
-	// A follower, where there is one, knows better whether the table shows the collection.
+	// A follower, if there is one, knows better whether the table shows the collection.
 	other.switched = c.OwnName != "" && collection != c.OwnName && c.Freshness == nil
 	return &other
 }

@@ -11,12 +11,12 @@ import (
 	"github.com/likenessdb/likeness/rerank/scan"
 )
 
-// Costs keeps what searches of a route have cost, to choose between a scan of the
-// table and the first stage. It is safe for concurrent use.
+// Costs keeps how long searches of a route took, to choose between a scan of the table and the
+// first stage. It is safe for concurrent use.
 type Costs struct {
 	mu       sync.Mutex
-	perItem  mean // seconds that a scan takes for an item
-	stage    mean // seconds that the first stage takes, its features and their scores
+	perItem  mean // seconds that a scan takes per item
+	stage    mean // seconds for the first stage: retrieving lists and feature rows, and scoring them
 	searches int
 }
 

@@ -11,14 +11,14 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Norms looks at the vectors of a route that declares unit_vectors. It is safe for
-// concurrent use. A nil Norms looks at nothing.
+// Norms checks the vectors of a route that declares unit_vectors. It is safe for concurrent use. A
+// nil Norms checks nothing.
 type Norms struct {
 	wrong  atomic.Pointer[WrongNorm]
 	logged atomic.Bool
 }
 
-// WrongNorm is a row whose vector has another norm than 1.
+// WrongNorm is a row whose vector does not have norm 1.
 type WrongNorm struct {
 	ID   rerank.ID
 	Norm float64
@@ -29,7 +29,7 @@ func (w *WrongNorm) String() string { return fmt.Sprintf("row %s has norm %.4g",
 // normTolerance is how far the norm of a unit vector may be from 1.
 const normTolerance = 1e-4
 
-// See looks at the vectors of rows.
+// See checks the vectors of rows, and remembers the first row whose norm is not 1.
 func (n *Norms) See(ids []rerank.ID, vectors rerank.Matrix) {
 	if n == nil || n.wrong.Load() != nil {
 		return
@@ -42,7 +42,7 @@ func (n *Norms) See(ids []rerank.ID, vectors rerank.Matrix) {
 	}
 }
 
-// Wrong returns the first row that was seen with another norm than 1, or nil.
+// Wrong returns the first row seen whose norm is not 1, or nil.
 func (n *Norms) Wrong() *WrongNorm {
 	if n == nil {
 		return nil
@@ -50,7 +50,7 @@ func (n *Norms) Wrong() *WrongNorm {
 	return n.wrong.Load()
 }
 
-// WrongOnce is Wrong, and returns the row only once, for the log.
+// WrongOnce returns what Wrong returns, but only once, for the log.
 func (n *Norms) WrongOnce() *WrongNorm {
 	if w := n.Wrong(); w != nil && !n.logged.Swap(true) {
 		return w
@@ -58,13 +58,13 @@ func (n *Norms) WrongOnce() *WrongNorm {
 	return nil
 }
 
-// normSample is how many rows are looked at when a route is opened.
+// normSample is how many rows are checked when a route is opened.
 const normSample = 1000
 
 var errSampled = errors.New("enough rows were read")
 
-// sampleNorms looks at the first rows of the collection. Rows that cannot be read are
-// looked at when they are read later.
+// sampleNorms checks the first rows of the collection. Rows that it cannot read are checked when
+// searches read them.
 func (c *Checked) sampleNorms(ctx context.Context) {
 	if c.Norms == nil || c.StoreCan.Scan == nil {
 		return

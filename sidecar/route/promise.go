@@ -11,17 +11,17 @@ import (
 // is served: a new calibration replaces it, or an audit of live answers rejects it.
 // It is safe for concurrent use.
 type Promise interface {
-	// Calibration returns the calibration, or nil if the route as it is was never
-	// calibrated. If void is not empty, it says why no answer may carry the calibration;
-	// the depth of the calibration is used all the same.
+	// Calibration returns the calibration, or nil if the route was never calibrated with its
+	// present settings. If void is not empty, it says why no answer may carry the calibration;
+	// searches use the calibration's depth all the same.
 	Calibration() (c *rerank.Calibration, void string)
-	// Opened is told the route, its defaults and its store's limits filled in, and the
-	// index settings of the collections that it searches, nil if the store does not
-	// tell. Calibration returns nil before that.
+	// Opened is called when the route is opened, with its defaults and its store's limits filled
+	// in, and with the index settings of the collections that it searches, nil if the store does
+	// not tell them. Before that, Calibration returns nil.
 	Opened(r *Route, settings map[string]string)
 }
 
-// tellPromise tells the route's promise what the store said.
+// tellPromise calls Opened of the route's promise, with the index settings that the store told.
 func (c *Checked) tellPromise(settings map[string]string) {
 	if c.Promise != nil {
 		r := c.Route
@@ -29,9 +29,8 @@ func (c *Checked) tellPromise(settings map[string]string) {
 	}
 }
 
-// Settings returns the index settings of the collections that a route searches, as
-// Promise.Opened is told them; nil if its store does not tell. It returns the
-// store's error.
+// Settings returns the index settings of the collections that a route searches, as Promise.Opened
+// gets them, or nil if the store does not tell them. It returns the store's error.
 func Settings(ctx context.Context, r *Route) (map[string]string, error) {
 	d := adapters.AbilitiesOf(r.Store).Describe
 	if d == nil {
@@ -49,7 +48,7 @@ func Settings(ctx context.Context, r *Route) (map[string]string, error) {
 	return prefixed(settings, "companion", have.Settings), err
 }
 
-// prefixed adds the settings of one collection to the settings of a route.
+// prefixed adds the settings of one collection to the settings of a route, under prefixed names.
 func prefixed(all map[string]string, collection string, settings map[string]string) map[string]string {
 	if all == nil {
 		all = map[string]string{}

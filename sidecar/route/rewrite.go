@@ -7,8 +7,8 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// modelBarsRewrite says why the model or the settings of the route keep its searches
-// from being rewritten, or "". It needs no store.
+// modelBarsRewrite returns the reason why the model or the settings of the route rule out rewritten
+// searches, or "". It calls no store.
 func (c *Checked) modelBarsRewrite() string {
 	switch {
 	case c.Store == nil:
@@ -45,8 +45,8 @@ func (c *Checked) pullsBack() bool {
 	return ok
 }
 
-// fieldBarsRewrite says why the database's scores on a field are no inner products with
-// the query as it is sent, or "".
+// fieldBarsRewrite returns the reason why the database's scores on a field are not inner products
+// with the query as it is sent, or "".
 func (c *Checked) fieldBarsRewrite(f adapters.VectorField) string {
 	where := fmt.Sprintf("field %q of collection %q", f.Name, c.Collection)
 	switch {
@@ -62,9 +62,9 @@ func (c *Checked) fieldBarsRewrite(f adapters.VectorField) string {
 	return ""
 }
 
-// settleRewrite decides whether the searches of the route are rewritten, from the store's
-// description of the vector field. It returns ErrSetup if the operator asked for rewriting
-// and the field does not permit it.
+// settleRewrite decides, from the store's description of the vector field, whether the route's
+// searches are rewritten. It returns ErrSetup if the operator demands rewriting and the field rules
+// it out.
 func (c *Checked) settleRewrite(f adapters.VectorField) error {
 	if c.Placement != PlacementRewrite {
 		return nil
@@ -76,8 +76,8 @@ func (c *Checked) settleRewrite(f adapters.VectorField) error {
 	return c.cannotRewrite(why)
 }
 
-// cannotRewrite makes the route PlacementStored, and keeps the reason, unless its
-// operator named PlacementRewrite: then it returns ErrSetup.
+// cannotRewrite makes the route PlacementStored, and records the reason. If the operator named
+// PlacementRewrite, it returns ErrSetup instead.
 func (c *Checked) cannotRewrite(why string) error {
 	if c.Spec.GroupedRows && c.Owner == "" { // no other placement can score its items
 		return c.wrong("%s; name the field with each row's item as owner, or a multi-vector field", why)

@@ -28,7 +28,7 @@ var (
 	ErrSetup = errors.New("route cannot be served")
 )
 
-// The operator's settings are the configuration's own types.
+// The operator's settings have the types of the configuration.
 type (
 	// Policy holds the operator's settings of a route.
 	Policy = config.Policy
@@ -74,33 +74,36 @@ type Parts struct {
 	// Live takes the table's place where it is set: it is written to while it is
 	// searched, and every search reads a snapshot of it.
 	Live *table.Live
-	// Device scores many rows of the table elsewhere; nil: this machine scores them.
+	// Device scores many rows of the table on another processor, such as a GPU. If nil, this
+	// machine's CPU scores them.
 	Device score.Device
-	// Freshness tells whether Live and the companion show every write; nil: nobody watches.
+	// Freshness tells whether Live and the companion show every write; nil if nothing watches
+	// writes.
 	Freshness Freshness
-	// Norms looks at the vectors of a route with UnitVectors; nil: nobody looks.
+	// Norms checks the vectors of a route with UnitVectors; nil if nothing does.
 	Norms *Norms
-	// Promise holds the calibration of the route's answers; nil: the route makes no promise.
+	// Promise holds the calibration of the route's answers; nil if the route makes no promise.
 	Promise Promise
-	// Ranker orders the best candidates; nil: the similarity alone does.
+	// Ranker orders the best candidates; if nil, the similarity alone does.
 	Ranker ranker.Ranker
 }
 
-// Freshness tells whether the table and the companion of a collection show every write
-// to it that was seen. Searches call it concurrently.
+// Freshness tells whether the table and the companion of a collection show the writes to it.
+// Searches call it concurrently.
 type Freshness interface {
-	// Fresh reports whether they do, and no write is on its way.
+	// Fresh reports whether the table and the companion show every write that was seen, and no
+	// write is on its way.
 	Fresh() bool
-	// Sight tells what they show whoever wrote, and not only of the writes that were seen.
-	// It is read before the data.
+	// Sight says up to when the table and the companion show the writes that were not seen too.
+	// Call it before reading the data.
 	Sight() Sight
-	// Look is Fresh for a caller that can wait: doubt, if not nil, stands for writes on
-	// their way that the database may refuse. If it refuses them all, fresh was right.
+	// Look is like Fresh, for callers that can wait. If doubt is not nil, writes are on their way
+	// that the database may refuse, and fresh holds if it refuses them all.
 	Look() (fresh bool, doubt Doubt)
 }
 
-// Sight says what a table and a companion show of writes that this process may not have
-// seen: by other clients, or through another sidecar.
+// Sight says up to when a table and a companion show the writes of others, which this process may
+// not have seen: of other clients, or through another sidecar.
 type Sight struct {
 	// AsOf is the time before which they show every write, whoever made it; zero if unknown.
 	AsOf time.Time
@@ -124,14 +127,13 @@ const (
 
 // Doubt stands for the writes that were on their way at one moment.
 type Doubt interface {
-	// Cleared reports whether the database refused them all. It waits for a short time,
-	// and not beyond the end of ctx; a write whose outcome is not known by then counts
-	// as not refused.
+	// Cleared reports whether the database refused all the writes. It waits for a short time, and
+	// not beyond the deadline of ctx; a write without an answer by then counts as carried out.
 	Cleared(ctx context.Context) bool
 }
 
-// FreshNow reports whether f is fresh, once the writes on their way that the database
-// may refuse have ended. A nil f is fresh.
+// FreshNow reports whether f is fresh. It waits a short time for writes that the database may
+// refuse. A nil f is fresh.
 func FreshNow(ctx context.Context, f Freshness) bool {
 	if f == nil {
 		return true
@@ -144,12 +146,12 @@ func FreshNow(ctx context.Context, f Freshness) bool {
 type Route struct {
 	Policy
 	Parts
-	// WhyNotRewritten says why a route whose operator named no placement is not
-	// PlacementRewrite. It is filled in when the route is opened, and empty where
-	// the question did not arise.
+	// WhyNotRewritten says why a route without a configured placement did not become
+	// PlacementRewrite; empty if it did, or if a placement is configured. It is filled in when the
+	// route is opened.
 	WhyNotRewritten string
-	// WhyNeverExact says why exact_search makes no list of the route exact: what the store
-	// reports of the vector field rules it out. It is filled in when the route is opened.
+	// WhyNeverExact says why even exact_search makes no list of the route exact: the store's
+	// description of the vector field rules it out. It is filled in when the route is opened.
 	WhyNeverExact string
 }
 
@@ -159,14 +161,14 @@ func (r *Route) HasBehaviouralVectors() bool {
 	return rerank.AbilitiesOf(r.Model.Similarity).Vectors != nil
 }
 
-// NeedsRankerToEncode reports whether an item's base vector is made of a ranker's
-// answers to the model's support queries, which no row of the collection holds.
+// NeedsRankerToEncode reports whether an item's base vector consists of a ranker's scores for the
+// model's support queries, which no row of the collection holds.
 func (r *Route) NeedsRankerToEncode() bool {
 	return rerank.AbilitiesOf(r.Model.Similarity).Questions != nil
 }
 
-// TakesPartitions reports whether a request of the route's own strategy may name
-// those partitions.
+// TakesPartitions reports whether a request with the route's own strategy may name the given
+// partitions.
 func (r *Route) TakesPartitions(partitions []string) bool {
 	return r.Strategy != rerank.Scan && !r.SearchesCompanion(r.Strategy) && r.ForeignPartition(partitions) == ""
 }
@@ -187,8 +189,8 @@ func (r *Route) SearchesCompanion(s rerank.Strategy) bool {
 	return r.Companion != "" && s != rerank.Distilled
 }
 
-// CurrentTable returns the route's table as it is now, or nil if it has none. The
-// caller calls its Release.
+// CurrentTable returns the route's table as it is now, or nil if it has none. The caller calls
+// Release of the table.
 func (r *Route) CurrentTable() *table.Table {
 	if r.Live != nil {
 		return r.Live.Snapshot()

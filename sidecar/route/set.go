@@ -79,10 +79,9 @@ func Consistent(r *Route) error {
 	return err
 }
 
-// Open checks one route against its model, table and store, and returns it with its
-// defaults filled in and its limits narrowed to the store's. r stays as it is. Open
-// returns ErrSetup, or the store's error, adapters.ErrUnavailable among them, where the
-// store could not be asked.
+// Open checks one route against its model, table and store. It returns a copy with defaults filled
+// in and limits narrowed to the store's; r stays as it is. It returns ErrSetup, or the store's
+// error, such as adapters.ErrUnavailable, if the store could not be asked.
 func Open(ctx context.Context, r *Route) (*Checked, error) {
 	v, err := newVersion(r, turns.New(runtime.GOMAXPROCS(0)))
 	if err != nil {
@@ -91,8 +90,8 @@ func Open(ctx context.Context, r *Route) (*Checked, error) {
 	return v.Check(ctx)
 }
 
-// Routes lists copies of the routes by name as they are served now, with the
-// defaults filled in and, once the store was asked, with its limits.
+// Routes returns copies of the routes in service, sorted by name, with the defaults filled in and,
+// once the store was asked, with its limits.
 func (s *Set) Routes() []*Route {
 	out := make([]*Route, len(s.names))
 	for i, name := range s.names {
@@ -102,9 +101,9 @@ func (s *Set) Routes() []*Route {
 	return out
 }
 
-// Route returns the route of that name as it is served now. It is read-only, and
-// not to be kept, since another version can take its place and its table may then
-// be closed; Hold keeps it open. Route returns ErrUnknown and allocates nothing.
+// Route returns the route of that name that is in service. It is read-only. Do not keep it: another
+// version can replace it, and its table may then be closed; Hold keeps it open. Route returns
+// ErrUnknown, and allocates nothing.
 func (s *Set) Route(name string) (*Route, error) {
 	slot, err := s.slot(name)
 	if err != nil {
@@ -113,8 +112,7 @@ func (s *Set) Route(name string) (*Route, error) {
 	return slot.route(), nil
 }
 
-// Hold is Route for callers that need the route's parts for longer than a call:
-// nothing of it is closed before release is called.
+// Hold returns the route like Route, and keeps all its parts open until release is called.
 func (s *Set) Hold(name string) (r *Route, release func(), err error) {
 	slot, err := s.slot(name)
 	if err != nil {
@@ -141,7 +139,7 @@ func (s *Set) Find(ctx context.Context, name string) (*Version, error) {
 	} else {
 		v = slot.hold()
 	}
-	if v.unchecked.Broken != nil { // the error names files, which callers are not shown
+	if v.unchecked.Broken != nil { // the error names files, which callers may not see
 		defer v.Release()
 		return nil, v.unchecked.wrong("its files cannot be used; the log and /readyz of the sidecar say why")
 	}
@@ -178,10 +176,10 @@ func (s *slot) route() *Route { return &s.current.Load().Current().Route }
 
 type pinsKey struct{}
 
-// pins are the versions that the searches of one call share.
+// pins holds the route versions that the searches of one call share.
 type pins struct {
 	mu  sync.Mutex
-	all []pin // few: most calls search one route
+	all []pin // few, since most calls search one route
 }
 
 type pin struct {
@@ -189,9 +187,9 @@ type pin struct {
 	version *Version
 }
 
-// Pin makes all searches and scores under the returned context use one version of
-// each route: the version that the first of them met. The parts of a call that is
-// answered as a whole need that. The caller calls release after the last.
+// Pin makes all searches and scores under the returned context use the same version of a route: the
+// version that the first of them used. A call whose parts are answered together needs that. The
+// caller calls release after the last search.
 func Pin(ctx context.Context) (pinned context.Context, release func()) {
 	p := &pins{}
 	return context.WithValue(ctx, pinsKey{}, p), p.release
@@ -206,7 +204,7 @@ func (p *pins) hold(s *slot) *Version {
 		p.all = append(p.all, pin{s, s.hold()})
 	}
 	v := p.all[i].version
-	v.holds.Add(1) // the pin's own hold keeps the version from ending
+	v.holds.Add(1) // the version cannot end while the pin holds it
 	return v
 }
 
@@ -219,19 +217,19 @@ func (p *pins) release() {
 	p.all = nil
 }
 
-// Version is one version of a route in service. NewSet checked it as far as that
-// goes without its store; Check asks the store. It counts who holds it, so that its
-// parts can be closed after the last.
+// Version is one version of a route in service. NewSet makes the checks that need no store; Check
+// asks the store. A Version counts its holders, so that its parts can be closed after the last has
+// released it.
 type Version struct {
-	holds     atomic.Int64  // searches, and the slot or Standby that has it
+	holds     atomic.Int64  // the searches, and the slot or the Standby that has it
 	ended     chan struct{} // closed when the last holder has released it
-	unchecked *Checked      // with defaults, and without what the store says
-	asking    chan struct{} // holds a value while somebody asks the store
+	unchecked *Checked      // the route with defaults, without what the store says
+	asking    chan struct{} // a semaphore: holds a value while a caller asks the store
 	checked   atomic.Pointer[Checked]
-	target    atomic.Pointer[string] // the collection that the route's alias stood for last; nil: not known
+	target    atomic.Pointer[string] // the collection for which the route's alias last stood; nil if not known
 }
 
-// AliasTarget returns the collection that the route's alias stood for last.
+// AliasTarget returns the collection for which the route's alias last stood.
 func (v *Version) AliasTarget() string {
 	if t := v.target.Load(); t != nil {
 		return *t
@@ -239,7 +237,7 @@ func (v *Version) AliasTarget() string {
 	return v.Current().OwnName
 }
 
-// SetAliasTarget notes the collection that the route's alias stands for.
+// SetAliasTarget records the collection for which the route's alias stands.
 func (v *Version) SetAliasTarget(collection string) { v.target.Store(&collection) }
 
 func newVersion(r *Route, t *turns.Turns) (*Version, error) {
@@ -252,7 +250,7 @@ func newVersion(r *Route, t *turns.Turns) (*Version, error) {
 	return v, nil
 }
 
-// hold reports false if the last holder has released the version.
+// hold adds a holder. It reports false if the last holder has released the version already.
 func (v *Version) hold() bool {
 	for {
 		n := v.holds.Load()
@@ -265,14 +263,14 @@ func (v *Version) hold() bool {
 	}
 }
 
-// Release gives the version back.
+// Release ends what hold began: the last release lets the version's parts be closed.
 func (v *Version) Release() {
 	if v.holds.Add(-1) == 0 {
 		close(v.ended)
 	}
 }
 
-// Current returns the route as far as it is known without a call.
+// Current returns the route with what is known of it without calling the store.
 func (v *Version) Current() *Checked {
 	if c := v.checked.Load(); c != nil {
 		return c
@@ -307,7 +305,7 @@ func (v *Version) Check(ctx context.Context) (*Checked, error) {
 	return &c, nil
 }
 
-// Forget makes the next search check the route again if err says that the
+// Forget makes the next search check the route against its store again if err shows that the
 // collection has changed.
 func (v *Version) Forget(err error) {
 	for _, changed := range []error{adapters.ErrNotFound, adapters.ErrField, adapters.ErrDimension, adapters.ErrMetric} {

@@ -11,8 +11,8 @@ type Admitter interface {
 	AdmitScoring(ctx context.Context, route string) (leave func(), err error)
 }
 
-// Admitted is a Searcher whose searches begin when an Admitter lets them. It returns the
-// errors of both. It is safe for concurrent use.
+// Admitted is a Searcher that asks an Admitter before each search begins. It returns the errors of
+// both. It is safe for concurrent use.
 type Admitted struct {
 	Searcher
 	By Admitter
@@ -30,18 +30,18 @@ func (a Admitted) Search(ctx context.Context, r Request) (answer Answer, err err
 	return a.Searcher.Search(ctx, r)
 }
 
-// withinCall is the context's key of WithinCall.
+// withinCall is the key of the context value that WithinCall sets.
 type withinCall struct{}
 
-// WithinCall returns a context whose rewritten searches and scores need no admission: they
-// belong to the call of a search that was admitted.
+// WithinCall returns a context whose scores and rewritten searches need no admission of their own,
+// because they belong to a call whose search was admitted.
 func WithinCall(ctx context.Context) context.Context {
 	return context.WithValue(ctx, withinCall{}, true)
 }
 
-// Rewrite implements Searcher. The search counts as in flight until Rewritten.Answered is
-// called. It is admitted as one that only scores: a refusal would not relieve the database,
-// which would be sent the original request in its place.
+// Rewrite implements Searcher. The search counts as in flight until Rewritten.Answered is called.
+// It is admitted like a call that only scores: refusing it would not relieve the database, which
+// would get the original request instead.
 func (a Admitted) Rewrite(ctx context.Context, r Request) (*Rewritten, error) {
 	if ctx.Value(withinCall{}) != nil {
 		return a.Searcher.Rewrite(ctx, r)

@@ -10,17 +10,17 @@ import (
 )
 
 const (
-	// aliasTimeout bounds how long an answer waits for the name that its alias stands for.
+	// aliasTimeout bounds how long an answer waits until the store says what its alias stands for.
 	aliasTimeout = time.Second
-	// aliasTries is the number of times that a search is begun because its alias was switched.
+	// aliasTries is how often a search begins at most, because its alias was switched meanwhile.
 	aliasTries = 3
 )
 
-// searchAlias answers a request on a route whose collection is an alias. The alias is read
-// before the search and after it, and all calls of the search name the collection that the
-// alias stood for before. If it stands for another one afterwards, the search is begun again
-// on that one. A single reading would not do: a collection that the alias stood for
-// formerly, or will later, can hold other rows meanwhile.
+// searchAlias answers a request on a route whose collection is an alias. It asks what the alias
+// stands for before the search and after it. The search names the collection that the alias stood
+// for before. If the alias stands for another one afterwards, the search begins again on that one.
+// Asking once would not do: the collection that the alias stood for earlier or will stand for later
+// can hold other rows.
 func (e *Engine) searchAlias(ctx context.Context, version *route.Version, r Request) (Answer, error) {
 	before := readAlias(ctx, version)
 	for try := 1; ; try++ {
@@ -40,8 +40,8 @@ func (e *Engine) searchAlias(ctx context.Context, version *route.Version, r Requ
 	}
 }
 
-// readAlias asks the store what the alias of a route stands for, and notes it. It returns ""
-// if that cannot be told.
+// readAlias asks the store what the alias of a route stands for, and notes the answer. It returns
+// "" if the store does not tell.
 func readAlias(ctx context.Context, version *route.Version) string {
 	ctx, cancel := context.WithTimeout(ctx, aliasTimeout)
 	defer cancel()

@@ -27,20 +27,21 @@ type Hit struct {
 	Score       float32
 	Payload     json.RawMessage
 	Explanation *rerank.Explanation
-	// Ranked: Score is the ranker's. Hits that it did not score follow those that it did.
+	// Ranked: Score is the ranker's score. Hits that the ranker did not score come after all that
+	// it scored.
 	Ranked bool
-	// Version is the store's version of the row, if the answer HasVersions.
+	// Version is the store's version of the row. It is set if the answer HasVersions.
 	Version uint64
 }
 
-// Degraded says why scores are not what the route's should be.
+// Degraded says why the answer's scores are not the route's own.
 type Degraded struct {
 	Reason string // one of the constants of package failure
 	Detail string // for people
 }
 
-// Timings are the time spent in each step, over all rounds. Rank is the time of the
-// ranker and of reading rows for it.
+// Timings is the time spent in each step, over all rounds. Rank is the time of the ranker, and of
+// reading rows for it.
 type Timings struct {
 	Encode, Retrieve, Score, Certify, Rank, Total time.Duration
 }
@@ -49,26 +50,27 @@ type Timings struct {
 type Answer struct {
 	Hits        []Hit
 	Certificate rerank.Certificate
-	// Degraded, if not nil: Hits are the store's own dot-product order and scores, or
-	// with failure.Ranker the similarity's, and the certificate's status is unknown.
+	// Degraded, if not nil, says that the route could not rescore the answer. Hits then have the
+	// store's own dot-product order and scores, or with failure.Ranker the similarity's, and the
+	// certificate's status is unknown.
 	Degraded *Degraded
 	Strategy rerank.Strategy
-	// Plan says why that strategy was chosen, where the route leaves it to measured costs,
-	// and of a request that explains why the answer is not one rewritten search.
+	// Plan says why the strategy was chosen, if the route leaves the choice to measured costs. For
+	// a request that explains, it says why the answer is not one rewritten search.
 	Plan    string
 	Model   string
 	Version string
 	Timings Timings
 	// NotFinite counts candidates whose score was not finite; they rank last.
 	NotFinite int
-	// NotIndexed counts candidates that the table did not have; they were
-	// scored from their stored vectors.
+	// NotIndexed counts the candidates that the table lacked; they were scored from their stored
+	// vectors.
 	NotIndexed int
-	// HasVersions: the request asked for versions, and the store's own search of the
-	// collection in this call showed every hit with one.
+	// HasVersions: every hit has the version that the store's own search of the collection showed
+	// in this call. The request asked for versions.
 	HasVersions bool
-	// Narrowed: the hits are not the first of the whole collection, whatever the request
-	// says: a client's call that was rewritten has a filter, an offset or the like.
+	// Narrowed: the hits are not the first of the whole collection, even if the request says so,
+	// because a client's rewritten call has a filter, an offset or the like.
 	Narrowed bool
 	// Ranking is set on a route with a ranker.
 	Ranking *rank.Ranking
@@ -89,7 +91,7 @@ type Observer interface {
 	Searched(ctx context.Context, route string, r Request, a Answer, err error)
 }
 
-// Observers are told one after the other.
+// Observers is a list of observers, which are called in order.
 type Observers []Observer
 
 // Searched implements Observer.
@@ -101,23 +103,22 @@ func (all Observers) Searched(ctx context.Context, route string, r Request, a An
 
 // Searcher is the part of an Engine that a server needs.
 type Searcher interface {
-	// Search answers one request. It returns route.ErrUnknown, a *plan.FieldError,
-	// rerank.ErrQuery, rerank.ErrStrategy before any call to the store;
-	// failure.ErrDegraded from a fail_closed route; ErrNotExact; otherwise the store's error.
+	// Search answers one request. Before any call to the store it returns route.ErrUnknown, a
+	// *plan.FieldError, rerank.ErrQuery or rerank.ErrStrategy. Later it returns failure.ErrDegraded
+	// from a fail_closed route, ErrNotExact, or the store's error.
 	Search(ctx context.Context, r Request) (Answer, error)
 	// Score returns φ of the items of a ScoreRequest, or an error as Search does.
 	Score(ctx context.Context, r ScoreRequest) (ScoreAnswer, error)
-	// Rewrite returns a request as one search of the route's collection, which the
-	// caller sends. It returns ErrNotRewritten, or what Search returns.
+	// Rewrite turns a request into one search of the route's collection, which the caller sends. It
+	// returns ErrNotRewritten, or an error as Search does.
 	Rewrite(ctx context.Context, r Request) (*Rewritten, error)
 	// Routes lists the routes by name, as they are served now.
 	Routes() []*route.Route
-	// Route returns the route of that name as it is served now, read-only, or
-	// route.ErrUnknown.
+	// Route returns the route of that name that is in service, read-only, or route.ErrUnknown.
 	Route(name string) (*route.Route, error)
 }
 
-// errorTypes are the names of errors in traces; the first that fits counts.
+// errorTypes maps errors to their names in traces. The first error that matches counts.
 var errorTypes = []struct {
 	is   error
 	name string
@@ -148,8 +149,9 @@ var errorTypes = []struct {
 	{adapters.ErrStore, "store_error"},
 }
 
-// ErrorType names an error by one of few words, for traces and logs: the text of an
-// error may repeat a filter or what a row holds. It returns "" for nil.
+// ErrorType returns the name of an error's type, in one or two words, for traces and logs. They
+// must not get the error's text, which may repeat a filter or a row's content. ErrorType returns ""
+// for nil.
 func ErrorType(err error) string {
 	if err == nil {
 		return ""

@@ -14,8 +14,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/span"
 )
 
-// begin makes the plan: first what needs no call to the store, then, if the route
-// was never checked against its store and the request needs it, that.
+// begin makes the plan without calling the store. If the request needs the store, and the route was
+// never checked against it, begin then checks the route and plans again (restart).
 func (s *search) begin(ctx context.Context, version *route.Version, asked Request) error {
 	r, err := plan.Resolve(s.view.Checked, asked)
 	if err != nil {
@@ -48,8 +48,8 @@ func (s *search) begin(ctx context.Context, version *route.Version, asked Reques
 	return nil
 }
 
-// restart checks the route against its store, which may narrow its limits, and
-// resolves the request again with the strategy and the vector that it has by now.
+// restart checks the route against its store, which may narrow its limits. It then resolves the
+// request again, with the strategy and the query vector that were found before.
 func (s *search) restart(ctx context.Context, version *route.Version, asked Request, q rerank.Query) error {
 	checked, err := version.Check(ctx)
 	if err != nil {

@@ -16,15 +16,15 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/retrieve"
 )
 
-// The share of the remaining time that is kept back for the store's own answer, and
-// its maximum.
+// A search keeps back a fifth of its remaining time, at most maxKeptBack, for the store's own
+// answer.
 const (
 	keptBackShare = 5
 	maxKeptBack   = 250 * time.Millisecond
 )
 
-// keepTimeBack ends the rescoring early enough for a fail_open route to answer in
-// time, and a ranker early enough for its scores so far to be the answer.
+// keepTimeBack returns a context that ends early: early enough that a fail_open route can still
+// answer with the store's own order, or that a ranker's scores so far can be the answer.
 func (s *search) keepTimeBack(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok || (s.view.Failure != route.FailOpen || s.view.Store == nil) && !s.spending.OrdersAnswer() {
@@ -74,7 +74,7 @@ func (s *search) fallBack(ctx context.Context, f *failure.Error) error {
 	return nil
 }
 
-// cannotFallBack says why the store's own answer may not stand in, or "".
+// cannotFallBack returns the reason why the store's own answer may not stand in, or "".
 func (s *search) cannotFallBack(ctx context.Context) string {
 	v := s.view
 	switch {
@@ -94,8 +94,8 @@ func (s *search) cannotFallBack(ctx context.Context) string {
 	return ""
 }
 
-// orderWithoutRanker answers in the order of φ where the ranker scored nothing, if
-// the route's policy permits it.
+// orderWithoutRanker answers in the order of φ because the ranker scored nothing, if the route's
+// policy permits that.
 func (s *search) orderWithoutRanker(ctx context.Context, hits []rerank.Scored, err error) ([]rerank.Scored, error) {
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):

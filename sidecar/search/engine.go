@@ -15,14 +15,14 @@ import (
 
 var _ Searcher = (*Engine)(nil)
 
-// Options of an Engine; every field may be left out.
+// Options of an Engine. Every field may be left out.
 type Options struct {
-	Observer Observer     // told of every search; nil: nobody is
-	Tracer   trace.Tracer // makes a span a step; nil makes none
+	Observer Observer     // Observer is told of every search
+	Tracer   trace.Tracer // Tracer makes a span for each step
 	// Turns limits how many goroutines keep a processor busy at a time; nil stands for
 	// as many as there are processors.
 	Turns  *turns.Turns
-	Logger *slog.Logger // nil drops what is logged
+	Logger *slog.Logger // Logger gets the engine's log
 }
 
 // Engine answers requests on its routes. It is safe for concurrent use.
@@ -47,9 +47,9 @@ func New(routes []*route.Route, o Options) (*Engine, error) {
 	return e, err
 }
 
-// Search answers one request. Beside what Searcher says, it returns
-// adapters.ErrUnavailable if the store is down, and the context's error if the
-// caller's own deadline passed or it went away.
+// Search answers one request. In addition to the errors that Searcher lists, it returns
+// adapters.ErrUnavailable if the store is down, and the context's error if the caller's own
+// deadline passed or the caller went away.
 func (e *Engine) Search(ctx context.Context, r Request) (Answer, error) {
 	began := time.Now()
 	a, err := e.search(ctx, r)

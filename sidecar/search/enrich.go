@@ -19,8 +19,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/span"
 )
 
-// explain adds the terms of the scores of the hits, from the feature rows that they
-// were scored by.
+// explain adds the terms of each hit's score, computed from the feature rows that were scored.
 func (s *search) explain(f *finder, hits []rerank.Scored) error {
 	explainer := s.plan.Can.Explain
 	if !s.plan.Request.Explain || explainer == nil {
@@ -39,15 +38,15 @@ func (s *search) explain(f *finder, hits []rerank.Scored) error {
 			return &failure.Error{Reason: failure.Scoring, Err: fmt.Errorf("explain %s: %w", h.ID, err)}
 		}
 		if !s.spending.Ranked(h.ID) {
-			e[0].Score = h.Score // which may have been computed in float64
+			e[0].Score = h.Score // the score itself may have been computed in float64
 		}
 		s.answer.Hits[i].Explanation = &e[0]
 	}
 	return nil
 }
 
-// itemRows returns the feature rows of a hit, from the table, in full precision if it
-// keeps that, or from the batch in which the hit was scored.
+// itemRows returns the feature rows of a hit: from the table, in full precision if the table keeps
+// it, or from the batch in which the hit was scored.
 func (f *finder) itemRows(h rerank.Scored) rerank.Items {
 	scanned, at := f.plan.Request.Strategy == rerank.Scan, h.Index
 	if f.found.Rounded() || scanned {
@@ -62,7 +61,7 @@ func (f *finder) itemRows(h rerank.Scored) rerank.Items {
 		}
 	}
 	if scanned {
-		at -= f.found.Scored - f.reader.NotIndexed // batches hold only what the table did not have
+		at -= f.found.Scored - f.reader.NotIndexed // the table's items were scored without a batch
 	}
 	for _, b := range f.found.Kept {
 		if at < len(b.IDs) {
@@ -73,8 +72,8 @@ func (f *finder) itemRows(h rerank.Scored) rerank.Items {
 	return rerank.Items{}
 }
 
-// addPayload adds the payload of the hits if the request asks for it. The same read
-// verifies the scores of a snapshot.
+// addPayload adds the hits' payload if the request asks for it. The same read verifies the scores
+// of a snapshot.
 func (s *search) addPayload(ctx context.Context) error {
 	r := s.plan.Request
 	if !r.Payload || len(s.answer.Hits) == 0 || s.payloadIsThere {
@@ -99,15 +98,16 @@ func (s *search) addPayload(ctx context.Context) error {
 	return nil
 }
 
-// canVerify reports whether the answer is a snapshot whose scores follow from the stored
-// vectors alone.
+// canVerify reports whether the scores can be compared with the stored vectors: the answer is a
+// snapshot, and its scores follow from the items' stored vectors alone.
 func (s *search) canVerify() bool {
 	v := s.view
 	return s.answer.Certificate.Status == rerank.StatusSnapshot && v.Owner == "" && !v.Behavioural && !v.VectorsElsewhere && s.answer.Ranking == nil
 }
 
-// scoresHold reports whether every hit that the collection still has is scored as the
-// vector in rows is, up to the rounding error of the certificate.
+// scoresHold reports whether the hits' scores agree with the vectors that the collection holds now,
+// in rows, up to the certificate's rounding error. Hits that the collection no longer has do not
+// count.
 func (s *search) scoresHold(ctx context.Context, rows adapters.Rows) bool {
 	s.view.Norms.See(rows.IDs, rows.Vectors[0])
 	b, err := retrieve.Encode(ctx, s.view.Checked, rows.IDs, nil, rows.Vectors[0])
@@ -122,8 +122,8 @@ func (s *search) scoresHold(ctx context.Context, rows adapters.Rows) bool {
 	return agree(s.answer.Hits, float64(s.answer.Certificate.Epsilon), now, epsilon)
 }
 
-// agree reports whether every hit that exact has is scored as it says there. Scores of hits are
-// off by hitError and one rounding, exact ones by exactError.
+// agree reports whether the scores of hits agree with the exact scores, for every hit that has one.
+// A hit's score may be off by hitError and one rounding, an exact score by exactError.
 func agree(hits []Hit, hitError float64, exact map[rerank.ID]float64, exactError float64) bool {
 	for _, h := range hits {
 		have := float64(h.Score)
@@ -135,9 +135,9 @@ func agree(hits []Hit, hitError float64, exact map[rerank.ID]float64, exactError
 	return true
 }
 
-// dropGone leaves out hits that the collection does not have any more, where a table
-// or companion that does not show every write may still have them. If the store cannot be
-// asked they stay: the certificate says already that nothing is proved.
+// dropGone removes hits that the collection no longer has: a table or companion that does not show
+// every write may still have them. If the store cannot be asked, they stay; the certificate then
+// already says that nothing is proved.
 func (s *search) dropGone(ctx context.Context) {
 	if s.view.StoreCan.Fetch == nil || s.plan.Request.Payload || !s.mayHaveGone() || len(s.answer.Hits) == 0 {
 		return
@@ -150,15 +150,16 @@ func (s *search) dropGone(ctx context.Context) {
 	}
 }
 
-// mayHaveGone reports whether the ids of the answer come from a table or companion
-// that does not show every write, and the caller does not look itself.
+// mayHaveGone reports whether the answer may contain rows that the collection no longer has: its
+// ids come from a table or companion that does not show every write, and the caller does not look
+// the rows up itself.
 func (s *search) mayHaveGone() bool {
 	p := s.plan
 	return s.view.Behind && !p.Request.Confirms && s.view.Owner == "" && s.answer.Degraded == nil &&
 		(p.Request.Strategy == rerank.Scan || p.SearchesCompanion())
 }
 
-// trace makes the steps of the search spans.
+// trace gives the steps of the search spans in the request's trace.
 func (s *search) trace(ctx context.Context) context.Context {
 	s.scope = &span.Scope{
 		Tracer: s.engine.tracer, Route: s.view.Checked, ErrorType: ErrorType,

@@ -18,8 +18,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/span"
 )
 
-// finder runs the steps retrieve, score and certify of one plan, and holds what they
-// found.
+// finder runs the steps retrieve, score and certify of one plan, and holds their results.
 type finder struct {
 	view    route.View
 	plan    *plan.Plan
@@ -27,12 +26,12 @@ type finder struct {
 	reader  *retrieve.Reader
 	scorer  *score.Scorer
 	timings Timings
-	// certifiedK is the number of hits that the certificate covers: the rows of the
-	// answer, or every candidate that a ranker can choose from.
+	// certifiedK is how many hits the certificate covers: the rows of the answer or, for a ranker,
+	// every candidate that it can choose from.
 	certifiedK int
 
 	union       retrieve.Union
-	lists       []rerank.List // of the last round
+	lists       []rerank.List // the lists of the last round
 	found       score.Found
 	certificate rerank.Certificate
 }
@@ -115,7 +114,7 @@ func (f *finder) certify(ctx context.Context, round int) (*certify.Evidence, rer
 	return lists, c
 }
 
-// evidence describes the first k hits after a round.
+// evidence describes the first k hits after a round, for certify.
 func (f *finder) evidence(round, k int) *certify.Evidence {
 	v, p := f.view, f.plan
 	e := &certify.Evidence{
@@ -126,7 +125,7 @@ func (f *finder) evidence(round, k int) *certify.Evidence {
 		RoundingError: f.found.RoundingError(), Refined: f.found.Refined(), Source: f.source(), WrongNorm: v.Norms.Wrong() != nil,
 		Restricted: !p.Request.IsUnrestricted(), OwnersInCollection: v.OwnerIn(v.Collection) != "", Rule: p.Rule(v),
 	}
-	if !p.Rewritten { // there the store's scores, which may be off by more, are the answer's
+	if !p.Rewritten { // a rewritten answer has the store's scores, which may be off by more
 		e.Closest, e.Outside = f.found.Closest(k), f.found.Outside
 	}
 	if field := v.Field; p.Rewritten && field.Quantized != "" && !field.Rescores {
@@ -142,7 +141,7 @@ func (f *finder) evidence(round, k int) *certify.Evidence {
 	return e
 }
 
-// source says where the lists and the scores of the plan come from.
+// source says where the plan's lists and scores come from, and how fresh that data is.
 func (f *finder) source() certify.Source {
 	v := f.view
 	return certify.Source{
@@ -151,8 +150,8 @@ func (f *finder) source() certify.Source {
 	}
 }
 
-// stoppedBy says why a later round ended early, or "" if the error ends the search.
-// An early end keeps the hits of the rounds before.
+// stoppedBy returns why a later round ended early, so that the hits of the rounds before are the
+// answer. It returns "" if the error ends the search.
 func stoppedBy(ctx context.Context, round int, err error) rerank.Stop {
 	switch {
 	case round == 1:

@@ -16,10 +16,10 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/span"
 )
 
-// ScoreRequest asks for φ of items that the caller brings: ids or vectors.
+// ScoreRequest asks for φ of items that the caller names, by id or by vector.
 type ScoreRequest struct {
 	Route string
-	// Collection, if set, holds the items in place of the route's, as in a Request.
+	// Collection, if set, holds the items instead of the route's collection, as in Request.
 	Collection string
 	Query      rerank.Query
 	IDs        []rerank.ID
@@ -27,20 +27,19 @@ type ScoreRequest struct {
 	Explain    bool
 }
 
-// ScoreAnswer has one entry an item, in the order asked.
+// ScoreAnswer has one entry per item, in the order of the request.
 type ScoreAnswer struct {
 	Scores       []float32
 	Explanations []rerank.Explanation
-	// Missing are the ids that the store does not have; their score is NaN.
+	// Missing holds the ids that the store does not have. Their score is NaN.
 	Missing []rerank.ID
 	Model   string
 	Version string
 }
 
-// Score returns φ of items that the caller brings, from the route's placement or
-// computed from the vectors; no ranker is asked. It returns route.ErrUnknown, a
-// *plan.FieldError and rerank.ErrQuery before any call to the store, otherwise the
-// store's error.
+// Score returns φ of items that the caller names, from the route's feature rows or from the given
+// vectors. No ranker is asked. Before any call to the store it returns route.ErrUnknown, a
+// *plan.FieldError or rerank.ErrQuery; later the store's error.
 func (e *Engine) Score(ctx context.Context, r ScoreRequest) (ScoreAnswer, error) {
 	version, err := e.Find(ctx, r.Route)
 	if err != nil {
@@ -117,7 +116,8 @@ func scoreVectors(ctx context.Context, c *route.Checked, q rerank.Encoded, r Sco
 	return a, err
 }
 
-// scoreBatch scores a batch, and explains the scores where that is asked and possible.
+// scoreBatch scores a batch, and explains the scores if the request asks for it and the similarity
+// can.
 func scoreBatch(ctx context.Context, c *route.Checked, b score.Batch, q rerank.Encoded, explain bool) ([]float32, []rerank.Explanation, error) {
 	if err := c.Turns.Take(ctx); err != nil {
 		return nil, nil, err
@@ -135,7 +135,7 @@ func scoreBatch(ctx context.Context, c *route.Checked, b score.Batch, q rerank.E
 	return scores, terms, err
 }
 
-// scoreIDs scores every id once and returns the scores in the order asked.
+// scoreIDs scores every id once, and returns the scores in the order of the request.
 func scoreIDs(ctx context.Context, version *route.Version, q rerank.Encoded, r ScoreRequest) (ScoreAnswer, error) {
 	c := version.Current()
 	if c.Store != nil && c.Placement != route.PlacementTable {
@@ -172,8 +172,8 @@ func scoreIDs(ctx context.Context, version *route.Version, q rerank.Encoded, r S
 	return inOrder(r, place, scores, terms), nil
 }
 
-// inOrder puts scores into the order of the request. place has the number of each
-// item that has a score.
+// inOrder puts scores into the order of the request. place maps each scored item to its score's
+// index.
 func inOrder(r ScoreRequest, place map[rerank.ID]int, scores []float32, terms []rerank.Explanation) ScoreAnswer {
 	nan := float32(math.NaN())
 	a := ScoreAnswer{Scores: make([]float32, len(r.IDs))}

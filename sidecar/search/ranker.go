@@ -9,9 +9,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/rank"
 )
 
-// rank has the ranker score the best candidates in rounds. Between two rounds it
-// fits the query to the scores so far and searches again. It returns the rows of the
-// answer in their order.
+// rank lets the ranker score the best candidates in rounds. Between two rounds it fits the query to
+// the scores so far and searches again. It returns the rows of the answer in their order.
 func (s *search) rank(ctx context.Context, first *finder) ([]rerank.Scored, error) {
 	from, k := first, s.plan.AnswerRows
 	for i, calls := range s.spending.Shares(first.found.Hits) {
@@ -28,18 +27,18 @@ func (s *search) rank(ctx context.Context, first *finder) ([]rerank.Scored, erro
 	if err != nil {
 		rows, err = s.orderWithoutRanker(ctx, first.found.Hits, err)
 	}
-	// Of a ranker's order nothing is proved.
+	// nothing is proved about a ranker's order
 	s.answer.Certificate = certify.Unproved(c)
 	return rows, err
 }
 
-// findRefined finds candidates by a query that is fitted to the ranker's scores so
-// far. Where that fails the first candidates are still the best there are.
+// findRefined searches with a query that was fitted to the ranker's scores so far. If that fails,
+// the search goes on with the candidates that it has.
 func (s *search) findRefined(ctx context.Context, first *finder, calls int) *finder {
 	q, err := s.spending.Refine(ctx, s.plan.Encoded)
 	if err == nil {
 		p := s.plan.Refined(q, max(1, s.plan.AtMost(s.view, s.spending.WantedInAll(calls))))
-		again := s.newFinder(p) // without the device, which encodes the query itself
+		again := s.newFinder(p) // without the device, which would encode the query itself
 		if err = s.start(ctx, p); err == nil {
 			err = again.find(ctx)
 		}

@@ -17,8 +17,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/plan"
 )
 
-// ErrNotRewritten: a query of a route cannot be a search by one vector, and has to be
-// answered by Engine.Search.
+// ErrNotRewritten: the query cannot be one search by one vector. Engine.Search can answer it.
 var ErrNotRewritten = errors.New("query not rewritten")
 
 // Rewritten is a query as one search of the route's collection. The database searches
@@ -33,23 +32,23 @@ type Rewritten struct {
 	// vectors, unless it is asked to rescore them; "" if it has none.
 	Quantized string
 
-	engine  *Engine        // nil in a Rewritten that a test made by hand
-	route   *route.Checked // as engine
+	engine  *Engine        // nil in a Rewritten that a test made
+	route   *route.Checked // nil like engine
 	request Request
 	encode  time.Duration
 	began   time.Time
 	ended   []func(error) // called by Answered
-	span    trace.Span    // of the search, until it is answered
+	span    trace.Span    // the span of the search, which ends in Answered
 }
 
 // DatabaseAnswer holds a database's answer to a rewritten search.
 type DatabaseAnswer struct {
 	// Hits are the rows with their φ, best first.
 	Hits []Hit
-	// Exact: the caller asked for an exhaustive search, and on a quantized field for one
-	// that compares the vectors themselves.
+	// Exact: the caller asked for an exhaustive search and, on a quantized field, for one that
+	// compares the vectors themselves.
 	Exact bool
-	// Narrowed: the rows are not the first of the whole collection, for the search has a
+	// Narrowed: the rows are not the first of the whole collection, because the search has a
 	// filter, a threshold, an offset or the like.
 	Narrowed bool
 	// Staged: the database did not answer the search by itself. It put its rows among those
@@ -64,7 +63,7 @@ func (r *Rewritten) Score(score float32) float32 {
 	return float32(float64(r.Scale)*float64(score) + float64(r.Offset))
 }
 
-// OnAnswered makes Answered call ended, too, with the error of the call.
+// OnAnswered makes Answered also call ended, with the error of the call.
 func (r *Rewritten) OnAnswered(ended func(error)) { r.ended = append(r.ended, ended) }
 
 // Answered returns the certificate of the database's answer, and tells the engine's
@@ -128,10 +127,10 @@ func (r *Rewritten) evidence(got DatabaseAnswer) *certify.Evidence {
 	return e
 }
 
-// epsilon bounds the rounding error of the scores: in the database's arithmetic, in the
-// elements of the vector, which were rounded once more, and in the Score method. On an
-// inner-product field that may hold vectors of any norm it is an estimate, which takes
-// the longest vector to be twice as long as the scores show.
+// epsilon bounds the rounding error of the scores. It covers the database's arithmetic, the
+// elements of the vector, which were rounded once more, and the Score method. On an inner-product
+// field, which may hold vectors of any norm, it is an estimate: it assumes that the longest vector
+// is at most twice as long as the scores show.
 func (r *Rewritten) epsilon(hits []Hit) float32 {
 	c, norm := r.route, rerank.Norm(r.Vector)
 	scale := float64(r.Scale) * norm // of an inner product with a unit vector
@@ -222,8 +221,8 @@ func (e *Engine) rewrite(ctx context.Context, r Request) (*Rewritten, error) {
 	return out, nil
 }
 
-// pullBack returns the inner product that φ of a query is. It returns rerank.ErrQuery,
-// or ErrNotRewritten.
+// pullBack returns φ of a query as one inner product with the stored vector. It returns
+// rerank.ErrQuery, or ErrNotRewritten.
 func pullBack(c *route.Checked, q rerank.Query) (rerank.InnerProduct, error) {
 	encoded, err := c.Model.Similarity.Encode(q)
 	if err != nil {

@@ -24,7 +24,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/span"
 )
 
-// searchVersion answers a request on a version of a route that the caller holds.
+// searchVersion answers a request on a version of a route. The caller holds the version.
 func (e *Engine) searchVersion(ctx context.Context, version *route.Version, r Request) (Answer, error) {
 	find := e.searchCollection
 	if r.Collection == "" && version.Current().NamesAlias() {
@@ -40,7 +40,7 @@ func (e *Engine) searchVersion(ctx context.Context, version *route.Version, r Re
 	return a, err
 }
 
-// whyNotExact says why an answer is not exact, and what would make it so.
+// whyNotExact returns why an answer is not exact, and what would make it exact.
 func whyNotExact(c rerank.Certificate) string {
 	if c.Status == rerank.StatusSnapshot {
 		return fmt.Sprintf("it is proved of a table or companion as of %s, and later writes may have bypassed this sidecar; "+
@@ -49,7 +49,7 @@ func whyNotExact(c rerank.Certificate) string {
 	return fmt.Sprintf("its certificate is %s, and the search stopped because of %s; search a route with exact_search, or leave require_exact out", c.Status, c.Stop)
 }
 
-// searchCollection answers a request from one collection: the one that it names, or the
+// searchCollection answers a request from one collection: the collection that it names, or the
 // route's.
 func (e *Engine) searchCollection(ctx context.Context, version *route.Version, r Request) (Answer, error) {
 	view := version.Current().ForCollection(r.Collection).View()
@@ -82,7 +82,7 @@ func (e *Engine) searchCollection(ctx context.Context, version *route.Version, r
 	return s.answer, nil
 }
 
-// logWrongNorm logs the first row that was seen against the route's unit_vectors.
+// logWrongNorm logs the first row seen that contradicts the route's unit_vectors.
 func (e *Engine) logWrongNorm(ctx context.Context, c *route.Checked) {
 	if w := c.Norms.WrongOnce(); w != nil {
 		e.log.WarnContext(ctx, "route declares unit_vectors and a vector has another norm, answers from first-stage lists are not certified until it is opened again",
@@ -90,7 +90,7 @@ func (e *Engine) logWrongNorm(ctx context.Context, c *route.Checked) {
 	}
 }
 
-// search is one request on its way through the steps.
+// search is one request on its way through the four steps.
 type search struct {
 	engine   *Engine
 	view     route.View
@@ -98,7 +98,7 @@ type search struct {
 	plan     *plan.Plan
 	spending *rank.Spending // nil: the route has no ranker
 	answer   Answer
-	// payloadIsThere: the hits came with their payload.
+	// payloadIsThere: the list brought the hits' payload along.
 	payloadIsThere bool
 }
 
@@ -110,7 +110,7 @@ func (s *search) rescore(ctx context.Context) error {
 	f := s.newFinder(s.plan)
 	f.scorer.Device = s.view.Device
 	err := f.find(ctx)
-	s.view = f.view // with its doubt settled
+	s.view = f.view // the finder has settled the view's doubt
 	s.answer.Timings.add(f.timings)
 	s.answer.NotFinite, s.answer.NotIndexed, s.answer.Certificate = f.found.NotFinite, f.reader.NotIndexed, f.certificate
 	if err != nil {
@@ -123,7 +123,7 @@ func (s *search) rescore(ctx context.Context) error {
 			return err
 		}
 	}
-	hits = hits[:min(s.plan.AnswerRows, len(hits))] // the others are for other pages
+	hits = hits[:min(s.plan.AnswerRows, len(hits))] // the other hits are for other pages
 	for _, h := range hits {
 		s.answer.Hits = append(s.answer.Hits, Hit{ID: h.ID, Score: h.Score, Ranked: s.spending.Ranked(h.ID)})
 	}
@@ -145,12 +145,12 @@ func (f *finder) find(ctx context.Context) error {
 	}
 }
 
-// rewritten answers with the rows of one search by φ, in their order and with their
-// scores. Rows that tie with the K-th are in the answer or not as the store chose.
+// rewritten answers with the rows of one search by φ, in the store's order and with its scores.
+// Which of the rows that tie with the K-th are in the answer is the store's choice.
 func (f *finder) rewritten(ctx context.Context) error {
 	began := time.Now()
 	lists, err := retrieve.Lists(ctx, f.view, f.plan, 1)
-	if errors.Is(err, adapters.ErrLimit) && retrieve.WithPayload(f.plan) { // too long for one message
+	if errors.Is(err, adapters.ErrLimit) && retrieve.WithPayload(f.plan) { // the list would be too long for one message
 		f.plan.PayloadApart = true
 		lists, err = retrieve.Lists(ctx, f.view, f.plan, 1)
 	}
@@ -168,10 +168,10 @@ func (f *finder) rewritten(ctx context.Context) error {
 	return nil
 }
 
-// rounds searches, scores and certifies, and begins again with deeper lists as long as
-// another round can improve the answer.
+// rounds retrieves and scores candidates, and repeats that with deeper lists as long as another
+// round can improve the answer.
 func (f *finder) rounds(ctx context.Context) error {
-	var last rerank.Certificate // of the previous round
+	var last rerank.Certificate // the certificate of the previous round
 	for round := 1; ; round++ {
 		began := time.Now()
 		if err := f.round(ctx, round); err != nil {
@@ -235,7 +235,7 @@ func (s *search) takePayload(f *finder, hits []rerank.Scored) {
 	}
 }
 
-// takeVersions adds the versions that came with the last lists, if all hits are in them.
+// takeVersions adds the versions that came with the last lists, if the lists have all hits.
 func (s *search) takeVersions(f *finder) {
 	if !s.plan.Request.Versions || f.plan.Request.Strategy == rerank.Scan {
 		return
@@ -255,8 +255,8 @@ func (s *search) takeVersions(f *finder) {
 	s.answer.HasVersions = len(left) == 0
 }
 
-// countCosts records how long the search took, by which later searches choose between
-// a scan and the first stage.
+// countCosts records how long the search took; later searches use it to choose between a scan and
+// the first stage.
 func (s *search) countCosts(f *finder) {
 	switch {
 	case s.view.Costs == nil || !s.plan.Request.IsUnrestricted() || f.certificate.Rounds > 1:
@@ -267,7 +267,7 @@ func (s *search) countCosts(f *finder) {
 	}
 }
 
-// addTimings adds the times of encoding and of the ranker to the answer.
+// addTimings adds the time for encoding and for the ranker to the answer.
 func (s *search) addTimings() {
 	s.answer.Timings.Encode += s.plan.Encoding
 	if s.spending != nil {

@@ -1,6 +1,6 @@
-// Package certify is the fourth step of a search: it says how exact the answer is,
-// and whether a deeper round could make it more so. It works on values and calls
-// nobody.
+// Package certify is the fourth step of a search: it says how exact the answer is, and whether a
+// deeper round could make it more exact. Its functions work on values alone and call no other part
+// of the program.
 package certify
 
 import (
@@ -11,24 +11,23 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Source says who searched the data that an answer rests on, and how fresh the data is.
-// The zero value stands for the database itself: it searched its own rows in this
-// request, so that a proof holds for the collection.
+// Source says which data an answer rests on, and how fresh the data is. The zero value stands for
+// the database itself, which searched its own rows during this request, so that a proof holds for
+// the collection.
 type Source struct {
-	// Derived: the answer rests on a table or companion. The fields below describe these
-	// derived data, and are ignored without it.
+	// Derived: the answer rests on a table or companion, which the fields below describe. Without
+	// it they are ignored.
 	Derived bool
-	// Behind: a write was seen, or may have been missed, that the derived data may not show.
-	// Nothing is proved then.
+	// Behind: the derived data may lack a write that was seen or missed. Nothing is proved then.
 	Behind bool
-	// SeesEveryWrite: the operator declares that all writes pass through this process, and
-	// nothing contradicts it. Only then the derived data, if not behind, is the collection.
+	// SeesEveryWrite: the operator declares that all writes pass through this process, and nothing
+	// contradicts it. Only then does derived data that is not behind equal the collection.
 	SeesEveryWrite bool
-	// AsOf is a time before which every write is shown, whoever made it; zero if unknown.
+	// AsOf is the time before which the data shows every write, whoever made it; zero if unknown.
 	AsOf time.Time
 }
 
-// proves returns what a proof of an answer from this source claims.
+// proves returns the status that a proof from this source gives an answer.
 func (s Source) proves() (status rerank.Status, asOf time.Time) {
 	if s.Derived && !s.SeesEveryWrite {
 		return rerank.StatusSnapshot, s.AsOf
@@ -46,8 +45,8 @@ type Evidence struct {
 	SingleInnerProduct bool
 	MaxScore           float32
 
-	// Known is the bound of the items that are not in the answer, where the lists need
-	// not be looked through for it; otherwise it is nil.
+	// Known bounds φ of the items outside the answer, if that is known without looking at the
+	// lists; otherwise it is nil.
 	Known *rerank.Bound
 
 	Probes []rerank.Probe
@@ -57,30 +56,30 @@ type Evidence struct {
 	// Scanned: every item of the table, or behind the filter, was scored.
 	Scanned bool
 
-	K           int     // rows that the certificate is about
-	Hits        int     // rows found
-	Finite      int     // of the hits, those with a finite score; they rank first
-	KthScore    float32 // score of row K, or of the last finite one before it
-	MedianScore float32 // of the rows up to that one
+	K           int     // how many rows the certificate covers
+	Hits        int     // how many rows were found
+	Finite      int     // how many of the hits have a finite score; they rank first
+	KthScore    float32 // the score of row K, or of the last finite row before it
+	MedianScore float32 // the median score of the rows up to that one
 	Measured    *rerank.Measured
 	Depth       int
 	Rounds      int
 	Candidate   int // number of candidates that were scored
 
-	// RoundingError bounds how far the hits' scores are off: if they are Refined (scored
-	// in float64, and proved to be the best that were scored) from all roundings,
-	// otherwise because the table's format rounds.
+	// RoundingError bounds how far off the hits' scores are. If they are Refined (scored in
+	// float64, and proved to be the best of the scored items), it covers all rounding, otherwise
+	// only that of the table's format.
 	RoundingError float32
 	Refined       bool
 	// Closest is the least difference between neighbours among the first K hits.
 	Closest float32
-	// Outside bounds φ of the scored items that are not among the first k, given how far
-	// scores are off that were computed in float32.
+	// Outside bounds φ of the scored items that are not among the first k, given how far off the
+	// scores computed in float32 are.
 	Outside func(k int, off float32) float32
 	// Source is where the lists and the scores come from.
 	Source Source
-	// WrongNorm: the route declares unit vectors, and a row was seen that has none, so that
-	// no list proves anything.
+	// WrongNorm: the route declares unit vectors, and a row without norm 1 was seen, so no list
+	// proves anything.
 	WrongNorm bool
 	// Restricted: a filter or partitions restrict the search.
 	Restricted bool
@@ -111,7 +110,7 @@ func (e *Evidence) Certificate() rerank.Certificate {
 	return c
 }
 
-// proof returns what can be proved from the evidence.
+// proof returns the proof that the evidence supports, or "".
 func (e *Evidence) proof() rerank.Evidence {
 	out := rerank.Evidence{
 		K: e.K, Returned: min(e.K, e.Finite), MaxScore: e.MaxScore, Bound: e.bound(),
@@ -134,10 +133,10 @@ func (e *Evidence) proof() rerank.Evidence {
 	return out
 }
 
-// bound returns the most that an item in no list can score, widened by the error of
-// the hits' scores. Only a similarity that is one inner product has a bound of use
-// then; nothing is proved of another's rounded scores, nor of a table or companion
-// that may not show every write.
+// bound returns the highest score of an item in no list, widened by the error of the hits' scores.
+// If those were rounded, only a similarity that is one inner product has a useful bound; for
+// another one nothing is proved, and nothing is proved from a table or companion that may lack
+// writes.
 func (e *Evidence) bound() rerank.Bound {
 	var b rerank.Bound
 	if e.Known != nil {
@@ -168,8 +167,8 @@ func (e *Evidence) listsExact() bool {
 	return len(e.Lists) > 0
 }
 
-// exhausted reports whether one exact list holds every item, which proves that
-// nothing is unseen, and whether no list can get any longer.
+// exhausted reports whether one exact list holds every item, so that no item is unseen, and whether
+// no list can get longer.
 func (e *Evidence) exhausted() (exact, all bool) {
 	all = len(e.Lists) > 0
 	for _, l := range e.Lists {
@@ -179,8 +178,8 @@ func (e *Evidence) exhausted() (exact, all bool) {
 	return exact, all
 }
 
-// addPromise makes a certificate that proves nothing carry the route's calibration,
-// or say why it does not.
+// addPromise adds the route's calibration to a certificate that proves nothing, or the reason why
+// it does not apply.
 func (e *Evidence) addPromise(c *rerank.Certificate) {
 	if !e.Audited || c.Status != rerank.StatusUnknown {
 		return
@@ -199,13 +198,13 @@ func (e *Evidence) addPromise(c *rerank.Certificate) {
 
 // Limits say how long a search may go on.
 type Limits struct {
-	MaxGap              *float32 // nil: no proof was asked for
+	MaxGap              *float32 // nil if no proof was asked for
 	MaxRounds, MaxDepth int
 }
 
-// Stop says why to search no deeper, or "" if another round pays. c is the
-// certificate of this round, last the certificate of the round before, and took the
-// duration of this round.
+// Stop returns why the search should end after this round, or "" if another round pays. c is the
+// certificate of this round, last the certificate of the round before, and took how long this round
+// took.
 func (e *Evidence) Stop(ctx context.Context, l Limits, c, last rerank.Certificate, took time.Duration) rerank.Stop {
 	exact, all := e.exhausted()
 	settled := !e.tied(c) && e.Hits >= e.K
@@ -226,7 +225,7 @@ func (e *Evidence) Stop(ctx context.Context, l Limits, c, last rerank.Certificat
 	return ""
 }
 
-// StopRewritten says why a rewritten search, which is over after one round, is over.
+// StopRewritten returns why a rewritten search ended, which always has a single round.
 func (e *Evidence) StopRewritten(maxGap *float32, c rerank.Certificate) rerank.Stop {
 	exact, _ := e.exhausted()
 	switch {
@@ -241,9 +240,9 @@ func (e *Evidence) StopRewritten(maxGap *float32, c rerank.Certificate) rerank.S
 	}
 }
 
-// tied reports whether an item behind the last row of an exact list of φ's inner
-// product may score as much as the K-th, and so come before it by its id. Over
-// approximate lists no depth settles the order.
+// tied reports whether an item after the last row of an exact list of φ itself may have the same
+// score as the K-th, and so may rank before it by its id. Approximate lists never settle that,
+// however deep.
 func (e *Evidence) tied(c rerank.Certificate) bool {
 	if e.Target == nil || len(e.Probes) != 1 || e.Finite < e.K || !e.listsExact() {
 		return false
@@ -252,10 +251,10 @@ func (e *Evidence) tied(c rerank.Certificate) bool {
 	return b.Max >= c.KthScore-2*b.Epsilon
 }
 
-// staysTied reports whether rounding alone leaves the K-th place open, and the rounds
-// that are left do not close it at the pace of the last one. The rounding of a few very
-// long rows can exceed the differences of all scores. Equal scores are another matter:
-// deeper lists show where they end.
+// staysTied reports whether only rounding leaves the K-th place open, and the remaining rounds
+// would not close it at the pace of the last one: the rounding of a few very long rows can exceed
+// all differences between scores. Equal scores are different, because deeper lists show where they
+// end.
 func (e *Evidence) staysTied(c, last rerank.Certificate, l Limits) bool {
 	if last.Rounds == 0 || !(c.Max < c.KthScore) {
 		return false
@@ -265,11 +264,11 @@ func (e *Evidence) staysTied(c, last rerank.Certificate, l Limits) bool {
 	return !(pace*float32(l.MaxRounds-c.Rounds) > left)
 }
 
-// vacuous is the share of a score beyond which an error of rounding is no longer small.
+// vacuous is the share of a score above which a rounding error is no longer small.
 const vacuous = 1e-3
 
-// isVacuous reports whether rounding leaves the K-th place open to items that no list
-// showed, and is no small part of the scores.
+// isVacuous reports whether the rounding error is so large that the K-th place is open to items in
+// no list, and is no small part of the scores.
 func (e *Evidence) isVacuous(c rerank.Certificate) bool {
 	if c.Proof != rerank.ProofInnerProduct && c.Proof != rerank.ProofBound {
 		return false
@@ -278,8 +277,8 @@ func (e *Evidence) isVacuous(c rerank.Certificate) bool {
 	return c.Epsilon > vacuous*usual && c.KthScore-c.Max <= 2*c.Epsilon
 }
 
-// narrowed reports whether the lists are exact, bound φ, and left less room than
-// after the round before.
+// narrowed reports whether the lists are exact and bound φ, and the gap is smaller than after the
+// round before.
 func (e *Evidence) narrowed(c, last rerank.Certificate) bool {
 	if !e.listsExact() || !(c.Max < e.MaxScore) {
 		return false
@@ -294,9 +293,8 @@ func anotherRoundFits(ctx context.Context, took time.Duration) bool {
 	return !ok || time.Until(deadline) > 2*took
 }
 
-// Unproved returns a certificate that claims nothing. It keeps c's record of the search:
-// rounds, depth, candidates and stop. It is for answers in the order of a ranker or of the
-// store.
+// Unproved returns a certificate that claims nothing, and keeps c's record of the search: rounds,
+// depth, candidates and stop. Answers in a ranker's or the store's order get it.
 func Unproved(c rerank.Certificate) rerank.Certificate {
 	inf := float32(math.Inf(1))
 	return rerank.Certificate{

@@ -1,5 +1,5 @@
-// Package failure holds the errors of a search's steps that the route's failure
-// policy decides on: it answers with the store's own order, or with ErrDegraded.
+// Package failure holds the errors of a search's steps for which the route has a failure policy: to
+// answer with the store's own order, or with ErrDegraded.
 package failure
 
 import (
@@ -21,7 +21,7 @@ const (
 	Ranker = "ranker_failed"
 )
 
-// Error is an error that the route's failure policy decides on.
+// Error is an error that the route's failure policy handles.
 type Error struct {
 	Reason string // one of the constants
 	Err    error
@@ -30,8 +30,8 @@ type Error struct {
 func (e *Error) Error() string { return e.Reason + ": " + e.Err.Error() }
 func (e *Error) Unwrap() error { return e.Err }
 
-// TimedOut sorts the error of a step whose context is done. Time that ran out is
-// an *Error; a caller that went away is the context's own error.
+// TimedOut converts the error of a step whose context is done: to an *Error if time ran out, to the
+// context's own error if the caller went away.
 func TimedOut(ctx context.Context, err error) error {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return ctx.Err()

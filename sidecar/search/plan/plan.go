@@ -17,23 +17,23 @@ import (
 type Plan struct {
 	// Request has every field filled in. K is the number of candidates to find.
 	Request Request
-	// AnswerRows is the number of rows that the client asked for. It is less than
-	// Request.K where a ranker or another page of the query needs more candidates.
+	// AnswerRows is the number of rows that the client asked for. It is less than Request.K if a
+	// ranker, or another page of the same query, needs more candidates.
 	AnswerRows int
 	Encoded    rerank.Encoded
 	Can        rerank.EncodedAbilities
-	// Reason says why the strategy was chosen, where the route leaves that to
-	// measured costs, and of a request that explains why it is not Rewritten.
+	// Reason says why the strategy was chosen, if the route leaves the choice to measured costs.
+	// For a request that explains, it says why the search is not Rewritten.
 	Reason string
-	// Encoding is the time that encoding the query and making the probes took.
+	// Encoding is how long it took to encode the query and to make the probes.
 	Encoding time.Duration
 
 	Probes              []rerank.Probe // none for a scan
 	Depth, AverageDepth int
-	// Rewritten: the one probe searches the collection by φ itself, and the scores of
-	// its list are the answer. Nothing is scored again, and no vector is read.
+	// Rewritten: the single probe searches the collection by φ itself, and its list with its scores
+	// is the answer. Nothing is scored again, and no vector is read.
 	Rewritten bool
-	// PayloadApart: the payload is read by id, and not with the rewritten search.
+	// PayloadApart: the payload is read by id afterwards, not with the rewritten search.
 	PayloadApart bool
 }
 
@@ -66,9 +66,9 @@ func canChoose(v route.View, r Request) bool {
 		len(r.Partitions) == 0 && (r.Filter == "" || v.FiltersTable())
 }
 
-// Widen makes the search find as many candidates as the query's pages may show and as
-// a ranker may score, as far as the first stage can. A scan is exact for every K, so
-// that pages do not widen it.
+// Widen makes the search find as many candidates as the query's pages may show and as a ranker may
+// score, up to what the first stage can find. A scan is exact for every K, so it needs no widening
+// for pages.
 func (p *Plan) Widen(v route.View, forRanker int) {
 	k := p.AnswerRows
 	if p.Request.Strategy != rerank.Scan {
@@ -77,7 +77,7 @@ func (p *Plan) Widen(v route.View, forRanker int) {
 	p.Request.K = max(k, p.AtMost(v, forRanker))
 }
 
-// AtMost returns candidates, or less if the first stage cannot find as many.
+// AtMost returns candidates, lowered to what the first stage can find.
 func (p *Plan) AtMost(v route.View, candidates int) int {
 	if p.Request.Strategy == rerank.Scan {
 		return candidates
@@ -85,8 +85,8 @@ func (p *Plan) AtMost(v route.View, candidates int) int {
 	return min(candidates, v.MaxDepth)
 }
 
-// Refined returns the plan of another search for so many candidates, by a query
-// that was encoded otherwise.
+// Refined returns the plan of another search, for the given number of candidates and with another
+// encoded query.
 func (p *Plan) Refined(q rerank.Encoded, candidates int) *Plan {
 	r := *p
 	r.Encoded, r.Can, r.Encoding = q, rerank.EncodedAbilitiesOf(q), 0
@@ -94,8 +94,8 @@ func (p *Plan) Refined(q rerank.Encoded, candidates int) *Plan {
 	return &r
 }
 
-// Start makes the probes of the first round. It returns rerank.ErrStrategy, or a
-// *FieldError if the route has not the fields that they search.
+// Start makes the probes of the first round. It returns rerank.ErrStrategy, or a *FieldError if the
+// route lacks the fields that the probes search.
 func (p *Plan) Start(v route.View) error {
 	p.Depth, p.AverageDepth = firstDepths(v, p.Request)
 	if err := p.makeProbes(v); err != nil {
@@ -114,8 +114,8 @@ func (p *Plan) Start(v route.View) error {
 	return nil
 }
 
-// whyNotRewritten says why the list of a probe is not the answer to a request that explains.
-// It returns "" on a route whose operator named another placement.
+// whyNotRewritten returns why a request that explains cannot have the list of a probe as its
+// answer. It returns "" if the route's operator named another placement.
 func (p *Plan) whyNotRewritten(v route.View) string {
 	switch {
 	case v.WhyNotRewritten != "":
@@ -139,8 +139,8 @@ func (p *Plan) canRewrite(v route.View) bool {
 	return probe.Target == rerank.TargetScore && probe.Field == "" && norm > 0 && !math.IsInf(norm, 0) && v.Field.CanCompare(probe.Vector)
 }
 
-// rewrittenDepth returns the number of rows that a rewritten search asks for: the rows of
-// the answer, and in an exhaustive search one more, which shows a tie with the last rank.
+// rewrittenDepth returns how many rows a rewritten search asks for: the rows of the answer. An
+// exhaustive search asks for one more, to see whether it ties with the last rank.
 func rewrittenDepth(v route.View, r Request) int {
 	rows := r.LastRank()
 	if v.ExactSearch {
@@ -149,15 +149,15 @@ func rewrittenDepth(v route.View, r Request) int {
 	return min(max(r.Depth, rows), v.MaxDepth)
 }
 
-// Deepen makes the probes of the next round, of twice the depth.
+// Deepen makes the probes of the next round, which are twice as deep.
 func (p *Plan) Deepen(v route.View) error {
 	p.Depth, p.AverageDepth = min(2*p.Depth, v.MaxDepth), min(2*p.AverageDepth, v.MaxDepth)
 	return p.makeProbes(v)
 }
 
-// firstDepths gives a single list at least as many rows as the last rank, and one row
-// more if its inner product is φ: by that row a tie with the last rank is seen. Several
-// lists are as deep as asked: together they mostly hold enough items.
+// firstDepths makes a single list at least as deep as the last rank, and one row deeper if its
+// inner product is φ, to see whether that row ties with the last rank. Several lists stay as deep
+// as asked, because together they mostly hold enough items.
 func firstDepths(v route.View, r Request) (depth, averageDepth int) {
 	least := r.LastRank()
 	switch {
@@ -192,7 +192,7 @@ func (p *Plan) makeProbes(v route.View) (err error) {
 	return nil
 }
 
-// Rule returns how this round's candidates are found, as calibrations name it.
+// Rule returns how this round's candidates are found, in the form that calibrations record.
 func (p *Plan) Rule(v route.View) rerank.Rule {
 	if p.Request.Strategy == rerank.Scan {
 		return rerank.Rule{Strategy: rerank.Scan, Weights: v.Weights, Head: v.Head}
@@ -223,8 +223,8 @@ func (p *Plan) TargetProbe() *rerank.Probe {
 	return nil
 }
 
-// ReadsDerived reports whether the answer depends on the table or the companion,
-// which may not show every write to the collection.
+// ReadsDerived reports whether the answer depends on the table or the companion, which may lack
+// recent writes to the collection.
 func (p *Plan) ReadsDerived(v route.View) bool {
 	return !v.Placement.ScoresStored() || p.Request.Strategy == rerank.Scan || p.SearchesCompanion()
 }

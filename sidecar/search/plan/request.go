@@ -33,54 +33,54 @@ func BadField(field, format string, args ...any) error {
 // Request is one search. Fields that are left empty get the route's defaults.
 type Request struct {
 	Route string
-	// Collection, if set, is searched in place of the route's: the collection that an
-	// alias in the route stands for.
+	// Collection, if set, is searched instead of the route's collection. It is the collection that
+	// an alias in the route stands for.
 	Collection string
 	Query      rerank.Query
 	K          int
 	// Filter is passed to the store in its own language.
 	Filter string
-	// Partitions to search; none means the route's. A route that is narrowed to some
-	// takes only those. The first stage has to run on the collection itself: tables
-	// and companions do not have its partitions.
+	// Partitions to search; if empty, the route's. A route that is narrowed to some partitions
+	// takes only those. The first stage must search the collection itself, because tables and
+	// companions do not have its partitions.
 	Partitions   []string
 	Strategy     rerank.Strategy
 	Depth        int
 	AverageDepth int
 	Weights      rerank.Weights
 	Head         string
-	// MaxGap asks for deepening until the gap is at most this.
+	// MaxGap asks for deeper rounds until the gap is at most this.
 	MaxGap *float32
-	// RequireExact asks for an exact answer or none: MaxGap is 0 then, and no fallback
-	// stands in.
+	// RequireExact asks for an exact answer or an error: MaxGap is then 0, and the store's own
+	// order does not stand in.
 	RequireExact bool
 	// Explain asks for the terms of each returned score.
 	Explain bool
 	// Payload asks for the payload of the returned rows: all of it, or PayloadFields.
 	Payload       bool
 	PayloadFields []string
-	// NoFallback asks for failure.ErrDegraded where a fail_open route would answer with
-	// the store's own order, which the caller has already.
+	// NoFallback asks for failure.ErrDegraded instead of the store's own order, which the caller
+	// has already, from a fail_open route.
 	NoFallback bool
 	// Calls is the number of items that the route's ranker may score, Rounds the number
 	// of rounds.
 	Calls  *int
 	Rounds int
-	// Confirms says that the caller asks the store itself for the rows of the answer,
-	// so that rows that are gone may be in it.
+	// Confirms: the caller asks the store itself for the rows of the answer, so the answer may
+	// contain rows that are gone.
 	Confirms bool
 	// Versions asks for the versions of the hits, as the store showed them in this search.
 	Versions bool
-	// MaxRank is the last rank that any page of the query may show; 0 stands for K.
-	// Requests that differ only in a K up to MaxRank are answered from the same
-	// first-stage lists, so that pages neither repeat nor skip an item.
+	// MaxRank is the last rank that any page of the query may show; 0 stands for K. Requests that
+	// differ only in K, up to MaxRank, are answered from the same first-stage lists, so that pages
+	// neither repeat nor skip an item.
 	MaxRank int
 }
 
-// LastRank returns the last rank that the request's lists have to serve.
+// LastRank returns the last rank that the request's lists have to reach.
 func (r Request) LastRank() int { return max(r.K, r.MaxRank) }
 
-// IsUnrestricted reports whether the request is about the whole collection.
+// IsUnrestricted reports whether the request searches the whole collection.
 func (r Request) IsUnrestricted() bool { return r.Filter == "" && len(r.Partitions) == 0 }
 
 // NeedsStore reports whether answering the request calls the store.
@@ -88,7 +88,7 @@ func (r Request) NeedsStore() bool {
 	return r.Strategy != rerank.Scan || r.Filter != "" || r.Payload
 }
 
-// Rule returns how the request's candidates are found, as calibrations name it.
+// Rule returns how the request's candidates are found, in the form that calibrations record.
 func (r Request) Rule() rerank.Rule {
 	return rerank.Rule{Strategy: r.Strategy, Depth: r.Depth, AverageDepth: r.AverageDepth, Weights: r.Weights, Head: r.Head}
 }
@@ -126,12 +126,13 @@ func Resolve(c *route.Checked, r Request) (Request, error) {
 	return r, checkStore(c, r)
 }
 
-// defaultDepths returns the depths for a request that names none: the calibrated depths
-// if the request's strategy was calibrated, otherwise the route's, or as many rows as
-// the answer has if the route is rewritten. A request whose lists may show more ranks than were calibrated gets the greater depths.
+// defaultDepths returns the depths for a request that names none: the calibrated depths if the
+// strategy was calibrated, as many rows as the answer has if the route is rewritten, otherwise the
+// route's depths. If the request's pages show more ranks than were calibrated, it returns the
+// greater depths.
 func defaultDepths(c *route.Checked, r Request) (depth, averageDepth int) {
 	depth, averageDepth = c.Depth, c.AverageDepth
-	if c.Placement == route.PlacementRewrite { // its lists are answers, and no candidates
+	if c.Placement == route.PlacementRewrite { // its lists are answers, not candidates
 		depth = min(r.LastRank(), c.MaxDepth)
 	}
 	if c.Promise == nil {
@@ -173,7 +174,7 @@ func checkLimits(c *route.Checked, r Request) error {
 	return nil
 }
 
-// checkStore checks that the route can do what the request asks of its store.
+// checkStore checks that the route's store can do what the request asks for.
 func checkStore(c *route.Checked, r Request) error {
 	scan := r.Strategy == rerank.Scan
 	switch {
@@ -195,8 +196,8 @@ func checkStore(c *route.Checked, r Request) error {
 	return nil
 }
 
-// resolveRanking fills in how much the route's ranker may be asked, and refuses
-// fields that only a ranker could read. It returns a *FieldError.
+// resolveRanking fills in how much the ranker may be asked, and refuses fields that only a ranker
+// could read. It returns a *FieldError.
 func resolveRanking(c *route.Checked, r *Request) error {
 	if c.Ranker == nil {
 		return checkUnranked(c, *r)
@@ -227,7 +228,7 @@ func resolveRanking(c *route.Checked, r *Request) error {
 	return nil
 }
 
-// checkUnranked refuses settings of a ranker in a request to a route without one.
+// checkUnranked refuses ranker settings in a request to a route without a ranker.
 func checkUnranked(c *route.Checked, r Request) error {
 	switch {
 	case r.Calls != nil:

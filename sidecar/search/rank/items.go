@@ -11,9 +11,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/retrieve"
 )
 
-// readItems returns items as the ranker reads them, in the order asked. It fetches
-// their rows if the ranker wants more than ids, and leaves out items that the
-// collection does not have.
+// readItems returns items as the ranker reads them, in the order of ids. It fetches their rows if
+// the ranker reads more than ids, and leaves out items that the collection does not have.
 func (s *Spending) readItems(ctx context.Context, ids []rerank.ID) ([]plugin.Item, error) {
 	v, wants := s.view, s.wants
 	payload := wants.Payload || len(wants.PayloadFields) > 0

@@ -25,14 +25,14 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/span"
 )
 
-// Ranking says what a ranker was asked for a search.
+// Ranking reports how a search used its ranker.
 type Ranking struct {
 	Ranker, Version string
-	Calls, Budget   int // items that it was asked about, and the most that it may be
+	Calls, Budget   int // how many items the ranker scored, and how many it may score
 	Rounds          int
-	// Cut counts the items that were to be scored and were not.
+	// Cut counts the items that should have been scored and were not.
 	Cut    int
-	Reason string // CutDeadline, CutBudget or CutFailed, where Cut is not 0
+	Reason string // CutDeadline, CutBudget or CutFailed, if Cut is not 0
 }
 
 // Reasons why items were not scored by a ranker.
@@ -42,7 +42,7 @@ const (
 	CutFailed   = "failed"
 )
 
-// Spending counts what a search asks its route's ranker, and keeps the answers.
+// Spending counts how much a search asks of its route's ranker, and keeps the ranker's scores.
 type Spending struct {
 	Ranking
 	// Time is the time spent on the ranker and on reading rows for it, Fetching the
@@ -51,9 +51,9 @@ type Spending struct {
 
 	view      route.View
 	log       *slog.Logger
-	query     plugin.Query // as it was asked
+	query     plugin.Query // the query as the client sent it
 	wants     plugin.Description
-	maxRounds int // 0: the ranker does not order the answer
+	maxRounds int // the most rounds; 0 if the ranker does not order the answer
 	keepRows  bool
 	// scores holds the ranker's score of every scored item. asked holds every item that
 	// the ranker was asked about or that is gone, and gone the items that the collection
@@ -61,22 +61,22 @@ type Spending struct {
 	scores map[rerank.ID]float32
 	asked  map[rerank.ID]bool
 	gone   map[rerank.ID]bool
-	// candidates were found in any round; rows holds the feature rows of the scored
-	// candidates, if keepRows.
+	// candidates holds the items found in any round; rows holds the feature rows of the scored
+	// candidates, if keepRows is set.
 	candidates *retrieve.IDSet
 	rows       map[rerank.ID]rerank.Items
 	err        error // why items were not scored
-	// planned is the number of candidates that the rounds were to score, known the number
-	// of scores before the first round.
+	// planned is how many candidates the rounds were to score, known how many scores there were
+	// before the first round.
 	planned, known int
 	best           []rerank.ID // the first rows of the answer after the last round
 	supportsRead   bool        // the feature rows of the support items
 }
 
-// Begin returns what a search may spend on its route's ranker, nil if the route has
-// none, and the request with the query's vector. Where the vector is made of the
-// ranker's scores of the support items, it asks for them. It returns a *FieldError,
-// ranker.ErrQuery, failure.ErrDegraded, or the context's error.
+// Begin returns what a search may ask of its route's ranker, or nil if the route has none, and the
+// request with the query's vector. If that vector consists of the ranker's scores of the support
+// items, Begin asks the ranker for them. It returns a *FieldError, ranker.ErrQuery,
+// failure.ErrDegraded, or the context's error.
 func Begin(ctx context.Context, v route.View, r plan.Request, log *slog.Logger) (*Spending, plan.Request, error) {
 	if v.Ranker == nil {
 		return nil, r, nil
@@ -88,7 +88,7 @@ func Begin(ctx context.Context, v route.View, r plan.Request, log *slog.Logger) 
 	s.Ranker, s.Budget = v.RankerName, *r.Calls
 	supports := v.ModelCan.Supports
 	if supports != nil {
-		s.query.Vector = nil // a vector of scores means nothing to the ranker
+		s.query.Vector = nil // the ranker does not understand a vector of its own scores
 	}
 	fromSupports := supports != nil && len(r.Query.Vector) == 0
 	switch {
@@ -117,8 +117,7 @@ func Begin(ctx context.Context, v route.View, r plan.Request, log *slog.Logger) 
 	return s, r, nil
 }
 
-// UseView makes the following calls read the route as it is in v, after it was
-// checked against its store.
+// UseView makes later calls use the view v, whose route was checked against its store.
 func (s *Spending) UseView(v route.View) {
 	if s != nil {
 		s.view = v
@@ -129,15 +128,15 @@ func (s *Spending) UseView(v route.View) {
 // Spending.
 func (s *Spending) OrdersAnswer() bool { return s != nil && s.maxRounds > 0 }
 
-// KeepsRows reports whether the feature rows of scored candidates must be kept: an
-// explanation or a later round reads them again.
+// KeepsRows reports whether to keep the feature rows of scored candidates, for an explanation or a
+// later round.
 func (s *Spending) KeepsRows() bool { return s != nil && s.keepRows }
 
-// MadeVector reports whether the query's vector is made of the ranker's scores, so
-// that it cannot be compared with stored vectors.
+// MadeVector reports whether the query's vector consists of the ranker's scores, so that it cannot
+// be compared with stored vectors.
 func (s *Spending) MadeVector() bool { return s != nil && len(s.query.Vector) == 0 }
 
-// Candidates returns the number of candidates that the ranker can score.
+// Candidates returns how many candidates the ranker may score.
 func (s *Spending) Candidates() int {
 	if !s.OrdersAnswer() {
 		return 0
@@ -163,13 +162,13 @@ func (s *Spending) Rows(id rerank.ID) (rerank.Items, bool) {
 	return items, ok
 }
 
-// GiveUp counts the calls that are left as cut, because the search failed.
+// GiveUp counts the remaining calls as cut, because the search failed.
 func (s *Spending) GiveUp(reason string) { s.Cut, s.Reason = s.left(), reason }
 
 // left returns the number of calls that may still be made.
 func (s *Spending) left() int { return max(0, s.Budget-s.Calls) }
 
-// queryFromSupports makes the query's vector of the ranker's scores of the support items.
+// queryFromSupports makes the query's vector from the ranker's scores of the support items.
 func (s *Spending) queryFromSupports(ctx context.Context, model rerank.SupportAsker, q rerank.Query) (rerank.Query, error) {
 	v := s.view
 	ctx, sp := span.Step(ctx, "supports")
@@ -195,7 +194,7 @@ func (s *Spending) queryFromSupports(ctx context.Context, model rerank.SupportAs
 	return q, fmt.Errorf("%w: route %q: the query has no vector, since ranker %q failed: %w", failure.ErrDegraded, v.Name, v.RankerName, err)
 }
 
-// scoreSupports is the rerank.Relevance of a search.
+// scoreSupports implements rerank.Relevance for a search.
 func (s *Spending) scoreSupports(ctx context.Context, ids []rerank.ID, _ rerank.Query) ([]float32, error) {
 	items, err := s.supportItems(ctx, ids)
 	if err != nil {
@@ -215,8 +214,8 @@ func (s *Spending) scoreSupports(ctx context.Context, ids []rerank.ID, _ rerank.
 	return scores, nil
 }
 
-// supportItems returns the support items as the ranker reads them, from the route's
-// cache if they are there.
+// supportItems returns the support items as the ranker reads them, from the route's cache if it has
+// them.
 func (s *Spending) supportItems(ctx context.Context, ids []rerank.ID) ([]plugin.Item, error) {
 	v := s.view
 	if items, ok := v.SupportItemRows.Get(s.wants); ok {
@@ -234,8 +233,8 @@ func (s *Spending) supportItems(ctx context.Context, ids []rerank.ID) ([]plugin.
 	return items, nil
 }
 
-// call asks the ranker about items once and keeps its scores; with an error, those
-// that came before it.
+// call asks the ranker about items once and keeps its scores. After an error it keeps the scores
+// that came before.
 func (s *Spending) call(ctx context.Context, items []plugin.Item) error {
 	for _, it := range items {
 		s.asked[it.ID] = true

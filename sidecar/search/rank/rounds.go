@@ -25,8 +25,8 @@ type Candidates struct {
 	Rows func(rerank.Scored) rerank.Items
 }
 
-// Shares returns, for each round, the number of calls that may have been made when
-// it ends. first are the candidates of the first round.
+// Shares returns, for each round, how many calls may have been made by its end. first is the number
+// of candidates of the first round.
 func (s *Spending) Shares(first []rerank.Scored) []int {
 	s.planned, s.known = len(s.unasked(first, s.left())), len(s.scores)
 	shares := rbe.Shares(s.left(), s.maxRounds)
@@ -38,9 +38,9 @@ func (s *Spending) Shares(first []rerank.Scored) []int {
 	return shares
 }
 
-// Round has the ranker score the best candidates that it was not asked about, until
-// it was asked calls times in all. It reports whether another round can change the
-// first k rows of the answer. Errors are kept for Order.
+// Round lets the ranker score the best candidates that it was not asked about yet, until it was
+// asked calls times in all. It reports whether another round can change the first k rows of the
+// answer. Errors are kept for Order.
 func (s *Spending) Round(ctx context.Context, c Candidates, calls, k int) (more bool) {
 	for _, h := range c.Hits {
 		s.candidates.Add(h.ID, 0)
@@ -127,8 +127,8 @@ func (s *Spending) unasked(candidates []rerank.Scored, n int) (ids []rerank.ID) 
 // CanRefine reports whether there are scores of candidates to fit the query to.
 func (s *Spending) CanRefine() bool { return len(s.scoredCandidates()) > 0 }
 
-// WantedInAll returns the number of items that the next round's search has to find
-// for the ranker to be asked calls times in all.
+// WantedInAll returns how many items the next round's search has to find so that the ranker can be
+// asked calls times in all.
 func (s *Spending) WantedInAll(calls int) int { return len(s.asked) + calls - s.Calls }
 
 // Refine fits a query to the ranker's scores so far. It returns rerank.ErrStrategy
@@ -158,9 +158,9 @@ func (s *Spending) Refine(ctx context.Context, q rerank.Encoded) (rerank.Encoded
 	return model.Refine(q, rows, scores)
 }
 
-// readSupportRows reads the feature rows of the scored items that no round found,
-// the support items, once: their scores count in the fit, too. If they cannot be read, the
-// query is fitted to the candidates alone.
+// readSupportRows reads, once, the feature rows of the scored support items that no round found:
+// their scores count in the fit too. If they cannot be read, the query is fitted to the candidates
+// alone.
 func (s *Spending) readSupportRows(ctx context.Context) {
 	if s.supportsRead {
 		return
@@ -183,7 +183,7 @@ func (s *Spending) readSupportRows(ctx context.Context) {
 	}
 }
 
-// readRows reads feature rows; items that are gone are left out.
+// readRows reads feature rows. It leaves out items that are gone.
 func (s *Spending) readRows(ctx context.Context, ids []rerank.ID) ([]score.Batch, error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -194,10 +194,9 @@ func (s *Spending) readRows(ctx context.Context, ids []rerank.ID) ([]score.Batch
 	return batches, err
 }
 
-// Order returns the first k rows of the answer: those that the ranker scored, and
-// behind them the others of hits by φ. unrestricted says that the request is about the
-// whole collection. It returns the ranker's error if the ranker scored nothing, and
-// the context's error if the caller went away.
+// Order returns the first k rows of the answer: the items that the ranker scored, then the other
+// hits by φ. unrestricted says that the request searches the whole collection. Order returns the
+// ranker's error if the ranker scored nothing, and the context's error if the caller went away.
 func (s *Spending) Order(ctx context.Context, hits []rerank.Scored, k int, unrestricted bool) ([]rerank.Scored, error) {
 	if errors.Is(ctx.Err(), context.Canceled) {
 		return nil, ctx.Err()
@@ -229,9 +228,9 @@ func (s *Spending) Order(ctx context.Context, hits []rerank.Scored, k int, unres
 	return rows, nil
 }
 
-// addSupportItems makes candidates of the support items that the ranker puts among
-// the first k and that no round found, once the store or the table says that they
-// are there. Under a filter only the store knows which of them it lets through.
+// addSupportItems adds to the candidates those support items that the ranker puts among the first k
+// and no round found, if the store or the table still has them. Under a filter only the store knows
+// which of them match.
 func (s *Spending) addSupportItems(ctx context.Context, k int) {
 	ranked := s.scoredCandidates()
 	var ids []rerank.ID
@@ -253,7 +252,7 @@ func (s *Spending) addSupportItems(ctx context.Context, k int) {
 	}
 }
 
-// countCut counts the items that were to be scored and were not.
+// countCut counts the items that should have been scored and were not.
 func (s *Spending) countCut(ctx context.Context) {
 	for id := range s.asked {
 		if _, ok := s.scores[id]; !ok && !s.gone[id] {

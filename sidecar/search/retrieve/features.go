@@ -20,20 +20,20 @@ import (
 
 var errEncode = errors.New("feature rows were not computed")
 
-// Reader reads feature rows of candidates from where the route's placement has them.
+// Reader reads feature rows of candidates from where the route's placement keeps them.
 type Reader struct {
 	View route.View
-	// FullPrecision avoids rows that a table's format rounded, where there are others.
+	// FullPrecision avoids rows that the table's format rounded, if unrounded ones exist.
 	FullPrecision bool
 	// Fetching is the time spent in the store so far.
 	Fetching time.Duration
-	// NotIndexed counts the candidates that the table or the companion did not have.
+	// NotIndexed counts the candidates that the table or the companion lacked.
 	NotIndexed int
 }
 
-// Candidates returns the feature rows of the new candidates of a round, in one batch
-// or two; candidates that nobody has any more are left out. It returns a
-// *failure.Error, or an error of a store that broke its contract.
+// Candidates returns the feature rows of a round's new candidates, in one batch or two. Candidates
+// that no longer exist are left out. It returns a *failure.Error, or an error of a store that broke
+// its contract.
 func (r *Reader) Candidates(ctx context.Context, p *plan.Plan, ids []rerank.ID, lists []rerank.List, round int) ([]score.Batch, error) {
 	if len(ids) == 0 {
 		return nil, nil
@@ -47,8 +47,8 @@ func (r *Reader) Candidates(ctx context.Context, p *plan.Plan, ids []rerank.ID, 
 	return batches, featuresFailed(ctx, err)
 }
 
-// featuresFailed turns an error of reading or computing feature rows into one that
-// the route's failure policy decides on.
+// featuresFailed turns an error of reading or computing feature rows into an error that the route's
+// failure policy handles.
 func featuresFailed(ctx context.Context, err error) error {
 	switch {
 	case err == nil:
@@ -64,8 +64,8 @@ func featuresFailed(ctx context.Context, err error) error {
 	}
 }
 
-// Read returns the feature rows of items, in one batch or two; items that nobody
-// has are left out.
+// Read returns the feature rows of items, in one batch or two. Items that no longer exist are left
+// out.
 func (r *Reader) Read(ctx context.Context, ids []rerank.ID) ([]score.Batch, error) {
 	var batches []score.Batch
 	var missing []rerank.ID
@@ -93,16 +93,15 @@ func (r *Reader) Read(ctx context.Context, ids []rerank.ID) ([]score.Batch, erro
 	return append(batches, rest...), nil
 }
 
-// FromStored returns the feature rows of items in full precision, computed from
-// their stored vectors. It returns what Candidates returns.
+// FromStored returns the feature rows of items in full precision, computed from their stored
+// vectors. Its errors are those of Candidates.
 func (r *Reader) FromStored(ctx context.Context, ids []rerank.ID) (score.Batch, error) {
 	b, err := r.fromStored(ctx, ids)
 	return b, featuresFailed(ctx, err)
 }
 
-// fromStore returns the feature rows of items that the table does not have: from
-// the rows that they own in the companion if there is one for behavioural vectors,
-// otherwise from their stored vectors.
+// fromStore returns the feature rows of items that the table lacks: from the companion if it holds
+// the items' behavioural vectors, otherwise computed from their stored vectors.
 func (r *Reader) fromStore(ctx context.Context, ids []rerank.ID) (batches []score.Batch, err error) {
 	if v := r.View; v.Placement == route.PlacementTable && v.Behavioural && v.Companion != "" {
 		if batches, ids, err = r.fromCompanion(ctx, ids); err != nil || len(ids) == 0 {
@@ -131,7 +130,7 @@ func (r *Reader) fromTable(ids []rerank.ID) ([]score.Batch, []rerank.ID) {
 	return []score.Batch{{IDs: have, Numbers: numbers, Items: t.Items(numbers, &rerank.Items{}), Rounded: t.Rounded()}}, missing
 }
 
-// split separates the ids at those places, which ascend, from the rest.
+// split separates the ids at the given places, which ascend, from the others.
 func split(ids []rerank.ID, places []int) (rest, taken []rerank.ID) {
 	if len(places) == 0 {
 		return ids, nil
@@ -170,7 +169,7 @@ func (r *Reader) fromCompanion(ctx context.Context, ids []rerank.ID) ([]score.Ba
 // fromStored computes feature rows from the stored vectors.
 func (r *Reader) fromStored(ctx context.Context, ids []rerank.ID) (score.Batch, error) {
 	v := r.View
-	if v.VectorsElsewhere { // the stored vectors cannot be scored
+	if v.VectorsElsewhere { // the stored vectors are not the model's input
 		return score.Batch{}, nil
 	}
 	rows, err := r.fetch(ctx, v.Collection, ids, []string{v.Vector})
@@ -204,10 +203,10 @@ func (r *Reader) fetch(ctx context.Context, collection string, ids []rerank.ID, 
 	return rows, err
 }
 
-// Align holds fetched rows to the contract of adapters.Fetcher: they come in the
-// order asked, once each, or for owners one owner after the other. It returns the
-// ids that came, the starts of their rows if they are owners, and the places in
-// asked of those that did not come.
+// Align checks fetched rows against the contract of adapters.Fetcher: each id comes once, in the
+// order asked; with owners, all rows of one owner come before the next owner's. It returns the ids
+// that came, the first row of each id if ids are owners, and the places in asked of the missing
+// ids.
 func Align(rows adapters.Rows, asked []rerank.ID, fields []string, owner string) (have []rerank.ID, starts []int32, missing []int, err error) {
 	keys := rows.IDs
 	if owner != "" {
@@ -246,10 +245,10 @@ func Align(rows adapters.Rows, asked []rerank.ID, fields []string, owner string)
 	return have, starts, missing, nil
 }
 
-// minShare is the smallest number of vectors that is worth a processor of its own.
+// minShare is the smallest number of vectors for which another processor is used.
 const minShare = 64
 
-// Encode computes the feature rows of base vectors, on every processor that is free.
+// Encode computes the feature rows of base vectors, on all free processors.
 func Encode(ctx context.Context, c *route.Checked, ids []rerank.ID, starts []int32, base rerank.Matrix) (score.Batch, error) {
 	if base.Cols != c.Spec.ItemDim && base.Rows > 0 {
 		return score.Batch{}, fmt.Errorf("%w: vectors of %d elements, the model takes %d", errContract, base.Cols, c.Spec.ItemDim)

@@ -6,12 +6,12 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// IDSet numbers ids in the order in which they are added. It allocates by the
-// set, not by the id: open addressing with linear probing, at most half full.
+// IDSet numbers ids in the order in which they are added. It allocates once for the set, not once
+// for each id. It is a hash table with open addressing and linear probing, at most half full.
 type IDSet struct {
 	IDs   []rerank.ID // in the order in which they were added
-	marks []int32     // the last mark of each id
-	slots []int32     // number + 1, or 0
+	marks []int32     // marks[n] is the mark with which id n was last added
+	slots []int32     // an id's number + 1, or 0 for an empty slot
 	seed  maphash.Seed
 }
 
@@ -33,7 +33,7 @@ func (s *IDSet) resize(n int) {
 	}
 }
 
-// Add marks an id. It reports whether the id is new to the set, and whether it
+// Add adds an id with a mark. It reports whether the id is new to the set, and whether the id
 // already had this mark.
 func (s *IDSet) Add(id rerank.ID, mark int32) (fresh, marked bool) {
 	if 2*len(s.IDs) >= len(s.slots) {
@@ -53,7 +53,7 @@ func (s *IDSet) Add(id rerank.ID, mark int32) (fresh, marked bool) {
 // Has reports whether an id is in the set.
 func (s *IDSet) Has(id rerank.ID) bool { return s.slots[s.find(id)] != 0 }
 
-// find returns the slot of the id, or the empty one where it would go.
+// find returns the slot of the id, or the empty slot where it belongs.
 func (s *IDSet) find(id rerank.ID) int {
 	mask := len(s.slots) - 1
 	at := int(s.hash(id)) & mask

@@ -39,10 +39,10 @@ func broken(v route.View, format string, args ...any) error {
 	return fmt.Errorf("%w: store %q: %s", errContract, v.StoreName, fmt.Sprintf(format, args...))
 }
 
-// Lists sends the probes of a round, all in one call of the adapter. In the first
-// round, numbered 1, the lists may come with the rows' vectors. It returns the store's
-// error where the request or the set-up is to blame or the store is down, and a
-// *failure.Error where the store's own answer may be had in spite of the error.
+// Lists sends the probes of a round, all in one call of the adapter. In the first round, numbered
+// 1, the lists may bring their rows' vectors. Lists returns the store's error if the request or the
+// configuration is wrong or the store is down, and a *failure.Error if the store's own answer can
+// still be had.
 func Lists(ctx context.Context, v route.View, p *plan.Plan, round int) (lists []rerank.List, err error) {
 	collection, vectors, payload := p.Collection(v), withVectors(v, p, round), WithPayload(p)
 	ctx, s := span.StoreCall(ctx, "retrieve", "search", collection, attribute.Int("likeness.probes", len(p.Probes)), attribute.Int("likeness.depth", p.Probes[0].Depth))
@@ -74,9 +74,8 @@ func Lists(ctx context.Context, v route.View, p *plan.Plan, round int) (lists []
 	return lists, nil
 }
 
-// withVectors reports whether lists are to come with their rows' vectors. That saves
-// a call and brings no vector twice if one probe searches the stored vectors in the
-// first round.
+// withVectors reports whether the lists are to bring their rows' vectors. That saves a call, and
+// fetches no vector twice, if a single probe searches the stored vectors in the first round.
 func withVectors(v route.View, p *plan.Plan, round int) bool {
 	return round == 1 && v.Placement.ScoresStored() && !p.Rewritten && len(p.Probes) == 1 &&
 		!p.SearchesCompanion() && v.Owner == ""
@@ -96,7 +95,8 @@ func payloadFields(p *plan.Plan, payload bool) []string {
 	return p.Request.PayloadFields
 }
 
-// storeFailed sorts the error of a call to the store.
+// storeFailed decides whether an error of a call to the store is the store's own error or a
+// *failure.Error.
 func storeFailed(ctx context.Context, err error, onCompanion bool) error {
 	if ctx.Err() != nil {
 		return failure.TimedOut(ctx, err)
@@ -113,7 +113,7 @@ func storeFailed(ctx context.Context, err error, onCompanion bool) error {
 	return &failure.Error{Reason: failure.Store, Err: err}
 }
 
-// checkLists holds the store to the contract of adapters.Searcher.
+// checkLists checks lists against the contract of adapters.Searcher.
 func checkLists(v route.View, probes []rerank.Probe, lists []rerank.List, owner string) error {
 	if len(lists) != len(probes) {
 		return broken(v, "%d lists for %d probes", len(lists), len(probes))
@@ -152,7 +152,7 @@ func unsorted(scores []float32) int {
 // Union collects the candidates of all rounds. The zero value is empty.
 type Union struct{ seen *IDSet }
 
-// Add adds the lists of a round and returns the candidates that are new.
+// Add adds the lists of a round and returns the new candidates.
 func (u *Union) Add(v route.View, p *plan.Plan, lists []rerank.List, round int) ([]rerank.ID, error) {
 	rows := 0
 	for _, l := range lists {
@@ -162,7 +162,7 @@ func (u *Union) Add(v route.View, p *plan.Plan, lists []rerank.List, round int) 
 		u.seen = NewIDSet(rows)
 	}
 	known := len(u.seen.IDs)
-	var owned *IDSet // the rows, where the candidates are their owners
+	var owned *IDSet // the rows' ids, if the candidates are their owners
 	if v.OwnerIn(p.Collection(v)) != "" {
 		owned = NewIDSet(rows)
 	}

@@ -14,9 +14,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/span"
 )
 
-// Matching returns the items of the table that the filter of a scan lets through,
-// nil for a scan without a filter, and the feature rows of those that the table
-// does not have.
+// Matching returns the items of the table that pass the filter of a scan, or nil without a filter.
+// It also returns the feature rows of matching items that the table lacks.
 func (r *Reader) Matching(ctx context.Context, p *plan.Plan) (*scan.Bitmap, []score.Batch, error) {
 	if p.Request.Filter == "" {
 		return nil, nil, nil

@@ -38,8 +38,8 @@ func Plain(ctx context.Context, v route.View, r plan.Request) (hits []rerank.Sco
 	}
 }
 
-// plainDepth returns the number of rows to begin with. Where items own several
-// rows, K items take more rows than K.
+// plainDepth returns how many rows the first search asks for: more than K if items own several
+// rows.
 func plainDepth(v route.View, r plan.Request, owner string) int {
 	if owner != "" {
 		return min(4*r.K, v.MaxDepth)

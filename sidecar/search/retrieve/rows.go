@@ -11,9 +11,9 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/span"
 )
 
-// Payloads returns the payload of each item that the collection has: all of it, or
-// the given fields. For an item with several rows it is the first row's payload. With
-// vectors, rows has the route's vector field of the same read.
+// Payloads returns the payload of each item that the collection has: all of it, or the given
+// fields. For an item with several rows it is the first row's payload. If vectors is set, rows
+// holds the same rows with the route's vector field.
 func Payloads(ctx context.Context, v route.View, ids []rerank.ID, fields []string, vectors bool) (payloads map[rerank.ID]json.RawMessage, rows adapters.Rows, err error) {
 	ctx, s := span.StoreCall(ctx, "payload", "fetch", v.Collection)
 	defer s.End()

@@ -13,14 +13,14 @@ type Batch struct {
 	Items rerank.Items
 	// Rounded: the feature rows come from a table whose format rounds.
 	Rounded bool
-	// Numbers are the items' numbers in the table; nil if their rows were computed.
+	// Numbers are the items' numbers in the table; nil if their rows are not from the table.
 	Numbers []int32
 
-	pooled *[]float32 // the memory of the rows, if it goes back to the pool
+	pooled *[]float32 // the memory of the feature rows, if Free returns it to the pool
 }
 
-// NewBatch makes a batch with room for feature rows of cols numbers each, which the
-// caller writes to Items.Features. Free gives their memory back.
+// NewBatch makes a batch with room for feature rows of cols numbers each, which the caller writes
+// to Items.Features. Free returns their memory.
 func NewBatch(ids []rerank.ID, starts []int32, rows, cols int) Batch {
 	pooled, n := rowPool.Get().(*[]float32), rows*cols
 	if cap(*pooled) < n {
@@ -33,10 +33,11 @@ func NewBatch(ids []rerank.ID, starts []int32, rows, cols int) Batch {
 
 var rowPool = sync.Pool{New: func() any { return new([]float32) }}
 
-// maxPooled bounds what the pool keeps of one batch, in numbers: 16 MiB.
+// maxPooled is the most that the pool keeps of one batch, in numbers: 16 MiB.
 const maxPooled = 4 << 20
 
-// Free lets later batches write over the feature rows. Nobody reads them after it.
+// Free allows later batches to reuse the memory of the feature rows. Nobody may read them
+// afterwards.
 func (b *Batch) Free() {
 	if b.pooled != nil && cap(*b.pooled) <= maxPooled {
 		rowPool.Put(b.pooled)

@@ -15,72 +15,70 @@ import (
 	"github.com/likenessdb/likeness/rerank/table"
 )
 
-// Device scores rows of a route's table elsewhere. It only chooses rows: this machine
-// scores the chosen rows again, so that a device changes no bit of an answer. A device
-// that fails, lags behind the table or is wrong costs only time. It is called
-// concurrently.
+// Device scores rows of a route's table on another processor, such as a GPU. It only chooses rows:
+// this machine scores the chosen rows again, so that a device changes no bit of an answer. A device
+// that fails, lags behind the table or is wrong costs only time. It is called concurrently.
 type Device interface {
-	// Rescore returns the best k of the items of t with those numbers, each named once.
+	// Rescore returns the best k of the items of t with the given numbers, each named once.
 	Rescore(ctx context.Context, t *table.Table, q rerank.Query, items []int32, k int) (Selection, error)
-	// Scan returns the best k of the live items of t, those in within if it is not nil.
+	// Scan returns the best k of the live items of t, or only of the items within if it is not nil.
 	Scan(ctx context.Context, t *table.Table, q rerank.Query, within *scan.Bitmap, k int) (Selection, error)
-	// Judge receives the verdict on every Selection: nil if the selection was used,
-	// ErrUndecided, or ErrContradicted, after which the device must not be asked again.
+	// Judge is told what became of every Selection: nil if it was used, ErrUndecided, or
+	// ErrContradicted, after which the device must not be asked again.
 	Judge(err error)
 }
 
 // Verdicts on a Selection that was not used.
 var (
-	// ErrUndecided: given the selection's Epsilon, items that it left out may belong to
-	// the answer.
+	// ErrUndecided: given the selection's Epsilon, an item that it left out may belong to the
+	// answer.
 	ErrUndecided = errors.New("the device's answer does not decide the order")
-	// ErrContradicted: the selection contradicts the scores of this machine.
+	// ErrContradicted: the selection contradicts this machine's scores.
 	ErrContradicted = errors.New("the device's answer is wrong")
 )
 
-// Selection is the rows that a device chose.
+// Selection is a device's choice of rows.
 type Selection struct {
 	Items  []int32 // numbers in the table
 	Scores []float32
-	// Epsilon bounds how far a score is from φ in float32 arithmetic.
+	// Epsilon bounds how far a score of the device is from φ.
 	Epsilon float32
-	// Next is the best score of the items that are not in the selection, −Inf if no
-	// item is left.
+	// Next is the best score of the items outside the selection; −Inf if there are none.
 	Next float32
-	// Scored counts the items whose score was computed, NotFinite the items
-	// among them whose score is not finite.
+	// Scored counts the items whose score was computed. NotFinite counts those among them whose
+	// score is not finite.
 	Scored, NotFinite int
-	// Measured, if not 0, is the number of pairs of a query and an item on which
-	// MeasuredError was seen. Next then rests on that error and on no bound.
+	// Measured, if not 0, is the number of (query, item) pairs on which MeasuredError was seen.
+	// Next then rests on that measured error instead of a bound.
 	Measured      int
 	MeasuredError float32
 }
 
-// samples is the number of left-out items that are scored here, to check the device.
+// samples is the number of left-out items that this machine scores to check the device.
 const samples = 8
 
-// minOnDevice is the smallest number of candidates that is worth a call.
+// minOnDevice is the smallest number of candidates for which the device is asked.
 const minOnDevice = 256
 
-// checked is a selection with a sample of the items that it left out, and the
-// scores of both on this machine.
+// checked is a selection together with a sample of the items that it left out, all scored on this
+// machine.
 type checked struct {
 	Selection
-	items  []int32 // the selection's, then the sample
+	items  []int32 // the selection's items, then the sample
 	scores []float32
 	// unproved: the answer may rest on a measured error.
 	unproved bool
 }
 
-// withSpare returns the number of items to ask a device for so that the first n
-// are certain in spite of its rounding.
+// withSpare returns how many items to ask a device for, so that the first n are certain in spite of
+// its rounding.
 func withSpare(n int) int { return n + max(n/2, 16) }
 
-// onDevice has a device choose among the candidates of the table, and scores its
-// choice here. It returns the batches that are left and their scores, or no scores
-// if this machine has to score everything.
+// onDevice lets a device choose among the candidates from the table, and scores its choice on this
+// machine. It returns the batches that are left and their scores, or no scores if this machine has
+// to score everything.
 func (s *Scorer) onDevice(ctx context.Context, q Query, batches []Batch, f *Found) ([]Batch, [][]float32, error) {
-	i := slices.IndexFunc(batches, func(b Batch) bool { return b.Numbers != nil }) // at most one comes from the table
+	i := slices.IndexFunc(batches, func(b Batch) bool { return b.Numbers != nil }) // at most one batch comes from the table
 	if s.Device == nil || i < 0 {
 		return nil, nil, nil
 	}
@@ -112,8 +110,8 @@ func countNotFinite(scores []float32) (n int) {
 	return n
 }
 
-// rescoreOnDevice returns the candidates of a batch that a device chose and a
-// sample of the others. It reports false if this machine has to score them all.
+// rescoreOnDevice returns the candidates of a batch that a device chose, and a sample of the
+// others. ok is false if this machine has to score the whole batch.
 func (s *Scorer) rescoreOnDevice(ctx context.Context, q Query, b Batch, f *Found) (Batch, checked, bool) {
 	k := withSpare(f.rounding.keep(q.K))
 	if len(b.Numbers) < max(minOnDevice, 2*k) || s.Table.Grouped() {
@@ -145,22 +143,22 @@ func (s *Scorer) rescoreOnDevice(ctx context.Context, q Query, b Batch, f *Found
 		few.IDs = append(few.IDs, b.IDs[at])
 	}
 	var full bool
-	few.Items, full = s.Table.FullItems(c.items, &rerank.Items{}) // a device holds these rows
+	few.Items, full = s.Table.FullItems(c.items, &rerank.Items{}) // a device holds these rows too
 	if !full {
 		few.Items, few.Rounded = s.Table.Items(c.items, &rerank.Items{}), b.Rounded
 	}
 	return few, c, true
 }
 
-// addSample adds an item unless it is there already.
+// addSample adds an item unless it is already there.
 func (c *checked) addSample(item int32) {
 	if !slices.Contains(c.items, item) {
 		c.items = append(slices.Clip(c.items), item)
 	}
 }
 
-// decides reports whether the best n of the device's choice and of the candidates
-// in others are the best n of all, by the scores of this machine, and tells the device.
+// decides reports whether the best n of the device's choice and of the candidates in others are the
+// best n of all, by this machine's scores. It tells the device the verdict.
 func (s *Scorer) decides(ctx context.Context, q Query, c checked, n int, others ...[]rerank.Scored) bool {
 	own := q.Encoded.Bound(nil, nil).Epsilon
 	err := c.contradicted(own)
@@ -182,14 +180,13 @@ func (s *Scorer) decides(ctx context.Context, q Query, c checked, n int, others 
 	return err == nil
 }
 
-// maxLeftOut returns the most that a left-out item can score here. own is the
-// kernel's error for the rows that were scored; for longer rows the device's holds.
+// maxLeftOut returns the highest score that a left-out item can have on this machine. own is the
+// kernel's error bound for the rows that were scored; for longer rows the device's bound holds.
 func (c *checked) maxLeftOut(own float32) float32 { return c.Next + c.Epsilon + max(own, c.Epsilon) }
 
-// contradicted compares the device's scores with this machine's. It returns
-// ErrContradicted where they differ by more than both can be off by, or where an
-// item was left out that should not have been, and ErrUndecided where scores can be
-// off by any amount.
+// contradicted compares the device's scores with this machine's. It returns ErrContradicted if they
+// differ by more than the two error bounds together, or if an item was left out that belongs to the
+// selection. It returns ErrUndecided if the scores have no error bound.
 func (c *checked) contradicted(own float32) error {
 	off := c.Epsilon + max(own, c.Epsilon)
 	if !rerank.IsFinite(off) {
@@ -204,7 +201,7 @@ func (c *checked) contradicted(own float32) error {
 			if d := c.Scores[i] - score; rerank.IsFinite(score) != rerank.IsFinite(c.Scores[i]) || rerank.IsFinite(score) && !(d <= off && -d <= off) {
 				return fmt.Errorf("%w: item %d scores %v on it and %v here, which may differ by %v", ErrContradicted, c.items[i], c.Scores[i], score, off)
 			}
-		case rerank.IsFinite(score) && score > c.maxLeftOut(own) && c.Measured > 0: // rounding took more than was seen before
+		case rerank.IsFinite(score) && score > c.maxLeftOut(own) && c.Measured > 0: // rounding moved a score by more than was measured before
 			return fmt.Errorf("%w: item %d scores %v here, which the error of %v that it measured rules out", ErrUndecided, c.items[i], score, c.MeasuredError)
 		case rerank.IsFinite(score) && score > c.maxLeftOut(own):
 			return fmt.Errorf("%w: it left item %d out, which scores %v here, and says that none scores above %v", ErrContradicted, c.items[i], score, c.Next)
@@ -213,7 +210,7 @@ func (c *checked) contradicted(own float32) error {
 	return nil
 }
 
-// judge tells the device, and the trace, the verdict on its selection.
+// judge tells the device and the trace what became of its selection.
 func (s *Scorer) judge(ctx context.Context, err error) {
 	s.Device.Judge(err)
 	traceVerdict(ctx, err)
@@ -227,8 +224,8 @@ func traceVerdict(ctx context.Context, err error) {
 	trace.SpanFromContext(ctx).SetAttributes(attribute.String("likeness.device", verdict))
 }
 
-// scanOnDevice answers a scan, and reports false if this machine has to. An answer
-// may rest on a measured error unless a proof was asked for.
+// scanOnDevice lets a device answer a scan. ok is false if this machine has to. The answer may rest
+// on a measured error, unless the search asks for a proof.
 func (s *Scorer) scanOnDevice(ctx context.Context, q Query, request scan.Query, f *Found) (scan.Result, bool) {
 	if s.Device == nil || s.Table.Grouped() || s.Table.Count() < minOnDevice {
 		return scan.Result{}, false
@@ -272,8 +269,8 @@ func (s *Scorer) isScanned(item int, within *scan.Bitmap) bool {
 	return s.Table.Alive(item) && (within == nil || within.Has(item))
 }
 
-// scoreChecked scores the items here, as a scan would. It returns ErrContradicted
-// for items that a scan would not have found.
+// scoreChecked scores the items on this machine, as a scan would. It returns ErrContradicted if one
+// of them is an item that a scan would not have found.
 func (s *Scorer) scoreChecked(c *checked, q Query, within *scan.Bitmap) error {
 	seen := make(map[int32]bool, len(c.items))
 	for _, item := range c.items {

@@ -9,58 +9,57 @@ import (
 	"github.com/likenessdb/likeness/rerank/table"
 )
 
-// Found holds the results of a search so far.
+// Found holds the candidates that a search has scored so far.
 type Found struct {
-	// Hits are the best K candidates, best first. Index counts the candidates scored
-	// before; after a scan it is the item's number in the table.
+	// Hits are the best K candidates, best first. Index is how many candidates were scored before;
+	// after a scan, it is the item's number in the table.
 	Hits []rerank.Scored
-	// Scored counts the candidates that were scored on this machine, Spared those
-	// that a device scored alone, NotFinite those whose score is not finite.
+	// Scored counts the candidates that this machine scored, Spared those that only a device
+	// scored, and NotFinite those whose score is not finite.
 	Scored, Spared, NotFinite int
-	// Measured is set if a scan on a device rests on a measured error and no bound.
+	// Measured is set if a scan on a device rests on a measured error instead of a bound.
 	Measured *rerank.Measured
-	// Kept are the scored batches, if Query.Keep asks for them.
+	// Kept holds the scored batches, if Query.Keep asks for them.
 	Kept []Batch
 
 	rounding rounding
 }
 
-// rounding bounds the rounding errors of a search's scores: errors of rows that a table's
-// format rounded, and of Score itself. Candidates that rounding could have kept out of the
-// first K are scored again in float64, from rows in full precision, until the first K and
-// their order are certain.
+// rounding tracks how far rounding can have moved a search's scores: the rounding of rows by the
+// table's format, and the rounding of Score. Candidates that rounding may have kept out of the
+// first K are scored again in float64, from rows in full precision, until the first K and their
+// order are certain.
 type rounding struct {
-	// wide: candidates are scored again. Otherwise Score's rounding stands.
+	// wide: candidates in doubt are scored again in float64. Otherwise the scores stay as Score
+	// rounded them.
 	wide bool
-	// rows bounds how much the table's format moves a score; 0: it rounded no row.
+	// rows bounds how far the table's format moves a score; 0 if it rounded no row.
 	rows float32
-	// spare are the best candidates behind the hits, and dropped is the best score of
-	// the candidates that are in neither.
+	// spare holds the best candidates after the hits. dropped is the best score of the candidates
+	// in neither.
 	spare   []rerank.Scored
 	dropped float32
-	// exact are the candidates that were scored in float64, with an error of at most
-	// wideError.
+	// exact holds the candidates that were scored in float64, with an error of at most wideError.
 	exact     map[rerank.ID]bool
 	wideError float64
-	// lacksRows: candidates in doubt have no rows in full precision to be scored from.
+	// lacksRows: some candidate in doubt has no row in full precision.
 	lacksRows bool
-	// settled: the hits are the best of all, and each was scored in float64.
+	// settled: the hits are the best of all candidates, and each was scored in float64.
 	settled bool
-	// max bounds how far a score is off that was not computed in float64; remaining how
-	// far the hits' scores are, apart from Score's own rounding.
+	// max bounds how far off a score is that was not computed in float64. remaining bounds how far
+	// off the hits' scores are, apart from Score's own rounding.
 	max, remaining float32
 }
 
-// NewFound begins a search. rows is the table whose rows are scored, nil if their
-// rows are computed; scan says that the table is scanned whole, and proof that the
-// answer must be proved.
+// NewFound begins a search. rows is the table whose rows are scored, or nil if rows are computed.
+// scan says that the whole table is scanned, proof that the answer must be proved.
 func NewFound(rows *table.Table, scan, proof bool, q rerank.EncodedAbilities) Found {
 	f := Found{rounding: rounding{wide: scan || proof, dropped: float32(math.Inf(-1)), exact: map[rerank.ID]bool{}}}
 	if rows == nil || !rows.Rounded() {
 		return f
 	}
 	if _, full := rows.Full(); full && scan {
-		return f // a scan only rules items out by rounded rows; the others it scores in full precision
+		return f // a scan uses rounded rows only to rule items out, and scores the others in full precision
 	}
 	r := &f.rounding
 	r.wide, r.rows = true, float32(math.Inf(1))
@@ -71,8 +70,8 @@ func NewFound(rows *table.Table, scan, proof bool, q rerank.EncodedAbilities) Fo
 	return f
 }
 
-// RoundingError bounds how far the hits' scores can be off: if they are Refined, from
-// all roundings; otherwise apart from Score's own.
+// RoundingError bounds how far off the hits' scores can be. If they are Refined, it covers all
+// rounding, otherwise all but Score's own.
 func (f *Found) RoundingError() float32 {
 	if !f.Refined() {
 		return f.rounding.remaining
@@ -84,14 +83,13 @@ func (f *Found) RoundingError() float32 {
 	return worst
 }
 
-// Refined reports whether the hits were scored in float64, and no other candidate can
-// be one of them.
+// Refined reports whether the hits were scored in float64 and no other candidate can be among them.
 func (f *Found) Refined() bool { return f.rounding.settled }
 
-// Rounded reports whether scores were computed from rows that a format rounded.
+// Rounded reports whether scores were computed from rows that a table's format rounded.
 func (f *Found) Rounded() bool { return f.rounding.rows > 0 }
 
-// Closest returns the least difference between neighbours among the first k hits.
+// Closest returns the least difference between two neighbours among the first k hits.
 func (f *Found) Closest(k int) float32 {
 	least := float32(math.Inf(1))
 	for i := 1; i < min(k, f.Finite()); i++ {
@@ -100,8 +98,8 @@ func (f *Found) Closest(k int) float32 {
 	return least
 }
 
-// Outside bounds φ of the candidates behind the first k hits. off bounds how far scores
-// are off that were not computed in float64.
+// Outside bounds φ of the candidates after the first k hits. off bounds how far off the scores are
+// that were not computed in float64.
 func (f *Found) Outside(k int, off float32) float32 {
 	r, most := &f.rounding, f.rounding.dropped+off
 	for _, h := range slices.Concat(f.Hits[min(k, len(f.Hits)):], r.spare) {
@@ -137,8 +135,8 @@ func (r *rounding) keep(k int) int {
 	}
 }
 
-// setBest makes the hits, and the spare candidates behind them, of the best
-// candidates, which are sorted; scored is the number that they were chosen from.
+// setBest sets the hits, and the spare candidates after them, from the best candidates, which are
+// sorted. scored is how many candidates they were chosen from.
 func (f *Found) setBest(best []rerank.Scored, scored, k int) {
 	f.Scored = scored
 	r := &f.rounding
@@ -149,7 +147,7 @@ func (f *Found) setBest(best []rerank.Scored, scored, k int) {
 	f.Hits, r.spare = best[:k:k], best[k:]
 }
 
-// merge puts the scored batches among the best candidates.
+// merge adds scored batches to the best candidates.
 func (f *Found) merge(batches []Batch, scores [][]float32, q Query) {
 	r := &f.rounding
 	top := rerank.NewTopK(r.keep(q.K))
@@ -175,9 +173,9 @@ func (f *Found) merge(batches []Batch, scores [][]float32, q Query) {
 	}
 }
 
-// refine scores in float64 what rounding leaves in doubt, until nothing is left. The
-// hits stay unsettled if there is no full precision, or if a candidate that was not kept
-// could belong to them. batches hold the rows of the candidates that are new.
+// refine scores in float64 the candidates whose place rounding leaves in doubt, until no doubt is
+// left. The hits stay unsettled if rows in full precision are missing, or if a candidate that was
+// not kept could be among them. batches holds the rows of the new candidates.
 func (s *Scorer) refine(ctx context.Context, q Query, f *Found, batches []Batch) error {
 	r := &f.rounding
 	if !r.wide {
@@ -226,7 +224,7 @@ func Compare(a, b rerank.Scored) int {
 	}
 }
 
-// error bounds how far a candidate's score is off.
+// error bounds how far off a candidate's score is.
 func (r *rounding) error(h rerank.Scored) float32 {
 	if !r.exact[h.ID] {
 		return r.max
@@ -234,7 +232,7 @@ func (r *rounding) error(h rerank.Scored) float32 {
 	return float32((r.wideError + math.Abs(float64(h.Score))*0x1p-24 + math.SmallestNonzeroFloat32) * (1 + 1e-6))
 }
 
-// floor returns a score that at least k candidates are known to reach.
+// floor returns a score that at least k candidates are certain to reach.
 func (r *rounding) floor(all []rerank.Scored, k int) float32 {
 	lows := make([]float32, 0, len(all))
 	for _, h := range all {
@@ -249,8 +247,7 @@ func (r *rounding) floor(all []rerank.Scored, k int) float32 {
 	return lows[len(lows)-k]
 }
 
-// contenders returns the candidates that may reach the floor and were not scored in
-// float64.
+// contenders returns the candidates that may reach the floor and were not scored in float64 yet.
 func (r *rounding) contenders(all []rerank.Scored, floor float32) []rerank.ID {
 	var ids []rerank.ID
 	for _, h := range all {

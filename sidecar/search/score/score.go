@@ -18,12 +18,12 @@ import (
 
 // Query is the query that candidates are scored against.
 type Query struct {
-	rerank.Query // as it came: a device encodes it itself
+	rerank.Query // the query as the client sent it: a device encodes it itself
 	Encoded      rerank.Encoded
 	K            int // number of best candidates wanted
 	// Proof: the answer must be proved, so that a device's measured error is not enough.
 	Proof bool
-	// Settle: nothing is proved of the answer unless its scores are Found.Refined.
+	// Settle: nothing is proved about the answer unless its scores are Found.Refined.
 	Settle bool
 	// Keep keeps the scored batches in Found.Kept.
 	Keep bool
@@ -37,10 +37,10 @@ type Scorer struct {
 	Table *table.Table
 	// Scanner scans Table.
 	Scanner *scan.Scanner
-	// Device scores rows of Table elsewhere; nil: this machine scores them.
+	// Device scores rows of Table on another processor; if nil, this machine scores them.
 	Device Device
-	// ReadExact reads feature rows in full precision from the store, where Table does
-	// not keep them. Items that are gone are left out. nil: the store cannot be read.
+	// ReadExact reads feature rows in full precision from the store, for rows that Table does not
+	// keep so. It leaves out items that are gone. It is nil if the store cannot be read.
 	ReadExact func(ctx context.Context, ids []rerank.ID) (Batch, error)
 }
 
@@ -59,8 +59,8 @@ func (s *Scorer) Candidates(ctx context.Context, q Query, batches []Batch, f *Fo
 	return s.refine(ctx, q, f, few)
 }
 
-// All scores every item of the table, or those in within if it is not nil, and
-// puts the best into f. It returns *failure.Error, or the context's error.
+// All scores every item of the table, or only the items within if it is not nil, and puts the best
+// into f. It returns *failure.Error, or the context's error.
 func (s *Scorer) All(ctx context.Context, q Query, within *scan.Bitmap, f *Found) (scan.Result, error) {
 	request := scan.Query{Encoded: q.Encoded, K: f.rounding.keep(q.K), Within: within}
 	began := time.Now()
@@ -74,7 +74,7 @@ func (s *Scorer) All(ctx context.Context, q Query, within *scan.Bitmap, f *Found
 	if err := s.refine(ctx, q, f, nil); err != nil || f.Refined() || f.rounding.lacksRows || !q.Settle || found.Items <= request.K || !hasTimeFor(ctx, 3*took) {
 		return found, err
 	}
-	// More items than were kept may belong to the answer: more than a device returns at once.
+	// More items than were kept, or than a device returns at once, may belong to the answer.
 	request.K = max(maxContenders, 4*q.K)
 	if found, err = s.scanHere(ctx, request); err != nil {
 		return found, err
@@ -84,8 +84,8 @@ func (s *Scorer) All(ctx context.Context, q Query, within *scan.Bitmap, f *Found
 	return found, s.refine(ctx, q, f, nil)
 }
 
-// maxContenders is how many items a scan keeps if it has to score more of them in
-// float64 than most scans have.
+// maxContenders is how many items a scan keeps if more of them than usual have to be scored in
+// float64.
 const maxContenders = 4096
 
 // hasTimeFor reports whether at least d is left until the deadline.
@@ -94,7 +94,7 @@ func hasTimeFor(ctx context.Context, d time.Duration) bool {
 	return !ok || time.Until(deadline) > d
 }
 
-// scan finds the best items of the table on a device, or else on this machine.
+// scan finds the best items of the table, on a device or on this machine.
 func (s *Scorer) scan(ctx context.Context, q Query, request scan.Query, f *Found) (scan.Result, error) {
 	if found, ok := s.scanOnDevice(ctx, q, request, f); ok {
 		return found, nil
@@ -114,8 +114,8 @@ func (s *Scorer) scanHere(ctx context.Context, request scan.Query) (scan.Result,
 	}
 }
 
-// Wide scores a batch in float64 on this machine, with a bound of the scores' error. It
-// returns *failure.Error, or the context's error.
+// Wide scores a batch in float64 on this machine, and bounds the scores' error. It returns
+// *failure.Error, or the context's error.
 func (s *Scorer) Wide(ctx context.Context, q rerank.Encoded, b Batch) (scores map[rerank.ID]float64, epsilon float64, err error) {
 	var f Found
 	scores, err = s.scoreWide(ctx, q, []Batch{b}, &f)
@@ -131,7 +131,7 @@ func (s *Scorer) scoreHere(ctx context.Context, q rerank.Encoded, batches []Batc
 	})
 }
 
-// eachBatch calls f with every batch while it holds a turn. An error of f is a failure of
+// eachBatch calls f with every batch, each time while holding a turn. An error of f is a failure of
 // scoring.
 func (s *Scorer) eachBatch(ctx context.Context, batches []Batch, f func(i int, b Batch) error) error {
 	// Scoring keeps a processor busy. More goroutines than processors would only take
@@ -148,9 +148,9 @@ func (s *Scorer) eachBatch(ctx context.Context, batches []Batch, f func(i int, b
 	return nil
 }
 
-// inFullPrecision scores items in float64, from rows that no format rounded: of the
-// batches, of the table where it keeps them, or computed from stored vectors if the
-// search asks for a proof. It returns fewer scores than ids if rows are missing.
+// inFullPrecision scores items in float64, from rows that no format rounded: rows of the batches,
+// of the table if it keeps full precision, or computed from stored vectors if the search asks for a
+// proof. It returns fewer scores than ids if rows are missing.
 func (s *Scorer) inFullPrecision(ctx context.Context, q Query, ids []rerank.ID, batches []Batch, f *Found) (map[rerank.ID]float64, error) {
 	sources, left := fromBatches(ids, batches)
 	if len(left) > 0 && s.Table != nil {
@@ -180,8 +180,8 @@ func (s *Scorer) fullRows(numbers []int32) (rerank.Items, bool) {
 	return s.Table.FullItems(numbers, &rerank.Items{})
 }
 
-// fromBatches returns the items with those ids that have rows in full precision in the
-// batches, and the ids that have none.
+// fromBatches returns those items whose rows are in the batches in full precision, and the ids of
+// the others.
 func fromBatches(ids []rerank.ID, batches []Batch) (found []Batch, left []rerank.ID) {
 	wanted := make(map[rerank.ID]bool, len(ids))
 	for _, id := range ids {
@@ -218,8 +218,8 @@ func (s *Scorer) scoreWide(ctx context.Context, q rerank.Encoded, batches []Batc
 	})
 }
 
-// halfOf leaves half of the remaining time to a device: without its answer this
-// machine scores in the other half.
+// halfOf gives a device half of the remaining time, so that this machine can score in the other
+// half if the device does not answer.
 func halfOf(ctx context.Context) (context.Context, context.CancelFunc) {
 	deadline, ok := ctx.Deadline()
 	if !ok {

@@ -23,8 +23,8 @@ type Scope struct {
 	Route  *route.Checked
 	// Common are the attributes that every span has.
 	Common []attribute.KeyValue
-	// ErrorType names an error by one of few words, since its text may repeat what a
-	// request or a row holds.
+	// ErrorType names an error's type in one or two words. The error's text may repeat a request or
+	// a row's content.
 	ErrorType func(error) string
 }
 
@@ -85,8 +85,8 @@ func StoreCall(ctx context.Context, step, operation, collection string, attrs ..
 	return ctx, span
 }
 
-// Fail marks a span as failed; a nil error leaves it as it is. The error's text goes
-// to the log, under the same trace id.
+// Fail marks a span as failed, unless err is nil. The error's text goes to the log, under the same
+// trace id.
 func Fail(ctx context.Context, span trace.Span, err error) {
 	if s := scopeOf(ctx); err != nil && s != nil && span.IsRecording() {
 		name := s.ErrorType(err)
