@@ -56,7 +56,7 @@ func (v *validator) plugin(name string, p Plugin) {
 	}
 }
 
-// reached checks the settings of a plugin that runs already, at an address.
+// reached checks the settings of a plugin that is already running at an address.
 func (v *validator) reached(at string, p Plugin) {
 	for _, s := range []struct {
 		key   string

@@ -7,8 +7,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/server"
 )
 
-// guardAdmin protects the admin port as the configuration demands, and reads the certificate
-// of its listener.
+// guardAdmin sets up the protection of the admin port that the configuration demands, and reads the
+// certificate of its listener.
 func (s *sidecar) guardAdmin(l config.Listen) error {
 	guard, err := server.NewGuard(s.options.Logger, l.AdminAuth.TokensFile)
 	if err != nil {

@@ -23,7 +23,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
-// closers is a stack of functions that close open parts: close runs the last added first.
+// closers is a stack of functions that close open parts. close calls them in reverse order.
 type closers []func() error
 
 func (c *closers) add(end func() error) { *c = append(*c, end) }
@@ -40,8 +40,8 @@ func (c *closers) close() error {
 // open opens everything that a configuration describes, except the listeners. It returns
 // config.ErrConfig for a configuration that is refused. The caller closes s.opened.
 //
-// With check, a sidecar may be serving the same configuration: open then starts no plugin,
-// opens no journal, and reads a live table that is in use from its file.
+// If check is set, another sidecar may be serving the same configuration. open then starts no
+// plugin, opens no journal, and reads a live table that is in use from its file.
 func open(ctx context.Context, c *config.Config, o Options, check bool) (s *sidecar, err error) {
 	var opened closers
 	defer func() {
@@ -130,8 +130,8 @@ func (s *sidecar) openDoors(c *config.Config, opened *closers) (err error) {
 	return s.guardAdmin(c.Listen)
 }
 
-// asConfigError wraps an error in config.ErrConfig, unless it says nothing about the
-// configuration: another process holds a file, or the caller gave up.
+// asConfigError wraps an error in config.ErrConfig, unless the error does not mean that the
+// configuration is wrong: another process holds a file, or the caller gave up.
 func asConfigError(err error) error {
 	if errors.Is(err, config.ErrConfig) || errors.Is(err, filelock.ErrHeld) || errors.Is(err, context.Canceled) {
 		return err
@@ -139,9 +139,9 @@ func asConfigError(err error) error {
 	return fmt.Errorf("%w: %w", config.ErrConfig, err)
 }
 
-// openParts opens stores, models, tables and routes, and keeps broken routes. With check a
-// broken route is an error, and live tables that a sidecar has open are read from their
-// files, without the logs of their writes.
+// openParts opens stores, models, tables and routes. It keeps broken routes. If check is set, a
+// broken route is an error instead, and live tables that another sidecar has open are read from
+// their files, without their logs of writes.
 func openParts(ctx context.Context, c *config.Config, check bool) (*wiring.Assembly, error) {
 	parts, err := wiring.Open(ctx, c, wiring.Part{KeepBroken: !check})
 	if check && errors.Is(err, filelock.ErrHeld) {
@@ -151,8 +151,8 @@ func openParts(ctx context.Context, c *config.Config, check bool) (*wiring.Assem
 }
 
 // keepBroken marks routes that contradict their models or tables as broken, so that the other
-// routes are served. With check it does nothing, and search.New fails. It returns an error if
-// there is nothing to serve: every route is broken, and no proxy passes the calls of clients.
+// routes are served. It returns an error if nothing could be served: every route is broken, and
+// there is no proxy. If check is set it does nothing, and search.New returns the error.
 func keepBroken(c *config.Config, parts *wiring.Assembly, log *slog.Logger, check bool) error {
 	if check {
 		return nil

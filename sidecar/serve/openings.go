@@ -16,23 +16,24 @@ import (
 	"github.com/likenessdb/likeness/sidecar/plugins/offload"
 )
 
-// openings tracks which routes were checked against their stores. The sidecar is ready when
-// every route was tried and at least one can be served, or when a proxy passes the searches
-// of routes that are all broken. A store that fails later does not change that: otherwise
-// one failing store would take all replicas out of service.
+// openings tracks which routes were checked against their stores. The sidecar is ready once every
+// route was tried and at least one can be served, or once every route is broken and a proxy can
+// still forward calls. A store that fails later does not change that, because one failing store
+// would otherwise take all replicas out of service.
 type openings struct {
 	mu      sync.Mutex
-	pending map[string]string // route → why it is not open
+	pending map[string]string // why each route is not open
 	broken  map[string]bool   // the pending routes whose own files are the reason
 	tried   map[string]bool
 	routes  int
-	passes  bool // there is a proxy
+	passes  bool // a proxy forwards calls
 	closed  bool
-	rest    error // why the proxy cannot use the database's REST API; nil: it can, or it was not tried yet
-	// rankers returns the states of the plugins. A route is ready even if its plugin is
-	// down: its failure policy says how it answers then.
+	rest    error // why the proxy cannot use the database's REST API; nil if it can, or was not tried yet
+	// rankers returns the states of the plugins. A route is ready even if its plugin is down; its
+	// failure policy then decides how it answers.
 	rankers func() []plugins.State
-	// devices returns the states of the devices. While one is down the sidecar scores.
+	// devices returns the states of the devices. While a device is down, the sidecar scores by
+	// itself.
 	devices func() []offload.Status
 	// troubles returns a line for each problem of routes that are open.
 	troubles func() []string
@@ -152,17 +153,17 @@ func (s *sidecar) openRoutes(ctx context.Context, routes []string, at Addresses)
 	group.Wait()
 }
 
-// openTimeout bounds one try to reach a store.
+// openTimeout bounds one attempt to reach a store.
 const openTimeout = 10 * time.Second
 
-// repairTimeout bounds the store's part of one try to put a repaired route in service.
+// repairTimeout bounds the calls to the store in one attempt to put a repaired route in service.
 const repairTimeout = time.Minute
 
-// A table has to be read as a whole to find it damaged, so that a repair that failed is not
-// tried again for repairPause times as long as it took.
+// Only reading a whole table shows whether it is damaged. After a failed attempt to repair a route,
+// the next one waits repairPause times as long as the attempt took.
 const repairPause = 10
 
-// openBackOff waits between two tries to reach a store.
+// openBackOff waits between two attempts to reach a store.
 func openBackOff() backoff.BackOff {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = 100*time.Millisecond, 15*time.Second
@@ -185,9 +186,9 @@ func (s *sidecar) openRoute(ctx context.Context, route string, ready func()) {
 	}, backoff.WithBackOff(openBackOff()), backoff.WithMaxElapsedTime(0))
 }
 
-// tryRoute opens the files of a broken route again, and checks the route against its store.
-// It records and logs the result, and reports whether the sidecar is ready now. After an
-// error the next try waits for the pause at least.
+// tryRoute opens the files of a broken route again, and checks the route against its store. It
+// records and logs the result, and reports whether the sidecar is ready now. After an error, the
+// next attempt waits at least as long as pause says.
 func (s *sidecar) tryRoute(ctx context.Context, route string) (isReady bool, pause time.Duration, err error) {
 	before, began := s.openings.reasonNotOpen(route), time.Now()
 	repairing, done := context.WithTimeout(ctx, repairTimeout)

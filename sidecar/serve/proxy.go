@@ -20,7 +20,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
-// openProxy makes the proxy of a configuration, which does not listen yet. It returns nil if
+// openProxy makes the proxy that a configuration describes, without listening. It returns nil if
 // the configuration has no proxy.
 func (s *sidecar) openProxy(c *config.Config) (*proxy.Proxy, error) {
 	p := c.Proxy
@@ -73,8 +73,8 @@ func (s *sidecar) openProxy(c *config.Config) (*proxy.Proxy, error) {
 	return made, nil
 }
 
-// longestBudget returns the longest write_budget of the routes of a store. The follower
-// observes the shorter budgets of single collections.
+// longestBudget returns the longest write_budget of a store's routes. The follower applies the
+// shorter budgets of single collections.
 func longestBudget(c *config.Config, store string) time.Duration {
 	var longest time.Duration
 	for _, r := range c.Routes {
@@ -85,8 +85,8 @@ func longestBudget(c *config.Config, store string) time.Duration {
 	return longest
 }
 
-// tryREST checks that proxy.rest_url is the REST API of the database, if the proxy forwards
-// to one.
+// tryREST checks whether proxy.rest_url is the database's REST API, if the proxy forwards REST
+// calls.
 func (s *sidecar) tryREST(ctx context.Context) error {
 	if s.proxy == nil {
 		return nil
@@ -101,8 +101,8 @@ func (s *sidecar) tryREST(ctx context.Context) error {
 	return nil
 }
 
-// checkREST calls the database's REST API until it answers, and reports in the log and at
-// /readyz why it does not. The sidecar serves meanwhile.
+// checkREST calls the database's REST API until it answers. Until then the log and /readyz say why
+// it does not; the sidecar serves meanwhile.
 func (s *sidecar) checkREST(ctx context.Context) {
 	if s.proxy == nil {
 		return

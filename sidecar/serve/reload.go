@@ -15,34 +15,35 @@ import (
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
-// adjustWithin bounds the time to check changed routes against their stores.
+// adjustWithin bounds the time for checking changed routes against their stores.
 const adjustWithin = 30 * time.Second
 
-// reloader reads the configuration again and applies the keys that can change while the
-// sidecar runs.
+// reloader reads the configuration again, and applies the keys that can change while the sidecar
+// runs.
 type reloader struct {
 	*sidecar
-	// started is the configuration at the start of the process: its values count for keys
-	// that need a restart. current was read last: its values count for live keys.
+	// started is the configuration at the start of the process, whose values stay in force for keys
+	// that need a restart. current is the configuration that was read last, whose values are in
+	// force for live keys.
 	started, current *config.Config
-	memory           int64 // memory limit of the process without the configuration's
+	memory           int64 // the memory limit that the process would have without the configuration
 	asked            chan chan reloaded
-	lastError        string   // logged already, so that it is not logged at every interval
+	lastError        string   // already logged, so not logged again at every interval
 	pending          []string // changed keys that need a restart
 }
 
-// reloaded reports the result of reading the configuration again.
+// reloaded reports what reading the configuration again has changed.
 type reloaded struct {
-	// Applied lists the changed keys that have taken effect. Those in Activation take effect
-	// when a version is activated, those in Restart when the sidecar is started again.
+	// Applied lists the changed keys that are in effect now. Keys in Activation take effect when a
+	// version is activated, keys in Restart when the sidecar starts again.
 	Applied    []string `json:"applied"`
 	Activation []string `json:"activation,omitempty"`
 	Restart    []string `json:"restart,omitempty"`
 	Error      string   `json:"error,omitempty"`
 }
 
-// run reads the configuration again at every signal, every request of the admin port, and
-// every reload.interval.
+// run reads the configuration again at every signal, at every request to the admin port, and every
+// reload.interval.
 func (r *reloader) run(ctx context.Context) error {
 	for {
 		var look <-chan time.Time
@@ -67,10 +68,10 @@ func (r *reloader) run(ctx context.Context) error {
 	}
 }
 
-// tryBroken opens the files of broken routes again, sooner than the next retry would.
+// tryBroken tries to open the files of broken routes now, before the next regular attempt.
 func (r *reloader) tryBroken(ctx context.Context) {
 	for _, name := range r.openings.brokenRoutes() {
-		_, _, _ = r.tryRoute(ctx, name) // which logs the error
+		_, _, _ = r.tryRoute(ctx, name) // tryRoute logs the error
 	}
 }
 
@@ -95,7 +96,7 @@ func (r *reloader) ServeHTTP(w http.ResponseWriter, in *http.Request) {
 	_ = json.NewEncoder(w).Encode(out)
 }
 
-// read reads the configuration and applies all changed live keys, or none if one of them
+// read reads the configuration again. It applies all changed live keys, or none if one of them
 // cannot be used.
 func (r *reloader) read(ctx context.Context) reloaded {
 	next, err := r.options.Reload()
@@ -135,7 +136,7 @@ func (r *reloader) refuse(ctx context.Context, err error) reloaded {
 	return reloaded{Applied: []string{}, Error: err.Error()}
 }
 
-// pathsWith lists the paths of the changes that take effect at that time.
+// pathsWith lists the paths of the changes that take effect at the given time.
 func pathsWith(changes []config.Change, e config.Effect) []string {
 	out := []string{}
 	for _, c := range changes {
@@ -146,7 +147,7 @@ func pathsWith(changes []config.Change, e config.Effect) []string {
 	return out
 }
 
-// apply prepares all changes, and applies them when none has failed.
+// apply prepares all changes, and applies them if no preparation failed.
 func (r *reloader) apply(ctx context.Context, next *config.Config, keys []string) error {
 	chosen := r.routesToActivate(next)
 	short, cancel := context.WithTimeout(ctx, adjustWithin)
@@ -188,8 +189,8 @@ func (r *reloader) routesToActivate(next *config.Config) []string {
 	return out
 }
 
-// routesToAdjust lists the routes that the changed keys concern, except the routes in but, which
-// are about to be activated.
+// routesToAdjust lists the routes that the changed keys concern, except the routes in but, which a
+// version activation replaces anyway.
 func (r *reloader) routesToAdjust(next *config.Config, keys, but []string) []string {
 	all := slices.Contains(keys, "limits.max_k") || slices.Contains(keys, "limits.max_depth")
 	var out []string

@@ -52,9 +52,9 @@ type Addresses struct {
 type Options struct {
 	Logger *slog.Logger
 	Build  buildinfo.Info
-	// Reload, if set, reads the configuration again: for every value of Reloads, at POST
-	// /reload of the admin port, every reload.interval, and when a version is activated,
-	// since the version may be new in the file.
+	// Reload, if set, reads the configuration again. It is called for every value of Reloads, at
+	// POST /reload of the admin port, every reload.interval, and when a version is activated that
+	// may be new in the file.
 	Reload  func() (*config.Config, error)
 	Reloads <-chan os.Signal
 	// Listening, if set, is called once, when the listeners are open.
@@ -62,23 +62,23 @@ type Options struct {
 	// Ready, if set, is called once, when the first route can be searched and every route was
 	// tried.
 	Ready func(Addresses)
-	// Answer, if set, takes the place of the API's listeners: it answers calls until the server
-	// drains or no caller is left, and then Run ends. All its callers are trusted; tokens and
-	// TLS of the configuration apply to listeners only.
+	// Answer, if set, replaces the API's listeners: it answers calls until the server drains or no
+	// caller is left; then Run ends. All its callers are trusted, because the configuration's
+	// tokens and TLS apply to listeners only.
 	Answer func(*server.Server) error
-	// SpareThread raises GOMAXPROCS by one while Run runs. Scoring keeps every processor
-	// busy, and Go polls the network only when a thread is idle. With a spare thread a
-	// message waits up to a millisecond, without it up to ten.
+	// SpareThread raises GOMAXPROCS by one while Run runs. Scoring keeps every processor busy, and
+	// Go only polls the network when a thread is idle. With a spare thread a message waits up to a
+	// millisecond, without one up to ten.
 	SpareThread bool
-	// ReconcileOnRequest compares all rows of a collection with its tables and companions
-	// only when Reconcile is called, not at the start and not at intervals. With it a test
-	// sees the effect of following writes alone.
+	// ReconcileOnRequest compares all rows of a collection with its tables and companions only when
+	// Reconcile is called, not at the start and not at intervals. A test that sets it sees only the
+	// effect of following writes.
 	ReconcileOnRequest bool
 }
 
-// Run serves until ctx is done, then drains. It starts even if stores are down, and checks
-// their routes until they can be served. It returns config.ErrConfig for a configuration
-// that Check refuses too, or the error of a listener.
+// Run serves until ctx is done, then drains. It starts even if stores are down, and retries their
+// routes until they can be served. It returns config.ErrConfig for a configuration that Check would
+// refuse too, or the error of a listener.
 func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	s, err := open(ctx, c, o, false)
 	if err != nil {
@@ -99,7 +99,7 @@ func (s *sidecar) closeVersions() error {
 	return s.versions.Close(ctx)
 }
 
-// flush sends the last traces, and drops them if that takes too long.
+// flush sends the last traces. It drops them if that takes too long.
 func flush(traces *trace.TracerProvider, log *slog.Logger) {
 	if traces == nil {
 		return
@@ -111,8 +111,8 @@ func flush(traces *trace.TracerProvider, log *slog.Logger) {
 	}
 }
 
-// maxFollowing bounds how long a sidecar that ends goes on following writes. The journal
-// keeps the writes that are left.
+// maxFollowing is how long a sidecar that is ending goes on following writes. The rest stays in the
+// journal.
 const maxFollowing = 10 * time.Second
 
 func endFollowing(followers wiring.Followers, grace time.Duration) error {
@@ -134,15 +134,15 @@ type sidecar struct {
 	openings  *openings
 	watch     *telemetry.SearchHistory
 	queries   *telemetry.QueryLog
-	switches  *routing.Router  // of the proxy; nil without a proxy
+	switches  *routing.Router  // the proxy's switches; nil without a proxy
 	gateway   *gateway.Gateway // nil without listen.rest
 	proxy     *proxy.Proxy     // nil if the configuration has no proxy
 	auditor   *calibrate.Auditor
 	followers wiring.Followers
-	reloader  *reloader   // nil: the configuration is never read again
-	adminTLS  *tls.Config // nil: the admin port speaks plain HTTP
+	reloader  *reloader   // nil if the configuration is never read again
+	adminTLS  *tls.Config // nil if the admin port has no TLS
 	opened    closers
-	// requestLog takes the lines that requests cause, of each caller a few.
+	// requestLog logs events that requests cause; it limits the lines per caller.
 	requestLog *slog.Logger
 }
 
@@ -216,12 +216,13 @@ func searchLimits(c *config.Config) gate.Limits {
 	return gate.Limits{MaxSearches: c.Limits.MaxSearches, Adaptive: c.Limits.Adaptive, Routes: routes}
 }
 
-// A share of 1/receivedShare of the memory limit may be messages that are not answered. With
-// its decoded form a message takes about four times its length, and half is for the rest.
+// At most 1/receivedShare of the memory limit may be messages that are not answered yet. With its
+// decoded form a message takes about four times its length, and half of the memory is kept for
+// everything else.
 const receivedShare = 8
 
-// receivedBytes bounds the bytes of the messages that all listeners receive: by the setting,
-// or by the memory limit where there is one. 0 is no bound.
+// receivedBytes returns how many bytes of messages all listeners together may hold: the configured
+// number, or a share of the memory limit if there is one. 0 means no limit.
 func receivedBytes(l config.Limits) int64 {
 	if limit := debug.SetMemoryLimit(-1); l.MaxReceivedBytes == 0 && limit < math.MaxInt64 {
 		return limit / receivedShare
@@ -236,7 +237,8 @@ func apiLimits(l config.Limits) server.Limits {
 	}
 }
 
-// tokensFile returns the file of callers and tokens. Callers of Answer need no token.
+// tokensFile returns the tokens file. It is "" if Options.Answer is set, because those callers need
+// no token.
 func tokensFile(c *config.Config, o Options) string {
 	if o.Answer != nil {
 		return ""
@@ -244,14 +246,14 @@ func tokensFile(c *config.Config, o Options) string {
 	return c.Listen.Auth.TokensFile
 }
 
-// loopback reports whether an address can be reached from this machine alone.
+// loopback reports whether an address can only be reached from this machine.
 func loopback(address string) bool {
 	host, _, err := net.SplitHostPort(address)
 	ip := net.ParseIP(host)
 	return err == nil && (host == "localhost" || ip != nil && ip.IsLoopback())
 }
 
-// openGateway makes the server of the API as JSON. It returns nil without a listener for it.
+// openGateway makes the server of the API as JSON. It returns nil if listen.rest is not set.
 func (s *sidecar) openGateway(c *config.Config) (*gateway.Gateway, error) {
 	if c.Listen.REST == "" || s.options.Answer != nil {
 		return nil, nil
@@ -263,8 +265,8 @@ func (s *sidecar) openGateway(c *config.Config) (*gateway.Gateway, error) {
 	})
 }
 
-// hostNames returns the host names under which a listener answers: the allowed_hosts of the
-// configuration, and the host of the listener's own address.
+// hostNames returns the host names that the listener answers to: the configuration's allowed_hosts,
+// and the host in the listener's own address.
 func hostNames(l config.Listen, address string) []string {
 	names := slices.Clone(l.AllowedHosts)
 	if host, _, err := net.SplitHostPort(address); err == nil && host != "" {
@@ -287,7 +289,7 @@ func serverTLS(t config.TLS) server.TLS {
 	return out
 }
 
-// watchedTLS returns serverTLS(t), and makes the metrics report the state of its files.
+// watchedTLS returns serverTLS(t), and adds the state of its files to the metrics.
 func (s *sidecar) watchedTLS(t config.TLS, use string) server.TLS {
 	out := serverTLS(t)
 	out.Report = func(now func() telemetry.Files) { s.metrics.WatchFiles(use, now) }
@@ -380,15 +382,15 @@ func warnOfPlainTokens(log *slog.Logger, l config.Listen) {
 	}
 }
 
-// announceEnd reports in health checks that the sidecar is ending. If it was asked to end, it goes
-// on answering calls for the delay.
+// announceEnd makes health checks report that the sidecar is ending. If the sidecar was asked to
+// end, it goes on answering calls for the configured delay.
 func (s *sidecar) announceEnd(asked <-chan struct{}, delay time.Duration) {
 	s.openings.close()
 	s.server.Leave()
 	select {
 	case <-asked:
 	default:
-		return // a listener failed
+		return // a listener failed, so nothing can be answered
 	}
 	if delay > 0 {
 		s.options.Logger.Info("shutting down: answering calls until load balancers have noticed", "delay", delay.String())
@@ -396,8 +398,7 @@ func (s *sidecar) announceEnd(asked <-chan struct{}, delay time.Duration) {
 	}
 }
 
-// drain ends the gRPC server, and after it the admin server, which reports the state until
-// then.
+// drain ends the gRPC server, and then the admin server, which reports the state until the end.
 func (s *sidecar) drain(grace time.Duration) error {
 	s.options.Logger.Info("draining", "grace", grace.String())
 	ended := make(chan struct{})
@@ -416,7 +417,7 @@ func (s *sidecar) drain(grace time.Duration) error {
 
 type listeners struct{ grpc, rest, admin net.Listener }
 
-// listen opens the admin listener and, if api is set, the listeners of the API.
+// listen opens the admin listener and, if api is set, the API's listeners.
 func listen(ctx context.Context, l config.Listen, api bool) (listeners, error) {
 	var (
 		out    listeners
@@ -442,8 +443,8 @@ func listen(ctx context.Context, l config.Listen, api bool) (listeners, error) {
 	return out, nil
 }
 
-// warnOfFiles makes the listeners log a warning when the process has no file descriptor left
-// for a connection.
+// warnOfFiles makes the listeners log a warning when the process has no file descriptor left for
+// another connection.
 func (l *listeners) warnOfFiles(log *slog.Logger) {
 	for _, listener := range []*net.Listener{&l.grpc, &l.rest, &l.admin} {
 		if *listener != nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )
 
-// showSwitches answers with the state of every route of the proxy, on or off.
+// showSwitches answers with the state of every route of the proxy: on or off.
 func showSwitches(r *routing.Router) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		state := map[string]string{}
@@ -23,8 +23,8 @@ func showSwitches(r *routing.Router) http.Handler {
 	})
 }
 
-// switchRoutes switches the route in the query argument off or on, or every route without an
-// argument. It answers as showSwitches does.
+// switchRoutes switches the route in the query parameter on or off, or all routes if none is named.
+// It answers like showSwitches.
 func switchRoutes(r *routing.Router, off bool, log *slog.Logger) http.Handler {
 	tell := showSwitches(r)
 	return http.HandlerFunc(func(w http.ResponseWriter, in *http.Request) {

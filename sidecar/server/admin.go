@@ -11,7 +11,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/rollout"
 )
 
-// Admin puts versions of a route in service, for AdminService; see rollout.Manager.
+// Admin puts versions of a route in service for AdminService; see rollout.Manager.
 type Admin interface {
 	List(route string) ([]rollout.Info, error)
 	Activate(ctx context.Context, route, version string, force bool) (rollout.Activation, error)
@@ -42,7 +42,7 @@ func (a admin) ListVersions(ctx context.Context, r *likenessv1.ListVersionsReque
 	return out, nil
 }
 
-// begin is allowAdmin, and leaves a line on who changes what.
+// begin checks like allowAdmin whether the caller may change a route, and logs who changes what.
 func (a admin) begin(ctx context.Context, route string) error {
 	if err := a.allowAdmin(ctx, route); err != nil {
 		return err

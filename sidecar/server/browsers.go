@@ -8,19 +8,19 @@ import (
 	"strings"
 )
 
-// Browsers keeps the pages of other sites away from a listener for HTTP. A page in a
-// browser of a machine that reaches the listener could otherwise ask it. The zero value
-// is not valid; use NewBrowsers.
+// Browsers keeps pages of other sites away from an HTTP listener. A browser on a machine that can
+// reach the listener could otherwise send requests for such a page. The zero value is not valid;
+// use NewBrowsers.
 type Browsers struct {
 	crossOrigin *http.CrossOriginProtection
 	checkHost   bool
 	names       []string
 }
 
-// NewBrowsers makes a check of the Origin and Sec-Fetch-Site headers. With checkHost it
-// checks the Host too: a listener that asks for no credentials trusts everybody who
-// reaches it, and the owner of any name can point that name at the listener (DNS
-// rebinding). Then a Host must be an address, localhost, or one of the names.
+// NewBrowsers makes a check of the Origin and Sec-Fetch-Site headers. With checkHost it also
+// requires the Host header to be an address, localhost, or one of the names. A listener that asks
+// for no credentials needs that: it trusts everybody who reaches it, and the owner of any other
+// name can make the name point at the listener (DNS rebinding).
 func NewBrowsers(checkHost bool, names ...string) *Browsers {
 	lower := make([]string, len(names))
 	for i, name := range names {
@@ -40,15 +40,15 @@ func (b *Browsers) Check(r *http.Request) error {
 	return nil
 }
 
-// embedded reports whether another site's page loads r as a part of itself, such as an
-// image. Opening a link is no such request: the page that it leaves sees nothing of the
-// answer.
+// embedded reports whether another site's page loads r as a part of itself, such as an image.
+// Opening a link is allowed: the page with the link sees nothing of the answer.
 func embedded(r *http.Request) bool {
 	site := r.Header.Get("Sec-Fetch-Site")
 	return (site == "cross-site" || site == "same-site") && r.Header.Get("Sec-Fetch-Mode") != "navigate"
 }
 
-// allowed reports whether a Host can be trusted: an address cannot be pointed elsewhere.
+// allowed reports whether the Host header can be trusted. An address can, because nobody can make
+// it point elsewhere.
 func (b *Browsers) allowed(host string) bool {
 	if name, _, err := net.SplitHostPort(host); err == nil {
 		host = name
@@ -57,7 +57,7 @@ func (b *Browsers) allowed(host string) bool {
 	return host == "localhost" || net.ParseIP(strings.Trim(host, "[]")) != nil || slices.Contains(b.names, host)
 }
 
-// Before answers 403 where Check refuses; next answers the other requests.
+// Before answers 403 to the requests that Check refuses, and passes the others to next.
 func (b *Browsers) Before(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if err := b.Check(r); err != nil {

@@ -21,8 +21,8 @@ type catalog struct {
 
 var _ likenessv1.CatalogServiceServer = catalog{}
 
-// visible lists the models of the routes that the caller's token allows; of a caller
-// that may use all routes, all models.
+// visible lists the models of the routes that the caller's token allows, or all models if the
+// caller may use all routes.
 func (c catalog) visible(ctx context.Context) []*model.Model {
 	all := c.models()
 	caller := callerOf(ctx)

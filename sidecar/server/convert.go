@@ -129,7 +129,7 @@ func fromIDs(ids []rerank.ID) []*likenessv1.ItemId {
 	return out
 }
 
-// scoring has the fields that ScoreRequest and ExplainRequest share.
+// scoring has the fields that ScoreRequest and ExplainRequest have in common.
 type scoring interface {
 	GetRoute() string
 	GetQuery() *likenessv1.Query
@@ -241,7 +241,7 @@ func fromCertificate(c rerank.Certificate) *likenessv1.Certificate {
 	}
 }
 
-// knownOrNil returns x for an optional field, or nil if x stands for "none".
+// knownOrNil returns x for an optional field, or nil if x means "not known".
 func knownOrNil(x float32) *float32 {
 	if f := float64(x); math.IsInf(f, 0) || math.IsNaN(f) {
 		return nil
@@ -266,7 +266,7 @@ func fromCalibration(c *rerank.Calibration) *likenessv1.Calibration {
 	}
 }
 
-// fromTime converts a time, unset where it is zero.
+// fromTime converts a time. The zero time becomes an unset field.
 func fromTime(t time.Time) *timestamppb.Timestamp {
 	if t.IsZero() {
 		return nil

@@ -17,16 +17,15 @@ import (
 	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
 
-// The lines of failed calls of one caller in a second, and at once. A store that is down, or
-// somebody who guesses tokens, makes every call fail, and the metrics count them. A failure
-// of the sidecar itself is looked for by the id that its caller was told, so that most of
-// them get a line.
+// How many failed calls of one caller are logged in a second, and at once. A store that is down, or
+// a caller that guesses tokens, makes every call fail; the metrics count them all. A failure of the
+// sidecar itself is looked up by the id that its caller was told, so most of these get a line.
 const (
 	failureLines, failureBurst   = 1, 5
 	internalLines, internalBurst = 10, 50
 )
 
-// failures writes lines of failed calls. It is safe for concurrent use.
+// failures logs failed calls. It is safe for concurrent use.
 type failures struct {
 	to              *slog.Logger
 	maximum         func() int // limits.max_message_bytes
@@ -40,8 +39,8 @@ func newFailures(to *slog.Logger, maximum func() int) *failures {
 	}
 }
 
-// log writes what the caller is not told, and other failures of ours. What the caller
-// did wrong is for debugging only.
+// log logs a failed call, with the details that its caller is not told. A caller's own mistake is
+// logged for debugging only.
 func (f *failures) log(ctx context.Context, code codes.Code, err error) {
 	level, more, lines := slog.LevelDebug, []slog.Attr(nil), f.lines
 	switch code {
@@ -52,7 +51,7 @@ func (f *failures) log(ctx context.Context, code codes.Code, err error) {
 	case codes.Unavailable, codes.PermissionDenied, codes.Unauthenticated:
 		level = slog.LevelWarn
 	case codes.ResourceExhausted:
-		if !errors.Is(err, gate.ErrOverload) { // the metrics count those; a line each would make the load worse
+		if !errors.Is(err, gate.ErrOverload) { // the metrics count refusals; a line for each would add to the load
 			level = slog.LevelWarn
 			more = append(more, slog.Int("limits.max_message_bytes", f.maximum())) // gRPC's own text does not name the setting
 		}
@@ -93,12 +92,12 @@ type remote string
 func (remote) Network() string  { return "tcp" }
 func (r remote) String() string { return string(r) }
 
-// who is whose call it is, as far as that is known.
+// who says who makes a call, as far as that is known.
 type who struct{ caller *Caller }
 
 type whoKey struct{}
 
-// callerOf is whose token a call has; nil where none is asked for.
+// callerOf returns the caller to whom a call's token belongs, or nil if no tokens are asked for.
 func callerOf(ctx context.Context) *Caller {
 	if w, ok := ctx.Value(whoKey{}).(*who); ok {
 		return w.caller
@@ -106,7 +105,8 @@ func callerOf(ctx context.Context) *Caller {
 	return nil
 }
 
-// callerKey names the caller of a call: by its token, or else by the host that it calls from.
+// callerKey names the caller of a call by its token or, without one, by the host that it calls
+// from.
 func callerKey(ctx context.Context) string {
 	if c := callerOf(ctx); c != nil {
 		return "token " + c.Name
@@ -122,8 +122,8 @@ func callerKey(ctx context.Context) string {
 	return host
 }
 
-// identity says whose call it is: the method, the name of its token, where it comes
-// from, and whom its certificate names.
+// identity returns log attributes that say who makes a call: the method, the name of the token, the
+// address, and the subject of the client certificate.
 func identity(ctx context.Context) []slog.Attr {
 	var attrs []slog.Attr
 	if method, ok := grpc.Method(ctx); ok {
@@ -136,7 +136,7 @@ func identity(ctx context.Context) []slog.Attr {
 	if !ok {
 		return attrs
 	}
-	if from.Addr != nil && from.Addr.Network() != "bufconn" { // the gateway's, of this process
+	if from.Addr != nil && from.Addr.Network() != "bufconn" { // the gateway's own address, inside this process
 		attrs = append(attrs, slog.String("peer", from.Addr.String()))
 	}
 	if secure, ok := from.AuthInfo.(credentials.TLSInfo); ok && len(secure.State.VerifiedChains) > 0 {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// watched is a value made from files, made again when they have changed. While
-// they cannot be read, as in the middle of a rotation, the last value stays.
+// watched is a value made from files. It is made again when the files have changed. While the files
+// cannot be read, as in the middle of a rotation, the last value stays in use.
 type watched[T any] struct {
 	files []string
 	read  func() (T, error)
@@ -18,12 +18,12 @@ type watched[T any] struct {
 	mu      sync.Mutex
 	stamps  []stamp
 	value   T
-	refused []stamp   // changed files that cannot be used; nil without any
-	again   time.Time // when those are read again although they are as they were
+	refused []stamp   // why the changed files cannot be used; nil if they can
+	again   time.Time // when to read refused files again even if they have not changed
 }
 
-// retryFiles is how often changed files that could not be used are read again: each
-// call or handshake asks, and all wait for the reading.
+// retryFiles is how often changed files that could not be used are read again. Every call or
+// handshake asks for the value, and waits while it is read.
 const retryFiles = time.Second
 
 type stamp struct {
@@ -40,7 +40,7 @@ func watch[T any](log *slog.Logger, read func() (T, error), files ...string) (*w
 	return w, err
 }
 
-// get returns the value of the files as they are now.
+// get returns the value made from the files as they are now.
 func (w *watched[T]) get() T {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -66,7 +66,7 @@ func (w *watched[T]) get() T {
 	return w.value
 }
 
-// state is get's, and whether the files are refused now.
+// state returns what get returns, and whether the files are refused now.
 func (w *watched[T]) state() (value T, refused bool) {
 	value = w.get()
 	w.mu.Lock()

@@ -9,27 +9,27 @@ import (
 	"strings"
 )
 
-// Guard stands before the handler of a listener for operators.
+// Guard checks requests before they reach the handler of a listener for operators.
 type Guard struct {
-	// Certificates asks for a verified client certificate.
+	// Certificates demands a verified client certificate.
 	Certificates bool
-	// Open are the paths that everybody may read: probes have neither certificate nor token.
+	// Open lists the paths that need neither certificate nor token: health probes have none.
 	Open []string
 
-	tokens *watched[*tokens] // nil: nobody needs one
+	tokens *watched[*tokens] // nil if no token is needed
 }
 
-// NewGuard returns a Guard that reads a tokens file, and reads it again when it changes.
-// With "" it has no tokens. It returns ErrTokens.
+// NewGuard returns a Guard with the tokens of a file, which is read again when it changes. With ""
+// it needs no tokens. It returns ErrTokens.
 func NewGuard(log *slog.Logger, tokensFile string) (*Guard, error) {
 	w, err := (&services{log: log}).watchTokens(tokensFile)
 	return &Guard{tokens: w}, err
 }
 
-// Before answers 401 without a certificate or a token, and 403 where the token is not
-// one of admin: true without routes; what it lets through next answers. Where neither a
-// certificate nor a token is asked for, it answers 403 to callers on other machines who
-// want to change something, or to read profiles.
+// Before answers 401 to a request without a required certificate or token, and 403 if the token's
+// caller is not an admin of all routes. It passes other requests to next. If neither a certificate
+// nor a token is required, callers on other machines may only read, and may not read profiles: they
+// get 403.
 func (g *Guard) Before(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		open := slices.Contains(g.Open, r.URL.Path)
@@ -57,7 +57,7 @@ func (g *Guard) Before(next http.Handler) http.Handler {
 	})
 }
 
-// readsStatus reports whether a request changes nothing and reads no profile, which can hold
+// readsStatus reports whether a request changes nothing and reads no profile. Profiles can contain
 // queries and keys.
 func readsStatus(r *http.Request) bool {
 	return (r.Method == http.MethodGet || r.Method == http.MethodHead) && !strings.HasPrefix(path.Clean("/"+r.URL.Path), "/debug")

@@ -7,9 +7,8 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// Hosted makes the gRPC server anew with the options of somebody who serves it, in
-// place of Serve, and puts health and reflection on it, as go-plugin does. Health still
-// answers for the services and routes that it knows.
+// Hosted makes the gRPC server with the options of a host that serves it, instead of Serve. It adds
+// health and reflection, as go-plugin does. Health still knows this server's services and routes.
 func (s *Server) Hosted(options []grpc.ServerOption) *grpc.Server {
 	all := append([]grpc.ServerOption{grpc.ChainUnaryInterceptor(s.ownHealth)}, s.options...)
 	all = append(all, s.receiving())
@@ -19,7 +18,8 @@ func (s *Server) Hosted(options []grpc.ServerOption) *grpc.Server {
 	return to
 }
 
-// ownHealth asks our health first; it leaves to the host's what it does not know.
+// ownHealth asks this server's health first, and the host's health about services that it does not
+// know.
 func (s *Server) ownHealth(ctx context.Context, request any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 	if check, ok := request.(*grpc_health_v1.HealthCheckRequest); ok {
 		if r, err := s.health.Check(ctx, check); err == nil {

@@ -24,18 +24,19 @@ import (
 	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
 
-// RequestIDHeader carries a request's id; a caller may choose it.
+// RequestIDHeader carries a request's id. The caller may choose the id.
 const RequestIDHeader = telemetry.RequestIDHeader
 
-// Recorder is told of calls. It is called concurrently and must not block.
+// Recorder counts calls. It is called concurrently and must not block.
 type Recorder interface {
-	// CallStarted returns what is called once when the call has ended.
+	// CallStarted counts a call. The function that it returns is called once, when the call has
+	// ended.
 	CallStarted(ctx context.Context, method string) (ended func(code codes.Code))
-	// Panicked is told of a panic that was caught.
+	// Panicked counts a panic that was caught.
 	Panicked()
 }
 
-// stream is a ServerStream with a context of its own.
+// stream is a ServerStream with another context.
 type stream struct {
 	grpc.ServerStream
 	ctx context.Context
@@ -43,14 +44,14 @@ type stream struct {
 
 func (s stream) Context() context.Context { return s.ctx }
 
-// observe counts and logs a call, gives it an id, and turns its error into a status.
+// observe gives a call an id, counts and logs it, and converts its error to a status.
 func (s *services) observe(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	ctx, id := telemetry.WithRequestID(traceparent.FromIncoming(ss.Context()), callerRequestID(ss.Context()))
 	ctx = context.WithValue(ctx, whoKey{}, &who{})
 	ended := s.recorder.CallStarted(ctx, strings.TrimPrefix(info.FullMethod, "/"))
 	start := time.Now()
 	err := ss.SetHeader(metadata.Pairs(RequestIDHeader, id))
-	if gone := ctx.Err(); gone != nil { // no header can be sent either
+	if gone := ctx.Err(); gone != nil { // the call is over, so its header cannot be sent either
 		err = gone
 	}
 	if err == nil {
@@ -74,7 +75,7 @@ func callerRequestID(ctx context.Context) string {
 	return ""
 }
 
-// recovered runs f and turns a panic into errPanic, logged with its stack.
+// recovered runs f. It converts a panic into errPanic, and logs the panic with its stack.
 func (s *services) recovered(ctx context.Context, f func() error) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
@@ -86,8 +87,8 @@ func (s *services) recovered(ctx context.Context, f func() error) (err error) {
 	return f()
 }
 
-// ending ends the calls of others than our own services, as a health watch,
-// when the server drains: they would go on for ever.
+// ending ends the calls of other services than likeness's own, such as a health watch, when the
+// server drains: they would never end by themselves.
 func (s *services) ending(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	if strings.HasPrefix(info.FullMethod, "/likeness.") {
 		return handler(srv, ss)
@@ -98,7 +99,7 @@ func (s *services) ending(srv any, ss grpc.ServerStream, info *grpc.StreamServer
 	return handler(srv, stream{ss, ctx})
 }
 
-// receiving receives messages through the gate. It comes after the interceptors that may
+// receiving lets messages be received through the gate. It comes after the interceptors that can
 // refuse a call without its message.
 func (s *Server) receiving() grpc.ServerOption {
 	return grpc.ChainStreamInterceptor(func(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
@@ -108,9 +109,9 @@ func (s *Server) receiving() grpc.ServerOption {
 	})
 }
 
-// arrive asks the gate whether a call of searches may go on, before there is a stream and
-// before the message is read: such a refusal costs a fraction of a later one. Health and the
-// other services are always answered.
+// arrive asks the gate whether a call of searches may go on, before its stream exists and its
+// message is read: refusing it then costs a fraction of what it costs later. Health and the other
+// services are always answered.
 func (s *services) arrive(ctx context.Context, in *tap.Info) (context.Context, error) {
 	if s.gate == nil || !strings.HasPrefix(in.FullMethodName, "/"+likenessv1.SearchService_ServiceDesc.ServiceName+"/") {
 		return ctx, nil
@@ -127,8 +128,8 @@ func (s *services) arrive(ctx context.Context, in *tap.Info) (context.Context, e
 	return ctx, refused.answer(id)
 }
 
-// refusalOf returns the refusal by an error of the gate. It makes the status of the very same
-// error once: an overloaded gate returns one error thousands of times a second.
+// refusalOf returns the status for an error of the gate. It converts the same error only once,
+// because an overloaded gate returns one error thousands of times a second.
 func (s *services) refusalOf(err error) *refusal {
 	last := s.refusal.Load()
 	if last == nil || last.of != err { //nolint:errorlint // the very same one
@@ -138,14 +139,14 @@ func (s *services) refusalOf(err error) *refusal {
 	return last
 }
 
-// refusal is an error of the gate and its status.
+// refusal is an error of the gate with its status.
 type refusal struct {
 	of     error
 	status *spb.Status
 }
 
-// answer is the status with a request's id among its details: gRPC writes the answer by
-// itself, without a header.
+// answer returns the status with the request's id among its details: gRPC answers such a call
+// itself, without a header that could carry the id.
 func (r *refusal) answer(id string) error {
 	of := &spb.Status{Code: r.status.GetCode(), Message: r.status.GetMessage(), Details: r.status.GetDetails()}
 	if named, err := anypb.New(&errdetails.RequestInfo{RequestId: id}); err == nil {

@@ -10,26 +10,26 @@ import (
 	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
 
-// Errors that a gateway finds before a call is one of gRPC; see StatusOf.
+// Errors of requests that a gateway refuses before they become gRPC calls; see StatusOf.
 var (
-	// ErrMessage: what was sent is not the message of the method.
+	// ErrMessage: the body is not a message of the method.
 	ErrMessage = errMessage
-	// ErrMessageSize: it is larger than limits.max_message_bytes.
+	// ErrMessageSize: the body is larger than limits.max_message_bytes.
 	ErrMessageSize = errMessageSize
 	// ErrPath: there is no such path, or no such method on it.
 	ErrPath = errors.New("path not found")
-	// ErrForeign: a page of another site asks, through a browser.
+	// ErrForeign: the request comes from a page of another site, through a browser.
 	ErrForeign = errors.New("not for pages of other sites")
 )
 
-// StatusOf returns the status, with its details, that a caller gets for an error of the
-// server. For nil it is OK.
+// StatusOf returns the status, with details, that a caller gets for an error of the server. It is
+// OK for nil.
 func StatusOf(err error) *status.Status { return statusOf(err) }
 
-// Local makes a gRPC server of likeness's services for a listener inside this
-// process. It has every interceptor and limit but three: TLS, the limit of a connection's
-// streams, since a gateway has one connection for all its callers, and Options.Gate, since a
-// gateway receives the messages of its callers itself. The caller serves and stops it.
+// Local makes a gRPC server of likeness's services for a listener inside this process. It has all
+// interceptors and limits except TLS, the limit of streams per connection (a gateway has one
+// connection for all its callers), and Options.Gate (a gateway receives its callers' messages
+// itself). The caller serves and stops it.
 func (s *Server) Local() *grpc.Server {
 	options := append(append([]grpc.ServerOption(nil), s.options...), grpc.MaxConcurrentStreams(math.MaxUint32))
 	to := grpc.NewServer(options...)
@@ -37,8 +37,8 @@ func (s *Server) Local() *grpc.Server {
 	return to
 }
 
-// Authenticate returns an error, for StatusOf, unless a call with these headers
-// authorization is served: there is no tokens file, or one of them has a token of it.
+// Authenticate returns an error, for StatusOf, unless a call with these authorization headers may
+// be served: because one of them has a valid token, or because there is no tokens file.
 func (s *Server) Authenticate(authorization []string) error {
 	tokens := s.shared.tokens.Load()
 	if tokens == nil {
@@ -48,5 +48,5 @@ func (s *Server) Authenticate(authorization []string) error {
 	return err
 }
 
-// RequestID is the caller's id of a request, if it is a short printable one, or a new one.
+// RequestID returns the id that the caller sent if it is short and printable, or a new id.
 func RequestID(given string) string { return telemetry.RequestID(given) }

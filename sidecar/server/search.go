@@ -16,7 +16,8 @@ import (
 // StatusTrailer is the trailer of a degraded answer: "degraded; reason=…".
 const StatusTrailer = "likeness-status"
 
-// search implements SearchService: decode, call, encode.
+// search implements SearchService. Each method decodes the message, calls the searcher and encodes
+// the answer.
 type searchService struct {
 	likenessv1.UnimplementedSearchServiceServer
 	*services
@@ -63,7 +64,7 @@ func (s searchService) SearchBatch(ctx context.Context, r *likenessv1.SearchBatc
 	if len(searches) > limits.MaxBatch {
 		return nil, fmt.Errorf("%w: %d, limits.max_batch is %d; split the batch, or raise it", errBatch, len(searches), limits.MaxBatch)
 	}
-	ctx, release := route.Pin(ctx) // one version answers them all
+	ctx, release := route.Pin(ctx) // the same versions answer all searches
 	defer release()
 	results := make([]*likenessv1.SearchResult, len(searches))
 	var group errgroup.Group
@@ -74,12 +75,12 @@ func (s searchService) SearchBatch(ctx context.Context, r *likenessv1.SearchBatc
 			return nil
 		})
 	}
-	_ = group.Wait() // every search keeps its own error
+	_ = group.Wait() // each search of a batch has its own error
 	return &likenessv1.SearchBatchResponse{Results: results}, nil
 }
 
-// result is one search of a batch: its answer or its error. It runs in its own
-// goroutine, where the interceptors cannot see a panic.
+// result runs one search of a batch and returns its answer or its error. It catches panics, because
+// it runs in a goroutine that no interceptor sees.
 func (s searchService) result(ctx context.Context, r *likenessv1.SearchRequest) *likenessv1.SearchResult {
 	var answer *likenessv1.SearchResponse
 	err := s.recovered(ctx, func() (err error) {

@@ -1,6 +1,6 @@
-// Package server is the gRPC API: it turns messages into requests of a pipeline
-// and errors into statuses, and does nothing else. It also holds what every
-// server needs: TLS, tokens, limits, health, reflection and a graceful end.
+// Package server is the gRPC API. It turns messages into requests of a Searcher, and errors into
+// statuses, and does nothing else. It also holds what every server needs: TLS, tokens, limits,
+// health, reflection and an orderly end.
 package server
 
 import (
@@ -40,22 +40,22 @@ type Options struct {
 	Searcher search.Searcher
 	Models   func() []*model.Model // by name
 	Limits   Limits
-	// Admin, if set, changes the versions that are served. OpenAdmin lets everybody do
-	// so where there is no TokensFile: those who can connect are on this machine.
+	// Admin, if set, changes which versions are served. OpenAdmin lets every caller use it if there
+	// is no TokensFile, because only callers on this machine can connect.
 	Admin     Admin
 	OpenAdmin bool
-	// Reconcile, if set, brings what a route derives in step with its collection, for
-	// AdminService too: it returns route.ErrUnknown, follow.ErrRoute or the context's error.
+	// Reconcile, if set, repairs the data that a route derives from its collection, also for
+	// AdminService. It returns route.ErrUnknown, follow.ErrRoute or the context's error.
 	Reconcile func(ctx context.Context, route string) (follow.Drift, error)
-	// Gate, if set, decides which calls of searches may be read, and receives the messages.
+	// Gate, if set, decides which calls of searches are read, and receives their messages.
 	Gate *gate.Gate
 	// TLS, if a certificate is named, secures the listener.
 	TLS TLS
-	// TokensFile, if set, names the callers that are served.
+	// TokensFile, if set, lists the callers that are served, with their tokens.
 	TokensFile string
 	Logger     *slog.Logger
 	Recorder   Recorder
-	// TracerProvider, if set, gets a span a call.
+	// TracerProvider, if set, gets a span for each call.
 	TracerProvider trace.TracerProvider
 }
 
@@ -81,15 +81,15 @@ type services struct {
 	admin     Admin
 	openAdmin bool
 	reconcile func(ctx context.Context, route string) (follow.Drift, error)
-	gate      *gate.Gate              // nil: no call is refused
+	gate      *gate.Gate              // nil if no call is refused
 	refusal   atomic.Pointer[refusal] // the last refusal of a call that arrived
 	limits    atomic.Pointer[Limits]
 	validator protovalidate.Validator
 	recorder  Recorder
 	log       *slog.Logger
 	failures  *failures
-	tokens    atomic.Pointer[watched[*tokens]] // nil: everybody is served
-	draining  context.Context                  // done when the server drains
+	tokens    atomic.Pointer[watched[*tokens]] // nil if everybody is served
+	draining  context.Context                  // its context is done when the server drains
 }
 
 // New makes a server that reports NOT_SERVING until SetServing. It returns
@@ -128,11 +128,11 @@ func newReceiver(o Options) *gate.Receiver {
 	return &gate.Receiver{Gate: o.Gate, Codec: newCodec(gunzip), Gunzip: gunzip, MaxBytes: o.Limits.MaxMessageBytes}
 }
 
-// maxHeaderBytes bounds what a call says before its message: tokens and traces are short.
+// maxHeaderBytes bounds the headers of a call: tokens and trace ids are short.
 const maxHeaderBytes = 64 << 10
 
-// maxIdle bounds the time for which a client keeps a connection without a call. The client
-// is told, and opens another with its next call.
+// maxIdle is how long a client may keep a connection without a call. The server then closes it, and
+// the client opens another with its next call.
 const maxIdle = 30 * time.Minute
 
 func (s *services) options(o Options, receiver *gate.Receiver) []grpc.ServerOption {
@@ -143,9 +143,9 @@ func (s *services) options(o Options, receiver *gate.Receiver) []grpc.ServerOpti
 		grpc.MaxRecvMsgSize(o.Limits.MaxMessageBytes),
 		grpc.MaxSendMsgSize(o.Limits.MaxMessageBytes),
 		grpc.MaxConcurrentStreams(uint32(o.Limits.MaxConcurrentStreams)),
-		// With gRPC's small windows the messages of many calls at once wait for room
-		// behind the headers of more of them; when those fill the connection's
-		// streams nothing is read any more, and every call waits for its deadline.
+		// With gRPC's small windows, the messages of many simultaneous calls wait for window space
+		// behind the headers of further calls. When those have used up the connection's streams,
+		// nothing is read any more, and every call waits for its deadline.
 		grpc.InitialWindowSize(gate.StreamWindowBytes),
 		grpc.InitialConnWindowSize(16 << 20),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 5 * time.Second, PermitWithoutStream: true}),
@@ -184,7 +184,7 @@ func (s *Server) make() *grpc.Server {
 	return to
 }
 
-// register puts likeness's own services on a gRPC server.
+// register adds likeness's own services to a gRPC server.
 func (s *Server) register(to *grpc.Server) {
 	shared, most := s.shared, s.shared.limits.Load().MaxMessageBytes
 	to.RegisterService(asStreams(likenessv1.SearchService_ServiceDesc, shared.checked, most), searchService{services: shared})
@@ -194,15 +194,15 @@ func (s *Server) register(to *grpc.Server) {
 	}
 }
 
-// Adjustment is a change of the settings that can change while a server serves.
+// Adjustment is a change of those settings that can change while a server runs.
 type Adjustment struct {
 	server *Server
 	limits Limits
 	tokens *watched[*tokens]
 }
 
-// Adjust prepares other limits of a batch and another tokens file, "" for none;
-// Apply puts them in force for the calls that begin then. It returns ErrTokens.
+// Adjust prepares new limits of a batch and a new tokens file ("" for none). Apply puts them in
+// force for the calls that begin later. Adjust returns ErrTokens.
 func (s *Server) Adjust(limits Limits, tokensFile string) (*Adjustment, error) {
 	watched, err := s.shared.watchTokens(tokensFile)
 	if err != nil {
@@ -219,14 +219,14 @@ func (a *Adjustment) Apply() {
 	a.server.shared.tokens.Store(a.tokens)
 }
 
-// SetServing says whether searches are answered, in the health of the process
-// ("") and of SearchService.
+// SetServing sets whether searches are answered, in the health of the process ("") and of
+// SearchService.
 func (s *Server) SetServing(serving bool) {
 	s.setHealth("", serving)
 	s.setHealth(likenessv1.SearchService_ServiceDesc.ServiceName, serving)
 }
 
-// SetRouteServing says whether a route was opened, in the health of "route/<name>".
+// SetRouteServing sets whether a route is open, in the health of "route/<name>".
 func (s *Server) SetRouteServing(route string, serving bool) { s.setHealth("route/"+route, serving) }
 
 func (s *Server) setHealth(name string, serving bool) {
@@ -247,11 +247,11 @@ func (s *Server) Serve(listener net.Listener) error {
 	return nil
 }
 
-// Leave reports NOT_SERVING, and answers calls as before.
+// Leave reports NOT_SERVING, and goes on answering calls.
 func (s *Server) Leave() { s.health.Shutdown() }
 
-// Drain reports NOT_SERVING, takes no more calls and waits for those in flight,
-// at most for grace; then it cuts them. It reports whether it had to.
+// Drain reports NOT_SERVING, accepts no more calls and waits up to grace for those in flight. Then
+// it cuts them. It reports whether it had to cut any.
 func (s *Server) Drain(grace time.Duration) (cut bool) {
 	s.health.Shutdown()
 	s.drained()

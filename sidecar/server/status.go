@@ -44,16 +44,16 @@ var (
 	errBatch        = errors.New("too many searches in a batch")
 )
 
-// outcome is how an error leaves the server.
+// outcome says which status an error becomes.
 type outcome struct {
 	is     error
 	code   codes.Code
 	reason string
-	// public errors are worded for the caller; the text of others stays in the log.
+	// public: the error's text is meant for the caller. The text of other errors stays in the log.
 	public bool
-	// retry is how long to wait before another try; 0: a retry will not help.
+	// retry is how long to wait before a retry; 0 if a retry does not help.
 	retry time.Duration
-	// field of the request that is wrong, where the error does not say.
+	// field is the wrong field of the request, if the error itself does not name one.
 	field string
 }
 
@@ -126,7 +126,7 @@ var privateTexts = map[string]string{
 	"INTERNAL":           "internal error",
 }
 
-// outcomeOf chooses the outcome of an error.
+// outcomeOf returns the outcome of an error.
 func outcomeOf(err error) outcome {
 	for _, o := range outcomes {
 		if errors.Is(err, o.is) {
@@ -136,11 +136,11 @@ func outcomeOf(err error) outcome {
 	return outcome{code: codes.Internal, reason: "INTERNAL"}
 }
 
-// statusOf is the status of an error, with ErrorInfo and, where they say more,
-// BadRequest and RetryInfo. nil is OK; an error that has a status keeps it.
+// statusOf returns the status of an error, with ErrorInfo and, if they apply, BadRequest and
+// RetryInfo. It returns OK for nil. An error that is a status stays as it is.
 func statusOf(err error) *status.Status {
 	var invalid *protovalidate.ValidationError
-	own, ok := err.(interface{ GRPCStatus() *status.Status }) // not errors.As: a status within an error is the store's
+	own, ok := err.(interface{ GRPCStatus() *status.Status }) // not errors.As: a status wrapped in an error comes from the store
 	switch {
 	case err == nil:
 		return nil
@@ -184,8 +184,8 @@ func validationStatus(invalid *protovalidate.ValidationError) *status.Status {
 	return withDetails(status.New(codes.InvalidArgument, text), info("FIELD_INVALID", nil), bad)
 }
 
-// info is the ErrorInfo of an error; a limit's name and values are its metadata, or
-// the key of the configuration.
+// info returns the ErrorInfo of an error. Its metadata has the name and the values of a limit, or
+// the configuration key.
 func info(reason string, err error) *errdetails.ErrorInfo {
 	i := &errdetails.ErrorInfo{Reason: reason, Domain: Domain}
 	var limit *adapters.LimitError
@@ -199,7 +199,7 @@ func info(reason string, err error) *errdetails.ErrorInfo {
 	return i
 }
 
-// badRequest names the field that is wrong: the error's own, or else this one.
+// badRequest names the wrong field: the field that the error names, or else the given one.
 func badRequest(err error, name string) *errdetails.BadRequest {
 	var field *plan.FieldError
 	problem := err.Error()
@@ -214,7 +214,7 @@ func badRequest(err error, name string) *errdetails.BadRequest {
 	}}
 }
 
-// withDetails adds details; they are ours, so that they always marshal.
+// withDetails adds details, which always marshal because they are our own messages.
 func withDetails(s *status.Status, details ...protoadapt.MessageV1) *status.Status {
 	if detailed, err := s.WithDetails(details...); err == nil {
 		return detailed
@@ -222,5 +222,5 @@ func withDetails(s *status.Status, details ...protoadapt.MessageV1) *status.Stat
 	return s
 }
 
-// utf8 keeps a text sendable: protobuf strings are UTF-8.
+// utf8 makes a text valid UTF-8, as protobuf strings must be.
 func utf8(text string) string { return strings.ToValidUTF8(text, "\uFFFD") }

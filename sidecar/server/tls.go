@@ -22,7 +22,8 @@ type TLS struct {
 	CertFile, KeyFile, ClientCAFile string
 	// MinVersion is tls.VersionTLS12 or later; 0 means tls.VersionTLS12.
 	MinVersion uint16
-	// Optional lets clients in without a certificate; one that they present is verified.
+	// Optional accepts clients without a certificate. A certificate that a client presents is
+	// verified.
 	Optional bool
 	// Report, if set, is called once for each listener. It gets a function that returns the
 	// state of the listener's files.
@@ -37,9 +38,9 @@ func transportCredentials(t TLS, log *slog.Logger) (credentials.TransportCredent
 	return credentials.NewTLS(c), nil
 }
 
-// Listener is the configuration of a listener that speaks the protocols, as ALPN
-// names them. It reads the files again at the first handshake after they
-// changed; connections that stand go on. It returns ErrTLS.
+// Listener returns the TLS configuration of a listener for the given protocols (ALPN names). The
+// first handshake after a change of the files reads them again; existing connections stay. It
+// returns ErrTLS.
 func (t TLS) Listener(log *slog.Logger, protocols ...string) (*tls.Config, error) {
 	files := []string{t.CertFile, t.KeyFile}
 	if t.ClientCAFile != "" {
@@ -64,7 +65,7 @@ func (t TLS) Listener(log *slog.Logger, protocols ...string) (*tls.Config, error
 	}, nil
 }
 
-// validity returns the validity period of the certificate in a chain that expires first.
+// validity returns the validity period of the certificate in the chain that expires first.
 func validity(chain tls.Certificate) (from, to time.Time) {
 	for _, der := range chain.Certificate {
 		if c, err := x509.ParseCertificate(der); err == nil && (to.IsZero() || c.NotAfter.Before(to)) {

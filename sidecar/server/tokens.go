@@ -26,16 +26,16 @@ var ErrTokens = errors.New("tokens file is not valid")
 // Caller is one entry of a tokens file.
 type Caller struct {
 	Name string `yaml:"name"`
-	// Token is the token, or SHA256 the hex digest of it.
+	// Token is the token itself. Otherwise SHA256 is its digest in hexadecimal.
 	Token  string `yaml:"token"`
 	SHA256 string `yaml:"sha256"`
-	// Routes are those that the caller may use; empty: all.
+	// Routes are the routes that the caller may use; empty means all.
 	Routes []string `yaml:"routes"`
-	// Admin may use AdminService, on those routes.
+	// Admin allows the caller to use AdminService, for those routes.
 	Admin bool `yaml:"admin"`
 }
 
-// tokens are the callers by the digests of their tokens.
+// tokens holds the callers by the digests of their tokens.
 type tokens struct{ callers []digest }
 
 type digest struct {
@@ -88,10 +88,11 @@ func (c *Caller) digest() (digest, error) {
 	return d, nil
 }
 
-// find returns the caller of a token, in a time that does not depend on which.
+// find returns the caller that a token belongs to. The time that it takes does not depend on the
+// token.
 func (t *tokens) find(token string) *Caller {
 	if token == "" {
-		return nil // whatever digest the file holds
+		return nil // an empty token is nobody's, even if the file has its digest
 	}
 	sum := sha256.Sum256([]byte(token))
 	var found *Caller
@@ -103,7 +104,8 @@ func (t *tokens) find(token string) *Caller {
 	return found
 }
 
-// watchTokens reads a tokens file, to be read again when it changes; nil without one.
+// watchTokens reads a tokens file, and reads it again when it changes. It returns nil if path is
+// "".
 func (s *services) watchTokens(file string) (*watched[*tokens], error) {
 	if file == "" {
 		return nil, nil
@@ -119,7 +121,7 @@ func (s *services) setTokens(file string) error {
 	return err
 }
 
-// TokensFile says how the tokens file is; the zero value without one.
+// TokensFile returns the state of the tokens file, or the zero value without one.
 func (s *Server) TokensFile() telemetry.Files { return filesOf(s.shared.tokens.Load()) }
 
 // TokensFile says how the tokens file is; the zero value without one.
@@ -132,7 +134,7 @@ func filesOf(w *watched[*tokens]) (f telemetry.Files) {
 	return f
 }
 
-// authenticate refuses a call without a valid bearer token; health is open.
+// authenticate refuses a call without a valid bearer token. Health needs no token.
 func (s *services) authenticate(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
 	tokens := s.tokens.Load()
 	if tokens == nil || strings.HasPrefix(info.FullMethod, "/grpc.health.") {
@@ -146,7 +148,8 @@ func (s *services) authenticate(srv any, ss grpc.ServerStream, info *grpc.Stream
 	return handler(srv, stream{ss, gate.WithCaller(ss.Context(), caller.Name)})
 }
 
-// caller is whose token the headers authorization have. It returns errUnauthorised.
+// caller returns the caller whose token the authorization headers contain. It returns
+// errUnauthorised.
 func (t *tokens) caller(authorization []string) (*Caller, error) {
 	caller := t.find(bearer(authorization))
 	if caller == nil {
@@ -174,8 +177,8 @@ func allow(ctx context.Context, route string) error {
 	return fmt.Errorf("%w: %q; ask for it in the sidecar's tokens file", errForbidden, route)
 }
 
-// allowAdmin returns errAdmin if the caller may not change what a route serves,
-// or errForbidden as allow does.
+// allowAdmin returns errAdmin if the caller may not change what a route serves, or errForbidden
+// like allow.
 func (s *services) allowAdmin(ctx context.Context, route string) error {
 	caller := callerOf(ctx)
 	switch {

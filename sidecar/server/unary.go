@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"google.golang.org/grpc"
-	_ "google.golang.org/grpc/encoding/gzip" // callers may compress
+	_ "google.golang.org/grpc/encoding/gzip" // registers gzip, with which callers may compress
 	"google.golang.org/grpc/mem"
 	"google.golang.org/protobuf/proto"
 
@@ -14,16 +14,16 @@ import (
 	"github.com/likenessdb/likeness/sidecar/gate"
 )
 
-// asStreams describes a service of unary calls as one of streams that carry one
-// message each way, which is the same on the wire. gRPC itself reads the message
-// of a unary call, and answers INTERNAL without details if it cannot be decoded
-// or its answer is too large; here both are errors like any other.
+// asStreams describes a service of unary calls as a service of streams that carry one message each
+// way, which is the same on the wire. gRPC itself would read the message of a unary call, and
+// answer INTERNAL without details if the message cannot be decoded or the answer is too large. In a
+// stream both are ordinary errors.
 func asStreams(desc grpc.ServiceDesc, unary grpc.UnaryServerInterceptor, maxBytes int) *grpc.ServiceDesc {
 	streams := append([]grpc.StreamDesc(nil), desc.Streams...)
 	for _, m := range desc.Methods {
 		streams = append(streams, grpc.StreamDesc{
 			StreamName:    m.MethodName,
-			ServerStreams: true, // gRPC calls no interceptor of a stream that streams nothing
+			ServerStreams: true, // gRPC calls no interceptor for a method that is marked as streaming in neither direction
 			Handler: func(srv any, stream grpc.ServerStream) error {
 				receive := func(v any) error { return receive(stream, v) }
 				response, err := m.Handler(srv, stream.Context(), receive, unary)
@@ -85,12 +85,12 @@ type received struct {
 	err     error
 }
 
-// requestLimits limits the contents of a request, so that decoding takes some twenty
-// megabytes at most. The rules of the API allow fewer items and searches in one call.
+// requestLimits limits the contents of a request, so that decoding it takes at most some twenty
+// megabytes. The rules of the API allow fewer items and searches in one call.
 var requestLimits = wirecount.Limits{Messages: 1 << 16, Fields: 1 << 18, Depth: 16}
 
-// tolerant is the protobuf codec of the server. It returns decoding errors as values, and
-// receive judges them.
+// tolerant is the server's protobuf codec. It returns a decoding error as a value, which receive
+// turns into the call's error.
 type tolerant struct {
 	wirecount.Codec
 	gzip *gate.Gunzip

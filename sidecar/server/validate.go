@@ -10,13 +10,12 @@ import (
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 )
 
-// maxQueryDim is the max_items of Query.vector.
+// maxQueryDim is the max_items rule of Query.vector.
 const maxQueryDim = 65536
 
-// validate checks a message by the rules of its definition, but for two things.
-// The searches of a batch are left to SearchBatch, so that each has its own
-// error. The rules of Query.vector are checked here: protovalidate would take
-// longer for the elements than many a search.
+// validate checks a message by the rules of its proto definition, with two exceptions. SearchBatch
+// checks the searches of a batch, so that each has its own error. checkVector checks Query.vector,
+// because protovalidate takes longer for its elements than many a search takes.
 func (s *services) validate(m proto.Message) error {
 	if err := s.validator.Validate(m, protovalidate.WithFilter(protovalidate.FilterFunc(isValidated))); err != nil {
 		return err

@@ -13,16 +13,15 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 )
 
-// Admin serves metrics, health and profiles over plain HTTP: /metrics, /livez and /healthz
-// (the process runs), /readyz (searches are answered, which a store that fails for a while
-// does not change), and /debug/pprof/.
+// Admin serves metrics, health and profiles over HTTP: /metrics, /livez and /healthz (the process
+// runs), /readyz (searches are answered; a store that fails for a while does not change that), and
+// /debug/pprof/.
 type Admin struct {
 	server *http.Server
 	mux    *http.ServeMux
 }
 
-// NewAdmin makes an admin server. ready reports whether searches are answered, and if not
-// why.
+// NewAdmin makes an admin server. ready reports whether searches are answered and, if not, why.
 func NewAdmin(m *Metrics, ready func() (ok bool, detail string), log *slog.Logger) *Admin {
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", promhttp.HandlerFor(m.Registry, promhttp.HandlerOpts{Registry: m.Registry, EnableOpenMetrics: true}))
@@ -57,10 +56,10 @@ func answer(w http.ResponseWriter, ok bool, text string) {
 	_, _ = fmt.Fprintln(w, text)
 }
 
-// Handle registers the handler of another part of the sidecar. It is called before Serve.
+// Handle registers the handler of another part of the sidecar. Call it before Serve.
 func (a *Admin) Handle(pattern string, h http.Handler) { a.mux.Handle(pattern, h) }
 
-// Guard wraps every handler, to check who may call. It is called before Serve.
+// Guard wraps every handler in a check of who may call. Call it before Serve.
 func (a *Admin) Guard(before func(next http.Handler) http.Handler) {
 	a.server.Handler = before(a.server.Handler)
 }

@@ -2,7 +2,7 @@ package telemetry
 
 import "github.com/prometheus/client_golang/prometheus"
 
-// audits has the metrics of calibrations and of their audits.
+// audits holds the metrics of calibrations and of the audits of live answers.
 type audits struct {
 	answers                 *prometheus.CounterVec
 	holds, recall, evidence *prometheus.GaugeVec
@@ -17,7 +17,7 @@ func newAudits(r *registrar) *audits {
 	}
 }
 
-// Audited counts a live answer that was drawn for the audit.
+// Audited counts a live answer that was chosen for the audit.
 func (a *audits) Audited(route, outcome string) { a.answers.WithLabelValues(route, outcome).Inc() }
 
 // Promise sets whether a route's answers carry a calibration, and what its audit found.

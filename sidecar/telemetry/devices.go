@@ -59,7 +59,7 @@ func (c *deviceCollector) Describe(out chan<- *prometheus.Desc) {
 	out <- c.answers
 }
 
-// Collect implements prometheus.Collector. While a version is reopened it has two states;
+// Collect implements prometheus.Collector. While a version is opened again it has two states; only
 // the first is reported.
 func (c *deviceCollector) Collect(out chan<- prometheus.Metric) {
 	status := c.source.Load()

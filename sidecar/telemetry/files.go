@@ -7,12 +7,12 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 )
 
-// Files is the state of certificates or tokens that are read again when their files change.
+// Files is the state of a certificate or of tokens that are read again when their files change.
 type Files struct {
-	// NotBefore and NotAfter bound the validity of the certificate in force; zero: the files
-	// are no certificate.
+	// NotBefore and NotAfter bound the validity of the certificate in use; zero if the files hold
+	// no certificate.
 	NotBefore, NotAfter time.Time
-	// Refused: the changed files cannot be used, and the old content stays in force.
+	// Refused: the files have changed and cannot be used, so the old content stays in use.
 	Refused bool
 }
 

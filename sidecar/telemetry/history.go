@@ -12,7 +12,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/failure"
 )
 
-// recentAnswers is how many of a route's last answers the times of its stages sum up.
+// recentAnswers is how many of a route's last answers the quantiles of its stages cover.
 const recentAnswers = 512
 
 // SearchHistory remembers the last searches of each route. It is safe for concurrent use.
@@ -20,8 +20,8 @@ type SearchHistory struct{ routes map[string]*routeHistory }
 
 type routeHistory struct {
 	mu      sync.Mutex
-	timings [recentAnswers]search.Timings // of the last answers, in a ring
-	answers int                           // how many there were
+	timings [recentAnswers]search.Timings // the times of the last answers, in a ring
+	answers int                           // how many answers there were
 	counts  SearchCounts
 	trouble *StoreTrouble
 }
@@ -30,7 +30,7 @@ type routeHistory struct {
 type StoreTrouble struct {
 	Since    time.Time `json:"since"`
 	Searches int       `json:"searches"`
-	// Error is its type, as in traces.
+	// Error is the type of the last error, as in traces.
 	Error string `json:"error"`
 }
 
@@ -85,7 +85,7 @@ func (h *SearchHistory) Searched(_ context.Context, route string, _ search.Reque
 	}
 }
 
-// storeFault names the fault of the store that a search met; empty: none.
+// storeFault names the failure of the store in a search, or returns "" if the store did not fail.
 func storeFault(a search.Answer, err error) string {
 	for _, of := range []error{adapters.ErrUnavailable, adapters.ErrRefused, adapters.ErrNotFound, adapters.ErrStore} {
 		if errors.Is(err, of) {
@@ -98,7 +98,7 @@ func storeFault(a search.Answer, err error) string {
 	return ""
 }
 
-// Trouble returns the trouble with the store of a route, nil if its last search had none.
+// Trouble returns the trouble with a route's store, or nil if the last search had none.
 func (h *SearchHistory) Trouble(route string) *StoreTrouble {
 	in := h.routes[route]
 	if in == nil {
@@ -109,7 +109,7 @@ func (h *SearchHistory) Trouble(route string) *StoreTrouble {
 	return in.trouble
 }
 
-// StageTimes holds quantiles of the seconds that one step took in a route's last answers.
+// StageTimes holds quantiles of the seconds that one step took, over a route's last answers.
 type StageTimes struct {
 	Stage string  `json:"stage"`
 	P50   float64 `json:"p50_seconds"`

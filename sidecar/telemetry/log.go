@@ -32,8 +32,8 @@ func NewLogger(w io.Writer, level, format string) (*slog.Logger, error) {
 	return slog.New(idHandler{Handler: handler, least: lowest, left: maxLine - lineHead}), nil
 }
 
-// SetLevel changes the least level of a logger of NewLogger and of the loggers derived from
-// it. It does not change other loggers. It is safe for concurrent use.
+// SetLevel changes the minimum level of a logger from NewLogger and of the loggers derived from it.
+// It does nothing to other loggers. It is safe for concurrent use.
 func SetLevel(log *slog.Logger, level string) error {
 	var least slog.Level
 	if err := least.UnmarshalText([]byte(level)); err != nil {
@@ -52,7 +52,7 @@ func isTerminal(w io.Writer) bool {
 
 type requestIDKey struct{}
 
-// RequestIDHeader carries a request's id; a caller may choose it.
+// RequestIDHeader carries a request's id. The caller may choose the id.
 const RequestIDHeader = "x-request-id"
 
 // WithRequestID returns a context whose log records carry the id that RequestID returns.
@@ -61,8 +61,7 @@ func WithRequestID(ctx context.Context, given string) (of context.Context, id st
 	return context.WithValue(ctx, requestIDKey{}, id), id
 }
 
-// RequestID returns the id that a caller gave its request if it is short and printable,
-// else a new id.
+// RequestID returns the id that the caller sent if it is short and printable, or a new id.
 func RequestID(given string) string {
 	odd := strings.ContainsFunc(given, func(r rune) bool { return r <= ' ' || r > '~' })
 	if given == "" || len(given) > 128 || odd {
@@ -95,7 +94,7 @@ func (h idHandler) Handle(ctx context.Context, r slog.Record) error {
 	if span := trace.SpanContextFromContext(ctx); span.HasTraceID() {
 		ids = append(ids, slog.String("trace_id", span.TraceID().String()))
 	}
-	ids = l.keep(ids) // ids get their room first
+	ids = l.keep(ids) // the ids get their room first
 	r.Attrs(func(a slog.Attr) bool {
 		if a, ok := l.fit(a); ok {
 			out.AddAttrs(a)

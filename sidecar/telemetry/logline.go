@@ -22,7 +22,7 @@ const (
 	maxKey   = 128
 )
 
-// Redactor is an error that knows which parts of its text a caller sent. The log shows what
+// Redactor is an error that knows which parts of its text come from a caller. The log shows what
 // Redact returns for the text of the error, or of an error that wraps it.
 type Redactor interface {
 	error
@@ -47,7 +47,7 @@ func shorten(text string, most int) string {
 	return text[:end] + note
 }
 
-// cost returns the most bytes that a text takes in a line, quoted and escaped.
+// cost returns the most bytes that a text can take in a line, quoted and escaped.
 func cost(text string) (n int) {
 	if 10*len(text) <= maxKey { // short enough whatever it holds
 		return 10 * len(text)
@@ -75,11 +75,11 @@ func runeCost(r rune, size int) int {
 	}
 }
 
-// line counts the room that is left in a line.
+// line counts the bytes that are left in a log line.
 type line struct {
 	left int
-	// prefix is the room that the names of the open groups take: in text format they stand
-	// before the key of each attribute.
+	// prefix is the length of the open groups' names, which stand before each attribute's key in
+	// the text format.
 	prefix int
 	// omitted counts the attributes for which there was no room.
 	omitted int
@@ -116,7 +116,8 @@ func (l *line) fit(a slog.Attr) (slog.Attr, bool) {
 	return a, true
 }
 
-// shortValue shortens a value to at most so many bytes, and returns the most that it takes.
+// shortValue shortens a value to at most so many bytes, and returns the most bytes that it can
+// take.
 func shortValue(v slog.Value, most int) (slog.Value, int) {
 	var text string
 	switch v.Kind() {

@@ -1,4 +1,4 @@
-// Package telemetry shows operators how a sidecar does: metrics, traces, logs, a status page,
+// Package telemetry shows operators how a sidecar is doing: metrics, traces, logs, a status page,
 // and the admin listener that serves them. It never shows a vector, a payload, a filter or a
 // secret.
 package telemetry
@@ -60,8 +60,8 @@ type Metrics struct {
 	*reloads
 }
 
-// NewMetrics registers every metric. Searches of any other route are counted as "unknown",
-// so that callers cannot create series.
+// NewMetrics registers every metric. Searches of routes that are not in the list are counted as
+// "unknown", so that callers cannot create series.
 func NewMetrics(build buildinfo.Info, routes []*route.Route) *Metrics {
 	r := &registrar{Registry: prometheus.NewRegistry()}
 	m := &Metrics{
@@ -136,7 +136,7 @@ func (m *Metrics) RouteServed(r *route.Route) {
 	m.routeInfo.WithLabelValues(r.Name, r.StoreName, r.Model.Name, r.Model.Version, string(r.Placement)).Set(1)
 }
 
-// unknownRoute is the label of searches of other routes than NewMetrics was given.
+// unknownRoute is the label of searches of routes that NewMetrics was not given.
 const unknownRoute = "unknown"
 
 // routeMetrics are the metrics that every answered search of a route updates. They are

@@ -8,8 +8,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// normCollector reads, when the metrics are scraped, which routes have seen a row against
-// their unit_vectors.
+// normCollector reads, when the metrics are scraped, which routes have seen a row that contradicts
+// unit_vectors.
 type normCollector struct {
 	wrong  *prometheus.Desc
 	source atomic.Pointer[func() []*route.Route]

@@ -13,7 +13,7 @@ type proxied struct {
 	off          *prometheus.GaugeVec
 }
 
-// shareBuckets are tenths.
+// shareBuckets are tenths, for shares from 0 to 1.
 var shareBuckets = []float64{0, .1, .2, .3, .4, .5, .6, .7, .8, .9, 1}
 
 func newProxied(r *registrar) *proxied {
@@ -39,7 +39,7 @@ func (p *proxied) Raced(fallback, outcome string) {
 	p.originals.WithLabelValues(fallback, outcome).Inc()
 }
 
-// Shadowed records how a served answer and the rescored one differ.
+// Shadowed records how the served answer and the rescored one differ.
 func (p *proxied) Shadowed(route string, overlap, rankBiased float64, firstChanged bool) {
 	p.overlap.WithLabelValues(route).Observe(overlap)
 	p.rankBiased.WithLabelValues(route).Observe(rankBiased)

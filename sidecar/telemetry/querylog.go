@@ -14,7 +14,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search"
 )
 
-// slowLines bounds the lines of slow searches in a second: if every search is slow, a line
+// slowLines bounds how many slow searches are logged in a second: if every search is slow, a line
 // for each would slow them further.
 const slowLines = 10
 
@@ -24,7 +24,7 @@ type QueryLog struct {
 	log   *slog.Logger
 	rule  atomic.Pointer[queryRule]
 	lines *rate.Limiter
-	left  atomic.Int64 // slow searches that were not logged
+	left  atomic.Int64 // how many slow searches were not logged
 }
 
 // queryRule says which searches get a line.
@@ -49,7 +49,7 @@ func (q *QueryLog) Adjust(share float64, slow time.Duration) { q.rule.Store(&que
 // Searched implements search.Observer.
 func (q *QueryLog) Searched(ctx context.Context, rt string, r search.Request, a search.Answer, err error) {
 	if errors.Is(err, route.ErrUnknown) {
-		return // the name is one that the caller made up
+		return // the caller invented the name
 	}
 	rule := q.rule.Load()
 	if rule.slow > 0 && a.Timings.Total >= rule.slow {

@@ -31,12 +31,12 @@ type StatusSources struct {
 
 	Ready    func() (ok bool, detail string)
 	Routes   func() []*route.Route
-	Waiting  func(rt string) (why string) // why the route is not open; empty: it is
+	Waiting  func(rt string) (why string) // why a route is not open; "" if it is
 	Versions func(rt string) ([]rollout.Info, error)
 	Load     func(rt string) (gate.Load, bool)
-	Off      func() map[string]bool // routes that are switched off before the proxy
-	// Unanswered has the routes whose searches through the proxy are all left to the
-	// database, for one reason.
+	Off      func() map[string]bool // the routes that are switched off in the proxy
+	// Unanswered holds the routes whose searches through the proxy were all left to the database,
+	// for one reason.
 	Unanswered func() map[string]Unanswered
 	Plugins    func() []plugins.State
 	Rankers    func() []RankerStatus
@@ -53,8 +53,8 @@ type StoreStatus struct {
 	Answers bool    `json:"answers"`
 	Error   string  `json:"error,omitempty"`
 	Seconds float64 `json:"ping_seconds"`
-	// Breaker is "closed", or names the collections for which it is open; empty: the store
-	// has no breaker.
+	// Breaker is "closed", or names the collections for which it is open; "" if the store has no
+	// breaker.
 	Breaker string `json:"breaker,omitempty"`
 
 	Pinged adapters.Store `json:"-"`
@@ -63,8 +63,8 @@ type StoreStatus struct {
 // RankerStatus is the state of a heavy ranker.
 type RankerStatus struct {
 	Name   string `json:"name"`
-	Source string `json:"source"` // its plugin or its host
-	State  string `json:"state"`  // of its breaker: closed, open or half-open
+	Source string `json:"source"` // its plugin, or the host of its URL
+	State  string `json:"state"`  // the state of its breaker: closed, open or half-open
 }
 
 // Status is the state of a sidecar.
@@ -88,7 +88,7 @@ type ProcessStatus struct {
 	Goroutines int    `json:"goroutines"`
 	Processors int    `json:"processors"`
 	HeapBytes  uint64 `json:"heap_bytes"`
-	// MemoryLimit is the soft limit of the Go runtime; 0: none.
+	// MemoryLimit is the soft memory limit of the Go runtime; 0 if there is none.
 	MemoryLimit int64 `json:"memory_limit_bytes"`
 }
 
@@ -97,14 +97,14 @@ type RouteStatus struct {
 	Name       string `json:"name"`
 	Open       bool   `json:"open"`
 	Why        string `json:"why,omitempty"` // why it is not open
-	Off        bool   `json:"off,omitempty"` // it is switched off for the proxy
+	Off        bool   `json:"off,omitempty"` // the route is switched off in the proxy
 	Store      string `json:"store"`
 	Collection string `json:"collection"`
 	Companion  string `json:"companion,omitempty"`
 	Placement  string `json:"placement"`
-	// WhyNotRewritten says why the placement is not rewrite, where the operator named none.
+	// WhyNotRewritten says why the placement did not become rewrite, if the operator named none.
 	WhyNotRewritten string `json:"why_not_rewritten,omitempty"`
-	// WrongNorm names a row against the route's unit_vectors, which ends its certificates.
+	// WrongNorm names a row that contradicts the route's unit_vectors, which ends its certificates.
 	WrongNorm string `json:"wrong_norm,omitempty"`
 	Strategy  string `json:"strategy"`
 	Failure   string `json:"failure"`
@@ -117,16 +117,16 @@ type RouteStatus struct {
 	Calibration *CalibrationStatus `json:"calibration,omitempty"`
 	Trouble     *StoreTrouble      `json:"store_trouble,omitempty"`
 	Searches    SearchCounts       `json:"searches"`
-	Answers     int                `json:"recent_answers"` // how many answers Stages sums up
+	Answers     int                `json:"recent_answers"` // how many answers Stages covers
 	Stages      []StageTimes       `json:"stages,omitempty"`
 	Load        *gate.Load         `json:"admission,omitempty"`
 	Following   *follow.Status     `json:"following,omitempty"`
 }
 
-// Unanswered counts the last searches of a route through the proxy if all of them were left
-// to the database, for one reason.
+// Unanswered counts the last searches of a route through the proxy, if all of them were left to the
+// database for one reason.
 type Unanswered struct {
-	Status   string    `json:"status"` // as clients see it
+	Status   string    `json:"status"` // the status that clients see
 	Searches int       `json:"searches"`
 	Since    time.Time `json:"since"`
 }
@@ -145,7 +145,7 @@ type VersionStatus struct {
 type CalibrationStatus struct {
 	*rerank.Calibration
 	Holds bool            `json:"holds"`
-	Void  string          `json:"void,omitempty"` // why it does not
+	Void  string          `json:"void,omitempty"` // why answers do not carry it
 	Audit calibrate.Audit `json:"audit"`
 	// MeanRecall is the mean recall of the audited answers.
 	MeanRecall float64 `json:"mean_recall"`
@@ -172,20 +172,20 @@ const (
 type StatusBoard struct {
 	from       StatusSources
 	started    time.Time
-	processors int // GOMAXPROCS at the start, which later counts a thread that does not score
+	processors int // GOMAXPROCS at the start; later it also counts a thread that does not score
 
 	mu     sync.Mutex // held during a ping
 	pinged time.Time
 	stores []StoreStatus
 }
 
-// NewStatusBoard makes a board of its sources.
+// NewStatusBoard makes a board of the given sources.
 func NewStatusBoard(from StatusSources) *StatusBoard {
 	return &StatusBoard{from: from, started: time.Now(), processors: runtime.GOMAXPROCS(0)}
 }
 
-// Status collects the present state. It pings the stores for at most a second, unless it
-// did so just before.
+// Status collects the current state. It pings the stores for at most a second, unless it has just
+// done so.
 func (b *StatusBoard) Status(ctx context.Context) Status {
 	s := Status{
 		Build: b.from.Build, Now: time.Now().UTC().Truncate(time.Millisecond), Started: b.started.UTC().Truncate(time.Second),

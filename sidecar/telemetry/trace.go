@@ -13,15 +13,15 @@ import (
 
 // TraceOptions say where traces go; see config.Trace.
 type TraceOptions struct {
-	Endpoint    string // host:port; empty: no traces are sent
+	Endpoint    string // host:port; if empty, no traces are sent
 	Insecure    bool
 	SampleRatio float64
 	Version     string
-	Logger      *slog.Logger // told when spans could not be sent
+	Logger      *slog.Logger // logs that spans could not be sent
 }
 
-// NewTracerProvider returns a provider that sends spans to a collector in the background.
-// The caller shuts it down. Without an endpoint it is nil.
+// NewTracerProvider returns a provider that sends spans to a collector in the background. The
+// caller shuts it down. Without an endpoint it returns nil.
 func NewTracerProvider(ctx context.Context, o TraceOptions) (*trace.TracerProvider, error) {
 	if o.Endpoint == "" {
 		return nil, nil
@@ -42,8 +42,8 @@ func NewTracerProvider(ctx context.Context, o TraceOptions) (*trace.TracerProvid
 	), nil
 }
 
-// logged logs failed exports. The library's own error handler is global, and writes to
-// stderr in another format.
+// logged logs failed exports. The library would report them to its global error handler, which
+// writes to stderr in another format.
 type logged struct {
 	trace.SpanExporter
 	logger *slog.Logger

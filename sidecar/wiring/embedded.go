@@ -58,15 +58,15 @@ func (a *Assembly) loadCollection(store *embedded.Store, name string, c config.C
 	return nil
 }
 
-// brokenCollection returns why a route's collection, or its companion, was left out of its
-// embedded store; nil if neither was.
+// brokenCollection returns why a route's collection, or its companion, was left out of its embedded
+// store, or nil if neither was.
 func (a *Assembly) brokenCollection(r config.Route) error {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return cmp.Or(a.brokenCollections[embeddedCollection{r.StoreName, r.Collection}], a.brokenCollections[embeddedCollection{r.StoreName, r.Companion}])
 }
 
-// reloadCollections loads a route's collection and companion where they were left out of its
+// reloadCollections loads a route's collection and companion again if they were left out of its
 // embedded store.
 func (a *Assembly) reloadCollections(c *config.Config, r config.Route) error {
 	for _, name := range []string{r.Collection, r.Companion} {
@@ -88,8 +88,8 @@ func (a *Assembly) reloadCollections(c *config.Config, r config.Route) error {
 	return nil
 }
 
-// BrokenCollections says, in the order of their names, why collections of embedded stores
-// cannot be used that Part.KeepBroken left out.
+// BrokenCollections returns, sorted by name, why collections of embedded stores were left out under
+// Part.KeepBroken.
 func (a *Assembly) BrokenCollections() []error {
 	a.mu.Lock()
 	defer a.mu.Unlock()

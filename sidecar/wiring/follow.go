@@ -61,7 +61,7 @@ func followedRoutes(c *config.Config, a *Assembly) map[string][]follow.Route {
 	routes := map[string][]follow.Route{}
 	for _, r := range a.Routes {
 		derives := follow.Derives(r)
-		if r.Broken != nil { // its writes are noted until it is open
+		if r.Broken != nil { // writes are noted until the route is open
 			derives = r.Companion != "" || c.Routes[r.Name].Table != "" || len(c.Routes[r.Name].Versions) > 0
 		}
 		if c.Stores[r.StoreName].Kind == "embedded" || !derives && len(c.Routes[r.Name].Versions) == 0 {
@@ -80,8 +80,8 @@ func followRoute(c config.Route, r *route.Route) follow.Route {
 	return follow.Route{Route: r, WriteBudget: c.WriteBudget, Interval: c.Reconcile.Interval, RowsPerSecond: c.Reconcile.RowsPerSecond}
 }
 
-// ofStore fills in the options that depend on the store. On Milvus a read with consistency
-// Strong sees every acknowledged write; Qdrant has no such read.
+// ofStore fills in the options that depend on the store. On Milvus a read with consistency Strong
+// shows every acknowledged write; Qdrant has no such read.
 func ofStore(o follow.Options, c *config.Config, store string, a *Assembly) follow.Options {
 	o.Store = a.Stores[store]
 	if c.StateDir != "" {

@@ -32,7 +32,7 @@ func Promise(c *config.Config, rt *route.Route) error {
 	return nil
 }
 
-// Audits returns by route the share of the live answers that is audited.
+// Audits returns, by route, the share of live answers that is audited.
 func Audits(c *config.Config) map[string]calibrate.Audits {
 	audits := map[string]calibrate.Audits{}
 	for name, r := range c.Routes {

@@ -21,8 +21,8 @@ type Version struct {
 	Route *route.Route
 	Model *model.Model
 
-	table io.Closer // nil: the version has no table
-	// device scores the table elsewhere; nil: no device does.
+	table io.Closer // nil if the version has no table
+	// device scores the table on another processor; nil if no device does.
 	device     *offload.Scorer
 	deviceName string // the plugin that serves the device
 	close      func() error
@@ -75,7 +75,7 @@ func (a *Assembly) openVersion(c *config.Config, r config.Route, version string,
 		return errors.Join(failed, v.table.Close())
 	})
 	if r.UnitVectors {
-		v.Route.Norms = new(route.Norms) // the follower's reads and the searches' count alike
+		v.Route.Norms = new(route.Norms) // the rows that follow reads and the rows that searches read are checked together
 	}
 	v.Route.Store = a.Stores[r.StoreName]
 	v.Route.Database = route.Database{System: c.Stores[r.StoreName].Kind, Address: c.Stores[r.StoreName].Address}
@@ -142,7 +142,7 @@ func (v *Version) WithLivePolicy(c *config.Config) (*Version, error) {
 		return nil, fmt.Errorf("%w: route %q serves version %q, which routes.%s.versions does not have any more; name it there again, or activate another", route.ErrVersion, name, v.Name, name)
 	}
 	if k, ok := v.Route.Promise.(*calibrate.Keeper); ok {
-		if err := k.Save(); err != nil { // the keeper of the new version reads the file
+		if err := k.Save(); err != nil { // the new version reads the calibration from its file
 			return nil, fmt.Errorf("routes.%s: audit: %w", name, err)
 		}
 	}

@@ -40,7 +40,7 @@ type Assembly struct {
 
 	part    Part
 	closers []io.Closer // stores
-	rankers *Rankers    // nil: routes are opened without rankers
+	rankers *Rankers    // nil if routes are opened without rankers
 
 	mu   sync.Mutex
 	open map[*Version]bool // versions that were not closed
@@ -106,8 +106,8 @@ func Open(ctx context.Context, c *config.Config, part Part) (*Assembly, error) {
 	return a, nil
 }
 
-// keepsBroken reports whether an error breaks the route that has it, and no other. The
-// configuration itself is not at fault then, and no other process holds the file.
+// keepsBroken reports whether an error breaks only the route that has it. The configuration itself
+// is then not at fault, and no other process holds the file.
 func keepsBroken(part Part, err error) bool {
 	return part.KeepBroken && !errors.Is(err, config.ErrConfig) && !errors.Is(err, filelock.ErrHeld)
 }
@@ -129,7 +129,7 @@ func (a *Assembly) openNamed(c *config.Config, name, version string) (*Version, 
 	return a.openVersion(c, r, version, m)
 }
 
-// Break makes a route a broken one, which answers no search until OpenVersion opens it. It
+// Break makes a route a broken route, which answers no search until OpenVersion opens it again. It
 // closes what is open for the route.
 func (a *Assembly) Break(c *config.Config, name string, err error) {
 	if v := a.Versions[name]; v != nil {
@@ -165,8 +165,8 @@ func (a *Assembly) Close() error {
 	return errors.Join(failed...)
 }
 
-// Ask gives the routes their rankers and devices, and does so for versions that are opened
-// later. It is called before any route is searched.
+// Ask gives the routes their rankers and devices, also the versions that are opened later. Call it
+// before any route is searched.
 func (a *Assembly) Ask(r *Rankers) {
 	a.rankers = r
 	for _, v := range a.Versions {

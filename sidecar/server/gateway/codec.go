@@ -14,16 +14,15 @@ import (
 	"github.com/likenessdb/likeness/internal/jsonwalk"
 )
 
-// codec is the JSON form of messages. Fields have the names of the schema, zeros
-// and empty lists are written; what is not of the schema is refused.
+// codec converts messages from and to JSON. Fields have the names of the proto schema. Zeros and
+// empty lists are written. Unknown fields are refused.
 type codec struct{ runtime.JSONPb }
 
 func newCodec() *codec {
 	return &codec{runtime.JSONPb{MarshalOptions: protojson.MarshalOptions{UseProtoNames: true, EmitDefaultValues: true}}}
 }
 
-// NewDecoder returns a decoder of the one message of a body. Nothing may follow the
-// message.
+// NewDecoder returns a decoder of a body, which must consist of one message and nothing after it.
 func (c *codec) NewDecoder(r io.Reader) runtime.Decoder {
 	return runtime.DecoderFunc(func(v any) error {
 		m, ok := v.(proto.Message)
@@ -33,7 +32,7 @@ func (c *codec) NewDecoder(r io.Reader) runtime.Decoder {
 		}
 		data := bytes.TrimSpace(from.data)
 		if len(data) == 0 {
-			return io.EOF // an empty message
+			return io.EOF // an empty body is an empty message
 		}
 		return from.inTurn(func() error {
 			if err := checkCounts(data); err != nil {
@@ -47,15 +46,15 @@ func (c *codec) NewDecoder(r io.Reader) runtime.Decoder {
 	})
 }
 
-// What the JSON of a request may have inside: an object of three bytes becomes a message of
-// hundreds. The rules of the API allow fewer items and searches of one call.
+// Limits on the values in a request's JSON, because an object of three bytes can become a message
+// of hundreds. The rules of the API allow fewer items and searches in one call.
 const (
 	maxObjects = 1 << 16
 	maxTexts   = 1 << 18
 	maxDepth   = 64
 )
 
-// checkCounts returns an error for JSON that would take many times its length, decoded.
+// checkCounts returns an error for JSON that would take many times its length when decoded.
 func checkCounts(data []byte) error {
 	c := jsonwalk.Count(data)
 	switch {
@@ -69,7 +68,7 @@ func checkCounts(data []byte) error {
 	return nil
 }
 
-// plain is an error's text without the mark of protobuf, whose space varies.
+// plain returns an error's text without protobuf's prefix, which contains a random kind of space.
 func plain(err error) string {
 	return strings.TrimLeft(strings.TrimPrefix(err.Error(), "proto:"), " \u00a0")
 }

@@ -17,24 +17,24 @@ import (
 	"github.com/likenessdb/likeness/sidecar/server"
 )
 
-// refuse answers a request that does not become a call. code is the HTTP status; 0 means
-// the status that belongs to err.
+// refuse answers a request that does not become a call. code is the HTTP status; 0 selects the
+// status that fits err.
 func (g *Gateway) refuse(w http.ResponseWriter, r *http.Request, code int, err error) {
 	st := server.StatusOf(err)
 	g.count(r.Context(), st.Code())
 	g.options.Server.LogRefused(r, w.Header().Get(server.RequestIDHeader), err)
 	if r.ProtoMajor == 1 {
-		w.Header().Set("Connection", "close") // the body is not read to its end
+		w.Header().Set("Connection", "close") // the body may not have been read to its end
 	}
 	write(w, code, st)
 }
 
-// count counts what was refused before it was a call of a method.
+// count counts requests that were refused before they became a call of a method.
 func (g *Gateway) count(ctx context.Context, code codes.Code) {
 	g.options.Recorder.CallStarted(ctx, "rest")(code)
 }
 
-// refusePath answers a request whose path, or whose method on that path, does not exist.
+// refusePath answers a request for a path, or a method on a path, that does not exist.
 func (g *Gateway) refusePath(ctx context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, code int) {
 	st := server.StatusOf(fmt.Errorf("%w: there is no %s %q; GET /openapi.json lists the paths", server.ErrPath, r.Method, r.URL.Path))
 	if code == http.StatusBadRequest {
@@ -47,13 +47,13 @@ func (g *Gateway) refusePath(ctx context.Context, _ *runtime.ServeMux, _ runtime
 // refuseCall answers a call that failed, or a request that could not become a call.
 func (g *Gateway) refuseCall(ctx context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, _ *http.Request, err error) {
 	st := status.Convert(err)
-	if len(st.Details()) == 0 { // not the server's, which always says why
+	if len(st.Details()) == 0 { // the server itself always says why; this error is from the connection
 		st = g.gatewayStatus(ctx, st)
 	}
 	write(w, 0, st)
 }
 
-// gatewayStatus returns the status of an error that the gateway or its connection found, not the
+// gatewayStatus returns the status of an error that the gateway or its connection raised, not the
 // server.
 func (g *Gateway) gatewayStatus(ctx context.Context, st *status.Status) *status.Status {
 	switch {
@@ -88,7 +88,7 @@ func write(w http.ResponseWriter, code int, st *status.Status) {
 		w.Header().Set("WWW-Authenticate", "Bearer")
 	}
 	text, err := newCodec().Marshal(st.Proto())
-	if err != nil { // details of another version: what happened counts more
+	if err != nil { // the details may be of a newer version; the status itself matters more
 		text, _ = newCodec().Marshal(status.New(st.Code(), st.Message()).Proto())
 	}
 	w.Header().Set("Content-Type", "application/json")

@@ -1,6 +1,6 @@
-// Package gateway serves the API as JSON over HTTP: google.api.http in proto/likeness/v1
-// defines paths and bodies. Each request becomes a gRPC call inside this process, so that
-// tokens, limits, metrics and logs are the same as for gRPC.
+// Package gateway serves the API as JSON over HTTP. The google.api.http options in
+// proto/likeness/v1 define the paths and bodies. Each request becomes a gRPC call inside this
+// process, so that the tokens, limits, metrics and logs of gRPC apply.
 package gateway
 
 import (
@@ -25,16 +25,17 @@ import (
 	"github.com/likenessdb/likeness/sidecar/server"
 )
 
-// StatusHeader is the header of a degraded answer: "degraded; reason=…".
+// StatusHeader marks a degraded answer: "degraded; reason=…".
 const StatusHeader = "Likeness-Status"
 
-// patience is how long a caller may take to send a request, or to take an answer.
+// patience is how long a caller may take to send a request, or to receive an answer.
 const patience = 30 * time.Second
 
-// maxHeaderBytes bounds a request's head.
+// maxHeaderBytes bounds the headers of a request.
 const maxHeaderBytes = 64 << 10
 
-// pipeBytes is the room between a call and the server of this process.
+// pipeBytes is the buffer size of the connection between the gateway and the server in this
+// process.
 const pipeBytes = 1 << 20
 
 //go:embed openapi.swagger.json
@@ -43,18 +44,18 @@ var schema []byte
 // Options configures a Gateway. All but TLS, Private and AllowedHosts are required.
 type Options struct {
 	Server *server.Server
-	// TLS, if a certificate is named, secures the listener.
+	// TLS, if it names a certificate, secures the listener.
 	TLS server.TLS
-	// Private: everybody who reaches the listener is trusted, since they are on this machine. A page
-	// in a browser of this machine reaches it too, so the Host of a request is checked; AllowedHosts
-	// are names that pass beside localhost and addresses.
+	// Private: everybody who reaches the listener is trusted, because only processes on this
+	// machine can. A web page in a browser on this machine can reach it too, so the Host header is
+	// checked: localhost, addresses, and the names in AllowedHosts pass.
 	Private      bool
 	AllowedHosts []string
-	// MaxMessageBytes bounds the JSON of a request, after decompression, and the messages of the calls.
+	// MaxMessageBytes limits the JSON of a request, decompressed, and the messages of the calls.
 	MaxMessageBytes int
-	// MaxConcurrentStreams bounds the requests in flight on a connection of HTTP/2.
+	// MaxConcurrentStreams limits the requests in flight on one HTTP/2 connection.
 	MaxConcurrentStreams int
-	// Gate, if set, receives the bodies, and has long ones parsed in turn.
+	// Gate, if set, receives the bodies, and limits how many long ones are parsed at a time.
 	Gate     *gate.Gate
 	Recorder server.Recorder
 	Logger   *slog.Logger
@@ -69,8 +70,8 @@ type Gateway struct {
 	conn    *grpc.ClientConn
 }
 
-// New makes a gateway to a server. It returns server.ErrTLS if a certificate cannot be
-// used. The caller calls Run or Drain, which free what New opened.
+// New makes a gateway to a server. It returns server.ErrTLS if a certificate cannot be used. The
+// caller must call Run or Drain, which free the gateway's resources.
 func New(o Options) (*Gateway, error) {
 	g := &Gateway{options: o, local: o.Server.Local(), pipe: bufconn.Listen(pipeBytes)}
 	var secure *tls.Config
@@ -92,7 +93,7 @@ func New(o Options) (*Gateway, error) {
 		Handler: g.guard(mux), TLSConfig: secure, ReadHeaderTimeout: 10 * time.Second, IdleTimeout: 2 * time.Minute,
 		MaxHeaderBytes: maxHeaderBytes,
 		HTTP2:          gate.HTTP2(o.MaxConcurrentStreams),
-		ErrorLog:       slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug), // callers that went away
+		ErrorLog:       slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug), // errors of callers that went away
 	}
 	return g, nil
 }
@@ -132,7 +133,8 @@ func (g *Gateway) mux() (http.Handler, error) {
 	return mux, err
 }
 
-// incoming names the headers that a call takes along, beside authorization and Grpc-Timeout.
+// incoming selects the headers that are passed on to the call, in addition to authorization and
+// Grpc-Timeout.
 func incoming(header string) (string, bool) {
 	switch header {
 	case "X-Request-Id", "Traceparent", "Tracestate":
@@ -141,7 +143,7 @@ func incoming(header string) (string, bool) {
 	return "", false
 }
 
-// answering sets what an answer's head says.
+// answering sets the headers of an answer.
 func answering(ctx context.Context, w http.ResponseWriter, _ proto.Message) error {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(patience))
 	if call, ok := runtime.ServerMetadataFromContext(ctx); ok {
@@ -168,14 +170,13 @@ func (g *Gateway) Run(listener net.Listener) error {
 	}
 	err := serve(listener)
 	if errors.Is(err, http.ErrServerClosed) {
-		return <-ended // Drain ends it
+		return <-ended // Drain has ended it
 	}
 	g.local.Stop()
 	return errors.Join(fmt.Errorf("HTTP on %s: %w", listener.Addr(), err), g.conn.Close(), <-ended)
 }
 
-// Drain takes no more requests and waits for those in flight, at most for grace;
-// then it cuts them.
+// Drain accepts no more requests and waits up to grace for those in flight. Then it cuts them.
 func (g *Gateway) Drain(grace time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), grace)
 	defer cancel()

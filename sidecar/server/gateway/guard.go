@@ -15,17 +15,17 @@ import (
 	"github.com/likenessdb/likeness/sidecar/server"
 )
 
-// errEncoding: a body is compressed by something else than gzip.
+// errEncoding: a body is compressed in another way than by gzip.
 var errEncoding = fmt.Errorf("%w: Content-Encoding: gzip and none are read", server.ErrMessage)
 
-// guard stands before the paths: a request has an id, the token is looked at
-// before the body, and the body is read within its limits.
+// guard handles a request before its path is looked at: it gives the request an id, checks the
+// token before the body, and reads the body within its limits.
 func (g *Gateway) guard(next http.Handler) http.Handler {
 	browsers := server.NewBrowsers(g.options.Private, g.options.AllowedHosts...)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
 		_ = control.SetWriteDeadline(time.Time{})
-		_ = control.SetReadDeadline(time.Now().Add(patience)) // of what net/http reads of a refused request
+		_ = control.SetReadDeadline(time.Now().Add(patience)) // bounds how much of a refused request's body net/http still reads
 		id := server.RequestID(r.Header.Get(server.RequestIDHeader))
 		r.Header.Set(server.RequestIDHeader, id)
 		w.Header().Set(server.RequestIDHeader, id)
@@ -72,7 +72,7 @@ func (g *Gateway) guard(next http.Handler) http.Handler {
 	})
 }
 
-// body is a request's body, decompressed and in memory.
+// body is the body of a request, decompressed, in memory.
 type body struct {
 	*bytes.Reader
 	data   []byte
@@ -81,10 +81,10 @@ type body struct {
 
 func (*body) Close() error { return nil }
 
-// mostInflated is the most that a byte of gzip's becomes (RFC 1951: 258 bytes of two bits).
+// mostInflated is the most bytes that one byte of gzip becomes (RFC 1951: 258 bytes for two bits).
 const mostInflated = 1032
 
-// take lets a request's body in.
+// take waits until the gate lets a request's body in, and reads it.
 func (g *Gateway) take(w http.ResponseWriter, r *http.Request) (*gate.Grant, error) {
 	limit, _ := g.options.Gate.MaxMessageBytes(g.options.MaxMessageBytes)
 	n, most := r.ContentLength, int64(limit)
@@ -106,8 +106,8 @@ func (g *Gateway) take(w http.ResponseWriter, r *http.Request) (*gate.Grant, err
 	return grant, unreadable(err)
 }
 
-// unreadable is an error of reading a body as a server.ErrMessage. The errors of the gate,
-// and of a caller that left, stay what they are.
+// unreadable converts an error of reading a body to server.ErrMessage. Errors of the gate, and of a
+// caller that left, stay as they are.
 func unreadable(err error) error {
 	for _, known := range []error{nil, gate.ErrTooLarge, gate.ErrFull, gate.ErrStalled, context.Canceled, context.DeadlineExceeded} {
 		if errors.Is(err, known) {
@@ -152,8 +152,8 @@ func (g *Gateway) read(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return data, nil
 }
 
-// readAll reads a body. One whose length was told and let in is given its room at once: growing
-// leaves several times as much to be collected.
+// readAll reads a body. If the body's length was announced and let in, it allocates the memory at
+// once: growing would leave several times as much garbage.
 func (g *Gateway) readAll(from io.Reader, r *http.Request) ([]byte, error) {
 	var b bytes.Buffer
 	if g.options.Gate.CountsBytes() && r.ContentLength > 0 {
