@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// Family makes an input of about the given length. The inputs of a family are hard to read
-// for one reason.
+// Family makes an input of about the given length. All inputs of a family are hard to read for the
+// same reason.
 type Family func(length int) []byte
 
-// Constant returns a part for Repeated that is the same for every number.
+// Constant returns a part function for Repeated that always returns the same text.
 func Constant(part string) func(int) string { return func(int) string { return part } }
 
-// JSON returns families of JSON values; a name says what makes a family hard to decode.
+// JSON returns families of JSON values. Each name says why the family is hard to decode.
 func JSON() map[string]Family {
 	key := func(i int) string { return fmt.Sprintf(`"k%d":0`, i) }
 	return map[string]Family{
@@ -38,8 +38,8 @@ func JSON() map[string]Family {
 	}
 }
 
-// Nested makes a value of as many levels as its length takes and Go's reader of JSON allows;
-// white space fills what is left.
+// Nested makes a value with as many levels as its length and Go's JSON decoder allow. White space
+// fills the rest.
 func Nested(open, inner, end string) Family {
 	return func(length int) []byte {
 		levels := min(length/(len(open)+len(end)), 9000)

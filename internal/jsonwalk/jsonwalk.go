@@ -8,12 +8,12 @@ import (
 	"encoding/json"
 )
 
-// Scanner walks over JSON. Of a text that is not JSON it may find anything: callers that
-// need to know check the whole text once with json.Valid.
+// Scanner walks over JSON. For a text that is not JSON its results are undefined: callers that need
+// to know check the whole text once with json.Valid.
 type Scanner struct {
 	text   []byte
 	offset int
-	// scannedTo is how far skipNumbers has looked for the end of an array in vain.
+	// scannedTo is how far skipNumbers has looked for the end of an array without finding it.
 	scannedTo int
 }
 
@@ -38,7 +38,7 @@ func (s *Scanner) Offset() int { return s.offset }
 // AtEnd reports whether only white space is left.
 func (s *Scanner) AtEnd() bool { return s.Next() == 0 && s.offset == len(s.text) }
 
-// take moves over the byte c if it is next.
+// take moves over the byte c if c is next, and reports whether it was.
 func (s *Scanner) take(c byte) bool {
 	if s.Next() != c {
 		return false
@@ -184,9 +184,8 @@ func (s *Scanner) skipNested() bool {
 	return false
 }
 
-// skipNumbers moves to the end of an array whose elements do not nest, as vectors are,
-// in the steps of a vector register. It never looks twice at bytes that it looked at in
-// vain, so that a scan stays linear.
+// skipNumbers moves to the end of an array without nested values, such as a vector, many bytes at a
+// time. It never looks twice at bytes in which it found no end, so that a scan takes linear time.
 func (s *Scanner) skipNumbers() {
 	const window = 256 << 10
 	if s.offset < s.scannedTo {
@@ -218,7 +217,7 @@ func (s *Scanner) Value() ([]byte, bool) {
 // Counts says what is inside a JSON text.
 type Counts struct {
 	Objects, Arrays int
-	// Texts is the number of strings, keys among them.
+	// Texts is the number of strings, including keys.
 	Texts int
 	// Commas is the number of commas between elements and between members.
 	Commas int
@@ -226,7 +225,7 @@ type Counts struct {
 	Depth int
 }
 
-// Values returns a number that the values in the text do not exceed.
+// Values returns an upper bound of the number of values in the text.
 func (c Counts) Values() int { return 1 + c.Objects + c.Arrays + c.Commas }
 
 // Count counts what is inside a JSON text, in one pass.

@@ -1,5 +1,5 @@
-// Package loglimit bounds the log lines that callers cause, so that none of them fills the
-// log, nor takes the lines of the others.
+// Package loglimit limits the log lines that callers cause, so that no caller can fill the log or
+// crowd out the lines of others.
 package loglimit
 
 import (
@@ -10,12 +10,12 @@ import (
 	"golang.org/x/time/rate"
 )
 
-// maxCallers bounds the callers that a Limiter remembers. When there are more, it forgets
-// all of them: the bound of all callers together holds meanwhile.
+// maxCallers is how many callers a Limiter remembers. If there are more, it forgets all of them;
+// the limit of all callers together still holds.
 const maxCallers = 4096
 
-// Limiter bounds the lines of each caller, and of all callers together. It is safe for
-// concurrent use.
+// Limiter limits the lines of each caller, and of all callers together. It is safe for concurrent
+// use.
 type Limiter struct {
 	perCaller rate.Limit
 	burst     int
@@ -26,8 +26,8 @@ type Limiter struct {
 	leftOut int64
 }
 
-// New returns a limiter for so many lines of a caller in a second, and so many at once
-// after a pause. All callers together have ten times as many.
+// New returns a limiter for the given number of a caller's lines in a second, and at once after a
+// pause. All callers together may cause ten times as many.
 func New(perSecond float64, burst int) *Limiter {
 	return &Limiter{
 		perCaller: rate.Limit(perSecond), burst: burst,
@@ -35,8 +35,8 @@ func New(perSecond float64, burst int) *Limiter {
 	}
 }
 
-// Allow reports whether a line that the caller causes is written. leftOut is how many lines
-// were not since the last one that was.
+// Allow reports whether to write a line that the caller causes. leftOut is how many of the caller's
+// lines were not written since the last one that was.
 func (l *Limiter) Allow(caller string) (ok bool, leftOut int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -56,16 +56,17 @@ func (l *Limiter) Allow(caller string) (ok bool, leftOut int64) {
 	return true, leftOut
 }
 
-// handler is a slog.Handler that bounds the lines of warnings and errors.
+// handler is a slog.Handler that limits warnings and errors.
 type handler struct {
 	slog.Handler
 	lines  *Limiter
 	caller func(context.Context) string
 }
 
-// Logger returns a logger that writes to another one, and bounds how often a caller causes
-// the same warning or error: once a second, and five times at once. caller names the caller
-// that a context belongs to. The next such line says in left_out how many were not written.
+// Logger returns a logger that writes to another logger. It limits how often a caller causes the
+// same warning or error: once a second, and five times at once after a pause. caller returns the
+// name of the caller in a context. The next such line that is written says in left_out how many
+// were not.
 func Logger(to *slog.Logger, caller func(context.Context) string) *slog.Logger {
 	return slog.New(handler{to.Handler(), New(1, 5), caller})
 }

@@ -1,6 +1,6 @@
-// Package turns lets work that keeps a processor busy take turns on as many
-// processors as there are for it: more at a time would end none of it sooner, and
-// leave none free for what only passes by, as a call that is to be refused.
+// Package turns limits how many goroutines keep a processor busy at a time. More of them than
+// processors would finish no sooner, and would leave no processor for short work, such as refusing
+// a call.
 package turns
 
 import (
@@ -10,24 +10,24 @@ import (
 	"golang.org/x/sync/semaphore"
 )
 
-// Turns are shared by all that is to take turns. It is safe for concurrent use.
+// Turns hands out a fixed number of turns. It is safe for concurrent use.
 type Turns struct {
 	free    *semaphore.Weighted
 	most    int
 	waiting atomic.Int64
 }
 
-// New makes turns for so many at a time.
+// New returns Turns with the given number of turns.
 func New(most int) *Turns { return &Turns{free: semaphore.NewWeighted(int64(most)), most: most} }
 
-// Most is how many have a turn at a time.
+// Most returns the number of turns.
 func (t *Turns) Most() int { return t.most }
 
-// Waiting is how many wait for a turn.
+// Waiting returns how many goroutines wait for a turn.
 func (t *Turns) Waiting() int { return int(t.waiting.Load()) }
 
-// Take waits for a turn, first come, first served. It returns the error of a
-// context that ends first.
+// Take waits for a turn, in the order of the calls. It returns the error of a context that ends
+// first.
 func (t *Turns) Take(ctx context.Context) error {
 	if t.free.TryAcquire(1) {
 		return nil
@@ -37,8 +37,8 @@ func (t *Turns) Take(ctx context.Context) error {
 	return t.free.Acquire(ctx, 1)
 }
 
-// Some waits for a turn, and takes as many more, up to most in all, as are free just
-// then; each of them is given back.
+// Some waits for one turn, and then takes as many more as are free at that moment, up to most in
+// all. It returns how many it took; the caller gives each of them back.
 func (t *Turns) Some(ctx context.Context, most int) (n int, err error) {
 	if err := t.Take(ctx); err != nil {
 		return 0, err
@@ -48,11 +48,11 @@ func (t *Turns) Some(ctx context.Context, most int) (n int, err error) {
 	return n, nil
 }
 
-// Try takes a turn if one is free and nobody waits for it.
+// Try takes a turn if one is free and no goroutine waits for it.
 func (t *Turns) Try() bool { return t.free.TryAcquire(1) }
 
 // Give gives a turn back.
 func (t *Turns) Give() { t.free.Release(1) }
 
-// GiveAll gives so many back.
+// GiveAll gives the given number of turns back.
 func (t *Turns) GiveAll(n int) { t.free.Release(int64(n)) }

@@ -180,7 +180,7 @@ func keepBroken(c *config.Config, parts *wiring.Assembly, log *slog.Logger, chec
 	return nil
 }
 
-// openRankers starts the plugins, makes the rankers and gives them to the routes. With check
+// openRankers starts the plugins, makes the rankers and gives them to the routes. If check is set,
 // it starts no plugin.
 func openRankers(ctx context.Context, c *config.Config, parts *wiring.Assembly, o wiring.RankerOptions, check bool) (*wiring.Rankers, error) {
 	if check {
@@ -193,7 +193,7 @@ func openRankers(ctx context.Context, c *config.Config, parts *wiring.Assembly, 
 	return rankers, err
 }
 
-// openFollowers starts to follow the collections. With check it only looks for errors.
+// openFollowers starts to follow the collections. If check is set, it only looks for errors.
 func openFollowers(c *config.Config, parts *wiring.Assembly, o follow.Options, check bool) (wiring.Followers, error) {
 	if check {
 		return nil, wiring.CheckFollow(c, parts, o)
