@@ -1,9 +1,3 @@
-// Package bound bounds the error of scores that a device's kernels compute. Some of the
-// bounds hold before any item is seen; the kernels combine them with an item's own logits
-// and gates. docs/concepts/mathematics.md derives the formulae.
-//
-// In this package, "norm" is the Euclidean norm, or for matrices an upper bound of the
-// spectral norm. W is a layer's weight matrix and Ŵ is W rounded to float16.
 package bound
 
 import (

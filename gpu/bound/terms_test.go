@@ -167,7 +167,7 @@ func TestLayerTerms(t *testing.T) {
 }
 
 // TestHiddenTerms: the hidden layer and its error by the formulae of
-// docs/concepts/mathematics.md, written out for layers whose norms are primes.
+// doc.go, written out for layers whose norms are primes.
 func TestHiddenTerms(t *testing.T) {
 	n := network(mol.None)
 	const (

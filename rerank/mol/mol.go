@@ -1,12 +1,3 @@
-// Package mol implements the Mixture-of-Logits similarity (RAILS, section 2):
-//
-//	φ(q, x) = Σ_ij π_ij(q, x)·⟨f_i(q), g_j(x)⟩ / τ,  i < P_Q, j < P_X
-//
-// where the gates π are a softmax over all pairs. testdata/golden/README.md has the
-// formulae with every clamp.
-//
-// An item's feature row is its components, c0 | c1 | …, followed by the item's part of the
-// gates if the model has one.
 package mol
 
 import (

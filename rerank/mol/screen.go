@@ -17,8 +17,8 @@ const (
 )
 
 // reduced is the gates' network in bfloat16, with bounds of its rounding errors
-// (docs/concepts/mathematics.md, the scan's bounds). A norm of a matrix is an upper bound of its spectral
-// norm.
+// (the package comment has the formulae). A norm of a matrix is an upper bound of its
+// spectral norm.
 type reduced struct {
 	first, second kernel.WeightsBFloat16
 	// For each layer: the norm of its weights and of their rounding errors. row and lostRow

@@ -176,7 +176,7 @@ func times(v []float32, by float64) []float64 {
 }
 
 // TestGateErrorRoundings: the terms of float32's own roundings are those of
-// docs/concepts/mathematics.md, of sums as long as the layers are wide.
+// the package comment, of sums as long as the layers are wide.
 func TestGateErrorRoundings(t *testing.T) {
 	r := reducedOf(aligned(hiddenUnits, inputs), aligned(outputs, hiddenUnits))
 	w0, w1 := 0.25*math.Sqrt(hiddenUnits*inputs), 0.25*math.Sqrt(outputs*hiddenUnits)
