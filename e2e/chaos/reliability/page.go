@@ -13,8 +13,6 @@ What likeness promises under faults, load and attack, and what was reached. ` + 
 at length, where these figures are from ([how](../how-to/prove-it.md)); [rows.yaml](../../e2e/chaos/reliability/rows.yaml) names the tests.
 Figures are of %s on 2 cores, linux/amd64, unless they say otherwise.
 
-| | promise | reached |
-|---|---|---|
 `
 
 // page formats docs/reference/reliability.md.
@@ -23,9 +21,14 @@ func page(rows []row, f figures) string {
 	usual := usualDate(f)
 	fmt.Fprintf(&b, header, usual)
 	for _, r := range rows {
-		fmt.Fprintf(&b, "| %d | **%s**: %s | %s |\n", r.Number, cell(r.Property), cell(r.Bar), cell(reached(r, f, usual)))
+		fmt.Fprintf(&b, "%d. **%s**: %s.\n", r.Number, r.Property, r.Bar)
+		if got := reached(r, f, usual); got != "" {
+			fmt.Fprintf(&b, "    *Reached:* %s.\n", got)
+		}
+		if r.Limits != "" {
+			fmt.Fprintf(&b, "    *Not shown:* %s.\n", r.Limits)
+		}
 	}
-	b.WriteString(limitsSection(rows))
 	return b.String()
 }
 
@@ -41,22 +44,6 @@ func usualDate(f figures) (usual string) {
 		}
 	}
 	return usual
-}
-
-func cell(text string) string {
-	return strings.ReplaceAll(strings.Join(strings.Fields(text), " "), "|", `\|`)
-}
-
-// limitsSection lists the parts of the promises that their tests do not show.
-func limitsSection(rows []row) string {
-	b := strings.Builder{}
-	b.WriteString("\n## Not shown\n\n")
-	for _, r := range rows {
-		if r.Limits != "" {
-			fmt.Fprintf(&b, "- %d: %s.\n", r.Number, cell(r.Limits))
-		}
-	}
-	return b.String()
 }
 
 // reached lists the figures of a row, with the day and the machine if they are not the
@@ -83,5 +70,5 @@ func reached(r row, f figures, usual string) string {
 	if r.Long != "" {
 		parts = append(parts, "at length: `"+r.Long+"`")
 	}
-	return strings.Join(parts, "<br>")
+	return strings.Join(parts, "; ")
 }

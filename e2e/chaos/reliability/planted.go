@@ -36,22 +36,21 @@ const plantedHeader = `
 ## Planted defects
 
 ` + "`make mutants AREA=NAME`" + ` plants the defects of tools/mutants/NAME.txt one at a time, each of which would harm a user, and runs the tests of
-the package that decides. Open: no test notices it yet. Equivalent: no input can show it. [mutants.json](../benchmarks/mutants.json) says
-what a user would suffer.
+the package that decides. [mutants.json](../benchmarks/mutants.json) says what a user would suffer from those that no test notices yet.
 
-| area | planted | noticed | open | equivalent |
-|---|---|---|---|---|
-`
+Noticed: `
 
-// plantedSection formats the table of planted defects, an area a row.
+// plantedSection lists how many planted defects the tests notice, by area.
 func plantedSection(all []planted) string {
 	if len(all) == 0 {
 		return ""
 	}
-	var b strings.Builder
-	b.WriteString(plantedHeader)
-	for _, p := range all {
-		fmt.Fprintf(&b, "| %s | %d | %d | %d | %d |\n", p.Area, p.Noticed+len(p.Survived)+len(p.Equivalent), p.Noticed, len(p.Survived), len(p.Equivalent))
+	areas := make([]string, len(all))
+	for i, p := range all {
+		areas[i] = fmt.Sprintf("%s %d of %d", p.Area, p.Noticed, p.Noticed+len(p.Survived)+len(p.Equivalent))
+		if n := len(p.Equivalent); n > 0 {
+			areas[i] += fmt.Sprintf(" (%d that no input can show)", n)
+		}
 	}
-	return b.String()
+	return plantedHeader + strings.Join(areas, ", ") + ".\n"
 }
