@@ -112,12 +112,11 @@ type AdminAuth struct {
 type Limits struct {
 	// Largest message in either direction, after decompression. Over the proxy it limits only compressed requests that a route may answer.
 	MaxMessageBytes Bytes `yaml:"max_message_bytes" min:"1024" max:"2147483647"`
-	// Most bytes of unanswered requests, over all listeners. 0 means an eighth of the memory
-	// limit at the start, since a request takes about four times its length; without a limit
-	// there is no bound. Requests beyond it wait with their senders; a request of more than a
-	// quarter is received alone; one larger than the whole is refused, or streamed if the proxy need
-	// not read it. A database's answer counts until the proxy's client has it. Messages up to
-	// 16 KiB do not count.
+	// Most bytes of unanswered requests, over all listeners, and of the database's answers that
+	// the proxy's clients do not have yet. 0 means an eighth of the memory limit at the start;
+	// without a limit there is no bound. Requests beyond it wait with their senders; one larger
+	// than the whole is refused, or streamed if the proxy need not read it. Messages up to 16 KiB
+	// do not count.
 	MaxReceivedBytes Bytes `yaml:"max_received_bytes" min:"0"`
 	// Most calls in flight on one connection, of the API or of the proxy.
 	MaxConcurrentStreams int `yaml:"max_concurrent_streams" min:"1"`

@@ -95,8 +95,8 @@ type Policy struct {
 	// Name of a model. Either the route or each of its versions must name one.
 	ModelName string `yaml:"model" reload:"activation"`
 	// Where the items' features come from: a table in the sidecar, the stored vectors, or a companion (derived). rewrite needs
-	// none: one search by the pulled-back vector is the answer. auto takes table if the route names one, otherwise rewrite if
-	// model and vector field permit it, otherwise stored.
+	// none: one search by another vector is the answer. auto takes table if the route names one, otherwise rewrite if model
+	// and vector field permit it, otherwise stored.
 	Placement Placement `yaml:"placement" enum:"auto,rewrite,table,stored,derived" reload:"activation"`
 	// The companion collection that `likeness index` wrote.
 	Companion string `yaml:"companion" reload:"activation"`
@@ -137,20 +137,19 @@ type Policy struct {
 	// indexed-only, consistency, round-decimal, prefetch, hybrid.
 	OptIn []string `yaml:"opt_in" reload:"live"`
 	// Where the route rewrites: also the prefetches of Qdrant's queries, and the lists of Milvus's hybrid searches with an RRF
-	// ranker, that are by a vector of this field (docs/proxy.md). Each becomes a search by the similarity, and the database
-	// fuses or orders their rows as the client says.
+	// ranker, that are by a vector of this field (docs/proxy.md).
 	RewriteLegs bool `yaml:"rewrite_legs" reload:"live"`
 	// How many rows an HNSW index keeps in view (hnsw_ef of Qdrant, ef of Milvus) in rewritten searches for fewer rows, unless
 	// the client names a number. 0 leaves it to the database.
 	EF int `yaml:"ef" min:"0" reload:"live"`
 	// Ask the store for exhaustive search, so that answers can be proved exact.
 	ExactSearch bool `yaml:"exact_search" reload:"live"`
-	// Who writes to the collection. any: answers from a table or companion are snapshots, since writes may bypass the
-	// proxy. proxy: all writes pass through the proxy of this sidecar, or of those that share its journal.shared, and such
-	// answers can be exact; reconciling finds a broken declaration within twice reconcile.interval.
+	// Who writes to the collection. any: writes may bypass the proxy, so answers from a table or companion are snapshots.
+	// proxy: all writes pass through the proxy of this sidecar, or of those that share its journal.shared, and such answers
+	// can be exact (docs/proxy.md).
 	Writes Writes `yaml:"writes" enum:"any,proxy" reload:"restart"`
-	// Declares that the stored vectors have norm 1, where the database does not see to it. The first thousand rows, and every
-	// row that is read later, are looked at. One of another norm ends what is proved by first-stage lists.
+	// Declares that the stored vectors have norm 1, where the database does not see to it. Rows are checked as they are read;
+	// one of another norm ends what is proved by first-stage lists.
 	UnitVectors bool `yaml:"unit_vectors" reload:"live"`
 	// Payload or scalar field that names the item of each row, for max-sim; empty for a multi-vector field of Qdrant. With behavioural vectors it is a field of the
 	// companion; empty means likeness_owner.
@@ -274,9 +273,8 @@ type Reconcile struct {
 
 // Audit compares live answers with exact answers.
 type Audit struct {
-	// Share of the answers that is drawn for an audit, which scores the whole table on one core. 0 draws none. Of the drawn
-	// answers per_second, a queue of 64 and the load of the machine leave some out: likeness_audited_answers_total counts
-	// them by reason. To audit all that the machine can, set share: 1 and a per_second above the rate of searches.
+	// Share of the answers that is drawn for an audit, which scores the whole table on one core. 0 draws none. per_second, a
+	// queue of 64 and the load of the machine leave out some; likeness_audited_answers_total counts them by reason.
 	Share float64 `yaml:"share" min:"0" max:"1" reload:"live"`
 	// Most audits in a second; a drawn answer beyond it counts as skipped, outcome="rate".
 	PerSecond float64 `yaml:"per_second" min:"0" reload:"live"`
