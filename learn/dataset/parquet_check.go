@@ -81,7 +81,7 @@ func (p *parquetFile) checkPages(group, column int) error {
 	return nil
 }
 
-// readPageHeader holds the sizes that the header of a page claims.
+// pageHeader holds the sizes that the header of a page claims.
 type pageHeader struct {
 	length                           int64 // bytes of the header itself
 	compressed, uncompressed, values int64 // −1 if absent

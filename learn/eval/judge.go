@@ -10,7 +10,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/table"
 )
 
-// judge builds a report, model by model.
+// measureModel measures one model after the other for a report.
 type measureModel struct {
 	in           *Input
 	rows         []int // query rows

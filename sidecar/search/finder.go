@@ -94,9 +94,9 @@ func (f *finder) scan(ctx context.Context) error {
 	return nil
 }
 
-// certify certifies the answer after a round. It returns the evidence and the
-// certificate for every rank that the lists serve, not only for the requested page, so
-// that all pages of a query stop at the same depth.
+// certify sets the certificate of the answer after a round. It returns the evidence and the
+// certificate for every rank that the lists serve, not only for the requested page: they decide
+// whether to go deeper, so that all pages of a query stop at the same depth.
 func (f *finder) certify(ctx context.Context, round int) (*certify.Evidence, rerank.Certificate) {
 	_, sp := span.Step(ctx, "certify")
 	defer sp.End()
@@ -105,13 +105,13 @@ func (f *finder) certify(ctx context.Context, round int) (*certify.Evidence, rer
 	if f.plan.ReadsDerived(f.view) {
 		f.view.SettleDoubt(ctx)
 	}
-	lists := f.evidence(round, f.plan.Request.K)
-	c := lists.Certificate()
+	evidence := f.evidence(round, f.plan.Request.K)
+	c := evidence.Certificate()
 	f.certificate = c
-	if f.certifiedK != lists.K {
+	if f.certifiedK != evidence.K {
 		f.certificate = f.evidence(round, f.certifiedK).Certificate()
 	}
-	return lists, c
+	return evidence, c
 }
 
 // evidence describes the first k hits after a round, for certify.

@@ -180,9 +180,9 @@ func (f *finder) rounds(ctx context.Context) error {
 			}
 			return err
 		}
-		lists, c := f.certify(ctx, round)
+		evidence, c := f.certify(ctx, round)
 		limits := certify.Limits{MaxGap: f.plan.Request.MaxGap, MaxRounds: f.view.MaxRounds, MaxDepth: f.view.MaxDepth}
-		if f.certificate.Stop = lists.Stop(ctx, limits, c, last, time.Since(began)); f.certificate.Stop != "" {
+		if f.certificate.Stop = evidence.Stop(ctx, limits, c, last, time.Since(began)); f.certificate.Stop != "" {
 			return nil
 		}
 		last = c

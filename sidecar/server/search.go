@@ -16,8 +16,8 @@ import (
 // StatusTrailer is the trailer of a degraded answer: "degraded; reason=…".
 const StatusTrailer = "likeness-status"
 
-// search implements SearchService. Each method decodes the message, calls the searcher and encodes
-// the answer.
+// searchService implements SearchService. Each method decodes the message, calls the searcher and
+// encodes the answer.
 type searchService struct {
 	likenessv1.UnimplementedSearchServiceServer
 	*services

@@ -131,8 +131,8 @@ func (s *Scorer) scoreHere(ctx context.Context, q rerank.Encoded, batches []Batc
 	})
 }
 
-// eachBatch calls f with every batch, each time while holding a turn. An error of f is a failure of
-// scoring.
+// eachBatch takes a turn, and calls f with every batch while it holds the turn. An error of f is a
+// failure of scoring.
 func (s *Scorer) eachBatch(ctx context.Context, batches []Batch, f func(i int, b Batch) error) error {
 	// Scoring keeps a processor busy. More goroutines than processors would only take
 	// turns, and every one of them would end late.
