@@ -14,19 +14,17 @@ import (
 // itemSets is the number of sets of held-out items that decide the pull.
 const itemSets = 5
 
-// scales returns the scales that are tried where the options give none: the middle
-// one, then the others.
+// scales returns the scales to try if the options give none: the middle one first.
 func scales() (middle float64, others []float64) { return 20, []float64{40, 10} }
 
-// trial is a setting and how good the fits with it were.
+// trial is a setting, and the quality of the fits with it.
 type trial struct {
 	setting
 	fit.PullTrial
 }
 
-// combinedMRR is the measure by which scales are compared under one pull. Where items
-// without logs are guarded, what they lose has to be made up for by a stronger pull,
-// which costs the logged items as much.
+// combinedMRR compares scales under one pull. If items without logs are guarded, a loss on them
+// counts too: a stronger pull has to make up for it, which costs the logged items as much.
 func (t *trial) combinedMRR() float64 {
 	if t.Cold == nil {
 		return t.LoggedMRR
@@ -34,7 +32,7 @@ func (t *trial) combinedMRR() float64 {
 	return t.LoggedMRR + t.Cold.MRR
 }
 
-// String describes the trial in a line for a person.
+// String describes the trial in one line.
 func (t *trial) String() string {
 	text := fmt.Sprintf("%s: held-out MRR@10 %.4f, nDCG@10 %.4f", t.setting, t.LoggedMRR, t.LoggedNDCG)
 	if t.Cold != nil {
@@ -43,7 +41,7 @@ func (t *trial) String() string {
 	return text
 }
 
-// marks are the marks of the fits of one setting, a number for each query of their judges.
+// marks rates the fits of one setting; each slice has one number for each query of the judges.
 type marks struct {
 	ReciprocalRanks, NDCG []float64 // of held-out queries, for items that the fit has seen
 	ColdReciprocalRanks   []float64 // for held-out items
@@ -57,7 +55,7 @@ type holdout struct {
 	cold   *judge.Judge // judges the items of the set; nil without such items
 }
 
-// chooser chooses a setting by trials. Every trial fits once for each holdout.
+// chooser chooses a setting by trials. Each trial fits once per holdout.
 type chooser struct {
 	*fitter
 	holdouts []holdout
@@ -104,8 +102,8 @@ func (f *fitter) chooseSetting(ctx context.Context) (setting, error) {
 	return chosen.setting, nil
 }
 
-// holdOut makes the trials that follow withhold these sets of items, one after the
-// other. Without sets they withhold nothing.
+// holdOut makes the later trials withhold these sets of items, one set per fit. Without sets they
+// withhold nothing.
 func (c *chooser) holdOut(sets [][]bool) {
 	c.holdouts, c.trials = nil, map[setting]*trial{}
 	if len(sets) == 0 {
@@ -131,7 +129,7 @@ func (c *chooser) chooseScale(ctx context.Context) (setting, error) {
 	middle, others := scales()
 	s.pull, s.scale = o.Pulls[min(1, len(o.Pulls)-1)], middle
 	if c.report.Guarded {
-		s.pull = o.Pulls[(len(o.Pulls)-1)/2] // where the search for the pull begins
+		s.pull = o.Pulls[(len(o.Pulls)-1)/2] // where the search for the pull will start
 	}
 	best, err := c.try(ctx, s)
 	if err != nil {
@@ -149,7 +147,7 @@ func (c *chooser) chooseScale(ctx context.Context) (setting, error) {
 	return best.setting, nil
 }
 
-// choosePull returns the trial of the best pull.
+// choosePull returns the trial with the best pull.
 func (c *chooser) choosePull(ctx context.Context, s setting) (*trial, error) {
 	pulls := c.options.Pulls
 	try := func(i int) (*trial, error) {
@@ -166,9 +164,9 @@ func (c *chooser) choosePull(ctx context.Context, s setting) (*trial, error) {
 	return bestTrial(tried), nil
 }
 
-// searchGuarded finds the weakest of n pulls that is admissible, as held-out items
-// gain with the pull, and goes on from there until logged items lose. try must return
-// the same trial whenever it is called for the same pull.
+// searchGuarded finds the weakest of n pulls that is admissible, because held-out items gain with
+// the pull, and goes on to stronger pulls until logged items lose. try must return the same trial
+// for the same pull.
 func searchGuarded(n int, try func(i int) (*trial, error)) (*trial, error) {
 	weakest, err := train.FindWeakest(n, func(i int) (bool, error) {
 		t, err := try(i)
@@ -196,8 +194,8 @@ func searchGuarded(n int, try func(i int) (*trial, error)) (*trial, error) {
 	return best, nil
 }
 
-// searchUnguarded tries every other one of n pulls, as quality has more than one peak,
-// then the neighbours of the best. It returns the trials, weak to strong.
+// searchUnguarded tries every second of n pulls, because quality can have several peaks, and then
+// the neighbours of the best. It returns the trials from weak to strong.
 func searchUnguarded(n int, try func(i int) (*trial, error)) ([]*trial, error) {
 	tried := make([]*trial, n)
 	tryOnce := func(i int) (err error) {
@@ -236,8 +234,8 @@ func bestTrial(tried []*trial) *trial {
 	return best
 }
 
-// chooseRate tries a slower rate too, unless the options give one or items without
-// logs are guarded.
+// chooseRate also tries a slower rate, unless the options give a rate or items without logs are
+// guarded.
 func (c *chooser) chooseRate(ctx context.Context, chosen *trial) (*trial, error) {
 	if c.report.Guarded || c.options.Rate > 0 {
 		return chosen, nil
@@ -251,8 +249,8 @@ func (c *chooser) chooseRate(ctx context.Context, chosen *trial) (*trial, error)
 	return bestTrial([]*trial{chosen, slower}), nil
 }
 
-// compareCold fits with the chosen setting once more, without a set of items, and
-// reports what becomes of them.
+// compareCold fits with the chosen setting once more, without a set of items, and reports how well
+// these items are found.
 func (c *chooser) compareCold(ctx context.Context, chosen *trial, set []bool) error {
 	c.holdOut([][]bool{set})
 	t, err := c.try(ctx, chosen.setting)
@@ -264,7 +262,7 @@ func (c *chooser) compareCold(ctx context.Context, chosen *trial, set []bool) er
 	return nil
 }
 
-// reportTrials reports the trials and warns if items without logs lose.
+// reportTrials puts the trials into the report, and warns if items without logs lose.
 func (c *chooser) reportTrials(chosen *trial) {
 	chosen.Chosen = true
 	r := &c.report
@@ -277,7 +275,7 @@ func (c *chooser) reportTrials(chosen *trial) {
 	}
 }
 
-// try fits with a setting, without the held-out queries, once for each holdout.
+// try fits with a setting, without the held-out queries, once per holdout.
 func (c *chooser) try(ctx context.Context, s setting) (*trial, error) {
 	if t := c.trials[s]; t != nil {
 		return t, nil
@@ -298,7 +296,7 @@ func (c *chooser) try(ctx context.Context, s setting) (*trial, error) {
 	return t, nil
 }
 
-// rate makes a trial of the marks of its fits, one for each holdout.
+// rate makes a trial from the marks of its fits, one for each holdout.
 func (c *chooser) rate(s setting, all []marks) *trial {
 	t := &trial{setting: s, PullTrial: fit.PullTrial{Pull: s.pull, Scale: s.scale, Rate: s.rate, Admissible: true}}
 	var reciprocalRanks, ndcg, weights []float64
@@ -322,8 +320,8 @@ func (c *chooser) rate(s setting, all []marks) *trial {
 	return t
 }
 
-// fitWithout fits with a setting without the items of the i-th holdout, and returns
-// the marks of its judges.
+// fitWithout fits with a setting, without the items of the i-th holdout, and returns the marks that
+// its judges give.
 func (c *chooser) fitWithout(ctx context.Context, s setting, i int, h holdout) (marks, error) {
 	name := s.String()
 	if h.items != nil {
@@ -349,8 +347,8 @@ func (c *chooser) fitWithout(ctx context.Context, s setting, i int, h holdout) (
 	})
 }
 
-// keepIfBest keeps the form of a trial, for the case that the fit is interrupted, if
-// it is the best so far and better than the plain inner product.
+// keepIfBest keeps the form of a trial, in case the fit is interrupted, if the form is the best so
+// far and better than the plain inner product.
 func (c *chooser) keepIfBest(form form, mrr float64, s setting) {
 	least := c.judge.Mean(c.judge.ReciprocalRanks(judge.InnerProduct))
 	if c.best != nil {

@@ -12,33 +12,33 @@ import (
 	"github.com/likenessdb/likeness/rerank/kernel"
 )
 
-// FirstStage says what share of the exact top K a first stage finds, by the number of
-// its candidates, as a mean over the held-out queries.
+// FirstStage says which share of the exact top K a first stage finds with a given number of
+// candidates, as a mean over the held-out queries.
 type FirstStage struct {
 	// Name is the strategy, or "stored" for the search with the query vector itself.
 	Name string `json:"name"`
 	Head string `json:"head,omitempty"`
-	// Searches is the number of searches of a query. Candidates are taken from their
-	// lists in turn, row by row.
+	// Searches is how many searches a query sends. Candidates are taken from their lists in turn:
+	// all first rows, then all second rows, and so on.
 	Searches int `json:"searches"`
 	// Companion means that the searches need a companion collection.
 	Companion bool `json:"companion"`
-	// Recall has the share at each of Report.Depths.
+	// Recall holds the share found at each of Report.Depths.
 	Recall []float64 `json:"recall"`
 }
 
-// examiner measures first stages on held-out queries.
+// examiner measures first stages on the held-out queries.
 type examiner struct {
 	teacher *teacher
 	items   rerank.Matrix            // stored vectors
-	queries []int32                  // row numbers
-	vectors rerank.Matrix            // of the queries
+	queries []int32                  // row numbers of the held-out queries
+	vectors rerank.Matrix            // their vectors
 	top     []ranked                 // the exact top K of each query
 	depths  []int                    // numbers of candidates, ascending
-	fields  map[string]rerank.Matrix // of the companion, as they were derived; "" is items
+	fields  map[string]rerank.Matrix // the companion's fields derived so far, by name; "" is items
 }
 
-// examineProbes measures searches of the stored vectors with one vector a query.
+// examineProbes measures searches of the stored vectors with one given vector per query.
 func (x *examiner) examineProbes(name, head string, u rerank.Matrix) FirstStage {
 	found := make([][]float64, u.Rows)
 	most := min(x.depths[len(x.depths)-1], x.items.Rows)
@@ -57,7 +57,7 @@ func (x *examiner) examineProbes(name, head string, u rerank.Matrix) FirstStage 
 	return x.withMean(FirstStage{Name: name, Head: head, Searches: 1}, found)
 }
 
-// withMean returns the stage with the mean of the shares that were found for each query.
+// withMean returns the stage with the mean of the shares found for each query.
 func (x *examiner) withMean(s FirstStage, found [][]float64) FirstStage {
 	s.Recall = make([]float64, len(x.depths))
 	for _, f := range found {
@@ -75,9 +75,9 @@ func (x *examiner) meanRecall(h *head) float64 {
 	return judge.Mean(x.examineProbes("", "", u).Recall, nil)
 }
 
-// examineStrategy measures a strategy of the similarity itself: in the companion, if it
-// has one and one inner product with the stored vectors is not exact already. It returns
-// nil if the similarity does not have the strategy.
+// examineStrategy measures one of the similarity's own strategies: in the companion if the similarity
+// derives fields, unless one inner product with the stored vectors is exact already. It returns nil
+// if the similarity lacks the strategy.
 func (x *examiner) examineStrategy(s rerank.Strategy) (*FirstStage, error) {
 	companion, single := x.teacher.abilities.Derive != nil, x.teacher.spec.SingleInnerProduct
 	for _, derived := range []bool{companion && !single, companion && single} {
@@ -97,7 +97,7 @@ func (x *examiner) examineStrategy(s rerank.Strategy) (*FirstStage, error) {
 	return nil, nil
 }
 
-// probes returns the probes of the i-th query, and derives the fields that they search.
+// probes returns the probes of the i-th query, and derives the fields that they search if need be.
 func (x *examiner) probes(i int, plan rerank.Plan) ([]rerank.Probe, error) {
 	e, err := x.teacher.encodeQuery(x.queries[i])
 	if err != nil {
@@ -112,7 +112,7 @@ func (x *examiner) probes(i int, plan rerank.Plan) ([]rerank.Probe, error) {
 	return probes, err
 }
 
-// derive computes the vectors of a field of the companion, once.
+// derive computes the vectors of a companion's field, once.
 func (x *examiner) derive(field string) error {
 	if _, have := x.fields[field]; have {
 		return nil
@@ -151,7 +151,7 @@ func (x *examiner) examineSearches(s FirstStage, probes func(i int) ([]rerank.Pr
 	return x.withMean(s, found), nil
 }
 
-// candidates are the first rows of the lists of the probes, best first.
+// candidates returns the first rows of the probes' lists, best first.
 func (x *examiner) candidates(probes []rerank.Probe, scores []float32) []int32 {
 	most := min(x.depths[len(x.depths)-1], len(scores))
 	var lists [][]int32
@@ -165,7 +165,8 @@ func (x *examiner) candidates(probes []rerank.Probe, scores []float32) []int32 {
 	return inTurn(lists, most)
 }
 
-// inTurn is the union of the lists: their first rows, then their second, up to most.
+// inTurn returns the union of the lists, in the order of all first rows, then all second rows, up
+// to most rows.
 func inTurn(lists [][]int32, most int) []int32 {
 	seen := make(map[int32]bool, most)
 	out := make([]int32, 0, most)

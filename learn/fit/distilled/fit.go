@@ -60,13 +60,13 @@ type fitter struct {
 	lessons  lessons
 	examiner examiner
 	trials   *train.Trials
-	// queryScale is the number by which the log divided all query vectors.
+	// queryScale is the number by which all query vectors were divided for training.
 	queryScale float64
-	// firstLists are the lists that were made before any head was trained. They are nil
-	// where the similarity ranks all items.
+	// firstLists are the lists made before any head was trained; nil if the similarity ranks all
+	// items.
 	firstLists []ranked
 
-	heads  map[string]*head // those that were fitted, by kind
+	heads  map[string]*head // the heads fitted so far, by kind
 	report Report
 }
 
@@ -108,8 +108,8 @@ func newFitter(m rerank.Similarity, d fit.Data, o Options) (*fitter, error) {
 	return f, err
 }
 
-// prepareLog makes a log of scaled vectors. Every query that the similarity can rank is
-// in it with some item, so that a split divides all of them.
+// prepareLog makes a log of scaled vectors. Every query that the similarity can rank gets some
+// item, so that a split divides all these queries.
 func (f *fitter) prepareLog(d fit.Data) (*samples.Log, error) {
 	l := &samples.Log{Times: d.Times, Relevant: make([][]int32, d.Queries.Rows)}
 	unit := f.options.Normalise
@@ -135,13 +135,13 @@ func (f *fitter) prepareLog(d fit.Data) (*samples.Log, error) {
 	return l, nil
 }
 
-// maxHeldOut bounds the queries that judge the probes, maxLearned those that teach.
+// maxHeldOut bounds the queries that judge the probes, maxLearned the queries that train them.
 const (
 	maxHeldOut = 512
 	maxLearned = 1 << 16
 )
 
-// divideQueries decides which queries teach and which judge.
+// divideQueries decides which queries train the probes and which judge them.
 func (f *fitter) divideQueries(l *samples.Log) error {
 	o := f.options
 	split, err := l.Split(o.Common)
@@ -171,8 +171,8 @@ func (f *fitter) divideQueries(l *samples.Log) error {
 	return nil
 }
 
-// chooseDepths returns the depths of the options that are below the size of the
-// collection, and 2K as well if fewer than two are.
+// chooseDepths returns the depths of the options that are less than the size of the collection, and
+// also 2K if fewer than two are.
 func (f *fitter) chooseDepths() []int {
 	depths := slices.DeleteFunc(slices.Clone(f.options.Depths), func(d int) bool { return d >= f.report.Items })
 	if len(depths) < 2 && len(f.options.Depths) > 1 || len(depths) == 0 {
@@ -182,7 +182,7 @@ func (f *fitter) chooseDepths() []int {
 	return slices.Compact(depths)
 }
 
-// makeLessons asks the similarity for its ranking of the items, for every query.
+// makeLessons lets the similarity rank the items for every query.
 func (f *fitter) makeLessons(ctx context.Context) error {
 	progress, l, x := f.options.Progress, &f.lessons, &f.examiner
 	var err error
@@ -204,7 +204,7 @@ func (f *fitter) makeLessons(ctx context.Context) error {
 	return nil
 }
 
-// chooseTemperature chooses the temperature of the lessons by Options.Focus.
+// chooseTemperature sets the temperature of the similarity's softmax by Options.Focus.
 func (f *fitter) chooseTemperature() {
 	items := f.lessons.items.Rows
 	focus := f.options.Focus
@@ -236,7 +236,7 @@ func (f *fitter) trainHeads(ctx context.Context) error {
 	return nil
 }
 
-// findStart returns the W that the heads start with, and its name.
+// findStart returns the W with which the heads start, and the start's name.
 func (f *fitter) findStart() (rerank.Matrix, string, error) {
 	exact, ok, err := f.teacher.exactStart(f.lessons.train, f.options.Normalise)
 	if err != nil || ok {
@@ -245,7 +245,7 @@ func (f *fitter) findStart() (rerank.Matrix, string, error) {
 	return f.lessons.chooseStart(f.teacher, f.options)
 }
 
-// trainHead trains a head from the named start, which an exact head keeps.
+// trainHead trains a head from the named start. An exact start is kept as it is.
 func (f *fitter) trainHead(ctx context.Context, kind string, start rerank.Matrix, startName string) error {
 	o := f.options
 	isExact, hidden := startName == startExact, 0
@@ -288,7 +288,7 @@ func (f *fitter) addHead(h *head, r HeadReport) {
 	f.report.Heads = append(f.report.Heads, r)
 }
 
-// finish compares the heads with the other first stages, and returns the tensors.
+// finish compares the heads with the other first stages, and returns the heads' tensors.
 func (f *fitter) finish() (tensor.Set, error) {
 	x, tensors := &f.examiner, tensor.Set{}
 	for _, r := range f.report.Heads {
@@ -303,7 +303,7 @@ func (f *fitter) finish() (tensor.Set, error) {
 	}
 	tensors[distilled.MeanItem] = tensor.Tensor{Shape: []int{x.items.Cols}, Data: f.meanItem()}
 	for _, s := range []rerank.Strategy{rerank.Average, rerank.PerEmbedding} {
-		if f.report.Interrupted { // whoever stopped the fit does not want to wait
+		if f.report.Interrupted { // a fit that was interrupted should end at once
 			break
 		}
 		stage, err := x.examineStrategy(s)

@@ -23,11 +23,11 @@ const (
 
 // head is a learned probe under training. It is not safe for concurrent use.
 type head struct {
-	w                     layer // u(q) begins as q·w
-	first, second         layer // of the MLP; without columns there is no MLP
+	w                     layer // u(q) is q·w, plus the MLP if there is one
+	first, second         layer // the layers of the MLP; without columns there is none
 	firstBias, secondBias layer
 
-	optimisers []*train.Adam // one a layer, as their rates differ
+	optimisers []*train.Adam // one for each layer, because their rates differ
 	// State of the last batch: the hidden layer before SiLU, after it, and the
 	// derivative of SiLU.
 	input, hidden, slope rerank.Matrix
@@ -94,8 +94,8 @@ func (h *head) moments() [][]float32 {
 	return arrays
 }
 
-// startTraining prepares the optimisers. The rate of a layer is relative to the size of
-// the parameters that it changes, for which the start has found the right scale.
+// startTraining prepares the optimisers. A layer's rate is relative to the size of its parameters,
+// for which the start has found the right scale.
 func (h *head) startTraining(rate float64) {
 	size := rootMeanSquare(h.w.value.Data)
 	per := []float64{rate * size}
@@ -108,7 +108,7 @@ func (h *head) startTraining(rate float64) {
 	}
 }
 
-// takeStep takes a step of Adam with a share of the rates.
+// takeStep takes a step of Adam with the given share of the rates.
 func (h *head) takeStep(share float64) {
 	for i, l := range h.layers() {
 		a := h.optimisers[i]
@@ -185,8 +185,8 @@ func (h *head) scale(c float64) {
 	}
 }
 
-// tensors returns the tensors of the head for queries as they are stored. unit is the
-// number by which queries were divided for training.
+// tensors returns the tensors of the head for unscaled queries. unit is the number by which queries
+// were divided for training.
 func (h *head) tensors(name string, unit float64) tensor.Set {
 	prefix := distilled.Prefix + name
 	set := tensor.Set{prefix + ".W": asTensor(h.w.value, 1/unit)}
@@ -197,7 +197,7 @@ func (h *head) tensors(name string, unit float64) tensor.Set {
 	return set
 }
 
-// asTensor returns m times by.
+// asTensor returns m multiplied by by.
 func asTensor(m rerank.Matrix, by float64) tensor.Tensor {
 	data := slices.Clone(m.Data)
 	for i := range data {

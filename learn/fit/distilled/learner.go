@@ -15,13 +15,12 @@ import (
 	"github.com/likenessdb/likeness/rerank/kernel"
 )
 
-// lessons holds the training data of a probe: for every training query the best items
-// by the similarity. Their scores, divided by a temperature, make the target
-// distribution.
+// lessons holds the training data of a probe: for each training query, its best items by the
+// similarity. Their scores, divided by a temperature, define the target distribution.
 type lessons struct {
-	items, queries rerank.Matrix // unit vectors, or divided by one number
+	items, queries rerank.Matrix // vectors of norm 1, or all divided by one number
 	train          []int32       // rows of the training queries
-	lists          []ranked      // of each training query
+	lists          []ranked      // the best items of each training query
 	temperature    float64
 }
 
@@ -33,17 +32,17 @@ type learner struct {
 	options Options
 	pool    *pool
 	batch   int
-	steps   int // a round
+	steps   int // steps in a round
 
-	// renewLists searches with a head and rebuilds the lists from the items found. It
-	// is nil if the lists rank all items.
+	// renewLists searches with a head and rebuilds the lists from what it finds. It is nil if the
+	// lists rank all items.
 	renewLists func(ctx context.Context, h *head) error
-	// finder holds the head parameters with which the present lists were found, or nil
-	// before the first lists. isStale means that new lists are to be made.
+	// finder holds the head parameters with which the current lists were found; nil for the first
+	// lists. isStale means that the lists have to be rebuilt.
 	finder  [][]float32
 	isStale bool
 
-	q, u, s rerank.Matrix // queries of the batch, their probes, and the scores
+	q, u, s rerank.Matrix // the queries of a batch, their probes, and the scores
 }
 
 var _ train.Learner = (*learner)(nil)
@@ -55,7 +54,7 @@ func newLearner(l *lessons, h *head, o Options) *learner {
 	return d
 }
 
-// makePool makes the pool for the present lists.
+// makePool makes the pool for the current lists.
 func (d *learner) makePool() {
 	d.pool = newPool(d.items, d.lists, d.batch, d.options.Softmax, d.options.Draws)
 }
@@ -86,8 +85,8 @@ func (d *learner) TakeRound(ctx context.Context, round int) (float64, error) {
 	return sum / float64(d.steps), nil
 }
 
-// updateLists lets the head find the items of its lessons anew after rounds 1, 2, 4, 8
-// and so on, and after Resume makes the lists that were in use.
+// updateLists rebuilds the lists with the current head after rounds 1, 2, 4, 8 and so on. After
+// Resume it rebuilds the lists that were in use.
 func (d *learner) updateLists(ctx context.Context, round int) error {
 	if d.renewLists == nil {
 		return nil
@@ -133,7 +132,7 @@ func (d *learner) Resume(p train.Position) error {
 	return nil
 }
 
-// sampleLoss returns the mean loss of a batch that the seed chooses.
+// sampleLoss returns the mean loss of a batch chosen by the seed.
 func (d *learner) sampleLoss(seed uint64) float64 {
 	rng := rand.New(rand.NewPCG(seed, 0x5a3))
 	loss := d.forward(rng.Perm(len(d.train))[:d.batch], rng)
@@ -179,10 +178,10 @@ func (d *learner) forward(batch []int, rng *rand.Rand) float64 {
 // 2·10⁻⁹.
 const negligible = 20
 
-// divergence returns the Kullback-Leibler divergence KL(p ‖ softmax(logits)) of a query,
-// and replaces the logits, one a candidate, by share times its gradient. The target p
-// gives weights to the items in rows. Candidates that are there by chance are corrected
-// by the log of that chance, the items in rows are not.
+// divergence returns the Kullback-Leibler divergence KL(p ‖ softmax(logits)) of a query. It
+// replaces the logits, one for each candidate, by share times its gradient. The target p gives
+// weights to the items in rows. The logits of other candidates, which are there by chance, are
+// corrected by the log of that chance.
 func (p *pool) divergence(logits []float32, rows []int32, weights []float32, share float32) float64 {
 	own := p.correctOthers(logits, rows)
 	top := float32(math.Inf(-1))
@@ -213,8 +212,8 @@ func (p *pool) divergence(logits []float32, rows []int32, weights []float32, sha
 	return loss
 }
 
-// correctOthers returns the logits of the items in rows, and corrects the logits of all
-// other candidates.
+// correctOthers returns the logits of the items in rows, and corrects the logits of the other
+// candidates.
 func (p *pool) correctOthers(logits []float32, rows []int32) []float32 {
 	own := make([]float32, len(rows))
 	for i, x := range rows {

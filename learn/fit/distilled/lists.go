@@ -10,19 +10,18 @@ import (
 )
 
 const (
-	// shortlist is the number of items that a probe finds for the lesson of a query where
-	// the collection is too large to score all of it. randomItems is the number of random
-	// items beside them.
+	// shortlist is how many items a probe finds for a training query if the collection is too large
+	// to score all items. randomItems is how many random items are added to them.
 	shortlist   = 768
 	randomItems = 256
 )
 
-// isLarge reports whether the collection is so large that the similarity ranks what a
-// probe finds, and not all items.
+// isLarge reports whether the collection is so large that the similarity ranks only what a probe
+// finds, not all items.
 func (f *fitter) isLarge() bool { return f.report.Items > f.options.Softmax }
 
-// makeFirstLists ranks, for each training query, random items and what the averaged probe
-// finds; if there is no such probe, what the query vector finds.
+// makeFirstLists ranks, for each training query, random items and the items that the averaged probe
+// finds, or the query vector itself if there is no such probe.
 func (f *fitter) makeFirstLists(ctx context.Context, done func(int)) ([]ranked, error) {
 	l := &f.lessons
 	u := rerank.NewMatrix(len(l.train), l.items.Cols)
@@ -44,8 +43,8 @@ func (f *fitter) makeFirstLists(ctx context.Context, done func(int)) ([]ranked, 
 	return f.rankFound(ctx, u, nil, done)
 }
 
-// renewLists ranks what a head finds, beside the items of the first lists. The lists
-// depend on the head alone, so that a checkpoint need not have them.
+// renewLists ranks the items that a head finds, together with the items of the first lists. The
+// lists depend on the head alone, so a checkpoint need not contain them.
 func (f *fitter) renewLists(ctx context.Context, h *head) error {
 	l := &f.lessons
 	q, u := rerank.NewMatrix(len(l.train), l.queries.Cols), rerank.NewMatrix(len(l.train), l.items.Cols)
@@ -58,8 +57,8 @@ func (f *fitter) renewLists(ctx context.Context, h *head) error {
 	return err
 }
 
-// rankFound ranks, for each training query, the items that its probe finds among all,
-// the items of its list in lists, and random ones. lists may be nil.
+// rankFound ranks, for each training query, the items that its probe finds in the collection, the
+// items of its list in lists, and random items. lists may be nil.
 func (f *fitter) rankFound(ctx context.Context, u rerank.Matrix, lists []ranked, done func(int)) ([]ranked, error) {
 	l := &f.lessons
 	var out []ranked

@@ -9,34 +9,33 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Options are the options of a fit of learned probes. DefaultOptions has the defaults.
-// Of the common options, the similarity decides Normalise; Cold and ColdShare have no
-// effect, because every item is in the lessons.
+// Options are the options of a fit of learned probes. DefaultOptions has the defaults. Of the
+// common options, Normalise is decided by the similarity, and Cold and ColdShare have no effect,
+// because training includes every item.
 type Options struct {
 	fit.Common
 	// Heads lists HeadLinear, HeadResidual or both.
 	Heads []string
 	// Hidden is the width of the residual head's MLP.
 	Hidden int
-	// K is the length of the answers that a probe is to find.
+	// K is the length of the answers that a probe should find.
 	K int
-	// Focus is the number of items that share the weight of a lesson, as the perplexity
-	// of the similarity's softmax. 0 stands for 5K, and an eighth of the collection at
-	// most.
+	// Focus is the number of items that share the target weight of a query, as the perplexity of
+	// the similarity's softmax. 0 means 5K, but at most an eighth of the collection.
 	Focus float64
-	// List is the number of items of a lesson.
+	// List is the number of items ranked for a query.
 	List int
 	// Depths are the numbers of candidates at which first stages are compared.
 	Depths []int
 	Batch  int
 	Rounds int     // passes over the queries, at most
 	Rate   float64 // of Adam, relative to the size of the parameters
-	// Softmax is the number of items up to which the softmax runs over all of them.
-	// Beyond it, it runs over the lists of the batch and Draws sampled items.
+	// Softmax is the number of items up to which the softmax covers all items. Above it, the
+	// softmax covers the lists of the batch and Draws sampled items.
 	Softmax, Draws int
-	// Scores is about the number of scores of the similarity that the lessons may cost.
-	// With more queries some are left out. Of a collection larger than Softmax, only the
-	// items that the probe finds are scored.
+	// Scores is about how many scores of the similarity the training data may cost. If there are
+	// too many queries, some are left out. In a collection larger than Softmax, only items that the
+	// probe finds are scored.
 	Scores int
 }
 

@@ -13,18 +13,18 @@ import (
 type pool struct {
 	items   rerank.Matrix
 	vectors rerank.Matrix // one candidate a row
-	column  []int32       // of each item row in the scores; −1 if the item is no candidate
+	column  []int32       // the column of each item row in the scores; −1 if the item is no candidate
 	rows    []int32       // the item row of each column; nil if all items are candidates
-	// correction is −log of the chance of each candidate to be one. It is nil if all
-	// items are candidates.
+	// correction is −log of each candidate's chance of being one. It is nil if all items are
+	// candidates.
 	correction []float32
 
-	draws    int       // sampled items a batch; 0 if all items are candidates
-	rareness []float32 // of each item row: −log of its chance to be a candidate
+	draws    int       // sampled items per batch; 0 if all items are candidates
+	rareness []float32 // −log of each item row's chance of being a candidate
 }
 
-// newPool makes a pool for batches of the lists. Up to limit items all are candidates,
-// beyond it so many are drawn a batch.
+// newPool makes a pool for batches of the lists. If there are at most limit items, all are
+// candidates; otherwise draws items are sampled for each batch.
 func newPool(items rerank.Matrix, lists []ranked, batch, limit, draws int) *pool {
 	p := &pool{items: items, column: make([]int32, items.Rows)}
 	if items.Rows <= limit {
@@ -52,7 +52,7 @@ func newPool(items rerank.Matrix, lists []ranked, batch, limit, draws int) *pool
 	return p
 }
 
-// drawCandidates chooses the candidates of a batch, which names lists by number.
+// drawCandidates chooses the candidates of a batch, whose lists are given by number.
 func (p *pool) drawCandidates(batch []int, lists []ranked, rng *rand.Rand) {
 	if p.draws == 0 {
 		return

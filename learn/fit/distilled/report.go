@@ -7,8 +7,8 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Report says how good learned probes are as a first stage, beside the other first
-// stages that the similarity has.
+// Report says how good learned probes are as a first stage, compared with the similarity's other
+// first stages.
 type Report struct {
 	Seed uint64 `json:"seed"`
 	// Items and Queries count the data. ZeroQueries were left out, because the similarity
@@ -18,7 +18,8 @@ type Report struct {
 	ZeroQueries    int `json:"zero_queries"`
 	LearnedQueries int `json:"learned_queries"`
 	HeldOutQueries int `json:"held_out_queries"`
-	// K is the length of the exact answer. Recall is the share of it that is found.
+	// K is the length of the exact answer. Recall is the share of the exact answer that a first
+	// stage finds.
 	K int `json:"k"`
 	// Temperature is the temperature of the similarity's softmax, at which Focus items
 	// share the weight.
@@ -31,18 +32,18 @@ type Report struct {
 	Stages         []FirstStage `json:"first_stages"`
 	Recommendation string       `json:"recommendation"`
 	Warnings       []string     `json:"warnings,omitempty"`
-	// Interrupted means that the fit was ended early and returned its best heads so far.
+	// Interrupted means that the fit ended early and returned its best heads so far.
 	Interrupted bool `json:"interrupted,omitempty"`
 }
 
 // HeadReport says how a head was fitted.
 type HeadReport struct {
 	Head string `json:"head"`
-	// Start names what the head began with. "exact" was not trained: it is the similarity
-	// itself.
+	// Start names the parameters with which the head began. "exact" needed no training: the probe
+	// equals the similarity.
 	Start string `json:"start"`
-	// Rounds is the number of rounds, of the Of rounds at most, that the held-out queries
-	// judged best; 0 is the start.
+	// Rounds is the number of training rounds, out of Of at most, that was best for the held-out
+	// queries; 0 is the start.
 	Rounds int `json:"rounds"`
 	Of     int `json:"of"`
 	// Loss is the mean divergence from the similarity in the last round, in nats.
@@ -87,7 +88,7 @@ func (r *Report) conclude(spec rerank.Spec) {
 	}
 }
 
-// isExact reports whether a head is the similarity itself.
+// isExact reports whether a head equals the similarity.
 func (r *Report) isExact() bool {
 	for _, h := range r.Heads {
 		if h.Start == startExact {
@@ -97,8 +98,8 @@ func (r *Report) isExact() bool {
 	return false
 }
 
-// bestStage returns the best learned probe, or the best other first stage. It prefers a
-// linear head if a residual one gains less than half a hundredth.
+// bestStage returns the best learned probe, or the best other first stage. It prefers a linear head
+// if a residual head gains less than 0.005.
 func (r *Report) bestStage(learned bool) *FirstStage {
 	var found *FirstStage
 	for i := range r.Stages {
@@ -117,7 +118,7 @@ func (r *Report) bestStage(learned bool) *FirstStage {
 	return found
 }
 
-// describeEnough says which depth finds nearly all of the answer.
+// describeEnough says at which depth nearly all of the answer is found.
 func (r *Report) describeEnough(s *FirstStage) string {
 	for i, v := range s.Recall {
 		if v >= 0.95 {

@@ -22,9 +22,9 @@ const (
 // ridge is the share of the mean eigenvalue of QᵀQ that is added to its diagonal.
 const ridge = 1e-2
 
-// exactStart returns W of a similarity that is one inner product of qW with the stored
-// vectors, and false for any other. The rows of W are the averaged probes of the unit
-// vectors, if the probes of some real queries are the sums of these.
+// exactStart returns W if the similarity is one inner product of qW with the stored vectors, and
+// false otherwise. It takes the averaged probes of the unit vectors as the rows of W, and checks W
+// against the probes of some real queries.
 func (t *teacher) exactStart(queries []int32, unit bool) (rerank.Matrix, bool, error) {
 	spec := t.spec
 	if !spec.SingleInnerProduct || spec.UserIDs {
@@ -96,8 +96,7 @@ func averagedProbe(e rerank.Encoded) ([]float32, error) {
 	return probes[0].Vector, nil
 }
 
-// findStarts returns every W that a head may start with, by name. Their scales are
-// arbitrary.
+// findStarts returns every W with which a head may start, by name. Their scales are arbitrary.
 func (l *lessons) findStarts(t *teacher) (map[string]rerank.Matrix, error) {
 	starts := map[string]rerank.Matrix{}
 	if l.queries.Cols == l.items.Cols {
@@ -199,8 +198,7 @@ func leastSquares(q, v rerank.Matrix) rerank.Matrix {
 	return w
 }
 
-// chooseStart gives every start the scale of the least loss, and returns the start of the
-// least loss and its name.
+// chooseStart scales every start for the least loss, and returns the best start and its name.
 func (l *lessons) chooseStart(t *teacher, o Options) (rerank.Matrix, string, error) {
 	starts, err := l.findStarts(t)
 	if err != nil {

@@ -15,15 +15,15 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// teacher is the similarity whose ranking a probe learns.
+// teacher is the similarity whose ranking a probe learns to reproduce.
 type teacher struct {
 	similarity rerank.Similarity
 	abilities  rerank.Abilities
 	spec       rerank.Spec
-	base       rerank.Matrix // the items as they are stored
+	base       rerank.Matrix // the stored vectors of the items
 	features   rerank.Matrix // their feature rows
-	queries    rerank.Matrix // as they are asked
-	users      []int64       // of each query; nil if the log names none
+	queries    rerank.Matrix // the query vectors, unscaled
+	users      []int64       // the user of each query; nil if the log names no users
 }
 
 // ranked holds the best items of a query by the similarity, best first.
@@ -42,8 +42,8 @@ func newTeacher(m rerank.Similarity, d fit.Data) (*teacher, error) {
 	return t, nil
 }
 
-// fingerprint returns a hash that differs between similarities that encode the items or
-// score them for the first queries differently.
+// fingerprint returns a hash of some item encodings and scores. It differs between similarities
+// that encode or score differently.
 func (t *teacher) fingerprint(queries []int32) (string, error) {
 	encoded, err := t.encodeAll(queries[:min(len(queries), 4)])
 	if err != nil {
@@ -130,8 +130,8 @@ func (t *teacher) rescore(ctx context.Context, queries []int32, lists [][]int32,
 	})
 }
 
-// eachBatch calls f for batches of the queries, on every core. from is the number of the
-// first query of the batch, out where f writes the lists.
+// eachBatch calls f for batches of the queries, on every core. from is the number of the batch's
+// first query; f writes the lists to out.
 func (t *teacher) eachBatch(ctx context.Context, queries []int32, done func(int), f func(out []ranked, encoded []rerank.Encoded, from int) error) ([]ranked, error) {
 	out := make([]ranked, len(queries))
 	for block := 0; block < len(queries); block += scoreBlock {
@@ -198,7 +198,7 @@ func bestRows(scores []float32, n int) []int32 {
 	return slices.Clip(rows[:min(n, len(rows))])
 }
 
-// selectScores returns the scores of the rows.
+// selectScores returns the scores of the given rows.
 func selectScores(scores []float32, rows []int32) []float32 {
 	out := make([]float32, len(rows))
 	for i, x := range rows {
@@ -208,8 +208,8 @@ func selectScores(scores []float32, rows []int32) []float32 {
 }
 
 // findTemperature returns the temperature at which the softmax of the lists has the given
-// perplexity, in the geometric mean: as if so many items shared the weight. This makes
-// the lessons independent of the scale of the similarity.
+// perplexity, as a geometric mean: as if that many items shared the weight. It makes the training
+// independent of the similarity's scale.
 func findTemperature(lists []ranked, perplexity float64) float64 {
 	entropy := func(t float64) float64 {
 		var sum float64

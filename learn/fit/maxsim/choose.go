@@ -12,29 +12,29 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// marks say what held-out queries find with a budget: a number for each query.
+// marks says how well held-out queries find their items with a budget; each slice has one number
+// per query.
 type marks struct {
-	Vectors          int       // that the budget made
-	ReciprocalRanks  []float64 // of the held-out queries
+	Vectors          int       // how many vectors the budget made
+	ReciprocalRanks  []float64 // of the held-out queries, with the budget
 	NDCG             []float64
-	PlainRanks       []float64 // reciprocal ranks by the plain inner product
-	ColdRanks        []float64 // reciprocal ranks of held-out items
-	ColdRanksByPlain []float64 // the same by the plain inner product
+	PlainRanks       []float64 // of the same queries, by the plain inner product
+	ColdRanks        []float64 // of held-out items, with the budget
+	ColdRanksByPlain []float64 // of held-out items, by the plain inner product
 }
 
-// judges judge a budget.
+// judges rank items for a budget.
 type judges struct {
-	logged *judge.Judge // of the held-out queries
-	// cold judges the held-out items, which coldItems marks. It is nil if no items
-	// were held out.
+	logged *judge.Judge // ranks for the held-out queries
+	// cold ranks for the held-out items, which coldItems marks. It is nil if no items were held
+	// out.
 	cold      *judge.Judge
 	coldItems []bool
 }
 
-// chooseBudget tries the budgets on held-out queries. It takes the smallest that is as
-// good as the best and better than no vectors at all; where items without logs are
-// guarded, it considers only budgets under which they do not lose. A single budget is
-// taken as it is.
+// chooseBudget tries the budgets on held-out queries. It takes the smallest budget that is as good
+// as the best and better than no vectors. If items without logs are guarded, only budgets under
+// which they do not lose count. A single budget is taken without a trial.
 func (f *fitter) chooseBudget(ctx context.Context) error {
 	j, err := f.newJudges()
 	if err != nil {
@@ -88,8 +88,8 @@ func newUnitJudge(l *samples.Log, queries []int32, wanted func(int32) bool) *jud
 	return j
 }
 
-// tryBudget clusters the pairs with a budget while the judges rank the items. A held-out
-// item is ranked by its own vector alone.
+// tryBudget clusters the pairs with a budget, while the judges rank the items. A held-out item is
+// ranked by its own vector alone.
 func (f *fitter) tryBudget(ctx context.Context, pairs itemPairs, average float64, j judges) (marks, error) {
 	noItem, everyItem := func(int32) bool { return false }, func(int32) bool { return true }
 	fitted, plain := newRanking(j.logged, noItem), newRanking(j.logged, everyItem)

@@ -32,8 +32,8 @@ type clustering struct {
 	sums       []float64
 }
 
-// begin starts with an item and room for so many groups beside its own vector. rows
-// and weights are the item's queries.
+// begin starts with an item, and makes room for the given number of groups besides its own vector.
+// rows and weights are the item's queries.
 func (c *clustering) begin(item []float32, rows []int32, weights []float32, groups int) {
 	c.rows, c.weights, c.blockStart = rows, weights, -1
 	c.centres = linalg.Resize(c.centres, groups+1, len(item))
@@ -137,9 +137,9 @@ func (c *clustering) drawQuery(best []float32, rng *rand.Rand) int {
 	return last
 }
 
-// runLloyd runs Lloyd's algorithm from the present labels: it moves the centres, then
-// assigns the queries anew, until no label changes or so many passes were made. It
-// returns Σ w·max ⟨x, v⟩ of the last centres, which no pass lowers.
+// runLloyd runs Lloyd's algorithm from the current labels: it moves the centres and assigns the
+// queries again, until no label changes or the given number of passes is reached. It returns Σ
+// w·max ⟨x, v⟩ for the last centres, which no pass lowers.
 func (c *clustering) runLloyd(passes int) (objective float64) {
 	for range passes {
 		c.moveCentres()

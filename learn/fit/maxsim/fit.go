@@ -19,8 +19,8 @@ import (
 	"github.com/likenessdb/likeness/rerank/maxsim"
 )
 
-// VectorSink receives the behavioural vectors of an item, which it must not keep.
-// Items come in the order of their rows, each at most once.
+// VectorSink receives the behavioural vectors of an item. It must not keep the matrix. Items come
+// in the order of their rows, each at most once.
 type VectorSink func(item int, vectors rerank.Matrix) error
 
 // Fitted is the outcome of a fit, without the vectors.
@@ -75,13 +75,12 @@ type fitter struct {
 	report  Report
 }
 
-// totalBudget returns the number of vectors in all for an average of vectors an item.
+// totalBudget returns the total number of vectors for a given average per item.
 func (f *fitter) totalBudget(average float64) int {
 	return int(math.Round(average * float64(f.log.Items.Rows)))
 }
 
-// clusterAll clusters all pairs with the budget that was chosen, and gives the vectors
-// to sink.
+// clusterAll clusters all pairs with the chosen budget, and gives the vectors to sink.
 func (f *fitter) clusterAll(ctx context.Context, sink VectorSink) error {
 	r := &f.report
 	if r.MAvg == 0 {
@@ -115,9 +114,8 @@ const (
 	chunkNumbers = 1 << 24 // of all vectors of a chunk
 )
 
-// cluster finds the vectors of all items for a budget, given as vectors an item. It
-// calls yield for consecutive chunks of items: vectors[i] holds the vectors of
-// item row from+i.
+// cluster finds the vectors of all items for a budget of vectors per item. It calls yield for
+// consecutive chunks of items: vectors[i] holds the vectors of item row from+i.
 func (f *fitter) cluster(ctx context.Context, stage string, pairs itemPairs, average float64, yield func(from int, vectors []rerank.Matrix) error) error {
 	items := f.log.Items
 	budgets := Budgets(pairs.counts(), f.options.Beta, f.totalBudget(average))
@@ -160,8 +158,8 @@ func endOfChunk(pairs itemPairs, budgets []int, from, dim int) int {
 	return to
 }
 
-// clusterItem returns the vectors of an item: the best of several clusterings, the
-// first of equal ones.
+// clusterItem returns the vectors of an item from the best of several clusterings (the first of
+// equally good ones).
 func (f *fitter) clusterItem(c *clustering, pairs itemPairs, item, budget int) rerank.Matrix {
 	var best rerank.Matrix
 	if budget == 0 {

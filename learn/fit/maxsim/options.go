@@ -14,8 +14,8 @@ type Options struct {
 	fit.Common
 	// Beta divides the budget: an item with n queries gets a share of n^Beta (MVG, eq. 6).
 	Beta float64
-	// MAvg are the budgets that are tried, ascending, in vectors per item of the
-	// collection. A single budget is taken as it is.
+	// MAvg lists the budgets to try, ascending, in vectors per item of the collection. A single
+	// budget is taken without a trial.
 	MAvg []float64
 	// Restarts is the number of clusterings that are tried for each item. The best is
 	// used.
@@ -30,7 +30,7 @@ func DefaultOptions() Options {
 	return Options{Common: fit.DefaultCommon(), Beta: 0.5, MAvg: []float64{0.3, 1, 3, 10}, Restarts: 4, Passes: 30}
 }
 
-// maxAverage bounds MAvg: with more vectors an item, the companion is a copy of the log.
+// maxAverage bounds MAvg: with more vectors per item, the companion would be a copy of the log.
 const maxAverage = 1000
 
 // check returns fit.ErrOption.

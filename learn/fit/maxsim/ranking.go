@@ -8,8 +8,8 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// itemChunk holds the vectors of consecutive items. Item from+i has the rows starts[i]
-// to starts[i+1], its own vector first.
+// itemChunk holds the vectors of consecutive items. Item from+i owns the rows from starts[i] up to
+// starts[i+1]; its own vector is the first.
 type itemChunk struct {
 	from   int
 	rows   rerank.Matrix
@@ -33,7 +33,7 @@ func joinVectors(items rerank.Matrix, from int, vectors []rerank.Matrix) itemChu
 	return c
 }
 
-// ranking finds the first items of each query of a judge while the items come in chunks.
+// ranking finds the best items of each query of a judge, while the items come in chunks.
 type ranking struct {
 	judge *judge.Judge
 	// ownOnly reports whether an item is ranked by its own vector alone.

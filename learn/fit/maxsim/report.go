@@ -13,21 +13,19 @@ type Report struct {
 	Counts fit.Counts `json:"counts"`
 	Seed   uint64     `json:"seed"`
 	Beta   float64    `json:"beta"`
-	// MAvg is the budget that was taken, in vectors an item. 0 means that no budget was
-	// better than no vectors at all.
+	// MAvg is the chosen budget, in vectors per item. 0 means that no budget was better than no
+	// vectors.
 	MAvg float64 `json:"mavg"`
-	// Budget is MAvg times the number of items, at most one vector a pair. Vectors is
-	// the number of vectors that were found; queries that lie together need fewer than
-	// the budget.
+	// Budget is MAvg times the number of items, but at most the number of pairs. Vectors is how
+	// many vectors were found: similar queries need fewer than the budget.
 	Budget  int `json:"budget"`
 	Vectors int `json:"vectors"`
 	// ItemsWithVectors counts items with one vector or more.
 	ItemsWithVectors int `json:"items_with_vectors"`
-	// Guarded means that budgets under which items without logs lose were not taken.
+	// Guarded means that budgets under which items without logs lose were ruled out.
 	Guarded bool    `json:"guarded"`
 	Trials  []Trial `json:"trials"`
-	// Logged compares on held-out queries, Cold on held-out items, with the budget that
-	// was taken.
+	// Logged compares on held-out queries, Cold on held-out items, both with the chosen budget.
 	Logged         fit.Comparison  `json:"logged"`
 	Cold           *fit.Comparison `json:"cold,omitempty"`
 	Recommendation string          `json:"recommendation"`

@@ -80,7 +80,7 @@ func (f *fitter) warnCold() {
 	}
 }
 
-// tryPull fits with a pull once for each set of items, without the set.
+// tryPull fits with a pull once per set of items, without the set.
 func (f *fitter) tryPull(ctx context.Context, pull float64, sets [][]bool, done func(int)) (*fit.PullTrial, error) {
 	t := &fit.PullTrial{Pull: pull}
 	var all marks
@@ -104,8 +104,8 @@ func (m marks) compareCold() *fit.Comparison {
 	return &c
 }
 
-// compareCold fits without a set of items, for the rounds that were best, and reports
-// what becomes of these items.
+// compareCold fits without a set of items, for the best number of rounds, and reports how well
+// these items are found.
 func (f *fitter) compareCold(ctx context.Context, set []bool) error {
 	m, err := f.fitWithout(ctx, f.report.Pull, max(1, f.report.Rounds), 0, set)
 	if err != nil {

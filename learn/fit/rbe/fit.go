@@ -86,7 +86,8 @@ type fitter struct {
 	report  Report
 }
 
-// run chooses the support items and fits what approximates the scores from theirs.
+// run chooses the support items, and fits the approximation of all scores from the scores of these
+// items.
 func (f *fitter) run(ctx context.Context) (*Fitted, error) {
 	o := f.options
 	supportQueries := o.drawSupportQueries(f.split.known)
@@ -154,8 +155,8 @@ func (f *fitter) chooseSupports(ctx context.Context, base rerank.Matrix) ([]int,
 	return supports, nil
 }
 
-// compareSelections judges every selection without perceptrons. It returns what the
-// selection of the options chose.
+// compareSelections measures every selection without perceptrons. It returns the choice of the
+// selection in the options.
 func (f *fitter) compareSelections(ctx context.Context, base rerank.Matrix) ([]int, error) {
 	o := f.options
 	var chosen []int
@@ -188,7 +189,7 @@ type curApproximation struct {
 	items      rerank.Matrix // base vectors times the projection
 }
 
-// approximateCUR makes the approximation of support items from the base vectors.
+// approximateCUR makes the approximation from the support items and the base vectors.
 func approximateCUR(base rerank.Matrix, supportItems []int, lambda float64) (curApproximation, error) {
 	projection, err := pseudoInverse(selectRows(base, supportItems), lambda)
 	if err != nil {
@@ -199,8 +200,8 @@ func approximateCUR(base rerank.Matrix, supportItems []int, lambda float64) (cur
 	return curApproximation{projection: projection, items: items}, nil
 }
 
-// supportScores returns R(S_I, q), the scores of the support items, for each of the
-// queries in a row.
+// supportScores returns R(S_I, q), the scores of the support items, with one row for each of the
+// queries.
 func (f *fitter) supportScores(supportItems, queries []int) rerank.Matrix {
 	return transpose(selectColumns(selectRows(f.scores, supportItems), queries))
 }

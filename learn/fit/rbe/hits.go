@@ -19,7 +19,7 @@ type HitRate struct {
 	High float64 `json:"high"`
 }
 
-// HitPair asks for HitRate(P, T).
+// HitPair selects HitRate(P, T).
 type HitPair struct{ P, T int }
 
 // hitRates compares approximate with true scores, both queries by items.
@@ -63,9 +63,9 @@ func highestRows(scores []float32, n int) []int {
 	return rows
 }
 
-// newHitRate makes the rate of queries with these numbers of hits, of best items each.
-// It sums whole numbers, so that equally many hits give the same rate whichever queries
-// had them, and rounds of a training that are equally good compare as equal.
+// newHitRate makes the hit rate of queries with the given numbers of hits, each out of best items.
+// It sums integers, so that equal numbers of hits give equal rates in any order, and equally good
+// training rounds compare as equal.
 func newHitRate(pair HitPair, hits []int, best int) HitRate {
 	total := 0
 	for _, n := range hits {

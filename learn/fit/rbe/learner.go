@@ -15,7 +15,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
-// patience is the number of rounds without a better one before the training ends.
+// patience is how many rounds without an improvement end the training.
 const patience = 5
 
 // trainPerceptrons trains perceptrons over the CUR vectors of the items. If the
@@ -33,7 +33,7 @@ func (f *fitter) trainPerceptrons(ctx context.Context, fitted *Fitted, items rer
 		Name: "perceptrons", Rounds: o.Rounds, Patience: patience, Done: o.Progress.Begin("training perceptrons", o.Rounds),
 		Judge: func(rounds int) (float64, error) {
 			if rounds == 0 {
-				return watched.hitRate(watched.supportScores, items), nil // of CUR alone
+				return watched.hitRate(watched.supportScores, items), nil // the hit rate of CUR alone
 			}
 			return watched.hitRate(l.embedQueries(watched.supportScores), l.embedItems()), nil
 		},
@@ -58,7 +58,7 @@ func (f *fitter) trainPerceptrons(ctx context.Context, fitted *Fitted, items rer
 	return nil
 }
 
-// drawWatched takes a tenth of the known queries to watch the training by.
+// drawWatched takes a tenth of the known queries to monitor the training.
 func (f *fitter) drawWatched() (learn, watch []int) {
 	rng := rand.New(rand.NewPCG(f.options.Seed, 0xd1))
 	n := max(1, len(f.split.known)/10)
@@ -74,8 +74,8 @@ func (f *fitter) drawWatched() (learn, watch []int) {
 	return learn, watch
 }
 
-// watchedQueries are queries that the training is watched by, one a row: their scores of
-// the support items, and of all items.
+// watchedQueries are the queries that monitor the training, one per row: their scores of the
+// support items, and of all items.
 type watchedQueries struct{ supportScores, truth rerank.Matrix }
 
 // hitRate returns HitRate(10) of the inner products of the queries' and items' vectors.
@@ -89,12 +89,12 @@ func (w watchedQueries) hitRate(queries, items rerank.Matrix) float64 {
 // train.Learner.
 type learner struct {
 	options Options
-	queries rerank.Matrix // R(S_I, q) of each query to learn from
+	queries rerank.Matrix // R(S_I, q) of each training query
 	truth   rerank.Matrix // R of all items for these queries
 	items   rerank.Matrix // CUR vectors of the items
 	adam    *train.Adam
 	tau     float64
-	bounds  []float64 // of each query, for the listwise loss; nil for the other
+	bounds  []float64 // the bound of each query for the listwise loss; nil for the other loss
 
 	query, item *eluNet
 	// offset holds w and b: each score of item vector t has the offset ⟨w, t⟩ + b.
@@ -176,7 +176,7 @@ func (t *learner) TakeRound(ctx context.Context, round int) (float64, error) {
 	return 0, fmt.Errorf("%w: the loss is no number; lower the rate (%g)", fit.ErrOption, o.Rate)
 }
 
-// takeStep learns from a batch of queries and a sample of the items, and returns the loss.
+// takeStep trains on a batch of queries and a sample of the items, and returns the loss.
 func (t *learner) takeStep(batch []int, rng *rand.Rand) float64 {
 	queries, columns := selectRows(t.queries, batch), t.drawItems(batch, rng)
 	items, truth := selectRows(t.items, columns), selectColumns(selectRows(t.truth, batch), columns)
@@ -237,8 +237,8 @@ func (t *learner) offsets(items rerank.Matrix) []float32 {
 	return out
 }
 
-// drawItems returns the items that a step sees, ascending: all, or the ten best of each
-// query of the batch and random ones.
+// drawItems returns the items of a step, ascending: all items, or the ten best of each query in the
+// batch and random ones.
 func (t *learner) drawItems(batch []int, rng *rand.Rand) []int {
 	n := t.items.Rows
 	chosen := make([]bool, n)

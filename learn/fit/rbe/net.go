@@ -122,9 +122,9 @@ func softmaxOf(p []float64, v []float32, tau float64) float64 {
 	return most + math.Log(sum)
 }
 
-// listwiseGain returns the mean over the rows of Σ softmax(R̃/τ)·(2·[R ≥ bound] − 1),
-// which training maximises, and replaces approximate by the gradient of the negated
-// mean. bounds has the bound of each row.
+// listwiseGain returns the mean over the rows of Σ softmax(R̃/τ)·(2·[R ≥ bound] − 1), which
+// training maximises. It replaces approximate by the gradient of the negated mean. bounds holds the
+// bound of each row.
 func listwiseGain(approximate, truth rerank.Matrix, bounds []float64, tau float64) (gain float64) {
 	p := make([]float64, approximate.Cols)
 	for q := range approximate.Rows {

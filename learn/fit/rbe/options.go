@@ -10,7 +10,7 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Loss is the loss that perceptrons are trained with (RBE, appendix C).
+// Loss names the loss with which perceptrons are trained (RBE, appendix C).
 type Loss string
 
 // The losses.
@@ -41,12 +41,12 @@ type Options struct {
 	Rate   float64
 	Batch  int
 	Rounds int // passes over the queries, at most
-	// Draws is the number of items that a step draws, beside the best of each query.
+	// Draws is how many random items a step includes, besides the best of each query.
 	Draws int
-	// HeldOut is the share of the queries that judge the fit. With 0 nothing does.
+	// HeldOut is the share of the queries that judge the fit. With 0 no query does.
 	HeldOut float64
 	Seed    uint64
-	// Compare judges every selection without perceptrons, beside the one to take.
+	// Compare also measures every other selection, without perceptrons.
 	Compare bool
 	// Judged lists the hit rates to report.
 	Judged []HitPair

@@ -15,18 +15,17 @@ type Report struct {
 	Select         Selection `json:"select"`
 	Lambda         float64   `json:"lambda"`
 	Seed           uint64    `json:"seed"`
-	// ZeroItems counts items all of whose scores are 0; they are approximated by 0.
+	// ZeroItems counts items whose scores are all 0. They are approximated by 0.
 	ZeroItems int `json:"zero_items"`
 	// CUR is the quality without perceptrons, Chosen the quality of the model that was
 	// written.
 	CUR    Quality `json:"cur"`
 	Chosen Quality `json:"chosen"`
-	// Rounds is the number of rounds of the perceptrons that was best. 0 means that CUR
-	// was better, or that no perceptrons were fitted.
+	// Rounds is how many rounds of training the chosen perceptrons had. 0 means that CUR was
+	// better, or that no perceptrons were fitted.
 	Rounds  int     `json:"rounds"`
 	History []Round `json:"history,omitempty"`
-	// Compared lists the quality of every selection without perceptrons, with
-	// Options.Compare.
+	// Compared lists the quality of every selection without perceptrons, if Options.Compare is set.
 	Compared []Compared `json:"compared,omitempty"`
 	Warnings []string   `json:"warnings,omitempty"`
 }

@@ -15,18 +15,18 @@ import (
 // Selection is a way to choose support items (RBE, section 3.4).
 type Selection string
 
-// The selections. Those that compare items do so by their rows of scores.
+// The selections. Selections that compare items compare their rows of scores.
 const (
-	// SelectRandom draws them.
+	// SelectRandom draws items at random.
 	SelectRandom Selection = "random"
 	// SelectPopular takes the items with the highest mean scores.
 	SelectPopular Selection = "popular"
 	// SelectKMeans takes the items nearest to the centres of as many clusters.
 	SelectKMeans Selection = "kmeans"
-	// SelectDiverse takes the item furthest from the mean, then each time the one
-	// whose smallest distance to those before is the greatest.
+	// SelectDiverse begins with the item furthest from the mean. It then repeatedly adds the item
+	// whose smallest distance to the chosen items is greatest.
 	SelectDiverse Selection = "diverse"
-	// SelectL2Greedy takes each time the one that lowers the squared error of the CUR
+	// SelectL2Greedy repeatedly adds the item that lowers the squared error of the CUR
 	// approximation the most.
 	SelectL2Greedy Selection = "l2_greedy"
 )

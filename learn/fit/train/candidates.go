@@ -22,12 +22,12 @@ type Candidates struct {
 	// Columns has the place of each item row among the candidates, −1 if the item is no
 	// candidate.
 	Columns []int32
-	// Correction is −log of the chance of each candidate to be one. It is nil where
-	// every item with pairs is a candidate.
+	// Correction is −log of each candidate's chance of being one. It is nil if every item with
+	// pairs is a candidate.
 	Correction []float32
 
 	items      rerank.Matrix
-	draws      int       // sampled items a batch; 0 if every item with pairs is a candidate
+	draws      int       // sampled items per batch; 0 if every item with pairs is a candidate
 	cumulative []float64 // sums of the sampling weights of the items up to each row
 	rareness   []float32 // of each item row: −log of its chance to be a candidate
 }
@@ -36,7 +36,7 @@ type Candidates struct {
 type CandidateLimits struct {
 	// All is the number of items with pairs up to which all of them are candidates.
 	All int
-	// Draws is the number of sampled items a batch where they are more.
+	// Draws is the number of sampled items per batch, if there are more items.
 	Draws int
 	// Batch is the size of a batch.
 	Batch int

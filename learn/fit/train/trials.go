@@ -154,12 +154,12 @@ type Plan struct {
 	Name string
 	// Rounds is the number of rounds to take, at most.
 	Rounds int
-	// Judge rates the parameters after the given number of rounds; more is better. If
-	// it is nil, nothing is rated.
+	// Judge rates the parameters after the given number of rounds; a higher rating is better. If
+	// nil, nothing is rated.
 	Judge func(rounds int) (float64, error)
-	// Patience, if above 0, ends the trial after so many rounds without a better
-	// rating, and leaves the best-rated parameters in the learner. With 0 the trial
-	// takes all rounds and leaves the parameters of the last.
+	// Patience, if above 0, ends the trial after that many rounds without a better rating, and
+	// leaves the best-rated parameters in the learner. If 0, the trial takes all rounds and leaves
+	// the last parameters.
 	Patience int
 	// PreferLater takes the later of two rounds with the same rating, once a round was
 	// better than the start.
@@ -167,7 +167,7 @@ type Plan struct {
 	// KeepTrained remembers the trained parameters, for a fit that needs them after it
 	// was interrupted in a later trial.
 	KeepTrained bool
-	// Done is told of the rounds that were taken, Note of the state after each. Either
+	// Done is called with the number of rounds taken, Note with the state after each round. Either
 	// may be nil.
 	Done func(rounds int)
 	Note func(s *Snapshot)
