@@ -51,7 +51,7 @@ func newBenchScanCommand(a *app) *cobra.Command {
 	flags.IntVar(&f.Items, "items", 100_000, "items of the table")
 	flags.IntVar(&f.K, "k", 10, "length of an answer")
 	flags.IntVar(&f.Batch, "batch", 1, "queries that share a pass")
-	flags.IntVar(&f.Threads, "threads", 1, "threads that share the table")
+	flags.IntVar(&f.Threads, "threads", 1, "threads at once")
 	flags.StringVar(&f.format, "format", string(rerank.FormatFloat32), "numbers of the table: float32, bfloat16, float16 or int8")
 	flags.BoolVar(&f.Tiles, "tiles", false, "float32 rows lie in tiles, as those of other formats always do")
 	flags.BoolVar(&f.Full, "full-precision", false, "keep float32 rows beside another format, and score those")

@@ -44,7 +44,7 @@ func newBenchScoreCommand(a *app) *cobra.Command {
 	flags.IntVar(&f.Batch, "batch", 1, "queries of a round, each with its own candidates")
 	flags.BoolVar(&f.Shared, "shared", false, "a round's queries share their candidates, scored in one call")
 	flags.BoolVar(&f.Encode, "encode", false, "a round encodes its queries too")
-	flags.IntVar(&f.Threads, "threads", 1, "threads that share the candidates")
+	flags.IntVar(&f.Threads, "threads", 1, "threads at once")
 	flags.StringVar(&f.format, "format", string(rerank.FormatFloat32), "numbers of the table: float32, bfloat16, float16 or int8")
 	flags.BoolVar(&f.Gather, "gather", false, "pick the candidates at random from a table")
 	flags.IntVar(&f.Rows, "rows", 1_000_000, "with --gather: rows of the table")

@@ -98,7 +98,7 @@ func (f *calibrateFlags) add(cmd *cobra.Command) {
 	flags.Float64Var(&f.recall, "recall", 0.9, "recall@k to promise")
 	flags.Float64Var(&f.share, "share", 0.95, "share of the queries that it is promised for")
 	flags.Float64Var(&f.confidence, "confidence", 0.95, "confidence of the promise")
-	flags.IntVar(&f.k, "k", 10, "number of items of an answer")
+	flags.IntVar(&f.k, "k", 10, "length of an answer")
 	flags.IntSliceVar(&f.depths, "depths", nil, "depths to test; empty is k to ten times the route's")
 	flags.IntVar(&f.parallel, "parallel", 2, "queries asked at a time")
 	flags.StringVar(&f.state, "state", "", "folder of the calibration; empty is state_dir")

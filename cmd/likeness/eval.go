@@ -54,7 +54,7 @@ func newEvalCommand(a *app) *cobra.Command {
 	f.registerData(cmd, true)
 	flags.StringVar(&f.trainedPairs, "trained-pairs", "", "log of the fit: gives items' popularity, and which are cold")
 	flags.StringVar(&f.html, "html", "", "write a report with plots to this file")
-	flags.IntVar(&f.k, "k", 10, "length of the ranking")
+	flags.IntVar(&f.k, "k", 10, "length of an answer")
 	flags.IntVar(&f.every, "every", 1, "use every nth query row only")
 	flags.StringVar(&f.baseline, "baseline", "cosine", "compare with cosine, dot or none")
 	flags.StringVar(&f.strategies, "strategies", "", "first-stage strategies to compare, separated by commas")

@@ -76,7 +76,7 @@ func (f *fitBilinearFlags) flags(cmd *cobra.Command) {
 	flags.Float64Var(&o.Energy, "energy", o.Energy, "share of the energy of W − I whose rank is reported")
 	flags.StringVar(&f.plot, "plot", "", "SVG file: spectrum of W − I, quality of its ranks")
 	flags.Float64Var(&o.Scale, "scale", o.Scale, "inverse of the softmax's temperature; 0 tries 20, 40 and 10")
-	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "passes over the pairs, at most")
+	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "passes over the data, at most")
 	flags.Float64Var(&o.Rate, "rate", o.Rate, "learning rate; 0 tries the form's own and a fifth of it")
 	forms := []string{"full", "low_rank", "identity_low_rank", "diagonal"}
 	_ = cmd.RegisterFlagCompletionFunc("form", cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp))

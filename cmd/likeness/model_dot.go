@@ -29,7 +29,7 @@ comparison with a fit.`,
 	flags := cmd.Flags()
 	flags.IntVar(&c.Dim, "dim", 0, "dimension of the vectors")
 	flags.BoolVar(&c.Normalise, "normalise", false, "divide both sides by their norms: the cosine")
-	flags.BoolVar(&force, "force", false, "replace the file if there is one")
+	flags.BoolVar(&force, "force", false, "replace what is there")
 	_ = cmd.MarkFlagRequired("dim")
 	out := addOutput(cmd)
 	cmd.RunE = func(_ *cobra.Command, args []string) error {

@@ -45,7 +45,7 @@ docs/proxy.md.`,
 	flags.StringVar(&f.listenREST, "listen-rest", "", "where REST clients connect, host:port")
 	flags.StringVar(&f.listenGRPC, "listen-grpc", "", "where gRPC clients connect, host:port")
 	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
-	flags.StringVar(&f.readyFile, "ready-file", "", "write the addresses here, as JSON, when the proxy listens")
+	flags.StringVar(&f.readyFile, "ready-file", "", "write the addresses here, as JSON, when calls are answered")
 	flags.DurationVar(&f.grace, "grace", 30*time.Second, "how long calls in flight may take at the end")
 	flags.IntVar(&f.threads, "threads", 0, "forwarding threads; 0 is one for four processors")
 	cmd.MarkFlagsMutuallyExclusive("milvus", "qdrant-grpc")

@@ -34,7 +34,7 @@ that is down, and tries its routes again. Port 0 takes a free one; see --ready-f
 	cmd.Flags().StringVar(&restAddress, "rest", "", "address of the same API as JSON over HTTP (listen.rest)")
 	cmd.Flags().StringVar(&adminAddress, "admin", "", "address of metrics and health (listen.admin)")
 	cmd.Flags().StringVar(&logLevel, "log-level", "", "debug, info, warn or error (log.level)")
-	cmd.Flags().StringVar(&readyFile, "ready-file", "", "write the addresses here, as JSON, when searches are answered")
+	cmd.Flags().StringVar(&readyFile, "ready-file", "", "write the addresses here, as JSON, when calls are answered")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		for _, flag := range []struct{ name, key, value string }{
 			{"listen", "listen.grpc", grpcAddress}, {"rest", "listen.rest", restAddress}, {"admin", "listen.admin", adminAddress}, {"log-level", "log.level", logLevel},
