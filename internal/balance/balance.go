@@ -87,15 +87,21 @@ func Turns(all *turns.Turns) Resource {
 	}}
 }
 
-// Bytes are free when the gate receives a message of as many bytes as it lets in.
+// Bytes are free when the gate receives two messages that together need all of its bytes: a
+// message alone leaves an eighth to other senders.
 func Bytes(g *gate.Gate) Resource {
 	return Resource{Name: "bytes of messages", Await: func(ctx context.Context) error {
 		most, _ := g.MaxMessageBytes(math.MaxInt)
-		grant, err := g.Receive(ctx, int64(most), 0)
+		whole, err := g.Receive(gate.WithSender(ctx, "one"), int64(most), 0)
 		if err != nil {
 			return fmt.Errorf("%d of %d are taken: %w", g.ReceivedBytes(), most, err)
 		}
-		grant.Release()
+		rest, err := g.Receive(gate.WithSender(ctx, "other"), int64(most)/8, 0)
+		whole.Release()
+		if err != nil {
+			return fmt.Errorf("%d of %d are taken: %w", g.ReceivedBytes(), most, err)
+		}
+		rest.Release()
 		if used := g.ReceivedBytes(); used != 0 {
 			return fmt.Errorf("%d bytes are counted that nobody has", used)
 		}

@@ -10,8 +10,6 @@ import (
 	"runtime"
 	"time"
 
-	"golang.org/x/sync/semaphore"
-
 	"github.com/likenessdb/likeness/internal/turns"
 )
 
@@ -33,7 +31,7 @@ type Options struct {
 // everything pass on a nil Gate. A Gate is safe for concurrent use.
 type Gate struct {
 	searches   searches
-	messages   *messages // nil: received bytes are not bounded
+	messages   *room // of bytes of messages that were announced and are not answered yet; nil: they are not bounded
 	memory     memory
 	processors *turns.Turns
 	// parsing has turns for half of the processors.
@@ -56,7 +54,7 @@ func New(o Options) *Gate {
 		g.refused = func(string, Reason) {}
 	}
 	if o.ReceivedBytes > 0 {
-		g.messages = &messages{most: o.ReceivedBytes, room: room{most: o.ReceivedBytes}, large: semaphore.NewWeighted(1)}
+		g.messages = &room{most: o.ReceivedBytes}
 	}
 	g.busy = processorsBusy(g.processors.Most())
 	g.parsing = turns.New(max(1, g.processors.Most()/2))

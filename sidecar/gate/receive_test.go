@@ -3,6 +3,7 @@ package gate_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -31,59 +32,104 @@ func take(ctx context.Context, b *gate.Gate, n, held int64) *taken {
 	return out
 }
 
-// Messages are let in while there is room; then they wait, and those that came first
-// are let in first, even if a later one would fit.
+// from returns a context whose messages count for a host.
+func from(t *testing.T, host string) context.Context {
+	t.Helper()
+	return gate.WithSender(t.Context(), host+":1")
+}
+
+// TestTakeInOrder: messages of several senders are let in while there is room. Then those that
+// came first are let in first, even if a later one would fit, unless that is small enough for
+// the reserve.
 func TestTakeInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := gateOf(1000 * kib)
 		var in []*taken
-		for range 4 { // a quarter each: not large
-			in = append(in, take(t.Context(), b, 250*kib, kib))
+		for _, host := range []string{"a", "b", "c"} {
+			in = append(in, take(from(t, host), b, 250*kib, kib))
 		}
 		for i, g := range in {
 			if !g.done || g.err != nil {
 				t.Fatalf("message %d waits: %v", i, g.err)
 			}
 		}
-		first := take(t.Context(), b, 240*kib, kib)
-		second := take(t.Context(), b, 20*kib, kib)
-		if first.done || second.done || b.ReceivedBytes() != 1000*kib {
-			t.Fatalf("there is no room: %+v %+v, %d bytes", first, second, b.ReceivedBytes())
+		first := take(from(t, "d"), b, 240*kib, kib)
+		second := take(from(t, "e"), b, 130*kib, kib)
+		small := take(from(t, "f"), b, 125*kib, kib)
+		late := take(from(t, "g"), b, 20*kib, kib)
+		if first.done || second.done || !small.done || late.done || b.ReceivedBytes() != 875*kib {
+			t.Fatalf("%+v %+v %+v %+v, %d bytes", first, second, small, late, b.ReceivedBytes())
 		}
-		in[0].grant.Shrink(220 * kib) // 30 KiB: room for the second alone
+		in[0].grant.Shrink(220 * kib) // room for the second alone
 		synctest.Wait()
-		if first.done || second.done {
+		if first.done || second.done || late.done {
 			t.Fatal("one is let in past the first that waits")
 		}
 		in[0].grant.Release()
+		in[0].grant.Release() // once more does nothing
 		synctest.Wait()
-		if !first.done || second.done || b.ReceivedBytes() != 990*kib {
-			t.Fatalf("%+v, %+v, %d bytes", first, second, b.ReceivedBytes())
+		if !first.done || !second.done || late.done || b.ReceivedBytes() != (500+240+130+125)*kib {
+			t.Fatalf("%+v %+v %+v, %d bytes", first, second, late, b.ReceivedBytes())
 		}
-		in[1].grant.Release()
-		in[1].grant.Release() // once more does nothing
+		small.grant.Release()
 		synctest.Wait()
-		if !second.done || b.ReceivedBytes() != 760*kib {
-			t.Fatalf("%+v, %d bytes", second, b.ReceivedBytes())
+		if !late.done || b.ReceivedBytes() != (500+240+130+20)*kib {
+			t.Fatalf("%+v, %d bytes", late, b.ReceivedBytes())
 		}
 	})
 }
 
-// Messages of more than a quarter of the budget come one at a time, so that small ones
-// have room beside them.
-func TestLargeOnesTakeTurns(t *testing.T) {
+// TestALargeMessageLeavesRoom: a message of all bytes leaves an eighth of them to small
+// messages of others, one after the other.
+func TestALargeMessageLeavesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := gateOf(1000 * kib)
-		one := take(t.Context(), b, 400*kib, kib)
-		two := take(t.Context(), b, 400*kib, kib)
-		small := take(t.Context(), b, 20*kib, kib)
-		if !one.done || two.done || !small.done {
-			t.Fatalf("%+v, %+v, %+v", one, two, small)
+		large := take(from(t, "a"), b, 1000*kib, kib)
+		second := take(from(t, "b"), b, 400*kib, kib)
+		small := take(from(t, "c"), b, 100*kib, kib)
+		own := take(from(t, "a"), b, 20*kib, kib)
+		if !large.done || second.done || !small.done || own.done {
+			t.Fatalf("%+v, %+v, %+v, %+v", large, second, small, own)
 		}
-		one.grant.Shrink(100 * kib) // unpacked, it is small
+		large.grant.Shrink(100 * kib) // unpacked, it is small
 		synctest.Wait()
-		if !two.done || b.ReceivedBytes() != 520*kib {
-			t.Fatalf("%+v, %d bytes", two, b.ReceivedBytes())
+		if !second.done || !own.done || b.ReceivedBytes() != 620*kib {
+			t.Fatalf("%+v, %+v, %d bytes", second, own, b.ReceivedBytes())
+		}
+	})
+}
+
+// TestASenderThatStallsLeavesRoom: a sender whose messages do not come, however many it
+// announces, has half of the bytes, and half of what may be here of messages that wait. The
+// next sender has half of the rest, and so on. The host counts, not the connection; a caller
+// counts whatever its host.
+func TestASenderThatStallsLeavesRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := gateOf(1000 * kib)
+		send := func(context func(n int) context.Context) (in, wait, full int) {
+			for n := range 40 {
+				switch g := take(context(n), b, 50*kib, 50*kib); {
+				case !g.done:
+					wait++
+				case g.err == nil:
+					in++
+				case errors.Is(g.err, gate.ErrFull):
+					full++
+				}
+			}
+			return in, wait, full
+		}
+		for i, want := range [][3]int{{10, 5, 25}, {5, 2, 33}, {2, 1, 37}} {
+			in, wait, full := send(func(n int) context.Context {
+				address := fmt.Sprintf("host%d:%d", i, n)
+				if i == 1 {
+					return gate.WithCaller(gate.WithSender(t.Context(), fmt.Sprint("host", n)), "caller")
+				}
+				return gate.WithSender(t.Context(), address)
+			})
+			if got := [3]int{in, wait, full}; got != want {
+				t.Errorf("sender %d: %d messages let in, waiting, refused; want %d", i, got, want)
+			}
 		}
 	})
 }
@@ -92,10 +138,10 @@ func TestLargeOnesTakeTurns(t *testing.T) {
 func TestTakeEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := gateOf(1000 * kib)
-		whole := take(t.Context(), b, 1000*kib, kib)
-		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		whole := take(from(t, "a"), b, 1000*kib, kib)
+		ctx, cancel := context.WithTimeout(from(t, "b"), time.Minute)
 		defer cancel()
-		room := take(ctx, b, 20*kib, kib)
+		room := take(ctx, b, 130*kib, kib)
 		turn := take(ctx, b, 500*kib, kib)
 		time.Sleep(time.Minute) //nolint:forbidigo // of the bubble: no time passes
 		synctest.Wait()
@@ -111,28 +157,27 @@ func TestTakeEnds(t *testing.T) {
 	})
 }
 
-// What waits may hold half of the budget in windows; more is refused at once.
+// TestTakeRefuses: what waits may hold half of the bytes in windows; more is refused at once.
 func TestTakeRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := gateOf(1000 * kib)
-		whole := take(t.Context(), b, 1000*kib, kib)
-		waits := take(t.Context(), b, 500*kib, 400*kib)
-		full := take(t.Context(), b, 500*kib, 101*kib)
+		whole := take(from(t, "a"), b, 1000*kib, kib)
+		waits := take(from(t, "b"), b, 500*kib, 400*kib)
+		full := take(from(t, "c"), b, 500*kib, 101*kib)
 		if waits.done || !errors.Is(full.err, gate.ErrFull) || !strings.Contains(full.err.Error(), gate.ReceivedSetting) {
 			t.Errorf("%+v, %+v", waits, full)
 		}
-		fits := take(t.Context(), b, 500*kib, 100*kib)
+		fits := take(from(t, "c"), b, 300*kib, 100*kib)
 		if fits.done {
 			t.Errorf("half may wait: %+v", fits)
 		}
-		large := take(t.Context(), b, 1001*kib, kib)
+		large := take(from(t, "d"), b, 1001*kib, kib)
 		if !errors.Is(large.err, gate.ErrTooLarge) || !strings.Contains(large.err.Error(), gate.ReceivedSetting) {
 			t.Errorf("%+v", large)
 		}
 		whole.grant.Release()
 		synctest.Wait()
 		waits.grant.Release()
-		synctest.Wait()
 		fits.grant.Release()
 		if b.ReceivedBytes() != 0 {
 			t.Errorf("%d bytes are taken", b.ReceivedBytes())
@@ -195,19 +240,22 @@ func TestMost(t *testing.T) {
 func TestAMessageIsNotKeptBackByOneThatWasGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gateOf(1000 * kib)
-		for range 3 {
-			if in := take(t.Context(), g, 250*kib, kib); !in.done {
+		for _, host := range []string{"a", "b", "c"} {
+			if in := take(from(t, host), g, 250*kib, kib); !in.done {
 				t.Fatal("there is room, and a message waits")
 			}
 		}
-		if in := take(t.Context(), g, 230*kib, kib); !in.done {
+		if in := take(from(t, "d"), g, 125*kib, kib); !in.done { // the rest but for the reserve
 			t.Fatal("there is room, and a message waits")
 		}
-		ctx, giveUp := context.WithCancel(t.Context())
+		if in := take(from(t, "e"), g, 60*kib, kib); !in.done { // of the reserve
+			t.Fatal("there is a reserve, and a message waits")
+		}
+		ctx, giveUp := context.WithCancel(from(t, "f"))
 		large := take(ctx, g, 200*kib, kib)
-		small := take(t.Context(), g, 20*kib, kib)
+		small := take(from(t, "f"), g, 20*kib, kib)
 		if large.done || small.done {
-			t.Fatalf("without room, or past one that waits, let in: %+v %+v", large, small)
+			t.Fatalf("without room, or past one of the sender that waits, let in: %+v %+v", large, small)
 		}
 		giveUp()
 		synctest.Wait()

@@ -202,9 +202,9 @@ func TestSlow(t *testing.T) {
 
 // While a message waits for its turn its time does not run.
 func TestWaitingIsNoStall(t *testing.T) {
-	b := gateOf(1 << 20)
+	b := gateOf(512 * kib)
 	begin(t, b, func(t *testing.T, c *call) {
-		others, err := b.Receive(t.Context(), 1<<20, kib)
+		others, err := b.Receive(t.Context(), 512*kib, kib)
 		if err != nil {
 			t.Fatal(err)
 		}

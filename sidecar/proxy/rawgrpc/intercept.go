@@ -229,7 +229,7 @@ func (h *held) receive() (request []byte, grant *gate.Grant, err error) {
 	if isPacked && h.RecvCompress() != receiver.Gunzip.Type() {
 		return nil, nil, errJudge
 	}
-	data, grant, err := receiver.Message(h.ctx, h)
+	data, grant, err := receiver.Message(gate.WithSender(h.ctx, h.link.sender), h)
 	switch {
 	case errors.Is(err, io.EOF):
 		return nil, grant, errJudge

@@ -22,12 +22,13 @@ const maxLegs = 4
 // link is a client's connection, and its connections to the database.
 type link struct {
 	server *Server
+	sender string // the client's address
 	client *h2.Conn
 	legs   *pool
 }
 
-func newLink(s *Server) *link {
-	l := &link{server: s}
+func newLink(s *Server, sender string) *link {
+	l := &link{server: s, sender: sender}
 	l.client = h2.New(h2.Options{
 		StreamWindow: gate.StreamWindowBytes, ConnWindow: connectionWindow, MaxHeaderBytes: maxHeaderBytes,
 		MaxStreams: s.options.MaxStreams, Accept: l.accept, BeforeRead: l.beforeClientRead, Hold: l.hold, HoldAbove: gate.UncountedBytes,

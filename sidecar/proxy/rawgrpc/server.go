@@ -146,7 +146,7 @@ func (s *Server) take(conn net.Conn) {
 		_ = conn.Close()
 		return
 	}
-	l := newLink(s)
+	l := newLink(s, conn.RemoteAddr().String())
 	s.links[l] = struct{}{}
 	s.working.Go(func() {
 		if err := l.run(conn); err != nil {

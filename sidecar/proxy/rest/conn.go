@@ -88,7 +88,7 @@ type request struct {
 
 func newConn(s *Server, raw, client net.Conn) *conn {
 	c := &conn{server: s, raw: raw, client: client, in: bufio.NewReaderSize(client, bufferBytes), readerEnded: make(chan struct{}, 1)}
-	c.ctx, c.cut = context.WithCancel(context.Background())
+	c.ctx, c.cut = context.WithCancel(gate.WithSender(context.Background(), raw.RemoteAddr().String()))
 	c.isIdle.Store(true)
 	c.watch = time.AfterFunc(time.Hour, func() {
 		c.waitForClient(c.watched)

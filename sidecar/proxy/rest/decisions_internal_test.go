@@ -28,6 +28,7 @@ func (w *wire) Write(b []byte) (int, error)   { return w.written.Write(b) }
 func (w *wire) Read(b []byte) (int, error)    { return w.unread.Read(b) }
 func (w *wire) Close() error                  { w.closed = true; return nil }
 func (*wire) SetReadDeadline(time.Time) error { return nil }
+func (*wire) RemoteAddr() net.Addr            { return &net.TCPAddr{} }
 
 func newWire(unread string) *wire {
 	w := &wire{}

@@ -102,7 +102,7 @@ func (g *Gateway) take(w http.ResponseWriter, r *http.Request) (*gate.Grant, err
 		io.Reader
 		io.Closer
 	}{paced, r.Body}
-	grant, err := g.options.Gate.ReceiveBody(r.Context(), paced, min(n, most), most)
+	grant, err := g.options.Gate.ReceiveBody(gate.WithSender(r.Context(), r.RemoteAddr), paced, min(n, most), most)
 	return grant, unreadable(err)
 }
 
