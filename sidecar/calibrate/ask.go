@@ -62,10 +62,7 @@ func (r *run) askOne(ctx context.Context, n int, q rerank.Query, rules []rerank.
 	answers := make([]answered, 0, len(missing))
 	for _, rule := range missing {
 		began := time.Now()
-		a, err := r.pipeline.Search(ctx, search.Request{
-			Route: r.route.Name, Query: q, K: r.Promise.K, Strategy: rule.Strategy, Depth: rule.Depth,
-			AverageDepth: rule.AverageDepth, Weights: rule.Weights, Head: rule.Head,
-		})
+		a, err := r.pipeline.Search(ctx, requestByRule(r.route.Name, q, r.Promise.K, rule))
 		if err != nil {
 			return err
 		}
@@ -75,6 +72,14 @@ func (r *run) askOne(ctx context.Context, n int, q rerank.Query, rules []rerank.
 		})
 	}
 	return r.journal.write(entry{Query: n, Answers: answers})
+}
+
+// requestByRule returns the search for the best k items that a rule describes.
+func requestByRule(rt string, q rerank.Query, k int, rule rerank.Rule) search.Request {
+	return search.Request{
+		Route: rt, Query: q, K: k, Strategy: rule.Strategy, Depth: rule.Depth,
+		AverageDepth: rule.AverageDepth, Weights: rule.Weights, Head: rule.Head,
+	}
 }
 
 func scored(hits []search.Hit) []rerank.Scored {

@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -17,12 +18,15 @@ import (
 // outcomes records the outcomes of audits. It is also the Holder of one route.
 type outcomes struct {
 	all   []string
+	holds []bool // of every promise that was told
 	route *route.Route
 	held  int
 }
 
-func (o *outcomes) Audited(_, outcome string)            { o.all = append(o.all, outcome) }
-func (*outcomes) Promise(string, bool, float64, float64) {}
+func (o *outcomes) Audited(_, outcome string) { o.all = append(o.all, outcome) }
+func (o *outcomes) Promise(_ string, holds bool, _, _ float64) {
+	o.holds = append(o.holds, holds)
+}
 func (o *outcomes) Hold(string) (*route.Route, func(), error) {
 	o.held++
 	return o.route, func() { o.held-- }, nil
@@ -81,6 +85,55 @@ func TestAuditRate(t *testing.T) {
 	}
 }
 
+// TestAuditQueue: an answer that finds the queue full is not drawn, and is counted.
+func TestAuditQueue(t *testing.T) {
+	var o outcomes
+	a := o.auditor(Audits{Share: 1, PerSecond: 1e12})
+	answer := search.Answer{Certificate: rerank.Certificate{Status: rerank.StatusCalibrated}}
+	for drawn := 0; drawn < maxQueue; { // two may come in the same nanosecond
+		a.Searched(t.Context(), "things", search.Request{}, answer, nil)
+		drawn = len(a.queue)
+	}
+	for before := len(o.all); len(o.all) == before || o.all[len(o.all)-1] == SkippedRate; {
+		a.Searched(t.Context(), "things", search.Request{}, answer, nil)
+	}
+	if last := o.all[len(o.all)-1]; last != SkippedQueue {
+		t.Errorf("an answer more than the queue holds ended as %q", last)
+	}
+}
+
+// TestCoveredAnswers: which answers the promise covers. An answer that was proved exact is
+// covered if it would carry the promise otherwise.
+func TestCoveredAnswers(t *testing.T) {
+	c := &rerank.Calibration{K: 10, Rule: rerank.Rule{Strategy: rerank.Combined, Depth: 20, AverageDepth: 5, Weights: rerank.GateWeights, Head: "h"}}
+	other := *c
+	r := &route.Route{Policy: route.Policy{Weights: rerank.GateWeights, Head: "h"}}
+	exact := drawn{request: search.Request{K: 10}, strategy: rerank.Combined, certificate: rerank.Certificate{Status: rerank.StatusExact, Depth: 20}}
+	for name, of := range map[string]struct {
+		change func(*drawn)
+		want   bool
+	}{
+		"proved exact": {func(*drawn) {}, true},
+		"calibrated":   {func(d *drawn) { d.certificate = rerank.Certificate{Status: rerank.StatusCalibrated, Calibration: c} }, true},
+		"of a calibration before": {func(d *drawn) {
+			d.certificate = rerank.Certificate{Status: rerank.StatusCalibrated, Calibration: &other}
+		}, false},
+		"exact, another K":              {func(d *drawn) { d.request.K = 11 }, false},
+		"exact, another strategy":       {func(d *drawn) { d.strategy = rerank.Average }, false},
+		"exact, less deep":              {func(d *drawn) { d.certificate.Depth = 19 }, false},
+		"exact, asked for its weights":  {func(d *drawn) { d.request.Weights = rerank.GateWeights }, true},
+		"exact, asked for others":       {func(d *drawn) { d.request.Weights = rerank.UniformWeights }, false},
+		"exact, asked for another head": {func(d *drawn) { d.request.Head = "g" }, false},
+		"exact, average depth":          {func(d *drawn) { d.request.AverageDepth = 4 }, false},
+	} {
+		d := exact
+		of.change(&d)
+		if got := d.carries(c, r); got != of.want {
+			t.Errorf("%s: the promise covers it: %t", name, got)
+		}
+	}
+}
+
 // TestAuditedVersion: an answer is audited only while the version that gave it is served.
 func TestAuditedVersion(t *testing.T) {
 	sim, err := dot.New(dot.Config{Dim: 2}, nil)
@@ -99,12 +152,40 @@ func TestAuditedVersion(t *testing.T) {
 	if c == nil || void != "" {
 		t.Fatalf("the promise is %+v, %q", c, void)
 	}
+	o.auditor(Audits{}).report("things", k)
+	if !slices.Equal(o.holds, []bool{true}) {
+		t.Errorf("a promise that holds was told as %v", o.holds)
+	}
 	for version, want := range map[string][]string{"v1": nil, "v2": {SkippedFailed}} { // there is no table to compare with
 		o.all = nil
 		o.auditor(Audits{}).audit(context.Background(), o, drawn{route: "things", version: version, certificate: rerank.Certificate{Status: rerank.StatusCalibrated, Calibration: c}})
 		if !slices.Equal(o.all, want) || o.held != 0 {
 			t.Errorf("an answer of %s ended as %q, want %q; %d versions are held", version, o.all, want, o.held)
 		}
+	}
+	k.Described(map[string]string{"collection.index": "another"}) // the promise is void
+	o.all, o.holds = nil, nil
+	o.auditor(Audits{}).audit(context.Background(), o, drawn{route: "things", version: "v2", certificate: rerank.Certificate{Status: rerank.StatusCalibrated, Calibration: c}})
+	o.auditor(Audits{}).report("things", k)
+	if o.all != nil || !slices.Equal(o.holds, []bool{false}) {
+		t.Errorf("a void promise was audited with %q and told as %v", o.all, o.holds)
+	}
+	if err := o.auditor(Audits{}).each(o, func(string, *route.Route, *Keeper) error { return nil }); err != nil || o.held != 0 {
+		t.Errorf("after a look at every promise: %v, %d versions are held", err, o.held)
+	}
+}
+
+// TestPromisesAreLoggedOnce: a promise is logged when it changes, not after every audit.
+func TestPromisesAreLoggedOnce(t *testing.T) {
+	var text bytes.Buffer
+	k := Keep(Path(t.TempDir(), "things", "v1"), 0.01)
+	a := NewAuditor(AuditorOptions{Recorder: &outcomes{}, Logger: slog.New(slog.NewTextHandler(&text, nil))})
+	for _, s := range []standing{{nil, ""}, {&rerank.Calibration{}, ""}, {&rerank.Calibration{}, ""}, {nil, "void"}, {nil, "void"}, {nil, ""}} {
+		k.standing.Store(&s)
+		a.report("things", k)
+	}
+	if n := bytes.Count(text.Bytes(), []byte("\n")); n != 2 {
+		t.Errorf("%d lines, want 2:\n%s", n, text.Bytes())
 	}
 }
 
@@ -129,7 +210,7 @@ func TestExactTop(t *testing.T) {
 	if !(off > 1000*0x1p-24) {
 		t.Fatalf("the bound of rounding is %v", off)
 	}
-	scores[0], scores[1] = 1000-off/2, 1000 // as rounding within its bound may have it
+	scores[0], scores[1] = 1000-0.9*off, 1000+0.9*off // as rounding within its bound may have it
 	top := newExactTop(q, 1)
 	if err := top.add(items, scores, func(i int) (rerank.ID, bool) { return rerank.UintID(uint64(i)), true }); err != nil {
 		t.Fatal(err)
@@ -138,7 +219,44 @@ func TestExactTop(t *testing.T) {
 	if len(a.top) != 1 || a.top[0].ID != rerank.UintID(0) || a.top[0].Score != 1000 {
 		t.Errorf("the best is %+v, want item 0", a.top)
 	}
-	if least := float32(1000 * 0x1p-24); a.epsilon < least {
-		t.Errorf("epsilon is %v; a float32 of this size is off by %v at most", a.epsilon, least)
+}
+
+// TestExactTopError: the error of exact scores is the greatest error in float64 of all batches,
+// and half a step of the largest float32, whatever its sign.
+func TestExactTopError(t *testing.T) {
+	for wide, least := range map[float64]float32{0: 1000 * 0x1p-24, 0.5: 0.5 + 1000*0x1p-24} {
+		top := rerank.NewTopK(2)
+		top.Push(rerank.Scored{ID: rerank.UintID(1), Score: 3})
+		top.Push(rerank.Scored{ID: rerank.UintID(2), Score: -1000})
+		if a := (&exactTop{top: top, wideError: wide}).answer(); a.epsilon < least || a.epsilon > least*1.001 {
+			t.Errorf("epsilon is %v, want %v or a little more", a.epsilon, least)
+		}
 	}
+	e := &exactTop{query: wideScores{errors: []float64{0.25, 0.125}, calls: new(int)}, k: 1, top: rerank.NewTopK(1)}
+	for range 2 {
+		err := e.add(rerank.Items{Features: rerank.NewMatrix(1, 1)}, []float32{1}, func(int) (rerank.ID, bool) { return rerank.UintID(1), true })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if e.wideError != 0.25 {
+		t.Errorf("the error in float64 is %v, want 0.25", e.wideError)
+	}
+}
+
+// wideScores is an encoded query whose scores in float64 are 1, each call with its error.
+type wideScores struct {
+	rerank.Encoded
+	errors []float64
+	calls  *int
+}
+
+func (wideScores) Bound([]rerank.Probe, []rerank.List) rerank.Bound { return rerank.Bound{Epsilon: 1} }
+
+func (w wideScores) ScoreWide(dst []float64, _ rerank.Items) (float64, error) {
+	for i := range dst {
+		dst[i] = 1
+	}
+	*w.calls++
+	return w.errors[*w.calls-1], nil
 }

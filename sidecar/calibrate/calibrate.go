@@ -107,8 +107,7 @@ func open(ctx context.Context, in Input) (_ *run, err error) {
 		return nil, err
 	}
 	r := &run{Input: in, opening: &opening{}, rows: -1, release: func() {}}
-	rt := *in.Route
-	rt.Promise, rt.MaxGap, rt.Timeout, rt.Failure, rt.ScanIfFaster = r.opening, nil, 0, route.FailClosed, false
+	rt := measuredRoute(*in.Route, r.opening)
 	if r.pipeline, err = search.New([]*route.Route{&rt}, search.Options{}); err != nil {
 		return nil, err
 	}
@@ -130,6 +129,13 @@ func open(ctx context.Context, in Input) (_ *run, err error) {
 	}
 	r.exact, r.release, err = r.exactSource()
 	return r, err
+}
+
+// measuredRoute returns the route as a calibration searches it: every answer comes from the
+// rule that was asked for, however long that takes, or is an error.
+func measuredRoute(rt route.Route, p route.Promise) route.Route {
+	rt.Promise, rt.MaxGap, rt.Timeout, rt.Failure, rt.ScanIfFaster = p, nil, 0, route.FailClosed, false
+	return rt
 }
 
 func (p Promise) check(queries int) error {

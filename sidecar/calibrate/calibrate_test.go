@@ -51,9 +51,15 @@ func timeless(r *calibrate.Report) *calibrate.Report {
 func TestRun(t *testing.T) {
 	var reports []*calibrate.Report
 	for _, withTable := range []bool{true, false} {
-		r, _ := newRoute(t, withTable)
+		r, store := newRoute(t, withTable)
 		report, err := calibrate.Run(t.Context(), input(r))
 		must(t, err)
+		if n := store.searches.Load(); n >= 160*5+60*2 { // some short lists are searched deeper
+			t.Errorf("%d searches; held-out queries are asked by the chosen rule alone", n)
+		}
+		if report.Rows != items || report.Queries != 160 || report.Source != "a test" || report.Version != version {
+			t.Errorf("%+v", report)
+		}
 		reports = append(reports, report)
 		if want := map[bool]string{true: "table", false: "collection"}[withTable]; report.Exact != want {
 			t.Errorf("exact answers are from the %s, want %s", report.Exact, want)
@@ -174,6 +180,8 @@ func TestRefusals(t *testing.T) {
 		want   string
 	}{
 		{"too few queries", func(in *calibrate.Input) { in.Queries = in.Queries[:58] }, "bring 59 at least"},
+		{"sure", func(in *calibrate.Input) { in.Promise.Alpha = 0 }, "below 1"},
+		{"deeper than the route", func(in *calibrate.Input) { in.Route.MaxDepth, in.Route.Depth = 9, 9 }, "answers 9 at most"},
 		{"no k", func(in *calibrate.Input) { in.Promise.K = 0 }, "k is 0"},
 		{"too many rows", func(in *calibrate.Input) { in.Promise.K = 2000 }, "1000 at most"},
 		{"recall", func(in *calibrate.Input) { in.Promise.Recall = 1.1 }, "1.1"},
