@@ -286,43 +286,61 @@ const (
 // and its companion into the store's caches, and measures both ways for scan_if_faster. warm
 // returns ErrNotReady if no query was answered.
 func (m *Manager) warm(ctx context.Context, next *search.Standby, force bool) (w Warm, err error) {
-	var requests []search.Request
+	var recent []search.Request
 	if m.Recent != nil {
-		requests = m.Recent.requests(next.Route().Name)
+		recent = m.Recent.requests(next.Route().Name)
 	}
-	if next.Route().Ranker != nil {
-		requests = withVectors(requests)
-	}
-	w.Recent = len(requests) > 0
-	if !w.Recent {
-		requests = madeUpQueries(next.Route().Model.Similarity.Spec())
-	}
-	none := 0
+	requests, isRecent := trialQueries(next.Route(), recent)
+	w.Recent = isRecent
 	short, cancel := context.WithTimeout(ctx, warmFor)
 	defer cancel()
 	var last error
 	for _, r := range requests {
-		r.Route = next.Route().Name
-		if next.Route().Ranker != nil {
-			r.Calls, r.Rounds = &none, 0 // calls of a ranker are expensive and warm nothing up
-		}
 		began := time.Now()
 		a, err := next.Search(short, r)
 		if pause(short, 3*time.Since(began)) != nil {
 			break
 		}
 		w.Queries++
-		switch {
-		case err != nil:
+		if err := trialFailure(a, err); err != nil {
 			w.Failed, last = w.Failed+1, err
-		case a.Degraded != nil:
-			w.Failed, last = w.Failed+1, fmt.Errorf("%w: %s: %s", failure.ErrDegraded, a.Degraded.Reason, a.Degraded.Detail)
 		}
 	}
 	if ctx.Err() != nil {
 		return w, ctx.Err()
 	}
 	return w, w.check(last, force)
+}
+
+// trialQueries returns the searches that a version is tried with: recent ones of its route that
+// it can answer or, if there are none, made-up ones. They call no ranker, since calls are
+// expensive and warm nothing up.
+func trialQueries(rt *route.Route, recent []search.Request) (requests []search.Request, isRecent bool) {
+	if rt.Ranker != nil {
+		recent = withVectors(recent)
+	}
+	requests, isRecent = recent, len(recent) > 0
+	if !isRecent {
+		requests = madeUpQueries(rt.Model.Similarity.Spec())
+	}
+	none := 0
+	for i := range requests {
+		r := &requests[i]
+		r.Route = rt.Name
+		if rt.Ranker != nil {
+			r.Calls, r.Rounds = &none, 0
+		}
+	}
+	return requests, isRecent
+}
+
+// trialFailure returns why a trial query counts as failed, nil if it was answered. An answer in
+// the store's own order is no answer of the version.
+func trialFailure(a search.Answer, err error) error {
+	if err == nil && a.Degraded != nil {
+		err = fmt.Errorf("%w: %s: %s", failure.ErrDegraded, a.Degraded.Reason, a.Degraded.Detail)
+	}
+	return err
 }
 
 // check returns ErrNotReady if no query was answered, unless force is set. last is the error of

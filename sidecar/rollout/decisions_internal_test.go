@@ -10,11 +10,17 @@ import (
 	"testing"
 	"time"
 
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/adapters/embedded"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/dot"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/ranker"
 	"github.com/likenessdb/likeness/sidecar/rollout/choice"
+	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
+	"github.com/likenessdb/likeness/sidecar/search/failure"
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
@@ -77,10 +83,131 @@ func TestTrialQueries(t *testing.T) {
 			}
 		}
 	}
-	have := withVectors([]search.Request{{K: 1}, {K: 2, Query: rerank.Query{Vector: []float32{1}}}, {K: 3, Query: rerank.Query{Text: "t"}}})
-	if len(have) != 1 || have[0].K != 2 {
-		t.Errorf("%+v", have)
+	sim, err := dot.New(dot.Config{Dim: 1}, nil)
+	if err != nil {
+		t.Fatal(err)
 	}
+	calls := 9
+	recent := func() []search.Request {
+		return []search.Request{{K: 1, Calls: &calls, Rounds: 2}, {K: 2, Calls: &calls, Rounds: 2, Query: rerank.Query{Vector: []float32{1}}}, {K: 3, Query: rerank.Query{Text: "t"}}}
+	}
+	plain := &route.Route{Policy: route.Policy{Name: "r"}, Parts: route.Parts{Model: route.Model{Similarity: sim}}}
+	ranked := &route.Route{Policy: plain.Policy, Parts: plain.Parts}
+	ranked.Ranker = someRanker{}
+	for name, c := range map[string]struct {
+		rt     *route.Route
+		recent []search.Request
+		kept   int // the recent requests that are tried
+	}{
+		"no ranker":                 {plain, recent(), 3},
+		"a ranker":                  {ranked, recent(), 1},
+		"nothing recent":            {plain, nil, 0},
+		"nothing with a vector":     {ranked, recent()[2:], 0},
+		"nothing recent, a ranker":  {ranked, nil, 0},
+		"text only, without ranker": {plain, recent()[2:], 1},
+	} {
+		got, isRecent := trialQueries(c.rt, c.recent)
+		if isRecent != (c.kept > 0) || isRecent && len(got) != c.kept || !isRecent && len(got) != madeQueries {
+			t.Errorf("%s: %d queries, recent: %t", name, len(got), isRecent)
+		}
+		for _, r := range got {
+			if r.Route != "r" || c.rt == ranked && (r.Calls == nil || *r.Calls != 0 || r.Rounds != 0 || len(r.Query.Vector) == 0) {
+				t.Errorf("%s: %+v", name, r)
+			}
+		}
+	}
+}
+
+// someRanker is a Ranker that nobody calls.
+type someRanker struct{ ranker.Ranker }
+
+// TestTrialFailures: an error and an answer in the store's own order are failures.
+func TestTrialFailures(t *testing.T) {
+	broken := errors.New("broken")
+	degraded := search.Answer{Degraded: &search.Degraded{Reason: "model", Detail: "not finite"}}
+	for _, c := range []struct {
+		a    search.Answer
+		err  error
+		want error
+	}{{search.Answer{}, nil, nil}, {search.Answer{}, broken, broken}, {degraded, nil, failure.ErrDegraded}} {
+		if got := trialFailure(c.a, c.err); !errors.Is(got, c.want) || (got == nil) != (c.want == nil) {
+			t.Errorf("%+v, %v: %v, want %v", c.a, c.err, got, c.want)
+		}
+	}
+}
+
+// TestPointAlias: the alias is moved to the companion of the version, if there is an alias and
+// a companion; a store without aliases, and one that fails, are errors.
+func TestPointAlias(t *testing.T) {
+	broken := errors.New("broken")
+	for name, c := range map[string]struct {
+		alias, companion string
+		store            adapters.Store
+		moved            string
+		err              error
+	}{
+		"moved":           {"live", "c2", &aliasing{}, "live -> c2", nil},
+		"no alias":        {"", "c2", &aliasing{}, "", nil},
+		"no companion":    {"live", "", &aliasing{}, "", nil},
+		"it fails":        {"live", "c2", &aliasing{err: broken}, "live -> c2", broken},
+		"without aliases": {"live", "c2", struct{ adapters.Store }{}, "", route.ErrSetup},
+	} {
+		to := &route.Route{Policy: route.Policy{Name: "r", Companion: c.companion}, Parts: route.Parts{Store: c.store}}
+		alias, err := pointAlias(t.Context(), config.Route{CompanionAlias: c.alias}, to)
+		moved := ""
+		if s, ok := c.store.(*aliasing); ok {
+			moved = s.moved
+		}
+		if !errors.Is(err, c.err) || (err == nil) != (c.err == nil) || moved != c.moved || (alias != "") != (c.moved != "" && err == nil) {
+			t.Errorf("%s: %q, %v, moved %q; want %q, %v", name, alias, err, moved, c.moved, c.err)
+		}
+	}
+}
+
+// aliasing is a store that notes the alias it is asked to move.
+type aliasing struct {
+	adapters.Store
+	moved string
+	err   error
+}
+
+func (a *aliasing) SwitchAlias(_ context.Context, alias, collection string) error {
+	a.moved = alias + " -> " + collection
+	return a.err
+}
+
+// TestCompanionsThatExist: a companion is garbage if its store has it and can drop it, and is
+// never a collection of the user's own files.
+func TestCompanionsThatExist(t *testing.T) {
+	broken := errors.New("broken")
+	for name, c := range map[string]struct {
+		store adapters.Store
+		there bool
+		err   error
+	}{
+		"it is there":     {described{}, true, nil},
+		"it is gone":      {described{err: adapters.ErrNotFound}, false, nil},
+		"nobody knows":    {described{err: broken}, false, broken},
+		"it is not ours":  {embedded.New(), false, nil},
+		"nobody can drop": {struct{ adapters.Store }{}, false, nil},
+		"no such store":   {nil, false, nil},
+	} {
+		m := &Manager{Options: Options{Assembly: &wiring.Assembly{Stores: map[string]adapters.Store{"s": c.store}}}}
+		if there, err := m.exists(t.Context(), "s", "c"); there != c.there || !errors.Is(err, c.err) || (err == nil) != (c.err == nil) {
+			t.Errorf("%s: %t, %v; want %t, %v", name, there, err, c.there, c.err)
+		}
+	}
+}
+
+// described is a store that can write and says whether a collection is there.
+type described struct {
+	adapters.Store
+	adapters.Writer
+	err error
+}
+
+func (d described) Describe(context.Context, string) (adapters.Description, error) {
+	return adapters.Description{}, d.err
 }
 
 // TestInfo: what is said of a version, of the one in service and of the others.

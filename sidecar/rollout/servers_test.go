@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -14,6 +15,7 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
 	"github.com/likenessdb/likeness/adapters/qdrant"
+	"github.com/likenessdb/likeness/internal/statedir"
 	"github.com/likenessdb/likeness/learn/index"
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/rerank"
@@ -216,12 +218,32 @@ func TestVersionsOfServers(t *testing.T) {
 				w.finds(t, s, step.version, id)
 				w.named(t, step.version, id)
 			}
+			w.staysInService(t, s, "v3", 1005)
 			w.collects(t, s)
 			s.stop()
 			s = w.start(t)
 			w.finds(t, s, "v3", 1005)
 		})
 	}
+}
+
+// staysInService wants an activation that cannot be remembered to fail, and the version in
+// service to keep its alias.
+func (w *followedWorld) staysInService(t *testing.T, s *sidecar, version string, id uint64) {
+	t.Helper()
+	file := filepath.Join(statedir.Route(w.path("state"), "things"), "version.json")
+	remembered, err := os.ReadFile(file)
+	must(t, err)
+	must(t, os.Remove(file))
+	must(t, os.MkdirAll(filepath.Join(file, "in the way"), 0o700))
+	_, err = s.admin.ActivateVersion(t.Context(), &likenessv1.ActivateVersionRequest{Route: "things", Version: "v2"})
+	if err == nil {
+		t.Error("a version whose choice cannot be written is in service")
+	}
+	w.finds(t, s, version, id)
+	w.named(t, version, id)
+	must(t, os.RemoveAll(file))
+	must(t, os.WriteFile(file, remembered, 0o600))
 }
 
 // collects wants the table and the companion of v1, and no others, to be dropped.
