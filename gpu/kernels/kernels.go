@@ -1,19 +1,3 @@
-// Package kernels contains the GPU kernels as PTX, with the kernels' names, the geometry of
-// their launches, and the order of their parameters. It runs nothing and needs no GPU.
-// README.md says how the kernels are built and what limits them.
-//
-// A table on the device consists of up to three arrays: the feature rows in float32, which
-// the Exact and Dot kernels read, and, for shapes with tensor-core kernels, the components
-// in float16 and the item's part of the gates in float32, which RowsPack derives from the
-// rows.
-//
-// A query consists of three float32 arrays: Components (f_i·(1/τ), P_Q rows of D numbers),
-// Bias (the start value of each gate), and Factor (the factor of the item's part of each
-// gate). Pairs are in the order i·P_X + j; the tensor-core kernels use another order
-// internally.
-//
-// Scores are φ in float32, and not finite if a feature is not finite. Row numbers are
-// uint32 and less than Absent.
 package kernels
 
 import (
