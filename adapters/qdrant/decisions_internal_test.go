@@ -405,3 +405,44 @@ func TestExhaustiveSearches(t *testing.T) {
 		}
 	}
 }
+
+// TestPointsAreAskedForOnce: an id that is asked for in several spellings is one point, which
+// comes back in the first of them.
+func TestPointsAreAskedForOnce(t *testing.T) {
+	const lower, upper = "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "6BA7B810-9DAD-11D1-80B4-00C04FD430C8"
+	one := rerank.UintID(1)
+	points, spelled, place, err := distinctPoints([]rerank.ID{rerank.TextID(upper), one, rerank.TextID(lower), one})
+	if err != nil || len(points) != 2 || !slices.Equal(spelled, []rerank.ID{rerank.TextID(upper), one}) {
+		t.Errorf("%v as %v, %v", points, spelled, err)
+	}
+	if at := place[rerank.TextID(lower)]; len(place) != 2 || at != 0 || place[one] != 1 {
+		t.Errorf("places %v", place)
+	}
+	if _, _, _, err := distinctPoints([]rerank.ID{one, rerank.TextID("no id")}); !errors.Is(err, adapters.ErrID) {
+		t.Errorf("an id that Qdrant cannot have: %v", err)
+	}
+}
+
+// TestLongerVectorsAreSampled: the description of a collection, by whose norms the error of its
+// scores is computed, is forgotten when vectors longer than those are written.
+func TestLongerVectorsAreSampled(t *testing.T) {
+	fails := func(context.Context, string, any, any, *grpc.ClientConn, grpc.UnaryInvoker, ...grpc.CallOption) error {
+		return errors.New("no server")
+	}
+	s, err := Open(Options{Address: "localhost:1", DescribeFor: time.Hour, DialOptions: []grpc.DialOption{grpc.WithUnaryInterceptor(fails)}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	for length, want := range map[float32]bool{1: true, 2: true, 2.5: false} {
+		f := fieldOf(adapters.InnerProduct, 2, true, true)
+		s.infos["c"] = &info{collection: "c", read: time.Now(), fields: []*field{f}}
+		rows := adapters.Rows{IDs: []rerank.ID{rerank.UintID(1)}, Vectors: []rerank.Matrix{{Rows: 1, Cols: 2, Data: []float32{0, length}}}}
+		if err := s.Write(t.Context(), "c", adapters.Schema{Collection: "c", Fields: []adapters.VectorField{f.VectorField}}, rows); err == nil {
+			t.Errorf("length %v: there is no server, and it is written", length)
+		}
+		if known := s.infos["c"] != nil; known != want {
+			t.Errorf("after a vector of length %v, in a field of vectors up to 2, the description is known: %t", length, known)
+		}
+	}
+}

@@ -82,23 +82,31 @@ func (s *Store) batchOf(fields []*field) int {
 
 // fetchByID reads points by id, in the requested order.
 func (s *Store) fetchByID(ctx context.Context, sel selection, ids []rerank.ID) (adapters.Rows, error) {
-	asked := make([]*qdrant.PointId, 0, len(ids))
-	as := make([]rerank.ID, 0, len(ids))
-	place := make(map[rerank.ID]int, len(ids)) // index in asked by Qdrant's spelling of the id
-	for _, id := range ids {
-		p, _, err := pointID(id)
-		if err != nil {
-			return adapters.Rows{}, err
-		}
-		if _, twice := place[idOf(p)]; !twice {
-			place[idOf(p)] = len(asked)
-			asked, as = append(asked, p), append(as, id)
-		}
+	asked, as, place, err := distinctPoints(ids)
+	if err != nil {
+		return adapters.Rows{}, err
 	}
 	if sel.payload {
 		return s.fetchPayloads(ctx, sel, asked, as, place)
 	}
 	return s.fetchVectors(ctx, sel, asked, as, place)
+}
+
+// distinctPoints returns the points that ids name, each once, and the first spelling of each.
+// place maps Qdrant's spelling of an id to the index of its point.
+func distinctPoints(ids []rerank.ID) (points []*qdrant.PointId, spelled []rerank.ID, place map[rerank.ID]int, err error) {
+	points, spelled, place = make([]*qdrant.PointId, 0, len(ids)), make([]rerank.ID, 0, len(ids)), make(map[rerank.ID]int, len(ids))
+	for _, id := range ids {
+		p, _, err := pointID(id)
+		if err != nil {
+			return nil, nil, nil, err
+		}
+		if _, twice := place[idOf(p)]; !twice {
+			place[idOf(p)] = len(points)
+			points, spelled = append(points, p), append(spelled, id)
+		}
+	}
+	return points, spelled, place, nil
 }
 
 func (s *Store) getPoints(ctx context.Context, sel selection, ids []*qdrant.PointId) *qdrant.GetPoints {

@@ -72,20 +72,27 @@ func (s *Scanner) borrow() *worker {
 // needs to score its candidates.
 const slice = time.Millisecond
 
+// yieldTurn lets others have the worker's turn, and takes a new one, if somebody waits and
+// the worker has had its turn for longer than a slice.
+func (s *Scanner) yieldTurn(w *worker) {
+	if s.turns.Waiting() == 0 || time.Since(w.turnBegan) <= slice {
+		return
+	}
+	s.turns.Give()
+	_ = s.turns.Take(context.Background()) // never fails: every holder gives its turn back
+	w.turnBegan = time.Now()
+}
+
 // work processes chunks until no job needs one, or, if own is not nil, until no job of own
 // does. The caller holds the lock and a turn, on entry and on return.
 func (s *Scanner) work(w *worker, own []*job) {
-	for began := time.Now(); s.take(w); {
+	for w.turnBegan = time.Now(); s.take(w); {
 		s.hire()
 		s.mu.Unlock()
 		for _, j := range w.jobs {
 			w.scan(j, w.from, w.to)
 		}
-		if s.turns.Waiting() > 0 && time.Since(began) > slice {
-			s.turns.Give()
-			_ = s.turns.Take(context.Background()) // never fails: every holder gives its turn back
-			began = time.Now()
-		}
+		s.yieldTurn(w)
 		s.mu.Lock()
 		for _, j := range w.jobs {
 			j.out--

@@ -10,11 +10,12 @@ import (
 
 // worker scores chunks. It owns the scratch memory for that.
 type worker struct {
-	s        *Scanner
-	run      func() // the body of its goroutine
-	hasTurn  bool   // whether it owns a turn when it starts
-	from, to int    // the current chunk
-	jobs     []*job // the jobs that need the chunk
+	s         *Scanner
+	run       func()    // the body of its goroutine
+	hasTurn   bool      // whether it owns a turn when it starts
+	from, to  int       // the current chunk
+	jobs      []*job    // the jobs that need the chunk
+	turnBegan time.Time // when the worker got its turn
 
 	items, left    []int32
 	scores, bounds []float32

@@ -53,8 +53,8 @@ type Live struct {
 	lineage  string
 	lock     *filelock.Lock
 
-	current            atomic.Pointer[Table]
-	announced, settled atomic.Uint64
+	current atomic.Pointer[Table]
+	pending atomic.Int64 // writes that were announced but not settled
 
 	mu         sync.Mutex // held during a write; guards the fields below
 	w          *writing
@@ -280,19 +280,16 @@ func (l *Live) Schema() *Table { return l.schema }
 
 // Announce records that a write was seen and will be applied. Pending counts it until
 // Settle.
-func (l *Live) Announce() { l.announced.Add(1) }
+func (l *Live) Announce() { l.pending.Add(1) }
 
 // Settle records that every Snapshot from now on shows an announced write. A write that
 // could not be applied must never be settled.
-func (l *Live) Settle() { l.settled.Add(1) }
+func (l *Live) Settle() { l.pending.Add(-1) }
 
 // Pending returns the number of writes that were announced but not settled. If it is 0
 // before Snapshot is called, the snapshot shows every write announced so far. Otherwise an
 // answer from the snapshot is not exact.
-func (l *Live) Pending() int {
-	settled := l.settled.Load() // read settled first: a write is settled after it is announced
-	return int(l.announced.Load() - settled)
-}
+func (l *Live) Pending() int { return int(l.pending.Load()) }
 
 // Stats returns the state of the table.
 func (l *Live) Stats() LiveStats {

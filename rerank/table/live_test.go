@@ -509,38 +509,6 @@ func TestFailedCompactionIsRetried(t *testing.T) {
 	}
 }
 
-// TestPendingIsNeverNegative: a write that is announced and settled while Pending looks counts
-// as pending or not at all.
-func TestPendingIsNeverNegative(t *testing.T) {
-	path, _ := liveCases()["float32"].base(t, rand.New(rand.NewPCG(1, 2)), 1)
-	l := openLive(t, path, table.LiveOptions{})
-	defer l.Close()
-	stop, ended := make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(ended)
-		for {
-			select {
-			case <-stop:
-				return
-			default:
-				l.Announce()
-				l.Settle()
-			}
-		}
-	}()
-	for range 200_000 {
-		if n := l.Pending(); n < 0 {
-			t.Errorf("%d writes are pending", n)
-			break
-		}
-	}
-	close(stop)
-	<-ended
-	if n := l.Pending(); n != 0 {
-		t.Errorf("%d writes are pending at the end", n)
-	}
-}
-
 // TestDamagedLogIsKept: a table whose log has a damaged header is refused, and the log stays
 // for whoever can read it.
 func TestDamagedLogIsKept(t *testing.T) {

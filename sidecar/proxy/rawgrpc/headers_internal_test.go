@@ -3,6 +3,8 @@ package rawgrpc
 import (
 	"testing"
 	"time"
+
+	"golang.org/x/net/http2/hpack"
 )
 
 func TestStatusTexts(t *testing.T) {
@@ -39,5 +41,27 @@ func TestTimeouts(t *testing.T) {
 		if got := formatTimeout(left); got != want {
 			t.Errorf("%v is sent as %q, want %q", left, got, want)
 		}
+	}
+}
+
+// TestTheDatabaseGetsWhatIsLeft: a call that was held goes on with what is left of its timeout.
+func TestTheDatabaseGetsWhatIsLeft(t *testing.T) {
+	arrived := time.Now()
+	for _, c := range []struct {
+		sent string
+		held time.Duration
+		want string
+	}{{"10S", 4 * time.Second, "6S"}, {"10S", time.Millisecond, "10S"}, {"2500m", time.Second, "1500m"}, {"1S", 2 * time.Second, "1n"}} {
+		h := held{arrived: arrived, fields: []hpack.HeaderField{{Name: ":path", Value: "/x"}, {Name: timeoutField, Value: c.sent}}}
+		fields := h.fieldsOnward(arrived.Add(c.held))
+		got, err := parseTimeout(value(fields, timeoutField))
+		want, _ := parseTimeout(c.want)
+		if err != nil || got != want || value(fields, ":path") != "/x" {
+			t.Errorf("%s, held for %s: goes on as %v, want %s", c.sent, c.held, fields, c.want)
+		}
+	}
+	h := held{arrived: arrived, fields: []hpack.HeaderField{{Name: ":path", Value: "/x"}}}
+	if fields := h.fieldsOnward(arrived.Add(time.Hour)); len(fields) != 1 {
+		t.Errorf("a call without a timeout goes on as %v", fields)
 	}
 }

@@ -280,8 +280,7 @@ func (h *held) passOn(message [][]byte) {
 // follows by itself. It returns the sink of the rest, nil if the call was answered instead.
 // The caller holds mu, and flushes.
 func (h *held) forward(message [][]byte) *toDatabase {
-	shortenTimeout(h.fields, time.Since(h.arrived))
-	h.onward = h.link.forward(h.client, h.fields, false)
+	h.onward = h.link.forward(h.client, h.fieldsOnward(time.Now()), false)
 	d, ok := h.onward.(*toDatabase)
 	if ok {
 		if len(h.bytes) > 0 || len(message) == 0 {
@@ -294,6 +293,13 @@ func (h *held) forward(message [][]byte) *toDatabase {
 	h.client.CreditStream(len(h.bytes))
 	h.bytes = nil
 	return d
+}
+
+// fieldsOnward returns the call's headers as the database gets them. Their timeout is what is
+// left of the client's.
+func (h *held) fieldsOnward(now time.Time) []hpack.HeaderField {
+	shortenTimeout(h.fields, now.Sub(h.arrived))
+	return h.fields
 }
 
 // call sends the message to the database and returns the answer.

@@ -10,6 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"google.golang.org/grpc/metadata"
+
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/config"
@@ -445,6 +447,57 @@ func TestShadowsEnd(t *testing.T) {
 			t.Errorf("of 40 answers, one after the other, were compared: %v", record.counts)
 		}
 	})
+}
+
+// TestShadowsOutliveTheirCalls: a comparison goes on when its caller is gone, and only first
+// pages are compared.
+func TestShadowsOutliveTheirCalls(t *testing.T) {
+	for offset, want := range map[uint64]int{0: 1, 2: 0} {
+		synctest.Test(t, func(t *testing.T) {
+			record := &recorder{}
+			r := router(t, searcher{route: newRoute(func(r *route.Route) { r.Shadow.Share = 1 }), rows: 9, search: after(time.Second)}, record)
+			s := plain(3)
+			s.Offset = offset
+			x := asks(s)
+			x.original = func(context.Context) answer { return answer{own: true, ids: ids(1, 2, 3)} }
+			ctx, leave := context.WithCancel(t.Context())
+			ask(ctx, r, x)
+			leave()
+			<-time.After(2 * time.Second)
+			if got := record.of("r 1.000 1.000 false"); got != want || record.of("r not compared: canceled") > 0 {
+				t.Errorf("of a page at %d: %v", offset, record.counts)
+			}
+		})
+	}
+}
+
+// TestTheDatabaseIsAskedOnce: the original of a call that had to be sent first, to see whether
+// the database accepts the caller, is not sent again when rescoring is late.
+func TestTheDatabaseIsAskedOnce(t *testing.T) {
+	for _, eager := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			r := router(t, searcher{route: newRoute(func(r *route.Route) {
+				r.LatencyBudget = 100 * time.Millisecond
+				if eager {
+					r.Fallback = config.FallbackEager
+				}
+			}), rows: 9, search: untilCancelled}, nil)
+			for range 100 { // earns the right to a race
+				ask(t.Context(), r, exchange{read: routing.Pass("filter")})
+			}
+			originals := 0
+			x := asks(plain(3))
+			x.original = func(context.Context) answer {
+				originals++
+				return answer{own: true, ids: ids(5)}
+			}
+			stranger := metadata.AppendToOutgoingContext(t.Context(), "api-key", "new")
+			o := routing.Answer(stranger, r, routing.Target{Name: "c", Routed: "c", Own: "c"}, x)
+			if originals != 1 || !o.Answered || !o.Answer.own || o.Status != "degraded; reason=deadline" {
+				t.Errorf("eager %t: asked %d times, %+v", eager, originals, o)
+			}
+		})
+	}
 }
 
 // TestWhatASearchIsAsked: each field of a client's search that a route can honour reaches
