@@ -1,0 +1,399 @@
+package route
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/plugin"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/ranker"
+)
+
+// watched is a Freshness that a test makes by hand, and a Doubt.
+type watched struct {
+	fresh   bool
+	sight   Sight
+	doubted bool // writes are on their way
+	refused bool // the database refuses them all
+}
+
+func (w watched) Fresh() bool  { return w.fresh }
+func (w watched) Sight() Sight { return w.sight }
+
+func (w watched) Look() (bool, Doubt) {
+	if w.doubted {
+		return w.fresh, w
+	}
+	return w.fresh, nil
+}
+
+func (w watched) Cleared(context.Context) bool { return w.refused }
+
+// TestWhatAViewShows: a view is behind if a write was seen that its data may not show, or if the
+// data is of another collection. It shows the time of the build where nobody watches.
+func TestWhatAViewShows(t *testing.T) {
+	built, seen := time.Unix(1000, 0), time.Unix(2000, 0)
+	for name, c := range map[string]struct {
+		freshness Freshness
+		switched  bool
+		behind    bool // at first
+		settled   bool // behind, after the doubt was settled
+		asOf      time.Time
+	}{
+		"nobody watches":          {nil, false, false, false, built},
+		"of another collection":   {nil, true, true, true, built},
+		"fresh":                   {watched{fresh: true, sight: Sight{AsOf: seen}}, false, false, false, seen},
+		"not fresh":               {watched{sight: Sight{AsOf: seen}}, false, true, true, seen},
+		"fresh, and switched":     {watched{fresh: true}, true, true, true, time.Time{}},
+		"in doubt, and refused":   {watched{fresh: true, doubted: true, refused: true}, false, false, false, time.Time{}},
+		"in doubt, and done":      {watched{fresh: true, doubted: true}, false, false, true, time.Time{}},
+		"not fresh, and in doubt": {watched{doubted: true, refused: true}, false, true, true, time.Time{}},
+	} {
+		checked := &Checked{built: built, switched: c.switched}
+		checked.Freshness = c.freshness
+		v := checked.View()
+		if v.Behind != c.behind || !v.Sight.AsOf.Equal(c.asOf) {
+			t.Errorf("%s: behind %t, as of %v", name, v.Behind, v.Sight.AsOf)
+		}
+		if v.SettleDoubt(t.Context()); v.Behind != c.settled {
+			t.Errorf("%s: behind %t after the doubt was settled", name, v.Behind)
+		}
+		if want := c.freshness == nil || !c.settled; c.switched == false && FreshNow(t.Context(), c.freshness) != want {
+			t.Errorf("%s: fresh %t", name, !want)
+		}
+	}
+}
+
+// TestSeesEveryWrite: the operator's word counts while nothing contradicts it.
+func TestSeesEveryWrite(t *testing.T) {
+	for _, c := range []struct {
+		writes   string
+		disputed Dispute
+		want     bool
+	}{{"proxy", "", true}, {"proxy", DisputeForeign, false}, {"proxy", DisputePeers, false}, {"", "", false}} {
+		v := View{Checked: &Checked{}, Sight: Sight{Disputed: c.disputed}}
+		v.Writes = config.Writes(c.writes)
+		if got := v.SeesEveryWrite(); got != c.want {
+			t.Errorf("%+v: %t", c, got)
+		}
+	}
+}
+
+// TestForCollection: a route that is directed to another collection than the one that its table
+// shows has nothing to prove from the table, unless a follower knows better.
+func TestForCollection(t *testing.T) {
+	for name, c := range map[string]struct {
+		own, to   string
+		freshness Freshness
+		want      string
+		switched  bool
+	}{
+		"its own":                  {"c", "", nil, "a", false},
+		"the same name":            {"c", "a", nil, "a", false},
+		"what the alias stood for": {"c", "c", nil, "c", false},
+		"another":                  {"c", "d", nil, "d", true},
+		"another, followed":        {"c", "d", watched{}, "d", false},
+		"names are not known":      {"", "d", nil, "d", false},
+	} {
+		route := &Checked{OwnName: c.own}
+		route.Collection, route.Freshness = "a", c.freshness
+		if got := route.ForCollection(c.to); got.Collection != c.want || got.switched != c.switched || route.Collection != "a" {
+			t.Errorf("%s: %q, switched %t", name, got.Collection, got.switched)
+		}
+	}
+	for own, want := range map[string]bool{"": false, "a": false, "c": true} {
+		route := &Checked{OwnName: own}
+		route.Collection = "a"
+		if route.NamesAlias() != want {
+			t.Errorf("own name %q: an alias: %t", own, !want)
+		}
+	}
+}
+
+// identifies is a store of which the name of a collection is asked.
+type identifies struct {
+	adapters.Store
+	name string
+	err  error
+}
+
+func (i identifies) Identify(context.Context, string) (adapters.Identity, error) {
+	return adapters.Identity{Collection: i.name}, i.err
+}
+
+// TestOwnNames: a store that does not tell what a name stands for hides it, and one that fails
+// is not known to.
+func TestOwnNames(t *testing.T) {
+	for _, c := range []struct {
+		store  adapters.Store
+		name   string
+		hidden bool
+		err    error
+	}{
+		{nil, "", false, nil}, {identifies{name: "c"}, "c", false, nil},
+		{identifies{err: adapters.ErrRefused}, "", true, nil}, {identifies{err: adapters.ErrUnsupported}, "", true, nil},
+		{identifies{err: adapters.ErrUnavailable}, "", false, adapters.ErrUnavailable},
+	} {
+		route := &Checked{StoreCan: adapters.AbilitiesOf(c.store)}
+		name, hidden, err := route.askOwnName(t.Context())
+		if name != c.name || hidden != c.hidden || !errors.Is(err, c.err) || route.ReadAlias(t.Context()) != c.name {
+			t.Errorf("%+v: %q, hidden %t, %v", c.store, name, hidden, err)
+		}
+	}
+}
+
+// TestItemsAreCached for a minute, for a ranker that reads the same of them.
+func TestItemsAreCached(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		wants, others := plugin.Description{Payload: true}, plugin.Description{Vectors: true}
+		var c ItemCache
+		if _, ok := c.Get(wants); ok {
+			t.Error("an empty cache has items")
+		}
+		c.Put([]plugin.Item{{ID: rerank.UintID(1)}}, wants)
+		time.Sleep(itemCacheTTL - 1) //nolint:forbidigo // of the bubble: no time passes
+		if items, ok := c.Get(wants); !ok || len(items) != 1 {
+			t.Errorf("%v, %t", items, ok)
+		}
+		if _, ok := c.Get(others); ok {
+			t.Error("items without what the ranker reads")
+		}
+		time.Sleep(1) //nolint:forbidigo // of the bubble: no time passes
+		if _, ok := c.Get(wants); ok {
+			t.Error("items of a minute ago")
+		}
+	})
+}
+
+// TestPartitionsOfARoute: a request may name partitions that the route sees and that its first
+// stage can tell apart.
+func TestPartitionsOfARoute(t *testing.T) {
+	for name, c := range map[string]struct {
+		policy Policy
+		asked  []string
+		takes  bool
+		misses bool // of the companion
+	}{
+		"any of a whole route":     {Policy{Strategy: rerank.Average}, []string{"a"}, true, false},
+		"of a narrow route":        {Policy{Strategy: rerank.Average, Partitions: []string{"a", "b"}}, []string{"a"}, true, false},
+		"another of a narrow one":  {Policy{Strategy: rerank.Average, Partitions: []string{"a"}}, []string{"a", "b"}, false, false},
+		"of a scan":                {Policy{Strategy: rerank.Scan}, []string{"a"}, false, false},
+		"of a companion":           {Policy{Strategy: rerank.Average, Companion: "d"}, []string{"a"}, false, true},
+		"all of a companion":       {Policy{Strategy: rerank.Average, Companion: "d", Partitions: []string{"a"}}, []string{"a"}, false, false},
+		"distilled, of the stored": {Policy{Strategy: rerank.Distilled, Companion: "d"}, []string{"a"}, true, false},
+	} {
+		route := &Checked{Route: Route{Policy: c.policy}}
+		if got := route.TakesPartitions(c.asked); got != c.takes {
+			t.Errorf("%s: taken: %t", name, got)
+		}
+		if got := route.MissesPartitions(c.policy.Strategy, c.asked); got != c.misses {
+			t.Errorf("%s: missed: %t", name, got)
+		}
+	}
+}
+
+// TestOwners: a model with behavioural vectors has several rows an item in its companion alone.
+func TestOwners(t *testing.T) {
+	for _, c := range []struct {
+		behavioural bool
+		collection  string
+		want        string
+	}{{false, "c", "item"}, {true, "c", ""}, {true, "d", "item"}} {
+		route := &Checked{Behavioural: c.behavioural, Route: Route{Policy: Policy{Owner: "item", Collection: "c", Companion: "d"}}}
+		if got := route.OwnerIn(c.collection); got != c.want {
+			t.Errorf("%+v: %q", c, got)
+		}
+	}
+}
+
+// TestNarrow: a store's limits lower the route's, and never raise them.
+func TestNarrow(t *testing.T) {
+	for name, c := range map[string]struct {
+		store                          adapters.Limits
+		maxDepth, depth, average, most int
+	}{
+		"none":    {adapters.Limits{}, 100, 50, 80, 7},
+		"lower":   {adapters.Limits{MaxDepth: 60, MaxProbes: 5}, 60, 50, 60, 5},
+		"lowest":  {adapters.Limits{MaxDepth: 20}, 20, 20, 20, 7},
+		"greater": {adapters.Limits{MaxDepth: 1000, MaxProbes: 9}, 100, 50, 80, 7},
+	} {
+		route := &Checked{MaxProbes: 7, Route: Route{Policy: Policy{MaxDepth: 100, Depth: 50, AverageDepth: 80}}}
+		if route.narrow(c.store); route.MaxDepth != c.maxDepth || route.Depth != c.depth || route.AverageDepth != c.average || route.MaxProbes != c.most {
+			t.Errorf("%s: %d, %d, %d, %d probes", name, route.MaxDepth, route.Depth, route.AverageDepth, route.MaxProbes)
+		}
+	}
+	first := &Checked{}
+	if first.narrow(adapters.Limits{MaxProbes: 3}); first.MaxProbes != 3 {
+		t.Errorf("%d probes", first.MaxProbes)
+	}
+}
+
+// TestLimitsOfARoute: limits are at least 1, lists are no deeper than max_depth, and neither a
+// timeout nor a gap is negative.
+func TestLimitsOfARoute(t *testing.T) {
+	gap := func(f float32) *float32 { return &f }
+	nan := gap(0)
+	*nan /= *nan
+	for name, c := range map[string]struct {
+		change func(*Policy)
+		ok     bool
+	}{
+		"usual":             {func(*Policy) {}, true},
+		"max_k":             {func(p *Policy) { p.MaxK = 0 }, false},
+		"max_depth":         {func(p *Policy) { p.MaxDepth = -1 }, false},
+		"max_rounds":        {func(p *Policy) { p.MaxRounds = 0 }, false},
+		"depth":             {func(p *Policy) { p.Depth = 0 }, false},
+		"average depth":     {func(p *Policy) { p.AverageDepth = 0 }, false},
+		"as deep as may be": {func(p *Policy) { p.Depth, p.AverageDepth = 9, 9 }, true},
+		"too deep":          {func(p *Policy) { p.Depth = 10 }, false},
+		"average too deep":  {func(p *Policy) { p.AverageDepth = 10 }, false},
+		"timeout":           {func(p *Policy) { p.Timeout = -1 }, false},
+		"gap":               {func(p *Policy) { p.MaxGap = gap(-1) }, false},
+		"no number":         {func(p *Policy) { p.MaxGap = nan }, false},
+		"exact":             {func(p *Policy) { p.MaxGap = gap(0) }, true},
+	} {
+		p := Policy{MaxK: 9, MaxDepth: 9, MaxRounds: 9, Depth: 5, AverageDepth: 5}
+		c.change(&p)
+		if err := (&Checked{Route: Route{Policy: p}}).checkLimits(); (err == nil) != c.ok || err != nil && !errors.Is(err, ErrSetup) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestLimitsOfARanker: a ranker is asked about at least one item, in rounds that its model can
+// refine, and nothing is proved of its order.
+func TestLimitsOfARanker(t *testing.T) {
+	for name, c := range map[string]struct {
+		policy        Policy
+		named         bool
+		ok            bool
+		calls, rounds int
+	}{
+		"no ranker":       {Policy{Calls: 5, RankRounds: 3}, false, true, 0, 0},
+		"usual":           {Policy{}, true, true, config.DefaultPolicy().Calls, config.DefaultPolicy().RankRounds},
+		"as named":        {Policy{Calls: 7, RankRounds: 1}, true, true, 7, 1},
+		"no calls":        {Policy{Calls: -1}, true, false, 0, 0},
+		"too many rounds": {Policy{Calls: 7, RankRounds: MaxRankRounds + 1}, true, false, 0, 0},
+		"cannot refine":   {Policy{Calls: 7, RankRounds: 2}, true, false, 0, 0},
+		"a gap":           {Policy{Calls: 7, RankRounds: 1, MaxGap: new(float32)}, true, false, 0, 0},
+	} {
+		route := &Checked{Route: Route{Policy: c.policy}}
+		if c.named {
+			route.Ranker = struct{ ranker.Ranker }{}
+		}
+		err := route.checkRanker()
+		if (err == nil) != c.ok || c.ok && (route.Calls != c.calls || route.RankRounds != c.rounds) {
+			t.Errorf("%s: %d calls in %d rounds, %v", name, route.Calls, route.RankRounds, err)
+		}
+	}
+}
+
+// TestFieldsOfARoute: what a route says of its vectors has to fit the field that has them.
+func TestFieldsOfARoute(t *testing.T) {
+	field := func(m adapters.Metric, dim int) adapters.VectorField {
+		return adapters.VectorField{Name: "v", Dim: dim, Metric: m, Datatype: adapters.Float32, FullPrecision: true, Exact: true}
+	}
+	multi := field(adapters.Cosine, 2)
+	multi.MaxSim = true
+	for name, c := range map[string]struct {
+		have       adapters.Description
+		normalise  bool
+		unit       bool
+		grouped    bool
+		owner, err string
+		ok         bool
+	}{
+		"raw vectors, inner product":   {have: adapters.Description{Fields: []adapters.VectorField{field(adapters.InnerProduct, 2)}}, ok: true},
+		"unit vectors, cosine":         {have: adapters.Description{Fields: []adapters.VectorField{field(adapters.Cosine, 2)}}, normalise: true, ok: true},
+		"raw vectors, cosine":          {have: adapters.Description{Fields: []adapters.VectorField{field(adapters.Cosine, 2)}}},
+		"unit vectors, inner product":  {have: adapters.Description{Fields: []adapters.VectorField{field(adapters.InnerProduct, 2)}}, normalise: true},
+		"declared, inner product":      {have: adapters.Description{Fields: []adapters.VectorField{field(adapters.InnerProduct, 2)}}, normalise: true, unit: true, ok: true},
+		"distance":                     {have: adapters.Description{Fields: []adapters.VectorField{field(adapters.L2, 2)}}},
+		"distance of declared vectors": {have: adapters.Description{Fields: []adapters.VectorField{field(adapters.L2, 2)}}, unit: true, ok: true},
+		"no index":                     {have: adapters.Description{Fields: []adapters.VectorField{field("", 2)}}},
+		"another metric":               {have: adapters.Description{Fields: []adapters.VectorField{field("manhattan", 2)}}, unit: true},
+		"another dimension":            {have: adapters.Description{Fields: []adapters.VectorField{field(adapters.InnerProduct, 3)}}},
+		"no field":                     {},
+		"a multi-vector":               {have: adapters.Description{MaxSim: []adapters.VectorField{multi}}, normalise: true},
+		"a multi-vector, grouped":      {have: adapters.Description{MaxSim: []adapters.VectorField{multi}}, normalise: true, grouped: true, ok: true},
+		"a multi-vector with an owner": {have: adapters.Description{MaxSim: []adapters.VectorField{multi}}, normalise: true, grouped: true, owner: "item"},
+	} {
+		route := &Checked{Spec: rerank.Spec{ItemDim: 2, Normalise: c.normalise, GroupedRows: c.grouped}}
+		route.Vector, route.UnitVectors, route.Owner = "v", c.unit, c.owner
+		f, err := route.checkField(c.have)
+		if (err == nil) != c.ok || err != nil && !errors.Is(err, ErrSetup) {
+			t.Errorf("%s: %v", name, err)
+		} else if c.ok && (f.Name != "v" || route.Field != f) {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+}
+
+// TestFieldsThatBarRewriting: scores of a field are φ times a scale only if they are inner products
+// with the query as it is sent.
+func TestFieldsThatBarRewriting(t *testing.T) {
+	for name, c := range map[string]struct {
+		f       adapters.VectorField
+		grouped bool
+		named   bool
+		ok      bool
+	}{
+		"inner product":             {adapters.VectorField{Metric: adapters.InnerProduct, Datatype: adapters.Float32}, false, false, true},
+		"cosine of float16":         {adapters.VectorField{Metric: adapters.Cosine, Datatype: adapters.Float16}, false, false, true},
+		"distance":                  {adapters.VectorField{Metric: adapters.L2, Datatype: adapters.Float32}, false, false, false},
+		"bytes":                     {adapters.VectorField{Metric: adapters.Cosine, Datatype: "uint8"}, false, false, false},
+		"quantized":                 {adapters.VectorField{Metric: adapters.Cosine, Datatype: adapters.Float32, Quantized: "q"}, false, false, false},
+		"quantized, and rescored":   {adapters.VectorField{Metric: adapters.Cosine, Datatype: adapters.Float32, Quantized: "q", Rescores: true}, false, false, true},
+		"quantized, and demanded":   {adapters.VectorField{Metric: adapters.Cosine, Datatype: adapters.Float32, Quantized: "q"}, false, true, true},
+		"one vector, several rows":  {adapters.VectorField{Metric: adapters.Cosine, Datatype: adapters.Float32}, true, false, false},
+		"several vectors, and rows": {adapters.VectorField{Metric: adapters.Cosine, Datatype: adapters.Float32, MaxSim: true}, true, false, true},
+	} {
+		route := &Checked{Spec: rerank.Spec{GroupedRows: c.grouped}, rewriteNamed: c.named}
+		if why := route.fieldBarsRewrite(c.f); (why == "") != c.ok {
+			t.Errorf("%s: %q", name, why)
+		}
+	}
+}
+
+// TestNeverExact: a search is exact only over the vectors themselves, all of them.
+func TestNeverExact(t *testing.T) {
+	for _, c := range []struct {
+		f  adapters.VectorField
+		ok bool
+	}{
+		{adapters.VectorField{FullPrecision: true, Exact: true}, true}, {adapters.VectorField{FullPrecision: true, AlwaysExact: true}, true},
+		{adapters.VectorField{FullPrecision: true}, false}, {adapters.VectorField{Exact: true}, false},
+	} {
+		if why := neverExact(c.f); (why == "") != c.ok {
+			t.Errorf("%+v: %q", c.f, why)
+		}
+	}
+}
+
+// TestNormsAreWatched: a vector of another norm than 1 is noticed, once for the log.
+func TestNormsAreWatched(t *testing.T) {
+	ids := []rerank.ID{rerank.UintID(1), rerank.UintID(2)}
+	for name, c := range map[string]struct {
+		second float32
+		wrong  bool
+	}{"unit": {1, false}, "nearly": {1.00005, false}, "longer": {1.001, true}, "shorter": {0.999, true}, "zero": {0, true}} {
+		n := new(Norms)
+		n.See(ids, rerank.Matrix{Rows: 2, Cols: 1, Data: []float32{-1, c.second}})
+		w := n.Wrong()
+		if (w != nil) != c.wrong || c.wrong && w.ID != ids[1] {
+			t.Errorf("%s: %+v", name, w)
+		}
+		if (n.WrongOnce() != nil) != c.wrong || n.WrongOnce() != nil {
+			t.Errorf("%s: it is not told once", name)
+		}
+	}
+	var none *Norms
+	if none.See(ids, rerank.NewMatrix(2, 1)); none.Wrong() != nil || none.WrongOnce() != nil {
+		t.Error("nobody watches, and a norm is wrong")
+	}
+}
