@@ -31,7 +31,7 @@ func limitMemory(log *slog.Logger, configured int64) (restore func()) {
 		log.Warn("container memory limit unreadable; set limits.memory or GOMEMLIMIT", "error", err)
 	}
 	if source == "" {
-		log.Warn("no memory limit: what requests may take together is not bounded; set limits.memory or GOMEMLIMIT")
+		log.Warn("no memory limit: requests may take any amount of memory; set limits.memory or GOMEMLIMIT")
 		return func() {}
 	}
 	log.Info("memory limit set", "bytes", limit, "source", source)

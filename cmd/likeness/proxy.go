@@ -83,7 +83,7 @@ func (a *app) proxy(cmd *cobra.Command, f proxyFlags) error {
 		return err
 	}
 	at := p.Addresses()
-	log.Info("forwarding", "grpc", at.GRPC, "rest", at.REST)
+	log.Info("proxy listening", "grpc", at.GRPC, "rest", at.REST)
 	if f.readyFile != "" {
 		defer os.Remove(f.readyFile)
 		if err := writeReadyFile(f.readyFile, at); err != nil {

@@ -164,7 +164,7 @@ func (f *rankerFlags) open(ctx context.Context, load func() (*config.Config, err
 	}
 	a.closers = append([]io.Closer{a.Asker}, a.closers...)
 	if _, lost := a.Kept(); lost > 0 {
-		log.Warn("kept scores are damaged; those are asked for again", "folder", dir, "bytes", lost)
+		log.Warn("stored scores damaged, asking the ranker for them again", "folder", dir, "bytes", lost)
 	}
 	return a, nil
 }

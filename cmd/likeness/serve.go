@@ -58,7 +58,7 @@ func (a *app) serve(cmd *cobra.Command, src config.Source, readyFile string) err
 		defer os.Remove(readyFile)
 		options.Ready = func(at serve.Addresses) {
 			if err := writeReadyFile(readyFile, at); err != nil {
-				options.Logger.Error("the ready file cannot be written", "error", err)
+				options.Logger.Error("ready file not written", "error", err)
 			}
 		}
 	}
@@ -68,7 +68,7 @@ func (a *app) serve(cmd *cobra.Command, src config.Source, readyFile string) err
 	options.Reloads = hangUp
 	tell := func(state string) {
 		if err := sdnotify.Send(os.Getenv("NOTIFY_SOCKET"), state); err != nil {
-			options.Logger.Warn("systemd is not told", "error", err)
+			options.Logger.Warn("systemd not notified", "error", err)
 		}
 	}
 	options.Listening = func(serve.Addresses) { tell(sdnotify.Ready) }

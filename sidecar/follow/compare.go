@@ -52,7 +52,7 @@ type Progress func(stage string, steps int) (done func(n int))
 // count as a difference. Compare returns ErrRoute, or the store's error.
 func Compare(ctx context.Context, r *route.Route, progress Progress) (Drift, error) {
 	if !fromRows(r) || r.Store == nil {
-		return Drift{}, fmt.Errorf("%w: route %q has items of several rows or by a ranker's scores, or no store", ErrRoute, r.Name)
+		return Drift{}, fmt.Errorf("%w: route %q cannot be compared row by row: its items own several rows or consist of a ranker's scores, or it has no store", ErrRoute, r.Name)
 	}
 	d, err := newDerivation(r.Store, r)
 	if err != nil {

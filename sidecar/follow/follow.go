@@ -106,7 +106,7 @@ func New(o Options, routes []Route) (*Follower, error) {
 		o.Logger = slog.New(slog.DiscardHandler)
 	}
 	if o.Shared != "" && o.Replica == "" {
-		return nil, fmt.Errorf("%w: journals are shared, and this sidecar has no name among the others", ErrRoute)
+		return nil, fmt.Errorf("%w: the journals are shared, and this sidecar has no name in the shared folder", ErrRoute)
 	}
 	o.Disk = disk.OrOS(o.Disk)
 	ctx, stop := context.WithCancel(context.Background())

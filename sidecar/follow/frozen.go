@@ -234,7 +234,7 @@ func (f *frozen) open(collection string) *writeClock {
 		var err error
 		last := time.Now()
 		if c.file, err = readWritten(c.path); err != nil {
-			f.log.Warn("follow: time of the last write cannot be read, taking it for now", "collection", collection, "error", err)
+			f.log.Warn("follow: time of the last write cannot be read, assuming a write just now", "collection", collection, "error", err)
 		} else {
 			last = c.file.lastWrite()
 		}

@@ -71,7 +71,7 @@ func (o Options) checkManifest(path, copies string) (program, error) {
 		if as.path = filepath.Join(copies, executable); o.SHA256 != "" {
 			want, err := digestOf(o.SHA256)
 			if was, listed := files[executable]; err != nil || listed && was != want {
-				return as, fmt.Errorf("%w: the manifest and sha256 say different things of %s", errChecksum, path)
+				return as, fmt.Errorf("%w: the manifest and sha256 give different digests of %s", errChecksum, path)
 			}
 			files[executable] = want
 		}
@@ -115,7 +115,7 @@ func copyChecked(root *os.Root, name, to string, want digest, executable bool) e
 	case err != nil:
 		return err
 	case got != want:
-		return fmt.Errorf("%w: %s has SHA-256 %x, not %x: it was changed, or the configuration is of another version", errChecksum, full, got, want)
+		return fmt.Errorf("%w: %s has SHA-256 %x, not %x: the file was changed, or the configuration is for another version of it", errChecksum, full, got, want)
 	case executable && mode&0o100 == 0:
 		return fmt.Errorf("%s is not executable", full)
 	default:

@@ -125,7 +125,7 @@ func TestChangedFilesAreNotStarted(t *testing.T) {
 		}, "not in the manifest"},
 		"two digests": {func(i installed, o *plugins.Options) {
 			o.Manifest, o.SHA256 = i.path("MANIFEST"), i.digest("model/weights")
-		}, "different things"},
+		}, "different digests"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			i := install(t)

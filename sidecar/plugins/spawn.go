@@ -107,7 +107,7 @@ func (p *process) startError(ctx context.Context, err error) error {
 	killed, began := p.killed, p.pid != 0
 	p.mu.Unlock()
 	if !began && errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("%w: it has to be executable, and its copy, if it has a checksum, lies in the folder for temporary files, which is then not to be mounted noexec", err)
+		return fmt.Errorf("%w: it has to be executable; if it has a checksum, a copy in the folder for temporary files is started, which must not be mounted noexec", err)
 	}
 	if !began {
 		return err

@@ -135,7 +135,7 @@ func (p *Plugin) probe(ctx context.Context, s *session) (Reason, error) {
 	switch status.Code(err) {
 	case codes.OK:
 		if r.GetStatus() != grpc_health_v1.HealthCheckResponse_SERVING {
-			return Hung, fmt.Errorf("it says of its health: %s", r.GetStatus())
+			return Hung, fmt.Errorf("its health check reports %s", r.GetStatus())
 		}
 		return "", nil
 	case codes.Unimplemented, codes.NotFound: // the plugin has no such health check, but it is alive

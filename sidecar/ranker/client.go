@@ -154,9 +154,9 @@ func (c *Client) keep(d plugin.Description) {
 func (c *Client) check(d plugin.Description) error {
 	switch {
 	case d.MaxItems < 0 || d.MaxBytes < 0 || d.Parallel < 0:
-		return fmt.Errorf("%w: it says max_items %d, max_bytes %d and parallel %d; none is below 0", ErrAnswer, d.MaxItems, d.MaxBytes, d.Parallel)
+		return fmt.Errorf("%w: it reports max_items %d, max_bytes %d and parallel %d; none may be negative", ErrAnswer, d.MaxItems, d.MaxBytes, d.Parallel)
 	case math.IsNaN(d.Cost) || math.IsInf(d.Cost, 0) || d.Cost < 0:
-		return fmt.Errorf("%w: it says a cost of %g; a cost is a number of 0 or more", ErrAnswer, d.Cost)
+		return fmt.Errorf("%w: it reports a cost of %g; a cost must be a number of 0 or more", ErrAnswer, d.Cost)
 	default:
 		return nil
 	}

@@ -176,7 +176,7 @@ func (j *job) awaitQuiet(ctx context.Context) bool {
 		return true
 	}
 	if deadline, has := ctx.Deadline(); has && time.Until(deadline) < wait {
-		j.stop(fmt.Errorf("ranker %q: %w: it asked for %s without calls", j.client.options.Name, ErrUnavailable, wait.Round(time.Millisecond)), Late)
+		j.stop(fmt.Errorf("ranker %q: %w: it accepts no calls for another %s", j.client.options.Name, ErrUnavailable, wait.Round(time.Millisecond)), Late)
 		return false
 	}
 	if err := sleep(ctx, wait); err != nil {
@@ -212,7 +212,7 @@ func (j *job) cut(ctx context.Context) (s span, b batch, ok bool) {
 	var fitting int
 	if fitting, b.known = j.fit(ctx, n); fitting == 0 {
 		deadline, _ := ctx.Deadline()
-		j.halt(fmt.Errorf("ranker %q: %w: a call cannot come back in the %s that are left",
+		j.halt(fmt.Errorf("ranker %q: %w: no answer can arrive in the remaining %s",
 			j.client.options.Name, context.DeadlineExceeded, time.Until(deadline).Round(time.Microsecond)), Late)
 		return s, b, false
 	} else if fitting < n {
@@ -225,7 +225,7 @@ func (j *job) cut(ctx context.Context) (s span, b batch, ok bool) {
 		s.to = s.from + n
 	}
 	if j.most > 0 && j.result.Calls-j.absent+n > j.most {
-		j.note(fmt.Errorf("ranker %q: %w: of the %d calls there are, %d were made, and %d items have to be asked of again",
+		j.note(fmt.Errorf("ranker %q: %w: the limit is %d calls, %d were made, and %d items still have to be scored again",
 			j.client.options.Name, ErrUnavailable, j.most, j.result.Calls-j.absent, n))
 		j.client.options.Observer.RankerNotAsked(j.client.options.Name, n, Given)
 		return s, b, false
@@ -355,7 +355,7 @@ func (j *job) halve(s span, err error) {
 	}
 	j.client.options.Observer.RankerNotAsked(j.client.options.Name, 1, TooLarge)
 	if j.refused++; j.refused >= tooLargeAlone && !j.taken {
-		j.halt(fmt.Errorf("%w: as are %d items alone; shorten the query", err, j.refused), Given)
+		j.halt(fmt.Errorf("%w; %d items were refused one by one too: shorten the query", err, j.refused), Given)
 	}
 }
 

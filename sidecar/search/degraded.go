@@ -59,7 +59,7 @@ func (s *search) fallBack(ctx context.Context, f *failure.Error) error {
 	rows, depth, err := retrieve.Plain(ctx, v, r)
 	s.answer.Timings.Retrieve += time.Since(began)
 	if err != nil {
-		return fmt.Errorf("no plain answer either after %s: %w", f.Error(), err)
+		return fmt.Errorf("the store's own answer failed too, after %s: %w", f.Error(), err)
 	}
 	s.answer.Hits, s.answer.NotFinite, s.answer.NotIndexed = nil, 0, 0
 	for _, h := range rows {

@@ -85,7 +85,7 @@ func (e *Engine) searchCollection(ctx context.Context, version *route.Version, r
 // logWrongNorm logs the first row seen that contradicts the route's unit_vectors.
 func (e *Engine) logWrongNorm(ctx context.Context, c *route.Checked) {
 	if w := c.Norms.WrongOnce(); w != nil {
-		e.log.WarnContext(ctx, "route declares unit_vectors and a vector has another norm, answers from first-stage lists are not certified until it is opened again",
+		e.log.WarnContext(ctx, "vector without norm 1 found on a route with unit_vectors, answers from first-stage lists are not certified until the route is opened again",
 			"route", c.Name, "id", w.ID.String(), "norm", w.Norm, "remedy", "normalise the vectors, or remove unit_vectors")
 	}
 }

@@ -32,7 +32,7 @@ func NewBrowsers(checkHost bool, names ...string) *Browsers {
 // Check returns ErrForeign for a request that another site's page may have made.
 func (b *Browsers) Check(r *http.Request) error {
 	if b.crossOrigin.Check(r) != nil || embedded(r) {
-		return fmt.Errorf("%w: ask from a program", ErrForeign)
+		return fmt.Errorf("%w: send the request from a program, not from a page in a browser", ErrForeign)
 	}
 	if b.checkHost && !b.allowed(r.Host) {
 		return fmt.Errorf("%w: without credentials the Host must be an address or localhost; add the name to listen.allowed_hosts, or give the listener a tokens file", ErrForeign)

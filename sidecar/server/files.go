@@ -56,7 +56,7 @@ func (w *watched[T]) get() T {
 	value, err := w.read()
 	if err != nil {
 		if !seen {
-			w.log.Warn("changed files cannot be used; what was read before stays in force", "files", w.files, "error", err)
+			w.log.Warn("changed files cannot be used, the previous content stays in force", "files", w.files, "error", err)
 		}
 		w.refused, w.again = now, time.Now().Add(retryFiles)
 		return w.value

@@ -80,7 +80,7 @@ func (s *services) recovered(ctx context.Context, f func() error) (err error) {
 	defer func() {
 		if cause := recover(); cause != nil {
 			s.recorder.Panicked()
-			s.log.ErrorContext(ctx, "panic", "cause", fmt.Sprintf("%T", cause), "stack", string(debug.Stack()))
+			s.log.ErrorContext(ctx, "call panicked", "cause", fmt.Sprintf("%T", cause), "stack", string(debug.Stack()))
 			err = errPanic
 		}
 	}()

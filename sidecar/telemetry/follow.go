@@ -38,7 +38,7 @@ func (r *registrar) following() *followCollector {
 	counter := func(name, help string, value func(s follow.Status) float64) {
 		add(prometheus.CounterValue, "counter", name, help, value)
 	}
-	gauge("table_age_seconds", "Time since the oldest write was seen or missed that the table or companion does not show; 0: they show all.",
+	gauge("table_age_seconds", "Time since the oldest write was seen or missed that the table or companion does not show; 0 if they show all.",
 		func(s follow.Status) float64 { return s.Age.Seconds() })
 	gauge("follow_pending", "Writes seen that the live table or companion does not show yet.",
 		func(s follow.Status) float64 { return float64(s.Pending) })
@@ -46,7 +46,7 @@ func (r *registrar) following() *followCollector {
 		func(s follow.Status) float64 { return oneIf(s.Stale) })
 	gauge("follow_foreign_rows", "Rows found to be written past this sidecar, until an operator has reconciled.",
 		func(s follow.Status) float64 { return float64(s.ForeignRows()) })
-	gauge("follow_sidecars_not_seen", "1 while writes of other sidecars may not be seen through the shared journal, so that answers are snapshots.",
+	gauge("follow_sidecars_not_seen", "1 while writes of other sidecars may be missed in the shared journal, so that answers are snapshots.",
 		func(s follow.Status) float64 { return oneIf(s.PeerError != "") })
 	counter("follow_unjournaled_total", "Writes forwarded without a journal entry.",
 		func(s follow.Status) float64 { return float64(s.Unjournaled) })
@@ -56,7 +56,7 @@ func (r *registrar) following() *followCollector {
 		func(s follow.Status) float64 { return float64(s.Failures) })
 	gauge("reconcile_running", "1 while a comparison of all rows runs.",
 		func(s follow.Status) float64 { return oneIf(s.Reconciling) })
-	gauge("reconcile_last_timestamp_seconds", "When a comparison of all rows last ended; 0: never.",
+	gauge("reconcile_last_timestamp_seconds", "When a comparison of all rows last ended; 0 if none has.",
 		func(s follow.Status) float64 { return unixSeconds(s.Reconciled) })
 	counter("reconcile_runs_total", "Comparisons of all rows that ended.",
 		func(s follow.Status) float64 { return float64(s.Reconciles) })

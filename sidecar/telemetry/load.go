@@ -26,8 +26,8 @@ var _ prometheus.Collector = (*loadCollector)(nil)
 // load registers the metrics of the gate. They have no series before WatchGate.
 func (r *registrar) load() *loadCollector {
 	c := &loadCollector{
-		limit:    r.describe("gauge", "admission_limit", "Searches of a route that may run at a time, derived from their durations.", "route"),
-		inFlight: r.describe("gauge", "admission_in_flight", "Searches of a route that run.", "route"),
+		limit:    r.describe("gauge", "admission_limit", "Searches of a route that may be in flight, derived from their durations.", "route"),
+		inFlight: r.describe("gauge", "admission_in_flight", "Searches of a route in flight.", "route"),
 		queued:   r.describe("gauge", "admission_queued", "Searches of a route that wait for admission.", "route"),
 	}
 	r.MustRegister(c)

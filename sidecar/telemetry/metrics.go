@@ -87,7 +87,7 @@ func NewMetrics(build buildinfo.Info, routes []*route.Route) *Metrics {
 		rankers:      newRankers(r),
 		stores:       newStores(r),
 		audits:       newAudits(r),
-		refused:      r.counter("admission_refused_total", "Searches refused, by reason: memory, max_searches, rate, slow (more at a time would slow all), share (the caller has its share, and others search too). Route unknown: refused before the request was read.", "route", "reason"),
+		refused:      r.counter("admission_refused_total", "Searches refused, by reason: memory, max_searches, rate, slow (more in flight would slow all of them), share (the caller has used its share, and others search too). Route unknown: refused before the request was read.", "route", "reason"),
 		reloads:      newReloads(r),
 		routeOpen:    r.gauge("route_open", "1 while the route is served: it was checked against its store.", "route"),
 	}

@@ -36,7 +36,7 @@ func (r *registrar) plugins() *pluginCollector {
 		func(s plugins.State) float64 { return oneIf(s.Status == plugins.Quarantined) })
 	gauge("plugin_status_timestamp_seconds", "When the plugin's status last changed.",
 		func(s plugins.State) float64 { return unixSeconds(s.Since) })
-	gauge("plugin_resident_memory_bytes", "Resident memory of the plugin's process; 0: not known.",
+	gauge("plugin_resident_memory_bytes", "Resident memory of the plugin's process; 0 if not known.",
 		func(s plugins.State) float64 { return float64(s.Resident) })
 	c.all = append(c.all, pluginMetric{
 		r.describe("counter", "plugin_restarts_total", "Starts of the plugin, or connections to it, after the first.", "plugin"),

@@ -92,7 +92,7 @@ func checkPluginFiles(name string, p config.Plugin) error {
 		case err != nil:
 			failed = append(failed, fmt.Errorf("%w: plugins.%s.%s: %w", config.ErrConfig, name, file.key, err))
 		case !info.Mode().IsRegular():
-			failed = append(failed, fmt.Errorf("%w: plugins.%s.%s: %s is no file", config.ErrConfig, name, file.key, file.path))
+			failed = append(failed, fmt.Errorf("%w: plugins.%s.%s: there is no file %s", config.ErrConfig, name, file.key, file.path))
 		}
 	}
 	return errors.Join(failed...)

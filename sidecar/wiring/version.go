@@ -40,7 +40,7 @@ func (v *Version) Close() error { return v.close() }
 func (a *Assembly) OpenVersion(c *config.Config, rt, version string) (*Version, error) {
 	name := c.Routes[rt].StoreName
 	if a.Stores[name] == nil {
-		return nil, fmt.Errorf("%w: routes.%s.store: %q was not there when the sidecar started; start it again", config.ErrConfig, rt, name)
+		return nil, fmt.Errorf("%w: routes.%s.store: %q was not in the configuration when the sidecar started; restart it", config.ErrConfig, rt, name)
 	}
 	r, ok := c.RouteAt(rt, version)
 	if !ok {

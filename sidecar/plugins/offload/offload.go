@@ -210,7 +210,7 @@ func (s *Scorer) Rescore(ctx context.Context, t *table.Table, q rerank.Query, it
 func (s *Scorer) Scan(ctx context.Context, t *table.Table, q rerank.Query, within *scan.Bitmap, k int) (score.Selection, error) {
 	c, err := s.usableCopy(t, k)
 	if err == nil && c.of != t {
-		err = s.behind(fmt.Errorf("%w: it is being written", ErrStale))
+		err = s.behind(fmt.Errorf("%w: the table is being written", ErrStale))
 	}
 	if err != nil {
 		return score.Selection{}, err
@@ -234,7 +234,7 @@ func (s *Scorer) usableCopy(t *table.Table, k int) (*copied, error) {
 		s.count(NotReady)
 		return nil, ErrNotReady
 	case !t.SameNumbers(c.of):
-		return nil, s.behind(fmt.Errorf("%w: it has another table", ErrStale))
+		return nil, s.behind(fmt.Errorf("%w: the device has another table", ErrStale))
 	case c.maxK > 0 && k > c.maxK:
 		s.count(NotReady)
 		return nil, fmt.Errorf("%w: %d rows are asked for, and it gives %d at most", ErrNotReady, k, c.maxK)

@@ -110,7 +110,7 @@ func decode(answer []byte, into any) error {
 		return err
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("something follows the answer")
+		return errors.New("there is more after the JSON of the answer")
 	}
 	return nil
 }

@@ -83,7 +83,7 @@ func New(o Options) (*Scorer, error) {
 	case len(o.Fields) == 0:
 		return nil, errors.New("fields is empty: name the payload fields that make an item's text")
 	case strings.ContainsFunc(o.Token, func(r rune) bool { return r < ' ' || r > '~' }):
-		return nil, errors.New("the token holds a character that no header can")
+		return nil, errors.New("the token has a character that an HTTP header cannot carry")
 	}
 	o.Parallel = cmp.Or(max(o.Parallel, 0), DefaultParallel)
 	s := &Scorer{options: o, dialect: d, client: &http.Client{
@@ -173,7 +173,7 @@ func (s *Scorer) info(ctx context.Context) (i info, err error) {
 		}
 		return i, nil
 	case status == http.StatusTooManyRequests || status >= http.StatusInternalServerError:
-		return i, fmt.Errorf("%w: status %d to what it serves", ranker.ErrUnavailable, status)
+		return i, fmt.Errorf("%w: it answered with status %d when asked what it serves", ranker.ErrUnavailable, status)
 	default:
 		return i, nil
 	}

@@ -231,7 +231,7 @@ func Align(rows adapters.Rows, asked []rerank.ID, fields []string, owner string)
 			next++
 		}
 		if next == len(asked) {
-			return nil, nil, nil, fmt.Errorf("%w: it returned the row %s, which was not asked, or not there", errContract, key)
+			return nil, nil, nil, fmt.Errorf("%w: it returned the row %s, which was not requested, or returned it out of order", errContract, key)
 		}
 		next++
 		have = append(have, key)

@@ -33,7 +33,7 @@ import (
 )
 
 // errContract: a store broke the contract of its interface.
-var errContract = fmt.Errorf("%w: it broke its contract", adapters.ErrStore)
+var errContract = fmt.Errorf("%w: its reply broke the contract of package adapters", adapters.ErrStore)
 
 func broken(v route.View, format string, args ...any) error {
 	return fmt.Errorf("%w: store %q: %s", errContract, v.StoreName, fmt.Sprintf(format, args...))
