@@ -325,13 +325,13 @@ func (f *Follower) Reconcile(ctx context.Context, collection string) (map[string
 	if s == nil {
 		return nil, fmt.Errorf("%w: collection %q has no data that is followed", ErrRoute, collection)
 	}
-	return s.request(ctx)
+	return s.awaitPass(ctx)
 }
 
 // Replace follows a route instead of the route of the same name, and sets its Freshness: it is not
 // fresh until all rows were compared. If the new route has no data to follow, the old route is only
 // removed. Replace returns ErrRoute if New was given no followed route of the collection. The old
-// route's table stays in use until Quiet returns.
+// route's table stays in use until WaitUnused returns.
 func (f *Follower) Replace(r *route.Route) error {
 	s := f.syncers[r.Collection]
 	if s == nil && f.follows(r) {
@@ -366,14 +366,14 @@ func (f *Follower) Freshness(r *route.Route) route.Freshness {
 	return old
 }
 
-// Quiet waits until nothing uses the routes that were replaced before the call, so that
+// WaitUnused waits until nothing uses the routes that were replaced before the call, so that
 // their tables may be closed. It returns the context's error.
-func (f *Follower) Quiet(ctx context.Context, collection string) error {
+func (f *Follower) WaitUnused(ctx context.Context, collection string) error {
 	s := f.syncers[collection]
 	if s == nil {
 		return nil
 	}
-	if err := s.waitReleased(ctx); err != nil {
+	if err := s.waitUnused(ctx); err != nil {
 		return fmt.Errorf("collection %q: the route that was replaced is still in use: %w", collection, err)
 	}
 	return nil

@@ -340,7 +340,7 @@ func TestReplace(t *testing.T) {
 	if n := before.Live.Stats().Items; n != 20 {
 		t.Errorf("the table of before was written to: %d items", n)
 	}
-	must(t, f.Quiet(t.Context(), items))
+	must(t, f.WaitUnused(t.Context(), items))
 	must(t, before.Live.Close())
 	w.remove(t, 4)
 	if _, err := f.Reconcile(t.Context(), items); err != nil {

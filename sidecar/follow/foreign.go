@@ -72,10 +72,10 @@ func (f *foreignWrites) suspect(ids []rerank.ID, now time.Time) {
 	}
 }
 
-// convict removes and returns the suspects that are foreign: no write of this process named them,
+// takeForeign removes and returns the suspects that are foreign: no write of this process named them,
 // and every write that was on its way when they were found has ended. onItsWay is when the oldest
 // write began that has not ended; zero if all have ended.
-func (f *foreignWrites) convict(onItsWay time.Time) (foreign []rerank.ID) {
+func (f *foreignWrites) takeForeign(onItsWay time.Time) (foreign []rerank.ID) {
 	kept := f.suspects[:0]
 	for _, s := range f.suspects {
 		_, explained := f.own[s.id]
@@ -98,7 +98,7 @@ func (s *syncer) findForeign(now time.Time, missesPeers bool) {
 	if len(s.foreign.suspects) == 0 || !s.doubts.none() || missesPeers {
 		return
 	}
-	found := s.foreign.convict(s.backlog.oldestOnItsWay())
+	found := s.foreign.takeForeign(s.backlog.oldestOnItsWay())
 	if len(found) == 0 {
 		return
 	}

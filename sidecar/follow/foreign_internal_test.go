@@ -49,17 +49,17 @@ func TestForeignRows(t *testing.T) {
 		onItsWay time.Time
 		want     int
 	}{
-		"nothing else":                      {func(*foreignWrites) {}, time.Time{}, 2},
-		"a write explains one later":        {func(f *foreignWrites) { f.explain(upsert(3)) }, time.Time{}, 1},
-		"a write before is on its way":      {func(*foreignWrites) {}, at(9), 0},
-		"a write after is on its way":       {func(*foreignWrites) {}, at(11), 2},
-		"a write that names no rows":        {func(f *foreignWrites) { f.explain(journal.Write{Kind: journal.Delete, Filter: "{}"}) }, time.Time{}, 0},
-		"the pass settles unnamed writes":   {func(f *foreignWrites) { f.begin(nil, true); f.suspect([]rerank.ID{id(3)}, at(10)) }, time.Time{}, 0},
-		"convicted rows are convicted once": {func(f *foreignWrites) { f.convict(time.Time{}) }, time.Time{}, 0},
+		"nothing else":                    {func(*foreignWrites) {}, time.Time{}, 2},
+		"a write explains one later":      {func(f *foreignWrites) { f.explain(upsert(3)) }, time.Time{}, 1},
+		"a write before is on its way":    {func(*foreignWrites) {}, at(9), 0},
+		"a write after is on its way":     {func(*foreignWrites) {}, at(11), 2},
+		"a write that names no rows":      {func(f *foreignWrites) { f.explain(journal.Write{Kind: journal.Delete, Filter: "{}"}) }, time.Time{}, 0},
+		"the pass settles unnamed writes": {func(f *foreignWrites) { f.begin(nil, true); f.suspect([]rerank.ID{id(3)}, at(10)) }, time.Time{}, 0},
+		"foreign rows are taken once":     {func(f *foreignWrites) { f.takeForeign(time.Time{}) }, time.Time{}, 0},
 	} {
 		f := begun()
 		c.after(f)
-		if got := f.convict(c.onItsWay); len(got) != c.want {
+		if got := f.takeForeign(c.onItsWay); len(got) != c.want {
 			t.Errorf("%s: %v, want %d rows", name, got, c.want)
 		}
 	}

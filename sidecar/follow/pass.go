@@ -153,13 +153,13 @@ func (s schedule) isFull(now time.Time) bool {
 	return s.missed.isOpen() || s.requested || s.rowsChanged || intervalOver
 }
 
-// addUntold adds the drift that a pass found to the drift of earlier passes that no caller
-// of Reconcile was told of. Rows and Unfit count the last pass alone.
-func addUntold(found, untold map[string]Drift) map[string]Drift {
+// addUnreported adds the drift that a pass found to the drift of earlier passes that Reconcile has
+// not returned yet. Rows and Unfit count the last pass alone.
+func addUnreported(found, unreported map[string]Drift) map[string]Drift {
 	sum := map[string]Drift{}
 	for name, d := range found {
 		total := d
-		total.add(untold[name])
+		total.add(unreported[name])
 		total.Rows, total.Unfit = d.Rows, d.Unfit
 		sum[name] = total
 	}

@@ -92,11 +92,11 @@ func TestResumedPass(t *testing.T) {
 	}
 }
 
-// TestUntold: a caller of Reconcile is told what earlier passes repaired too; rows and
+// TestUnreportedDrift: a caller of Reconcile is told what earlier passes repaired too; rows and
 // rows that do not fit are those of the last pass.
-func TestUntold(t *testing.T) {
+func TestUnreportedDrift(t *testing.T) {
 	found := map[string]Drift{"r": {Rows: 10, Changed: 1, Unfit: 1}}
-	sum := addUntold(found, map[string]Drift{"r": {Rows: 9, Missing: 2, Changed: 3, Unfit: 5}, "gone": {Missing: 1}})
+	sum := addUnreported(found, map[string]Drift{"r": {Rows: 9, Missing: 2, Changed: 3, Unfit: 5}, "gone": {Missing: 1}})
 	if len(sum) != 1 || sum["r"] != (Drift{Rows: 10, Missing: 2, Changed: 4, Unfit: 1}) {
 		t.Errorf("%+v", sum)
 	}

@@ -13,8 +13,8 @@ import (
 // wrong data, or because the process ends, and the next process resumes the pass.
 var errPassGivenUp = errors.New("the pass was given up")
 
-// request implements Follower.Reconcile.
-func (s *syncer) request(ctx context.Context) (map[string]Drift, error) {
+// awaitPass requests a pass and waits for its end, as Follower.Reconcile says.
+func (s *syncer) awaitPass(ctx context.Context) (map[string]Drift, error) {
 	answer := make(chan map[string]Drift, 1)
 	s.mu.Lock()
 	s.requests = append(s.requests, answer)
@@ -197,9 +197,9 @@ func (s *syncer) endPass(ctx context.Context, p *pass) error {
 	}
 	told := found
 	if s.o.OnRequest { // the passes of this process are one run
-		s.untold = addUntold(found, s.untold)
-		if told = s.untold; len(p.requests) > 0 {
-			s.untold = nil
+		s.unreported = addUnreported(found, s.unreported)
+		if told = s.unreported; len(p.requests) > 0 {
+			s.unreported = nil
 		}
 	}
 	s.keepPlace()

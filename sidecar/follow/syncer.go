@@ -65,15 +65,15 @@ type syncer struct {
 	missed  gap
 	unfit   bool // a table cannot hold some row
 	// The comparisons of all rows.
-	requests []chan<- map[string]Drift // calls of Reconcile that the next pass answers
-	pass     *pass                     // the pass under way; nil if there is none
-	ended    time.Time                 // when the last pass of any kind ended
-	record   record                    // the record to write for the next process
-	untold   map[string]Drift          // the drift that was not returned by Reconcile yet
+	requests   []chan<- map[string]Drift // calls of Reconcile that the next pass answers
+	pass       *pass                     // the pass under way; nil if there is none
+	ended      time.Time                 // when the last pass of any kind ended
+	record     record                    // the record to write for the next process
+	unreported map[string]Drift          // the drift that was not returned by Reconcile yet
 	// The end of the process, and of the use of replaced routes.
 	draining bool            // no pass may begin
 	idle     chan struct{}   // closed when only passes are left to do, for drain
-	released []chan struct{} // closed when the next step begins, for Quiet
+	released []chan struct{} // closed when the next step begins, for WaitUnused
 
 	unjournaled, reconciles, failures, rowsRead int64
 }
@@ -463,7 +463,7 @@ func (s *syncer) noteRows(rows []*row, failed []rowFailure, unapplied []*row, re
 	}
 }
 
-// beginStep tells the callers of Quiet that replaced routes are no longer in use: a step uses the
+// beginStep tells the callers of WaitUnused that replaced routes are no longer in use: a step uses the
 // routes that there are when it begins. It also looks for foreign rows among the suspects, because
 // writes on their way may have ended.
 func (s *syncer) beginStep() {
@@ -480,8 +480,8 @@ func (s *syncer) beginStep() {
 	s.released = nil
 }
 
-// waitReleased implements Follower.Quiet.
-func (s *syncer) waitReleased(ctx context.Context) error {
+// waitUnused implements Follower.WaitUnused.
+func (s *syncer) waitUnused(ctx context.Context) error {
 	released := make(chan struct{})
 	s.mu.Lock()
 	s.released = append(s.released, released)

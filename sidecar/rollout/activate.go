@@ -223,7 +223,7 @@ func (m *Manager) retire(v *wiring.Version, ended []<-chan struct{}) {
 	}
 	var err error
 	if m.Follower != nil {
-		err = m.Follower.Quiet(context.Background(), v.Route)
+		err = m.Follower.WaitUnused(context.Background(), v.Route)
 	}
 	if err == nil {
 		err = v.Close()

@@ -22,12 +22,12 @@ import (
 type follower struct {
 	let      chan struct{}
 	refuses  error           // the answer to Replace
-	holds    error           // the answer to Quiet
+	holds    error           // the answer to WaitUnused
 	fresh    route.Freshness // of every route
 	replaced []string        // models of the routes that it was told to follow
 
 	mu     sync.Mutex
-	waited []string // models of the routes that Quiet was asked about
+	waited []string // models of the routes that WaitUnused was asked about
 }
 
 func newFollower() *follower { return &follower{let: make(chan struct{})} }
@@ -39,7 +39,7 @@ func (f *follower) Replace(r *route.Route) error {
 	return f.refuses
 }
 
-func (f *follower) Quiet(ctx context.Context, r *route.Route) error {
+func (f *follower) WaitUnused(ctx context.Context, r *route.Route) error {
 	f.mu.Lock()
 	f.waited = append(f.waited, r.Model.Name)
 	f.mu.Unlock()

@@ -42,8 +42,8 @@ type Follower interface {
 	Freshness(r *route.Route) route.Freshness
 	// Replace follows a route in place of the route of the same name.
 	Replace(r *route.Route) error
-	// Quiet waits until the route that Replace displaced is not used any more.
-	Quiet(ctx context.Context, r *route.Route) error
+	// WaitUnused waits until the route that Replace displaced is not used any more.
+	WaitUnused(ctx context.Context, r *route.Route) error
 }
 
 // Options of New.

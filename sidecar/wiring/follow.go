@@ -124,11 +124,11 @@ func (f Followers) Replace(r *route.Route) error {
 	return nil
 }
 
-// Quiet calls follow.Follower.Quiet for the route's store. Without a follower it does
+// WaitUnused calls follow.Follower.WaitUnused for the route's store. Without a follower it does
 // nothing.
-func (f Followers) Quiet(ctx context.Context, r *route.Route) error {
+func (f Followers) WaitUnused(ctx context.Context, r *route.Route) error {
 	if of := f[r.StoreName]; of != nil {
-		return of.Quiet(ctx, r.Collection)
+		return of.WaitUnused(ctx, r.Collection)
 	}
 	return nil
 }
