@@ -153,6 +153,10 @@ func TestNamesOfRoutedCollections(t *testing.T) {
 			map[string]adapters.Identity{"c": {Collection: "c", Aliases: []string{"d"}}, "d": {Collection: "c", Aliases: []string{"d"}}}, nil,
 			map[string]Target{"c": {Routed: "c", Own: "c"}, "d": {Routed: "d", Own: "c"}},
 		},
+		"a route of an earlier alias": {
+			map[string]adapters.Identity{"c": {Collection: "d", Aliases: []string{"c"}}, "d": {Collection: "d", Aliases: []string{"c"}}}, nil,
+			map[string]Target{"c": {Routed: "c", Own: "d"}, "d": {Routed: "d", Own: "d"}},
+		},
 		"a route of the alias alone": {
 			map[string]adapters.Identity{"c": {Collection: "c"}, "d": {Collection: "x", Aliases: []string{"d", "y"}}}, nil,
 			map[string]Target{"c": {Routed: "c", Own: "c"}, "d": {Routed: "d", Own: "x"}, "y": {Routed: "d", Own: "x"}},
