@@ -342,11 +342,13 @@ func (l *liar) sendGarbage(ctx context.Context) {
 	_, _ = io.Copy(io.Discard, io.LimitReader(conn, 1<<20))
 }
 
-// TestALiarChangesNothing: beside clients without rights that try whatever they can, an
-// honest client gets the answers and the statuses that it gets without them, and no metric
-// that counts searches, refusals or followed writes counts anything of theirs.
-func TestALiarChangesNothing(t *testing.T) {
-	const readOnly = "only-to-read"
+// readOnly is a credential of the database that lets its owner read.
+const readOnly = "only-to-read"
+
+// startBesideLiars starts a database and a sidecar, and returns an honest client of the sidecar
+// and a function that returns a liar to some addresses, which counts its lies.
+func startBesideLiars(t *testing.T) (h *honest, newLiar func(at serve.Addresses, asked *atomic.Int64) *liar) {
+	t.Helper()
 	db := filled(t, servers.Options{Env: []string{"QDRANT__SERVICE__JWT_RBAC=true", "QDRANT__SERVICE__READ_ONLY_API_KEY=" + readOnly}})
 	tokens := filepath.Join(t.TempDir(), "tokens.yaml")
 	must2(t, os.WriteFile(tokens, []byte("- {name: honest, token: token-of-the-api}\n"), 0o600))
@@ -357,8 +359,26 @@ stores: {main: {kind: qdrant, address: %q, api_key_env: QDRANT_KEY}}
 routes: {things: {store: main, collection: routed, model: w, strategy: scan, table: %q, table_live: true, exact_search: true, rate: 200, burst: 20}}
 proxy: {store: main, listen_grpc: "127.0.0.1:0", listen_rest: "127.0.0.1:0", rest_url: %q}
 `, tokens, t.TempDir(), db.Address, tableOf(t, db), db.REST))
-	h := &honest{at: at, proxy: connect(t, at.Proxy.GRPC), rest: "http://" + at.Proxy.REST}
+	h = &honest{at: at, db: db, proxy: connect(t, at.Proxy.GRPC), rest: "http://" + at.Proxy.REST}
 	h.begin(t)
+	return h, func(at serve.Addresses, asked *atomic.Int64) *liar {
+		seed := rand.Uint64()
+		l := &liar{
+			random: rand.New(rand.NewPCG(seed, 0)), at: at, proxy: connect(t, at.Proxy.GRPC), api: connect(t, at.GRPC), asked: asked,
+			client:  &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4}},
+			readers: onlyReading(readOnly), none: noRights(),
+			told: func(format string, args ...any) { t.Errorf("seed %d: "+format, append([]any{seed}, args...)...) },
+		}
+		t.Cleanup(l.client.CloseIdleConnections)
+		return l
+	}
+}
+
+// TestALiarChangesNothing: beside clients without rights that try whatever they can, an
+// honest client gets the answers and the statuses that it gets without them, and no metric
+// that counts searches, refusals or followed writes counts anything of theirs.
+func TestALiarChangesNothing(t *testing.T) {
+	h, newLiar := startBesideLiars(t)
 	alone := h.search(t, 100, nil)
 	before := h.count(t)
 
@@ -366,16 +386,9 @@ proxy: {store: main, listen_grpc: "127.0.0.1:0", listen_rest: "127.0.0.1:0", res
 	defer stop()
 	var asked atomic.Int64
 	var liars sync.WaitGroup
-	for n := range 3 {
-		seed := time.Now().UnixNano() + int64(n)
-		l := &liar{
-			random: rand.New(rand.NewPCG(uint64(seed), 0)), at: at, proxy: connect(t, at.Proxy.GRPC), api: connect(t, at.GRPC), asked: &asked,
-			client:  &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4}},
-			readers: onlyReading(readOnly), none: noRights(),
-			told: func(format string, args ...any) { t.Errorf("seed %d: "+format, append([]any{seed}, args...)...) },
-		}
+	for range 3 {
+		l := newLiar(h.at, &asked)
 		liars.Go(func() {
-			defer l.client.CloseIdleConnections()
 			l.lie(ctx)
 		})
 	}
@@ -395,18 +408,77 @@ proxy: {store: main, listen_grpc: "127.0.0.1:0", listen_rest: "127.0.0.1:0", res
 		t.Errorf("%d lies and %d honest searches", asked.Load(), len(beside))
 	}
 	t.Logf("reliability row=43 figure=%d lies in %v beside %d honest searches, 0 effects", asked.Load(), liarFor(t), len(beside))
-	t.Logf("p99 of an honest search: %v alone, %v beside the liar", p99(alone), p99(beside))
+	t.Logf("p99 of an honest search: %v alone, %v beside the liar", quantile(alone, .99), quantile(beside, .99))
 }
 
-// p99 of times.
-func p99(times []time.Duration) time.Duration {
+// liesASecond is the pace of liars whose effect on the times of others is measured.
+const liesASecond = 200
+
+// TestALiarIsNoSlowerThanAtTheDatabase measures how long an honest client's searches take
+// beside lies at the sidecar, and beside as many of the same lies straight at the database,
+// in turns: both share the processors with the liar and with the database that refuses it.
+func TestALiarIsNoSlowerThanAtTheDatabase(t *testing.T) {
+	if os.Getenv(soak) == "" && os.Getenv("LIAR_FOR") == "" {
+		t.Skip("it measures times: make soak runs this, and so does LIAR_FOR=60s")
+	}
+	h, newLiar := startBesideLiars(t)
+	database := h.at
+	database.Proxy.GRPC, database.Proxy.REST = h.db.Address, strings.TrimPrefix(h.db.REST, "http://")
+	const rounds = 5
+	lasts := min(liarFor(t), 5*time.Minute)
+	names := [3]string{"alone", "beside lies at the database", "beside lies at the sidecar"}
+	var took [3][]time.Duration
+	var asked [3]atomic.Int64
+	for range rounds {
+		for n, at := range [3]*serve.Addresses{nil, &database, &h.at} {
+			ctx, stop := context.WithTimeout(t.Context(), lasts/(rounds*time.Duration(len(names))))
+			var liars sync.WaitGroup
+			pace := time.NewTicker(time.Second / liesASecond)
+			for range 8 {
+				if at == nil {
+					break
+				}
+				l := newLiar(*at, &asked[n])
+				liars.Go(func() { l.lieInPace(ctx, pace.C) })
+			}
+			took[n] = append(took[n], h.search(t, 0, ctx.Done())...)
+			liars.Wait()
+			pace.Stop()
+			stop()
+		}
+	}
+	for n, name := range names {
+		t.Logf("%d honest searches %s, %d lies: median %v, p99 %v", len(took[n]), name, asked[n].Load(), quantile(took[n], .5), quantile(took[n], .99))
+	}
+	if at, beside := quantile(took[1], .99), quantile(took[2], .99); os.Getenv(soak) != "" && beside > at*3/2 {
+		t.Errorf("the p99 of an honest search is %v beside lies at the sidecar, and %v beside lies at the database: more than 1.5 times", beside, at)
+	}
+}
+
+// lieInPace lies at each tick until ctx ends, in the ways that the database knows too.
+func (l *liar) lieInPace(ctx context.Context, tick <-chan time.Time) {
+	ways := []func(context.Context){l.searchGRPC, l.searchREST, l.writeGRPC, l.writeREST}
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick:
+			one(l, ways)(ctx)
+			l.asked.Add(1)
+		}
+	}
+}
+
+// quantile returns the q-quantile of times.
+func quantile(times []time.Duration, q float64) time.Duration {
 	slices.Sort(times)
-	return times[len(times)*99/100]
+	return times[int(float64(len(times)-1)*q)]
 }
 
 // honest is a client with every right.
 type honest struct {
 	at     serve.Addresses
+	db     *servers.Server
 	proxy  *grpc.ClientConn
 	rest   string
 	hits   []hit // of every answer
