@@ -144,7 +144,7 @@ func (f *benchFlags) readQueries() ([]rerank.Query, error) {
 		return nil, usagef("--queries: %s has no row", f.queries)
 	}
 	queries := make([]rerank.Query, f.synthetic.Searches)
-	for i := range queries { // spread over the file, which may be ordered
+	for i := range queries { // equally spaced, because the file may be ordered
 		queries[i].Vector = slices.Clone(m.Row(i * m.Rows / len(queries) % m.Rows))
 	}
 	return queries, nil

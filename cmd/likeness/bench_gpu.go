@@ -77,7 +77,7 @@ func newBenchGPUCommand(a *app) *cobra.Command {
 	flags.DurationVar(&f.duration, "time", 3*time.Second, "time to measure a case for, at most, after one answer")
 	cmd.MarkFlagsOneRequired("plugin", "route")
 	cmd.MarkFlagsRequiredTogether("config", "route", "queries")
-	for _, own := range []string{"plugin", "args", "env", "case", "seed"} { // the route says so itself
+	for _, own := range []string{"plugin", "args", "env", "case", "seed"} { // fixed by the route
 		cmd.MarkFlagsMutuallyExclusive("route", own)
 	}
 	out := addOutput(cmd)

@@ -28,7 +28,8 @@ type benchGPURoute struct {
 	k, batch, candidates int
 }
 
-// ofRoute measures the route's device with its model, table and queries. Its store is not asked.
+// ofRoute measures the route's device with the route's model and table, and with queries of a file.
+// It does not open the route's store.
 func (f *benchGPUFlags) ofRoute(ctx context.Context, stderr io.Writer) (*gpuReport, error) {
 	if f.route.k < 1 || f.route.batch < 1 || f.route.candidates < 0 {
 		return nil, usagef("--k and --batch start at 1, --candidates at 0")
@@ -69,7 +70,8 @@ func (f *benchGPUFlags) onPlugin(ctx context.Context, c *config.Config, name str
 	return &gpuReport{Device: said.Name, Version: said.Version, Cases: []gpuCase{one}}, err
 }
 
-// find is the route as it is served.
+// find returns the route's configuration in the version that is in service. It refuses a route
+// without a device or a table.
 func (b *benchGPURoute) find(c *config.Config) (config.Route, error) {
 	r, err := routeOf(c, b.name, "")
 	if err != nil {
@@ -81,7 +83,8 @@ func (b *benchGPURoute) find(c *config.Config) (config.Route, error) {
 	return r, nil
 }
 
-// work is the route's table with queries of a file. The matrix may be the table's own.
+// work opens the route's table and reads queries from the file. The rows of the returned work may
+// lie in the table's memory, which closeTable releases.
 func (b *benchGPURoute) work(ctx context.Context, c *config.Config, most int) (_ *workload.Work, closeTable func() error, err error) {
 	parts, err := wiring.Open(ctx, c, wiring.Part{Route: b.name, WithoutStore: true})
 	if err != nil {
@@ -120,7 +123,8 @@ func (b *benchGPURoute) work(ctx context.Context, c *config.Config, most int) (_
 	return w, closeTable, err
 }
 
-// aliveRows are those that a scan goes over, in float32; the first of them, with a most.
+// aliveRows returns the table's rows that are not deleted, in float32: all of them if most is 0,
+// else at most the first most rows.
 func aliveRows(t *table.Table, most int) rerank.Matrix {
 	n := t.Count()
 	if most > 0 {
@@ -139,7 +143,7 @@ func aliveRows(t *table.Table, most int) rerank.Matrix {
 	return rows
 }
 
-// read takes a batch of queries, spread over the file, which may be ordered.
+// read returns a batch of queries at equal distances in the file, whose order may matter.
 func (b *benchGPURoute) read(m *model.Model) ([]rerank.Query, error) {
 	f, err := npy.Open(b.queries)
 	if err != nil {

@@ -19,7 +19,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/table"
 )
 
-// TestBenchGPU measures a device that this binary is, a process of its own.
+// TestBenchGPU measures a device that runs in a process of its own, started from this test binary.
 func TestBenchGPU(t *testing.T) {
 	t.Setenv(asCommand, "1")
 	r := execute(t, "", "bench", "gpu", "--plugin", os.Args[0], "--args", "plugin,device", "--env", asCommand+",GORACE",
@@ -97,7 +97,7 @@ routes:
 	}
 }
 
-// serveDevice has a device at a socket until the test ends, and returns its address.
+// serveDevice serves a device at a socket until the test ends, and returns its address.
 func serveDevice(t *testing.T, socket string) string {
 	t.Helper()
 	address, ended := "unix://"+socket, make(chan error, 1)

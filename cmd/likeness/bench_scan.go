@@ -92,7 +92,7 @@ func (f *benchScanFlags) check() (err error) {
 	return err
 }
 
-// open reads the model and its vectors, where they are given.
+// open reads the model and its vectors, if flags name them.
 func (f *benchScanFlags) open() (err error) {
 	if f.model == "" {
 		return nil

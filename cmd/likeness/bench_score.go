@@ -82,7 +82,7 @@ func (f *benchScoreFlags) check() (err error) {
 	return err
 }
 
-// checkScoring checks what score and scan have in common, and finds the kernels.
+// checkScoring validates the flags that bench score and bench scan share, and returns the kernels.
 func checkScoring(kind rerank.Kind, format rerank.Format, threads int, kernels string) (*kernel.Set, error) {
 	kinds := []rerank.Kind{rerank.KindMoL, rerank.KindBilinear, rerank.KindMaxSim, rerank.KindDot}
 	switch {

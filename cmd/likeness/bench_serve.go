@@ -132,7 +132,7 @@ func (f *benchServeFlags) run(ctx context.Context, p *progress) (_ *loadReport, 
 	return report, ctx.Err()
 }
 
-// try makes one call, so that a mistake is told before the load.
+// try makes one call before the load, to report mistakes in the flags.
 func (f *benchServeFlags) try(ctx context.Context, call func(context.Context, int) (*likenessv1.SearchResponse, error)) error {
 	_, err := call(ctx, 0)
 	switch outcomeOf(nil, err) {
@@ -143,7 +143,8 @@ func (f *benchServeFlags) try(ctx context.Context, call func(context.Context, in
 	}
 }
 
-// caller returns what makes the nth call, with the queries in turn.
+// caller returns a function that makes the nth call, taking the queries in turn, and a function
+// that closes its connection and file.
 func (f *benchServeFlags) caller() (call func(context.Context, int) (*likenessv1.SearchResponse, error), done func() error, err error) {
 	m, err := npy.Open(f.queries)
 	if err != nil {
@@ -192,13 +193,13 @@ func outcomeOf(answer *likenessv1.SearchResponse, err error) bench.Outcome {
 	}
 }
 
-// spent returns the times that an answer reports, zero for a nil answer.
+// spent returns the times that an answer reports, or zeros for a nil answer.
 func spent(answer *likenessv1.SearchResponse) bench.Spent {
 	t := answer.GetTimings()
 	return bench.Spent{Search: t.GetTotal().AsDuration(), Store: t.GetRetrieve().AsDuration()}
 }
 
-// numbers reads positive numbers.
+// numbers parses positive numbers. Its errors name the flag.
 func numbers(flag string, texts []string) ([]float64, error) {
 	var out []float64
 	for _, text := range texts {

@@ -82,7 +82,7 @@ func newCalibrateCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// alphaOf is 1 − confidence without the rounding of the difference: .05 for .95.
+// alphaOf returns 1 − confidence without the rounding error of the subtraction: .05 for .95.
 func alphaOf(confidence float64) float64 { return math.Round((1-confidence)*1e12) / 1e12 }
 
 func (f *calibrateFlags) add(cmd *cobra.Command) {
@@ -113,7 +113,8 @@ func (f *calibrateFlags) add(cmd *cobra.Command) {
 	_ = cmd.MarkFlagDirname("state")
 }
 
-// run returns what was found and where it is kept.
+// run calibrates the route and stores the promise. It returns the report and the path of the stored
+// promise.
 func (f *calibrateFlags) run(ctx context.Context, src *source, p *progress) (_ *calibrate.Report, path string, err error) {
 	c, err := config.Load(src.Source)
 	if err != nil {
@@ -145,9 +146,9 @@ func (f *calibrateFlags) run(ctx context.Context, src *source, p *progress) (_ *
 	return r, path, r.Save(path)
 }
 
-// open opens the route, and nothing of the others. It sets the state folder.
+// open opens the route alone, and sets the state folder.
 func (f *calibrateFlags) open(ctx context.Context, c *config.Config) (*wiring.Assembly, *route.Route, error) {
-	version, r, err := choice.InService(c, f.route, f.version) // as the configuration's own state folder has it
+	version, r, err := choice.InService(c, f.route, f.version) // in service according to the configuration's own state folder
 	if err != nil {
 		return nil, nil, badRoute(err)
 	}
@@ -169,7 +170,7 @@ func (f *calibrateFlags) open(ctx context.Context, c *config.Config) (*wiring.As
 	return parts, parts.Versions[f.route].Route, nil
 }
 
-// drawQueries reads the queries and parts those that are held out.
+// drawQueries reads the queries and splits off those that are held out.
 func (f *calibrateFlags) drawQueries(ctx context.Context, in *calibrate.Input) error {
 	var queries []rerank.Query
 	var err error
@@ -220,7 +221,7 @@ func (f *calibrateFlags) readQueries(ctx context.Context, in *calibrate.Input) (
 		}
 	}
 	digest, err := dataset.FileDigest(f.queries)
-	if errors.Is(err, os.ErrNotExist) { // FILE#NAME
+	if errors.Is(err, os.ErrNotExist) { // a FILE#NAME argument
 		digest, err = "", nil
 	}
 	in.Source = f.queries
@@ -230,8 +231,8 @@ func (f *calibrateFlags) readQueries(ctx context.Context, in *calibrate.Input) (
 	return queries, err
 }
 
-// storedQueries draws stored vectors: each of the collection's is as likely as
-// another (reservoir sampling).
+// storedQueries draws stored vectors of the collection as queries, all with the same probability
+// (reservoir sampling).
 func (f *calibrateFlags) storedQueries(ctx context.Context, in *calibrate.Input, random *rand.Rand) ([]rerank.Query, error) {
 	r := in.Route
 	scanner := adapters.AbilitiesOf(r.Store).Scan

@@ -8,7 +8,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/calibrate"
 )
 
-// printCalibration writes a calibration for people; path is where it is kept.
+// printCalibration prints a calibration as text. path is the file that stores it.
 func printCalibration(w io.Writer, r *calibrate.Report, path string) error {
 	p := r.Promise
 	_, _ = fmt.Fprintf(w, "route %s, model %s version %s, %d queries from %s\n", r.Route, r.Model, r.Version, r.Queries, r.Source)

@@ -11,8 +11,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/calibrate"
 )
 
-// calibrateFiles is the configuration of a collection of questions, every fifth of
-// the shipped ones, searched by the learned linear probe of the shipped model.
+// calibrateFiles writes the configuration of a collection with every fifth of the shipped
+// questions. Its route searches with the learned linear probe of the shipped model.
 func calibrateFiles(t *testing.T) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -37,7 +37,8 @@ routes:
 
 const testVectors = "../../examples/data/banking77/test_vectors.npy"
 
-// TestCalibrate: a promise is found, kept, claimed by what serves, and shown.
+// TestCalibrate finds a promise and stores it. The sidecar then claims it, and `config validate
+// --connect` shows it.
 func TestCalibrate(t *testing.T) {
 	configuration := calibrateFiles(t)
 	page := filepath.Join(t.TempDir(), "calibration.html")
@@ -73,8 +74,8 @@ func TestCalibrate(t *testing.T) {
 	}
 }
 
-// TestCalibrateRefusals: what cannot work ends with the code of wrong usage, and
-// writes nothing; a promise that no depth shows ends with the code of a failure.
+// TestCalibrateRefusals: wrong input ends with the exit code for wrong usage, and writes nothing. A
+// promise that no depth shows ends with the exit code for a failure.
 func TestCalibrateRefusals(t *testing.T) {
 	configuration := calibrateFiles(t)
 	base := []string{"calibrate", "--config", configuration, "--route", "questions"}

@@ -26,21 +26,21 @@ type validation struct {
 	// Unanswered lists the routes that answer no search of the proxy's clients. It is
 	// filled in with --connect only.
 	Unanswered []serve.Unanswered `json:"proxy_unanswered,omitempty"`
-	// NotRewritten are the routes that are not rewritten although no other placement was
-	// named; only with --connect, as it depends on the vector field.
+	// NotRewritten lists the routes whose searches the proxy does not rewrite although no placement
+	// is configured. It is filled only with --connect, because it depends on the vector field.
 	NotRewritten []routeNotRewritten `json:"not_rewritten,omitempty"`
-	// NeverExact are the routes with exact_search whose vector field rules exact lists out;
-	// only with --connect.
+	// NeverExact lists the routes with exact_search whose vector field can give no exact list. It
+	// is filled only with --connect.
 	NeverExact []routeNeverExact `json:"never_exact,omitempty"`
 }
 
-// routeNeverExact says why exact_search makes no list of a route exact.
+// routeNeverExact says why exact_search cannot make the lists of a route exact.
 type routeNeverExact struct {
 	Route string `json:"route"`
 	Why   string `json:"why"`
 }
 
-// routeNotRewritten says why the searches of a route are not rewritten.
+// routeNotRewritten says why the proxy does not rewrite the searches of a route.
 type routeNotRewritten struct {
 	Route     string          `json:"route"`
 	Placement route.Placement `json:"placement"`
@@ -117,8 +117,8 @@ func printValidation(w io.Writer, v validation) error {
 	return err
 }
 
-// notRewritten lists the routes that are not rewritten although no other placement was
-// named, with the reason.
+// notRewritten returns the routes whose searches the proxy does not rewrite although no placement
+// is configured, with the reasons.
 func notRewritten(routes []*route.Route) (all []routeNotRewritten) {
 	for _, r := range routes {
 		if r.WhyNotRewritten != "" {
@@ -128,7 +128,8 @@ func notRewritten(routes []*route.Route) (all []routeNotRewritten) {
 	return all
 }
 
-// neverExact lists the routes whose vector field rules out what exact_search asks for.
+// neverExact returns the routes whose vector field cannot give the exact lists that exact_search
+// asks for.
 func neverExact(routes []*route.Route) (all []routeNeverExact) {
 	for _, r := range routes {
 		if r.WhyNeverExact != "" {

@@ -23,9 +23,9 @@ import (
 	"github.com/likenessdb/likeness/sidecar/serve"
 )
 
-// TestValidateTellsRoutesThatPassEverything: with --connect, validate names the routes
-// before the proxy that can answer no search of the database's clients, and those whose
-// searches cannot be rewritten.
+// TestValidateTellsRoutesThatPassEverything: config validate --connect names the proxied routes
+// that can answer no search of the database's clients, and those whose searches cannot be
+// rewritten.
 func TestValidateTellsRoutesThatPassEverything(t *testing.T) {
 	db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
 	conn, err := grpc.NewClient(db.Address, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -86,8 +86,8 @@ proxy: {store: main, listen_grpc: "127.0.0.1:0"}
 	}
 }
 
-// TestValidateNamesRoutesThatAreNeverExact: an index of Milvus that groups vectors is searched
-// exhaustively by no parameter, which only the store tells.
+// TestValidateNamesRoutesThatAreNeverExact: Milvus indexes that group vectors have no parameter for
+// an exhaustive search. Only the store knows the index.
 func TestValidateNamesRoutesThatAreNeverExact(t *testing.T) {
 	db := servers.MilvusLiteForTest(t, servers.Options{})
 	c, err := milvus.NewClient(t.Context(), milvus.Config{Address: db.Address})

@@ -16,12 +16,12 @@ import (
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
-// dataHelp is the part of a command's help that dataFlags document.
+// dataHelp is the part of a command's help that describes dataFlags.
 const dataHelp = `Items are read from a file or a collection (--config with --collection or --route). The
 log has the columns query and item, and weight and time where there are any
 (docs/fit.md).`
 
-// dataFlags are the flags that say where vectors and the log are.
+// dataFlags are the flags that name the vectors and the log.
 type dataFlags struct {
 	dataset.Sources
 	config *source
@@ -56,13 +56,13 @@ func (f *dataFlags) registerData(cmd *cobra.Command, pairsRequired bool) {
 	}
 }
 
-// What the shell completes.
+// Completions of the shell.
 var (
 	vectorFiles = []string{"npy", "safetensors", "parquet"}
 	idFiles     = []string{"npy", "txt", "parquet"}
 )
 
-// open reads the dataset. Bad input is wrong usage.
+// open reads the dataset. Its errors count as wrong usage if the input is invalid.
 func (f *dataFlags) open(ctx context.Context, p *progress) (_ *dataset.Dataset, err error) {
 	f.Progress = p.begin
 	if f.Items == "" {
@@ -70,7 +70,7 @@ func (f *dataFlags) open(ctx context.Context, p *progress) (_ *dataset.Dataset, 
 		if failed != nil {
 			return nil, failed
 		}
-		defer func() { err = errors.Join(err, store.Close()) }() // what was read is in a file by then
+		defer func() { err = errors.Join(err, store.Close()) }() // the vectors are in a temporary file by then
 	}
 	d, err := dataset.Open(ctx, f.Sources)
 	if errors.Is(err, dataset.ErrInput) || errors.Is(err, adapters.ErrNotFound) || errors.Is(err, adapters.ErrField) {
@@ -110,7 +110,7 @@ func (f *dataFlags) openCollection(ctx context.Context) (io.Closer, error) {
 	return parts, nil
 }
 
-// droppedLines returns one line for each kind of row that was left out of a log.
+// droppedLines returns one line for each reason why rows of the log were left out.
 func droppedLines(c *dataset.Counts) []string {
 	var lines []string
 	for _, d := range []struct {

@@ -38,7 +38,7 @@ func (f *dialFlags) add(cmd *cobra.Command) {
 	cmd.MarkFlagsRequiredTogether("tls-cert", "tls-key")
 }
 
-// connect makes a connection, which is opened by the first call.
+// connect returns a connection, which dials at the first call.
 func (f *dialFlags) connect() (*grpc.ClientConn, error) {
 	secure, err := f.credentials()
 	if err != nil {
@@ -73,7 +73,7 @@ func (f *dialFlags) credentials() (credentials.TransportCredentials, error) {
 	return credentials.NewTLS(c), nil
 }
 
-// callOptions carry the token.
+// callOptions returns the option that sends the token.
 func (f *dialFlags) callOptions() ([]grpc.CallOption, error) {
 	if f.tokenFile == "" {
 		return nil, nil
@@ -85,8 +85,8 @@ func (f *dialFlags) callOptions() ([]grpc.CallOption, error) {
 	return []grpc.CallOption{grpc.PerRPCCredentials(bearer(strings.TrimSpace(string(token))))}, nil
 }
 
-// bearer is a token, sent with every call; over plain text too, which a
-// loopback address may use.
+// bearer sends a token with every call, over plain text too, because a loopback address needs no
+// TLS.
 type bearer string
 
 func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]string, error) {
@@ -95,7 +95,7 @@ func (b bearer) GetRequestMetadata(context.Context, ...string) (map[string]strin
 
 func (bearer) RequireTransportSecurity() bool { return false }
 
-// rpcError is a call's error with the details of its status in words.
+// rpcError is the error of a call. Its text includes the details of the status.
 type rpcError struct {
 	address string
 	err     error
@@ -132,7 +132,7 @@ func (e *rpcError) Error() string {
 	return strings.Join(text, "\n")
 }
 
-// remedies say what to do where a connection or a token is refused.
+// remedies tells what to do about a refused connection or token, by a part of the error's text.
 var remedies = []struct{ said, do string }{
 	{"certificate required", "the sidecar asks for a client certificate of an authority that it knows: give --tls-cert and --tls-key"},
 	{"error reading server preface", "the sidecar may speak TLS: give --tls-ca, or --tls"},

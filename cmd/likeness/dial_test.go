@@ -8,8 +8,8 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// TestRefusedConnections: who cannot connect is told which flag is missing, or one too
-// many. The texts are those of gRPC and crypto/tls.
+// TestRefusedConnections: the error of a refused connection names the flag that is missing, or
+// superfluous. gRPC and crypto/tls give the texts that remedies looks for.
 func TestRefusedConnections(t *testing.T) {
 	for said, want := range map[string]string{
 		`connection error: desc = "error reading server preface: EOF"`:                                                                "give --tls-ca",

@@ -21,8 +21,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
 
-// newDocsCommand writes what the code knows best of its documentation. It is
-// hidden: `make generate` and the packaging call it.
+// newDocsCommand returns a hidden command that writes the pages which are generated from the code.
+// `make generate` and the packaging call it.
 func newDocsCommand() *cobra.Command {
 	var dir, man string
 	cmd := &cobra.Command{
@@ -48,7 +48,7 @@ func newDocsCommand() *cobra.Command {
 	return cmd
 }
 
-// pages are the generated files, below the root of the repository.
+// pages returns the writer of each generated file, by its path in the repository.
 func pages(root *cobra.Command) map[string]func(io.Writer) error {
 	return map[string]func(io.Writer) error{
 		"deploy/likeness.yaml":              config.PrintDefault,
@@ -81,7 +81,7 @@ func writeMan(dir string, root *cobra.Command) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	date := time.Unix(0, 0).UTC() // pages of one version are the same bytes
+	date := time.Unix(0, 0).UTC() // fixed, so that equal versions have equal pages
 	return doc.GenManTree(root, &doc.GenManHeader{Section: "1", Source: "likeness", Manual: "likeness", Date: &date}, dir)
 }
 
@@ -91,8 +91,8 @@ const cliHeader = `# Command line
 
 `
 
-// flagGroups are flags that several commands have together. The reference describes a group
-// once; a command that has all of its flags links there.
+// flagGroups lists flags that several commands share as a group. The reference describes a group
+// once, and the section of a command that has all flags of the group links there.
 var flagGroups = []struct {
 	title string
 	flags []string
@@ -129,8 +129,8 @@ func writeCLI(w io.Writer, root *cobra.Command) error {
 	return err
 }
 
-// commonFlags returns the flags that two commands or more have with the same default and
-// the same text, by name. Of a name with several such texts it returns the most frequent.
+// commonFlags returns the flags that at least two commands have with the same default and the same
+// text, sorted by name. If a name has several such texts, it returns the most frequent one.
 func commonFlags(root *cobra.Command) []*pflag.Flag {
 	type meaning struct{ name, value, usage string }
 	counts := map[meaning]int{}
@@ -153,14 +153,14 @@ func commonFlags(root *cobra.Command) []*pflag.Flag {
 	return slices.SortedFunc(maps.Values(common), func(a, b *pflag.Flag) int { return strings.Compare(a.Name, b.Name) })
 }
 
-// documentedCommands returns the subcommands that have a section.
+// documentedCommands returns the subcommands that the reference describes.
 func documentedCommands(cmd *cobra.Command) []*cobra.Command {
 	return slices.DeleteFunc(slices.Clone(cmd.Commands()), func(child *cobra.Command) bool {
 		return child.Hidden || child.Name() == "help" || child.Name() == "completion"
 	})
 }
 
-// documentedFlags returns a command's own flags, by name.
+// documentedFlags returns a command's own flags, sorted by name.
 func documentedFlags(cmd *cobra.Command) []*pflag.Flag {
 	var flags []*pflag.Flag
 	cmd.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
@@ -171,8 +171,8 @@ func documentedFlags(cmd *cobra.Command) []*pflag.Flag {
 	return flags
 }
 
-// describeCommands writes a section for each subcommand that does something: its own flags,
-// the names of common flags, and links to the pages that its help text names.
+// describeCommands writes a section for each subcommand that is no group: its own flags, the names
+// of common flags, and links to the pages that its help text names.
 func describeCommands(b *strings.Builder, cmd *cobra.Command, common []*pflag.Flag) {
 	for _, child := range documentedCommands(cmd) {
 		if child.HasSubCommands() {
@@ -204,10 +204,10 @@ func describeCommands(b *strings.Builder, cmd *cobra.Command, common []*pflag.Fl
 	}
 }
 
-// pagePath matches a page that a help text names.
+// pagePath matches the path of a page in a help text.
 var pagePath = regexp.MustCompile(`docs/[a-z/-]+\.md`)
 
-// linkPages makes links of the pages that a text names.
+// linkPages turns the paths of pages in a text into links.
 func linkPages(text string) string {
 	return pagePath.ReplaceAllStringFunc(text, func(page string) string {
 		name := strings.TrimSuffix(filepath.Base(page), ".md")
@@ -215,8 +215,7 @@ func linkPages(text string) string {
 	})
 }
 
-// linkFlags returns links to the groups that the names contain whole, and then the other
-// names.
+// linkFlags returns links to the groups that names contains whole, followed by the other names.
 func linkFlags(names []string) (links []string) {
 	for _, group := range flagGroups {
 		missing := func(name string) bool { return !slices.Contains(names, name) }
@@ -232,7 +231,7 @@ func linkFlags(names []string) (links []string) {
 	return links
 }
 
-// firstCommand returns the first command of an example, with its continued lines.
+// firstCommand returns the first command of an example, with its continuation lines.
 func firstCommand(example string) string {
 	lines := strings.Split(example, "\n")
 	for i, line := range lines {
@@ -251,7 +250,7 @@ func unindent(text string) string {
 	return strings.Join(lines, "\n")
 }
 
-// flagList returns a list of flags with their defaults, or "" for no flags.
+// flagList returns a Markdown list of flags with their defaults, or "" for no flags.
 func flagList(flags []*pflag.Flag) string {
 	if len(flags) == 0 {
 		return ""

@@ -84,7 +84,7 @@ func newEvalCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// run also returns what was left out of the log.
+// run evaluates the models. It also returns how many rows of the log were left out.
 func (f *evalFlags) run(ctx context.Context, p *progress) (_ *eval.Report, _ *dataset.Counts, err error) {
 	in := eval.Input{K: f.k, Every: f.every, Resamples: f.resamples, Confidence: f.confidence, Seed: f.seed, Progress: p.begin}
 	if f.resamples < 1 || !(f.confidence > 0 && f.confidence < 1) {
@@ -100,7 +100,7 @@ func (f *evalFlags) run(ctx context.Context, p *progress) (_ *eval.Report, _ *da
 	if in.Baseline, err = baseline(f.baseline, in.Model.Similarity.Spec().ItemDim); err != nil {
 		return nil, nil, err
 	}
-	f.NaNItems = f.Items == "" // such items of a collection are searched, and rank last
+	f.NaNItems = f.Items == "" // a collection's items without a finite vector rank last
 	d, err := f.open(ctx, p)
 	if err != nil {
 		return nil, nil, err
@@ -130,7 +130,7 @@ func (f *evalFlags) run(ctx context.Context, p *progress) (_ *eval.Report, _ *da
 	return r, &d.Counts, nil
 }
 
-// badDataset makes a log that is not valid wrong usage.
+// badDataset turns the error of invalid input into wrong usage.
 func badDataset(err error) error {
 	if errors.Is(err, dataset.ErrInput) {
 		return usageError{err}
@@ -138,7 +138,7 @@ func badDataset(err error) error {
 	return err
 }
 
-// openModels opens the models. Names that several have get their place behind.
+// openModels opens the models of --model. If several have the same name, it numbers them.
 func (f *evalFlags) openModels(in *eval.Input) error {
 	seen := map[string]int{}
 	for n, path := range f.models {
@@ -167,7 +167,7 @@ func (f *evalFlags) openModels(in *eval.Input) error {
 	return nil
 }
 
-// baseline is the plain similarity that a model is compared with.
+// baseline returns the plain similarity that models are compared with.
 func baseline(name string, dim int) (route.Model, error) {
 	if name == "none" {
 		return route.Model{}, nil

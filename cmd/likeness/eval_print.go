@@ -8,7 +8,7 @@ import (
 	"github.com/likenessdb/likeness/learn/eval"
 )
 
-// shownRegressions are the regressions that the text has; JSON and HTML have more.
+// shownRegressions is the number of regressions in the text. JSON and HTML list more.
 const shownRegressions = 5
 
 func printReport(w io.Writer, r *eval.Report) error {

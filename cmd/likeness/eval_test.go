@@ -15,7 +15,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/npy"
 )
 
-// intentsPairs writes the pairs of the intents task.
+// intentsPairs writes the pairs of the intents task to a file.
 func intentsPairs(t *testing.T) string {
 	t.Helper()
 	task, err := banking77.Intents("../../examples/data/banking77")
@@ -41,7 +41,7 @@ func evalArgs(pairs string, more ...string) []string {
 	}, more...)
 }
 
-// printed runs a command line and returns what it printed.
+// printed runs a command line and returns its output.
 func printed(t *testing.T, args ...string) (stdout, stderr string, err error) {
 	t.Helper()
 	var out, errs strings.Builder
@@ -92,7 +92,7 @@ func TestEvalPrintsText(t *testing.T) {
 	}
 }
 
-// Several models, cold items and a page with plots.
+// TestEvalComparesModels evaluates several models with cold items, and writes a page with plots.
 func TestEvalComparesModels(t *testing.T) {
 	pairs, dir := intentsPairs(t), t.TempDir()
 	page, trained := filepath.Join(dir, "r.html"), filepath.Join(dir, "train.csv")
@@ -115,7 +115,8 @@ func TestEvalComparesModels(t *testing.T) {
 	}
 }
 
-// The figures of cosine on all questions are those of other implementations.
+// TestQualityEvalOfCosine: the metrics of cosine on all questions equal those that other
+// implementations compute.
 func TestQualityEvalOfCosine(t *testing.T) {
 	args := evalArgs(intentsPairs(t), "--every", "1", "--output", "json")
 	out, _, err := printed(t, args...)
@@ -201,7 +202,8 @@ func TestIndexBuildsATableFromAnArray(t *testing.T) {
 	}
 }
 
-// A run that was interrupted behind the table is repeated with the same flags.
+// TestIndexKeepsTheTableForTheCompanion: a run that was interrupted after it wrote the table is
+// repeated with the same flags, and keeps the table.
 func TestIndexKeepsTheTableForTheCompanion(t *testing.T) {
 	dir := t.TempDir()
 	args := []string{

@@ -26,20 +26,19 @@ func newFitCommand(a *app) *cobra.Command {
 	return newGroup("fit", "Learn a similarity from a log of chosen items", newFitBilinearCommand(a), newFitMoLCommand(a), newFitDistilledCommand(a), newFitMaxSimCommand(a), newFitRBECommand(a))
 }
 
-// fitInputs are the flags that every fit has: the data, the common options, and
-// the file that it writes. A fit's command embeds them, registers them, and
-// calls run.
+// fitInputs are the flags of every fit: the data, the common options, and the output file. A fit's
+// command embeds them, registers them, and calls run.
 type fitInputs struct {
 	dataFlags
 	common        *fit.Common
 	out, name     string
 	force, resume bool
 
-	itemIDs []rerank.ID // of the data, for learn; nil: row numbers
+	itemIDs []rerank.ID // ids of the items, for learn; nil: row numbers
 }
 
-// register adds the flags. What common holds are the defaults, and what the flags
-// say is written there.
+// register adds the flags. Their defaults are the values in common, and parsed values are stored
+// there.
 func (f *fitInputs) register(cmd *cobra.Command, common *fit.Common, pairsRequired bool) {
 	f.common = common
 	f.registerData(cmd, pairsRequired)
@@ -62,15 +61,15 @@ func (f *fitInputs) register(cmd *cobra.Command, common *fit.Common, pairsRequir
 	}
 }
 
-// learned is the result of a fit: the model, to which run adds a name and provenance,
-// and figures that go into the provenance as JSON, under keys with the prefix.
+// learned is the result of a fit. run adds a name and provenance to the model. Options and report
+// go into the provenance as JSON, under keys that start with prefix.
 type learned struct {
 	model           model.Parameters
 	options, report any
 	prefix          string
 }
 
-// fitHead is how the result of every fit begins.
+// fitHead has the fields that the report of every fit starts with.
 type fitHead struct {
 	Model   string         `json:"model"`
 	Version string         `json:"version"`
@@ -114,7 +113,8 @@ func (f *fitInputs) run(ctx context.Context, p *progress, learn func(context.Con
 	return head, checkpoint.remove()
 }
 
-// explain makes the user's mistakes wrong usage.
+// explain turns errors that the user can mend into wrong usage, and adds how to go on after an
+// interruption.
 func (f *fitInputs) explain(err error) error {
 	switch {
 	case errors.Is(err, fit.ErrCheckpoint):
@@ -128,8 +128,8 @@ func (f *fitInputs) explain(err error) error {
 	}
 }
 
-// free refuses a file that is there already, before the work begins. The model of
-// a fit that was interrupted is replaced when that fit goes on.
+// free refuses an output file that exists, before the work begins. With --resume it accepts the
+// model that the interrupted fit wrote.
 func (f *fitInputs) free() error {
 	if info, err := os.Stat(filepath.Dir(f.out)); err != nil || !info.IsDir() {
 		return usagef("%s cannot be written: its directory does not exist", f.out)
@@ -153,10 +153,10 @@ func (f *fitInputs) leftUnfinished() bool {
 
 func (f *fitInputs) checkpoint() string { return f.out + ".checkpoint" }
 
-// interruptedKey marks a model of a fit that was interrupted in its provenance.
+// interruptedKey marks, in the provenance, a model of an interrupted fit.
 const interruptedKey = "fit.interrupted"
 
-// write makes the model and writes it.
+// write creates the model with the digests and counts of the dataset, and writes it to --out.
 func (f *fitInputs) write(d *dataset.Dataset, found *learned, interrupted bool) (*model.Model, error) {
 	digests, err := d.Digests()
 	if err != nil {
@@ -165,7 +165,8 @@ func (f *fitInputs) write(d *dataset.Dataset, found *learned, interrupted bool) 
 	return f.writeModel(digests, d.Counts, found, interrupted)
 }
 
-// writeModel writes a model of data of those digests and counts.
+// writeModel creates the model with the given digests and counts of its data, and writes it to
+// --out.
 func (f *fitInputs) writeModel(digests map[string]string, counts any, found *learned, interrupted bool) (*model.Model, error) {
 	p := found.model
 	own, err := provenance(digests, counts, found)
@@ -185,14 +186,14 @@ func (f *fitInputs) writeModel(digests map[string]string, counts any, found *lea
 	if err != nil {
 		return nil, err
 	}
-	if err := m.Embed(); err != nil { // so that `model verify` can hold the scores against these
+	if err := m.Embed(); err != nil { // embeds scores for `model verify` to compare with
 		return nil, err
 	}
 	return m, model.Write(f.out, m)
 }
 
-// provenance says what a fitted model was made of. It has no date: equal inputs
-// give equal files.
+// provenance returns the data, options and report that a fitted model came from. It contains no
+// date, so that equal inputs give equal files.
 func provenance(digests map[string]string, counts any, found *learned) (p map[string]string, err error) {
 	p = map[string]string{"tool": "likeness " + buildinfo.Read(stamp()).Version}
 	for name, digest := range digests {
@@ -206,7 +207,7 @@ func provenance(digests map[string]string, counts any, found *learned) (p map[st
 	return p, nil
 }
 
-// compactJSON is v in one line, for provenance.
+// compactJSON encodes v in one line.
 func compactJSON(v any) (string, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)

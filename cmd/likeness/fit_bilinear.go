@@ -88,7 +88,7 @@ type fitResult struct {
 	fitbilinear.Report
 }
 
-// run returns a result and an error where the fit was interrupted.
+// run returns both a report and an error if the fit was interrupted.
 func (f *fitBilinearFlags) run(ctx context.Context, p *progress) (*fitResult, error) {
 	if err := f.finish(); err != nil {
 		return nil, err
@@ -122,7 +122,7 @@ func (f *fitBilinearFlags) run(ctx context.Context, p *progress) (*fitResult, er
 	return &fitResult{fitHead: *head, Report: report}, err
 }
 
-// finish takes the flags that need reading.
+// finish checks --form, --plot and --cut, and stores them in the options.
 func (f *fitBilinearFlags) finish() (err error) {
 	f.options.Form = bilinear.Form(f.form)
 	if info, err := os.Stat(filepath.Dir(f.plot)); f.plot != "" && (err != nil || !info.IsDir() || f.options.Form != bilinear.Full) {

@@ -10,10 +10,10 @@ import (
 
 var _ fit.Checkpoint = checkpointFile{}
 
-// checkpointFile keeps the state of a fit in a file beside the model.
+// checkpointFile stores the state of a fit in a file beside the model.
 type checkpointFile struct {
 	path   string
-	resume bool // what is there is read
+	resume bool // Load reads an existing state
 }
 
 // Load implements fit.Checkpoint.
@@ -28,7 +28,7 @@ func (c checkpointFile) Load() ([]byte, error) {
 	return state, err
 }
 
-// Save implements fit.Checkpoint: the file has the old state or the new one.
+// Save implements fit.Checkpoint. It replaces the file atomically.
 func (c checkpointFile) Save(state []byte) error {
 	part := c.path + ".part"
 	if err := os.WriteFile(part, state, 0o644); err != nil {
@@ -42,7 +42,7 @@ func (c checkpointFile) exists() bool {
 	return err == nil
 }
 
-// remove forgets the state of a fit that is finished.
+// remove deletes the state when the fit has ended.
 func (c checkpointFile) remove() error {
 	if err := os.Remove(c.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err

@@ -66,7 +66,7 @@ func newFitDistilledCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// notDistilled are flags of every fit that do not apply to this one.
+// notDistilled lists the flags of fitInputs that fit distilled does not have.
 var notDistilled = []string{"normalise", "cold", "cold-share"}
 
 func (f *fitDistilledFlags) flags(cmd *cobra.Command) {
@@ -96,7 +96,7 @@ type distilledResult struct {
 	fitdistilled.Report
 }
 
-// run returns a result and an error where the fit was interrupted.
+// run returns both a report and an error if the fit was interrupted.
 func (f *fitDistilledFlags) run(ctx context.Context, p *progress) (*distilledResult, error) {
 	if f.head != "both" {
 		f.options.Heads = []string{f.head}
@@ -120,8 +120,8 @@ func (f *fitDistilledFlags) run(ctx context.Context, p *progress) (*distilledRes
 	return &distilledResult{fitHead: *head, Base: base.Version, Kind: string(base.Spec().Kind), Report: report}, err
 }
 
-// withProbes is the model with its learned probes replaced. What it was made of
-// stays in its provenance.
+// withProbes returns the base model with the learned probes in place of its own, and with the base
+// model's provenance.
 func withProbes(base *model.Model, found *fitdistilled.Fitted) model.Parameters {
 	p := base.Parameters()
 	maps.DeleteFunc(p.Tensors, func(name string, _ tensor.Tensor) bool { return strings.HasPrefix(name, distilled.Prefix) })

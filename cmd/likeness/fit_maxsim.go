@@ -72,7 +72,7 @@ func newFitMaxSimCommand(a *app) *cobra.Command {
 // fitMaxSimResult is the JSON report of `likeness fit maxsim`.
 type fitMaxSimResult struct {
 	fitHead
-	// VectorFiles is the common name of the files of the vectors.
+	// VectorFiles is the common prefix of the files that hold the vectors.
 	VectorFiles string `json:"vector_files"`
 	fitmaxsim.Report
 }
@@ -104,7 +104,7 @@ func (f *fitMaxSimFlags) run(ctx context.Context, p *progress) (*fitMaxSimResult
 	return &fitMaxSimResult{fitHead: *head, VectorFiles: name, Report: report}, err
 }
 
-// fit clusters, and writes the vectors as they come.
+// fit clusters the queries, and writes the vectors of each item as soon as they are computed.
 func (f *fitMaxSimFlags) fit(ctx context.Context, d fit.Data, name string) (*fitmaxsim.Fitted, error) {
 	w, err := maxsim.CreateVectors(name, max(1, d.Items.Cols))
 	if err != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/model"
 )
 
-// TestFitMaxSim goes from a log to a table and a companion in files, by the command line.
+// TestFitMaxSim runs the commands from a log to a table and a companion in files.
 func TestFitMaxSim(t *testing.T) {
 	dir, flags := fitFiles(t)
 	flags[1] = "maxsim"
@@ -69,7 +69,7 @@ func TestFitMaxSim(t *testing.T) {
 	}
 }
 
-// itemFlags are the flags of a fit that name the items.
+// itemFlags returns the flags that name the items from the flags of a fit.
 func itemFlags(flags []string) []string {
 	for i, f := range flags {
 		if f == "--items" {

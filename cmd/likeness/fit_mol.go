@@ -97,7 +97,7 @@ type fitMoLResult struct {
 	fitmol.Report
 }
 
-// run returns a result and an error where the fit was interrupted.
+// run returns both a report and an error if the fit was interrupted.
 func (f *fitMoLFlags) run(ctx context.Context, p *progress) (*fitMoLResult, error) {
 	var report fitmol.Report
 	head, err := f.fitInputs.run(ctx, p, func(ctx context.Context, d fit.Data) (*learned, error) {
@@ -159,7 +159,8 @@ func printHistory(w io.Writer, m *fitmol.Report) error {
 	return t.Flush()
 }
 
-// printGates shows the mean gates, the query's components down and the item's across.
+// printGates prints the mean gates as a table: a row for each component of the query, a column for
+// each component of the item.
 func printGates(w io.Writer, m *fitmol.Report) error {
 	u := &m.Usage
 	if len(u.Mass) == 0 {

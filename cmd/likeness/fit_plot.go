@@ -10,14 +10,14 @@ import (
 	fitmaxsim "github.com/likenessdb/likeness/learn/fit/maxsim"
 )
 
-// The plots in SVG: panels of this size, one above the other.
+// The size of a panel and its margin, in pixels.
 const (
 	plotWidth, plotHeight = 640.0, 240.0
 	plotMargin            = 56.0
 )
 
-// plotSpectrum draws the singular values of W − I, which
-// are the bound of the rank before, and the quality of ranks.
+// plotSpectrum draws the singular values of W − I, which bound what a rank can reach, and the
+// quality by rank.
 func plotSpectrum(path string, s *fitbilinear.Spectrum) error {
 	label := fmt.Sprintf("rank %d", s.Suggested)
 	values := panel{title: "singular values of W − I: |φ − φ_r| ≤ ‖q‖‖x‖σ(r+1)", x: "number", line: true, mark: float64(s.Suggested), label: label}
@@ -31,7 +31,7 @@ func plotSpectrum(path string, s *fitbilinear.Spectrum) error {
 	return writePlot(path, "Spectrum of W − I", values, quality)
 }
 
-// plotBudgets draws what held-out queries found with each budget of vectors.
+// plotBudgets draws the quality on held-out queries for each budget of vectors.
 func plotBudgets(path string, r *fitmaxsim.Report) error {
 	logged := panel{title: "MRR@10 of held-out queries", x: "vectors an item", line: true, dots: true, mark: r.MAvg, label: fmt.Sprintf("%g", r.MAvg)}
 	cold := logged
@@ -64,13 +64,13 @@ func writePlot(path, title string, panels ...panel) error {
 	return os.WriteFile(path, []byte(b.String()), 0o644)
 }
 
-// panel is one plot; mark is the x of a dashed line.
+// panel is one plot. A dashed line stands at x = mark, unless mark is 0.
 type panel struct {
 	title, x   string
 	points     [][2]float64
 	line, dots bool
 	mark       float64
-	label      string // of mark
+	label      string // label of the dashed line
 }
 
 func (p panel) draw(b *strings.Builder, top float64) {
@@ -116,7 +116,8 @@ func (p panel) curve(b *strings.Builder, at func(x, y float64) (float64, float64
 	}
 }
 
-// extent is the range of y: from 0 for what falls to it, and never empty.
+// extent returns the range of the y axis, which is never empty. The axis of a curve without dots
+// includes 0.
 func (p panel) extent() (low, high float64) {
 	low, high = math.Inf(1), math.Inf(-1)
 	for _, v := range p.points {

@@ -9,7 +9,7 @@ import (
 	"github.com/likenessdb/likeness/learn/fit"
 )
 
-// printLog says what a fit rests on and what was left out.
+// printLog prints the counts of the data that a fit used and of the rows that were left out.
 func printLog(w io.Writer, log *dataset.Counts, c *fit.Counts) {
 	_, _ = fmt.Fprintf(w, "log: %d queries with %d pairs, %d of %d items logged; %d queries held out\n",
 		c.Queries, c.Pairs, c.LoggedItems, c.Items, c.HeldOutQueries)
@@ -59,7 +59,7 @@ func trialCells(p fit.PullTrial) (cold, plain, mark string) {
 	return cold, plain, mark
 }
 
-// printTrials shows what each pull did.
+// printTrials prints the quality of each pull.
 func printTrials(w io.Writer, title string, trials []fit.PullTrial) error {
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintf(t, "\n%s\tlogged\tnot logged\tplain\t\t\n", title)

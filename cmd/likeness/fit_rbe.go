@@ -127,13 +127,13 @@ func (f *fitRBEFlags) flags(cmd *cobra.Command) {
 
 // fitRBEResult is the JSON report of `likeness fit rbe`.
 type fitRBEResult struct {
-	Model   string `json:"model,omitempty"` // empty: nothing was fitted, only estimated
+	Model   string `json:"model,omitempty"` // empty with --estimate
 	Version string `json:"version,omitempty"`
 	Path    string `json:"path,omitempty"`
 	Base    string `json:"base,omitempty"`
-	// Supports are the items that the ranker scores for a query.
+	// Supports lists the items that the ranker must score for each query.
 	Supports []rerank.ID `json:"supports,omitempty"`
-	Asked    *rbeAsked   `json:"asked,omitempty"` // nil: --scores
+	Asked    *rbeAsked   `json:"asked,omitempty"` // nil with --scores
 	*fitrbe.Report
 }
 
@@ -171,7 +171,7 @@ func (f *fitRBEFlags) run(ctx context.Context, p *progress, stderr io.Writer) (_
 	return r, checkpoint.remove()
 }
 
-// pairs reads --hit-rates.
+// pairs parses --hit-rates.
 func (f *fitRBEFlags) pairs() error {
 	f.options.Judged = nil
 	for _, text := range f.judged {
@@ -184,7 +184,7 @@ func (f *fitRBEFlags) pairs() error {
 	return nil
 }
 
-// idsOf reads the ids of rows, or numbers them.
+// idsOf returns the ids of rows: those of the file, or row numbers if no file is named.
 func idsOf(file string, rows int) (func(int) rerank.ID, error) {
 	if file == "" {
 		return func(row int) rerank.ID { return rerank.UintID(uint64(row)) }, nil

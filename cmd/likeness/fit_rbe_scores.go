@@ -20,27 +20,26 @@ import (
 	"github.com/likenessdb/likeness/sidecar/config"
 )
 
-// rbeScores is R, items by queries, wherever it came from.
+// rbeScores is the matrix R of scores (items by queries), read from a file or asked of the ranker.
 type rbeScores struct {
 	rerank.Matrix
 
 	item, query func(int) rerank.ID
-	questions   []rerank.Query    // contents of the queries; nil: not known
+	questions   []rerank.Query    // contents of the queries; nil: unknown
 	digests     map[string]string // digests of the files from which R was made
-	asked       *rbeAsked         // nil: a file
+	asked       *rbeAsked         // nil for a file
 	close       func() error
 }
 
-// rbeAsked says what a ranker was asked for a fit.
+// rbeAsked reports the ranker's calls for a fit.
 type rbeAsked struct {
 	relevance.Estimate
-	// Asked are the calls that this run made, the measurement's among them.
+	// Asked counts the calls of this run, including those of the measurement.
 	Asked int64  `json:"asked"`
 	Cache string `json:"cache"`
-	// Sampled is the number of items from which these were sampled, 0 if these are all
-	// items.
+	// Sampled is the number of items that the fit's items were drawn from, or 0 if all were used.
 	Sampled int `json:"sampled_of,omitempty"`
-	// LeftOut are items that the ranker did not score for some query.
+	// LeftOut counts the items that lack the ranker's score for some query.
 	LeftOut int `json:"left_out,omitempty"`
 }
 
@@ -60,7 +59,7 @@ func (f *fitRBEFlags) readScores(ctx context.Context, p *progress, stderr io.Wri
 	return s, nil
 }
 
-// describe reads what belongs to a matrix.
+// describe adds ids, queries and digests to a matrix from a file.
 func (f *fitRBEFlags) describe(ctx context.Context, s *rbeScores) (err error) {
 	if err := s.digest("scores", f.scores); err != nil {
 		return err
@@ -134,13 +133,13 @@ func (f *fitRBEFlags) askScores(ctx context.Context, p *progress, stderr io.Writ
 	return s, f.itemDigests(s)
 }
 
-// rankerKey is where a model's provenance names the ranker that it was fitted to.
+// rankerKey is the provenance key with the ranker that the model was fitted to.
 const rankerKey = "data.ranker"
 
-// rankerName is how it is named there.
+// rankerName returns the value of rankerKey.
 func rankerName(name, version string) string { return name + " " + version }
 
-// routeRanker takes the ranker of --route where the flags name none.
+// routeRanker uses the ranker of --route if no flag names a ranker.
 func (f *fitRBEFlags) routeRanker(load func() (*config.Config, error)) error {
 	if f.ask.given() {
 		return nil
@@ -158,7 +157,7 @@ func (f *fitRBEFlags) routeRanker(load func() (*config.Config, error)) error {
 	return nil
 }
 
-// itemDigests adds the digests of the item files. A collection has no files.
+// itemDigests adds the digests of the item files, if items come from files.
 func (f *fitRBEFlags) itemDigests(s *rbeScores) error {
 	failed := []error{s.digest("queries", f.Queries)}
 	for name, file := range map[string]string{"items": f.Items, "payload": f.payload} {
@@ -172,7 +171,7 @@ func (f *fitRBEFlags) itemDigests(s *rbeScores) error {
 	return errors.Join(failed...)
 }
 
-// readItems reads a collection, or files.
+// readItems reads the items from a collection or from files.
 func (f *fitRBEFlags) readItems(ctx context.Context, ranker *asked, p *progress) (all relevance.Items, err error) {
 	if f.route == "" && f.collection == "" {
 		rows, err := f.fileRows(ctx)
@@ -199,8 +198,8 @@ func (f *fitRBEFlags) readItems(ctx context.Context, ranker *asked, p *progress)
 	return all, err
 }
 
-// fileRows are the items of --items, --item-ids and --payload, as many as the first of
-// them has.
+// fileRows reads the items of --items, --item-ids and --payload. The first file that is named
+// determines their number.
 func (f *fitRBEFlags) fileRows(ctx context.Context) (rows adapters.Rows, err error) {
 	n := -1
 	if f.Items != "" {
@@ -242,8 +241,9 @@ func (f *fitRBEFlags) fileRows(ctx context.Context) (rows adapters.Rows, err err
 	return rows, nil
 }
 
-// sample draws --sample-items of the items, in their order. Random supports that
-// nothing judges are a sample themselves: no other item has to be scored.
+// sample draws --sample-items of the items and keeps their order. If support items are chosen at
+// random and no queries are held out, it draws the support items alone, because no other item needs
+// a score.
 func (f *fitRBEFlags) sample(items relevance.Items, r *rbeAsked) relevance.Items {
 	o, n := f.options, f.sampleItems
 	if o.Select == fitrbe.SelectRandom && o.HeldOut == 0 && (n == 0 || n > o.Supports) {
@@ -258,10 +258,10 @@ func (f *fitRBEFlags) sample(items relevance.Items, r *rbeAsked) relevance.Items
 	return items.Pick(at)
 }
 
-// errEstimated ends what was to be estimated only.
+// errEstimated ends a fit with --estimate.
 var errEstimated = errors.New("estimated")
 
-// fill asks, and leaves out the items that the ranker does not score.
+// fill asks the ranker for the matrix, and drops the items that it does not score.
 func (f *fitRBEFlags) fill(ctx context.Context, s *rbeScores, ranker *asked, items relevance.Items, p *progress) error {
 	if err := f.options.Check(items.Len(), len(s.questions)); err != nil {
 		return usageError{err}
@@ -291,7 +291,7 @@ func (f *fitRBEFlags) fill(ctx context.Context, s *rbeScores, ranker *asked, ite
 	return s.leaveOut(items)
 }
 
-// leaveOut drops the items that lack a score.
+// leaveOut drops the items that lack a score, from the matrix too.
 func (s *rbeScores) leaveOut(items relevance.Items) error {
 	var rows []int
 	for r := range s.Rows {

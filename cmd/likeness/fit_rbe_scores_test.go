@@ -19,11 +19,11 @@ import (
 	"github.com/likenessdb/likeness/rerank/npy"
 )
 
-// asScorer makes the test binary a plugin that has R as a matrix.
+// asScorer makes the test binary a plugin that reads its scores from a matrix.
 const asScorer = "as-scorer"
 
-// serveMatrix serves the scores of a file: the row is the payload's "row", the column
-// the query's text. A line for each call goes to the log, if one is named.
+// serveMatrix serves the scores of a matrix in a file. The payload's "row" names the row, the
+// query's text the column. It logs a line for each call, if args name a log.
 func serveMatrix(args []string) {
 	m, err := npy.Open(args[0])
 	if err != nil {
@@ -50,7 +50,7 @@ func serveMatrix(args []string) {
 	}
 }
 
-// rankedFiles are a matrix of scores, and the items and queries that it is of.
+// rankedFiles names the files of a matrix of scores and of its items and queries.
 type rankedFiles struct {
 	dir    string
 	scores rerank.Matrix
@@ -91,12 +91,12 @@ func newRankedFiles(t *testing.T) rankedFiles {
 
 func (f rankedFiles) path(name string) string { return filepath.Join(f.dir, name) }
 
-// scorer are the flags that name the plugin.
+// scorer returns the flags that name the plugin.
 func (f rankedFiles) scorer(version string) []string {
 	return []string{"--scorer", os.Args[0], "--scorer-arg", asScorer, "--scorer-arg", f.path("scores.npy"), "--scorer-arg", version}
 }
 
-// fit are the flags of a fit that asks the plugin.
+// fit returns the flags of a fit that asks the plugin.
 func (f rankedFiles) fit(version string, more ...string) []string {
 	args := append([]string{"fit", "rbe"}, f.scorer(version)...)
 	args = append(args, "--payload", f.path("payload.jsonl"), "--item-ids", f.path("ids.txt"), "--queries", f.path("queries.jsonl"),
@@ -114,8 +114,8 @@ func fitted(t *testing.T, args []string) fitRBEResult {
 	return report
 }
 
-// TestFitRBEThroughARanker: a ranker gives the model that its matrix gives, by fewer
-// calls where a fit reads fewer, and none of them twice.
+// TestFitRBEThroughARanker: a fit that asks a ranker gives the same model as one that reads the
+// ranker's matrix. It makes no call twice, and fewer calls if the fit reads fewer scores.
 func TestFitRBEThroughARanker(t *testing.T) {
 	f := newRankedFiles(t)
 	for name, tc := range map[string]struct {
@@ -159,7 +159,7 @@ func TestFitRBEThroughARanker(t *testing.T) {
 	}
 }
 
-// TestFitRBERefusals: what would cost too much, or cannot be asked, is refused.
+// TestFitRBERefusals: a fit that would cost too much, or whose ranker cannot be asked, is refused.
 func TestFitRBERefusals(t *testing.T) {
 	f := newRankedFiles(t)
 	out := []string{"--out", f.path("m.safetensors")}

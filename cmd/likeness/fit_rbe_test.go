@@ -13,7 +13,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/npy"
 )
 
-// TestFitRBE goes from a matrix of scores to a table, by the command line.
+// TestFitRBE runs the commands from a matrix of scores to a table.
 func TestFitRBE(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }

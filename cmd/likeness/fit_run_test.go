@@ -16,7 +16,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/model"
 )
 
-// fakeFit is a fit command whose fit is learn.
+// fakeFit returns a fit command that calls learn.
 func fakeFit(t *testing.T, flags []string, learn func(context.Context, *fit.Common, fit.Data) (*learned, error)) (*fitHead, error) {
 	t.Helper()
 	var f fitInputs
@@ -39,8 +39,8 @@ var plain = &learned{
 	options: fit.DefaultCommon(), report: "fine",
 }
 
-// An interrupted fit leaves the best that it had and its state; going on ends
-// with the model alone.
+// TestFitInterruptedAndResumed: an interrupted fit writes its best model and its state. When
+// resumed, it ends with the model alone.
 func TestFitInterruptedAndResumed(t *testing.T) {
 	dir, flags := fitFiles(t)
 	flags = flags[2:]
@@ -88,7 +88,8 @@ func TestFitInterruptedAndResumed(t *testing.T) {
 	}
 }
 
-// --force forgets what an interrupted fit left; without a result nothing is written.
+// TestFitForceAndFailure: --force discards the files of an interrupted fit, and a fit without a
+// result writes nothing.
 func TestFitForceAndFailure(t *testing.T) {
 	dir, flags := fitFiles(t)
 	flags = flags[2:]

@@ -16,8 +16,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
-// The items of a fit and of its evaluation come straight from a real server, and
-// are found by the ids that they have there.
+// TestFitFromAServer: a fit and its evaluation read the items from a real server, with the server's
+// ids.
 func TestFitFromAServer(t *testing.T) {
 	for name, start := range map[string]func() *servers.Server{
 		"qdrant": func() *servers.Server {
@@ -77,7 +77,7 @@ func TestFitFromAServer(t *testing.T) {
 	}
 }
 
-// uploadItems writes the items with the ids 1000, 1001 …
+// uploadItems writes the items with ids from 1000 on.
 func uploadItems(t *testing.T, configuration, file string) {
 	t.Helper()
 	c, err := config.Load(config.Source{File: configuration})

@@ -15,8 +15,8 @@ import (
 	"github.com/likenessdb/likeness/rerank/npy"
 )
 
-// fitFiles writes a log in which every other axis of a query points the wrong
-// way, and returns the flags that name it.
+// fitFiles writes a log in which every other axis of the queries has the wrong sign, and returns
+// the flags that name it.
 func fitFiles(t *testing.T) (dir string, flags []string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -80,7 +80,8 @@ func TestFitBilinear(t *testing.T) {
 	}
 }
 
-// Bad input is wrong usage: it says what and where, and writes nothing.
+// TestFitRefuses: bad input is wrong usage. The error says what is wrong and where, and nothing is
+// written.
 func TestFitRefuses(t *testing.T) {
 	dir, flags := fitFiles(t)
 	file := func(name, text string) string {

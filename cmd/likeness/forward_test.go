@@ -15,7 +15,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// TestQueriesOfACalibration: each has its own user, and those that are held out are others.
+// TestQueriesOfACalibration: each query has a user of its own, and held-out queries are not among
+// the others.
 func TestQueriesOfACalibration(t *testing.T) {
 	dir := t.TempDir()
 	vectors, users := rerank.NewMatrix(20, 2), make([]int64, 20)
@@ -46,7 +47,7 @@ func TestQueriesOfACalibration(t *testing.T) {
 	}
 }
 
-// TestTLSOfACall: the certificate is to bear the name that the flag says.
+// TestTLSOfACall: the server's certificate must have the name in --tls-server-name.
 func TestTLSOfACall(t *testing.T) {
 	for _, f := range []dialFlags{{}, {tls: true}, {hostname: "other.example"}} {
 		c, err := f.credentials()
@@ -60,7 +61,7 @@ func TestTLSOfACall(t *testing.T) {
 	}
 }
 
-// TestAnswersArePrinted with what was asked for.
+// TestAnswersArePrinted: payload is printed only if the request asked for it.
 func TestAnswersArePrinted(t *testing.T) {
 	r := &likenessv1.SearchResponse{Hits: []*likenessv1.Hit{{Id: &likenessv1.ItemId{Id: &likenessv1.ItemId_Number{Number: 7}}, Score: 0.5, PayloadJson: `{"title":"x"}`, Ranked: true}}, Certificate: &likenessv1.Certificate{}}
 	for _, asked := range []bool{false, true} {

@@ -55,7 +55,7 @@ are not or the sidecar cannot be reached.`,
 	return cmd
 }
 
-// health asks for the state of the sidecar, or of a route.
+// health returns the state of the sidecar, or of a route unless route is empty.
 func (f *dialFlags) health(ctx context.Context, route string) (s grpc_health_v1.HealthCheckResponse_ServingStatus, err error) {
 	conn, err := f.connect()
 	if err != nil {

@@ -140,17 +140,17 @@ func (f *indexFlags) add(cmd *cobra.Command) {
 	cmd.MarkFlagsRequiredTogether("model", "items", "collection")
 }
 
-// built is the outcome of index.
+// built is the report of `likeness index`.
 type built struct {
 	Table     *builtTable     `json:"table,omitempty"`
 	Companion *builtCompanion `json:"companion,omitempty"`
-	Drift     *follow.Drift   `json:"drift,omitempty"` // of --verify-all
-	Asked     *indexAsked     `json:"asked,omitempty"` // nil: no ranker was
+	Drift     *follow.Drift   `json:"drift,omitempty"` // with --verify-all
+	Asked     *indexAsked     `json:"asked,omitempty"` // nil if no ranker was asked
 }
 
 type builtTable struct {
 	Path string `json:"path"`
-	Kept bool   `json:"kept,omitempty"` // an earlier run had built it
+	Kept bool   `json:"kept,omitempty"` // built by an earlier run
 	index.Result
 }
 
@@ -158,30 +158,30 @@ type builtCompanion struct {
 	Name   string   `json:"name"`
 	Files  string   `json:"files,omitempty"` // directory
 	Fields []string `json:"fields"`
-	ids    string   // the file; empty: rows are numbered
-	owner  string   // the field with each row's item; empty: rows are the items
-	owners string   // the file
+	ids    string   // file of the ids; empty: row numbers
+	owner  string   // field with each row's item; empty: rows are items
+	owners string   // file of the items
 	index.Result
 }
 
-// target says for which model and from which collection to build.
+// target describes the table and companion to build: their model, collection and settings.
 type target struct {
 	source    index.Source
 	close     io.Closer // closes what the source reads
 	model     route.Model
-	vectors   *maxsim.Vectors // behavioural ones; nil: the model has none
-	owner     string          // field of the companion, for those
+	vectors   *maxsim.Vectors // behavioural vectors; nil if the model has none
+	owner     string          // field of the companion with the item of a behavioural vector
 	table     string
 	format    rerank.Format
 	layout    table.Layout
-	full      bool // precision
+	full      bool // also keep rows in full precision
 	companion string
 	weights   rerank.Weights
 	features  bool
 	modelPath string
-	ranker    string  // of the route
-	fittedTo  string  // name and version of the ranker that the model was fitted to; empty: not known
-	ranked    *ranked // nil: base vectors are stored
+	ranker    string  // ranker of the route
+	fittedTo  string  // name and version of the ranker that the model was fitted to; empty: unknown
+	ranked    *ranked // nil if base vectors are stored
 }
 
 func (t *target) closeAll() error {
@@ -208,7 +208,7 @@ func (f *indexFlags) run(ctx context.Context, src *source, p *progress) (_ built
 	if f.only != "" && f.only != "table" && f.only != "companion" {
 		return built{}, usagef("--only %q is neither table nor companion", f.only)
 	}
-	companion = companion && f.merge == 0 // its parts were written side by side
+	companion = companion && f.merge == 0 // the parts were written into one companion
 	t.table = partPath(t.table, t.source.Part)
 	if !wantTable && !companion {
 		return built{}, usagef("nothing to build: neither a table nor a companion is named; give --table or --companion")
@@ -219,7 +219,7 @@ func (f *indexFlags) run(ctx context.Context, src *source, p *progress) (_ built
 		}
 	}
 	var job index.CompanionJob
-	if companion { // what cannot be built is refused before the table is
+	if companion { // refuses what cannot be built before the table is built
 		if job, err = f.companionJob(t, p); err != nil {
 			return built{}, fmt.Errorf("building the companion: %w", err)
 		}
@@ -231,7 +231,8 @@ func (f *indexFlags) run(ctx context.Context, src *source, p *progress) (_ built
 	defer func() { err = t.ended(b.Asked, err) }()
 	if wantTable {
 		b.Table, err = f.buildTable(ctx, t, p)
-		// An earlier run may have ended after the table, or a queue run it again.
+		// An earlier run may have ended after it wrote the table, or a queue may have repeated the
+		// job.
 		if errors.Is(err, index.ErrExists) && f.merge == 0 && (companion || t.source.Part.Of > 0) {
 			b.Table, err = keptTable(t)
 		}
@@ -247,7 +248,7 @@ func (f *indexFlags) run(ctx context.Context, src *source, p *progress) (_ built
 	return b, nil
 }
 
-// settle puts what the flags say over what the route says.
+// settle replaces settings of the route by flags that were given.
 func (f *indexFlags) settle(t *target) (err error) {
 	t.source.Batch, t.source.RowsPerSecond, t.source.Checkpoint = f.batch, f.rate, f.checkpoint
 	if t.source.Part, err = f.part(); err != nil {
@@ -257,7 +258,7 @@ func (f *indexFlags) settle(t *target) (err error) {
 	return f.tableFormat(t)
 }
 
-// tableFormat puts what the flags say of the table over what the route says.
+// tableFormat replaces settings of the route's table by flags that were given.
 func (f *indexFlags) tableFormat(t *target) error {
 	t.format, t.layout = cmp.Or(rerank.Format(f.format), t.format), cmp.Or(table.Layout(f.layout), t.layout)
 	t.full = t.full || f.full
@@ -291,7 +292,7 @@ func keptTable(t target) (*builtTable, error) {
 	return &builtTable{Path: t.table, Kept: true, Result: rows}, there.Close()
 }
 
-// companionJob returns the job of buildCompanion, without its writer and state.
+// companionJob returns the arguments of buildCompanion, except its writer and state.
 func (f *indexFlags) companionJob(t target, p *progress) (job index.CompanionJob, err error) {
 	job = index.CompanionJob{
 		Source: t.source, Model: t.model, Vectors: t.vectors, Owner: t.owner, Name: t.companion, Weights: t.weights, Features: t.features || f.features,
@@ -348,7 +349,7 @@ func parseStrategies(text string) ([]rerank.Strategy, error) {
 	return strategies, nil
 }
 
-// target opens what the flags name.
+// target opens the route or the files that the flags name.
 func (f *indexFlags) target(ctx context.Context, src *source) (target, error) {
 	if f.items != "" {
 		return f.fileTarget(ctx)
@@ -419,14 +420,14 @@ func (f *indexFlags) routeTarget(ctx context.Context, c *config.Config) (t targe
 	return t, nil
 }
 
-// routeOf returns a route of a configuration as a version of it stands; "" is the
-// version in service.
+// routeOf returns the configuration of a route's version. An empty version means the one in
+// service.
 func routeOf(c *config.Config, rt, version string) (config.Route, error) {
 	_, at, err := choice.InService(c, rt, version)
 	return at, badRoute(err)
 }
 
-// badRoute makes a route or a version that is not there wrong usage.
+// badRoute turns the error for an unknown route or version into wrong usage.
 func badRoute(err error) error {
 	switch {
 	case errors.Is(err, route.ErrUnknown):

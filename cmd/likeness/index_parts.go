@@ -18,11 +18,11 @@ import (
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
-// jobIndex is the variable with the number, from 0, of a pod of an indexed
-// Kubernetes job.
+// jobIndex is the environment variable with the number of a pod in an indexed Kubernetes job,
+// counted from 0.
 const jobIndex = "JOB_COMPLETION_INDEX"
 
-// part reads --partition.
+// part parses --partition.
 func (f *indexFlags) part() (p index.Part, err error) {
 	if f.partition == "" {
 		return p, nil
@@ -57,7 +57,7 @@ func partPath(path string, p index.Part) string {
 	return fmt.Sprintf("%s.%d-of-%d", path, p.Number, p.Of)
 }
 
-// mergeTable makes the table of its parts, which stay.
+// mergeTable builds the table from its parts, and does not delete them.
 func (f *indexFlags) mergeTable(t target) (_ *builtTable, err error) {
 	if _, err := os.Stat(t.table); err == nil && !f.force {
 		return nil, fmt.Errorf("%w: table %s; replace it with --force", index.ErrExists, t.table)
@@ -116,7 +116,7 @@ func driftError(d *follow.Drift) error {
 	return nil
 }
 
-// checkVerifyAll wants all that is compared to be what the route names.
+// checkVerifyAll refuses --verify-all with flags that change what is built of the route.
 func (f *indexFlags) checkVerifyAll() error {
 	if f.verifyAll && (f.route == "" || f.partition != "" || f.only != "" || f.table != "" || f.companion != "" || f.files != "") {
 		return usagef("--verify-all compares all that a route of the configuration has; give --route, and leave out --partition, --only, --table, --companion and --files")
@@ -158,7 +158,7 @@ func (f *indexFlags) drift(ctx context.Context, src *source, p *progress) (_ fol
 	return f.groupDrift(ctx, t, p)
 }
 
-// groupDrift compares what a route with items of several rows has.
+// groupDrift compares the table and companion of a route whose items have several rows.
 func (f *indexFlags) groupDrift(ctx context.Context, t target, p *progress) (drift follow.Drift, err error) {
 	add := func(d index.Difference) {
 		drift.Rows, drift.Missing = drift.Rows+d.Rows, drift.Missing+d.Missing

@@ -34,7 +34,7 @@ const (
 	partDim  = 16
 )
 
-// partWorld is a folder with a configuration of a collection in a real Qdrant.
+// partWorld is a folder with the configuration of a collection in a real Qdrant.
 type partWorld struct {
 	dir   string
 	store *qdrant.Store
@@ -100,7 +100,7 @@ routes:
 	return w
 }
 
-// command is likeness in a process of its own, in the world's folder.
+// command returns a likeness command in a process of its own, in the world's folder.
 func (w *partWorld) command(ctx context.Context, t *testing.T, out *bytes.Buffer, args ...string) *exec.Cmd {
 	t.Helper()
 	self, err := os.Executable()
@@ -134,7 +134,7 @@ func (w *partWorld) verify(t *testing.T, version string) {
 	}
 }
 
-// same wants two tables to have the same rows, in one order.
+// same checks that two tables have the same rows in the same order.
 func (w *partWorld) same(t *testing.T, a, b string) {
 	t.Helper()
 	first, err := table.Open(filepath.Join(w.dir, a), table.Expect{})
@@ -158,8 +158,8 @@ func (w *partWorld) same(t *testing.T, a, b string) {
 	}
 }
 
-// TestIndexIsKilled ends a build by SIGKILL again and again; it goes on, and what
-// it made in the end is what an undisturbed build makes.
+// TestIndexIsKilled ends a build by SIGKILL again and again. The build goes on each time, and its
+// result equals that of an undisturbed build.
 func TestIndexIsKilled(t *testing.T) {
 	kills := 5
 	if os.Getenv("LIKENESS_SOAK") != "" {
@@ -188,8 +188,8 @@ func TestIndexIsKilled(t *testing.T) {
 	w.verify(t, "other")
 }
 
-// TestPartsOnACluster: four workers build the parts of a table and a companion
-// side by side, on a cluster of two nodes, whatever the ids are.
+// TestPartsOnACluster: four workers build the parts of a table and a companion side by side, on a
+// cluster of two nodes and for ids of every kind.
 func TestPartsOnACluster(t *testing.T) {
 	for name, ids := range map[string]func(i int) rerank.ID{
 		"numbers": func(i int) rerank.ID { return rerank.UintID(uint64(i) * 1_000_003) },
@@ -214,7 +214,7 @@ func TestPartsOnACluster(t *testing.T) {
 			t.Log(w.index(t, "--version", "other", "--merge", "4"))
 			w.same(t, "whole.table", "other.table")
 			w.verify(t, "other")
-			w.index(t, "--version", "other", "--partition", "2/4") // a queue may run it again
+			w.index(t, "--version", "other", "--partition", "2/4") // a queue may repeat the job
 			first, second := w.ask(t, nodes[0]), w.ask(t, nodes[1])
 			if len(first) != 10 || !slices.Equal(first, second) {
 				t.Errorf("two sidecars, one before each node, answer %v and %v", first, second)
@@ -223,7 +223,7 @@ func TestPartsOnACluster(t *testing.T) {
 	}
 }
 
-// cluster starts two Qdrant nodes that are one, with a collection of four shards.
+// cluster starts a Qdrant cluster of two nodes with a collection of four shards.
 func cluster(t *testing.T) [2]string {
 	t.Helper()
 	uri := func() string { return fmt.Sprintf("http://127.0.0.1:%d", freePort(t)) }
@@ -240,7 +240,7 @@ func cluster(t *testing.T) [2]string {
 	return [2]string{a.Address, b.Address}
 }
 
-// ask runs a sidecar before a node and returns what it answers to one query.
+// ask runs a sidecar in front of a node and returns its answer to one query.
 func (w *partWorld) ask(t *testing.T, node string) []string {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())

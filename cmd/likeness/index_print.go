@@ -52,7 +52,7 @@ func printCompanion(w io.Writer, c *builtCompanion) {
 	_, _ = fmt.Fprintf(w, "        payload: %s\n", filepath.Join(c.Files, "payload.jsonl"))
 }
 
-// verified describes the checks of a finished table or companion.
+// verified describes the checks of a finished table or companion, called what.
 func verified(v index.Verified, what string) string {
 	if v.Rows > 0 {
 		what += fmt.Sprintf(", %d rows", v.Rows)

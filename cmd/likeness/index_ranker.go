@@ -14,17 +14,17 @@ import (
 	"github.com/likenessdb/likeness/sidecar/follow"
 )
 
-// ranked holds the ranker of a build and its base vectors.
+// ranked holds the ranker of a build and the base vectors that it computes.
 type ranked struct {
 	*asked
 
 	base *relevance.Base
 }
 
-// indexAsked says what a ranker was asked for a build.
+// indexAsked reports the ranker's calls for a build.
 type indexAsked struct {
 	relevance.Estimate
-	// Asked are the calls that this run made, the measurement's among them.
+	// Asked counts the calls of this run, including those of the measurement.
 	Asked int64  `json:"asked"`
 	Cache string `json:"cache"`
 }
@@ -44,7 +44,7 @@ func (f *indexFlags) questions(t *target) ([]rerank.Query, error) {
 			f.ask.ranker = t.ranker
 		}
 		return m.Questions(), nil
-	case !named: // the route's ranker orders candidates, and has no part in their features
+	case !named: // a ranker that only the route names orders candidates; features do not depend on it
 		return nil, nil
 	case !ok:
 		return nil, usagef("model %s is of kind %s, whose items no ranker is asked for", t.model.Name, t.model.Similarity.Spec().Kind)
@@ -73,11 +73,11 @@ func (f *indexFlags) throughRanker(ctx context.Context, src *source, t *target, 
 	return nil
 }
 
-// estimateAsked counts and measures what a build will ask, and permits it. Without a
-// ranker there is nothing to count.
+// estimateAsked counts and measures the calls that a build will make, and refuses more than
+// --max-calls. It returns nil if no ranker is asked.
 func (f *indexFlags) estimateAsked(ctx context.Context, t *target, p *progress) (*indexAsked, error) {
 	if t.ranked == nil {
-		return nil, nil //nolint:nilnil // nobody is asked
+		return nil, nil //nolint:nilnil // no ranker is asked
 	}
 	base := t.ranked.base
 	r := &indexAsked{Cache: t.ranked.dir, Estimate: base.Estimate()}
@@ -106,7 +106,8 @@ func (f *indexFlags) estimateAsked(ctx context.Context, t *target, p *progress) 
 	return r, nil
 }
 
-// rowProgress shows rows, but where the ranker's calls are shown, which take longer.
+// rowProgress returns nil if a ranker is asked, because the progress then shows its calls, which
+// take longer.
 func (t *target) rowProgress(p *progress) index.Progress {
 	if t.ranked != nil {
 		return nil
@@ -114,7 +115,7 @@ func (t *target) rowProgress(p *progress) index.Progress {
 	return p.begin
 }
 
-// kept is asked.kept, where a ranker is asked.
+// kept adds the location of stored scores to err, if a ranker is asked.
 func (t *target) kept(err error) error {
 	if t.ranked == nil {
 		return err
@@ -122,7 +123,7 @@ func (t *target) kept(err error) error {
 	return t.ranked.kept(err)
 }
 
-// ended is kept, with the calls that were made in the end.
+// ended stores the final number of calls in r, and adds the location of stored scores to err.
 func (t *target) ended(r *indexAsked, err error) error {
 	if r != nil {
 		r.Asked = t.ranked.Asked()

@@ -13,7 +13,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/table"
 )
 
-// configure writes a configuration with the plugin as the ranker of a route.
+// configure writes a configuration whose route has the plugin as its ranker.
 func (f rankedFiles) configure(t *testing.T, version string) {
 	t.Helper()
 	text := fmt.Sprintf(`stores: {files: {kind: embedded, collections: {things: {vectors: dummy.npy, ids: ids.txt, payload: payload.jsonl}}}}
@@ -42,7 +42,7 @@ func (f rankedFiles) index(t *testing.T, more ...string) (built, result) {
 	return b, r
 }
 
-// rowsOf are the feature rows of a table, by item.
+// rowsOf returns the feature rows of a table by item.
 func rowsOf(t *testing.T, path string) map[rerank.ID][]float32 {
 	t.Helper()
 	have, err := table.Open(path, table.Expect{})
@@ -59,8 +59,8 @@ func rowsOf(t *testing.T, path string) map[rerank.ID][]float32 {
 	return all
 }
 
-// TestIndexThroughARanker goes from a fit by a plugin to a table by it: the fit's scores
-// are not asked for again, and what has changed since is, and nothing else.
+// TestIndexThroughARanker runs a fit with a plugin, and then builds a table with it. The build asks
+// for no score that the fit has stored, and for all scores of items that changed since.
 func TestIndexThroughARanker(t *testing.T) {
 	f := newRankedFiles(t)
 	f.configure(t, "1")

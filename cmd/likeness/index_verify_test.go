@@ -19,7 +19,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/follow"
 )
 
-// exit runs index and decodes what it prints as JSON.
+// exit runs index, decodes its JSON output, and returns the exit code and stderr.
 func (w *partWorld) exit(t *testing.T, into any, args ...string) (code int, complaint string) {
 	t.Helper()
 	var out, complaints bytes.Buffer
@@ -38,8 +38,8 @@ func (w *partWorld) exit(t *testing.T, into any, args ...string) (code int, comp
 	return c.ProcessState.ExitCode(), complaints.String()
 }
 
-// TestIndexVerifies: a build says what it has checked, and --verify ends with 1 once
-// the collection has other rows, with 0 once they are built again.
+// TestIndexVerifies: a build reports its checks. --verify ends with 1 if rows of the collection
+// have changed, and with 0 after another build.
 func TestIndexVerifies(t *testing.T) {
 	w := newPartWorld(t, servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{}).Address, func(i int) rerank.ID { return rerank.UintID(uint64(i)) })
 	type part struct{ Verified index.Verified }
@@ -71,7 +71,7 @@ func TestIndexVerifies(t *testing.T) {
 	}
 }
 
-// change adds a row, removes one, and gives one another vector and one another payload.
+// change adds a row, removes a row, and changes the vector of one row and the payload of another.
 func (w *partWorld) change(t *testing.T) {
 	t.Helper()
 	old, err := w.store.Fetch(t.Context(), adapters.FetchRequest{Collection: "items", IDs: []rerank.ID{rerank.UintID(5), rerank.UintID(6)}, Vectors: []string{""}})
@@ -94,7 +94,7 @@ func (w *partWorld) change(t *testing.T) {
 	}
 }
 
-// TestIndexVerifiesFiles: the embedded store's tables and companions are read back too.
+// TestIndexVerifiesFiles: tables and companions of the embedded store are read back as well.
 func TestIndexVerifiesFiles(t *testing.T) {
 	dir := t.TempDir()
 	items := rerank.NewMatrix(1200, 384)

@@ -11,8 +11,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// openModel reads a model file or directory, and the name and version of the ranker
-// that it was fitted to; empty where it says of none.
+// openModel reads a model file or directory. fittedTo is the name and version of the ranker that
+// the model was fitted to, or empty.
 func openModel(path string) (m route.Model, fittedTo string, err error) {
 	read, err := model.Open(path)
 	if err != nil {
@@ -21,15 +21,15 @@ func openModel(path string) (m route.Model, fittedTo string, err error) {
 	return route.Model{Name: read.Name, Version: read.Version, Similarity: read.Similarity}, read.Provenance[rankerKey], nil
 }
 
-// openVectors opens the behavioural vectors of a model, which lie beside it unless a
-// common name of their files is given; nil if it has none.
+// openVectors opens the behavioural vectors of a model, or returns nil if it has none. given is the
+// common prefix of their files; if it is empty, they lie beside the model.
 func openVectors(path, given string, s rerank.Similarity) (*maxsim.Vectors, error) {
 	m, ok := s.(*maxsim.Similarity)
 	if !ok || m.VectorsDigest() == "" {
 		if given != "" {
 			return nil, usagef("--behaviour %s: the model has no behavioural vectors", given)
 		}
-		return nil, nil //nolint:nilnil // none, and no failure
+		return nil, nil //nolint:nilnil // the model has no vectors
 	}
 	v, err := maxsim.OpenVectors(cmp.Or(given, maxsim.Beside(path)), m.VectorsDigest())
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, maxsim.ErrVectors) {

@@ -21,7 +21,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/serve"
 )
 
-// asCommand makes the test binary the command itself.
+// asCommand makes the test binary the likeness command.
 const asCommand = "LIKENESS_TEST_AS_COMMAND"
 
 func TestMain(m *testing.M) {
@@ -44,7 +44,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// result is what a command line did.
+// result is the outcome of a command line.
 type result struct {
 	out, err string
 	code     int
@@ -61,7 +61,7 @@ func TestExitCodes(t *testing.T) {
 	tests := []struct {
 		args []string
 		code int
-		want string // in what is printed
+		want string // expected in the output
 	}{
 		{[]string{"version"}, 0, "likeness.v1"},
 		{[]string{"version", "--output", "json"}, 0, `"api": "likeness.v1"`},
@@ -108,7 +108,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// Every command that does something has an example.
+// TestEveryCommandHasAnExample checks all commands but groups.
 func TestEveryCommandHasAnExample(t *testing.T) {
 	var visit func(cmd *cobra.Command)
 	visit = func(cmd *cobra.Command) {
@@ -239,7 +239,7 @@ func readReadyFile(t *testing.T, name string) serve.Addresses {
 	return at
 }
 
-// announcements is a log that says when the sidecar is ready.
+// announcements is a log that signals when the sidecar is ready.
 type announcements struct {
 	ready chan struct{}
 	done  bool

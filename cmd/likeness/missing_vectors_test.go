@@ -18,9 +18,9 @@ import (
 	"github.com/likenessdb/likeness/rerank/npy"
 )
 
-// TestPointsWithoutTheVector runs every command that reads the vectors of a collection
-// on a collection of which every third point lacks the named vector, from the first
-// point on. Each leaves those points out, and says how many and which is the first.
+// TestPointsWithoutTheVector runs every command that reads a collection's vectors on a collection
+// in which every third point, from the first, lacks the named vector. Each command leaves those
+// points out, and reports their number and the first of them.
 func TestPointsWithoutTheVector(t *testing.T) {
 	server := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
 	const rows, dim, missing = 90, 384, 30
@@ -110,8 +110,8 @@ routes:
 	})
 }
 
-// writeGaps makes the collection things with the named vector image, which every third
-// point from 100 on does not have, and returns the vectors.
+// writeGaps creates the collection things with the named vector image and returns the vectors.
+// Every third point from 100 on lacks the vector.
 func writeGaps(t *testing.T, address string, rows, dim int) rerank.Matrix {
 	t.Helper()
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))

@@ -43,13 +43,13 @@ func newModelShowCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// openModelFile opens a model; one that is not there or not valid is wrong usage.
+// openModelFile opens a model. A missing or invalid file counts as wrong usage.
 func openModelFile(path string) (*model.Model, error) {
 	m, err := model.Open(path)
 	return m, badModel(err)
 }
 
-// badModel makes a model that is not there, or not valid, wrong usage.
+// badModel turns the error for a missing or invalid model into wrong usage.
 func badModel(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, model.ErrFile) {
 		return usageError{err}
@@ -96,7 +96,7 @@ func printVerification(w io.Writer, v *model.Verification) error {
 	return t.Flush()
 }
 
-// errDiffer ends `model diff` with exit code 1, as diff does.
+// errDiffer ends `model diff` with exit code 1, as errors of diff(1) do.
 var errDiffer = errors.New("the models differ")
 
 func newModelDiffCommand(a *app) *cobra.Command {
@@ -164,7 +164,7 @@ func shapeText(shape []int) string {
 	return fmt.Sprint(shape)
 }
 
-// shorten keeps long provenance, such as a fit's report, out of tables.
+// shorten cuts long provenance values, such as a fit's report, for tables.
 func shorten(text string) string {
 	const most = 100
 	if r := []rune(text); len(r) > most {
@@ -208,8 +208,8 @@ func printModel(w io.Writer, d model.Description) error {
 	return t.Flush()
 }
 
-// printSupports prints what a ranker is asked for a relevance-based model, the first of
-// each kind; --output json has all.
+// printSupports prints the support items and queries of a relevance-based model, the first few of
+// each. --output json lists all.
 func printSupports(w io.Writer, d model.Description) {
 	const most = 10
 	var c rbe.Config

@@ -161,7 +161,7 @@ func (f importFlags) hyperParameters() ([]byte, error) {
 		}
 		raw := json.RawMessage(value)
 		if !json.Valid(raw) {
-			raw, _ = json.Marshal(value) // a word: JSON wants it in quotes
+			raw, _ = json.Marshal(value) // a plain word, which JSON needs in quotes
 		}
 		given[name] = raw
 	}

@@ -14,7 +14,7 @@ import (
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 )
 
-// adminFlags reach AdminService of a running sidecar.
+// adminFlags say how to reach the AdminService of a running sidecar.
 type adminFlags struct {
 	dial    dialFlags
 	route   string
@@ -29,7 +29,7 @@ func (f *adminFlags) add(cmd *cobra.Command) *output {
 	return addOutput(cmd)
 }
 
-// ask makes a call and prints its answer.
+// ask calls the AdminService and prints its answer.
 func ask[R proto.Message](a *app, cmd *cobra.Command, f *adminFlags, out output,
 	call func(context.Context, likenessv1.AdminServiceClient, ...grpc.CallOption) (R, error), text func(io.Writer, R) error,
 ) error {
@@ -43,7 +43,7 @@ func ask[R proto.Message](a *app, cmd *cobra.Command, f *adminFlags, out output,
 	return a.print(out, nil, func(w io.Writer) error { return text(w, answer) })
 }
 
-// callAdmin makes a call.
+// callAdmin connects to the AdminService and makes a call.
 func callAdmin[R proto.Message](ctx context.Context, f *adminFlags, call func(context.Context, likenessv1.AdminServiceClient, ...grpc.CallOption) (R, error)) (answer R, err error) {
 	options, err := f.dial.callOptions()
 	if err != nil {

@@ -14,8 +14,8 @@ var unsaid = []string{
 	"--hyper", "query_nonlinearity=swiglu", "--hyper", "softmax_dropout_rate=0.2",
 }
 
-// A checkpoint becomes a file that verifies, and the formats of one model differ
-// in nothing that decides a score.
+// TestModelImportsCheckpoints: an imported checkpoint becomes a file that verifies, and the same
+// model imported from different formats scores alike.
 func TestModelImportsCheckpoints(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }
@@ -52,7 +52,8 @@ func TestModelImportsCheckpoints(t *testing.T) {
 	}
 }
 
-// What is refused says what is wrong, ends with exit code 2 and writes nothing.
+// TestModelDot writes the cosine as a model. Refused command lines say what is wrong, end with exit
+// code 2 and write nothing.
 func TestModelDot(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "cosine.safetensors")
 	if r := execute(t, "", "model", "dot", path, "--dim", "384", "--normalise"); r.code != 0 || !strings.Contains(r.out, "model cosine, version") {

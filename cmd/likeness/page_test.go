@@ -25,7 +25,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/serve"
 )
 
-// browser is the path of Chromium. Where it is missing the test is skipped, but in CI.
+// browser returns the path of Chromium. If it is missing, the test is skipped, but fails in CI.
 func browser(t *testing.T) string {
 	t.Helper()
 	for _, name := range []string{"chromium", "chromium-browser", "google-chrome"} {
@@ -40,8 +40,8 @@ func browser(t *testing.T) string {
 	return ""
 }
 
-// paged is a configuration with a secret wherever there can be one, and a name that a
-// page must not take for its own.
+// paged is a configuration with a secret in every place that can have one, and with a name that
+// would break a page which does not escape it.
 const paged = `
 log: {level: debug, slow: 1ns}
 listen: {auth: {tokens_file: tokens.yaml}}
@@ -55,7 +55,7 @@ routes:
   lost: {store: gone, collection: c, model: plain, placement: stored, ranker: far}
 `
 
-// startPaged runs the command serve until the test ends.
+// startPaged runs `likeness serve` until the test ends.
 func startPaged(t *testing.T) (at serve.Addresses, token string) {
 	t.Helper()
 	dir := t.TempDir()
@@ -98,7 +98,8 @@ func startPaged(t *testing.T) (at serve.Addresses, token string) {
 	return readReadyFile(t, path("ready.json")), path("token")
 }
 
-// watched is what a page did that it should not.
+// watched collects what a page must not do: requests to other hosts, exceptions, and console
+// messages.
 type watched struct {
 	mu    sync.Mutex
 	host  string
@@ -122,10 +123,10 @@ func (w *watched) listen(event any) {
 	}
 }
 
-// TestPage looks at the admin page of a running sidecar in Chromium: routes and numbers
-// appear as searches are answered, without a reload and without JavaScript, in light
-// and dark, by keyboard; it asks nobody else and shows no secret.
-// LIKENESS_SCREENSHOT=FILE keeps what it looks like.
+// TestPage opens the admin page of a running sidecar in Chromium. Routes and numbers appear as
+// searches are answered, without a reload and without JavaScript, in light and dark, and the page
+// can be used by keyboard. It sends no request to other servers and shows no secret.
+// LIKENESS_SCREENSHOT=FILE stores screenshots.
 func TestPage(t *testing.T) {
 	chromium := browser(t)
 	at, token := startPaged(t)
@@ -197,7 +198,7 @@ func TestPage(t *testing.T) {
 	checkTwin(t, at.Admin)
 }
 
-// checkTwin looks at what is served beside the page, and how.
+// checkTwin checks the methods, status codes and content of the admin port's paths.
 func checkTwin(t *testing.T, admin string) {
 	t.Helper()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}

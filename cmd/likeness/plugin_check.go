@@ -18,7 +18,7 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// errCheck: a plugin is not what likeness relies on.
+// errCheck: the plugin failed a case of the conformance kit.
 var errCheck = errors.New("the plugin does not conform")
 
 // pluginCheck holds the arguments of `likeness plugin check`.
@@ -107,7 +107,7 @@ func (a *app) checkPlugin(ctx context.Context, c pluginCheck) (*pluginReport, er
 	return report, ctx.Err()
 }
 
-// read reads what the flags name.
+// read reads the files that the flags name.
 func (c *pluginCheck) read() error {
 	for _, name := range c.env {
 		if value, ok := os.LookupEnv(name); ok {

@@ -54,7 +54,7 @@ func (a *app) servePlugin(ctx context.Context, src config.Source, protocol int) 
 	}
 	defer limitMemory(options.Logger, int64(c.Limits.Memory))()
 	options.Answer = func(s *server.Server) error {
-		// The server drains when ctx is done; before that nothing cuts its calls.
+		// When ctx ends, the server drains; until it has, calls keep their context.
 		return plugin.ServeServices(context.WithoutCancel(ctx), "likeness "+options.Build.Version,
 			[]plugin.Service{{Name: host.Set, Register: registered}},
 			plugin.Agreed(host.Handshake()), plugin.Protocol(protocol), plugin.Server(s.Hosted))
@@ -62,5 +62,5 @@ func (a *app) servePlugin(ctx context.Context, src config.Source, protocol int) 
 	return serve.Run(ctx, c, options)
 }
 
-// registered: the server comes with its services.
+// registered does nothing, because the server registers its services itself.
 func registered(grpc.ServiceRegistrar) {}

@@ -25,8 +25,8 @@ import (
 )
 
 const (
-	// asHost makes the test binary a host of the configuration that it names, until it
-	// is killed. It prints the process of its sidecar.
+	// asHost makes the test binary a host of the configuration in its arguments. It prints the
+	// process id of its sidecar and runs until it is killed.
 	asHost     = "LIKENESS_TEST_AS_HOST"
 	hostConfig = "../../examples/plugin_host/likeness.yaml"
 )
@@ -41,7 +41,7 @@ func beHost() {
 	select {}
 }
 
-// hostOptions start this test's binary as likeness.
+// hostOptions start this test binary as likeness.
 func hostOptions(config string, args ...string) host.Options {
 	return host.Options{Command: os.Args[0], Config: config, Args: args, Env: []string{asCommand + "=1", "GORACE=atexit_sleep_ms=0"}}
 }
@@ -104,7 +104,8 @@ func TestHostedSidecar(t *testing.T) {
 	}
 }
 
-// Whoever searches while the sidecar is killed twice gets every answer, and the right one.
+// TestHostedSidecarIsStartedAgain: a host that searches while its sidecar is killed twice gets a
+// right answer to every search.
 func TestHostedSidecarIsStartedAgain(t *testing.T) {
 	s, r := startHost(t), question(t)
 	first, err := s.Search(t.Context(), r)
@@ -136,7 +137,8 @@ func TestHostedSidecarIsStartedAgain(t *testing.T) {
 	}
 }
 
-// A sidecar that is stopped is killed, and the search that it was asked is answered by the next.
+// TestHostedSidecarThatHangs: a sidecar that is stopped (SIGSTOP) is killed, and its successor
+// answers the search.
 func TestHostedSidecarThatHangs(t *testing.T) {
 	o := hostOptions(hostConfig)
 	o.HealthTimeout = 2 * time.Second
@@ -194,7 +196,7 @@ func TestHostedSidecarThatCannotStart(t *testing.T) {
 	}
 }
 
-// A host that is killed leaves nothing behind.
+// TestHostedSidecarEndsWithItsHost: after a host was killed, its sidecar ends too.
 func TestHostedSidecarEndsWithItsHost(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), os.Args[0])
 	cmd.Env = []string{asHost + "=" + hostConfig}
@@ -225,8 +227,7 @@ func TestHostedSidecarEndsWithItsHost(t *testing.T) {
 	}
 }
 
-// zombie reports whether a process is dead and only not yet waited for, which is up to
-// the init of this machine.
+// zombie reports whether a process has ended and only waits to be reaped by the machine's init.
 func zombie(pid int) bool {
 	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/likenessdb/likeness/plugin"
 )
 
-// serveTestScorer makes the test binary a scorer: one by the length of the payload,
-// which mixes its scores up where its last argument is shuffled.
+// serveTestScorer makes the test binary a scorer by the length of the payload. If its last argument
+// is shuffled, it returns scores in the wrong order.
 func serveTestScorer() {
 	shuffled := os.Args[len(os.Args)-1] == "shuffled"
 	d := plugin.Description{Name: "length", Version: "1", MaxItems: 100, Payload: true}

@@ -11,18 +11,18 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// lineEvery is how often progress is written where there is no terminal.
+// lineEvery is the interval of progress lines if stderr is no terminal.
 const lineEvery = 5 * time.Second
 
-// progress shows long work on stderr: a bar with rate and remaining time on a
-// terminal, a line now and then elsewhere. Its method begin is an eval.Progress;
-// note adds a line that stays. It is safe for concurrent use.
+// progress shows the progress of long work on stderr: a bar with rate and remaining time on a
+// terminal, and a line every few seconds elsewhere. Its method begin is an eval.Progress; note adds
+// a line that stays. It is safe for concurrent use.
 type progress struct {
 	w        io.Writer
 	terminal bool
 
 	mu  sync.Mutex
-	bar *progressbar.ProgressBar // the latest
+	bar *progressbar.ProgressBar // the bar of the latest stage
 }
 
 func newProgress(w io.Writer) *progress {
@@ -34,7 +34,8 @@ func newProgress(w io.Writer) *progress {
 	return p
 }
 
-// begin starts a stage of that many steps, −1 if it is not known how many.
+// begin starts a stage with a number of steps, −1 if that is unknown. done counts n steps as
+// finished.
 func (p *progress) begin(stage string, steps int) (done func(n int)) {
 	if !p.terminal {
 		s := &stageLines{w: p.w, stage: stage, steps: int64(steps), start: time.Now()}
@@ -53,7 +54,7 @@ func (p *progress) begin(stage string, steps int) (done func(n int)) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.bar = bar
-	return func(n int) { _ = bar.Add(n) } // a bar that cannot be drawn stops nothing
+	return func(n int) { _ = bar.Add(n) } // a bar that cannot be drawn is no error
 }
 
 // note writes a line, above the bar if there is one.
@@ -61,19 +62,19 @@ func (p *progress) note(line string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.bar != nil {
-		_ = p.bar.Clear() // it is drawn again with its next step
+		_ = p.bar.Clear() // the next step draws it again
 	}
 	_, _ = fmt.Fprintln(p.w, line)
 }
 
-// stageLines is a stage's progress in plain lines.
+// stageLines writes the progress of a stage as plain lines.
 type stageLines struct {
 	w     io.Writer
 	stage string
 	steps int64
 	start time.Time
 	count atomic.Int64
-	next  atomic.Int64 // nanoseconds since start of the next line
+	next  atomic.Int64 // when the next line is due, in nanoseconds since start
 }
 
 func (s *stageLines) done(n int) {

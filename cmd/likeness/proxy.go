@@ -58,8 +58,8 @@ func (a *app) proxy(cmd *cobra.Command, f proxyFlags) error {
 	if f.threads < 0 {
 		return usageError{fmt.Errorf("--threads is %d; give a number of threads, or 0 for one for every four processors", f.threads)}
 	}
-	// The database spends four times as long on a search as this process. What one
-	// thread can forward is not handed to another, which would have to be woken: a
+	// The database spends four times as long on a search as this process, so a quarter of the
+	// threads suffices. With one thread, no call waits for another thread to wake up, which is a
 	// quarter of a call's delay (docs/benchmarks/speed.md).
 	threads := cmp.Or(f.threads, max(1, runtime.GOMAXPROCS(0)/4))
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(threads))

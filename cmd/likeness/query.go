@@ -113,7 +113,7 @@ func (a *app) query(cmd *cobra.Command, f *queryFlags, out output) error {
 	return a.print(out, nil, func(w io.Writer) error { return printAnswer(w, request, response) })
 }
 
-// apply puts the flags that were given into the request.
+// apply copies the flags that were given into the request.
 func (f *queryFlags) apply(cmd *cobra.Command, r *likenessv1.SearchRequest) error {
 	given := cmd.Flags().Changed
 	if given("route") {

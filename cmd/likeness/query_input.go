@@ -15,10 +15,10 @@ import (
 	"github.com/likenessdb/likeness/rerank/npy"
 )
 
-// maxInput bounds what is read from stdin.
+// maxInput limits the length of stdin.
 const maxInput = 64 << 20
 
-// vectorFlags say where the query vector comes from.
+// vectorFlags name the source of the query vector.
 type vectorFlags struct {
 	vector, file string
 	row          int
@@ -32,7 +32,8 @@ func (f *vectorFlags) add(cmd *cobra.Command) {
 	_ = cmd.MarkFlagFilename("vector-file", "npy")
 }
 
-// read makes a request with a query vector; with none where no stdin is given.
+// read returns a request with the query vector of the flags or of stdin. The request has no vector
+// if neither is given.
 func (f *vectorFlags) read(stdin io.Reader) (*likenessv1.SearchRequest, error) {
 	switch {
 	case f.vector != "":
@@ -90,7 +91,8 @@ func (f *vectorFlags) readRow() (*likenessv1.SearchRequest, error) {
 	return request(slices.Clone(m.Row(f.row))), nil
 }
 
-// enumValue finds the number of a word such as per_embedding.
+// enumValue returns the number of an enum value, given in lower case and without its prefix, such
+// as per_embedding.
 func enumValue(flag, prefix, word string, values map[string]int32) (int32, error) {
 	if n, ok := values[prefix+strings.ToUpper(word)]; ok && n != 0 {
 		return n, nil

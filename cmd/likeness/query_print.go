@@ -12,7 +12,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/rank"
 )
 
-// printAnswer writes an answer for people.
+// printAnswer prints an answer as text.
 func printAnswer(w io.Writer, q *likenessv1.SearchRequest, r *likenessv1.SearchResponse) error {
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', 0)
 	payload := q.GetPayload() != nil
@@ -91,7 +91,7 @@ var stopTexts = map[likenessv1.Stop]string{
 	likenessv1.Stop_STOP_NO_BOUND:    "deeper lists cannot narrow the gap",
 }
 
-// certificateText says what the answer is worth.
+// certificateText describes the certificate in plain words.
 func certificateText(r *likenessv1.SearchResponse) string {
 	c := r.GetCertificate()
 	var b strings.Builder
@@ -148,7 +148,7 @@ func certificateText(r *likenessv1.SearchResponse) string {
 	return b.String()
 }
 
-// asOfText says when the data of a snapshot was complete; it is empty where that is not known.
+// asOfText says when the data of a snapshot was complete, or returns "" if that is unknown.
 func asOfText(c *likenessv1.Certificate) string {
 	if c.GetAsOf() == nil {
 		return ""
@@ -162,7 +162,7 @@ var cutTexts = map[string]string{
 	rank.CutFailed:   "the ranker gave no score",
 }
 
-// rankingText says what the ranker was asked; it is empty without one.
+// rankingText reports the ranker's part in the answer, or returns "" without a ranker.
 func rankingText(r *likenessv1.SearchResponse) string {
 	k := r.GetRanking()
 	if k == nil {

@@ -21,12 +21,12 @@ import (
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
-// rankerHelp is the part of a command's help that rankerFlags document.
+// rankerHelp is the part of a command's help that describes rankerFlags.
 const rankerHelp = `The ranker is one of the configuration (--ranker), a plugin (--scorer) or a rerank
 service (--scorer-url). A command that runs again asks only for scores that --cache
 lacks. --estimate says calls, cost and time, and ends.`
 
-// rankerFlags say which ranker to ask, and how.
+// rankerFlags name a ranker and limit how it is asked.
 type rankerFlags struct {
 	ranker, scorer, url, dialect  string
 	args, env, fields             []string
@@ -62,16 +62,17 @@ func (f *rankerFlags) register(cmd *cobra.Command) {
 	_ = cmd.MarkFlagDirname("cache")
 }
 
-// direct: the flags say what the ranker is, and no configuration is asked.
+// direct reports whether the flags describe the ranker themselves, so that no configuration is
+// read.
 func (f *rankerFlags) direct() bool { return f.scorer != "" || f.url != "" }
 
 func (f *rankerFlags) given() bool { return f.direct() || f.ranker != "" }
 
-// directName is the name of a ranker that the flags describe.
+// directName names the ranker that the flags describe.
 const directName = "scorer"
 
-// configuration describes the ranker of the flags as a file would, so that it is
-// checked as one. What is not said has the defaults.
+// configuration writes the ranker of the flags as a configuration and parses it, so that it is
+// validated and gets the same defaults.
 func (f *rankerFlags) configuration() (*config.Config, error) {
 	ranker := map[string]any{"max_items": f.maxItems, "parallel": f.parallel}
 	all := map[string]any{"rankers": map[string]any{directName: ranker}}
@@ -107,7 +108,7 @@ func (f *rankerFlags) configuration() (*config.Config, error) {
 	return c, nil
 }
 
-// asked is an open ranker with its stored scores.
+// asked is an open ranker with the scores that it gave in earlier runs.
 type asked struct {
 	*relevance.Asker
 
@@ -123,9 +124,9 @@ func (a *asked) Close() error {
 	return errors.Join(failed...)
 }
 
-// open starts the ranker, and opens what is kept of it in the folder of the flags, or
-// in the other one. load is asked for a configuration where the flags name a ranker of
-// one. The caller closes it.
+// open starts the ranker and opens its stored scores, in the folder of --cache if it is given, else
+// in dir. load reads the configuration, and is called only if the ranker is named there. With
+// keptOnly the ranker is not asked for scores that are not stored. The caller closes the result.
 func (f *rankerFlags) open(ctx context.Context, load func() (*config.Config, error), dir string, keptOnly bool, stderr io.Writer) (_ *asked, err error) {
 	name := f.ranker
 	if f.direct() {
@@ -169,14 +170,14 @@ func (f *rankerFlags) open(ctx context.Context, load func() (*config.Config, err
 	return a, nil
 }
 
-// quarantined reports that a plugin ended so often that it is left alone.
+// quarantined reports whether a plugin failed so often that it is not started again.
 func quarantined(of io.Closer) bool {
 	rankers, ok := of.(*wiring.Rankers)
 	return ok && slices.ContainsFunc(rankers.States(), func(s plugins.State) bool { return s.Status == plugins.Quarantined })
 }
 
-// unhurried gives plugins and rankers the time that a search has not: nobody waits for
-// one answer here, and a ranker that computes may be slow to say that it is well.
+// unhurried raises the timeouts of plugins and rankers to --scorer-timeout: no search waits for
+// them here, and a busy ranker may be slow to answer a health check.
 func (f *rankerFlags) unhurried(c *config.Config) {
 	for name, p := range c.Plugins {
 		p.HealthTimeout, p.StartTimeout = max(p.HealthTimeout, f.timeout/2), max(p.StartTimeout, f.timeout)
@@ -188,7 +189,7 @@ func (f *rankerFlags) unhurried(c *config.Config) {
 	}
 }
 
-// permit refuses more calls than --max-calls.
+// permit refuses an estimate of more calls than --max-calls.
 func (f *rankerFlags) permit(e relevance.Estimate) error {
 	if f.maxCalls > 0 && e.Calls > f.maxCalls {
 		return usagef("%s; --max-calls permits %d", estimateText(e), f.maxCalls)
@@ -196,7 +197,7 @@ func (f *rankerFlags) permit(e relevance.Estimate) error {
 	return nil
 }
 
-// estimateText says what is to come in a line.
+// estimateText describes an estimate in one line.
 func estimateText(e relevance.Estimate) string {
 	text := fmt.Sprintf("ranker %s, version %s: %d items for %d queries are %d calls", e.Ranker, e.Version, e.Items, e.Queries, e.Calls)
 	if e.Kept > 0 {
@@ -214,7 +215,7 @@ func estimateText(e relevance.Estimate) string {
 	return text
 }
 
-// kept adds to the error of an interrupted run where it will go on.
+// kept adds to the error of an interrupted run where its scores are stored.
 func (a *asked) kept(err error) error {
 	if err == nil {
 		return nil

@@ -66,14 +66,14 @@ func newReconcileCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-// reconciled is the outcome of reconcile.
+// reconciled is the report of `likeness reconcile`.
 type reconciled struct {
 	Route    string `json:"route"`
 	Repaired bool   `json:"repaired"`
 	follow.Drift
 }
 
-// ask has a running sidecar do it.
+// ask makes a running sidecar reconcile the route.
 func (f *reconcileFlags) ask(ctx context.Context) (reconciled, error) {
 	answer, err := callAdmin(ctx, &f.adminFlags, func(ctx context.Context, c likenessv1.AdminServiceClient, o ...grpc.CallOption) (*likenessv1.ReconcileResponse, error) {
 		return c.Reconcile(ctx, &likenessv1.ReconcileRequest{Route: f.route}, o...)
@@ -130,7 +130,7 @@ func (f *reconcileFlags) run(ctx context.Context, a *app, src *source) (r reconc
 	return r, err
 }
 
-// watch shows how many rows were read until ctx is done.
+// watch reports the number of rows read to done, until ctx ends.
 func watch(ctx context.Context, followers wiring.Followers, done func(n int)) {
 	tick := time.NewTicker(200 * time.Millisecond)
 	defer tick.Stop()
@@ -147,8 +147,8 @@ func watch(ctx context.Context, followers wiring.Followers, done func(n int)) {
 	}
 }
 
-// open opens the routes of the collection, which share its journal, and no others. A
-// comparison, which needs no journal, opens the one route.
+// open opens all routes of the collection, because they share its journal. With --compare, which
+// needs no journal, it opens only the given route.
 func (f *reconcileFlags) open(ctx context.Context, c *config.Config) (*wiring.Assembly, *route.Route, error) {
 	_, r, err := choice.InService(c, f.route, "")
 	switch {

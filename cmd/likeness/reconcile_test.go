@@ -47,7 +47,7 @@ routes:
 	}
 }
 
-// TestReconcile finds and repairs what was written since `likeness index`.
+// TestReconcile finds and repairs the differences that writes made since `likeness index`.
 func TestReconcile(t *testing.T) {
 	server := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
 	store, err := qdrant.Open(qdrant.Options{Address: server.Address})
@@ -76,7 +76,7 @@ func TestReconcile(t *testing.T) {
 	write(0, 50)
 	dir := t.TempDir()
 	model := filepath.Join(repository(t), "examples/models/banking77-mol")
-	t.Chdir(dir) // where index keeps its place
+	t.Chdir(dir) // index keeps its checkpoint in the working directory
 	config := filepath.Join(dir, "likeness.yaml")
 	err = os.WriteFile(config, fmt.Appendf(nil, `
 state_dir: state
@@ -91,7 +91,7 @@ routes:
 	if r := execute(t, "", "index", "--config", config, "--route", "things", "--strategies", "average"); r.code != 0 {
 		t.Fatal(r.err)
 	}
-	write(45, 10) // 5 changed, 5 new
+	write(45, 10) // 5 changed rows and 5 new ones
 	if err := store.Delete(t.Context(), "things", []rerank.ID{rerank.UintID(7)}); err != nil {
 		t.Fatal(err)
 	}
@@ -114,11 +114,11 @@ routes:
 	if r.out != "54 rows compared: 0 missing, 0 changed, 0 surplus\n" {
 		t.Errorf("%q", r.out)
 	}
-	write(60, 3) // behind the back of the sidecar, which compares all rows once it runs
+	write(60, 3) // unseen by the sidecar, which compares all rows once it runs
 	reconcileServed(t, config, func() { write(70, 2) })
 }
 
-// reconcileServed asks a running sidecar, which has the table and the journal.
+// reconcileServed asks a running sidecar, which holds the table and the journal.
 func reconcileServed(t *testing.T, config string, behind func()) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -147,7 +147,7 @@ func reconcileServed(t *testing.T, config string, behind func()) {
 		t.Errorf("%q, %s", r.out, r.err)
 	}
 	ask(59)
-	// An upgrade begins so: the files of a sidecar that runs are checked beside it.
+	// The first step of an upgrade: validate checks the files of a sidecar that runs.
 	if r := execute(t, "", "config", "validate", "--config", config, "--connect"); r.code != 0 {
 		t.Errorf("validate beside the sidecar: code %d, %s", r.code, r.err)
 	}
@@ -166,14 +166,14 @@ func reconcileServed(t *testing.T, config string, behind func()) {
 	}
 }
 
-// outcome is of the 54 rows that the collection has.
+// outcome returns the report for the 54 rows of the collection.
 func outcome(repaired bool, missing, changed, surplus int64) reconciled {
 	r := reconciled{Route: "things", Repaired: repaired}
 	r.Rows, r.Missing, r.Changed, r.Surplus = 54, missing, changed, surplus
 	return r
 }
 
-// repository is the root of the repository.
+// repository returns the root of the repository.
 func repository(t *testing.T) string {
 	t.Helper()
 	root, err := filepath.Abs("../..")

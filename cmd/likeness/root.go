@@ -21,7 +21,7 @@ import (
 type app struct {
 	stdin          io.Reader
 	stdout, stderr io.Writer
-	running        bool // a command's RunE was reached
+	running        bool // set once a command's RunE is called
 }
 
 const rootLong = `likeness sits beside a vector database. It turns a query into the dot-product
@@ -91,8 +91,8 @@ func addCompletion(root *cobra.Command) {
 	}
 }
 
-// newGroup returns a command that only holds others; without one it prints its
-// help, with the first example of each.
+// newGroup returns a command that only groups others. Run by itself, it prints its help with the
+// first example of each.
 func newGroup(use, short string, children ...*cobra.Command) *cobra.Command {
 	var examples []string
 	for _, child := range children {
@@ -114,8 +114,8 @@ func newGroup(use, short string, children ...*cobra.Command) *cobra.Command {
 	return group
 }
 
-// markRunning notes when a command starts, so that what cobra refuses before is
-// known to be wrong usage.
+// markRunning makes every command set a.running when it starts. Errors before that are cobra's, and
+// count as wrong usage.
 func markRunning(a *app, cmd *cobra.Command) {
 	if runE := cmd.RunE; runE != nil {
 		cmd.RunE = func(cmd *cobra.Command, args []string) error {
@@ -128,7 +128,7 @@ func markRunning(a *app, cmd *cobra.Command) {
 	}
 }
 
-// usageError is an error of the command line.
+// usageError is an error in the use of the command line.
 type usageError struct{ error }
 
 func (e usageError) Unwrap() error { return e.error }
@@ -137,7 +137,7 @@ func usagef(format string, args ...any) error { return usageError{fmt.Errorf(for
 
 var errInterrupted = errors.New("interrupted")
 
-// exitCode is the process's exit code for an error; see rootLong.
+// exitCode returns the process's exit code for an error, as rootLong lists them.
 func exitCode(err error) int {
 	switch {
 	case err == nil:
@@ -163,7 +163,7 @@ func unavailable(err error) bool {
 	return code == codes.Unavailable || code == codes.DeadlineExceeded
 }
 
-// output is the value of --output.
+// output is the value of --output: text or json.
 type output string
 
 const (
@@ -192,7 +192,7 @@ func addOutput(cmd *cobra.Command) *output {
 	return &o
 }
 
-// print writes a result to stdout: v as JSON, or what text writes.
+// print writes a result to stdout: v as JSON, or the text that the function text writes.
 func (a *app) print(o output, v any, text func(w io.Writer) error) error {
 	if o == outputText {
 		var b strings.Builder

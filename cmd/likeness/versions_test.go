@@ -97,10 +97,10 @@ routes:
 		try(t, "model activate", append(slices.Clone(here), "v2")...)
 		try(t, "model rollback", here...)
 		try(t, "model gc", here...)
-		try(t, "config validate", "--config", reachable, "--connect") // beside a sidecar that has the live table open
+		try(t, "config validate", "--config", reachable, "--connect") // while a sidecar has the live table open
 		try(t, "model activate", append(slices.Clone(here), "v2")...)
 	})
-	// Commands open the version that was activated last: what only v1 needs may be gone.
+	// Commands open the version that was activated last, so files that only v1 needs may be gone.
 	if err := os.Remove("v1.table"); err != nil {
 		t.Fatal(err)
 	}
@@ -111,7 +111,7 @@ routes:
 	try(t, "reconcile", of...)
 	try(t, "bench search", with("--queries", "queries.npy", "--searches", "2", "--k", "1")...)
 	elsewhere := []string{
-		"bench gpu", "fit maxsim", "fit rbe", "fit distilled", // their own tests run them; they read a route as fit mol does, or its device
+		"bench gpu", "fit maxsim", "fit rbe", "fit distilled", // their own tests run them; they read a route as fit mol does, or need a device
 	}
 	visitRouteCommands(t, func(path string) {
 		if !tried[path] && !slices.Contains(elsewhere, path) {
@@ -120,7 +120,7 @@ routes:
 	})
 }
 
-// visitRouteCommands visits the commands that have the flag --route.
+// visitRouteCommands calls visit for every command that has the flag --route.
 func visitRouteCommands(t *testing.T, visit func(path string)) {
 	t.Helper()
 	var walk func(cmd *cobra.Command)
@@ -135,7 +135,7 @@ func visitRouteCommands(t *testing.T, visit func(path string)) {
 	walk(newRootCommand(&app{}))
 }
 
-// writeThings makes the collection things with random vectors of 384 elements.
+// writeThings creates the collection things with random vectors of 384 elements.
 func writeThings(t *testing.T, address string, rows int) rerank.Matrix {
 	t.Helper()
 	store, err := qdrant.Open(qdrant.Options{Address: address})
@@ -161,7 +161,7 @@ func writeThings(t *testing.T, address string, rows int) rerank.Matrix {
 	return r.Vectors[0]
 }
 
-// served runs a sidecar while do runs.
+// served runs a sidecar while do is running.
 func served(t *testing.T, config string, do func(address string)) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -181,7 +181,7 @@ func served(t *testing.T, config string, do func(address string)) {
 	}
 }
 
-// TestValidateRefusesWhatServeRefuses: validate and serve print the same line.
+// TestValidateRefusesWhatServeRefuses: validate and serve print the same error.
 func TestValidateRefusesWhatServeRefuses(t *testing.T) {
 	dir := t.TempDir()
 	text := fmt.Sprintf(`
