@@ -20,12 +20,12 @@ import (
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
-const benchSearchLong = `Searches one query after the other and reports the time of the four steps, of the
-store, and the sidecar's own share.
+const benchSearchLong = `Sends one query after the other. Reports the time of the four steps, the time of the
+store, and own: the time of the sidecar itself.
 
-Without a configuration items and similarities are made up, and the store is in this
-process; own is the total without it. With --config and --route the route's own store
-is asked, and own is this process's processor time for a search.`
+Without a configuration, items and similarities are random and the store runs in this
+process; own is then the total without the store. With --config and --route the route's
+store is searched, and own is the processor time of this process for a search.`
 
 // benchFlags are the flags of bench search.
 type benchFlags struct {

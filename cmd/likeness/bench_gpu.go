@@ -16,11 +16,13 @@ import (
 	"github.com/likenessdb/likeness/plugin/plugintest"
 )
 
-const benchGPULong = `Starts a device as the sidecar does, loads tables made up from a seed, compares two
-answers of each case with the CPU's scores, and measures it beside this machine's cores.
+const benchGPULong = `Starts a device as the sidecar does and loads random tables into it. Compares two
+answers of each case with the CPU's scores, and measures the device beside the cores of
+this machine.
 
-With --config and --route it takes the route's own device, model and table; the
-route's store is not asked. likeness-gpu bench measures a GPU's kernels and limits.`
+With --config and --route it measures the route's device with the route's model and
+table, and does not ask the route's store. likeness-gpu bench measures the kernels and
+limits of a GPU.`
 
 // benchGPUFlags are the flags of bench gpu.
 type benchGPUFlags struct {

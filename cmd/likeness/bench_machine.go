@@ -17,7 +17,7 @@ func newBenchMachineCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "machine",
 		Short:   "Measure what the processor and the memory can do at most",
-		Long:    `Measures float32 multiply-adds, and reads of memory in a row and of random rows.`,
+		Long:    `Measures float32 multiply-adds, and reads of memory in sequence and by random rows.`,
 		Example: "  likeness bench machine --threads 2 --output json",
 		Args:    cobra.NoArgs,
 	}

@@ -15,11 +15,12 @@ import (
 	"github.com/likenessdb/likeness/sidecar/bench"
 )
 
-const benchScanLong = `Scans a table for the exact top K and reports the time of one pass as a share of what
-the processor computes, or the memory delivers, at most: both are measured in between.
+const benchScanLong = `Scans a table for the exact top K. Reports the time of one pass as a share of the
+processor's peak or the memory's bandwidth, whichever limits it; both are measured
+between the passes.
 
-Items are made up. With --model they are those of --vectors, repeated with a tenth of
-their length in a random direction added, so that bounds work as on a real collection.
+Items are random. With --model they are the rows of --vectors, repeated with a random
+change of a tenth of their length, so that bounds work as on a real collection.
 scored_share is the share of items that no bound ruled out.`
 
 // benchScanFlags are the flags of bench scan.

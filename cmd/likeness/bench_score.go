@@ -15,9 +15,10 @@ import (
 	"github.com/likenessdb/likeness/sidecar/bench"
 )
 
-const benchScoreLong = `Scores made-up candidates and reports a round's time as a share of the processor's
-peak, measured between the rounds: ms.min is the quickest round, gflops its
-multiply-adds. Candidates lie in tiles; --gather picks random rows of a table.`
+const benchScoreLong = `Scores random candidates, and measures the processor's peak between the rounds. ms.min
+is the time of the fastest round, and gflops its multiply-adds, counted as two
+operations. Candidates are stored in tiles; --gather picks random rows of a table
+instead.`
 
 // benchScoreFlags are the flags of bench score.
 type benchScoreFlags struct {

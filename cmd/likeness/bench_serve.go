@@ -19,13 +19,15 @@ import (
 	"github.com/likenessdb/likeness/sidecar/bench"
 )
 
-const benchServeLong = `First --workers callers ask as fast as they are answered (a closed loop), which finds
-the capacity. Then each --load, a multiple of it, is tried at random times whatever the
-answers do (an open loop), timed from when a call was due. --rate sets calls a second.
+const benchServeLong = `First --workers callers send a query as soon as the last one is answered (a closed
+loop), which measures the capacity. Then each --load, a multiple of the capacity, is
+sent at random times that do not depend on answers (an open loop); latency counts from
+the time at which a call was due. --rate sets the calls per second instead.
 
-Outcomes: good, degraded, refused (by a limit), late, failed, unsent (beyond
---max-open). Of good answers, own is the sidecar without its store, and around is
-network, queues and the generator's waits. On one machine capacity is that of both.`
+A call ends as good, degraded, refused (by a limit), late, failed, or unsent (beyond
+--max-open). Of good answers, own is the sidecar's time without its store, and around is
+the time in the network, in queues and in this program. If both run on one machine, they
+share its capacity.`
 
 // benchServeFlags are the flags of bench serve.
 type benchServeFlags struct {

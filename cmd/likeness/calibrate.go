@@ -24,14 +24,13 @@ import (
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
-const calibrateLong = `Measures which recall a route can promise, and lets it promise that: recall@K is at
-least --recall for a --share of the queries, with --confidence.
+const calibrateLong = `The promise is: recall@K is at least --recall for a --share of the queries, with
+--confidence. The command sends queries at growing depth, compares the answers with the
+exact ones, and stores the smallest depth that proves the promise in state_dir.
 
-Queries are asked at growing depth and compared with the exact answer. The shallowest
-depth that shows the promise is kept in state_dir. .95 and .95 need 59 queries at
-least, like those of production. An interrupted command goes on when it is run again.
-If no depth shows the promise, the exit code is 1, and an earlier calibration stays.
-docs/how-to/promise-a-recall.md has the steps.`
+.95 and .95 need at least 59 queries like those of production. An interrupted command
+goes on when it runs again. If no depth proves the promise, the exit code is 1 and an
+earlier calibration stays. docs/how-to/promise-a-recall.md has the steps.`
 
 // calibrateFlags are the flags of calibrate.
 type calibrateFlags struct {

@@ -61,10 +61,12 @@ func newConfigValidateCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "validate",
 		Short: "Check the configuration with the files that it names",
-		Long: `Refuses what serve refuses, in the same words: the configuration, the files that it
-names, and whether its parts fit each other. It starts no plugin, opens no listener, and
-can run beside a sidecar. --connect asks the stores and the proxy's REST API too, and
-says what calibrated routes promise and which searches cannot be answered.`,
+		Long: `Refuses what serve refuses, with the same error: an invalid configuration, files that
+are missing or damaged, and parts that do not fit each other. It starts no plugin, opens
+no listener, and can run beside a sidecar.
+
+--connect also asks the stores and the proxied REST API. It then lists the promises of
+calibrated routes, and the searches that cannot be answered.`,
 		Example: `  likeness config validate --config likeness.yaml
   likeness config validate --config likeness.yaml --connect --timeout 10s`,
 		Args: cobra.NoArgs,

@@ -17,9 +17,8 @@ import (
 )
 
 // dataHelp is the part of a command's help that describes dataFlags.
-const dataHelp = `Items are read from a file or a collection (--config with --collection or --route). The
-log has the columns query and item, and weight and time where there are any
-(docs/fit.md).`
+const dataHelp = `Items are read from a file or from a collection (--config with --collection or --route).
+The log has the columns query and item, and optionally weight and time (docs/fit.md).`
 
 // dataFlags are the flags that name the vectors and the log.
 type dataFlags struct {

@@ -15,9 +15,10 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-const evalLong = `Ranks every item for every query, compares the rankings with logged pairs and a plain
-baseline, and says whether a model is worth it, how sure that is, and which is the
-simplest as good as the best. --strategies says what each first stage loses.
+const evalLong = `Ranks all items for every query, and compares the rankings with logged pairs and with a
+plain baseline. Reports whether a model is worth it, with which confidence, and which is
+the simplest model that is as good as the best. --strategies reports what each first
+stage loses.
 
 ` + dataHelp + `
 

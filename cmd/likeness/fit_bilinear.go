@@ -21,14 +21,15 @@ import (
 	"github.com/likenessdb/likeness/rerank/model"
 )
 
-const fitBilinearLong = `Learns W from a log, over the vectors as they are stored: a search is then one inner
-product of Wᵀq with them. The fit starts at the identity and is pulled to it, as
-held-out queries and items need. docs/fit.md explains the report, and --cold.
+const fitBilinearLong = `Learns W from a log. The items' vectors stay as they are stored, so that a search is one
+inner product of Wᵀq with them. The fit starts at the identity and is pulled towards it,
+as strongly as held-out queries and items need. docs/fit.md explains the report and
+--cold.
 
 ` + dataHelp + `
 
 The same data, flags and seed give the same model on the same kind of machine. An
-interrupted fit writes the best that it had, and goes on with --resume.
+interrupted fit writes its best model so far, and goes on with --resume.
 
 Forms: full; low_rank, PQᵀ; identity_low_rank, I + PQᵀ; diagonal.`
 

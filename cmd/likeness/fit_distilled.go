@@ -18,14 +18,14 @@ import (
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
-const fitDistilledLong = `Adds maps u(q) to a model, such that one search of the stored vectors with u(q) finds
-the items that the model ranks first (strategy distilled). The model's scores teach;
+const fitDistilledLong = `Adds probes u(q) to a model. One search of the stored vectors with u(q) finds the items
+that the model ranks first (strategy distilled). The fit learns from the model's scores;
 pairs are not needed. Heads: linear, u = qW; residual, u = qW + MLP(q); both.
 
 ` + dataHelp + `
 
 The same data, flags and seed give the same model on the same kind of machine. An
-interrupted fit writes the best that it had, and goes on with --resume.`
+interrupted fit writes its best model so far, and goes on with --resume.`
 
 // fitDistilledFlags are the flags of fit distilled.
 type fitDistilledFlags struct {

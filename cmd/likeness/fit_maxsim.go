@@ -19,15 +19,16 @@ import (
 	"github.com/likenessdb/likeness/rerank/model"
 )
 
-const fitMaxSimLong = `Beside its own vector, an item gets some centres of the queries that it was chosen for
-(MVG): φ(q, x) = max ⟨q, v⟩. The smallest budget of --mavg that is as good as the best
-is taken; --cold guard takes none under which items without logs lose. NAME.vectors.npy
-and NAME.owners.jsonl hold the vectors (docs/how-to/behavioural-vectors.md).
+const fitMaxSimLong = `Besides its own vector, an item gets the centres of clusters of the queries that chose
+it (MVG): φ(q, x) = max ⟨q, v⟩. The fit takes the smallest budget of --mavg that is as
+good as the best; with --cold guard, only budgets that cost items without logs nothing.
+NAME.vectors.npy and NAME.owners.jsonl hold the vectors
+(docs/how-to/behavioural-vectors.md).
 
 ` + dataHelp + `
 
 The same data, flags and seed give the same model on the same kind of machine. An
-interrupted fit writes the best that it had, and goes on with --resume.`
+interrupted fit writes its best model so far, and goes on with --resume.`
 
 // fitMaxSimFlags are the flags of fit maxsim.
 type fitMaxSimFlags struct {

@@ -17,15 +17,16 @@ import (
 	"github.com/likenessdb/likeness/rerank/model"
 )
 
-const fitMoLLong = `Learns a Mixture-of-Logits (RAILS) from a log, over the vectors as they are stored:
+const fitMoLLong = `Learns a Mixture-of-Logits (RAILS) from a log, for items' vectors as they are stored:
 φ(q, x) = Σ π_ij(q, x)·⟨f_i(q), g_j(x)⟩/τ. With --gates query φ is one inner product;
-with --gates full the item and the logits count too. The fit starts at the plain inner
-product, and held-out queries stop it. Compare it with a bilinear form.
+with --gates full the gates also depend on the item and the logits. The fit starts at
+the plain inner product, and ends when held-out queries gain no more. Compare the model
+with a bilinear form.
 
 ` + dataHelp + `
 
 The same data, flags and seed give the same model on the same kind of machine. An
-interrupted fit writes the best that it had, and goes on with --resume.`
+interrupted fit writes its best model so far, and goes on with --resume.`
 
 // fitMoLFlags are the flags of fit mol.
 type fitMoLFlags struct {

@@ -19,9 +19,10 @@ import (
 	"github.com/likenessdb/likeness/rerank/npy"
 )
 
-const fitRBELong = `Replaces an expensive ranker R by one inner product (RBE): of its scores of an item for
-support queries, and of support items for a query. Scores come from the ranker, or from
---scores. docs/how-to/rankers.md has the steps and what each fit costs.
+const fitRBELong = `Approximates an expensive ranker by one inner product (relevance-based embeddings): of
+the ranker's scores of an item for support queries, and its scores of support items for
+a query. Scores come from the ranker or from --scores. docs/how-to/rankers.md has the
+steps and the cost of each fit.
 
 ` + rankerHelp + `
 

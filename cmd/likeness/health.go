@@ -21,8 +21,8 @@ func newHealthCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "health",
 		Short: "Ask a running sidecar whether it answers searches",
-		Long: `For health checks of containers. The exit code is 0 if searches are answered, 4 if they
-are not or the sidecar cannot be reached.`,
+		Long: `For health checks of containers. The exit code is 0 if the sidecar answers searches, and
+4 if it does not or cannot be reached.`,
 		Example: `  likeness health
   likeness health --address 127.0.0.1:7600 --route products`,
 		Args: cobra.NoArgs,

@@ -26,18 +26,19 @@ import (
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
-const indexLong = `Reads a route's collection once, and builds the table (feature rows that stay in the
-sidecar's memory) and the companion (a collection with the same ids and payloads, and the
-derived fields that the strategies search).
+const indexLong = `Reads a route's collection once. Builds the table (feature rows that stay in the
+sidecar's memory) and the companion (a collection with the same ids and payloads, and
+with the derived fields that the strategies search).
 
-For a relevance-based model the ranker is asked for missing scores.
+A relevance-based model needs the ranker's scores of every item; the command asks the
+ranker for scores that are not stored.
 
 ` + rankerHelp + `
 
-An interrupted build goes on where it stopped; only --force replaces what is there. At
-the end checksums, the numbers of rows and a thousand rows are checked. --partition and
---merge are for several machines (docs/concepts/scale.md). Without a configuration,
---model and --items build a table from a file.`
+An interrupted build goes on where it stopped; only --force replaces existing files. At
+the end the command verifies checksums, the number of rows, and a thousand rows.
+--partition and --merge divide a build among machines (docs/concepts/scale.md). Without
+a configuration, --model and --items build a table from a file.`
 
 // indexFlags are the flags of index.
 type indexFlags struct {

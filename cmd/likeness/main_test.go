@@ -108,12 +108,18 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// TestEveryCommandHasAnExample checks all commands but groups.
-func TestEveryCommandHasAnExample(t *testing.T) {
+// TestHelpOfEveryCommand: the help of a command begins with its summary, and has an example unless
+// the command is a group.
+func TestHelpOfEveryCommand(t *testing.T) {
 	var visit func(cmd *cobra.Command)
 	visit = func(cmd *cobra.Command) {
 		if !cmd.HasSubCommands() && cmd.Example == "" {
 			t.Errorf("%s has no example", cmd.CommandPath())
+		}
+		var out bytes.Buffer
+		cmd.SetOut(&out)
+		if err := cmd.Help(); err != nil || !strings.HasPrefix(out.String(), cmd.Short+".\n\n") {
+			t.Errorf("the help of %s does not begin with %q (%v):\n%s", cmd.CommandPath(), cmd.Short, err, &out)
 		}
 		for _, child := range cmd.Commands() {
 			visit(child)

@@ -61,8 +61,9 @@ func newModelVerifyCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "verify PATH",
 		Short: "Check that a model file is whole and scores as it did",
-		Long: `Checks the SHA-256, shapes, that every number is finite, and that the scores in the file
-(where it has any) are those of this machine. Exit code 1: a check failed; 2: no file.`,
+		Long: `Checks the SHA-256 and the shapes, that every number is finite, and that this machine
+computes the scores that are stored in the file, if there are any. Exit code 1: a check
+failed; 2: the file cannot be read.`,
 		Example: `  likeness model verify products.safetensors
   likeness model verify products.safetensors --output json`,
 		Args: cobra.ExactArgs(1),
@@ -103,8 +104,8 @@ func newModelDiffCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "diff A B",
 		Short: "Compare two models: configuration, tensors, provenance",
-		Long: `The exit code is 0 if they have one version, so that they score alike, 1 if not, and 2
-if one cannot be read.`,
+		Long: `The exit code is 0 if both models have the same version and therefore score alike, 1 if
+not, and 2 if a model cannot be read.`,
 		Example: "  likeness model diff today.safetensors yesterday.safetensors",
 		Args:    cobra.ExactArgs(2),
 	}

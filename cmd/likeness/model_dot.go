@@ -21,8 +21,8 @@ func newModelDotCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "dot TO",
 		Short: "Write the plain inner product, or the cosine, as a model",
-		Long: `A route with this model keeps the database's order: for a ranker on the route, and for
-comparison with a fit.`,
+		Long: `A route with this model keeps the order of the database. Use it on a route with a
+ranker, or to compare a fit with it.`,
 		Example: `  likeness model dot cosine.safetensors --dim 384 --normalise`,
 		Args:    cobra.ExactArgs(1),
 	}

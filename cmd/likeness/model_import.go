@@ -16,12 +16,13 @@ import (
 )
 
 const importLong = `FROM is a directory with RAILS names (model.safetensors, config.json, and
-distilled.safetensors if there are probes); with --from rails the state dict of a MoL, as
-.safetensors or as torch.save wrote it; or a native file, written again.
+distilled.safetensors if there are probes), or a native file, which is written again.
+With --from rails it is the state dict of a MoL, written as .safetensors or by
+torch.save.
 
 A state dict needs --config or --hyper: temperature, dot_product_l2_norm,
 gating_combination_type and the nonlinearities; they have to fit the weights. No code in
-a pickle runs. If TO is a directory, the file is named by the model and its version.`
+a pickle runs. If TO is a directory, the file is named after the model and its version.`
 
 // importFlags are the flags of model import.
 type importFlags struct {

@@ -63,8 +63,8 @@ func callAdmin[R proto.Message](ctx context.Context, f *adminFlags, call func(co
 }
 
 const adminNote = `
-A sidecar with a tokens file wants a token with admin: true (--token-file). One
-without answers only where it listens on a loopback address.`
+A sidecar with a tokens file requires a token with admin: true (--token-file). A sidecar
+without one answers only if it listens on a loopback address.`
 
 func newModelActivateCommand(a *app) *cobra.Command {
 	var force bool
@@ -72,11 +72,13 @@ func newModelActivateCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "activate --route ROUTE VERSION",
 		Short: "Put a version of a route in service on a running sidecar",
-		Long: `The sidecar reads its configuration again, checks routes.ROUTE.versions.VERSION, tries it
-with recent queries, and switches in one step. After an error the version before stays.
-With state_dir the choice survives a restart (docs/how-to/roll-out-and-back.md).
+		Long: `The sidecar reads its configuration again, checks routes.ROUTE.versions.VERSION, tries
+the version with recent queries, and switches in one step. If that fails, the previous
+version stays in service. With state_dir the choice survives a restart
+(docs/how-to/roll-out-and-back.md).
 
-Build what the version needs first: likeness index --route ROUTE --version VERSION.
+Build the version's table and companion first: likeness index --route ROUTE --version
+VERSION.
 ` + adminNote,
 		Example: `  likeness model activate --route products v2
   likeness model activate --route products v2 --address 10.0.0.7:7600 --token-file admin.token --tls-ca ca.pem`,
@@ -99,7 +101,7 @@ func newModelRollbackCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "rollback --route ROUTE",
 		Short: "Put the version that was served before back in service",
-		Long: `Switches as activate does. Done twice, it is forward again.
+		Long: `Switches as activate does. A second rollback undoes the first.
 ` + adminNote,
 		Example: "  likeness model rollback --route products",
 		Args:    cobra.NoArgs,
@@ -137,7 +139,7 @@ func newModelListCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "list --route ROUTE",
 		Short:   "List the versions of a route of a running sidecar",
-		Long:    "Lists the versions of the sidecar's configuration, and which is in service.\n" + adminNote,
+		Long:    "Lists the versions in the sidecar's configuration, and marks the one in service.\n" + adminNote,
 		Example: "  likeness model list --route products",
 		Args:    cobra.NoArgs,
 	}
@@ -176,9 +178,9 @@ func newModelGCCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "gc --route ROUTE",
 		Short: "Remove tables and companions of versions that are no longer kept",
-		Long: `Lists what served versions have left, but for the last routes.ROUTE.keep_versions;
---remove removes it. The active, the previous, and versions not served yet are kept, and
-whatever a route names.
+		Long: `Lists the tables and companions of versions that were served before the last
+routes.ROUTE.keep_versions; --remove deletes them. It keeps those of the active and the
+previous version, of versions that were not served yet, and any that a route names.
 ` + adminNote,
 		Example: `  likeness model gc --route products
   likeness model gc --route products --remove`,

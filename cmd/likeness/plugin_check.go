@@ -44,8 +44,9 @@ func newPluginCheckCommand(a *app) *cobra.Command {
 		Use:   "check PATH [ARGUMENT...]",
 		Short: "Run the conformance kit against a scorer or a device",
 		Long: `Starts a scorer or a device as the sidecar does and runs the cases that likeness relies
-on; exit code 1: one failed. Queries and items are made up; --dim, --query and --items
-give what the scorer needs. Flags stand before PATH: what follows is the scorer's.`,
+on. Exit code 1: a case failed. Queries and items are made up; --dim, --query and
+--items provide those that the scorer needs. Flags must precede PATH; arguments after
+PATH are the scorer's.`,
 		Example: `  likeness plugin check ./scorer_go
   likeness plugin check --query "Where is my card?" --items items.jsonl ./scorer_go -corpus items.jsonl`,
 		Args: cobra.MinimumNArgs(1),

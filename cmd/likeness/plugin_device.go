@@ -28,8 +28,9 @@ func newPluginDeviceCommand(_ *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "device",
 		Short: "Score the tables of other sidecars in this process",
-		Long: `Keeps tables of sidecars and scores them on this machine's cores. A sidecar starts it as
-a plugin, or reaches it by its address, and loads its tables (docs/how-to/gpu.md).`,
+		Long: `Keeps the tables of sidecars and scores them on the cores of this machine. A sidecar
+starts it as a plugin, or reaches it by its address, and loads tables into it
+(docs/how-to/gpu.md).`,
 		Example: `  likeness plugin device --listen unix:///run/likeness-device/device.sock
   likeness plugin device --listen 10.0.0.7:9443 --memory 48GiB --tls-cert device.pem --tls-key device.key --tls-client-ca ca.pem`,
 		Args: cobra.NoArgs,

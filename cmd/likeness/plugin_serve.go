@@ -24,7 +24,7 @@ func newPluginServeCommand(a *app) *cobra.Command {
 		Short: "Serve the routes of a configuration to the Go program that started this",
 		Long: `Package plugin/host starts it: a sidecar for one Go program, over go-plugin with mutual
 TLS, that ends with the program. listen.grpc, listen.tls and listen.auth do not apply,
-and there is no admin port without --admin. See docs/how-to/call-it.md.`,
+and there is an admin port only with --admin. See docs/how-to/call-it.md.`,
 		Example: `  likeness plugin serve --config likeness.yaml`,
 		Args:    cobra.NoArgs,
 	}

@@ -31,8 +31,8 @@ func newProxyCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "proxy",
 		Short: "Stand in front of Qdrant or Milvus and forward everything",
-		Long: `Forwards what clients of a database send, byte for byte, without a configuration or a
-model, and rescores nothing. At the end calls in flight are cut after --grace. See
+		Long: `Forwards the calls of a database's clients unchanged, and rescores nothing. It needs no
+configuration and no model. When it ends, calls in flight are cut after --grace. See
 docs/proxy.md.`,
 		Example: `  likeness proxy --qdrant-rest http://127.0.0.1:6333 --qdrant-grpc 127.0.0.1:6334 --listen-rest 127.0.0.1:7633 --listen-grpc 127.0.0.1:7634
   likeness proxy --milvus 127.0.0.1:19530 --listen-grpc 127.0.0.1:7653`,

@@ -44,10 +44,10 @@ func newQueryCommand(a *app) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "query",
 		Short: "Ask a running sidecar",
-		Long: `Prints an answer with its certificate in plain words. The query vector comes from
---vector, --vector-file or stdin: a JSON array, or a whole SearchRequest, whose fields the
-flags override. With --text alone a relevance-based model makes it of the ranker's scores.
-Rows with a mark have the ranker's score.`,
+		Long: `Prints the answer, with its certificate in plain words. The query vector comes from
+--vector, --vector-file or stdin: a JSON array, or a whole SearchRequest whose fields
+the flags override. With --text alone, a relevance-based model computes the vector from
+the ranker's scores. Marked rows show the ranker's score.`,
 		Example: `  likeness query --route questions --vector-file test_vectors.npy --row 6 --k 10
   likeness query --route products --vector '[0.1, 0.9]' --max-gap 0 --explain
   likeness query --route articles --text 'who may see my data?' --calls 60 --rounds 2 --payload-fields title

@@ -22,9 +22,9 @@ import (
 )
 
 // rankerHelp is the part of a command's help that describes rankerFlags.
-const rankerHelp = `The ranker is one of the configuration (--ranker), a plugin (--scorer) or a rerank
-service (--scorer-url). A command that runs again asks only for scores that --cache
-lacks. --estimate says calls, cost and time, and ends.`
+const rankerHelp = `The ranker is named in the configuration (--ranker), or is a plugin (--scorer) or a
+rerank service (--scorer-url). If the command runs again, it asks only for scores that
+--cache lacks. --estimate prints the number of calls, their cost and time, and stops.`
 
 // rankerFlags name a ranker and limit how it is asked.
 type rankerFlags struct {

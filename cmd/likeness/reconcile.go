@@ -20,10 +20,11 @@ import (
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
-const reconcileLong = `Repairs rows that are missing, changed or surplus in the live table and the companion;
-the collection is never written to. With --address a running sidecar does so; without,
-the command opens the files itself, and is refused while a sidecar has them. It reads
-reconcile.rows_per_second at most; an interrupted run goes on where it stopped.
+const reconcileLong = `Adds missing rows to the live table and the companion, updates changed rows and removes
+surplus ones. It never writes to the collection. With --address a running sidecar does
+so; otherwise the command opens the files itself, which it refuses while a sidecar uses
+them. It reads at most reconcile.rows_per_second, and goes on where an interrupted run
+stopped.
 ` + adminNote
 
 // reconcileFlags are the flags of reconcile.

@@ -39,6 +39,13 @@ Exit codes:
 
 Results go to stdout; logs, progress and errors go to stderr.`
 
+// helpTemplate is cobra's, but prints the one-line summary of a command before its description.
+const helpTemplate = `{{.Short}}.{{with .Long}}
+
+{{. | trimTrailingWhitespaces}}{{end}}
+
+{{if or .Runnable .HasSubCommands}}{{.UsageString}}{{end}}`
+
 func newRootCommand(a *app) *cobra.Command {
 	root := &cobra.Command{
 		Use:           "likeness",
@@ -51,6 +58,7 @@ func newRootCommand(a *app) *cobra.Command {
 	root.SetIn(a.stdin)
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
+	root.SetHelpTemplate(helpTemplate)
 	root.AddCommand(
 		newServeCommand(a),
 		newProxyCommand(a),
@@ -82,6 +90,7 @@ func addCompletion(root *cobra.Command) {
 	}
 	completion.Example = "  source <(likeness completion bash)"
 	for _, shell := range completion.Commands() {
+		_, shell.Long, _ = strings.Cut(shell.Long, "\n\n") // without cobra's repetition of Short
 		shell.Example = map[string]string{
 			"bash":       "  source <(likeness completion bash)",
 			"zsh":        "  source <(likeness completion zsh)",
