@@ -191,7 +191,7 @@ func (g *Gate) admitFixed(ctx context.Context, route string) (leave func(), r *r
 		return nil, nil, g.refuse(route, refused)
 	}
 	b, caller := g.searches.bounds.Load(), CallerOf(ctx)
-	if callers, ok := b.shares.enter(caller, g.now(), b.max, Limit{}); !ok {
+	if callers, ok := b.shares.enter(caller, g.now(), b.max, fixedLimit{}); !ok {
 		return nil, nil, g.refuse(route, shareTaken("here", callers))
 	}
 	if !b.all.TryAcquire(1) {
@@ -220,7 +220,7 @@ func (g *Gate) admitFixed(ctx context.Context, route string) (leave func(), r *r
 // admit counts a search of a caller within the route's fixed limits and the caller's share
 // of the route, or refuses it. The caller calls leave when the search has ended.
 func (r *routeBounds) admit(route, caller string, now int64) (leave func(), refused *RefusedError) {
-	callers, ok := r.shares.enter(caller, now, r.places(), r.limit)
+	callers, ok := r.shares.enter(caller, now, r.places(), r.fixedLimit)
 	if !ok {
 		return nil, shareTaken(fmt.Sprintf("route %q", route), callers)
 	}

@@ -28,8 +28,10 @@ const activeTime = int64(1e9)
 
 // shares divides a limit evenly among the callers that search, once the limit is reached. After
 // that no caller gets more than its share, even if others leave part of theirs unused: a caller
-// that floods would otherwise take every place that becomes free. A caller alone has the whole
-// limit. The zero value is ready to use. A shares is safe for concurrent use.
+// that floods would otherwise take every place that becomes free. While the limit is not divided,
+// a caller that has its share leaves the last place to the others, so that a flood cannot shut them
+// out between two divisions. A caller alone has the whole limit. The zero value is ready to use.
+// A shares is safe for concurrent use.
 type shares struct {
 	mu           sync.Mutex
 	callers      map[string]*callerShare
@@ -46,9 +48,10 @@ type callerShare struct {
 }
 
 // enter counts a search of a caller, unless the caller has used its share of the places or of the
-// searches a second (0 means no limit). callers is how many callers search. The caller calls leave
-// for a search that was counted.
-func (s *shares) enter(caller string, now int64, places int, l Limit) (callers int, ok bool) {
+// rate, and the limit is divided or only one search below it. places is how many searches may be in
+// flight, 0 if that is not limited. callers is how many callers search. The caller calls leave for a
+// search that was counted.
+func (s *shares) enter(caller string, now int64, places int, fixed fixedLimit) (callers int, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if now-s.swept > activeTime/4 {
@@ -66,8 +69,19 @@ func (s *shares) enter(caller string, now int64, places int, l Limit) (callers i
 	if places > 0 && s.flying >= places {
 		s.dividedUntil = now + activeTime
 	}
-	if callers = len(s.callers); callers > 1 && now < s.dividedUntil {
-		if places > 0 && c.flying >= (places+callers-1)/callers || !c.takeToken(l, callers) {
+	if callers = len(s.callers); callers > 1 {
+		// Shares are rounded up, so that no place stays empty. The last place is kept for callers
+		// that are below their share rounded down.
+		last := places > 0 && s.flying >= places-1 && c.flying >= max(1, places/callers)
+		refused := last || places > 0 && now < s.dividedUntil && c.flying >= (places+callers-1)/callers
+		if !refused && !c.takeToken(fixed.limit, callers) {
+			last = fixed.tokens.Tokens() < float64(min(callers+1, fixed.tokens.Burst()))
+			refused = last || now < s.dividedUntil
+		}
+		if last {
+			s.dividedUntil = now + activeTime
+		}
+		if refused {
 			return callers, false
 		}
 	}

@@ -3,6 +3,7 @@ package gate_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -18,41 +19,53 @@ func flood(ctx context.Context, search func(ctx context.Context) error, caller s
 	}
 }
 
-// A caller that floods leaves others their share of every limit.
+// Callers that flood leave others their share of every limit, also where the shares do not add up
+// to the limit, and at whatever time a caller searches.
 func TestAFloodLeavesOthersTheirShare(t *testing.T) {
-	for name, o := range map[string]options{
-		"searches of all routes": {MaxSearches: 8},
-		"searches of a route":    {MaxSearches: 100, Limits: map[string]gate.Limit{"products": {MaxSearches: 8}}},
-		"rate of a route":        {MaxSearches: 100, Limits: map[string]gate.Limit{"products": {Rate: 40, Burst: 4}}},
-		"adaptive":               {MaxSearches: 100, Adaptive: true},
+	route := func(l gate.Limit) options {
+		return options{MaxSearches: 100, Limits: map[string]gate.Limit{"products": l}}
+	}
+	for name, c := range map[string]struct {
+		options
+		floods int
+	}{
+		"searches of all routes":           {options{MaxSearches: 8}, 1},
+		"searches of all routes, 4 floods": {options{MaxSearches: 8}, 4},
+		"searches of a route":              {route(gate.Limit{MaxSearches: 8}), 1},
+		"searches of a route, 4 floods":    {route(gate.Limit{MaxSearches: 8}), 4},
+		"rate of a route":                  {route(gate.Limit{Rate: 40, Burst: 4}), 1},
+		"rate of a route, 4 floods":        {route(gate.Limit{Rate: 40, Burst: 8}), 4},
+		"adaptive":                         {options{MaxSearches: 100, Adaptive: true}, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				var told refusals
-				o.Refused = told.note
+				c.Refused = told.note
 				a := admit(searcher(func(context.Context) error {
 					time.Sleep(20 * time.Millisecond) //nolint:forbidigo // of the bubble: no time passes
 					return nil
-				}), o)
+				}), c.options)
 				search := func(ctx context.Context) error {
 					_, err := a.Search(ctx, request)
 					return err
 				}
 				ctx, stop := context.WithCancel(t.Context())
-				go flood(ctx, search, "flood")
+				for i := range c.floods {
+					go flood(ctx, search, fmt.Sprint("flood ", i))
+				}
 				time.Sleep(time.Second) //nolint:forbidigo // of the bubble: no time passes
 				refused := 0
-				for range 100 { // ten a second
+				for range 50 { // seven a second, each at another time of the second
 					if err := search(gate.WithCaller(t.Context(), "honest")); errors.Is(err, gate.ErrOverload) {
 						refused++
 					}
-					time.Sleep(80 * time.Millisecond) //nolint:forbidigo // of the bubble: no time passes
+					time.Sleep(123 * time.Millisecond) //nolint:forbidigo // of the bubble: no time passes
 				}
 				stop()
 				time.Sleep(time.Second) //nolint:forbidigo // of the bubble: no time passes
 				synctest.Wait()
 				if refused > 1 || told.all["products share"] == 0 {
-					t.Errorf("%d of 100 searches beside a flood were refused; %v", refused, told.all)
+					t.Errorf("%d of 50 searches beside a flood were refused; %v", refused, told.all)
 				}
 			})
 		})
@@ -96,6 +109,25 @@ func TestSharesOfALimit(t *testing.T) {
 		time.Sleep(1500 * time.Millisecond) //nolint:forbidigo // of the bubble: no time passes
 		if n := admitted("a", "a", "a", "a", "a", "a", "a", "a"); n != 8 {
 			t.Errorf("alone: %d of 8", n)
+		}
+	})
+}
+
+// A caller takes more than its share of a rate as long as enough is left for others.
+func TestABurstLeavesOthersOfARate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := admit(searcher(fine), options{MaxSearches: 100, Limits: map[string]gate.Limit{"products": {Rate: 10, Burst: 8}}})
+		admitted := func(caller string, searches int) (n int) {
+			for range searches {
+				if _, err := a.Search(gate.WithCaller(t.Context(), caller), request); err == nil {
+					n++
+				}
+			}
+			return n
+		}
+		first, burst, second := admitted("a", 1), admitted("b", 8), admitted("a", 2)
+		if first != 1 || burst != 5 || second != 2 { // the burst leaves one for each caller
+			t.Errorf("admitted %d of 1, then %d of a burst of 8, then %d of 2; want 1, 5, 2", first, burst, second)
 		}
 	})
 }
