@@ -245,7 +245,7 @@ func (r *runner) apply(m *mutant) ([]byte, error) {
 }
 
 // testAll runs the tests of every mutant, some at a time, after the same tests
-// passed without a defect.
+// passed without a defect. It stops when ctx ends, and returns the context's error.
 func (r *runner) testAll(ctx context.Context, mutants []mutant, jobs int) ([]result, error) {
 	if err := r.testClean(ctx, mutants); err != nil {
 		return nil, err
@@ -262,12 +262,18 @@ func (r *runner) testAll(ctx context.Context, mutants []mutant, jobs int) ([]res
 		wg.Go(func() {
 			for i := range next {
 				results[i] = r.testOne(ctx, &mutants[i], filepath.Join(dir, fmt.Sprint(worker)))
+				if ctx.Err() != nil { // the tests were interrupted, and did not notice anything
+					return
+				}
 				fmt.Fprintf(r.out, "%-9s %s%s\n", results[i].verdict, &mutants[i], results[i].detail)
 			}
 		})
 	}
 	for i := range mutants {
-		next <- i
+		select {
+		case next <- i:
+		case <-ctx.Done():
+		}
 	}
 	close(next)
 	wg.Wait()

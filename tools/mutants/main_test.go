@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -33,10 +35,31 @@ func TestParse(t *testing.T) {
 	}
 }
 
+// module writes a module with one function, its test, and a list of defects, and returns its
+// folder.
+func module(t *testing.T, list string) string {
+	t.Helper()
+	root := t.TempDir()
+	for path, text := range map[string]string{
+		"go.mod":                 "module a\n\ngo 1.26\n",
+		"a.go":                   "package a\n\nfunc Two() int { return 1 + 1 }\n\nvar unused = 3\n",
+		"a_test.go":              "package a\n\nimport \"testing\"\n\nfunc TestTwo(t *testing.T) {\n\tif Two() != 2 {\n\t\tt.Fail()\n\t}\n}\n",
+		"tools/mutants/list.txt": list,
+	} {
+		path = filepath.Join(root, path)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
 // TestRun tests a small module with one defect that its test notices, one that it
 // does not, one that does not compile, and one whose old text is gone.
 func TestRun(t *testing.T) {
-	const record = "file: a.go\nold: %s\nnew: %s\nharm: harm of %s\ntest: .\n\n"
 	for name, c := range map[string]struct{ old, new, report, err string }{
 		"noticed":  {"1 + 1", "1 + 2", "noticed ", ""},
 		"survived": {"unused = 3", "unused = 4", "SURVIVED ", "1 of 1 defects"},
@@ -45,30 +68,36 @@ func TestRun(t *testing.T) {
 		"twice":    {"1", "2", "STALE ", "do not apply"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			root := t.TempDir()
-			for path, text := range map[string]string{
-				"go.mod":                 "module a\n\ngo 1.26\n",
-				"a.go":                   "package a\n\nfunc Two() int { return 1 + 1 }\n\nvar unused = 3\n",
-				"a_test.go":              "package a\n\nimport \"testing\"\n\nfunc TestTwo(t *testing.T) {\n\tif Two() != 2 {\n\t\tt.Fail()\n\t}\n}\n",
-				"tools/mutants/list.txt": strings.NewReplacer("%s", "\x00").Replace(record),
-			} {
-				for _, value := range []string{c.old, c.new, name} {
-					text = strings.Replace(text, "\x00", value, 1)
-				}
-				path = filepath.Join(root, path)
-				if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-					t.Fatal(err)
-				}
-				if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-					t.Fatal(err)
-				}
-			}
+			root := module(t, fmt.Sprintf("file: a.go\nold: %s\nnew: %s\nharm: harm of %s\ntest: .\n", c.old, c.new, name))
 			var out bytes.Buffer
 			err := run(context.Background(), []string{"-root", root}, &out)
 			if !strings.Contains(out.String(), c.report) || c.err == "" && err != nil || c.err != "" && (err == nil || !strings.Contains(err.Error(), c.err)) {
 				t.Errorf("error %v, want %q; the report, want %q:\n%s", err, c.err, c.report, out.String())
 			}
 		})
+	}
+}
+
+// cancelling is a Writer that cancels a context with the first line of a report.
+type cancelling struct {
+	bytes.Buffer
+	cancel context.CancelFunc
+}
+
+func (c *cancelling) Write(b []byte) (int, error) {
+	defer c.cancel()
+	return c.Buffer.Write(b)
+}
+
+// TestInterrupted: the defects that an interrupt leaves over are not reported, nor recorded.
+func TestInterrupted(t *testing.T) {
+	const record = "file: a.go\nold: 1 + 1\nnew: 1 + 2\nharm: wrong\ntest: .\n\n"
+	root := module(t, strings.Repeat(record, 3))
+	ctx, cancel := context.WithCancel(t.Context())
+	out, results := cancelling{cancel: cancel}, filepath.Join(root, "results.json")
+	err := run(ctx, []string{"-root", root, "-results", results}, &out)
+	if _, missing := os.Stat(results); !errors.Is(err, context.Canceled) || strings.Count(out.String(), "\n") != 1 || !errors.Is(missing, os.ErrNotExist) {
+		t.Errorf("error %v, results %v, the report:\n%s", err, missing, out.String())
 	}
 }
 
