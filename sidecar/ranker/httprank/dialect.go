@@ -1,13 +1,12 @@
 package httprank
 
 import (
-	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"math"
 
+	"github.com/likenessdb/likeness/internal/jsonhttp"
 	"github.com/likenessdb/likeness/sidecar/ranker"
 )
 
@@ -75,7 +74,7 @@ func teiRanks(answer []byte) ([]rank, error) {
 		Index *int            `json:"index"`
 		Score json.RawMessage `json:"score"`
 	}
-	if err := decode(answer, &all); err != nil {
+	if err := jsonhttp.Decode(answer, &all); err != nil {
 		return nil, err
 	}
 	ranks := make([]rank, len(all))
@@ -92,7 +91,7 @@ func resultRanks(answer []byte) ([]rank, error) {
 			Score json.RawMessage `json:"relevance_score"`
 		} `json:"results"`
 	}
-	if err := decode(answer, &all); err != nil {
+	if err := jsonhttp.Decode(answer, &all); err != nil {
 		return nil, err
 	}
 	ranks := make([]rank, len(all.Results))
@@ -100,19 +99,6 @@ func resultRanks(answer []byte) ([]rank, error) {
 		ranks[i] = rank{r.Index, r.Score}
 	}
 	return ranks, nil
-}
-
-// decode decodes exactly one JSON value. It ignores unknown fields, which belong to the
-// service.
-func decode(answer []byte, into any) error {
-	d := json.NewDecoder(bytes.NewReader(answer))
-	if err := d.Decode(into); err != nil {
-		return err
-	}
-	if _, err := d.Token(); !errors.Is(err, io.EOF) {
-		return errors.New("there is more after the JSON of the answer")
-	}
-	return nil
 }
 
 // scores decodes an answer for n texts, in any order. Each text must have one score, finite

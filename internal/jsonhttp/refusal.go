@@ -1,4 +1,4 @@
-package httprank
+package jsonhttp
 
 import (
 	"encoding/json"
@@ -9,8 +9,6 @@ import (
 	"strings"
 	"time"
 	"unicode"
-
-	"github.com/likenessdb/likeness/sidecar/ranker"
 )
 
 // waitError is an error of a service that says when to retry.
@@ -19,9 +17,8 @@ type waitError struct {
 	after time.Duration
 }
 
-var _ ranker.Waiter = waitError{}
-
-// RetryAfter implements ranker.Waiter.
+// RetryAfter returns how long not to call the service. It is negative if repeating the call is
+// useless.
 func (w waitError) RetryAfter() time.Duration { return w.after }
 
 // Unwrap returns the underlying error.
@@ -32,30 +29,30 @@ func (w waitError) Unwrap() error { return w.error }
 var tooMany = regexp.MustCompile(`(?i)batch size|too (many|large|long)|(number|list|array) of|at most|max(imum)?\b|max_|exceed|(larger|more|longer|greater) than|limit`)
 
 // refusal returns the error for a status other than 200, for a request with n texts.
-func refusal(status int, header http.Header, body []byte, n int) error {
+func (c *Client) refusal(status int, header http.Header, body []byte, n int) error {
 	message := fmt.Sprintf("status %d", status)
 	if detail := messageOf(header, body); detail != "" {
 		message += ": " + detail
 	}
 	switch {
 	case status == http.StatusRequestEntityTooLarge:
-		return fmt.Errorf("%w: %d texts: %s", ranker.ErrTooLarge, n, message)
+		return fmt.Errorf("%w: %d texts: %s", c.options.Errors.TooLarge, n, message)
 	case status == http.StatusBadRequest || status == http.StatusUnprocessableEntity:
 		if n > 1 && tooMany.MatchString(message) {
-			return fmt.Errorf("%w: %d texts: %s", ranker.ErrTooLarge, n, message)
+			return fmt.Errorf("%w: %d texts: %s", c.options.Errors.TooLarge, n, message)
 		}
-		return fmt.Errorf("%w: %s", ranker.ErrQuery, message)
+		return fmt.Errorf("%w: %s", c.options.Errors.Request, message)
 	case status >= 300 && status < 400:
 		return never(fmt.Errorf("%w: %s to %q, which is not followed; put the address itself in url",
-			ranker.ErrUnavailable, message, hostOf(header)))
+			c.options.Errors.Unavailable, message, hostOf(header)))
 	case status == http.StatusTooManyRequests, status == http.StatusRequestTimeout, status == http.StatusFailedDependency, status >= 500:
-		err := fmt.Errorf("%w: %s", ranker.ErrUnavailable, message)
+		err := fmt.Errorf("%w: %s", c.options.Errors.Unavailable, message)
 		if after, ok := retryAfter(header.Get("Retry-After"), time.Now()); ok {
 			return waitError{err, after}
 		}
 		return err
 	default: // token, path or method are wrong: a repeated request would be refused too
-		return never(fmt.Errorf("%w: %s", ranker.ErrUnavailable, message))
+		return never(fmt.Errorf("%w: %s", c.options.Errors.Unavailable, message))
 	}
 }
 
