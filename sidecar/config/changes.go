@@ -25,12 +25,12 @@ type Change struct {
 }
 
 // Changes lists the keys whose values differ in next, in the order of the schema. A store,
-// plugin, ranker or route that only one of the two configurations has counts as one change,
+// plugin, ranker, embedder or route that only one of the two configurations has counts as one change,
 // with the path of its entry.
 func (c *Config) Changes(next *Config) []Change {
 	var out []Change
 	entries := map[string]bool{}
-	for _, kind := range []string{"stores", "plugins", "rankers", "routes"} {
+	for _, kind := range []string{"stores", "plugins", "rankers", "embedders", "routes"} {
 		for _, name := range differing(c.entries(kind), next.entries(kind)) {
 			entries[join(kind, name)] = true
 			out = append(out, Change{Path: join(kind, name), Effect: EffectRestart})
@@ -98,6 +98,8 @@ func (c *Config) entries(kind string) []string {
 		return c.PluginNames()
 	case "rankers":
 		return c.RankerNames()
+	case "embedders":
+		return c.EmbedderNames()
 	default:
 		return c.RouteNames()
 	}

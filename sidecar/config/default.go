@@ -85,6 +85,19 @@ func defaultRanker() Ranker {
 	}
 }
 
+func defaultEmbedder() Embedder {
+	return Embedder{
+		Form:        "auto",
+		Batch:       32,
+		Parallel:    4,
+		Timeout:     5 * time.Second,
+		Cache:       16 << 20,
+		BreakAfter:  5,
+		BreakFor:    500 * time.Millisecond,
+		RetryBudget: 0.1,
+	}
+}
+
 func defaultStore() Store {
 	return Store{Guard: StoreGuard{BreakAfter: 5, BreakFor: 500 * time.Millisecond, RetryBudget: 0.1}}
 }
@@ -144,5 +157,14 @@ func (r *Ranker) UnmarshalYAML(n *yaml.Node) error {
 	with := plain(defaultRanker())
 	err := n.Decode(&with)
 	*r = Ranker(with)
+	return err
+}
+
+// UnmarshalYAML decodes an embedder over its defaults.
+func (e *Embedder) UnmarshalYAML(n *yaml.Node) error {
+	type plain Embedder
+	with := plain(defaultEmbedder())
+	err := n.Decode(&with)
+	*e = Embedder(with)
 	return err
 }

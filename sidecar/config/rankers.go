@@ -102,24 +102,14 @@ func (v *validator) ranker(name string, r Ranker) {
 	}
 }
 
-// http checks the settings of a rerank service. Error texts leave the address out: it may
-// contain a password by mistake.
+// http checks the settings of a rerank service.
 func (v *validator) http(at string, h RankerHTTP) {
-	u, err := url.Parse(h.URL)
-	switch {
-	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
-		v.fail(at+".url", "not the address of a rerank method; write https://host/rerank")
-	case u.User != nil:
-		v.fail(at+".url", "it holds credentials; give them as token_file or token_env")
-	}
+	v.service(at, h.URL, "https://host/rerank", h.TokenFile, h.TokenEnv)
 	if h.Model == "" && h.Dialect != "tei" {
 		v.fail(at+".model", "requests of the dialect %s name a model; set it", h.Dialect)
 	}
 	if len(h.Fields) == 0 {
 		v.fail(at+".fields", "a rerank service reads texts; name the payload fields that describe an item")
-	}
-	if h.TokenFile != "" && h.TokenEnv != "" {
-		v.fail(at+".token_env", "token_file is given too; keep one of them")
 	}
 }
 

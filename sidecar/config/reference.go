@@ -192,6 +192,8 @@ func entryDefault(t reflect.Type) reflect.Value {
 		return reflect.ValueOf(defaultPlugin())
 	case reflect.TypeFor[Ranker]():
 		return reflect.ValueOf(defaultRanker())
+	case reflect.TypeFor[Embedder]():
+		return reflect.ValueOf(defaultEmbedder())
 	case reflect.TypeFor[Collection]():
 		return reflect.ValueOf(defaultCollection())
 	case reflect.TypeFor[VectorFile]():

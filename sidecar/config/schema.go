@@ -42,6 +42,8 @@ type Config struct {
 	Plugins map[string]Plugin `yaml:"plugins"`
 	// Rankers by name: expensive relevance models that order the best candidates.
 	Rankers map[string]Ranker `yaml:"rankers"`
+	// Embedders by name: services that turn the text of a query into its vector.
+	Embedders map[string]Embedder `yaml:"embedders"`
 	// The routes, by the name that requests use. A route binds a collection to a model.
 	Routes map[string]Route `yaml:"routes"`
 	// A listener for clients of a Qdrant or Milvus store, whose searches the routes answer. It needs an address.
@@ -353,4 +355,36 @@ type RankerHTTP struct {
 	Version string `yaml:"version"`
 	// Cost of scoring one item, in a unit of your own.
 	Cost float64 `yaml:"cost" min:"0"`
+}
+
+// Embedder is a service that turns texts into vectors.
+type Embedder struct {
+	// URL of the service's method: https://host/v1/embeddings (OpenAI, vLLM, Ollama, LocalAI), or https://host/embed (TEI).
+	URL string `yaml:"url" required:"true"`
+	// Format of requests and answers. auto takes tei if the path ends in /embed, otherwise openai.
+	Form string `yaml:"form" enum:"auto,openai,tei"`
+	// Model that requests name; openai needs it. It has to be the model that embedded the collection.
+	Model string `yaml:"model"`
+	// File with the bearer token.
+	TokenFile string `yaml:"token_file" path:"true"`
+	// Environment variable with the bearer token.
+	TokenEnv string `yaml:"token_env"`
+	// Elements of a vector; an answer of another length is refused. 0 takes the length of the first answer.
+	Dimension int `yaml:"dimension" min:"0" max:"65536"`
+	// Ask for vectors of the length dimension, from a model whose vectors can be shortened; openai only.
+	Shorten bool `yaml:"shorten"`
+	// Most texts in one call. Texts that wait at the same time share calls.
+	Batch int `yaml:"batch" min:"1" max:"4096"`
+	// Most calls at the same time.
+	Parallel int `yaml:"parallel" min:"1" max:"1024"`
+	// Time limit of one call.
+	Timeout time.Duration `yaml:"timeout" min:"1"`
+	// Memory for the vectors of texts that were embedded before; 0 keeps none.
+	Cache Bytes `yaml:"cache" min:"0"`
+	// Failed calls in a row that open the circuit breaker.
+	BreakAfter int `yaml:"break_after" min:"1"`
+	// How long the service is not called while the breaker is open.
+	BreakFor time.Duration `yaml:"break_for" min:"1"`
+	// Share of the calls, over ten seconds, that may be retried after a transient failure.
+	RetryBudget float64 `yaml:"retry_budget" min:"0" max:"1"`
 }

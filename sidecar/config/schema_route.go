@@ -160,6 +160,8 @@ type Policy struct {
 	Partitions []string `yaml:"partitions" reload:"live"`
 	// The answer when scoring fails: the store's own order, marked degraded, or the error UNAVAILABLE.
 	Failure FailurePolicy `yaml:"failure" enum:"fail_open,fail_closed" reload:"live"`
+	// Name of an embedder, which makes the vector of a query that is only text. Requests of the proxy's clients have vectors, and do not use it.
+	EmbedderName string `yaml:"embedder" reload:"activation"`
 	// Name of a ranker, which decides the final order of the best candidates. A relevance-based model (rbe) also takes a
 	// query's vector from it.
 	RankerName string `yaml:"ranker" reload:"activation"`

@@ -40,6 +40,9 @@ func (c *Config) Validate() error {
 	for _, name := range c.RankerNames() {
 		v.ranker(name, c.Rankers[name])
 	}
+	for _, name := range c.EmbedderNames() {
+		v.embedder(name, c.Embedders[name])
+	}
 	for _, name := range c.RouteNames() {
 		v.route(name, c.Routes[name])
 	}
@@ -303,6 +306,7 @@ func (v *validator) route(name string, r Route) {
 		}
 	}
 	v.ranked(at, r)
+	v.embeds(at, r)
 	v.offloaded(at, r)
 	if len(r.Versions) == 0 {
 		v.version(at, r)

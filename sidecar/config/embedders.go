@@ -1,0 +1,48 @@
+package config
+
+import (
+	"net/url"
+	"reflect"
+)
+
+// EmbedderNames lists the embedders by name.
+func (c *Config) EmbedderNames() []string { return mapKeys(reflect.ValueOf(c.Embedders)) }
+
+// EmbedderToken reads the bearer token of an embedder. It returns what APIKey returns.
+func (c *Config) EmbedderToken(embedder string) (Secret, error) {
+	e := c.Embedders[embedder]
+	return c.secret(join("embedders", embedder)+".token", e.TokenFile, e.TokenEnv)
+}
+
+// embedder checks an embedder. Error texts leave the address out: it may contain a password by
+// mistake.
+func (v *validator) embedder(name string, e Embedder) {
+	at := join("embedders", name)
+	v.name(at, name)
+	v.service(at, e.URL, "https://host/v1/embeddings, or https://host/embed", e.TokenFile, e.TokenEnv)
+	if e.Shorten && e.Dimension == 0 {
+		v.fail(at+".dimension", "shorten asks for vectors of this length; set it")
+	}
+}
+
+// service checks the address and the credentials of a service over HTTP.
+func (v *validator) service(at, address, example, tokenFile, tokenEnv string) {
+	u, err := url.Parse(address)
+	switch {
+	case address == "":
+	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
+		v.fail(at+".url", "not the address of a service's method; write %s", example)
+	case u.User != nil:
+		v.fail(at+".url", "it holds credentials; give them as token_file or token_env")
+	}
+	if tokenFile != "" && tokenEnv != "" {
+		v.fail(at+".token_env", "token_file is given too; keep one of them")
+	}
+}
+
+// embeds checks the settings of a route that concern its embedder.
+func (v *validator) embeds(at string, r Route) {
+	if _, ok := v.c.Embedders[r.EmbedderName]; r.EmbedderName != "" && !ok {
+		v.fail(at+".embedder", "there is no embedder %q%s", r.EmbedderName, hint(r.EmbedderName, v.c.EmbedderNames()))
+	}
+}

@@ -1,0 +1,262 @@
+package embed
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+)
+
+// asked is a text that callers wait for.
+type asked struct {
+	text    string
+	ctx     context.Context // values, such as a trace, of the first caller
+	callers int             // callers that still wait
+	done    chan struct{}   // closed when vector or err is set
+	vector  []float32
+	err     error
+}
+
+// Embed implements Embedder.
+func (c *Client) Embed(ctx context.Context, texts []string) ([][]float32, error) {
+	for i, text := range texts {
+		if text == "" {
+			return nil, c.withName(fmt.Errorf("%w: text %d is empty", ErrText, i))
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, c.withName(err)
+	}
+	vectors, waits := c.begin(ctx, texts)
+	var failed error
+	for i, a := range waits {
+		switch {
+		case a == nil: // found in the cache
+		case failed != nil:
+			c.leave(a)
+		default:
+			vectors[i], failed = c.wait(ctx, a)
+		}
+	}
+	if failed != nil {
+		return nil, c.withName(failed)
+	}
+	return vectors, nil
+}
+
+// begin looks the texts up and starts calls for those that are not in the cache. Entries of waits
+// are nil for texts that were found.
+func (c *Client) begin(ctx context.Context, texts []string) (vectors [][]float32, waits []*asked) {
+	vectors, waits = make([][]float32, len(texts)), make([]*asked, len(texts))
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	missed := 0
+	for i, text := range texts {
+		if vectors[i] = c.cache.get(text); vectors[i] != nil {
+			continue
+		}
+		missed++
+		a := c.asked[text]
+		if a == nil {
+			a = &asked{text: text, ctx: context.WithoutCancel(ctx), done: make(chan struct{})}
+			c.asked[text] = a
+			c.waiting = append(c.waiting, a)
+		}
+		a.callers++
+		waits[i] = a
+	}
+	c.options.Observer.EmbedderCached(c.options.Name, len(texts)-missed, missed)
+	c.startCalls()
+	return vectors, waits
+}
+
+// wait waits until a text is embedded, or for the end of the context.
+func (c *Client) wait(ctx context.Context, a *asked) ([]float32, error) {
+	select {
+	case <-a.done:
+		return a.vector, a.err
+	case <-ctx.Done():
+		c.leave(a)
+		return nil, fmt.Errorf("no answer in time: %w", ctx.Err())
+	}
+}
+
+// leave counts a caller out. A text without callers is not sent any more.
+func (c *Client) leave(a *asked) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	a.callers--
+}
+
+// startCalls starts a call for each batch of waiting texts, as far as parallel calls are allowed.
+// The caller holds c.mu.
+func (c *Client) startCalls() {
+	for c.flying < c.options.Parallel {
+		batch := c.takeBatch()
+		if len(batch) == 0 {
+			return
+		}
+		c.flying++
+		c.calls.Go(func() { c.embed(batch) })
+	}
+}
+
+// takeBatch takes the texts of the next call. The caller holds c.mu.
+func (c *Client) takeBatch() (batch []*asked) {
+	taken := 0
+	for _, a := range c.waiting {
+		if len(batch) == c.most {
+			break
+		}
+		taken++
+		if a.callers == 0 {
+			delete(c.asked, a.text)
+			continue
+		}
+		batch = append(batch, a)
+	}
+	c.waiting = slices.Delete(c.waiting, 0, taken)
+	return batch
+}
+
+// embed embeds a batch and tells those who wait. Then it starts the calls of texts that came
+// meanwhile.
+func (c *Client) embed(batch []*asked) {
+	c.split(batch)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.flying--
+	c.startCalls()
+}
+
+// split sends a batch. If the service refuses a batch of several texts, it sends each half, so that
+// only a text that is refused alone has an error.
+func (c *Client) split(batch []*asked) {
+	vectors, err := c.call(batch)
+	refused := errors.Is(err, errTooLarge) || errors.Is(err, ErrText)
+	if refused && len(batch) > 1 {
+		if errors.Is(err, errTooLarge) {
+			c.learnMost(len(batch) / 2)
+		}
+		c.split(batch[:len(batch)/2])
+		c.split(batch[len(batch)/2:])
+		return
+	}
+	if errors.Is(err, errTooLarge) { // one text alone
+		err = fmt.Errorf("%w: %w", ErrText, err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for i, a := range batch {
+		if a.err = err; err == nil {
+			a.vector = vectors[i]
+			c.cache.put(a.text, a.vector)
+		}
+		delete(c.asked, a.text)
+		close(a.done)
+	}
+}
+
+// learnMost remembers that the service takes only so many texts in a call.
+func (c *Client) learnMost(n int) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.most = max(1, min(c.most, n))
+}
+
+// call sends a batch, once again if that failed for a moment and the budget allows it.
+func (c *Client) call(batch []*asked) (vectors [][]float32, err error) {
+	texts := make([]string, len(batch))
+	for i, a := range batch {
+		texts[i] = a.text
+	}
+	ctx, cancel := context.WithTimeout(batch[0].ctx, c.options.Timeout)
+	defer cancel()
+	defer context.AfterFunc(c.life, cancel)()
+	c.retries.Called()
+	vectors, err = c.callOnce(ctx, texts)
+	if errors.Is(err, ErrUnavailable) && ctx.Err() == nil && !isFinal(err) && c.breaker.IsClosed() && c.retries.Spend() {
+		vectors, err = c.callOnce(ctx, texts)
+	}
+	return vectors, err
+}
+
+// isFinal reports whether the service asked not to be called again at once.
+func isFinal(err error) bool {
+	var wait interface{ RetryAfter() time.Duration }
+	return errors.As(err, &wait)
+}
+
+// callOnce sends the texts, unless the breaker is open, and checks the answer.
+func (c *Client) callOnce(ctx context.Context, texts []string) ([][]float32, error) {
+	ended := c.options.Observer.EmbedderCalled(ctx, c.options.Name, len(texts))
+	if !c.breaker.TryAcquirePermit() {
+		ended(Broken)
+		return nil, fmt.Errorf("%w: it failed %d times in a row and is asked again in %s",
+			ErrUnavailable, c.options.BreakAfter, max(c.breaker.RemainingDelay(), 0).Round(time.Millisecond))
+	}
+	vectors, err := c.send(ctx, texts)
+	outcome := c.outcome(err)
+	switch outcome {
+	case OK, TooLarge, Text:
+		c.breaker.RecordSuccess()
+	default:
+		c.breaker.RecordFailure()
+	}
+	ended(outcome)
+	switch { // the context is the call's own: no caller's deadline has passed
+	case outcome == Timeout:
+		err = fmt.Errorf("%w: no answer within %s", ErrUnavailable, c.options.Timeout)
+	case errors.Is(err, context.Canceled):
+		err = fmt.Errorf("%w: it was closed", ErrUnavailable)
+	}
+	return vectors, err
+}
+
+func (c *Client) send(ctx context.Context, texts []string) ([][]float32, error) {
+	answer, err := c.service.Post(ctx, c.form.request(c.options, texts), len(texts), func(int) int { return c.answerBytes(len(texts)) })
+	if err != nil {
+		return nil, err
+	}
+	vectors, err := c.form.vectors(answer, len(texts))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrAnswer, err)
+	}
+	return vectors, c.checkDimension(vectors)
+}
+
+// checkDimension requires vectors of the one length.
+func (c *Client) checkDimension(vectors [][]float32) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	dim := c.dim
+	for i, v := range vectors {
+		switch {
+		case dim == 0:
+			dim = len(v)
+		case len(v) != dim:
+			return fmt.Errorf("%w: the vector of text %d has %d elements, want %d", ErrAnswer, i, len(v), dim)
+		}
+	}
+	c.dim = dim
+	return nil
+}
+
+// outcome classifies the result of a call.
+func (c *Client) outcome(err error) string {
+	switch {
+	case err == nil:
+		return OK
+	case errors.Is(err, errTooLarge):
+		return TooLarge
+	case errors.Is(err, ErrText):
+		return Text
+	case errors.Is(err, context.DeadlineExceeded):
+		return Timeout
+	case errors.Is(err, ErrUnavailable), errors.Is(err, context.Canceled):
+		return Unavailable
+	default:
+		return Answer
+	}
+}
