@@ -129,6 +129,11 @@ func TestREST(t *testing.T) {
 		{name: "versions", method: "GET", path: "/v1/routes/things/versions", status: 200, want: []string{`"versions":[`}},
 		{name: "nothing to go back to", path: "/v1/routes/things:rollBack", body: `{}`, status: 400, want: []string{`"code":9`, `NO_PREVIOUS_VERSION`}},
 		{name: "schema", method: "GET", path: "/openapi.json", status: 200, want: []string{`"/v1/routes/{route}:search"`}},
+		{name: "health", method: "GET", path: "/healthz", status: 200, want: []string{`"status":"SERVING"`}},
+		{name: "health of a route", method: "GET", path: "/healthz?service=route/things", status: 200, want: []string{`"status":"SERVING"`}},
+		{name: "health of no route", method: "GET", path: "/healthz?service=route/none", status: 404, want: []string{`"code":5`}},
+		{name: "health of no text", method: "GET", path: "/healthz?service=%ff", status: 400},
+		{name: "health is read", path: "/healthz", body: `{}`, status: 405, want: []string{`PATH_NOT_FOUND`}},
 		{name: "gzip", path: searchThings, body: zipped(`{"query":{"vector":[1,2]},"k":1}`), header: map[string]string{"Content-Encoding": "gzip"}, status: 200},
 
 		{name: "no route", path: "/v1/routes/none:search", body: `{"query":{"vector":[1,2]},"k":1}`, status: 404, want: []string{`"code":5`, `"reason":"ROUTE_NOT_FOUND"`}},
@@ -187,6 +192,7 @@ func TestRESTSecured(t *testing.T) {
 			{name: "none", path: searchThings, body: search, status: 401, want: []string{`TOKEN_INVALID`}, head: map[string]string{"WWW-Authenticate": "Bearer"}},
 			{name: "wrong", path: searchThings, body: search, header: map[string]string{"Authorization": "Bearer guess"}, status: 401},
 			{name: "the schema", method: "GET", path: "/openapi.json", status: 200},
+			{name: "health", method: "GET", path: "/healthz", status: 200},
 		} {
 			e.check(t, client, at)
 		}

@@ -26,7 +26,7 @@ var (
 // OK for nil.
 func StatusOf(err error) *status.Status { return statusOf(err) }
 
-// Local makes a gRPC server of likeness's services for a listener inside this process. It has all
+// Local makes a gRPC server of likeness's services and of health for a listener inside this process. It has all
 // interceptors and limits except TLS, the limit of streams per connection (a gateway has one
 // connection for all its callers), and Options.Gate (a gateway receives its callers' messages
 // itself). The caller serves and stops it.
@@ -34,6 +34,7 @@ func (s *Server) Local() *grpc.Server {
 	options := append(append([]grpc.ServerOption(nil), s.options...), grpc.MaxConcurrentStreams(math.MaxUint32))
 	to := grpc.NewServer(options...)
 	s.register(to)
+	s.registerHealth(to)
 	return to
 }
 

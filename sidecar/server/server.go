@@ -179,7 +179,7 @@ func listenerCredentials(o Options) ([]grpc.ServerOption, error) {
 func (s *Server) make() *grpc.Server {
 	to := grpc.NewServer(append(append([]grpc.ServerOption{}, s.options...), append(s.credentials, s.receiving())...)...)
 	s.register(to)
-	to.RegisterService(asStreams(grpc_health_v1.Health_ServiceDesc, nil, s.shared.limits.Load().MaxMessageBytes), s.health)
+	s.registerHealth(to)
 	reflection.Register(to)
 	return to
 }
@@ -192,6 +192,11 @@ func (s *Server) register(to *grpc.Server) {
 	if shared.admin != nil {
 		to.RegisterService(asStreams(likenessv1.AdminService_ServiceDesc, shared.checked, most), admin{services: shared})
 	}
+}
+
+// registerHealth adds health checking, where no host of the server adds its own.
+func (s *Server) registerHealth(to *grpc.Server) {
+	to.RegisterService(asStreams(grpc_health_v1.Health_ServiceDesc, nil, s.shared.limits.Load().MaxMessageBytes), s.health)
 }
 
 // Adjustment is a change of those settings that can change while a server runs.

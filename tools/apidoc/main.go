@@ -25,7 +25,8 @@ methods are there as JSON over HTTP, at the paths below; [call it](../how-to/cal
 ` + "`GET /openapi.json`" + ` the schema. Messages and their fields are described where they are declared, in [proto/likeness/v1](../../proto/likeness/v1).
 
 Health is known for the process (the empty name), for each service, and for each route as "route/NAME": whether the route was
-checked against its store and opened. A store that goes down later shows in answers and metrics, not in health.
+checked against its store and opened. A store that goes down later shows in answers and metrics, not in health. Over HTTP it is ` + "`GET /healthz`" + `, for a route
+` + "`/healthz?service=route/NAME`" + `: 200, 503, or 404 for a name that is not known; it takes no token.
 `
 
 func main() {

@@ -17,6 +17,7 @@ import (
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/test/bufconn"
 	"google.golang.org/protobuf/proto"
 
@@ -27,6 +28,10 @@ import (
 
 // StatusHeader marks a degraded answer: "degraded; reason=…".
 const StatusHeader = "Likeness-Status"
+
+// healthPath serves the health of gRPC: of the process, or of ?service=route/NAME. As in gRPC it
+// takes no token.
+const healthPath = "/healthz"
 
 // patience is how long a caller may take to send a request, or to receive an answer.
 const patience = 30 * time.Second
@@ -118,6 +123,7 @@ func (g *Gateway) mux() (http.Handler, error) {
 		runtime.WithRoutingErrorHandler(g.refusePath),
 		runtime.WithDisablePathLengthFallback(),
 		runtime.WithDisableHTTPMethodOverride(),
+		runtime.WithHealthEndpointAt(grpc_health_v1.NewHealthClient(g.conn), healthPath),
 	)
 	for _, register := range []func(context.Context, *runtime.ServeMux, *grpc.ClientConn) error{
 		gatewayv1.RegisterSearchServiceHandler, gatewayv1.RegisterCatalogServiceHandler, gatewayv1.RegisterAdminServiceHandler,

@@ -35,7 +35,11 @@ func (g *Gateway) guard(next http.Handler) http.Handler {
 			g.refuse(w, r, 0, err)
 			return
 		}
-		if r.URL.Path == "/openapi.json" { // it holds nothing of this sidecar
+		if r.URL.Path == "/openapi.json" || r.URL.Path == healthPath { // public, without a body
+			if service := r.URL.Query().Get("service"); !utf8.ValidString(service) {
+				g.refuse(w, r, 0, fmt.Errorf("%w: service is not UTF-8: %q", server.ErrMessage, service))
+				return
+			}
 			next.ServeHTTP(w, r)
 			return
 		}
