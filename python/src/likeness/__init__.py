@@ -1,46 +1,46 @@
-"""Asks a likeness sidecar for searches, as JSON over HTTP, with the standard library alone."""
+"""Search Qdrant and Milvus by a similarity learned from what people chose.
 
-from .client import (
-    Answer,
-    Certificate,
-    Client,
+`Client` and `AsyncClient` ask a running sidecar.
+"""
+
+from ._version import __version__
+from .client import AsyncClient, Client
+from .errors import (
     DeadlineExceeded,
     Forbidden,
-    Hit,
     Internal,
     Invalid,
     LikenessError,
     NotFound,
     NotServable,
     Overloaded,
-    Route,
     TooLarge,
     Unauthenticated,
     Unavailable,
 )
-from .retrievers import Document, HaystackRetriever, LangChainRetriever, LlamaIndexRetriever, NodeWithScore, TextNode
+from .types import Answer, Calibration, Certificate, Hit, Id, Route, Search, Vector
 
 __all__ = [
     "Answer",
+    "AsyncClient",
+    "Calibration",
     "Certificate",
     "Client",
     "DeadlineExceeded",
-    "Document",
     "Forbidden",
-    "HaystackRetriever",
     "Hit",
+    "Id",
     "Internal",
     "Invalid",
-    "LangChainRetriever",
     "LikenessError",
-    "LlamaIndexRetriever",
-    "NodeWithScore",
     "NotFound",
     "NotServable",
     "Overloaded",
     "Route",
-    "TextNode",
+    "Search",
     "TooLarge",
     "Unauthenticated",
     "Unavailable",
+    "Vector",
+    "__version__",
 ]

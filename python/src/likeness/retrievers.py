@@ -10,7 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from .client import Answer, Client, Hit
+from .client import Client
+from .types import Answer, Hit
 
 Embed = Callable[[str], Sequence[float]]
 
@@ -60,7 +61,9 @@ class NodeWithScore:
 class _Retriever:
     """What the three have in common. text_field is the payload's field with the text; arguments are search's."""
 
-    def __init__(self, client: Client, route: str, embed: Embed, *, text_field: str = "text", k: int = 10, **arguments: Any) -> None:
+    def __init__(
+        self, client: Client, route: str, embed: Embed, *, text_field: str = "text", k: int = 10, **arguments: Any
+    ) -> None:
         self._client, self._route, self._embed = client, route, embed
         self.text_field, self.k, self._arguments = text_field, k, arguments
 
@@ -74,7 +77,12 @@ class _Retriever:
     def _metadata(self, hit: Hit, answer: Answer) -> dict[str, Any]:
         """The payload without the text, and what says how far to trust the order."""
         rest = {k: v for k, v in (hit.payload or {}).items() if k != self.text_field}
-        told = {"score": hit.score, "certificate": answer.certificate.status, "degraded": answer.degraded, "model_version": answer.model_version}
+        told = {
+            "score": hit.score,
+            "certificate": answer.certificate.status,
+            "degraded": answer.degraded,
+            "model_version": answer.model_version,
+        }
         return rest | {"likeness": told}
 
 
@@ -87,7 +95,10 @@ class LangChainRetriever(_Retriever):
 
     def invoke(self, input: str, config: Any = None, **arguments: Any) -> list[Any]:
         answer = self.search(input, **arguments)
-        return [self._document(page_content=self._text(h), metadata=self._metadata(h, answer), id=str(h.id)) for h in answer.hits]
+        return [
+            self._document(page_content=self._text(h), metadata=self._metadata(h, answer), id=str(h.id))
+            for h in answer.hits
+        ]
 
     async def ainvoke(self, input: str, config: Any = None, **arguments: Any) -> list[Any]:
         return await asyncio.to_thread(self.invoke, input, config, **arguments)
@@ -102,7 +113,13 @@ class LangChainRetriever(_Retriever):
 class LlamaIndexRetriever(_Retriever):
     """In the form of LlamaIndex's BaseRetriever: a text or a QueryBundle, with its embedding if it has one."""
 
-    def __init__(self, *args: Any, node: Callable[..., Any] = TextNode, document: Callable[..., Any] = NodeWithScore, **arguments: Any) -> None:
+    def __init__(
+        self,
+        *args: Any,
+        node: Callable[..., Any] = TextNode,
+        document: Callable[..., Any] = NodeWithScore,
+        **arguments: Any,
+    ) -> None:
         super().__init__(*args, **arguments)
         self._node, self._document = node, document
 
@@ -115,7 +132,9 @@ class LlamaIndexRetriever(_Retriever):
         else:
             answer = self.search(bundle.query_str)
         return [
-            self._document(node=self._node(text=self._text(h), metadata=self._metadata(h, answer), id_=str(h.id)), score=h.score)
+            self._document(
+                node=self._node(text=self._text(h), metadata=self._metadata(h, answer), id_=str(h.id)), score=h.score
+            )
             for h in answer.hits
         ]
 
@@ -137,4 +156,6 @@ class HaystackRetriever(_Retriever):
     def _make(self, hit: Hit, answer: Answer) -> Any:
         if self._document is None:
             return Document(self._text(hit), self._metadata(hit, answer), str(hit.id), hit.score)
-        return self._document(content=self._text(hit), meta=self._metadata(hit, answer), id=str(hit.id), score=hit.score)
+        return self._document(
+            content=self._text(hit), meta=self._metadata(hit, answer), id=str(hit.id), score=hit.score
+        )
