@@ -70,8 +70,12 @@ PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 DIST      ?= dist
 
 .PHONY: release
-release: $(TOOLS)/.built-supply ## Build archives, bills of materials, chart and checksums into dist (VERSION=1.2.3, PLATFORMS, DIST)
+release: $(TOOLS)/.built-supply ## Build archives, images, bills of materials, chart and checksums into dist (VERSION=1.2.3, PLATFORMS, DIST)
 	@PLATFORMS="$(PLATFORMS)" tools/release.sh "$(VERSION)" "$(DIST)"
+
+.PHONY: image
+image: $(TOOLS)/.built-supply ## Build the container images of the commit into dist, without a container engine (VERSION=1.2.3, DIST)
+	@PLATFORMS="$(filter linux/%,$(PLATFORMS))" tools/release.sh --images "$(or $(VERSION),0.0.0-$(shell git rev-parse --short=12 HEAD))" "$(DIST)"
 
 .PHONY: release-check
 release-check: $(TOOLS)/.built-supply ## Build a release in two folders: the same bytes, and a changed one is noticed

@@ -1,14 +1,20 @@
 #!/usr/bin/env bash
 # Builds what a release consists of, from the files of the commit that is checked out and nothing else of the folder:
-# an archive a platform with its bill of materials, the Helm chart, and SHA256SUMS of them all. The same commit gives
-# the same bytes in every folder. `make release` calls it.
+# an archive a platform with its bill of materials, container images of Linux, the Helm chart, and SHA256SUMS of them
+# all. The same commit gives the same bytes in every folder. `make release` calls it, and `make image` for the images alone.
 #
 #   tools/release.sh 1.2.3 dist
+#   tools/release.sh --images 1.2.3 dist
 #
 # PLATFORMS names what to build for, as "linux/amd64 darwin/arm64".
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
+images_only=
+if [ "${1:-}" = --images ]; then
+	images_only=yes
+	shift
+fi
 version=${1:-}
 if ! [[ $version =~ ^v?([0-9]+\.[0-9]+\.[0-9]+(-[0-9A-Za-z.-]+)?)$ ]]; then
 	echo "release: the version is \"$version\", want one like 1.2.3 or 1.2.3-rc.1: make release VERSION=1.2.3" >&2
@@ -76,16 +82,34 @@ documents() {
 }
 
 documents "$work/documents"
+images=() # PLATFORM=FOLDER, for tools/image
 for platform in $platforms; do
 	name=likeness_${version}_${platform/\//_}
 	echo "release: $name" >&2
 	cp -r "$work/documents" "$work/$name"
 	binary "${platform%/*}" "${platform#*/}" "$work/$name/likeness"
-	pack "$work" "$name" "$out/$name.tar.gz"
 	# Read from the binary: what is in it, not what go.mod would allow.
-	cyclonedx-gomod bin -json -std -noserial -notimestamp -version "v$version" -output "$out/$name.cdx.json" "$work/$name/likeness" 2>"$work/log" ||
+	cyclonedx-gomod bin -json -std -noserial -notimestamp -version "v$version" -output "$work/$name.cdx.json" "$work/$name/likeness" 2>"$work/log" ||
 		{ cat "$work/log" >&2; exit 1; }
+	if [ "${platform%/*}" = linux ]; then
+		mkdir -p "$work/images/$name"
+		cp -r "$work/$name"/{likeness,LICENSE,NOTICE,licences} "$work/images/$name/"
+		cp "$work/$name.cdx.json" "$work/images/$name/likeness.cdx.json"
+		images+=("$platform=$work/images/$name")
+	fi
+	[ "$images_only" ] && continue
+	pack "$work" "$name" "$out/$name.tar.gz"
+	cp "$work/$name.cdx.json" "$out/"
 done
+
+if [ ${#images[@]} != 0 ]; then
+	echo "release: images" >&2
+	go -C tools/image run . -version "$version" -commit "$commit" -date "$(date -u -d "@$epoch" +%FT%TZ)" -out "$out" "${images[@]}"
+fi
+if [ "$images_only" ]; then
+	echo "release: docker load -i $out/likeness_${version}_linux_$(go env GOHOSTARCH).image.tar" >&2
+	exit
+fi
 
 mkdir "$work/chart"
 cp -rL deploy/helm/likeness "$work/chart/" # its alerts are a link
@@ -94,5 +118,6 @@ sed -i "s/^version: .*/version: $version/; s/^appVersion: .*/appVersion: \"$vers
 pack "$work/chart" likeness "$out/likeness-$version.tgz"
 
 cd "$out"
-sha256sum "likeness_${version}_"*.tar.gz "likeness_${version}_"*.cdx.json "likeness-$version.tgz" >SHA256SUMS
+shopt -s nullglob # no images without Linux
+sha256sum "likeness_${version}_"*{.tar.gz,.cdx.json,.tar} "likeness-$version.tgz" >SHA256SUMS
 echo "release: $out; check it with: cd $out && sha256sum -c SHA256SUMS" >&2
