@@ -37,7 +37,9 @@ func TestRelease(t *testing.T) {
 	platform := runtime.GOOS + "_" + runtime.GOARCH
 	checkArchive(t, first["likeness_1.2.3_"+platform+".tar.gz"], "likeness_1.2.3_"+platform, commit)
 	checkMaterials(t, first["likeness_1.2.3_"+platform+".cdx.json"])
-	checkConfined(t, first["likeness_1.2.3_"+platform+".tar.gz"], "likeness_1.2.3_"+platform)
+	if runtime.GOOS == "linux" && (len(first["likeness_1.2.3_"+platform+".image.tar"]) == 0 || len(first["likeness_1.2.3.oci.tar"]) == 0) {
+		t.Error("the release lacks its images") // tools/image tests what they hold
+	}
 	checkChart(t, first["likeness-1.2.3.tgz"])
 	checkTampering(t, first)
 	if !t.Failed() {

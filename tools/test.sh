@@ -30,6 +30,7 @@ plain() {
 	# The fits, for their figures, and what is learned of ten thousand questions.
 	go test -timeout 12m -json ./learn/fit/... ./rerank/mol || status=1
 	go test -timeout 12m -json $alone || status=1
+	go -C tools/image test -timeout 5m -json ./... || status=1
 	# What measures memory, for which the race detector has no room.
 	go test -timeout 12m -json -run '^(TestMemoryCeiling|TestBombsTogether|TestReceivedTogether)$' ./e2e/serve || status=1
 	go test -timeout 12m -json -run '^TestCertificatesOfTrainedModels$' ./sidecar/search || status=1

@@ -15,7 +15,7 @@ func TestCompose(t *testing.T) {
 			dir := filepath.Join(root, "deploy/compose")
 			file := types.ConfigFile{Filename: filepath.Join(dir, name+".yaml")}
 			project, err := loader.LoadWithContext(t.Context(), types.ConfigDetails{
-				WorkingDir: dir, ConfigFiles: []types.ConfigFile{file}, Environment: types.Mapping{},
+				WorkingDir: dir, ConfigFiles: []types.ConfigFile{file}, Environment: types.Mapping{"LIKENESS_IMAGE": "likeness:1.2.3"},
 			}, func(o *loader.Options) { o.SetProjectName("likeness", true) })
 			if err != nil {
 				t.Fatal(err)

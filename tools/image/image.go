@@ -34,12 +34,6 @@ type release struct {
 	Created         time.Time
 }
 
-// platformImage is the image of one platform.
-type platformImage struct {
-	v1.Image
-	Platform v1.Platform
-}
-
 // labels describe an image, and an index of images, in the words of the OCI.
 func (r release) labels() map[string]string {
 	return map[string]string{
@@ -55,14 +49,14 @@ func (r release) labels() map[string]string {
 
 // image returns the image of a platform whose binary and documents lie in a folder. Its first layer is the same on
 // every platform.
-func (r release) image(system, architecture, folder string) (platformImage, error) {
+func (r release) image(system, architecture, folder string) (v1.Image, error) {
 	base, err := systemFiles()
 	if err != nil {
-		return platformImage{}, err
+		return nil, err
 	}
 	own, err := folderFiles(os.DirFS(folder))
 	if err != nil {
-		return platformImage{}, err
+		return nil, err
 	}
 	image := mutate.ConfigMediaType(mutate.MediaType(empty.Image, types.OCIManifestSchema1), types.OCIConfigJSON)
 	for _, l := range []struct {
@@ -74,21 +68,21 @@ func (r release) image(system, architecture, folder string) (platformImage, erro
 	} {
 		packed, err := pack(l.files, r.Created)
 		if err != nil {
-			return platformImage{}, err
+			return nil, err
 		}
 		layer, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) {
 			return io.NopCloser(bytes.NewReader(packed)), nil
 		}, tarball.WithMediaType(types.OCILayer))
 		if err != nil {
-			return platformImage{}, err
+			return nil, err
 		}
 		if image, err = mutate.Append(image, mutate.Addendum{Layer: layer, History: v1.History{Created: v1.Time{Time: r.Created}, CreatedBy: "tools/image", Comment: l.says}}); err != nil {
-			return platformImage{}, err
+			return nil, err
 		}
 	}
 	config, err := image.ConfigFile()
 	if err != nil {
-		return platformImage{}, err
+		return nil, err
 	}
 	config = config.DeepCopy()
 	config.OS, config.Architecture, config.Created = system, architecture, v1.Time{Time: r.Created}
@@ -104,13 +98,13 @@ func (r release) image(system, architecture, folder string) (platformImage, erro
 		Labels:      r.labels(),
 	}
 	if image, err = mutate.ConfigFile(image, config); err != nil {
-		return platformImage{}, err
+		return nil, err
 	}
 	annotated, ok := mutate.Annotations(image, r.labels()).(v1.Image)
 	if !ok {
-		return platformImage{}, fmt.Errorf("the image with annotations is a %T", annotated)
+		return nil, fmt.Errorf("the image with annotations is a %T", annotated)
 	}
-	return platformImage{Image: annotated, Platform: v1.Platform{OS: system, Architecture: architecture}}, nil
+	return annotated, nil
 }
 
 // systemFiles returns what the binary needs of a system.
@@ -159,10 +153,14 @@ func folderFiles(folder fs.FS) (files []file, err error) {
 }
 
 // writeLayout writes an OCI image layout of all platforms as a tarball.
-func (r release) writeLayout(to string, tag name.Tag, images []platformImage) error {
+func (r release) writeLayout(to string, tag name.Tag, images []v1.Image) error {
 	index := mutate.IndexMediaType(empty.Index, types.OCIImageIndex)
 	for _, image := range images {
-		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: &image.Platform}})
+		config, err := image.ConfigFile()
+		if err != nil {
+			return err
+		}
+		index = mutate.AppendManifests(index, mutate.IndexAddendum{Add: image, Descriptor: v1.Descriptor{Platform: config.Platform()}})
 	}
 	annotated, ok := mutate.Annotations(index, r.labels()).(v1.ImageIndex)
 	if !ok {

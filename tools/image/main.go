@@ -22,6 +22,7 @@ import (
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
@@ -54,7 +55,7 @@ func run(args []string, stderr io.Writer) error {
 		return errors.New("no platform is named: give some as linux/amd64=FOLDER")
 	}
 	release := release{Version: *version, Commit: *commit, Created: created.UTC()}
-	var images []platformImage
+	var images []v1.Image
 	for _, arg := range flags.Args() {
 		platform, folder, ok := strings.Cut(arg, "=")
 		system, architecture, both := strings.Cut(platform, "/")
