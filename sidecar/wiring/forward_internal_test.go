@@ -3,8 +3,12 @@ package wiring
 import (
 	"errors"
 	"io"
+	"log/slog"
+	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +19,9 @@ import (
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/follow"
+	"github.com/likenessdb/likeness/sidecar/plugins"
+	"github.com/likenessdb/likeness/sidecar/ranker"
+	"github.com/likenessdb/likeness/sidecar/ranker/httprank"
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
@@ -67,6 +74,99 @@ func TestSettingsOfStores(t *testing.T) {
 	want := guard.Options{Name: "q", BreakAfter: 5, BreakFor: 6 * time.Second, RetryBudget: 0.07, HedgeAfter: 8 * time.Millisecond}
 	if got := guardOptions("q", c.Stores["q"].Guard); got != want {
 		t.Errorf("the guard has %+v, want %+v", got, want)
+	}
+}
+
+// observing is an Observer that can be told from another one.
+type observing struct{ ranker.Observer }
+
+// TestSettingsOfPluginsAndRankers: what the operator wrote reaches plugins, rankers and rerank
+// services.
+func TestSettingsOfPluginsAndRankers(t *testing.T) {
+	c, err := config.Parse(filepath.Join(t.TempDir(), "likeness.yaml"), []byte(`
+plugins:
+  p:
+    path: /opt/p
+    args: [a, b]
+    env: [SEEN]
+    sha256: `+strings.Repeat("ab", 32)+`
+    manifest: /opt/sums
+    start_timeout: 1m
+    health_interval: 2s
+    health_timeout: 3s
+    memory: 4KiB
+    max_message_bytes: 5KiB
+    quarantine_after: 6
+    quarantine: 7s
+rankers:
+  of_p: {plugin: p, max_items: 1, parallel: 2, timeout: 3s, break_after: 4, break_for: 5s, retry_budget: 0.06, twice: true}
+  service:
+    parallel: 8
+    http: {url: https://r.example/rerank, dialect: jina, model: m, token_env: TOKEN, fields: [title], version: v, cost: 9}
+`), []string{"SEEN=1", "HIDDEN=2", "TOKEN=word"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	p, err := pluginOptions(c, "p", log)
+	if want := (plugins.Options{
+		Name: "p", Path: "/opt/p", Args: []string{"a", "b"}, Env: []string{"SEEN=1"}, SHA256: strings.Repeat("ab", 32), Manifest: "/opt/sums",
+		StartTimeout: time.Minute, HealthInterval: 2 * time.Second, HealthTimeout: 3 * time.Second,
+		Memory: 4 << 10, MaxMessageBytes: 5 << 10, QuarantineAfter: 6, Quarantine: 7 * time.Second, Logger: log,
+	}); err != nil || !reflect.DeepEqual(p, want) {
+		t.Errorf("the plugin has %+v, %v, want %+v", p, err, want)
+	}
+	seen := new(observing)
+	if got, want := rankerOptions("of_p", c.Rankers["of_p"], RankerOptions{Observer: seen}), (ranker.Options{
+		Name: "of_p", MaxItems: 1, Parallel: 2, Timeout: 3 * time.Second,
+		BreakAfter: 4, BreakFor: 5 * time.Second, RetryBudget: 0.06, Twice: true, Observer: seen,
+	}); !reflect.DeepEqual(got, want) {
+		t.Errorf("the ranker has %+v, want %+v", got, want)
+	}
+	token, err := c.RankerToken("service")
+	if got, want := serviceOptions(c.Rankers["service"], token), (httprank.Options{
+		URL: "https://r.example/rerank", Dialect: "jina", Model: "m", Token: "word", Fields: []string{"title"}, Version: "v", Cost: 9, Parallel: 8,
+	}); err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("the service has %+v, %v, want %+v", got, err, want)
+	}
+	rankers, err := OpenRankers(t.Context(), c, RankerOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rankers.Close()
+	if rankers.Ranker("of_p") == nil || rankers.Ranker("service") == nil || rankers.Ranker("other") != nil || rankers.Plugin("p") == nil {
+		t.Error("a ranker or a plugin is missing, or there is one too many")
+	}
+	if rankers.Breaker("of_p") != "closed" || rankers.Breaker("other") != "" || len(rankers.States()) != 1 {
+		t.Errorf("breaker %q, of another %q, states %v", rankers.Breaker("of_p"), rankers.Breaker("other"), rankers.States())
+	}
+}
+
+// TestMissingPluginFiles: a check names each file of a plugin that does not exist.
+func TestMissingPluginFiles(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		plugin config.Plugin
+		want   []string
+	}{
+		{config.Plugin{Path: file, Manifest: file}, nil},
+		{config.Plugin{Address: "unix:///not/there"}, nil},
+		{config.Plugin{Path: dir}, []string{"plugins.p.path"}},
+		{config.Plugin{Path: filepath.Join(dir, "gone"), Manifest: filepath.Join(dir, "sums")}, []string{"plugins.p.path", "plugins.p.manifest"}},
+	} {
+		err := checkPluginFiles("p", test.plugin)
+		if (err == nil) != (test.want == nil) || err != nil && !errors.Is(err, config.ErrConfig) {
+			t.Errorf("%+v: error %v, want keys %q", test.plugin, err, test.want)
+		}
+		for _, key := range test.want {
+			if !strings.Contains(err.Error(), key+":") {
+				t.Errorf("%+v: error %v does not name %s", test.plugin, err, key)
+			}
+		}
 	}
 }
 

@@ -204,16 +204,19 @@ func (r *Rankers) startPlugin(ctx context.Context, c *config.Config, name string
 }
 
 func (r *Rankers) makeRanker(c *config.Config, name string, o RankerOptions) error {
-	of := c.Rankers[name]
 	scorer, err := r.scorer(c, name)
 	if err != nil || scorer == nil {
 		return err
 	}
-	r.rankers[name] = ranker.New(scorer, ranker.Options{
-		Name: name, MaxItems: of.MaxItems, Parallel: of.Parallel, Timeout: of.Timeout,
-		BreakAfter: of.BreakAfter, BreakFor: of.BreakFor, RetryBudget: of.RetryBudget, Twice: of.Twice, Observer: o.Observer,
-	})
+	r.rankers[name] = ranker.New(scorer, rankerOptions(name, c.Rankers[name], o))
 	return nil
+}
+
+func rankerOptions(name string, r config.Ranker, o RankerOptions) ranker.Options {
+	return ranker.Options{
+		Name: name, MaxItems: r.MaxItems, Parallel: r.Parallel, Timeout: r.Timeout,
+		BreakAfter: r.BreakAfter, BreakFor: r.BreakFor, RetryBudget: r.RetryBudget, Twice: r.Twice, Observer: o.Observer,
+	}
 }
 
 // scorer returns the plugin or the service that does the work of a ranker. It returns nil if
@@ -235,14 +238,17 @@ func (r *Rankers) service(c *config.Config, name string) (plugin.Scorer, error) 
 	if err != nil {
 		return nil, err
 	}
-	of := c.Rankers[name]
-	s, err := httprank.New(httprank.Options{
-		URL: of.HTTP.URL, Dialect: of.HTTP.Dialect, Model: of.HTTP.Model, Token: token.Reveal(), Fields: of.HTTP.Fields,
-		Version: of.HTTP.Version, Cost: of.HTTP.Cost, Parallel: of.Parallel,
-	})
+	s, err := httprank.New(serviceOptions(c.Rankers[name], token))
 	if err != nil {
 		return nil, fmt.Errorf("%w: rankers.%s.http: %w", config.ErrConfig, name, err)
 	}
 	r.closers = append(r.closers, s)
 	return s, nil
+}
+
+func serviceOptions(r config.Ranker, token config.Secret) httprank.Options {
+	return httprank.Options{
+		URL: r.HTTP.URL, Dialect: r.HTTP.Dialect, Model: r.HTTP.Model, Token: token.Reveal(), Fields: r.HTTP.Fields,
+		Version: r.HTTP.Version, Cost: r.HTTP.Cost, Parallel: r.Parallel,
+	}
 }
