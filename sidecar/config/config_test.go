@@ -70,6 +70,7 @@ func TestErrorsNameThePlace(t *testing.T) {
 		{"unknown section", "lisen: {}\n", "", "", `unknown key "lisen"; did you mean "listen"?`},
 		{"inline secret", "stores: {m: {kind: qdrant, address: 'a:1', api_key: canary}}\n", "", "", `unknown key "api_key" in stores.m; did you mean "api_key_`},
 		{"type", "limits:\n  max_k: many\n", "", "", "likeness.yaml: line 2"},
+		{"fraction", "limits:\n  max_k: 1.5\n", "", "", "likeness.yaml:2: limits.max_k: not a valid whole number"},
 		{"duration", "shutdown:\n  grace: 5\n", "", "", "line 2: cannot unmarshal !!int `5` into a duration; give it a unit, as 5s"},
 		{"bytes", "limits:\n  max_message_bytes: 3 parsecs\n", "", "", `"3 parsecs" is not a size`},
 		{"yaml", "limits: [\n", "", "", "likeness.yaml"},

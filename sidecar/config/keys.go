@@ -3,6 +3,7 @@ package config
 import (
 	"fmt"
 	"maps"
+	"math"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -85,6 +86,10 @@ func (k *keyCheck) walk(n *yaml.Node, t reflect.Type, path string) {
 		for _, child := range n.Content {
 			k.walk(child, t, path)
 		}
+	case yaml.ScalarNode:
+		if isTruncated(n, t) {
+			k.found = append(k.found, fmt.Sprintf("%s:%d: %s: not a valid %s", k.origin.file, n.Line, path, typeName(t)))
+		}
 	case yaml.AliasNode:
 		k.walk(n.Alias, t, path)
 	case yaml.MappingNode:
@@ -115,6 +120,15 @@ func (k *keyCheck) entry(key, value *yaml.Node, t reflect.Type, path string) {
 		k.found = append(k.found, fmt.Sprintf("%s:%d: unknown key %q%s%s",
 			k.origin.file, key.Line, key.Value, in(path), hint(key.Value, keysOf(t))))
 	}
+}
+
+// isTruncated reports whether the YAML library would drop the fraction of a number.
+func isTruncated(n *yaml.Node, t reflect.Type) bool {
+	if n.Kind == yaml.DocumentNode {
+		n = n.Content[0]
+	}
+	var number float64
+	return t.Kind() == reflect.Int && n.ShortTag() == "!!float" && n.Decode(&number) == nil && number != math.Trunc(number)
 }
 
 func in(path string) string {
@@ -211,7 +225,9 @@ func setText(v reflect.Value, text string) error {
 		return nil
 	}
 	target := reflect.New(v.Type())
-	if err := yaml.Unmarshal([]byte(text), target.Interface()); err != nil {
+	var number yaml.Node
+	err := yaml.Unmarshal([]byte(text), target.Interface())
+	if err != nil || yaml.Unmarshal([]byte(text), &number) == nil && isTruncated(&number, v.Type()) {
 		return fmt.Errorf("not a valid %s", typeName(v.Type()))
 	}
 	v.Set(target.Elem())

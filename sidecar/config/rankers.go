@@ -51,9 +51,7 @@ func (v *validator) plugin(name string, p Plugin) {
 	if p.HealthTimeout > p.StartTimeout {
 		v.fail(at+".health_timeout", "%v is longer than start_timeout, %v; lower it", p.HealthTimeout, p.StartTimeout)
 	}
-	if (p.TLS.CertFile == "") != (p.TLS.KeyFile == "") {
-		v.fail(at+".tls", "cert_file and key_file belong together; give both or none")
-	}
+	v.clientTLS(at+".tls", p.TLS)
 }
 
 // reached checks the settings of a plugin that is already running at an address.

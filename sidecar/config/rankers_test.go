@@ -56,6 +56,16 @@ func TestRankerErrorsNameThePlace(t *testing.T) {
 		{"arguments of an address", "plugins: {p: {address: 'unix:///run/p/s', args: [a]}}", "plugins.p.args: it applies only to a plugin that likeness starts"},
 		{"digest of an address", "plugins: {p: {address: 'unix:///run/p/s', sha256: " + digest + "}}", "plugins.p.sha256"},
 		{"a port in the open", "plugins: {p: {address: 'host:1'}}", "plugins.p.tls: a plugin at host:port needs certificates on both sides"},
+		{"no authority", "plugins: {p: {address: 'host:1', tls: {enabled: true, cert_file: c, key_file: k}}}", "plugins.p.tls: a plugin at host:port needs certificates on both sides"},
+		{"no certificate", "plugins: {p: {address: 'host:1', tls: {enabled: true, ca_file: a}}}", "plugins.p.tls: a plugin at host:port needs certificates on both sides"},
+		{"TLS is off", "plugins: {p: {address: 'host:1', tls: {ca_file: a, cert_file: c, key_file: k}}}", "plugins.p.tls.enabled: it is false"},
+		{"half a certificate", "plugins: {p: {address: 'unix:///run/p/s', tls: {enabled: true, key_file: k}}}", "plugins.p.tls: cert_file and key_file"},
+		{"environment of an address", "plugins: {p: {address: 'unix:///run/p/s', env: [A]}}", "plugins.p.env: it applies only"},
+		{"manifest of an address", "plugins: {p: {address: 'unix:///run/p/s', manifest: m}}", "plugins.p.manifest: it applies only"},
+		{"memory of an address", "plugins: {p: {address: 'unix:///run/p/s', memory: 1MiB}}", "plugins.p.memory: it applies only"},
+		{"no model", "rankers: {r: {http: {url: 'https://h/r', fields: [a], dialect: cohere}}}", "rankers.r.http.model: requests of the dialect cohere name a model"},
+		{"no such device", route("device: juge, table: t") + "plugins: {judge: {path: a}}", `routes.b.device: there is no plugin "juge"; did you mean "judge"?`},
+		{"a device for nothing", route("device: judge") + "plugins: {judge: {path: a}}", "routes.b.device: a device scores a table and the route has none"},
 		{"no socket", "plugins: {p: {address: 'unix://host'}}", "plugins.p.address: not a socket"},
 		{"no address", "plugins: {p: {address: 'http://host/'}}", "plugins.p.address: not an address"},
 		{"TLS of a process", "plugins: {p: {path: a, tls: {enabled: true}}}", "plugins.p.tls"},
@@ -89,5 +99,20 @@ func TestRankerErrorsNameThePlace(t *testing.T) {
 				t.Error("the error repeats a secret")
 			}
 		})
+	}
+}
+
+// TestPluginsThatAreTaken: what the errors ask for is enough.
+func TestPluginsThatAreTaken(t *testing.T) {
+	for _, text := range []string{
+		"plugins: {p: {address: 'host:1', tls: {enabled: true, ca_file: a, cert_file: c, key_file: k}}}",
+		"plugins: {p: {address: 'unix:///run/p/s'}}",
+		"plugins: {p: {path: a, health_timeout: 10s, start_timeout: 10s}}",
+		"rankers: {r: {http: {url: 'https://h/r', fields: [a], dialect: jina, model: m}}}",
+		small + "  b: {store: main, collection: c, device: p, active: v1, versions: {v1: {model: taste, placement: stored, table: t}}}\nplugins: {p: {path: a}}",
+	} {
+		if _, err := config.Parse("likeness.yaml", []byte(text), nil, nil); err != nil {
+			t.Errorf("%s\n%v", text, err)
+		}
 	}
 }

@@ -43,6 +43,8 @@ func TestWhatContradictsItselfIsRefused(t *testing.T) {
 		fmt.Sprintf(milvus, ", password_env: P"):                                                                        "a username and a password belong together",
 		fmt.Sprintf(milvus, ", username: u, password_env: P, api_key_env: K"):                                           "an API key is given too",
 		fmt.Sprintf(milvus, ", tls: {cert_file: c}"):                                                                    "stores.m.tls: cert_file and key_file",
+		fmt.Sprintf(milvus, ", tls: {ca_file: a}"):                                                                      "stores.m.tls.enabled: it is false",
+		fmt.Sprintf(milvus, ", tls: {server_name: x}"):                                                                  "stores.m.tls.enabled: it is false",
 		fmt.Sprintf(milvus, "") + "proxy: {store: m, listen_grpc: 'a:2', listen_rest: 'a:3', rest_url: 'http://a:4'}\n": "is proxied over gRPC only",
 		fmt.Sprintf(qdrant, "") + "proxy: {store: q, listen_rest: 'a:2', rest_url: 'http://a:1'}\n":                     "it is the address of stores.q, which speaks gRPC",
 		fmt.Sprintf(qdrant, "") + "proxy: {store: q, listen_rest: 'a:2', rest_url: 'a:1'}\n":                            "it is the address of stores.q, which speaks gRPC",

@@ -284,8 +284,16 @@ func (v *validator) credentials(at string, s Store) {
 	case s.Kind == "qdrant" && (password || s.Database != ""):
 		v.fail(at, "username and database are Milvus's; for Qdrant use api_key_file")
 	}
-	if (s.TLS.CertFile == "") != (s.TLS.KeyFile == "") {
-		v.fail(at+".tls", "cert_file and key_file belong together; give both or none")
+	v.clientTLS(at+".tls", s.TLS)
+}
+
+// clientTLS checks the TLS settings of a connection to a store or a plugin.
+func (v *validator) clientTLS(at string, t StoreTLS) {
+	if (t.CertFile == "") != (t.KeyFile == "") {
+		v.fail(at, "cert_file and key_file belong together; give both or none")
+	}
+	if !t.Enabled && t != (StoreTLS{}) {
+		v.fail(at+".enabled", "it is false, so that the connection would not be encrypted and the other keys of tls do nothing; set it to true, or remove them")
 	}
 }
 
