@@ -23,30 +23,31 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/rest"
 )
 
-// ErrOptions says which option of a proxy is missing or contradicts another.
+// ErrOptions says which option of a proxy is missing, or contradicts another one.
 var ErrOptions = errors.New("proxy cannot be made")
 
 // Endpoint is where a proxy listens and what it forwards to.
 type Endpoint struct {
 	// Listen is host:port; port 0 takes a free one.
 	Listen string
-	// Upstream is the database's: host:port of gRPC, the base URL of REST.
+	// Upstream is the database's address: host:port for gRPC, the base URL for REST.
 	Upstream string
-	// TLS is that towards the database; nil is plain text, or the system's for https.
+	// TLS is the configuration towards the database. nil means plain text, or the system's
+	// certificates for https.
 	TLS *tls.Config
-	// ListenTLS is that towards the clients; nil is plain text.
+	// ListenTLS is the configuration towards clients; nil means plain text.
 	ListenTLS *tls.Config
 }
 
-// Router answers calls in the database's stead.
+// Router answers calls in place of the database.
 type Router interface {
-	// Intercept returns what may answer a call, by its method.
+	// Intercept returns the interceptors that may answer calls, by method.
 	Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interceptor
-	// Close ends what is under way beside the calls.
+	// Close ends the router's background work.
 	Close() error
 }
 
-// RESTRouter answers requests in the database's stead.
+// RESTRouter also answers REST requests in place of the database.
 type RESTRouter interface {
 	// WantsREST reports whether InterceptREST has to see requests of that method and
 	// target.
@@ -61,12 +62,12 @@ type Options struct {
 	// it is a RESTRouter.
 	Router Router
 	Logger *slog.Logger
-	// MaxStreams bounds the calls in flight of one connection of gRPC, and MaxUnpacked a
-	// compressed message, unpacked; 0 is no limit of its own.
+	// MaxStreams limits the concurrent calls on one gRPC connection; MaxUnpacked limits the
+	// uncompressed length of a compressed message. 0 means no limit.
 	MaxStreams, MaxUnpacked int
 	// Gate, if set, receives the requests that the Router reads.
 	Gate *gate.Gate
-	// Grace is how long calls in flight may take when the proxy ends.
+	// Grace is how long calls in flight may take once the proxy stops.
 	Grace time.Duration
 }
 
@@ -82,13 +83,14 @@ func (o Options) check() error {
 	return nil
 }
 
-// Addresses are where a proxy really listens; empty where it does not.
+// Addresses are the addresses at which a proxy listens. They are empty for endpoints that are not
+// served.
 type Addresses struct {
 	GRPC string `json:"grpc,omitempty"`
 	REST string `json:"rest,omitempty"`
 }
 
-// server forwards what comes by a listener.
+// server forwards the connections of a listener.
 type server interface {
 	Serve(listener net.Listener) error
 	Drain(ctx context.Context) (cut bool)
@@ -96,8 +98,8 @@ type server interface {
 
 // endpoint is one listener and the server that answers on it.
 type endpoint struct {
-	name     string // of the protocol, for errors
-	address  string // to listen on
+	name     string // name of the protocol, for errors
+	address  string // address to listen on
 	server   server
 	listener net.Listener // nil before Listen
 }
@@ -109,12 +111,12 @@ type Proxy struct {
 	upstream  *rawgrpc.Upstream // nil without gRPC
 	rest      *rest.Server      // nil without REST
 	endpoints []endpoint
-	running   atomic.Bool // Run was called, which drains the servers
+	running   atomic.Bool // set by Run, which drains the servers
 	closeOnce func() error
 }
 
-// Listen makes a proxy and opens its listeners. It calls no database. It returns what
-// New and Proxy.Listen do.
+// Listen creates a proxy and opens its listeners. It does not call the database. Its errors are
+// those of New and Proxy.Listen.
 func Listen(ctx context.Context, o Options) (*Proxy, error) {
 	p, err := New(o)
 	if err != nil {
@@ -126,8 +128,8 @@ func Listen(ctx context.Context, o Options) (*Proxy, error) {
 	return p, nil
 }
 
-// New makes a proxy, which does not listen before Listen is called. It calls no
-// database. It returns ErrOptions, rest.ErrURL, or the error of an address.
+// New creates a proxy without listeners. It does not call the database. It returns ErrOptions,
+// rest.ErrURL, or the error of an invalid address.
 func New(o Options) (*Proxy, error) {
 	if err := o.check(); err != nil {
 		return nil, err
@@ -143,8 +145,8 @@ func New(o Options) (*Proxy, error) {
 	return p, nil
 }
 
-// Listen opens the listeners, before Run. It returns the error of the first listener
-// that cannot be opened.
+// Listen opens the listeners. It must be called before Run. It returns the error of the first
+// listener that cannot be opened.
 func (p *Proxy) Listen(ctx context.Context) error {
 	for i := range p.endpoints {
 		e := &p.endpoints[i]
@@ -162,9 +164,8 @@ func (p *Proxy) Listen(ctx context.Context) error {
 	return nil
 }
 
-// CheckREST asks the database's REST API whether it is one. It returns rest.ErrURL if
-// the database answers in another protocol, or the error of the network. A proxy without
-// REST has nothing to ask.
+// CheckREST asks whether the database's REST address serves HTTP. It returns rest.ErrURL if the
+// address speaks another protocol, or the network's error. Without REST it does nothing.
 func (p *Proxy) CheckREST(ctx context.Context) error {
 	if p.rest == nil {
 		return nil
@@ -222,11 +223,10 @@ func listen(ctx context.Context, what, address string) (net.Listener, error) {
 	return l, nil
 }
 
-// Addresses are where the proxy listens.
+// Addresses returns the addresses at which the proxy listens.
 func (p *Proxy) Addresses() Addresses { return p.addresses }
 
-// Run forwards until ctx is done or a listener fails, and drains. It may be
-// called once.
+// Run forwards until ctx ends or a listener fails, and then drains. It may be called once.
 func (p *Proxy) Run(ctx context.Context) error {
 	p.running.Store(true)
 	group, ctx := errgroup.WithContext(ctx)
@@ -241,7 +241,7 @@ func (p *Proxy) Run(ctx context.Context) error {
 	return errors.Join(group.Wait(), p.Close())
 }
 
-// drain ends the endpoints at the same time.
+// drain drains all endpoints concurrently.
 func (p *Proxy) drain() {
 	ctx, cancel := context.WithTimeout(context.Background(), p.options.Grace)
 	defer cancel()
@@ -259,16 +259,16 @@ func (p *Proxy) drain() {
 	}
 }
 
-// Close frees the listeners, the router and the connections of the proxy, once.
+// Close releases the listeners, the router and the connections, once.
 func (p *Proxy) Close() error { return p.closeOnce() }
 
 func (p *Proxy) closeAll() (err error) {
-	if !p.running.Load() { // the servers have workers and no calls
+	if !p.running.Load() { // the servers have started workers, but serve no calls
 		p.drain()
 	}
 	for _, e := range p.endpoints {
 		if e.listener != nil {
-			_ = e.listener.Close() // Serve has closed it already, as a rule
+			_ = e.listener.Close() // Serve has usually closed it already
 		}
 	}
 	if p.options.Router != nil {

@@ -33,17 +33,18 @@ import (
 const (
 	// softLimit bounds the bytes of data that wait for the kernel.
 	softLimit = 64 << 10
-	// hardLimit bounds all bytes that wait for the kernel: beyond it nothing is read that
-	// could add to them.
+	// hardLimit bounds all bytes that wait for the kernel. Beyond it the connection reads no
+	// frames, whose answers would add to them.
 	hardLimit = 256 << 10
 	// readBuffer is the size of one read from the network.
 	readBuffer = 16 << 10
 	// keptBuffer is the capacity of a write buffer that is used again.
 	keptBuffer = 2 * softLimit
-	// freeSettings is how often a peer may change its settings, beside once for each stream:
-	// a change looks at all streams that wait.
+	// freeSettings is how many SETTINGS frames a peer may send in addition to one for each stream.
+	// The number is limited because each frame makes the connection look at all waiting streams.
 	freeSettings = 100
-	// lastStream is the number after which a client opens no stream: the next Conn does.
+	// lastStream is the number of the last stream that a client's connection opens; later streams
+	// need a new Conn.
 	lastStream = 1 << 30
 	maxWindow  = 1<<31 - 1
 	// goodbyeTime bounds the wait for a peer that was told to close.
@@ -78,11 +79,11 @@ type Options struct {
 	// Accept receives a stream that a client opens and returns its Sink; nil: the Conn is a
 	// client itself.
 	Accept func(s *Stream, fields []hpack.HeaderField, end bool) Sink
-	// BeforeRead is called before each read from the network: it flushes every Conn that the
-	// sinks write to, and awaits their room. nil does so for the Conn itself.
+	// BeforeRead is called before each read from the network. It must flush every Conn that the
+	// sinks write to, and wait until these Conns have room. nil flushes this Conn only.
 	BeforeRead func()
-	// Hold, if not nil, is told of data that waits for the peer, once it is more than
-	// HoldAbove bytes of one stream.
+	// Hold, if not nil, is called when more than HoldAbove bytes of one stream wait for the peer.
+	// Its result is released when they no longer wait.
 	Hold      func(bytes int64) Releaser
 	HoldAbove int
 }
@@ -104,16 +105,16 @@ type Conn struct {
 	isWriting bool         // a goroutine is in Flush
 	socket    *socket      // nil before Run
 	closed    error        // why the connection has ended
-	isClosing bool         // it is closed once all is written
+	isClosing bool         // the connection closes once all frames are written
 
 	streams   map[uint32]*Stream
-	count     int // streams that a client has open, and retained ones
+	count     int // streams that a client has open, and retained streams
 	newest    uint32
 	opened    int
-	settings  int  // frames of them
+	settings  int  // SETTINGS frames received
 	isGreeted bool // a client has sent its first bytes
 
-	// What the peer permits.
+	// Limits that the peer has set.
 	sendWindow    int64
 	initialWindow int64
 	maxFrame      uint32
@@ -122,7 +123,7 @@ type Conn struct {
 
 	receiveWindow, uncredited int
 
-	goAwayFrom bool // the peer takes no further streams
+	goAwayFrom bool // the peer accepts no further streams
 	draining   drainState
 }
 
@@ -135,7 +136,7 @@ const (
 	refusesNew            // the PING came back: the client knows
 )
 
-// drainPing is the payload of Shutdown's PING.
+// drainPing is the payload of the PING that Shutdown sends.
 var drainPing = [8]byte{'d', 'r', 'a', 'i', 'n'}
 
 // New returns a Conn that waits for Run.
@@ -240,7 +241,7 @@ func (c *Conn) run(network net.Conn, secure func(net.Conn) (net.Conn, error)) (e
 	return err
 }
 
-// readPreface reads a client's first bytes, which have to come soon.
+// readPreface reads the first bytes of a client, within startTime.
 func (c *Conn) readPreface(from io.Reader) error {
 	_ = c.network.SetReadDeadline(time.Now().Add(startTime))
 	preface := make([]byte, len(http2.ClientPreface))
@@ -302,8 +303,8 @@ func (c *Conn) Open(fields []hpack.HeaderField, end bool, sink Sink) (*Stream, e
 	return s, nil
 }
 
-// Flush writes what was sent, and what the windows permit by now. It does not wait for the
-// peer, nor for another Flush, which then writes it.
+// Flush writes all sent frames that the windows permit. It does not wait for the peer. If another
+// Flush is running, that one writes them.
 func (c *Conn) Flush() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -322,7 +323,7 @@ func (c *Conn) Flush() {
 		c.mu.Unlock()
 		_, _ = c.network.Write(b) // the reader finds out that the connection has ended
 		c.queued.Add(-int64(len(b)))
-		for _, s := range sources { // what they are credited with lets their peers go on
+		for _, s := range sources { // the credit lets their peers continue
 			s.conn.Flush()
 		}
 		c.mu.Lock()
@@ -341,7 +342,7 @@ func (c *Conn) Flush() {
 func (c *Conn) halfClose() {
 	c.isClosing = false
 	if secure, ok := c.network.(*tls.Conn); ok {
-		_ = secure.CloseWrite() // says so, and leaves the socket open
+		_ = secure.CloseWrite() // sends close_notify, and keeps the socket open
 	}
 	if half, ok := c.socket.Conn.(interface{ CloseWrite() error }); ok {
 		_ = half.CloseWrite()
@@ -349,7 +350,7 @@ func (c *Conn) halfClose() {
 	_ = c.socket.SetReadDeadline(time.Now().Add(goodbyeTime))
 }
 
-// progress is called when bytes have left that the kernel did not take at once.
+// progress is called after bytes have left that the kernel did not take at once.
 func (c *Conn) progress() {
 	c.mu.Lock()
 	c.written.Broadcast()
@@ -364,7 +365,7 @@ func (c *Conn) AwaitRoom() {
 	}
 }
 
-// await waits while more than so many bytes wait for the peer.
+// await waits until at most the given number of bytes wait for the peer.
 func (c *Conn) await(most int64) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -376,7 +377,7 @@ func (c *Conn) await(most int64) {
 // Close ends the connection at once; Run then returns.
 func (c *Conn) Close() { c.end(ErrClosed) }
 
-// end notes why the connection ends, and ends it.
+// end records why the connection ends, and closes it.
 func (c *Conn) end(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -393,8 +394,8 @@ func (c *Conn) endLocked(err error) {
 	c.written.Broadcast()
 }
 
-// Fail ends a connection and tells the sinks of its streams. Run does so when it ends; who
-// never calls Run calls Fail.
+// Fail ends a connection and tells the sinks of its streams. Run calls it when it ends; a caller
+// that never calls Run calls Fail itself.
 func (c *Conn) Fail(err error) {
 	c.end(err)
 	c.mu.Lock()
@@ -411,7 +412,8 @@ func (c *Conn) Fail(err error) {
 	}
 }
 
-// Finish ends a client's connection once its streams have ended; it opens no more.
+// Finish ends a client's connection once its streams have ended. The connection opens no more
+// streams.
 func (c *Conn) Finish() {
 	c.mu.Lock()
 	c.goAwayFrom = true
@@ -427,8 +429,8 @@ func (c *Conn) Streams() int {
 	return max(len(c.streams), c.count)
 }
 
-// Shutdown tells a client to open no more streams here, and ends the connection once those
-// that are open have ended. A client that has not said a word is left at once.
+// Shutdown tells a client to open no more streams on this connection, and closes it once its open
+// streams have ended. A connection whose client has not sent its preface is closed at once.
 func (c *Conn) Shutdown() {
 	c.mu.Lock()
 	if c.draining == serving {
@@ -444,7 +446,7 @@ func (c *Conn) Shutdown() {
 	c.Flush()
 }
 
-// closeIfDone ends a connection that was told to, once it has no streams. The caller holds
+// closeIfDone closes a connection that is shutting down once it has no streams. The caller holds
 // mu.
 func (c *Conn) closeIfDone() {
 	leaves := c.draining == refusesNew || c.options.Accept == nil && c.goAwayFrom

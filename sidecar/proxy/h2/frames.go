@@ -26,10 +26,10 @@ func (c *Conn) process(f http2.Frame) error {
 	case *http2.PushPromiseFrame:
 		return http2.ConnectionError(http2.ErrCodeProtocol)
 	}
-	return nil // PRIORITY, and frames of tomorrow
+	return nil // ignores PRIORITY and unknown frames
 }
 
-// isIdle reports whether nobody has opened a stream of this number. The caller holds mu.
+// isIdle reports whether no stream of this number has been opened. The caller holds mu.
 func (c *Conn) isIdle(id uint32) bool {
 	if c.options.Accept == nil {
 		return id%2 == 0 || id >= c.newest
@@ -39,7 +39,7 @@ func (c *Conn) isIdle(id uint32) bool {
 
 func (c *Conn) processData(f *http2.DataFrame) error {
 	c.mu.Lock()
-	size := int(f.Length) // padding counts
+	size := int(f.Length) // includes padding
 	id := f.StreamID
 	s := c.streams[id]
 	if size > c.receiveWindow {
@@ -52,7 +52,7 @@ func (c *Conn) processData(f *http2.DataFrame) error {
 	case s == nil && c.isIdle(id):
 		err = http2.ConnectionError(http2.ErrCodeProtocol)
 	case s == nil:
-		c.credit(size) // it was on its way when the stream ended
+		c.credit(size) // the stream ended while the frame was on its way
 	case s.receivedEnd:
 		c.credit(size)
 		err = http2.StreamError{StreamID: id, Code: http2.ErrCodeStreamClosed}
@@ -108,18 +108,18 @@ func (c *Conn) processHeaders(f *http2.MetaHeadersFrame) error {
 	return nil
 }
 
-// accept opens the stream of a client. The caller holds mu, which accept releases while the
-// stream's sink is made.
+// accept opens a stream for a client's header list. The caller holds mu, which accept releases
+// while it creates the stream's sink.
 func (c *Conn) accept(f *http2.MetaHeadersFrame) error {
 	id := f.StreamID
 	if !c.isIdle(id) {
-		return nil // trailers that were on their way when the stream ended
+		return nil // trailers of a stream that has ended
 	}
 	if c.options.Accept == nil || id%2 == 0 {
 		return http2.ConnectionError(http2.ErrCodeProtocol)
 	}
 	if c.draining == refusesNew {
-		return nil // the GOAWAY says so
+		return nil // the client learns from the GOAWAY that the stream was refused
 	}
 	c.newest = id
 	c.opened++
@@ -157,7 +157,7 @@ func (c *Conn) processReset(f *http2.RSTStreamFrame) error {
 	return nil
 }
 
-// reject resets the stream of a frame that was against the rules, and tells its sink.
+// reject resets a stream whose frame violated the protocol, and tells the stream's sink.
 func (c *Conn) reject(broken http2.StreamError) {
 	c.mu.Lock()
 	s := c.streams[broken.StreamID]
@@ -212,7 +212,7 @@ func (c *Conn) processSettings(f *http2.SettingsFrame) error {
 		if err := s.Valid(); err != nil {
 			return err
 		}
-		switch s.ID { //nolint:exhaustive // the others bind only who sends them
+		switch s.ID { //nolint:exhaustive // the other settings concern only their sender
 		case http2.SettingHeaderTableSize:
 			c.encoder.SetMaxDynamicTableSize(min(s.Val, tableSize))
 		case http2.SettingInitialWindowSize:
@@ -246,7 +246,8 @@ func (c *Conn) processPing(f *http2.PingFrame) {
 	}
 }
 
-// processGoAway handles the leave of a server. A client that leaves closes the connection.
+// processGoAway handles the GOAWAY of a server. A client that sends one closes the connection
+// itself.
 func (c *Conn) processGoAway(f *http2.GoAwayFrame) {
 	if c.options.Accept != nil {
 		return
@@ -276,7 +277,7 @@ func (c *Conn) processGoAway(f *http2.GoAwayFrame) {
 func (c *Conn) writeHeaders(id uint32, fields []hpack.HeaderField, end bool) {
 	c.block.Reset()
 	for _, f := range fields {
-		_ = c.encoder.WriteField(f) // a bytes.Buffer takes all
+		_ = c.encoder.WriteField(f) // writing to a bytes.Buffer cannot fail
 	}
 	block := c.block.Bytes()
 	first := block[:min(len(block), int(c.maxFrame))]
@@ -295,7 +296,8 @@ func (c *Conn) writeData(s *Stream, b []byte, end bool) {
 	s.sendBalance -= int64(len(b))
 }
 
-// writeReset resets a stream and returns what its source is credited with.
+// writeReset resets a stream. It returns the stream to credit for the data that is dropped, and how
+// many bytes.
 func (c *Conn) writeReset(s *Stream, code http2.ErrCode) (source *Stream, credit int) {
 	if c.streams[s.id] != s {
 		return nil, 0
@@ -305,7 +307,7 @@ func (c *Conn) writeReset(s *Stream, code http2.ErrCode) (source *Stream, credit
 	return c.forget(s)
 }
 
-// enqueue puts a stream in line to send, if it has something to send and a window.
+// enqueue queues a stream for sending, if it has data or trailers to send and a window.
 func (c *Conn) enqueue(s *Stream) {
 	if !s.isReady && len(s.pending) > 0 && s.window() > 0 {
 		s.isReady = true
@@ -313,14 +315,14 @@ func (c *Conn) enqueue(s *Stream) {
 	}
 }
 
-// sendReady sends what streams have pending, a frame of each in turn, while the windows of
-// the connection permit. It returns the streams whose peers are credited with it.
+// sendReady sends the pending data of the queued streams, one frame of each in turn, while the
+// connection's window permits. It appends the streams to credit for the sent data to sources.
 func (c *Conn) sendReady(sources []*Stream) []*Stream {
 	for len(c.ready) > 0 {
 		s := c.ready[0]
 		n := s.sendPending()
 		if n == 0 && len(s.pending) > 0 && s.window() > 0 {
-			return sources // the connection has no window, or the kernel no room
+			return sources // no window of the connection, or no room in the kernel
 		}
 		c.ready = c.ready[1:]
 		s.isReady = false
@@ -336,8 +338,8 @@ func (c *Conn) sendReady(sources []*Stream) []*Stream {
 	return sources
 }
 
-// credit lets the peer send n bytes more on the connection. It announces them in halves of
-// the window.
+// credit lets the peer send n more bytes on the connection. It announces credit once it reaches
+// half of the window.
 func (c *Conn) credit(n int) {
 	if c.uncredited += n; c.uncredited < c.options.ConnWindow/2 {
 		return
@@ -347,7 +349,7 @@ func (c *Conn) credit(n int) {
 	c.uncredited = 0
 }
 
-// endReceiving notes that the peer sends nothing more on a stream.
+// endReceiving records that the peer sends nothing more on a stream.
 func (c *Conn) endReceiving(s *Stream) {
 	s.receivedEnd = true
 	if s.sentEnd {
@@ -355,7 +357,7 @@ func (c *Conn) endReceiving(s *Stream) {
 	}
 }
 
-// remove forgets the number of a stream that has ended.
+// remove deletes a stream that has ended from the connection's map.
 func (c *Conn) remove(s *Stream) {
 	if c.streams[s.id] != s {
 		return
@@ -374,8 +376,8 @@ func (c *Conn) uncount(s *Stream) {
 	}
 }
 
-// forget drops what a stream that is gone has pending, and returns what its source is
-// credited with.
+// forget drops the pending data of a stream that has ended. It returns the stream to credit for
+// that data, and how many bytes.
 func (c *Conn) forget(s *Stream) (source *Stream, credit int) {
 	s.sentEnd, s.receivedEnd, s.trailers = true, true, nil
 	return s.takeCredit(s.dropPending())

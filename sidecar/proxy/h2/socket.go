@@ -36,7 +36,7 @@ func newSocket(conn net.Conn, queued *atomic.Int64, onProgress func()) *socket {
 		if err == nil {
 			s.unsent = s.unsent[n:]
 		}
-		return true // another error than a full buffer returns when the goroutine writes
+		return true // an error other than a full buffer comes up again in drain
 	}
 	return s
 }
@@ -68,7 +68,7 @@ func (s *socket) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// drain writes the kept bytes, waiting for the peer.
+// drain writes the kept bytes, and waits for the peer to take them.
 func (s *socket) drain() {
 	for {
 		s.mu.Lock()
@@ -96,6 +96,6 @@ func (s *socket) fail(err error) {
 	s.queued.Add(-int64(len(s.kept)))
 	s.kept = nil
 	s.mu.Unlock()
-	_ = s.Close() // ends the reading too
+	_ = s.Close() // which also ends reads
 	s.onProgress()
 }

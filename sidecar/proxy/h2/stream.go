@@ -7,22 +7,22 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// Sink receives what the peer sends on a stream. The goroutine that runs the connection
-// calls it, one call at a time, until the stream ends or is reset. It may keep header lists,
-// and no data.
+// Sink receives the headers and data that the peer sends on a stream. The goroutine that runs the
+// connection makes the calls, one at a time, until the stream ends or is reset. A Sink may keep
+// header lists, but no data.
 type Sink interface {
 	// Headers receives a header list. end says that the peer sends nothing more.
 	Headers(from *Stream, fields []hpack.HeaderField, end bool)
-	// Data receives bytes. The sink gives them back to the windows of from once they are
-	// stored or forwarded: by Stream.Credit, or by the SendData of another stream.
+	// Data receives bytes. Once they are stored or forwarded, the sink must credit them to from: by
+	// Stream.Credit, or by the SendData of another stream.
 	Data(from *Stream, b []byte, end bool)
 	// Reset tells that the stream is gone: by an http2.StreamError, or by the error that
 	// ended the connection. ErrUnprocessed says that the peer did not process the stream.
 	Reset(from *Stream, err error)
 }
 
-// Stream is one stream of a Conn. Its methods may be called from any goroutine; what they
-// write leaves with the next Flush. On a stream that has ended they do nothing.
+// Stream is one stream of a Conn. Its methods may be called from any goroutine. The frames that
+// they send leave with the next Flush. On a stream that has ended they do nothing.
 type Stream struct {
 	conn *Conn
 	id   uint32
@@ -30,8 +30,8 @@ type Stream struct {
 
 	// Guarded by conn.mu.
 
-	// source gets the bytes back in its windows once they are sent, after the first unowed
-	// of them.
+	// source is the stream that the pending data came from. It is credited for sent bytes, except
+	// for the first unowed ones.
 	source *Stream
 	unowed int
 
@@ -50,7 +50,7 @@ type Stream struct {
 	hold        Releaser            // of pending
 
 	receiveWindow int // what the peer may send
-	uncredited    int // taken, but not announced to the peer yet
+	uncredited    int // credited here, but not announced to the peer yet
 }
 
 // Releaser gives back what Options.Hold took.
@@ -78,16 +78,16 @@ func (s *Stream) SendHeaders(fields []hpack.HeaderField, end bool) {
 		}
 	case end:
 		s.trailers, s.pendingEnd = fields, true
-	default: // headers between data: no such thing in HTTP/2
+	default: // HTTP/2 has no headers between data
 		source, credit = c.writeReset(s, http2.ErrCodeProtocol)
 	}
 	c.mu.Unlock()
 	source.Credit(credit)
 }
 
-// SendData sends bytes as far as the peer's windows permit, and keeps the others until they
-// do. source, whose data the bytes are, gets them back in its windows when they are sent,
-// which bounds what is kept. With a nil source b must not change afterwards.
+// SendData sends bytes as far as the peer's windows permit, and keeps the rest until they do. Once
+// bytes are sent, source, the stream that they came from, is credited for them; this bounds the
+// kept bytes. If source is nil, b must not change afterwards.
 func (s *Stream) SendData(b []byte, end bool, source *Stream) {
 	c := s.conn
 	c.mu.Lock()
@@ -105,7 +105,8 @@ func (s *Stream) SendData(b []byte, end bool, source *Stream) {
 	source.Credit(credit)
 }
 
-// sendData returns how many bytes it sent. It need not copy b if isOwn.
+// sendData sends the bytes that the windows permit, and queues the rest. It returns how many bytes
+// it sent. It may keep b without a copy if isOwn.
 func (s *Stream) sendData(b []byte, end, isOwn bool) (sent int) {
 	c := s.conn
 	if len(s.pending) == 0 && len(c.ready) == 0 {
@@ -173,7 +174,7 @@ func (s *Stream) sendPending() int {
 	return n
 }
 
-// dropPending forgets what is kept. It returns the number of bytes.
+// dropPending drops the pending data, and returns its length.
 func (s *Stream) dropPending() int {
 	n := len(s.pending)
 	s.pending = nil
@@ -184,7 +185,7 @@ func (s *Stream) dropPending() int {
 	return n
 }
 
-// takeCredit returns how many of the bytes sent its source gets back.
+// takeCredit returns the stream to credit for sent bytes, and how many of them.
 func (s *Stream) takeCredit(sent int) (source *Stream, credit int) {
 	unowed := min(sent, s.unowed)
 	s.unowed -= unowed
@@ -210,15 +211,15 @@ func (s *Stream) CreditConn(n int) {
 	s.conn.credit(n)
 }
 
-// CreditStream lets the peer send n more bytes on the stream. It is for bytes for which
-// CreditConn was called.
+// CreditStream lets the peer send n more bytes on the stream. It completes a CreditConn for the
+// same bytes.
 func (s *Stream) CreditStream(n int) {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()
 	s.credit(n)
 }
 
-// credit announces credit in halves of the window, so that small calls cause no frame.
+// credit announces credit once it reaches half of the window, so that small calls cause no frame.
 func (s *Stream) credit(n int) {
 	s.uncredited += n
 	if s.receivedEnd || s.uncredited < s.conn.options.StreamWindow/2 {
@@ -238,8 +239,7 @@ func (s *Stream) Reset(code http2.ErrCode) {
 	source.Credit(credit)
 }
 
-// StopReceiving tells the peer, once the stream's own data has been sent, that no more of the
-// peer's is wanted.
+// StopReceiving tells the peer to send no more, once the stream's own data has been sent.
 func (s *Stream) StopReceiving() {
 	c := s.conn
 	c.mu.Lock()
@@ -268,8 +268,8 @@ func (s *Stream) HasSentHeaders() bool {
 	return s.sentHeaders
 }
 
-// Retain keeps the stream counted by Options.MaxStreams until Release, though it ends
-// before: for whoever works on.
+// Retain makes the stream count towards Options.MaxStreams until Release, even after it has ended,
+// while somebody still works for it.
 func (s *Stream) Retain() {
 	s.conn.mu.Lock()
 	defer s.conn.mu.Unlock()

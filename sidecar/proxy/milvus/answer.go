@@ -18,14 +18,14 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )
 
-// errConfirm: the database did not answer the question for the hits. errFind: nor
-// that for the candidates; it will say why in its answer to the call as it came.
+// errConfirm: the database did not answer the request that confirms the hits. errFind: it did not
+// answer the request for the candidates; its answer to the original call will say why.
 var (
 	errConfirm = routing.Degraded{Reason: "confirm"}
 	errFind    = routing.Pass("refused")
 )
 
-// call is a call on its way.
+// call is a client's call that is being answered.
 type call struct {
 	*Router
 	upstream *rawgrpc.Upstream
@@ -35,7 +35,7 @@ type call struct {
 	lists    []int // how many searches of each list of a hybrid search Locate found
 
 	request *milvuspb.SearchRequest       // raw, read
-	hybrid  *milvuspb.HybridSearchRequest // that finds the candidates; nil: the route does
+	hybrid  *milvuspb.HybridSearchRequest // finds the candidates; nil if the route does
 	query   query
 	shape   shape
 }
@@ -88,7 +88,7 @@ func (c *call) find(ctx context.Context, rows int) ([]rerank.ID, error) {
 	return lists[0], nil
 }
 
-// decode decodes the request. Of a hybrid search it returns the one search that a route may
+// decode decodes the request. For a hybrid search it returns the one search that a route may
 // answer.
 func (c *call) decode() (*milvuspb.SearchRequest, error) {
 	m, h := &milvuspb.SearchRequest{}, &milvuspb.HybridSearchRequest{}
@@ -104,7 +104,7 @@ func (c *call) decode() (*milvuspb.SearchRequest, error) {
 		return m, nil
 	}
 	m, several, err := fused(h, func(field string) bool {
-		return c.Field(c.target.Routed, field) || c.Field(c.target.Routed, "") // of the only field
+		return c.Field(c.target.Routed, field) || c.Field(c.target.Routed, "") // a route without a field serves the collection's only one
 	})
 	if several {
 		c.hybrid = h
@@ -140,7 +140,7 @@ func (c *call) Confirm(ctx context.Context, all []routing.Ranked) (r rawgrpc.Rep
 		return r, errConfirm
 	}
 	if answer.GetCollectionName() == c.target.Own {
-		answer.CollectionName = c.target.Name // as the database answers who asks by an alias
+		answer.CollectionName = c.target.Name // a search by an alias is answered with the alias
 	}
 	if err := rebuild(ctx, answer.GetResults(), all, c.query); err != nil {
 		return r, err
@@ -176,7 +176,7 @@ func (c *call) IDs(r rawgrpc.Reply) (lists [][]rerank.ID, ok bool) {
 	return split(idsOf(answer.GetResults().GetIds()), answer.GetResults().GetTopks())
 }
 
-// split cuts what is one after the other into lists of those lengths.
+// split divides all into consecutive lists of the given lengths.
 func split[T any](all []T, lengths []int64) (lists [][]T, ok bool) {
 	for _, n := range lengths {
 		if n < 0 || n > int64(len(all)) {
@@ -187,7 +187,7 @@ func split[T any](all []T, lengths []int64) (lists [][]T, ok bool) {
 	return lists, len(all) == 0
 }
 
-// distinct are the ids of the hits of all queries.
+// distinct returns the ids of the hits of all queries, each once.
 func distinct(all []routing.Ranked) []rerank.ID {
 	seen := map[rerank.ID]bool{}
 	var ids []rerank.ID
@@ -202,8 +202,8 @@ func distinct(all []routing.Ranked) []rerank.ID {
 	return ids
 }
 
-// narrow makes the request one for those ids alone in the collection that they were
-// found in, with its own expression and the values of that; by its first vector, where
+// narrow restricts a request to the given ids, in the collection in which they were found. The
+// request keeps its expression and template values, and searches by its first vector only, because
 // the scores do not matter.
 func narrow(m *milvuspb.SearchRequest, target routing.Target, q query, primary string, ids []rerank.ID, scores bool) ([]byte, error) {
 	among, err := adapter.Among(primary, ids)
@@ -238,8 +238,8 @@ func narrow(m *milvuspb.SearchRequest, target routing.Target, q query, primary s
 	return proto.Marshal(n)
 }
 
-// searchAllLists returns search parameters with which the database looks at every row that
-// the filter leaves. An IVF index otherwise finds only rows of the lists that it probes.
+// searchAllLists returns search parameters that make the database look at every row which passes
+// the filter. Otherwise an IVF index finds only rows in the lists that it probes.
 func searchAllLists(text string, rows int) string {
 	params := map[string]any{}
 	if text != "" && json.Unmarshal([]byte(text), &params) != nil {
@@ -257,16 +257,16 @@ func searchAllLists(text string, rows int) string {
 	return string(b)
 }
 
-// rebuild puts the rows of d, a list for every query or one for all of them, in
-// the order of the hits, with their scores where those are the answer's. It
-// returns the errors of Ranked.Page, or errConfirm.
+// rebuild puts the rows of d (one list for each query, or one for all queries) in the order of the
+// hits, and gives them the hits' scores unless the answer keeps the database's. It returns the
+// errors of Ranked.Page, or errConfirm.
 func rebuild(ctx context.Context, d *schemapb.SearchResultData, all []routing.Ranked, q query) error {
 	ids := idsOf(d.GetIds())
 	lists, ok := split(ids, d.GetTopks())
 	if !ok || len(d.GetScores()) != len(ids) || len(lists) != 1 && len(lists) != len(all) {
 		return errConfirm
 	}
-	var at []map[rerank.ID]int // where the rows of a list are
+	var at []map[rerank.ID]int // position of each id in a list
 	next := 0
 	for _, list := range lists {
 		row := make(map[rerank.ID]int, len(list))
@@ -311,7 +311,7 @@ func rebuild(ctx context.Context, d *schemapb.SearchResultData, all []routing.Ra
 	return nil
 }
 
-// vectorAt returns the vector of a float field that a row came with, or nil.
+// vectorAt returns a row's vector of a float field, or nil if the answer has none.
 func vectorAt(d *schemapb.SearchResultData, field string, row int) []float32 {
 	for _, f := range d.GetFieldsData() {
 		v := f.GetVectors()

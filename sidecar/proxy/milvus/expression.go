@@ -10,10 +10,10 @@ import (
 // blanks are the white space of expressions.
 const blanks = "\t\n\f\r "
 
-// keysOf reads the ids that an expression picks by the primary key, as clients write it for
-// a delete by ids: `key == 1` or `key in [1, 2]`, with no arithmetic, no escapes, and
-// numbers in plain digits. It reports false for every other expression, and for one of more
-// than maxTouchedIDs ids.
+// keysOf reads the ids that an expression selects by the primary key, in the forms that clients
+// write to delete by ids: `key == 1` or `key in [1, 2]`, without arithmetic, without escapes, and
+// with decimal numbers. It returns false for any other expression, and for more than maxTouchedIDs
+// ids.
 func keysOf(expression, key string) (ids []rerank.ID, ok bool) {
 	word, rest := cutWord(strings.TrimLeft(expression, blanks))
 	if word == "" || word != key {
@@ -48,7 +48,7 @@ func keysOf(expression, key string) (ids []rerank.ID, ok bool) {
 	return nil, false
 }
 
-// cutWord cuts the word that text begins with, of letters, digits and underscores.
+// cutWord cuts the word at the start of text: letters, digits and underscores.
 func cutWord(text string) (word, rest string) {
 	n := 0
 	for n < len(text) && isWordByte(text[n]) {
@@ -63,8 +63,7 @@ func isWordByte(c byte) bool {
 
 func isDigit(c byte) bool { return c >= '0' && c <= '9' }
 
-// cutLiteral cuts the id that text begins with: a whole number in plain digits, or a quoted
-// text without escapes.
+// cutLiteral cuts the id at the start of text: a decimal integer, or a quoted text without escapes.
 func cutLiteral(text string) (id rerank.ID, rest string, ok bool) {
 	if text == "" {
 		return id, "", false
@@ -81,7 +80,7 @@ func cutLiteral(text string) (id rerank.ID, rest string, ok bool) {
 	for n < len(text) && isDigit(text[n]) {
 		n++
 	}
-	if n == first || text[first] == '0' && n > 1 { // no digits, or one before which a zero stands
+	if n == first || text[first] == '0' && n > 1 { // no digits, or a leading zero
 		return id, "", false
 	}
 	number, err := strconv.ParseInt(text[:n], 10, 64)

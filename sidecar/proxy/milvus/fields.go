@@ -6,7 +6,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 )
 
-// pick takes the rows of a column of width values a row.
+// pick returns the given rows of a column with width values per row.
 func pick[T any](column []T, rows []int, width int) []T {
 	out := make([]T, 0, len(rows)*width)
 	for _, r := range rows {
@@ -15,8 +15,8 @@ func pick[T any](column []T, rows []int, width int) []T {
 	return out
 }
 
-// pickField takes the rows of a field's column of n rows. It reports false where
-// the column does not have a value a row, as one of null values may.
+// pickField returns the given rows of a field's column of n rows. It returns false if the column
+// does not have one value per row, as a nullable column may not.
 func pickField(f *schemapb.FieldData, rows []int, n int) (*schemapb.FieldData, bool) {
 	out := proto.Clone(f).(*schemapb.FieldData)
 	if valid := f.GetValidData(); len(valid) > 0 {
@@ -34,8 +34,8 @@ func pickField(f *schemapb.FieldData, rows []int, n int) (*schemapb.FieldData, b
 	return nil, false
 }
 
-// pickScalars works on any kind of scalars: each is a message with a repeated
-// field of one value a row, its first.
+// pickScalars picks rows of any kind of scalar. Each kind is a message whose first field is
+// repeated, with one value per row.
 func pickScalars(s *schemapb.ScalarField, rows []int, n int) bool {
 	kind := s.ProtoReflect().WhichOneof(s.ProtoReflect().Descriptor().Oneofs().Get(0))
 	if kind == nil {
@@ -44,7 +44,7 @@ func pickScalars(s *schemapb.ScalarField, rows []int, n int) bool {
 	return pickList(s.ProtoReflect().Mutable(kind).Message(), rows, n)
 }
 
-// pickList takes the rows of the field 1 of a message.
+// pickList picks rows of field 1 of a message.
 func pickList(m protoreflect.Message, rows []int, n int) bool {
 	data := m.Descriptor().Fields().ByNumber(1)
 	if data == nil || !data.IsList() || m.Get(data).List().Len() != n {

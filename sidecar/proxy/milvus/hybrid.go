@@ -12,13 +12,13 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )
 
-// passesHybrid is why a hybrid search of several lists passes, unless the route
-// takes what they find.
+// passesHybrid is the reason why a hybrid search of several lists passes, unless the route rescores
+// the rows of such searches.
 const passesHybrid = "hybrid"
 
-// fused makes a hybrid search the search of its list on a routed field, to whose
-// vector the similarity's order is near. Whatever fuses one list keeps its order; of
-// several, the database has to be asked what they find, by their own filters.
+// fused returns the list of a hybrid search whose field has a route, as one search. A fusion of one
+// list keeps its order. With several lists, the database must first find their rows by their own
+// filters.
 func fused(h *milvuspb.HybridSearchRequest, routed func(field string) bool) (m *milvuspb.SearchRequest, several bool, err error) {
 	several = len(h.GetRequests()) > 1
 	for _, list := range h.GetRequests() {
@@ -26,7 +26,7 @@ func fused(h *milvuspb.HybridSearchRequest, routed func(field string) bool) (m *
 			continue
 		}
 		if m != nil && (anns(m) != anns(list) || !bytes.Equal(m.GetPlaceholderGroup(), list.GetPlaceholderGroup())) {
-			return nil, false, routing.Pass(passesHybrid) // near to which?
+			return nil, false, routing.Pass(passesHybrid) // the routed lists have different vectors
 		}
 		m = list
 	}
@@ -46,7 +46,7 @@ func fused(h *milvuspb.HybridSearchRequest, routed func(field string) bool) (m *
 	return m, several, err
 }
 
-// anns is the field of a search.
+// anns returns the field that a search names.
 func anns(m *milvuspb.SearchRequest) string {
 	for _, p := range m.GetSearchParams() {
 		if p.GetKey() == "anns_field" {
@@ -72,21 +72,21 @@ func singleSearch(h *milvuspb.HybridSearchRequest, m *milvuspb.SearchRequest, se
 		return nil, err
 	}
 	if wanted, err := length(rank); err != nil || wanted > list && !several {
-		return nil, routing.Pass(passesHybrid) // the list ends before the answer does
+		return nil, routing.Pass(passesHybrid) // the list is shorter than the answer
 	}
-	// The answer's length and offset are the fusion's, the list's own is read.
+	// Length and offset of the answer are those of the fusion, not of the list.
 	m.SearchParams = append(slices.DeleteFunc(m.GetSearchParams(), isPage), rank...)
 	return m, nil
 }
 
-// ranked leaves out of a fusion's parameters what says how lists are fused.
+// ranked removes the parameters of the fusion method.
 func ranked(params []*commonpb.KeyValuePair) (left []*commonpb.KeyValuePair, err error) {
 	for _, p := range params {
 		switch p.GetKey() {
-		case "strategy", "params": // RRF and weights
+		case "strategy", "params": // of RRF and of weights
 		case "norm_score":
 			return nil, routing.Pass(passesHybrid)
-		case "limit": // as a search names it
+		case "limit": // the name of this parameter in a search is topk
 			left = append(left, &commonpb.KeyValuePair{Key: "topk", Value: p.GetValue()})
 		default:
 			left = append(left, p)
@@ -99,7 +99,7 @@ func isPage(p *commonpb.KeyValuePair) bool {
 	return slices.Contains([]string{"topk", "limit", "offset"}, p.GetKey())
 }
 
-// length is the number of rows that parameters ask for, an offset among them.
+// length returns the number of rows that the parameters ask for, plus the offset.
 func length(params []*commonpb.KeyValuePair) (rows uint64, err error) {
 	for _, p := range params {
 		if !isPage(p) {
@@ -114,7 +114,7 @@ func length(params []*commonpb.KeyValuePair) (rows uint64, err error) {
 	return rows, nil
 }
 
-// idsOnly returns a copy of a hybrid search that asks for the ids of the best rows alone.
+// idsOnly returns a copy of a hybrid search that asks only for the ids of the best rows.
 func idsOnly(h *milvuspb.HybridSearchRequest, rows int) *milvuspb.HybridSearchRequest {
 	h = proto.Clone(h).(*milvuspb.HybridSearchRequest)
 	h.OutputFields = nil

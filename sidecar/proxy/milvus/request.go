@@ -14,16 +14,16 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )
 
-// query is a search request that can be answered.
+// query is a search request that a route can answer.
 type query struct {
 	field         string
 	vectors       [][]float32
 	group         *commonpb.PlaceholderGroup
 	limit, offset uint64
-	filter        string // with its template's values
+	filter        string // with the values of its template
 	partitions    []string
-	needs         []string // of the route
-	decimals      int      // of a score; -1 is all
+	needs         []string // opt-ins that the route must have
+	decimals      int      // decimals of a score; -1 means all
 }
 
 func (q query) searches(field string) []routing.Search {
@@ -72,7 +72,7 @@ func read(m *milvuspb.SearchRequest) (q query, err error) {
 	return q, q.readVectors(m)
 }
 
-// The timestamps that older clients send for a level, which they leave out.
+// The special timestamps by which older clients state a consistency level.
 const (
 	eventually = 1
 	bounded    = 2
@@ -92,8 +92,8 @@ func wantsStricterReads(m *milvuspb.SearchRequest, own commonpb.ConsistencyLevel
 	return m.GetConsistencyLevel() != commonpb.ConsistencyLevel_Bounded && m.GetConsistencyLevel() != commonpb.ConsistencyLevel_Eventually
 }
 
-// tuning are parameters of the database's own search; the route's depth stands
-// in their place.
+// tuning lists the parameters that tune the database's own search. A route ignores them, because
+// its depth replaces them.
 var tuning = []string{"ef", "nprobe", "search_list", "reorder_k", "level", "itopk_size", "search_width", "beamwidth"}
 
 func (q *query) readParams(params []*commonpb.KeyValuePair) (err error) {
@@ -125,7 +125,7 @@ func (q *query) readParams(params []*commonpb.KeyValuePair) (err error) {
 			if value != "" && !strings.EqualFold(value, "false") {
 				return routing.Pass(strings.ReplaceAll(key, "_", "-"))
 			}
-		case "group_size", "strict_group_size": // without a group they say nothing
+		case "group_size", "strict_group_size": // without a group they have no meaning
 		default:
 			if !slices.Contains(tuning, key) {
 				return routing.Pass("search-params")
@@ -150,16 +150,16 @@ func (q *query) readDecimals(value string) (err error) {
 	return err
 }
 
-// The parameters of a search that are read: so many, and so long a text of those that are
-// written as JSON. No search that the routes cover has as many.
+// Limits on the parameters that are read: their number, and the length of parameters in JSON.
+// Searches that routes cover stay far below.
 const (
 	maxParams      = 64
 	maxParamsBytes = 16 << 10
 )
 
-// plainParams returns nil where the parameters that are written as JSON are tuning only, or
-// repeat the parameters beside them, which are read there, as pymilvus does. Others change
-// the answer: radius and range_filter cut it at the database's scores.
+// plainParams checks the parameters that are written as JSON. It returns nil if they only tune the
+// search, or repeat the parameters beside them, as pymilvus does. Others change the answer: radius
+// and range_filter cut it at scores of the database.
 func plainParams(text string, beside []*commonpb.KeyValuePair) error {
 	var params map[string]json.RawMessage
 	if text == "" {
@@ -182,7 +182,7 @@ func plainParams(text string, beside []*commonpb.KeyValuePair) error {
 	return nil
 }
 
-// repeats reports whether the parameters have the key with that value.
+// repeats reports whether params has the same key with the same value.
 func repeats(params []*commonpb.KeyValuePair, key string, value json.RawMessage) bool {
 	return slices.ContainsFunc(params, func(p *commonpb.KeyValuePair) bool {
 		return p.GetKey() == key && strings.EqualFold(p.GetValue(), strings.Trim(string(value), `"`))

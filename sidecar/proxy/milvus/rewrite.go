@@ -57,14 +57,13 @@ const (
 	distancesField = 10
 )
 
-// errOther says that a request contains more than plain searches by dense vectors.
+// errOther says that a request contains other searches than plain ones by dense vectors.
 var errOther = errors.New("not plain searches by dense vectors")
 
 // errAnswer says that an answer does not have the form that its request asks for.
 var errAnswer = routing.Degraded{Reason: "answer"}
 
-// locate reads the searches of a request, and nothing else of it: one for each of its
-// vectors.
+// locate finds the searches in a request, one for each of its vectors, and skips everything else.
 func locate(request []byte) (searches []routing.Search, err error) {
 	var s routing.Search
 	var vectors [][]float32
@@ -173,8 +172,8 @@ func readParam(f wire.Field, s *routing.Search) error {
 	return nil
 }
 
-// readScoreParams reads the parameters that are written as JSON. Of a text that is not
-// read, any may be there, ef too.
+// readScoreParams reads the parameters that are written as JSON. If the text cannot be read, it
+// assumes that any parameter may be set, including ef.
 func readScoreParams(text string, s *routing.Search) {
 	if text == "" {
 		return
@@ -189,7 +188,7 @@ func readScoreParams(text string, s *routing.Search) {
 	}
 }
 
-// readScoreParam notes a parameter whose meaning depends on the database's scores.
+// readScoreParam records a parameter whose meaning depends on the database's scores.
 func readScoreParam(key, value string, s *routing.Search) {
 	switch {
 	case value == "" || strings.EqualFold(value, "false") || value == "null":
@@ -217,7 +216,7 @@ func rewriteRequest(request []byte, all []routing.Rewritten) ([]byte, error) {
 
 // appendRewritten appends a request with its vectors and ef replaced.
 func appendRewritten(out, request []byte, all []routing.Rewritten) (_ []byte, err error) {
-	if ef := all[0].EF; ef > 0 { // the same for each: they have one field and one set of parameters
+	if ef := all[0].EF; ef > 0 { // equal for all searches, which share the field and the parameters
 		if request, err = withEF(request, ef); err != nil {
 			return out, err
 		}
@@ -228,7 +227,7 @@ func appendRewritten(out, request []byte, all []routing.Rewritten) (_ []byte, er
 			return out, fmt.Errorf("%w: more than %d vectors", wire.ErrMalformed, len(all))
 		}
 		next++
-		return wire.AppendPacked(out, f.Number, all[next-1].Vector), nil // as the bytes of a vector are
+		return wire.AppendPacked(out, f.Number, all[next-1].Vector), nil // the bytes of a vector are those of a packed field
 	})
 	if err == nil && next != len(all) {
 		err = fmt.Errorf("%w: %d vectors in place of %d", wire.ErrMalformed, next, len(all))
@@ -236,14 +235,14 @@ func appendRewritten(out, request []byte, all []routing.Rewritten) (_ []byte, er
 	return out, err
 }
 
-// The keys of a request's parameters: those that are written as JSON, and the number of rows
-// that an HNSW index keeps in view.
+// The keys of a request's parameters: the one whose value is JSON, and the size of the candidate
+// list of an HNSW index.
 const (
 	jsonParams = "params"
 	efParam    = "ef"
 )
 
-// withEF returns a request with ef in its parameters, which have none.
+// withEF returns a request with ef added to its parameters, which must not have it.
 func withEF(request []byte, ef uint64) ([]byte, error) {
 	text, done := fmt.Sprintf("%q:%d", efParam, ef), false
 	out, err := wire.Edit(nil, request, func(out []byte, f wire.Field) ([]byte, error) {
@@ -259,7 +258,7 @@ func withEF(request []byte, ef uint64) ([]byte, error) {
 			}
 			return appendParam(out, jsonParams, "{"+text+comma+members), nil
 		}
-		return appendParam(out, jsonParams, "{"+text+"}"), nil // it was empty
+		return appendParam(out, jsonParams, "{"+text+"}"), nil // the JSON object was empty
 	})
 	if err == nil && !done {
 		out = appendParam(out, jsonParams, "{"+text+"}")
@@ -274,9 +273,9 @@ func appendParam(out []byte, key, value string) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(out, searchParamsField, protowire.BytesType), pair)
 }
 
-// locateHybrid reads those lists of a hybrid search that are of a routed field, and counts
-// the searches of every list. It returns errOther for a ranker that looks at scores, which
-// rewriting changes: all but RRF.
+// locateHybrid finds the lists of a hybrid search whose field has a route, and counts the searches
+// of every list. It returns errOther for rankers that use scores, which rewriting changes; RRF is
+// the only one that does not.
 func locateHybrid(request []byte, routed func(field string) bool) (searches []routing.Search, lists []int, err error) {
 	offset := uint64(0)
 	err = wire.Walk(request, func(f wire.Field) error {
@@ -313,14 +312,14 @@ func locateHybrid(request []byte, routed func(field string) bool) (searches []ro
 	if err != nil || len(searches) == 0 {
 		return nil, nil, errors.Join(errOther, err)
 	}
-	for i := range searches { // their rows go into the fusion
+	for i := range searches { // the fusion merges their rows with others
 		searches[i].Staged, searches[i].Narrowed, searches[i].Offset = true, true, offset
 	}
 	return searches, lists, nil
 }
 
-// locateList reads the searches of one list of a hybrid search; none if its field has no
-// route.
+// locateList finds the searches in one list of a hybrid search. It returns none if the list's field
+// has no route.
 func locateList(list []byte, routed func(field string) bool) (searches []routing.Search, err error) {
 	field := ""
 	err = wire.Walk(list, func(f wire.Field) error {
@@ -332,7 +331,7 @@ func locateList(list []byte, routed func(field string) bool) (searches []routing
 	switch {
 	case err != nil:
 		return nil, err
-	case field == "": // the collection's only one
+	case field == "": // the collection has only one vector field
 		return nil, errOther
 	case !routed(field):
 		return nil, nil
@@ -340,8 +339,8 @@ func locateList(list []byte, routed func(field string) bool) (searches []routing
 	return locate(list)
 }
 
-// rewriteHybrid returns a hybrid search with the vectors and ef of its lists replaced, of as
-// many as each list has searches.
+// rewriteHybrid returns a hybrid search with the vectors and ef of its lists replaced. lists holds
+// the number of searches in each list.
 func rewriteHybrid(request []byte, lists []int, all []routing.Rewritten) ([]byte, error) {
 	list := 0
 	return wire.Edit(make([]byte, 0, len(request)+16*len(lists)), request, func(out []byte, f wire.Field) ([]byte, error) {
@@ -359,8 +358,8 @@ func rewriteHybrid(request []byte, lists []int, all []routing.Rewritten) ([]byte
 	})
 }
 
-// editAt appends message with every field at the path, inside the messages that it names,
-// replaced.
+// editAt appends message to out, and calls replace for each field at the path, which names the
+// messages around the field.
 func editAt(out, message []byte, path []protowire.Number, replace func(out []byte, f wire.Field) ([]byte, error)) ([]byte, error) {
 	return wire.Edit(out, message, func(out []byte, f wire.Field) ([]byte, error) {
 		switch {
@@ -379,8 +378,7 @@ func editAt(out, message []byte, path []protowire.Number, replace func(out []byt
 	})
 }
 
-// mapScores returns an answer with the score of every row mapped, and the rows of every
-// search.
+// mapScores returns an answer with the scores of all rows mapped, and the rows of every search.
 func mapScores(answer []byte, all []routing.Rewritten) (mapped []byte, hits [][]search.Hit, err error) {
 	found := 0
 	mapped, err = wire.Edit(make([]byte, 0, len(answer)+16), answer, func(out []byte, f wire.Field) ([]byte, error) {
@@ -417,7 +415,7 @@ func mapScores(answer []byte, all []routing.Rewritten) (mapped []byte, hits [][]
 	return mapped, hits, err
 }
 
-// appendOnce writes all values where the field comes first, and then none.
+// appendOnce appends all values at the first occurrence of the field, and nothing at later ones.
 func appendOnce(out []byte, f wire.Field, values *[]float32) []byte {
 	if *values != nil {
 		out = wire.AppendPacked(out, f.Number, *values)
@@ -426,7 +424,7 @@ func appendOnce(out []byte, f wire.Field, values *[]float32) []byte {
 	return out
 }
 
-// readScores reads the rows of an answer, one list after the other, and maps their scores.
+// readScores reads the rows of an answer, list by list, and maps their scores.
 func readScores(data []byte, all []routing.Rewritten) (scores, distances []float32, hits [][]search.Hit, err error) {
 	var lengths []int64
 	ids := &schemapb.IDs{}
@@ -536,7 +534,7 @@ func (c *call) Rewrite(ctx context.Context, all []routing.Rewritten) (r rawgrpc.
 	if err := refusal(r); err != nil {
 		return r, nil, err
 	}
-	if c.isHybrid() { // the answer has the rows and the scores of the fusion
+	if c.isHybrid() { // the answer has the fusion's rows and scores
 		return r, make([][]search.Hit, len(all)), nil
 	}
 	r.Message, hits, err = mapScores(r.Message, all)
@@ -550,7 +548,7 @@ func (c *call) isHybrid() bool {
 	return c.method == milvuspb.MilvusService_HybridSearch_FullMethodName
 }
 
-// refusal sorts an error of the database: it refuses the caller, the request, or does not
+// refusal classifies an error of the database: it refused the caller, or the request, or did not
 // answer. It returns nil for an answer with rows.
 func refusal(r rawgrpc.Reply) error {
 	switch {

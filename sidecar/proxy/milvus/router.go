@@ -17,20 +17,20 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )
 
-// The fields that name the database and the collection, the same in every request that is
-// read here.
+// The numbers of the fields with the names of database and collection, which are the same in all
+// requests.
 const (
 	databaseField   = 2
 	collectionField = 3
 )
 
-// shapeFor is how long a collection's schema is believed.
+// shapeFor is how long a schema is used before it is read again.
 const shapeFor = 30 * time.Second
 
 // Router answers searches of Milvus's clients. It is safe for concurrent use.
 type Router struct {
 	*routing.Router
-	database string // of the store
+	database string // the store's database
 
 	mu     sync.Mutex
 	shapes map[string]shape
@@ -44,7 +44,7 @@ type shape struct {
 	read    time.Time
 }
 
-// New makes a router of the searches of a store's database; "" is the default one.
+// New returns a router for the searches of a store's database; "" names the default database.
 func New(r *routing.Router, database string) *Router {
 	return &Router{Router: r, database: database, shapes: map[string]shape{}}
 }
@@ -65,14 +65,14 @@ func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interc
 	return out
 }
 
-// ignores reports whether a search is known to be of a collection without a route.
+// ignores reports whether a search is known to address a collection without a route.
 func (r *Router) ignores(request []byte) bool {
 	name, _ := routing.Text(request, collectionField)
 	return r.Ignores(name)
 }
 
-// covered returns the collection that a request names, and reports whether it has a route.
-// The database stands in the request, or in the connection.
+// covered returns the collection that a request addresses, and whether it has a route. The request
+// names the database, or else the connection does.
 func (r *Router) covered(ctx context.Context, request []byte) (target routing.Target, ok bool) {
 	if !r.ours(ctx, request, databaseField) {
 		return target, false
@@ -81,7 +81,7 @@ func (r *Router) covered(ctx context.Context, request []byte) (target routing.Ta
 	return r.Target(ctx, name)
 }
 
-// canonicalName returns a database's name in one form: the default database has two names.
+// canonicalName gives the default database, which has two names, a single one.
 func canonicalName(database string) string {
 	if database == "default" {
 		return ""
@@ -89,8 +89,8 @@ func canonicalName(database string) string {
 	return database
 }
 
-// searchedField returns the vector field that a search names. A search may leave out the
-// name of a collection's only vector field.
+// searchedField returns the vector field of a search. A search may omit the name if the collection
+// has only one vector field.
 func searchedField(asked string, of shape) string {
 	if asked == "" && len(of.vectors) == 1 {
 		return of.vectors[0]
@@ -115,7 +115,7 @@ func (r *Router) shape(ctx context.Context, upstream *rawgrpc.Upstream, collecti
 		if f.GetIsPrimaryKey() {
 			s.primary = f.GetName()
 		}
-		switch f.GetDataType() { //nolint:exhaustive // the others are no vectors
+		switch f.GetDataType() { //nolint:exhaustive // the other types are no vectors
 		case schemapb.DataType_FloatVector, schemapb.DataType_BinaryVector, schemapb.DataType_Float16Vector,
 			schemapb.DataType_BFloat16Vector, schemapb.DataType_SparseFloatVector, schemapb.DataType_Int8Vector:
 			s.vectors = append(s.vectors, f.GetName())
@@ -136,12 +136,12 @@ func (r *Router) describe(ctx context.Context, upstream *rawgrpc.Upstream, colle
 	message, _, _, err := upstream.Call(ctx, milvuspb.MilvusService_DescribeCollection_FullMethodName, request)
 	answer := &milvuspb.DescribeCollectionResponse{}
 	if err != nil || proto.Unmarshal(message, answer) != nil || failed(answer.GetStatus()) {
-		return nil, routing.Pass("collection") // the search itself will say it in the database's words
+		return nil, routing.Pass("collection") // the database's answer to the search will say it
 	}
 	return answer, nil
 }
 
-// failed: older servers fill the one code, newer ones both.
+// failed reports whether a status is an error. Older servers set only one of the codes.
 func failed(s *commonpb.Status) bool {
 	return s.GetCode() != 0 || s.GetErrorCode() != commonpb.ErrorCode_Success //nolint:staticcheck // as above
 }

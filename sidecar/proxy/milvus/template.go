@@ -11,14 +11,13 @@ import (
 	adapter "github.com/likenessdb/likeness/adapters/milvus"
 )
 
-// maxRendered bounds an expression with its values: a name may stand in it often,
-// and its value be long.
+// maxRendered limits the length of an expression with its values, since a name can occur many times
+// and have a long value.
 const maxRendered = 4 << 20 // bytes
 
-// render writes an expression with the values of its names in their places, for a store
-// that is asked without a template. It reports false where that text might not mean the
-// same: the template is malformed, a name has no value, or a value has no literal that the
-// database reads back to it.
+// render returns an expression with each name replaced by its value, for stores that take no
+// template values. It returns false if the text might have another meaning: the template is
+// malformed, a name has no value, or a value cannot be written as a literal.
 func render(expression string, values map[string]*schemapb.TemplateValue) (text string, ok bool) {
 	var out strings.Builder
 	for expression != "" {
@@ -36,7 +35,7 @@ func render(expression string, values map[string]*schemapb.TemplateValue) (text 
 			if piece, ok = valueText(values[name]); !ok {
 				return "", false
 			}
-			piece = " " + piece + " " // words beside it stay words of their own
+			piece = " " + piece + " " // the spaces keep words apart
 		}
 		if out.Len()+len(piece) > maxRendered {
 			return "", false
@@ -46,9 +45,9 @@ func render(expression string, values map[string]*schemapb.TemplateValue) (text 
 	return out.String(), true
 }
 
-// pieceLength returns the length of the piece that a template begins with: a string
-// literal, a part in braces, or text without either. It returns -1 where a literal or a
-// brace is not closed, or a brace closes nothing.
+// pieceLength returns the length of the first piece of a template: a string literal, a name in
+// braces, or text without either. It returns -1 if a literal or a brace is not closed, or if a
+// brace closes nothing.
 func pieceLength(template string) int {
 	switch template[0] {
 	case '"', '\'':
@@ -57,13 +56,13 @@ func pieceLength(template string) int {
 		return strings.IndexByte(template, '}') + 1
 	}
 	if n := strings.IndexAny(template, `"'{}`); n >= 0 {
-		return cmp.Or(n, -1) // at once, it is a closing brace
+		return cmp.Or(n, -1) // n is 0 at a closing brace
 	}
 	return len(template)
 }
 
-// literalLength returns the length of the string literal that text begins with, or -1 where
-// its line ends before it does.
+// literalLength returns the length of the string literal at the start of text, or -1 if it is not
+// closed on its line.
 func literalLength(text string) int {
 	for n := 1; n < len(text); n++ {
 		switch text[n] {
@@ -81,14 +80,14 @@ func literalLength(text string) int {
 	return -1
 }
 
-// templateName returns the name in a part in braces.
+// templateName returns the name within braces.
 func templateName(braced string) (string, bool) {
 	name := strings.Trim(braced[1:len(braced)-1], blanks)
 	word, rest := cutWord(name)
 	return name, word != "" && rest == "" && !isDigit(word[0])
 }
 
-// valueText is a value as a literal of Milvus's expressions.
+// valueText returns a value as a literal of Milvus's expressions.
 func valueText(v *schemapb.TemplateValue) (string, bool) {
 	switch v := v.GetVal().(type) {
 	case *schemapb.TemplateValue_BoolVal:
@@ -105,8 +104,8 @@ func valueText(v *schemapb.TemplateValue) (string, bool) {
 	return "", false
 }
 
-// arrayText is an array of one kind of scalars; arrays of arrays and of JSON have
-// no text here.
+// arrayText returns an array of scalars as a literal. Arrays of arrays and of JSON are not
+// supported.
 func arrayText(a *schemapb.TemplateArrayValue) (string, bool) {
 	switch d := a.GetData().(type) {
 	case *schemapb.TemplateArrayValue_BoolData:
@@ -133,7 +132,7 @@ func listText[T any](values []T, text func(T) (string, bool)) (string, bool) {
 	return "[" + strings.Join(parts, ", ") + "]", true
 }
 
-// bracketed keeps a sign with its number: -2 ** 2 is -(2 ** 2).
+// bracketed puts a negative number in parentheses, because -2 ** 2 means -(2 ** 2).
 func bracketed(number string, ok bool) (string, bool) {
 	if strings.HasPrefix(number, "-") {
 		return "(" + number + ")", ok
@@ -143,10 +142,11 @@ func bracketed(number string, ok bool) (string, bool) {
 
 func boolText(v bool) (string, bool) { return strconv.FormatBool(v), true }
 
-// intText: the least number has no literal, as the sign is no part of one.
+// intText fails for the least integer, which has no literal, because a sign is not part of a
+// literal.
 func intText(v int64) (string, bool) { return strconv.FormatInt(v, 10), v != math.MinInt64 }
 
-// floatText has a point or an exponent, which tells it from a whole number.
+// floatText returns a number with a point or an exponent, to distinguish it from an integer.
 func floatText(v float64) (string, bool) {
 	text := strconv.FormatFloat(v, 'g', -1, 64)
 	if !strings.ContainsAny(text, ".e") {

@@ -67,7 +67,7 @@ func (r *Router) writes() map[string]rawgrpc.Interceptor {
 	return out
 }
 
-// following lets a request go on, and the follower know of it.
+// following forwards a request and tells the follower of the write.
 func (r *Router) following(read func(ctx context.Context, b []byte) routing.Writing) rawgrpc.Interceptor {
 	return rawgrpc.Interceptor{Answer: func(ctx context.Context, request []byte) rawgrpc.Reply {
 		ended, outlives, err := r.Begin(ctx, func() routing.Writing { return read(ctx, request) })
@@ -81,10 +81,10 @@ func (r *Router) following(read func(ctx context.Context, b []byte) routing.Writ
 	}}
 }
 
-// outcome reads what became of a write off its answer. An error that is not the
-// database's own, as of a call that was cut, is no answer.
+// outcome derives a write's outcome from the answer. An error that does not come from the database,
+// such as a cut connection, counts as no answer.
 func outcome(answer []byte, err error) routing.WriteOutcome {
-	switch code := status.Code(err); code { // the others are answers
+	switch code := status.Code(err); code { // all other codes are answers
 	case codes.OK:
 		switch s := statusOf(answer); {
 		case refuses(s):
@@ -117,13 +117,13 @@ func statusOf(answer []byte) *commonpb.Status {
 	return nil
 }
 
-// refusing are the codes by which Milvus says that it changed nothing: a quota is used
-// up, the collection, partition, database, alias or field is not there, or there
-// already, a parameter is wrong, or the caller may not do that.
+// refusing lists the codes by which Milvus says that it changed nothing: a quota is exhausted; a
+// collection, partition, database, alias or field is missing or exists already; a parameter is
+// wrong; or the caller lacks the right.
 var refusing = []int32{7, 8, 9, 10, 100, 200, 800, 802, 1100, 1101, 1400, 1401, 1600, 1601, 1602, 1700, 1701, 1800}
 
-// refuses reports whether Milvus says that it changed nothing. Older servers fill the
-// one code, newer ones both.
+// refuses reports whether Milvus says that it changed nothing. Older servers set only one of the
+// codes.
 func refuses(s *commonpb.Status) bool {
 	if s.GetCode() != 0 {
 		return slices.Contains(refusing, s.GetCode())
@@ -169,8 +169,8 @@ func generatedIDs(answer []byte, err error) []rerank.ID {
 	return idsOf(m.GetIDs())
 }
 
-// ours reports whether a request is for the store's database, which a field of the request
-// or the connection names.
+// ours reports whether a request addresses the store's database, which is named by a field of the
+// request or by the connection.
 func (r *Router) ours(ctx context.Context, request []byte, field protowire.Number) bool {
 	database, _ := routing.Text(request, field)
 	return r.isOurs(ctx, database)
@@ -212,13 +212,13 @@ func readRows(m proto.Message, insert bool) func(b []byte) routing.Writing {
 	}
 }
 
-// maxTouchedIDs is the most ids that are read of one write. A write of more rows may change
-// any row: the follower would compare all rows anyway, and an id takes many times the
-// memory that it takes in the request.
+// maxTouchedIDs limits the ids that are read from one write. A write of more rows counts as a write
+// of any row: the follower would compare all rows anyway, and ids take many times the memory that
+// they take in the request.
 const maxTouchedIDs = 1 << 16
 
-// readColumn reads the ids of a column, if it is the column of that name. It reports false
-// where they cannot be read, or are more than maxTouchedIDs.
+// readColumn reads the ids of a column if it has the given name. It returns false if they cannot be
+// read, or if there are more than maxTouchedIDs.
 func readColumn(b []byte, name string) ([]rerank.ID, bool) {
 	const nameField = 2
 	if text, _ := routing.Text(b, nameField); text != name {
@@ -256,7 +256,7 @@ func readDelete(b []byte) routing.Writing {
 	}}
 }
 
-// anyRow is a write of any row of the collection that a field names.
+// anyRow reads a write that may change any row of the collection named in a field.
 func anyRow(kind journal.Kind, field protowire.Number) func(b []byte) routing.Writing {
 	return func(b []byte) routing.Writing {
 		name, _ := routing.Text(b, field)
@@ -264,13 +264,13 @@ func anyRow(kind journal.Kind, field protowire.Number) func(b []byte) routing.Wr
 	}
 }
 
-// readCollection reads a request that makes or drops a collection.
+// readCollection reads a request that creates or drops a collection.
 func readCollection(b []byte) routing.Writing {
 	name, _ := routing.Text(b, collectionField)
 	return routing.Writing{Kind: journal.Collection, Collections: []string{name}, Renamed: []string{name}}
 }
 
-// readName reads a request that makes a name stand for another collection.
+// readName reads a request that changes which collection a name stands for.
 func readName(field protowire.Number) func(b []byte) routing.Writing {
 	return func(b []byte) routing.Writing {
 		name, _ := routing.Text(b, field)
@@ -278,12 +278,13 @@ func readName(field protowire.Number) func(b []byte) routing.Writing {
 	}
 }
 
-// readReplicated: messages of another cluster are not looked into.
+// readReplicated reads a replication message of another cluster. It may change anything, because
+// its content is not read.
 func readReplicated([]byte) routing.Writing {
 	return routing.Writing{Kind: journal.Upsert, Everywhere: true}
 }
 
-// readRename reads a rename, which may be into another database.
+// readRename reads a rename, whose new name may lie in another database.
 func (r *Router) readRename(ctx context.Context, b []byte) routing.Writing {
 	m := &milvuspb.RenameCollectionRequest{}
 	if routing.Decode(b, m) != nil {

@@ -40,7 +40,7 @@ func Accept(listener net.Listener, draining <-chan struct{}, log *slog.Logger, s
 			return err
 		default:
 			log.Warn("accepting a connection failed", "error", err)
-			select { // usually too many open files
+			select { // the usual cause is too many open files
 			case <-time.After(retryInterval):
 			case <-draining:
 			}

@@ -14,21 +14,21 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )
 
-// errConfirm: the database did not answer the question for the hits. errFind: nor
-// that for the candidates; it will say why in its answer to the call as it came.
+// errConfirm: the database did not answer the request that confirms the hits. errFind: it did not
+// answer the request for the candidates; its answer to the original call will say why.
 var (
 	errConfirm = routing.Degraded{Reason: "confirm"}
 	errFind    = routing.Pass("refused")
 )
 
-// Why searches pass that are never answered.
+// The reasons why searches of methods that are never answered pass.
 const (
 	passesGroups = "groups"
 	passesOther  = "not-nearest"
 )
 
-// passesPrefetch is why a query with candidates of its own passes, unless the route
-// takes those.
+// passesPrefetch is the reason why a query with prefetches passes, unless the route rescores the
+// rows of such queries.
 const passesPrefetch = "prefetch"
 
 // Intercept returns the interceptors of the methods that search, and of those that
@@ -68,13 +68,13 @@ func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interc
 	return out
 }
 
-// ignores reports whether a search is known to be of a collection without a route.
+// ignores reports whether a search is known to address a collection without a route.
 func (r *Router) ignores(request []byte) bool {
 	name, _ := routing.Text(request, 1)
 	return r.Ignores(name)
 }
 
-// call is a call on its way.
+// call is a client's call that is being answered.
 type call struct {
 	target   routing.Target
 	upstream *rawgrpc.Upstream
@@ -84,7 +84,7 @@ type call struct {
 	request  proto.Message // raw, read
 	answer   protoreflect.MessageType
 	began    time.Time
-	passes   routing.Pass // why no call of its method is answered; empty: some are
+	passes   routing.Pass // why calls of this method always pass; empty: some are answered
 	routed   func(field string) bool
 	located  located // set by Locate
 }
@@ -179,9 +179,9 @@ func (c *call) Confirm(ctx context.Context, all []routing.Ranked) (r rawgrpc.Rep
 	return rawgrpc.Reply{Message: message, Header: header, Trailer: trailer}, nil
 }
 
-// readable asks the database whether the caller may read the collection by the alias
-// that the call names: its rights may be of that name alone. The returned function
-// waits for the answer. Without an alias nothing is asked.
+// readable asks the database whether the caller may read the collection by the alias that the call
+// names, since rights can be limited to that name. The returned function waits for the answer.
+// Without an alias no request is made.
 func (c *call) readable(ctx context.Context) (wait func() bool) {
 	if !c.target.Aliased() {
 		return func() bool { return true }

@@ -12,14 +12,14 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// member is a key of a JSON object with its value as it came.
+// member is a key of a JSON object, with its value unparsed.
 type member struct {
 	key   string
 	value json.RawMessage
 }
 
-// object is a JSON object whose keys keep their order and whose values keep
-// their bytes, so that no number is rounded on its way.
+// object is a JSON object whose keys keep their order and whose values keep their bytes, so that no
+// number is rounded.
 type object []member
 
 var (
@@ -27,11 +27,11 @@ var (
 	errKeys   = fmt.Errorf("a JSON object with more than %d keys", maxKeys)
 )
 
-// maxKeys is the most keys of an object that is read here. No object of Qdrant's searches
-// or of its answers has as many, so that one beyond is unknown to the proxy and passes.
+// maxKeys limits the keys of an object. Objects with more keys are unknown to the proxy, since no
+// object of Qdrant's searches and answers has as many; their searches pass.
 const maxKeys = 64
 
-// readDocument checks that b is JSON, in one pass, and reads it as an object.
+// readDocument validates b as JSON in one pass, and returns its object.
 func readDocument(b []byte) (object, error) {
 	if !json.Valid(b) {
 		return nil, errObject
@@ -39,8 +39,8 @@ func readDocument(b []byte) (object, error) {
 	return readObject(b)
 }
 
-// readObject reads an object out of a text that readDocument has checked. The values are
-// parts of b. A key that comes twice is an error, and so are more than maxKeys keys.
+// readObject reads an object from text that readDocument has validated. The values are slices of b.
+// A repeated key is an error, and so are more than maxKeys keys.
 func readObject(b []byte) (o object, err error) {
 	s := jsonwalk.New(b)
 	whole := s.Object(func(key string) bool {
@@ -77,7 +77,7 @@ func (o object) has(key string) bool {
 	return v != nil && string(v) != "null"
 }
 
-// unknown reports whether there is a key other than those.
+// unknown reports whether the object has a key that is not among the given ones.
 func (o object) unknown(keys ...string) bool {
 	for _, m := range o {
 		known := false
@@ -91,7 +91,7 @@ func (o object) unknown(keys ...string) bool {
 	return false
 }
 
-// with replaces a value, or adds it.
+// with returns the object with the key's value replaced or added.
 func (o object) with(key string, value json.RawMessage) object {
 	for i := range o {
 		if o[i].key == key {
@@ -102,7 +102,7 @@ func (o object) with(key string, value json.RawMessage) object {
 	return append(o, member{key, value})
 }
 
-// without removes a key.
+// without returns the object without a key.
 func (o object) without(key string) object {
 	out := o[:0:0]
 	for _, m := range o {
@@ -124,19 +124,19 @@ func (o object) bytes() []byte {
 	return append(b, '}')
 }
 
-// quoted is a JSON string; < and > stay as they are.
+// quoted returns s as a JSON string, in which < and > are not escaped.
 func quoted(s string) []byte {
 	var b bytes.Buffer
 	e := json.NewEncoder(&b)
 	e.SetEscapeHTML(false)
-	_ = e.Encode(s) // a string always can be
+	_ = e.Encode(s) // a string can always be encoded
 	return bytes.TrimSuffix(b.Bytes(), []byte("\n"))
 }
 
 // errElements says that an array has more elements than its reader allows.
 var errElements = errors.New("too many elements in a JSON array")
 
-// readArray reads an array of at most so many elements, which are parts of b.
+// readArray reads an array of at most the given number of elements. They are slices of b.
 func readArray(b []byte, most int) (elements []json.RawMessage, err error) {
 	s := jsonwalk.New(b)
 	whole := s.Array(func() bool {
@@ -156,7 +156,7 @@ func readArray(b []byte, most int) (elements []json.RawMessage, err error) {
 
 var errArray = errors.New("not a JSON array of the elements that are expected")
 
-// readObjects reads an array of at most so many objects.
+// readObjects reads an array of at most the given number of objects.
 func readObjects(b []byte, most int) (all []object, err error) {
 	elements, err := readArray(b, most)
 	for i := 0; i < len(elements) && err == nil; i++ {
@@ -201,7 +201,7 @@ func writeArray(all []json.RawMessage) json.RawMessage {
 	return append(b, ']')
 }
 
-// maxDim is the most numbers of a vector: Qdrant's own limit.
+// maxDim is Qdrant's limit on the dimension of a vector.
 const maxDim = 1 << 16
 
 // readVector reads an array of numbers that float32 can hold. It reports false for any
@@ -228,7 +228,7 @@ func readVector(b []byte) (v []float32, ok bool) {
 	return v, ok && len(v) > 0
 }
 
-// readCount reads a whole number from 0; absent is the default.
+// readCount reads a non-negative integer. Without the key it returns absent.
 func (o object) readCount(key string, absent uint64) (n uint64, ok bool) {
 	if !o.has(key) {
 		return absent, true
@@ -237,7 +237,7 @@ func (o object) readCount(key string, absent uint64) (n uint64, ok bool) {
 	return n, err == nil
 }
 
-// idText is an id as JSON.
+// idText returns an id as JSON.
 func idText(id rerank.ID) json.RawMessage {
 	if n, ok := id.Uint64(); ok {
 		return strconv.AppendUint(nil, n, 10)
@@ -246,7 +246,7 @@ func idText(id rerank.ID) json.RawMessage {
 	return quoted(text)
 }
 
-// scoreText is a score as Qdrant writes it: the shortest form, with a point or
+// scoreText returns a score in the form that Qdrant writes: the shortest decimal, with a point or
 // an exponent.
 func scoreText(f float32) json.RawMessage {
 	b := strconv.AppendFloat(nil, float64(f), 'f', -1, 32)

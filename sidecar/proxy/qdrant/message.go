@@ -12,7 +12,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )
 
-// searchesOf reads the searches of a request, or why it passes.
+// searchesOf returns the searches of a request, or the Pass with the reason why it is not answered.
 func searchesOf(m proto.Message) ([]routing.Search, error) {
 	switch m := m.(type) {
 	case *qdrant.SearchPoints:
@@ -29,7 +29,7 @@ func searchesOf(m proto.Message) ([]routing.Search, error) {
 	return nil, routing.Pass("method")
 }
 
-// queriesOf are the queries of a request of the query interface.
+// queriesOf returns the queries of a request of the query interface.
 func queriesOf(m proto.Message) []*qdrant.QueryPoints {
 	switch m := m.(type) {
 	case *qdrant.QueryPoints:
@@ -40,7 +40,7 @@ func queriesOf(m proto.Message) []*qdrant.QueryPoints {
 	return nil
 }
 
-// batch is a request for several searches; it has the fields that hold for all of them.
+// batch is a request for several searches, with the fields that apply to all of them.
 type batch interface {
 	GetCollectionName() string
 	GetReadConsistency() *qdrant.ReadConsistency
@@ -66,7 +66,7 @@ func each[M interface{ GetCollectionName() string }](all []M, of batch, read fun
 	return out, nil
 }
 
-// common are the parts that both kinds of request have.
+// common has the getters that search requests and query requests share.
 type common interface {
 	GetFilter() *qdrant.Filter
 	GetParams() *qdrant.SearchParams
@@ -147,19 +147,18 @@ func nearestOf(m *qdrant.QueryPoints) (field string, vector []float32) {
 	return field, vector
 }
 
-// idsOnly returns a copy of a query with prefetches that asks for the ids of the best rows
-// alone.
+// idsOnly returns a copy of a query with prefetches that asks only for the ids of the best rows.
 func idsOnly(m *qdrant.QueryPoints, collection string, rows int) *qdrant.QueryPoints {
 	m = proto.Clone(m).(*qdrant.QueryPoints)
-	m.CollectionName = collection // in a batch it may be left out
+	m.CollectionName = collection // in a batch it may be omitted
 	m.Limit, m.Offset, m.ScoreThreshold = qdrant.PtrOf(uint64(rows)), nil, nil
 	m.WithPayload, m.WithVectors = qdrant.NewWithPayload(false), qdrant.NewWithVectors(false)
 	return m
 }
 
-// narrow makes the request one for the hits alone in the collection that they were
-// found in: same payload, vectors, filter and caller, so that the database says what
-// this caller may see of them.
+// narrow restricts a request to the hits, in the collection in which they were found. The request
+// keeps its payload and vector selectors, filter and caller, so that the database returns what this
+// caller may see.
 func narrow(m proto.Message, collection string, all []routing.Ranked) {
 	switch m := m.(type) {
 	case *qdrant.SearchPoints:
@@ -176,7 +175,7 @@ func narrow(m proto.Message, collection string, all []routing.Ranked) {
 		if !all[0].StoreScores {
 			m.ScoreThreshold = nil
 		}
-		if len(m.GetPrefetch()) > 0 { // its candidates are known
+		if len(m.GetPrefetch()) > 0 { // the hits replace the candidates of its prefetches
 			field, vector := nearestOf(m)
 			m.Prefetch, m.Query, m.Using = nil, qdrant.NewQueryDense(vector), &field
 			if field == "" {
@@ -196,7 +195,7 @@ func narrow(m proto.Message, collection string, all []routing.Ranked) {
 	}
 }
 
-// hitLimit returns the limit of a search for the hits, at least 1.
+// hitLimit returns the limit of a request for the hits, which must be at least 1.
 func hitLimit(r routing.Ranked) uint64 { return uint64(max(1, len(r.Hits))) }
 
 func exactParams() *qdrant.SearchParams { return &qdrant.SearchParams{Exact: qdrant.PtrOf(true)} }
@@ -221,7 +220,7 @@ func pointID(id rerank.ID) *qdrant.PointId {
 	return qdrant.NewIDUUID(text)
 }
 
-// results are the lists of points in an answer, to be read and replaced.
+// results returns the lists of points in an answer, which the caller may replace.
 func results(m proto.Message) (lists []*[]*qdrant.ScoredPoint) {
 	switch m := m.(type) {
 	case *qdrant.SearchResponse:
@@ -247,7 +246,7 @@ func idOf(id *qdrant.PointId) rerank.ID {
 	return rerank.UintID(id.GetNum())
 }
 
-// pointVector returns the dense vector of a field that a point came with, or nil.
+// pointVector returns a point's dense vector of a field, or nil if the point came without it.
 func pointVector(p *qdrant.ScoredPoint, field string) []float32 {
 	v := p.GetVectors().GetVector()
 	if field != "" {
@@ -259,8 +258,8 @@ func pointVector(p *qdrant.ScoredPoint, field string) []float32 {
 	return nil
 }
 
-// reorder returns the points of the requested page in the order of the hits. It replaces
-// their scores unless the store's scores are to stay. It returns the errors of Ranked.Page.
+// reorder returns the points of the requested page in the order of the hits, with the hits' scores
+// unless the answer keeps the store's scores. It returns the errors of Ranked.Page.
 func reorder(ctx context.Context, points []*qdrant.ScoredPoint, r *routing.Ranked) ([]*qdrant.ScoredPoint, error) {
 	found := make(map[rerank.ID]*qdrant.ScoredPoint, len(points))
 	for _, p := range points {

@@ -12,7 +12,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )
 
-// find asks the database, as the caller, what a query with a prefetch finds.
+// find asks the database for the rows that a query with prefetches finds, with the caller's rights.
 func (c *restCall) find(ctx context.Context, o object, rows int) (ids []rerank.ID, err error) {
 	o = append(object(nil), o...).without("offset").without("score_threshold").
 		with("limit", strconv.AppendInt(nil, int64(rows), 10)).with("with_payload", []byte("false")).with("with_vector", []byte("false"))
@@ -40,10 +40,10 @@ func (c *restCall) find(ctx context.Context, o object, rows int) (ids []rerank.I
 	return ids, nil
 }
 
-// A prefetch beyond these limits passes. Each level is read once more than the one around
-// it, so that a limit of the levels keeps the reading linear.
+// Limits beyond which a prefetch passes. Each level is read once more than the level around it, so
+// a limited number of levels keeps reading linear.
 const (
-	maxPrefetches     = 256 // of one query, side by side
+	maxPrefetches     = 256 // of one query
 	maxPrefetchLevels = 8
 )
 
@@ -66,9 +66,9 @@ func prefetches(raw []byte) (all []object, err error) {
 	return all, nil
 }
 
-// checkPrefetch returns why a prefetch passes: it has a key that is not known here, at any
-// level, a query that is neither a vector, dense or sparse, nor a fusion, or more than so
-// many levels. It stops with the context.
+// checkPrefetch returns the Pass of a prefetch that cannot be answered: it has an unknown key at
+// some level, a query that is neither a vector (dense or sparse) nor a fusion, or too many levels.
+// It stops when ctx ends.
 func checkPrefetch(ctx context.Context, raw []byte, levels int) error {
 	if err := ctx.Err(); err != nil {
 		return err
@@ -99,8 +99,8 @@ func checkPrefetch(ctx context.Context, raw []byte, levels int) error {
 	return nil
 }
 
-// fused makes a fusion a query near to the vector of its prefetches, if those with a
-// dense one agree; any other query is returned as it is.
+// fused turns a fusion whose prefetches search by the same dense vector into a nearest-neighbour
+// query by that vector. It returns any other query unchanged.
 func fused(o object) object {
 	q, err := readObject(o.get("query"))
 	if err != nil || !q.has("fusion") || q.unknown("fusion") {

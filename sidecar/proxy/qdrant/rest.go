@@ -21,16 +21,16 @@ import (
 	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
 
-// request is a REST request for searches.
+// request is a kind of REST request for searches.
 type request struct {
 	collection string
-	query      bool // the query interface, not the search one
+	query      bool // uses the query API, not the search API
 	batch      bool
 	groups     bool
-	passes     routing.Pass // why none of its kind is answered
+	passes     routing.Pass // why requests of this kind are never answered
 }
 
-// searches are the requests that search, by their path behind points/.
+// searches maps the path after points/ to the kind of search request.
 var searches = map[string]request{
 	"search":           {},
 	"search/batch":     {batch: true},
@@ -45,7 +45,7 @@ var searches = map[string]request{
 	"discover/batch":   {passes: passesOther},
 }
 
-// readPath reads POST /collections/{name}/points/ and one of searches.
+// readPath recognises POST /collections/{name}/points/ followed by a path of searches.
 func readPath(r *http.Request) (q request, ok bool) {
 	parts := pathParts(r)
 	if r.Method != http.MethodPost || len(parts) < 4 || parts[0] != "collections" || parts[2] != "points" {
@@ -58,14 +58,14 @@ func readPath(r *http.Request) (q request, ok bool) {
 	return q, true
 }
 
-// WantsREST reports whether InterceptREST may answer or follow requests of that method:
-// whatever does more than read by the path alone.
+// WantsREST reports whether InterceptREST may answer or follow requests of that method: any but
+// GET, HEAD and OPTIONS.
 func (*Router) WantsREST(method, _ string) bool {
 	return method != http.MethodGet && method != http.MethodHead && method != http.MethodOptions
 }
 
-// InterceptREST answers the searches that the routes cover, and has writes
-// followed; it is a rest.Interceptor.
+// InterceptREST answers the searches that the routes cover, and tells the follower of writes. It is
+// a rest.Interceptor.
 func (r *Router) InterceptREST(in *http.Request, body []byte, forward rest.Forward) rest.Reply {
 	if reply, ok := r.followREST(in, body); ok {
 		return reply
@@ -79,21 +79,21 @@ func (r *Router) InterceptREST(in *http.Request, body []byte, forward rest.Forwa
 	if !ok {
 		return rest.Reply{}
 	}
-	if len(body) == 0 { // no body, or one that is streamed and cannot be sent twice
+	if len(body) == 0 { // no body, or a streamed one, which cannot be sent twice
 		return rest.Reply{Status: r.Passes(ctx, target, cmp.Or(q.passes, "malformed"))}
 	}
 	ctx, _ = telemetry.WithRequestID(traceparent.FromHeader(ctx, in.Header), in.Header.Get(telemetry.RequestIDHeader))
 	call := &restCall{request: q, target: target, inTurn: r.InTurn, in: in, body: body, forward: forward, began: time.Now(),
 		routed: func(field string) bool { return r.Field(target.Routed, field) }}
 	o := routing.Answer(ctx, r.Router, target, call)
-	if o.Refused != "" { // the route has no other answer, but the database may refuse the caller
+	if o.Refused != "" { // the route permits no other answer, but the database may refuse the caller
 		if own := call.Original(ctx, false); rest.Denied(own.Status) {
 			return rest.Reply{Answer: &own}
 		}
 	}
 	reply := rest.Reply{Status: o.Status, Passed: r.Passed}
 	switch {
-	case o.Answered && rest.Denied(o.Answer.Status): // who is refused is told nothing of the route
+	case o.Answered && rest.Denied(o.Answer.Status): // a refused caller must not learn about the route
 		return rest.Reply{Answer: &o.Answer}
 	case o.Answered:
 		reply.Answer = &o.Answer
@@ -103,14 +103,14 @@ func (r *Router) InterceptREST(in *http.Request, body []byte, forward rest.Forwa
 	return reply
 }
 
-// unavailable returns an answer with the status 503, in the form of Qdrant's errors.
+// unavailable returns an answer with status 503 in the form of Qdrant's errors.
 func unavailable(problem string) *rest.Answer {
 	text := append(append([]byte(`{"status":{"error":`), quoted(problem)...), `},"time":0.0}`...)
 	return &rest.Answer{Status: http.StatusServiceUnavailable, Header: http.Header{"Content-Type": {"application/json"}}, Body: text}
 }
 
-// callerOf is a request's context with its credentials for calls to the database
-// over gRPC.
+// callerOf returns the context of a request, with the request's credentials for gRPC calls to the
+// database.
 func callerOf(in *http.Request) context.Context {
 	md := metadata.MD{}
 	for _, name := range routing.CredentialHeaders() {
@@ -121,7 +121,7 @@ func callerOf(in *http.Request) context.Context {
 	return metadata.NewOutgoingContext(in.Context(), md)
 }
 
-// restCall is a request on its way.
+// restCall is a client's REST request that is being answered.
 type restCall struct {
 	request
 	target  routing.Target
@@ -131,16 +131,15 @@ type restCall struct {
 	forward rest.Forward
 	began   time.Time
 
-	whole    object      // the body
-	searches []object    // in it
+	whole    object      // the parsed body
+	searches []object    // the searches in whole
 	located  locatedJSON // set by Locate
 	routed   func(field string) bool
 }
 
 var _ routing.Exchange[rest.Answer] = (*restCall)(nil)
 
-// Read implements routing.Exchange. A long body waits for its turn until the context ends,
-// which it does when the client leaves.
+// Read implements routing.Exchange. A long body waits for its turn, until the client leaves.
 func (c *restCall) Read(ctx context.Context) (asked routing.Asked, err error) {
 	err = c.inTurn(ctx, len(c.body), func() (err error) {
 		asked, err = c.readNow(ctx)
@@ -149,7 +148,7 @@ func (c *restCall) Read(ctx context.Context) (asked routing.Asked, err error) {
 	return asked, err
 }
 
-// readNow reads the call, in time that is linear in its length, and stops with the context.
+// readNow reads the call in time that is linear in its length. It stops when ctx ends.
 func (c *restCall) readNow(ctx context.Context) (asked routing.Asked, err error) {
 	if c.passes != "" {
 		return asked, c.passes
@@ -186,8 +185,8 @@ func (c *restCall) readNow(ctx context.Context) (asked routing.Asked, err error)
 	return asked, nil
 }
 
-// readArguments reads the arguments of the path; consistent: it names how many
-// replicas have to agree.
+// readArguments reads the query arguments. consistent reports whether they ask for a read
+// consistency.
 func (c *restCall) readArguments(asked *routing.Asked) (consistent bool, err error) {
 	args, err := url.ParseQuery(c.in.URL.RawQuery)
 	if err != nil {
@@ -246,8 +245,8 @@ func (c *restCall) Confirm(ctx context.Context, all []routing.Ranked) (rest.Answ
 	return answer, err
 }
 
-// path returns the request's path with the collection's own name; empty where the
-// client named it so.
+// path returns the request's path with the collection's own name, or "" if the client used that
+// name.
 func (c *restCall) path() string {
 	if !c.target.Aliased() {
 		return ""
@@ -256,8 +255,8 @@ func (c *restCall) path() string {
 	return "/collections/" + url.PathEscape(c.target.Own) + "/points/" + parts[4]
 }
 
-// readable starts to read the collection by the caller's name for it, and returns a
-// function that waits for the result; see call.readable.
+// readable starts to read the collection by the client's name for it. The returned function waits
+// for the result; see call.readable.
 func (c *restCall) readable(ctx context.Context) (wait func() bool) {
 	if !c.target.Aliased() {
 		return func() bool { return true }
@@ -277,7 +276,7 @@ func (c *restCall) IDs(a rest.Answer) (lists [][]rerank.ID, ok bool) {
 		return nil, false
 	}
 	if a.Header.Get("Content-Encoding") != "" {
-		return nil, true // a whole answer all the same
+		return nil, true // a whole answer, though not readable
 	}
 	found, err := c.lists(a.Body)
 	if err != nil {
@@ -286,7 +285,7 @@ func (c *restCall) IDs(a rest.Answer) (lists [][]rerank.ID, ok bool) {
 	for _, list := range found {
 		ids := []rerank.ID{}
 		err := eachObject(list, func(point object) error {
-			ids = append(ids, rerank.TextID(string(point.get("id")))) // to be compared with each other only
+			ids = append(ids, rerank.TextID(string(point.get("id")))) // unparsed, because ids are only compared with each other
 			return nil
 		})
 		if err != nil {
@@ -297,7 +296,7 @@ func (c *restCall) IDs(a rest.Answer) (lists [][]rerank.ID, ok bool) {
 	return lists, true
 }
 
-// split returns the body, and the searches in it.
+// split returns the parsed body and the searches in it.
 func (q request) split(body []byte) (whole object, searches []object, err error) {
 	switch whole, err = readDocument(body); {
 	case errors.Is(err, errKeys):
@@ -329,7 +328,7 @@ var (
 	queryKeys  = append([]string{"query", "using", "prefetch", "lookup_from"}, commonKeys...)
 )
 
-// read reads one search, or why it passes.
+// read returns a search, or the Pass with the reason why it is not answered.
 func (q request) read(ctx context.Context, o object) (s routing.Search, err error) {
 	keys := searchKeys
 	if q.query {
@@ -383,7 +382,7 @@ func (q request) read(ctx context.Context, o object) (s routing.Search, err erro
 	return s, nil
 }
 
-// readQuery reads the vector, and the name of the field that it is compared with.
+// readQuery returns the query vector and the vector field that it names.
 func (q request) readQuery(o object) (name string, v []float32, err error) {
 	raw := o.get("vector")
 	if q.query {
@@ -415,8 +414,8 @@ func (q request) readQuery(o object) (name string, v []float32, err error) {
 	return name, v, nil
 }
 
-// readParams reads what the route has to do as well. The other parameters tune
-// the database's own search, in whose stead the route's rules stand.
+// readParams reads the parameters that also bind the route. The others tune the database's own
+// search, which the route's rules replace.
 func readParams(o object, s *routing.Search) error {
 	if !o.has("params") {
 		return nil

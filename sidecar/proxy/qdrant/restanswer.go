@@ -12,8 +12,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )
 
-// narrow makes the body one for the hits alone: same payload, vectors, filter
-// and caller, so that the database says what this caller may see of them.
+// narrow restricts the body to the hits. It keeps payload and vector selectors, filter and caller,
+// so that the database returns what this caller may see.
 func (q request) narrow(whole object, searches []object, all []routing.Ranked) []byte {
 	narrowed := make([]json.RawMessage, len(searches))
 	for i, o := range searches {
@@ -28,7 +28,7 @@ func (q request) narrow(whole object, searches []object, all []routing.Ranked) [
 		if !all[i].StoreScores {
 			o = o.without("score_threshold")
 		}
-		if o.has(passesPrefetch) { // its candidates are known
+		if o.has(passesPrefetch) { // the hits replace the candidates of its prefetches
 			o = fused(o).without(passesPrefetch)
 		}
 		o = append(object(nil), o...).without("offset").with("limit", strconv.AppendInt(nil, int64(max(1, len(ids))), 10)).
@@ -43,7 +43,7 @@ func (q request) narrow(whole object, searches []object, all []routing.Ranked) [
 
 var errUnexpected = errors.New("an answer of another form")
 
-// lists are the lists of points in an answer.
+// lists returns the lists of points in an answer.
 func (q request) lists(body []byte) ([]json.RawMessage, error) {
 	o, err := readDocument(body)
 	if err != nil {
@@ -87,7 +87,8 @@ func groupHits(result json.RawMessage) ([]json.RawMessage, error) {
 	return []json.RawMessage{writeArray(all)}, err
 }
 
-// rebuild gives the confirmed points the order and the scores of the hits.
+// rebuild returns the answer with its confirmed points in the order of the hits and with their
+// scores.
 func (q request) rebuild(ctx context.Context, body []byte, all []routing.Ranked, took time.Duration) ([]byte, error) {
 	o, err := readDocument(body)
 	if err != nil {
@@ -126,7 +127,7 @@ func (q request) reorder(ctx context.Context, list json.RawMessage, r *routing.R
 	return o.with("points", points).bytes(), err
 }
 
-// vectorIn returns the dense vector of a field that a point came with, or nil.
+// vectorIn returns a point's dense vector of a field, or nil if the point came without it.
 func vectorIn(point object, field string) []float32 {
 	raw := point.get("vector")
 	if field != "" {
@@ -143,7 +144,7 @@ func vectorIn(point object, field string) []float32 {
 	return v
 }
 
-// reorderJSON is reorder, of JSON.
+// reorderJSON is reorder for JSON.
 func reorderJSON(ctx context.Context, list json.RawMessage, r *routing.Ranked) (json.RawMessage, error) {
 	found := map[string]object{}
 	err := eachObject(list, func(point object) error {

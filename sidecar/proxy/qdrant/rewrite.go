@@ -18,10 +18,10 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search"
 )
 
-// layout tells the fields of a request that rewriting reads or replaces, by their numbers;
-// 0 is a field that the request does not have. Every other field crosses unread.
+// layout holds the numbers of the fields of a request that rewriting reads or replaces. 0 means
+// that the request has no such field. All other fields are copied unread.
 type layout struct {
-	// searches is the repeated field of a batch, whose elements have the other fields.
+	// searches is the repeated field of a batch whose elements are single requests.
 	searches protowire.Number
 	// vector is the path to the numbers of the query vector.
 	vector []protowire.Number
@@ -29,17 +29,17 @@ type layout struct {
 	name, threshold, limit, offset, params, timeout protowire.Number
 	// defaultLimit is the limit of a request that names none.
 	defaultLimit uint64
-	// narrows are fields that leave rows out.
+	// narrows lists fields that exclude rows.
 	narrows []protowire.Number
 	// query and prefetch are the fields of a request that can have several stages.
 	query, prefetch protowire.Number
-	// others are fields of a search that is not by a vector of the request.
+	// others lists fields of searches that are not by a vector in the request.
 	others []protowire.Number
 	// points is the path to the rows of an answer.
 	points []protowire.Number
-	// batch says that the outermost message of points is repeated, once a search.
+	// batch reports that the first field of points is repeated, with one value per search.
 	batch bool
-	// groups says that the rows of an answer are the hits of groups.
+	// groups reports that the rows of an answer are hits within groups.
 	groups bool
 }
 
@@ -82,13 +82,13 @@ const (
 	pointScoreField = 3
 )
 
-// inBatch returns the layout of a batch of such requests.
+// inBatch returns the layout of a batch whose elements have layout l.
 func (l layout) inBatch() layout {
 	l.searches, l.points, l.batch = 2, append([]protowire.Number{1}, l.points...), true
 	return l
 }
 
-// layouts are the requests that can be rewritten, by their methods.
+// layouts returns the layouts of the requests that can be rewritten, by method.
 func layouts() map[string]layout {
 	return map[string]layout{
 		qdrant.Points_Search_FullMethodName:       searchLayout,
@@ -103,16 +103,17 @@ func layouts() map[string]layout {
 // errOther says that a search is not a plain nearest-neighbour search by a dense vector.
 var errOther = errors.New("not a plain search by a dense vector")
 
-// located holds what rewriting needs of a request.
+// located is the part of a request that rewriting needs.
 type located struct {
 	searches []routing.Search
 	timeout  uint64
-	// queries are the stages of each query of the request; nil: each is one search.
+	// queries holds the stages of each query of the request. nil means that each query is one
+	// search.
 	queries []stage
 }
 
-// locate reads the searches of a request, and nothing else of it. Of a query with prefetches
-// it reads those searches that are of a routed field.
+// locate finds the searches in a request, and skips everything else. In a query with prefetches it
+// finds the searches of routed fields.
 func locate(request []byte, l layout, routed func(field string) bool) (found located, err error) {
 	if l.searches == 0 {
 		err := found.readQuery(request, l, routed)
@@ -133,7 +134,7 @@ func locate(request []byte, l layout, routed func(field string) bool) (found loc
 			if err != nil {
 				return err
 			}
-			timeout := found.timeout // a batch has one of its own
+			timeout := found.timeout // a batch has its own timeout
 			err = found.readQuery(element, l, routed)
 			found.timeout = timeout
 			return err
@@ -146,7 +147,7 @@ func locate(request []byte, l layout, routed func(field string) bool) (found loc
 	return found, err
 }
 
-// readQuery reads a query of one search or of several stages.
+// readQuery reads a query, which is one search or has several stages.
 func (found *located) readQuery(message []byte, l layout, routed func(field string) bool) error {
 	s, timeout, err := locateOne(message, l)
 	if err != nil && l.prefetch != 0 && hasField(message, l.prefetch) {
@@ -162,7 +163,7 @@ func (found *located) readQuery(message []byte, l layout, routed func(field stri
 	return found.add(s)
 }
 
-// add adds a search to those of the request.
+// add appends a search. It returns errOther for more than routing.MaxRewrites searches.
 func (found *located) add(s routing.Search) error {
 	if len(found.searches) == routing.MaxRewrites {
 		return errOther
@@ -228,28 +229,28 @@ func locateOne(message []byte, l layout) (s routing.Search, timeout uint64, err 
 	return s, timeout, err
 }
 
-// searchParams are the parameters of a search that say what its answer proves.
+// searchParams holds the parameters of a search that affect what its answer proves.
 type searchParams struct {
-	ef                 bool // it says how far the index looks
-	exact              bool // every row is compared
-	indexedOnly        bool // not those that are not indexed yet
+	ef                 bool // the search sets how far the index looks
+	exact              bool // the search compares every row
+	indexedOnly        bool // rows that are not indexed yet are left out
 	ignoreQuantization bool
 }
 
-// apply sets what the parameters say of a search.
+// apply copies the parameters into a search.
 func (p searchParams) apply(s *routing.Search) {
 	s.Exact, s.Unquantized, s.HasEF = p.exact && !p.indexedOnly, p.ignoreQuantization, p.ef || p.exact
 	s.Narrowed = s.Narrowed || p.indexedOnly
 }
 
-// read reads parameters; those that are not set keep their value.
+// read reads the parameters in a field; others keep their values.
 func (p *searchParams) read(f wire.Field) error {
 	params, err := f.Message()
 	if err != nil {
 		return err
 	}
 	return wire.Walk(params, func(f wire.Field) (err error) {
-		switch f.Number { //nolint:exhaustive // the others tune the search
+		switch f.Number { //nolint:exhaustive // the others only tune the search
 		case efField:
 			p.ef = true
 		case exactField:
@@ -277,8 +278,8 @@ func readBool(f wire.Field) (bool, error) {
 	return n != 0, err
 }
 
-// readVectorAt reads the vector at a path. The messages around it, which are variants of
-// one field, hold nothing else; of another variant it returns errOther.
+// readVectorAt reads the vector at a path. The messages on the path are variants of a oneof and
+// must have no other field; for another variant it returns errOther.
 func readVectorAt(message []byte, path []protowire.Number) (vector []float32, err error) {
 	inner, found := []byte(nil), false
 	err = wire.Walk(message, func(f wire.Field) (err error) {
@@ -309,7 +310,7 @@ func readVectorAt(message []byte, path []protowire.Number) (vector []float32, er
 	return readVectorAt(inner, path[1:])
 }
 
-// onlyField returns errOther for a message that has another field than that.
+// onlyField returns errOther for a message that has a field other than the given one.
 func onlyField(message []byte, number protowire.Number) error {
 	return wire.Walk(message, func(f wire.Field) error {
 		if f.Number != number {
@@ -319,10 +320,10 @@ func onlyField(message []byte, number protowire.Number) error {
 	})
 }
 
-// rewriteRequest returns a request with the vector, the threshold and ef of each search
-// replaced; queries are their stages.
+// rewriteRequest returns a request with the vector, the threshold and ef of each search replaced.
+// queries holds the stages of the request's queries.
 func rewriteRequest(request []byte, l layout, queries []stage, all []routing.Rewritten) ([]byte, error) {
-	out := make([]byte, 0, len(request)+16*len(all)) // most vectors keep their length
+	out := make([]byte, 0, len(request)+16*len(all)) // a replaced vector usually keeps its length
 	if l.searches == 0 {
 		return appendQuery(out, request, l, queries, 0, all)
 	}
@@ -348,7 +349,7 @@ func rewriteRequest(request []byte, l layout, queries []stage, all []routing.Rew
 	return out, err
 }
 
-// appendQuery appends the query i of a request, rewritten.
+// appendQuery appends query i of a request with its searches replaced.
 func appendQuery(out, message []byte, l layout, queries []stage, i int, all []routing.Rewritten) ([]byte, error) {
 	if queries == nil {
 		return appendSearch(out, message, l, all[i])
@@ -383,7 +384,7 @@ func appendSearch(out, message []byte, l layout, r routing.Rewritten) ([]byte, e
 	return out, err
 }
 
-// appendParams appends parameters of a search, which have no ef, with one.
+// appendParams appends the parameters of a search with ef added; params must not have it.
 func appendParams(out []byte, l layout, params []byte, ef uint64) []byte {
 	number := protowire.AppendVarint(protowire.AppendTag(nil, efField, protowire.VarintType), ef)
 	out = protowire.AppendVarint(protowire.AppendTag(out, l.params, protowire.BytesType), uint64(len(params)+len(number)))
@@ -393,8 +394,8 @@ func appendParams(out []byte, l layout, params []byte, ef uint64) []byte {
 // errAnswer says that an answer does not have the form that its request asks for.
 var errAnswer = routing.Degraded{Reason: "answer"}
 
-// mapScores maps the score of every row of an answer in place, and returns the answer and
-// the rows of every search.
+// mapScores maps the scores of all rows of an answer in place. It returns the answer and the rows
+// of every search.
 func mapScores(answer []byte, l layout, all []routing.Rewritten) (mapped []byte, hits [][]search.Hit, err error) {
 	m := scoreMapper{layout: l, all: all, hits: make([][]search.Hit, len(all))}
 	lists := 0
@@ -420,7 +421,7 @@ func mapScores(answer []byte, l layout, all []routing.Rewritten) (mapped []byte,
 	return answer, m.hits, err
 }
 
-// usualRows is the room for rows that is made at once.
+// usualRows is the initial capacity for the rows of a search.
 const usualRows = 16
 
 // scoreMapper maps the scores of an answer and collects its rows.
@@ -428,12 +429,13 @@ type scoreMapper struct {
 	layout
 	all  []routing.Rewritten
 	hits [][]search.Hit
-	// unwritten: a row whose score was 0, which is not on the wire, has another score now.
+	// unwritten is set if a row's score was 0, which is not encoded, and is mapped to another
+	// value.
 	unwritten bool
 }
 
-// mapRows maps the rows of the search i at a path inside a field: the field is a row itself
-// where there is no path.
+// mapRows maps the rows of search i at a path inside a field. With an empty path the field is a row
+// itself.
 func (m *scoreMapper) mapRows(f wire.Field, path []protowire.Number, i int) error {
 	content, err := f.Message()
 	if err != nil {
@@ -453,7 +455,7 @@ func (m *scoreMapper) mapRows(f wire.Field, path []protowire.Number, i int) erro
 // mapPoint maps the score of a ScoredPoint of the search i.
 func (m *scoreMapper) mapPoint(point []byte, i int) error {
 	var hit search.Hit
-	var field wire.Field // of the score
+	var field wire.Field // the field with the score
 	score := float32(0)
 	err := wire.Walk(point, func(f wire.Field) (err error) {
 		switch f.Number { //nolint:exhaustive // the others cross unread
@@ -491,8 +493,7 @@ func (m *scoreMapper) mapPoint(point []byte, i int) error {
 	return nil
 }
 
-// insertScores returns an answer whose scores are mapped with a score in each row that has
-// none, which is the mapped score of 0.
+// insertScores appends a mapped score of 0 to each row of an answer that has no score.
 func insertScores(answer []byte, l layout, all []routing.Rewritten) ([]byte, error) {
 	lists := -1
 	return wire.Edit(make([]byte, 0, len(answer)+64), answer, func(out []byte, f wire.Field) ([]byte, error) {
@@ -506,8 +507,8 @@ func insertScores(answer []byte, l layout, all []routing.Rewritten) ([]byte, err
 	})
 }
 
-// appendWithScores appends a field of an answer, and the score to each row at the path
-// inside it that has none.
+// appendWithScores appends a field of an answer. Inside it, rows at the path that have no score get
+// the given one.
 func appendWithScores(out []byte, f wire.Field, path []protowire.Number, score float32) ([]byte, error) {
 	return wire.AppendMessage(out, f.Number, len(f.Value), func(out []byte) ([]byte, error) {
 		missing := len(path) == 0 && score != 0
@@ -528,7 +529,7 @@ func appendWithScores(out []byte, f wire.Field, path []protowire.Number, score f
 // readID reads a PointId.
 func readID(b []byte) (id rerank.ID) {
 	_ = wire.Walk(b, func(f wire.Field) error {
-		switch f.Number { //nolint:exhaustive // the field of another kind of id is no id here
+		switch f.Number { //nolint:exhaustive // a field of another kind of id leaves id zero
 		case numberField:
 			n, _ := f.Uint()
 			id = rerank.UintID(n)
@@ -569,7 +570,7 @@ func (c *call) Rewrite(ctx context.Context, all []routing.Rewritten) (r rawgrpc.
 	return r, hitsOfStages(queries, hits, len(all)), nil
 }
 
-// degradedBy returns the Degraded for an answer that could not be mapped.
+// degradedBy returns the Degraded of an answer whose scores could not be mapped.
 func degradedBy(err error) error {
 	if d := (routing.Degraded{}); errors.As(err, &d) {
 		return d
@@ -577,8 +578,8 @@ func degradedBy(err error) error {
 	return errAnswer
 }
 
-// refusal sorts an error of the database: it refuses the caller, the request, or does
-// not answer.
+// refusal classifies an error of the database: it refused the caller, or the request, or did not
+// answer.
 func refusal(err error) error {
 	switch status.Code(err) {
 	case codes.Unauthenticated, codes.PermissionDenied, codes.ResourceExhausted:

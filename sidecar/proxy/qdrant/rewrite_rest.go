@@ -14,20 +14,20 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search"
 )
 
-// span is a part of a text, from its first byte to the one behind its last.
+// span is a part of a text, from byte offset from up to to.
 type span struct{ from, to int }
 
-// place is where the parts of one search that rewriting replaces are in a body.
+// place holds the positions in a body of the parts of one search that rewriting replaces.
 type place struct {
 	vector    span
 	threshold span // empty: the search has none
-	// params is the search's object of parameters; empty: it has none.
+	// params is the search's object of parameters. It is empty if there is none.
 	params span
-	// end is the brace that ends the search.
+	// end is the position of the brace that closes the search.
 	end int
 }
 
-// edit is a part of a text and what stands in its place.
+// edit replaces a part of a text.
 type edit struct {
 	span
 	text []byte
@@ -48,18 +48,18 @@ func applyEdits(text []byte, edits []edit) []byte {
 	return append(out, text[done:]...)
 }
 
-// locatedJSON holds what rewriting needs of a body.
+// locatedJSON is the part of a body that rewriting needs.
 type locatedJSON struct {
 	searches []routing.Search
-	places   []place // of the searches
-	// queries are the stages of each query of the body; nil: each is one search.
+	places   []place // positions of the searches
+	// queries holds the stages of each query of the body. nil means that each query is one search.
 	queries []stage
 }
 
-// locateJSON finds the searches in a body, of a query with prefetches those that are of a
-// routed field, and skips everything else. It returns errOther for a body of another form.
-// What it skips need not be valid JSON: the database refuses the body with replaced vectors
-// as it refuses the original.
+// locateJSON finds the searches in a body, and skips everything else. In a query with prefetches it
+// finds the searches of routed fields. It returns errOther for a body of another form. Skipped
+// parts may be invalid JSON, because the database refuses the rewritten body as it refuses the
+// original.
 func (q request) locateJSON(body []byte, routed func(field string) bool) (found locatedJSON, err error) {
 	s := jsonwalk.New(body)
 	one := func() bool {
@@ -91,20 +91,20 @@ func (q request) locateJSON(body []byte, routed func(field string) bool) (found 
 	return found, nil
 }
 
-// locator reads one search of a body, or one stage of a query.
+// locator reads one search of a body or one stage of a query.
 type locator struct {
 	request
 	scanner *jsonwalk.Scanner
 	routed  func(field string) bool
-	found   *locatedJSON // where it adds the search
+	found   *locatedJSON // collects the searches
 
 	search routing.Search
 	place  place
-	seen   []string // keys that are read
+	seen   []string // keys that were read so far
 	kind   queryKind
 }
 
-// queryKind says of what kind the query of a search is.
+// queryKind is the kind of a search's query.
 type queryKind int
 
 const (
@@ -115,7 +115,7 @@ const (
 	queryOther
 )
 
-// value moves over a value and returns it and where it is.
+// value skips a value, and returns its text and its position.
 func (l *locator) value() (text []byte, at span, ok bool) {
 	l.scanner.Next()
 	from := l.scanner.Offset()
@@ -123,21 +123,21 @@ func (l *locator) value() (text []byte, at span, ok bool) {
 	return text, span{from, l.scanner.Offset()}, ok
 }
 
-// read reads a search, or a query with prefetches of at most so many levels. It returns
-// false for a search that is not by a dense vector, for a stage that depends in another way
-// on a routed field, and for a formula, whose terms are the scores of its prefetches.
+// read reads a search, or a query with at most the given number of levels of prefetches. It returns
+// false for a search that is not by a dense vector, for a stage that uses a routed field in another
+// way, and for a formula, whose terms are the scores of its prefetches.
 func (l *locator) read(levels int) (s stage, ok bool) {
 	s.search = passesAsIs
 	if l.query {
 		l.search.Limit = 10
 	}
 	var params searchParams
-	staged, looksUp := levels <= maxPrefetchLevels, false // a prefetch is a stage itself
+	staged, looksUp := levels <= maxPrefetchLevels, false // a prefetch is always a stage
 	whole := levels > 0 && l.scanner.Object(func(key string) bool {
 		switch key {
 		case "vector", "query", "using", "prefetch", "lookup_from", "score_threshold", "limit", "offset", "params", "filter", "shard_key":
 			if slices.Contains(l.seen, key) {
-				return false // which counts?
+				return false // a repeated key is ambiguous
 			}
 			l.seen = append(l.seen, key)
 		default:
@@ -194,7 +194,7 @@ func (l *locator) read(levels int) (s stage, ok bool) {
 	case l.kind != queryDense || looksUp || len(l.found.searches) == routing.MaxRewrites:
 		return s, false
 	}
-	if staged { // the rows are among those of the prefetches, or go into a fusion
+	if staged { // prefetches supply the rows, or a fusion takes them
 		l.search.Staged, l.search.Narrowed, l.search.Exact = true, true, false
 	}
 	s.search = len(l.found.searches)
@@ -219,13 +219,13 @@ func (l *locator) readPrefetches(s *stage, levels int) bool {
 	return l.scanner.Array(one)
 }
 
-// readQuery reads the vector of a search: an array, or an object that has the array with
-// the name of its field or, of a query, as its nearest.
+// readQuery reads the vector of a search: an array, or an object that holds the array under the
+// name of its field or, in a query, as nearest.
 func (l *locator) readQuery() bool {
 	switch c := l.scanner.Next(); {
 	case c == '[':
 		return l.readNumbers()
-	case c != '{' && l.query: // an id
+	case c != '{' && l.query: // an id of a point
 		l.kind = queryOther
 		return l.scanner.Skip()
 	}
@@ -251,7 +251,7 @@ func (l *locator) readQuery() bool {
 	})
 }
 
-// readNumbers reads a dense vector, or notes that there is something else.
+// readNumbers reads a dense vector. It records any other value as another kind of query.
 func (l *locator) readNumbers() (ok bool) {
 	value, at, ok := l.value()
 	if !ok {
@@ -303,7 +303,7 @@ func readParamsJSON(text []byte) (p searchParams, ok bool) {
 	return p, ok
 }
 
-// isNumber reports whether b is a number as JSON has them.
+// isNumber reports whether b is a JSON number.
 func isNumber(b []byte) bool {
 	digits := func() (n int) {
 		for n < len(b) && '0' <= b[n] && b[n] <= '9' {
@@ -337,12 +337,12 @@ func isNumber(b []byte) bool {
 	return len(b) == 0
 }
 
-// appendNumber appends the shortest decimal that is the float32 when it is read.
+// appendNumber appends the shortest decimal that parses as f.
 func appendNumber(out []byte, f float32) []byte {
 	return strconv.AppendFloat(out, float64(f), 'g', -1, 32)
 }
 
-// numberBytes is the usual length of a float32 as JSON, with its comma.
+// numberBytes is the usual length of a float32 in JSON, including a comma.
 const numberBytes = 14
 
 // rewriteJSON returns a body with the vector, the threshold and ef of each search replaced.
@@ -387,8 +387,8 @@ func (p place) withEF(body []byte, ef uint64) edit {
 	return edit{span{begin, begin}, text}
 }
 
-// mapScoresJSON returns the body of an answer with the score of every row mapped, and the
-// rows of every search. Nothing but the numbers of scores changes.
+// mapScoresJSON returns the body of an answer with the scores of all rows mapped, and the rows of
+// every search. It changes only the numbers of scores.
 func (q request) mapScoresJSON(body []byte, all []routing.Rewritten) (mapped []byte, hits [][]search.Hit, err error) {
 	m := jsonScoreMapper{request: q, text: body, scanner: jsonwalk.New(body), all: all, hits: make([][]search.Hit, len(all))}
 	ok := m.member("result", func() bool {
@@ -410,7 +410,7 @@ func (q request) mapScoresJSON(body []byte, all []routing.Rewritten) (mapped []b
 	return applyEdits(body, m.edits), m.hits, nil
 }
 
-// jsonScoreMapper reads an answer and notes what changes in it.
+// jsonScoreMapper reads an answer and records the edits that map its scores.
 type jsonScoreMapper struct {
 	request
 	text    []byte
@@ -421,8 +421,8 @@ type jsonScoreMapper struct {
 	err     error
 }
 
-// member reads an object, the value of the key by read. An object without that key, or
-// with null, is another form.
+// member reads an object and calls read at the value of key. It returns false if the object lacks
+// the key or its value is null.
 func (m *jsonScoreMapper) member(key string, read func() bool) bool {
 	found := false
 	return m.scanner.Object(func(k string) bool {
@@ -434,7 +434,7 @@ func (m *jsonScoreMapper) member(key string, read func() bool) bool {
 	}) && found
 }
 
-// list reads the rows of the search i.
+// list reads the rows of search i.
 func (m *jsonScoreMapper) list(i int) bool {
 	points := func() bool { return m.scanner.Array(func() bool { return m.point(i) }) }
 	switch {
@@ -448,7 +448,7 @@ func (m *jsonScoreMapper) list(i int) bool {
 	return points()
 }
 
-// point reads one row of the search i.
+// point reads one row of search i.
 func (m *jsonScoreMapper) point(i int) bool {
 	var hit search.Hit
 	whole := m.scanner.Object(func(key string) bool {
@@ -460,7 +460,7 @@ func (m *jsonScoreMapper) point(i int) bool {
 			return false
 		case key == "id":
 			return hit.ID.UnmarshalJSON(value) == nil
-		case key != "score" || string(value) == "null": // not a number is null
+		case key != "score" || string(value) == "null": // NaN is written as null
 			return true
 		}
 		f, err := strconv.ParseFloat(string(value), 32)
@@ -498,7 +498,7 @@ func (c *restCall) Locate(ctx context.Context) (asked routing.Asked, err error) 
 	if err != nil {
 		return asked, routing.Pass("not-nearest")
 	}
-	args, _ := url.ParseQuery(c.in.URL.RawQuery) // what is no argument crosses
+	args, _ := url.ParseQuery(c.in.URL.RawQuery) // malformed arguments are forwarded as they are
 	if n, err := strconv.ParseUint(args.Get("timeout"), 10, 32); err == nil {
 		asked.Timeout = seconds(n)
 	}
@@ -523,7 +523,7 @@ func (c *restCall) Rewrite(ctx context.Context, all []routing.Rewritten) (answer
 	return answer, hitsOfStages(queries, hits, len(all)), nil
 }
 
-// refusalREST is refusal, of REST.
+// refusalREST is refusal for REST.
 func refusalREST(a rest.Answer) error {
 	switch {
 	case a.Status == http.StatusOK && !a.Cut:

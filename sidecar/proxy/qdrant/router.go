@@ -8,5 +8,5 @@ import "github.com/likenessdb/likeness/sidecar/proxy/routing"
 // Router answers searches of Qdrant's clients. It is safe for concurrent use.
 type Router struct{ *routing.Router }
 
-// New makes a router of Qdrant's searches.
+// New returns a router for Qdrant's searches.
 func New(r *routing.Router) *Router { return &Router{r} }

@@ -30,7 +30,7 @@ func wantsIDsOnly(payload *qdrant.WithPayloadSelector, vectors *qdrant.WithVecto
 	return vectors.GetSelectorOptions() == nil || isSwitch && !v.Enable
 }
 
-// wantsIDsOnly reports the same of a search in JSON.
+// wantsIDsOnly reports whether an answer to a search in JSON shows neither payload nor vectors.
 func (o object) wantsIDsOnly() bool {
 	for _, key := range []string{"with_payload", "with_vector"} {
 		if o.has(key) && string(o.get(key)) != "false" {
@@ -40,10 +40,10 @@ func (o object) wantsIDsOnly() bool {
 	return true
 }
 
-// isPresent makes Ranked.Page choose among all hits.
+// isPresent makes Ranked.Page treat every hit as present.
 func isPresent(rerank.ID) routing.Row { return routing.Row{IsThere: true} }
 
-// makeAnswer makes the answer of hits that the database has shown.
+// makeAnswer builds the answer from hits that the database has shown to this caller.
 func (c *call) makeAnswer(ctx context.Context, all []routing.Ranked) (r rawgrpc.Reply, err error) {
 	lists := make([]*qdrant.BatchResult, len(all))
 	for i := range all {
@@ -73,7 +73,7 @@ func (c *call) makeAnswer(ctx context.Context, all []routing.Ranked) (r rawgrpc.
 	return r, err
 }
 
-// makeAnswer makes the answer of hits that the database has shown.
+// makeAnswer builds the answer from hits that the database has shown to this caller.
 func (c *restCall) makeAnswer(ctx context.Context, all []routing.Ranked) (rest.Answer, error) {
 	lists := make([]json.RawMessage, len(all))
 	for i := range all {

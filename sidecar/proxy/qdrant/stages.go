@@ -17,11 +17,11 @@ type stage struct {
 	legs   []stage // its prefetches, in order
 }
 
-// passesAsIs stands for the search of a stage that is sent as it came: a fusion, or a search
-// of a field without a route.
+// passesAsIs is the index of a stage that is sent unchanged: a fusion, or a search of a field
+// without a route.
 const passesAsIs = -1
 
-// The variants of a Query, beside nearest, whose rows depend on no vector field.
+// Variants of a Query, other than nearest, whose rows depend on no vector field.
 const (
 	orderByField = 5
 	fusionField  = 6
@@ -32,7 +32,7 @@ const (
 
 // readStages reads a query with prefetches.
 func (found *located) readStages(message []byte, l layout, routed func(field string) bool) error {
-	if found.queries == nil { // the queries before it are one search each
+	if found.queries == nil { // every query so far is one search
 		for i := range found.searches {
 			found.queries = append(found.queries, stage{search: i})
 		}
@@ -40,7 +40,7 @@ func (found *located) readStages(message []byte, l layout, routed func(field str
 	first, offset := len(found.searches), uint64(0)
 	query, err := found.readStage(message, l, routed, maxPrefetchLevels+1)
 	if err != nil || len(found.searches) == first {
-		return errors.Join(errOther, err) // or nothing of it is rewritten
+		return errors.Join(errOther, err) // then no search of it is rewritten
 	}
 	found.queries = append(found.queries, query)
 	err = wire.Walk(message, func(f wire.Field) (err error) {
@@ -58,7 +58,8 @@ func (found *located) readStages(message []byte, l layout, routed func(field str
 	return err
 }
 
-// readStage reads a query or a prefetch and its own prefetches, of at most so many levels.
+// readStage reads a query or a prefetch together with its own prefetches, which may have at most
+// the given number of levels.
 func (found *located) readStage(message []byte, l layout, routed func(field string) bool, levels int) (s stage, err error) {
 	if levels == 0 {
 		return s, errOther
@@ -75,7 +76,7 @@ func (found *located) readStage(message []byte, l layout, routed func(field stri
 		if err != nil {
 			return s, err
 		}
-		// The rows are among those of the prefetches, or go into a fusion.
+		// Prefetches supply the rows of this search, or a fusion takes them.
 		one.Staged, one.Narrowed, one.Exact = true, true, false
 		s.search = len(found.searches)
 		if err := found.add(one); err != nil {
@@ -97,9 +98,9 @@ func (found *located) readStage(message []byte, l layout, routed func(field stri
 	return s, err
 }
 
-// isRewritable reports whether the search of a stage is rewritten: it is by a dense vector,
-// of a routed field. It returns errOther for one that depends on a routed field in another
-// way, and for a formula, whose terms are the scores of its prefetches.
+// isRewritable reports whether the search of a stage is rewritten: it is by a dense vector, and its
+// field has a route. It returns errOther for a stage that uses a routed field in another way, and
+// for a formula, whose terms are the scores of its prefetches.
 func isRewritable(message []byte, l layout, routed func(field string) bool) (own bool, err error) {
 	var query []byte
 	name, queries := "", 0
@@ -127,7 +128,7 @@ func isRewritable(message []byte, l layout, routed func(field string) bool) (own
 	if err := onlyField(query, variant); err != nil {
 		return false, err
 	}
-	switch variant { //nolint:exhaustive // the others search a vector field
+	switch variant { //nolint:exhaustive // all other variants search a vector field
 	case fusionField, rrfField, orderByField, sampleField:
 		return false, nil
 	case formulaField:
@@ -140,7 +141,7 @@ func isRewritable(message []byte, l layout, routed func(field string) bool) (own
 	return err == nil, err
 }
 
-// append appends a stage to out with each of its searches replaced by its counterpart of all.
+// append appends a stage to out with each of its searches replaced by its counterpart in all.
 func (s stage) append(out, message []byte, l layout, all []routing.Rewritten) (_ []byte, err error) {
 	if s.search != passesAsIs {
 		if message, err = appendSearch(nil, message, l, all[s.search]); err != nil {
@@ -159,8 +160,8 @@ func (s stage) append(out, message []byte, l layout, all []routing.Rewritten) (_
 	})
 }
 
-// lastStages returns, for each query, how the scores of its rows become those of the
-// similarity. The scores of a fusion stay as they are.
+// lastStages returns, for each query, the mapping of its rows' scores. A query that is a fusion
+// keeps its scores.
 func lastStages(queries []stage, all []routing.Rewritten) []routing.Rewritten {
 	if queries == nil {
 		return all
@@ -175,8 +176,8 @@ func lastStages(queries []stage, all []routing.Rewritten) []routing.Rewritten {
 	return last
 }
 
-// hitsOfStages returns the rows of each of so many searches, from the rows of each query.
-// The database does not show the rows of a prefetch.
+// hitsOfStages returns the rows of each search, from the rows of each query. It has no rows for
+// prefetches, because answers do not show them.
 func hitsOfStages(queries []stage, rows [][]search.Hit, searches int) [][]search.Hit {
 	if queries == nil {
 		return rows

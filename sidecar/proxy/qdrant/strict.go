@@ -8,12 +8,12 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )
 
-// check returns "" if a JSON value is one that Qdrant reads, and why its search passes
-// otherwise. What Qdrant refuses must pass as it came: a route that answered it would hide
-// the refusal.
+// check returns "" for a JSON value that Qdrant accepts, and otherwise why its search passes. A
+// search that Qdrant refuses must pass unchanged, because a route that answered it would hide the
+// refusal.
 type check func(value []byte) routing.Pass
 
-// searchChecks are the values of a search that no other reader looks at.
+// searchChecks maps the keys that no other reader looks at to checks of their values.
 var searchChecks = map[string]check{
 	"with_payload": optional(either(is(boolean), is(listOfStrings), checkSelector)),
 	"with_vector":  optional(either(is(boolean), is(listOfStrings))),
@@ -28,8 +28,7 @@ var searchChecks = map[string]check{
 	})),
 }
 
-// checkTypes returns the Pass of a search with a value of searchChecks that Qdrant refuses,
-// or "".
+// checkTypes returns the Pass of a search with a value that fails its check, or "".
 func checkTypes(o object) routing.Pass {
 	for key, check := range searchChecks {
 		if v := o.get(key); v != nil {
@@ -55,7 +54,7 @@ func listOfStrings(v []byte) bool {
 	return err == nil && !slices.ContainsFunc(all, func(e json.RawMessage) bool { return !isString(e) })
 }
 
-// maxSelected is the most fields of a payload, or vectors, that a search is read with.
+// maxSelected limits the payload fields or vectors that a search selects.
 const maxSelected = 1 << 10
 
 func numberFrom(least, most float64) func(v []byte) bool {
@@ -68,7 +67,7 @@ func numberFrom(least, most float64) func(v []byte) bool {
 	}
 }
 
-// checkSelector accepts either the one or the other list of payload fields.
+// checkSelector accepts an object that either includes or excludes payload fields.
 func checkSelector(v []byte) routing.Pass {
 	o, err := readObject(v)
 	switch {
@@ -80,7 +79,7 @@ func checkSelector(v []byte) routing.Pass {
 	return is(listOfStrings)(o[0].value)
 }
 
-// is accepts the values that hold.
+// is returns a check that accepts the values for which holds is true.
 func is(holds func(v []byte) bool) check {
 	return func(v []byte) routing.Pass {
 		if holds(v) {
@@ -99,7 +98,8 @@ func optional(c check) check {
 	}
 }
 
-// either accepts what one of the checks accepts, and says what the last one says of others.
+// either returns a check that accepts a value which any of the checks accepts. For other values it
+// returns the last check's result.
 func either(all ...check) check {
 	return func(v []byte) (why routing.Pass) {
 		for _, c := range all {
@@ -111,7 +111,8 @@ func either(all ...check) check {
 	}
 }
 
-// objectOf accepts an object of such values, each at most once. Any may be missing.
+// objectOf returns a check that accepts objects whose keys are all in values and pass their checks.
+// Keys may be missing, but not repeated.
 func objectOf(values map[string]check) check {
 	return func(v []byte) routing.Pass {
 		o, err := readObject(v)

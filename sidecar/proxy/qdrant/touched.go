@@ -23,8 +23,8 @@ type touched struct {
 	all     bool
 }
 
-// rows returns the rows that the operations change. Several filters, or ids beside a
-// filter, count as any row.
+// rows returns the rows that the operations change. If there are several filters, or a filter and
+// ids, that is any row.
 func (t *touched) rows(waited bool) routing.Rows {
 	rows := routing.Rows{Kind: t.kind, Waited: waited}
 	switch {
@@ -54,11 +54,11 @@ func (t *touched) also(kind journal.Kind) {
 	}
 }
 
-// uuid adds a text id in the form that Qdrant writes. A text that is no UUID counts as any
-// row.
+// uuid adds a text id in Qdrant's canonical form. After a text that is no UUID any row counts as
+// changed.
 func (t *touched) uuid(text string) {
 	u, err := uuid.Parse(text)
-	if err != nil || len(text) == 38 { // in braces: not Qdrant's
+	if err != nil || len(text) == 38 { // the form in braces, which Qdrant does not accept
 		t.all = true
 		return
 	}
@@ -78,7 +78,7 @@ func readPoints[M any, P message[M]](field protowire.Number) func(b []byte, t *t
 	return func(b []byte, t *touched) {
 		t.all = !routing.Fields(b, func(number protowire.Number, value []byte) bool {
 			if known.ByNumber(number) == nil {
-				return false // it may say anything
+				return false // its content is unknown
 			}
 			return number != field || t.point(value)
 		}) || t.all
@@ -93,14 +93,14 @@ func (t *touched) point(b []byte) bool {
 	}) && len(t.ids) > before
 }
 
-// The fields of a PointId, which has one of them.
+// The fields of a PointId, which is a oneof.
 const (
 	numberField = 1
 	uuidField   = 2
 )
 
-// pointID reads a PointId without decoding it, which takes many times its length. It
-// reports false for an id that is not understood, and for one beyond maxTouchedIDs.
+// pointID reads a PointId without decoding it, since a decoded id takes many times its length. It
+// returns false for an id that it cannot read, and after maxTouchedIDs ids.
 func (t *touched) pointID(b []byte) bool {
 	var number uint64
 	var text []byte
@@ -142,14 +142,14 @@ const (
 	idsField            = 1
 )
 
-// selector reads a PointsSelector id by id: decoded as a whole it takes many times its
-// length. It reports false where the selector can be of any row.
+// selector reads a PointsSelector id by id, since a decoded selector takes many times its length.
+// It returns false if the selector may select any row.
 func (t *touched) selector(b []byte) bool {
 	selects := false
 	return routing.Fields(b, func(number protowire.Number, value []byte) bool {
 		selects = true
 		switch {
-		case value == nil: // not a message
+		case value == nil: // the field is not a message
 			return false
 		case number == selectorIDsField:
 			return routing.Fields(value, func(number protowire.Number, value []byte) bool {
@@ -165,7 +165,7 @@ func (t *touched) selector(b []byte) bool {
 // filter reads the filter of a selector.
 func (t *touched) filter(b []byte) bool {
 	f := &qdrant.Filter{}
-	if len(t.filters) > 1 || routing.Decode(b, f) != nil { // two filters are any row already
+	if len(t.filters) > 1 || routing.Decode(b, f) != nil { // two filters count as any row
 		return false
 	}
 	text, err := adapter.FilterText(f)
@@ -181,9 +181,8 @@ func readSelector[M any, P message[M]](b []byte, t *touched) {
 	t.all = !t.selectorOf(b, P(new(M)).ProtoReflect().Descriptor()) || t.all
 }
 
-// selectorOf reads the PointsSelector in an encoded message of the described type, which
-// may be a PointsSelector itself. It reports false where the message has none, or has a
-// field that this build does not know.
+// selectorOf reads the PointsSelector in an encoded message of type d, which may be PointsSelector
+// itself. It returns false if the message has none, or has a field that this build does not know.
 func (t *touched) selectorOf(b []byte, d protoreflect.MessageDescriptor) bool {
 	selectorType := (*qdrant.PointsSelector)(nil).ProtoReflect().Descriptor().FullName()
 	if d.FullName() == selectorType {
@@ -205,8 +204,7 @@ func (t *touched) selectorOf(b []byte, d protoreflect.MessageDescriptor) bool {
 
 func readAll(_ []byte, t *touched) { t.all = true }
 
-// The fields of an operation in a batch, and of a batch, that are read without
-// decoding them.
+// The fields of a batch and of its operations that are read without decoding.
 const (
 	operationsField    = 3
 	upsertField        = 1
@@ -224,12 +222,12 @@ func readBatch(b []byte, t *touched) {
 			return t.batched(number, value)
 		})
 	})
-	if t.kind == "" || t.all { // what was not read may be of any kind
+	if t.kind == "" || t.all { // the unread operations may be of any kind
 		t.kind = journal.Upsert
 	}
 }
 
-// batched reads one operation. It reports false where that can be of any row.
+// batched reads one operation. It returns false if the operation may change any row.
 func (t *touched) batched(number protowire.Number, value []byte) bool {
 	switch number { //nolint:exhaustive // the others are read below
 	case upsertField:

@@ -15,8 +15,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )
 
-// rowWrites are the methods that change rows of the collection in field 1, and
-// wait with field 2.
+// rowWrites maps the methods that change rows of the collection in field 1.
 var rowWrites = map[string]struct {
 	kind journal.Kind
 	read func(b []byte, t *touched)
@@ -33,7 +32,7 @@ var rowWrites = map[string]struct {
 	qdrant.Points_UpdateBatch_FullMethodName:      {journal.Upsert, readBatch},
 }
 
-// waitField is the field `wait`, the same in all requests of rowWrites.
+// waitField is the number of the field `wait` in all requests of rowWrites.
 const waitField = 2
 
 // writes returns the interceptors of the methods that write.
@@ -65,7 +64,7 @@ func (r *Router) writes() map[string]rawgrpc.Interceptor {
 	return out
 }
 
-// following lets a request go on, and the follower know of it.
+// following forwards a request and tells the follower of the write.
 func (r *Router) following(read func(b []byte) routing.Writing) rawgrpc.Interceptor {
 	return rawgrpc.Interceptor{Answer: func(ctx context.Context, request []byte) rawgrpc.Reply {
 		var several bool
@@ -84,8 +83,8 @@ func (r *Router) following(read func(b []byte) routing.Writing) rawgrpc.Intercep
 	}}
 }
 
-// outcome reads what became of a write off its answer. An error that is not the
-// database's own, as of a call that was cut, is no answer.
+// outcome derives a write's outcome from the answer. An error that does not come from the database,
+// such as a cut connection, counts as no answer.
 func outcome(err error, several bool) routing.WriteOutcome {
 	if err == nil {
 		return routing.Answered
@@ -93,18 +92,18 @@ func outcome(err error, several bool) routing.WriteOutcome {
 	if rawgrpc.Unsent(err) || refused(status.Convert(err), several) {
 		return routing.Refused
 	}
-	switch status.Code(err) { // the others are answers
+	switch status.Code(err) { // all other codes are answers
 	case codes.Canceled, codes.DeadlineExceeded, codes.Unavailable, codes.Unknown, codes.Internal:
 		return routing.Unknown
 	}
 	return routing.Failed
 }
 
-// refused reports whether Qdrant says that it changed nothing. The code alone does
-// not: where a row of several is wrong or missing, or an operation of several, Qdrant
-// says INVALID_ARGUMENT or NOT_FOUND and has changed the rows before it.
+// refused reports whether Qdrant says that it changed nothing. Its code alone does not say so: if
+// one of several rows or operations is wrong or missing, Qdrant answers INVALID_ARGUMENT or
+// NOT_FOUND after it has changed the rows before it.
 func refused(s *status.Status, several bool) bool {
-	switch s.Code() { // the others do not say so
+	switch s.Code() { // other codes leave it open
 	case codes.Unauthenticated, codes.PermissionDenied, codes.Unimplemented:
 		return true
 	case codes.InvalidArgument:
@@ -129,13 +128,13 @@ func operations(b []byte) (n int) {
 	return n
 }
 
-// readCollection reads a request that makes or drops the collection in field 1.
+// readCollection reads a request that creates or drops the collection in field 1.
 func readCollection(b []byte) routing.Writing {
 	name, _ := routing.Text(b, 1)
 	return ofCollection(name)
 }
 
-// ofCollection is a write that makes, drops or replaces a collection as a whole.
+// ofCollection returns a write that creates, drops or replaces a whole collection.
 func ofCollection(name string) routing.Writing {
 	return routing.Writing{Kind: journal.Collection, Collections: []string{name}, Renamed: []string{name}}
 }
@@ -159,8 +158,8 @@ func readShardKey(b []byte) routing.Writing {
 	return routing.Writing{Kind: journal.Delete, Collections: []string{name}}
 }
 
-// readCluster reads a change of a cluster. Only dropping a shard key and replicating points
-// change rows.
+// readCluster reads a change of a cluster. Of these, only dropping a shard key and replicating
+// points change rows.
 func readCluster(b []byte) routing.Writing {
 	m := &qdrant.UpdateCollectionClusterSetupRequest{}
 	if routing.Decode(b, m) == nil && m.GetOperation() != nil &&

@@ -10,13 +10,13 @@ import (
 	"github.com/likenessdb/likeness/sidecar/follow/journal"
 )
 
-// maxTouchedIDs is the most ids that are read of one write. A write that names more may
-// change any row: the follower would compare all rows anyway, and an id takes many times
-// the memory that it takes in the request.
+// maxTouchedIDs limits the ids that are read from one write. A write of more rows counts as a write
+// of any row: the follower would compare all rows anyway, and ids take many times the memory that
+// they take in the request.
 const maxTouchedIDs = 1 << 16
 
-// jsonID reads the id of a point. It reports false for anything else, and for an id beyond
-// maxTouchedIDs.
+// jsonID reads the id of a point. It returns false for any other value, and after maxTouchedIDs
+// ids.
 func (t *touched) jsonID(s *jsonwalk.Scanner) bool {
 	if len(t.ids) >= maxTouchedIDs {
 		return false
@@ -37,8 +37,8 @@ func (t *touched) jsonID(s *jsonwalk.Scanner) bool {
 	return true
 }
 
-// body reads a request, or one that holds several operations. It reports whether
-// everything in it was understood, within the time of ctx.
+// body reads a request of one or several operations. It returns false if it could not read
+// everything before ctx ended.
 func (t *touched) body(ctx context.Context, s *jsonwalk.Scanner, batch bool) bool {
 	if !batch {
 		return t.jsonOperation(ctx, s)
@@ -53,7 +53,7 @@ func (t *touched) body(ctx context.Context, s *jsonwalk.Scanner, batch bool) boo
 			})
 		})
 	})
-	if t.kind == "" || !ok { // what was not read may be of any kind
+	if t.kind == "" || !ok { // the unread operations may be of any kind
 		t.kind = journal.Upsert
 	}
 	return ok
@@ -65,11 +65,11 @@ var jsonOperations = map[string]journal.Kind{
 	"set_payload": journal.Payload, "overwrite_payload": journal.Payload, "delete_payload": journal.Payload, "clear_payload": journal.Payload,
 }
 
-// harmless are keys that do not say which rows change.
+// harmless lists keys that do not affect which rows change.
 var harmless = []string{"shard_key", "payload", "keys", "key", "vector", "update_filter", "update_mode"}
 
-// jsonOperation reads the rows of an operation: points, as ids or with them, a
-// batch of columns, or a filter.
+// jsonOperation reads the rows of an operation: ids, points with ids, a batch of columns, or a
+// filter.
 func (t *touched) jsonOperation(ctx context.Context, s *jsonwalk.Scanner) bool {
 	named := false
 	ok := s.Object(func(key string) bool {
@@ -80,7 +80,7 @@ func (t *touched) jsonOperation(ctx context.Context, s *jsonwalk.Scanner) bool {
 				named = true
 				t.filters = append(t.filters, string(raw))
 			}
-			return ok && len(t.filters) <= 1 // two filters are any row
+			return ok && len(t.filters) <= 1 // two filters count as any row
 		case s.Next() == 'n': // null
 			return s.Skip()
 		case key == "points":
@@ -100,7 +100,7 @@ func (t *touched) jsonOperation(ctx context.Context, s *jsonwalk.Scanner) bool {
 	return ok && named
 }
 
-// jsonPoints reads ids, or points that have one.
+// jsonPoints reads an array of ids, or of points with ids.
 func (t *touched) jsonPoints(ctx context.Context, s *jsonwalk.Scanner) bool {
 	return s.Array(func() bool {
 		if ctx.Err() != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )
 
-// restWrite is a method and the parts of a path behind the collection.
+// restWrite is the method of a request, and its path after the collection.
 type restWrite struct{ method, path string }
 
 // restWrites maps the requests that change rows of a collection to the kind of change.
@@ -58,7 +58,7 @@ func writesREST(in *http.Request, body []byte) (w routing.Writing) {
 	case len(rest) == 2 && rest[0] == "vectors" && in.Method == http.MethodDelete:
 		return routing.Writing{Kind: journal.Vectors, Collections: []string{name}}
 	case len(rest) > 2 && rest[0] == "shards" && strings.HasPrefix(rest[2], "snapshot"):
-		rest = slices.Delete(slices.Clone(rest), 1, 2) // whichever shard
+		rest = slices.Delete(slices.Clone(rest), 1, 2) // without the shard
 		if len(rest) == 4 && rest[2] == "partial" && strings.HasPrefix(rest[3], "recover") {
 			rest = []string{"shards", "snapshots", "upload"}
 		}
@@ -70,7 +70,7 @@ func writesREST(in *http.Request, body []byte) (w routing.Writing) {
 	w = routing.Writing{Kind: found.kind, Collections: []string{name}, Several: found.batch}
 	switch rest[len(rest)-1] {
 	case "recover", "upload":
-		w.Several = true // it takes steps
+		w.Several = true // it has several steps
 		rows := routing.Rows{All: true, Waited: in.URL.Query().Get("wait") != "false"}
 		w.Read = func(context.Context, adapters.Identity) routing.Rows { return rows }
 		return w
@@ -87,17 +87,17 @@ func writesREST(in *http.Request, body []byte) (w routing.Writing) {
 func rowsREST(ctx context.Context, in *http.Request, body []byte, kind journal.Kind, batch bool) routing.Rows {
 	t, s := &touched{kind: kind}, jsonwalk.New(body)
 	if in.Header.Get("Content-Encoding") != "" || !t.body(ctx, s, batch) || !s.AtEnd() {
-		t.all = true // packed, streamed, or not understood
+		t.all = true // compressed, streamed, or not understood
 	}
 	return t.rows(in.URL.Query().Get("wait") == "true")
 }
 
-// maxPathParts is one more than the path of any write has.
+// maxPathParts exceeds the parts in the path of any write.
 const maxPathParts = 8
 
-// pathParts returns the parts of a request's path as Qdrant reads them: empty parts do
-// not count, a slash that is escaped is in a part, and dots and semicolons mean nothing.
-// It returns at most maxPathParts parts, since a path with that many is not a write.
+// pathParts returns the parts of a request's path as Qdrant reads them: empty parts do not count,
+// an escaped slash does not separate parts, and dots and semicolons have no meaning. It returns at
+// most maxPathParts parts, since a longer path is not a write.
 func pathParts(in *http.Request) (parts []string) {
 	for part := range strings.SplitSeq(rest.EscapedPath(in), "/") {
 		if part == "" {
@@ -136,14 +136,15 @@ func aliasesREST(body []byte) routing.Writing {
 	return w
 }
 
-// movesOnly: a change of a cluster that changes no row.
+// movesOnly reports whether a change of a cluster changes no row.
 func movesOnly(body []byte) bool {
 	moves := []string{"move_shard", "replicate_shard", "abort_transfer", "drop_replica", "restart_transfer", "create_sharding_key"}
 	s := jsonwalk.New(body)
 	return s.Object(func(key string) bool { return slices.Contains(moves, key) && s.Skip() })
 }
 
-// followREST has a request that writes followed. It is not ok for every other one.
+// followREST forwards a writing request and tells the follower of the write. ok is false for other
+// requests.
 func (r *Router) followREST(in *http.Request, body []byte) (reply rest.Reply, ok bool) {
 	if !r.Follows() {
 		return reply, false
@@ -163,7 +164,7 @@ func (r *Router) followREST(in *http.Request, body []byte) (reply rest.Reply, ok
 	return rest.Reply{Outlives: outlives, Ended: func(e rest.Ending) { ended(outcomeREST(e, several), nil) }}, true
 }
 
-// outcomeREST reads what became of a write off its answer.
+// outcomeREST derives a write's outcome from the answer.
 func outcomeREST(e rest.Ending, several bool) routing.WriteOutcome {
 	switch {
 	case e.Unsent:
@@ -178,8 +179,8 @@ func outcomeREST(e rest.Ending, several bool) routing.WriteOutcome {
 	return routing.Answered
 }
 
-// problemText is the text of an error of Qdrant's API. It is empty where the error is
-// not of that form: then Qdrant refused the request before it looked for what to do.
+// problemText returns the text of an error of Qdrant's API, or "" if the error has another form. In
+// that case Qdrant refused the request before it tried to carry it out.
 func problemText(body []byte) string {
 	var problem struct {
 		Status struct {
@@ -192,9 +193,9 @@ func problemText(body []byte) string {
 	return problem.Status.Error
 }
 
-// refusedREST reports whether Qdrant says that it changed nothing. The status alone
-// does not: where a row of several is wrong or missing, or an operation of several,
-// Qdrant says 400 or 404 and has changed the rows before it.
+// refusedREST reports whether Qdrant says that it changed nothing. Its status alone does not say
+// so: if one of several rows or operations is wrong or missing, Qdrant answers 400 or 404 after it
+// has changed the rows before it.
 func refusedREST(code int, answer []byte, several bool) bool {
 	problem := problemText(answer)
 	switch code {
@@ -205,7 +206,7 @@ func refusedREST(code int, answer []byte, several bool) bool {
 		return problem == "" || strings.HasPrefix(problem, "Format error in ") || strings.HasPrefix(problem, "Deserialize error in ") ||
 			!several && strings.HasPrefix(problem, "Bad request: ") && !isPartialFailure(problem)
 	case http.StatusNotFound:
-		return problem == "" || !several && strings.HasPrefix(problem, "Not found: Collection ") // no such path, or no such collection
+		return problem == "" || !several && strings.HasPrefix(problem, "Not found: Collection ") // the path or the collection does not exist
 	case http.StatusConflict:
 		return !several
 	}

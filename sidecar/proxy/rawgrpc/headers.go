@@ -26,7 +26,7 @@ const (
 	detailsField = "grpc-status-details-bin"
 )
 
-// value returns the first value of a field; "" without one.
+// value returns the first value of a field, or "" if there is none.
 func value(fields []hpack.HeaderField, name string) string {
 	for _, f := range fields {
 		if f.Name == name {
@@ -36,7 +36,7 @@ func value(fields []hpack.HeaderField, name string) string {
 	return ""
 }
 
-// setValue sets the value of a field that a list has.
+// setValue replaces the value of a field in fields.
 func setValue(fields []hpack.HeaderField, name, value string) {
 	for i := range fields {
 		if fields[i].Name == name {
@@ -45,8 +45,8 @@ func setValue(fields []hpack.HeaderField, name, value string) {
 	}
 }
 
-// metadataOf returns the metadata of a header list that belongs to the call, and not to gRPC
-// or to one connection.
+// metadataOf returns the metadata of a header list, without the fields that belong to gRPC or to
+// one connection.
 func metadataOf(fields []hpack.HeaderField) metadata.MD {
 	md := make(metadata.MD, len(fields))
 	for _, f := range fields {
@@ -83,12 +83,12 @@ func appendMetadata(fields []hpack.HeaderField, md metadata.MD) []hpack.HeaderFi
 	return fields
 }
 
-// decodeBinary decodes the value of a binary field, with padding or without.
+// decodeBinary decodes the value of a binary field, padded or not.
 func decodeBinary(v string) ([]byte, error) {
 	return base64.RawStdEncoding.DecodeString(strings.TrimRight(v, "="))
 }
 
-// statusFields returns the fields of trailers that say what became of a call.
+// statusFields returns the trailer fields that carry a call's status.
 func statusFields(s *status.Status) []hpack.HeaderField {
 	fields := []hpack.HeaderField{{Name: statusField, Value: strconv.Itoa(int(s.Code()))}}
 	if s.Message() != "" {
@@ -118,7 +118,7 @@ func statusOf(trailers []hpack.HeaderField) *status.Status {
 	return s
 }
 
-// statusOfHTTP returns the status of an answer that is not gRPC's, by its HTTP status.
+// statusOfHTTP returns the status of an answer that is not gRPC, derived from its HTTP status.
 func statusOfHTTP(code string) *status.Status {
 	known := map[string]codes.Code{
 		"400": codes.Internal, "401": codes.Unauthenticated, "403": codes.PermissionDenied, "404": codes.Unimplemented,
@@ -131,8 +131,8 @@ func statusOfHTTP(code string) *status.Status {
 	return status.New(c, fmt.Sprintf("likeness: the database answered with HTTP status %q", code))
 }
 
-// escape percent-encodes the text of a status. A space at the end is encoded too, though
-// gRPC would not: HTTP/2 permits no value that ends in one, and Node drops such a field.
+// escape percent-encodes the text of a status. Unlike gRPC it also encodes a trailing space: HTTP/2
+// permits no value that ends in a space, and Node drops such a field.
 func escape(text string) string {
 	var b strings.Builder
 	for i := range len(text) {
@@ -146,7 +146,7 @@ func escape(text string) string {
 	return b.String()
 }
 
-// unescape decodes what escape, or a database, encoded.
+// unescape decodes percent-encoded text of escape or of a database.
 func unescape(text string) string {
 	if !strings.Contains(text, "%") {
 		return text
@@ -168,16 +168,16 @@ func unescape(text string) string {
 	return string(b)
 }
 
-// timeoutUnits are the units of grpc-timeout, the finest first.
+// timeoutUnits lists the units of grpc-timeout, the finest first.
 var timeoutUnits = []struct {
 	name byte
 	unit time.Duration
 }{{'n', time.Nanosecond}, {'u', time.Microsecond}, {'m', time.Millisecond}, {'S', time.Second}, {'M', time.Minute}, {'H', time.Hour}}
 
-// errTimeout says that a grpc-timeout is not one.
+// errTimeout says that a grpc-timeout is malformed.
 var errTimeout = errors.New("grpc-timeout is not readable")
 
-// parseTimeout reads a grpc-timeout: at most eight digits and a unit.
+// parseTimeout parses a grpc-timeout: at most eight digits and a unit.
 func parseTimeout(v string) (time.Duration, error) {
 	if len(v) < 2 || len(v) > 9 {
 		return 0, errTimeout
@@ -194,8 +194,7 @@ func parseTimeout(v string) (time.Duration, error) {
 	return 0, errTimeout
 }
 
-// formatTimeout writes a grpc-timeout, rounded down so that it is never longer than what is
-// left.
+// formatTimeout formats a grpc-timeout, rounded down so that it never exceeds the remaining time.
 func formatTimeout(left time.Duration) string {
 	left = max(left, 1)
 	for _, u := range timeoutUnits {
@@ -206,8 +205,8 @@ func formatTimeout(left time.Duration) string {
 	return "99999999H"
 }
 
-// callContext returns the context of a call that arrived then: its deadline, and its metadata
-// as incoming and as outgoing.
+// callContext returns the context of a call that arrived at the given time: with its deadline, and
+// its metadata as both incoming and outgoing.
 func callContext(fields []hpack.HeaderField, arrived time.Time) (context.Context, context.CancelFunc) {
 	md := metadataOf(fields)
 	ctx := metadata.NewOutgoingContext(metadata.NewIncomingContext(context.Background(), md), md)
@@ -217,19 +216,20 @@ func callContext(fields []hpack.HeaderField, arrived time.Time) (context.Context
 	return context.WithCancel(ctx)
 }
 
-// shortenTimeout takes the time that a call was held from its timeout, if it has one.
+// shortenTimeout subtracts the time for which a call was held from its timeout, if it has one.
 func shortenTimeout(fields []hpack.HeaderField, held time.Duration) {
 	if timeout, err := parseTimeout(value(fields, timeoutField)); err == nil && held > time.Millisecond {
 		setValue(fields, timeoutField, formatTimeout(timeout-held))
 	}
 }
 
-// answerHeaders are the fields that begin an answer.
+// answerHeaders returns the fields that begin an answer.
 func answerHeaders(md metadata.MD) []hpack.HeaderField {
 	return appendMetadata([]hpack.HeaderField{{Name: ":status", Value: "200"}, {Name: "content-type", Value: "application/grpc"}}, md)
 }
 
-// isTrailer reports whether a header list ends an answer: without a message there is but one.
+// isTrailer reports whether a header list ends an answer. An answer without a message has only one
+// list.
 func isTrailer(fields []hpack.HeaderField) bool {
 	return slices.ContainsFunc(fields, func(f hpack.HeaderField) bool { return f.Name == statusField })
 }

@@ -20,24 +20,24 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/peer"
 )
 
-// held is a call whose frames are kept for an interceptor. Later it is answered, or they go
-// on to the database.
+// held is a call whose frames are kept for an interceptor. Later the call is answered, or its
+// frames are sent to the database.
 type held struct {
 	link      *link
 	client    *h2.Stream
 	fields    []hpack.HeaderField
 	intercept Interceptor
 	arrived   time.Time
-	ctx       context.Context //nolint:containedctx // of the call, which this is; set by start
+	ctx       context.Context //nolint:containedctx // context of this call; set by start
 	cancel    context.CancelFunc
 
 	mu      sync.Mutex
-	came    sync.Cond // more of the fields below
-	bytes   []byte    // what came and was not read yet
-	end     bool      // nothing follows
+	came    sync.Cond // signals a change of the fields below
+	bytes   []byte    // received and not read yet
+	end     bool      // the client has sent everything
 	err     error     // the call is over
-	started bool      // answer runs
-	onward  h2.Sink   // what follows goes there; nil: it is kept
+	started bool      // answer was started
+	onward  h2.Sink   // receives later frames; nil: they are kept
 }
 
 var (
@@ -45,14 +45,14 @@ var (
 	_ gate.Wire = (*held)(nil)
 )
 
-// intercept keeps a call for its interceptor.
+// intercept returns the sink that keeps a call for its interceptor.
 func (l *link) intercept(client *h2.Stream, fields []hpack.HeaderField, intercept Interceptor) h2.Sink {
 	h := &held{link: l, client: client, fields: fields, intercept: intercept, arrived: time.Now()}
 	h.came.L = &h.mu
 	return h
 }
 
-// Headers implements h2.Sink: a client's trailers.
+// Headers implements h2.Sink. It receives a client's trailers.
 func (h *held) Headers(from *h2.Stream, fields []hpack.HeaderField, end bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -72,15 +72,15 @@ func (h *held) Data(from *h2.Stream, b []byte, end bool) {
 		h.onward.Data(from, b, end)
 		return
 	case h.err != nil:
-		from.Credit(len(b)) // it is answered
+		from.Credit(len(b)) // the call is answered already
 		return
 	}
-	from.CreditConn(len(b)) // what one call keeps stops no other
+	from.CreditConn(len(b)) // a call whose data is kept must not stop other calls
 	h.take(b, end)
 }
 
-// take keeps what came, and goes on as soon as that need not wait: the message is whole, or
-// too long to be kept without being counted. The caller holds mu.
+// take keeps data. It starts the answer once reading cannot block it: when the message is complete,
+// or too long to be kept uncounted. The caller holds mu.
 func (h *held) take(b []byte, end bool) {
 	h.bytes = append(h.bytes, b...)
 	h.end = end
@@ -105,14 +105,14 @@ func (h *held) take(b []byte, end bool) {
 	h.start()
 }
 
-// start answers the call in a goroutine. The caller holds mu.
+// start runs answer in a goroutine. The caller holds mu.
 func (h *held) start() {
 	h.started = true
 	h.ctx, h.cancel = callContext(h.fields, h.arrived)
 	h.client.Retain()
 	h.link.server.workers.run(func() {
 		defer h.client.Release()
-		defer func() { // without this a panic would end the process, and with it everybody's calls
+		defer func() { // a panic would otherwise end the process, and cut the calls of everybody
 			if p := recover(); p != nil {
 				h.answerPanic(p)
 			}
@@ -132,7 +132,7 @@ func (h *held) Reset(from *h2.Stream, err error) {
 	h.finish(context.Canceled)
 }
 
-// finish wakes who waits for more of the call. The caller holds mu.
+// finish wakes the reader of the call's message with an error. The caller holds mu.
 func (h *held) finish(err error) {
 	h.err = err
 	if h.cancel != nil {
@@ -160,7 +160,7 @@ func (h *held) Read(n int) (mem.BufferSlice, error) {
 	return mem.BufferSlice{mem.SliceBuffer(b[:n])}, nil
 }
 
-// readFull waits for as many bytes as b has. It lets the client send as many more.
+// readFull waits until it has filled b. It lets the client send that many bytes more.
 func (h *held) readFull(b []byte) (n int, err error) {
 	for n < len(b) {
 		h.mu.Lock()
@@ -193,7 +193,7 @@ func (h *held) answerPanic(p any) {
 	h.write(Reply{Err: status.Error(codes.Internal, "likeness: the call failed by an internal error")})
 }
 
-// answer lets the interceptor see the message, and does what it says.
+// answer calls the interceptor with the message, and carries out its decision.
 func (h *held) answer() {
 	s := h.link.server
 	request, grant, err := h.receive()
@@ -217,10 +217,11 @@ func (h *held) answer() {
 	}
 }
 
-// errJudge says that a call is the database's to judge, as it came.
+// errJudge says that the call has no message that an interceptor can read. The database judges the
+// call as it came.
 var errJudge = errors.New("there is no message that an interceptor can read")
 
-// receive waits for the message. It returns errJudge or a status.
+// receive waits for the message. It returns errJudge, or an error with a status.
 func (h *held) receive() (request []byte, grant *gate.Grant, err error) {
 	receiver := h.link.server.receiver
 	h.mu.Lock()
@@ -252,7 +253,7 @@ func (h *held) receive() (request []byte, grant *gate.Grant, err error) {
 	return data.Materialize(), grant, nil //nolint:misspell // the library's word
 }
 
-// frame returns a message as it is sent. A long one is not copied.
+// frame returns a message as gRPC frames it. A long message is not copied.
 func frame(message []byte) [][]byte {
 	header := make([]byte, messageHeader, messageHeader+min(len(message), gate.UncountedBytes))
 	binary.BigEndian.PutUint32(header[1:], uint32(len(message)))
@@ -262,7 +263,7 @@ func frame(message []byte) [][]byte {
 	return [][]byte{header, message}
 }
 
-// passOn forwards the call, whose message was read.
+// passOn forwards the call, whose message has been read.
 func (h *held) passOn(message [][]byte) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -276,9 +277,9 @@ func (h *held) passOn(message [][]byte) {
 	h.link.client.Flush()
 }
 
-// forward sends the message that was read, and what was kept, to the database; the rest
-// follows by itself. It returns the sink of the rest, nil if the call was answered instead.
-// The caller holds mu, and flushes.
+// forward sends the message and the kept data to the database, and later frames follow by
+// themselves. It returns their sink, or nil if the call was answered instead. The caller holds mu,
+// and must flush.
 func (h *held) forward(message [][]byte) *toDatabase {
 	h.onward = h.link.forward(h.client, h.fieldsOnward(time.Now()), false)
 	d, ok := h.onward.(*toDatabase)
@@ -295,14 +296,14 @@ func (h *held) forward(message [][]byte) *toDatabase {
 	return d
 }
 
-// fieldsOnward returns the call's headers as the database gets them. Their timeout is what is
-// left of the client's.
+// fieldsOnward returns the call's headers for the database, with the remaining part of the client's
+// timeout.
 func (h *held) fieldsOnward(now time.Time) []hpack.HeaderField {
 	shortenTimeout(h.fields, now.Sub(h.arrived))
 	return h.fields
 }
 
-// call sends the message to the database and returns the answer.
+// call sends the message to the database and returns the database's answer.
 func (h *held) call(u *Upstream, request []byte, reply Reply) Reply {
 	ctx := h.ctx
 	if reply.Outlives {
@@ -323,9 +324,9 @@ func (h *held) call(u *Upstream, request []byte, reply Reply) Reply {
 	return out
 }
 
-// trailerOf returns the trailer of the database's answer, and the interceptor's before it. A
-// caller whom the database denies does not get the interceptor's: it says which collections
-// have a route.
+// trailerOf returns the trailer of the database's answer, preceded by the interceptor's. A caller
+// whom the database denies does not get the interceptor's trailer, which reveals that the
+// collection has a route.
 func (r Reply) trailerOf(answer Reply) metadata.MD {
 	denied := Denied(answer.Err) || answer.Err == nil && r.Denies != nil && r.Denies(answer.Message)
 	if len(r.Trailer) == 0 || denied {
@@ -334,7 +335,7 @@ func (r Reply) trailerOf(answer Reply) metadata.MD {
 	return metadata.Join(r.Trailer, answer.Trailer)
 }
 
-// write answers the client.
+// write sends a reply to the client.
 func (h *held) write(r Reply) {
 	h.mu.Lock()
 	h.finish(context.Canceled)
@@ -351,7 +352,7 @@ func (h *held) write(r Reply) {
 	h.link.client.Flush()
 }
 
-// end ends an answer with a status; nil is OK.
+// end ends an answer with a status; nil means OK.
 func end(client *h2.Stream, header, trailer metadata.MD, s *status.Status) {
 	fields := appendMetadata(statusFields(s), trailer)
 	switch {

@@ -15,8 +15,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/h2"
 )
 
-// maxLegs bounds the connections to the database of one client's connection. There is one,
-// as a rule, and another where the database takes no more calls on it.
+// maxLegs limits the connections to the database for one connection of a client. Usually there is
+// one; another is opened when the database accepts no more calls on it.
 const maxLegs = 4
 
 // link is a client's connection, and its connections to the database.
@@ -37,7 +37,7 @@ func newLink(s *Server, sender string) *link {
 	return l
 }
 
-// hold counts bytes that wait for a peer.
+// hold counts bytes that wait for a peer, until they are released.
 func (l *link) hold(bytes int64) h2.Releaser { return l.server.options.Gate.Hold(bytes) }
 
 // run serves the client until its connection ends.
@@ -50,7 +50,7 @@ func (l *link) run(conn net.Conn) error {
 	return l.client.Run(conn, secure)
 }
 
-// beforeClientRead writes all that the client's frames brought about.
+// beforeClientRead flushes the frames that the client's frames led to.
 func (l *link) beforeClientRead() {
 	legs := l.legs.all()
 	for _, leg := range legs {
@@ -71,8 +71,8 @@ func (l *link) accept(s *h2.Stream, fields []hpack.HeaderField, end bool) h2.Sin
 	return l.forward(s, fields, end)
 }
 
-// plainPath is the path of a method as databases read it: Qdrant, which takes a path
-// for the target of an HTTP request, ignores a query and a fragment.
+// plainPath returns the path of a method as databases read it. Qdrant treats the path as the target
+// of an HTTP request, and ignores a query and a fragment.
 func plainPath(method string) string {
 	if end := strings.IndexAny(method, "?#"); end >= 0 {
 		return method[:end]
@@ -80,8 +80,8 @@ func plainPath(method string) string {
 	return method
 }
 
-// forward opens a stream to the database that continues a client's, and returns the sink of
-// the client's frames.
+// forward opens a stream to the database for a client's stream, and returns the sink of the
+// client's frames.
 func (l *link) forward(client *h2.Stream, fields []hpack.HeaderField, end bool) h2.Sink {
 	l.server.options.Upstream.readdress(fields)
 	database, leg, err := l.legs.open(fields, end, toClient{client})
@@ -143,13 +143,13 @@ func (c toClient) Reset(_ *h2.Stream, err error) {
 	case errors.As(err, &reset):
 		c.client.Reset(reset.Code)
 	case errors.Is(err, h2.ErrUnprocessed), errors.Is(err, h2.ErrFull):
-		c.client.Reset(http2.ErrCodeRefusedStream) // a client may send it again
+		c.client.Reset(http2.ErrCodeRefusedStream) // the client may retry
 	default:
 		end(c.client, nil, nil, unavailable(err))
 	}
 }
 
-// unavailable is the status of a call that the database could not answer.
+// unavailable returns the status of a call that the database could not answer.
 func unavailable(err error) *status.Status {
 	if lost := (*unsentError)(nil); errors.As(err, &lost) {
 		return lost.GRPCStatus()
@@ -157,7 +157,7 @@ func unavailable(err error) *status.Status {
 	return status.New(codes.Unavailable, "likeness: the connection to the database ended: "+err.Error())
 }
 
-// nowhere is the sink of a stream that was answered at once.
+// nowhere is the sink of a stream that has been answered already.
 type nowhere struct{}
 
 var _ h2.Sink = nowhere{}

@@ -21,12 +21,12 @@ import (
 
 const (
 	dialTimeout = 5 * time.Second
-	// maxResets is how many cancelled calls a connection takes before calls go to
-	// a new one. Qdrant closes a connection after about twenty in quick
-	// succession, which would fail the other calls on it.
+	// maxResets is the number of cancelled calls after which a connection gets no more calls.
+	// Qdrant closes a connection after about twenty cancelled calls in quick succession, which
+	// would fail the other calls on it.
 	maxResets = 8
-	// retiredShare bounds the connections of a pool, those that only end their last calls
-	// included, as a multiple of those that take calls.
+	// retiredShare limits all connections of a pool, as a multiple of the connections that take
+	// calls. The others only finish their last calls.
 	retiredShare = 4
 )
 
@@ -83,7 +83,7 @@ func (e *unsentError) Error() string { return "connection error: " + e.err.Error
 // Unwrap returns why there is no connection.
 func (e *unsentError) Unwrap() error { return e.err }
 
-// GRPCStatus returns the status of the call.
+// GRPCStatus returns Unavailable.
 func (e *unsentError) GRPCStatus() *status.Status { return status.New(codes.Unavailable, e.Error()) }
 
 // Unsent reports whether a call failed before the database got it.
@@ -103,10 +103,10 @@ type leg struct {
 // concurrent use.
 type pool struct {
 	dialer  *dialer
-	crowd   int // calls on a connection before others are used too
-	most    int // connections that take calls
+	crowd   int // calls on a connection before another is used too
+	most    int // limit of the connections that take calls
 	options h2.Options
-	client  *h2.Conn        // what the sinks of the calls write to; nil: to none
+	client  *h2.Conn        // the connection that the calls' sinks write to; nil: none
 	ctx     context.Context //nolint:containedctx // done when the pool is closed
 	cancel  context.CancelFunc
 	running sync.WaitGroup
@@ -123,16 +123,16 @@ func newPool(d *dialer, crowd, most int, o h2.Options, client *h2.Conn) *pool {
 	return p
 }
 
-// all returns the connections, those among them that take no more calls.
+// all returns the connections, including retired ones.
 func (p *pool) all() []*leg {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.legs
 }
 
-// open opens a stream on the first connection that is not crowded, or on the one with the
-// fewest calls. It does not wait for a connection: without one, the stream's sink is told.
-// It returns h2.ErrFull or h2.ErrClosed.
+// open opens a stream on the first connection that is not crowded, or else on the one with the
+// fewest calls. It does not wait for a connection: if none can be made, the stream's sink gets the
+// error. It returns h2.ErrFull or h2.ErrClosed.
 func (p *pool) open(fields []hpack.HeaderField, end bool, sink h2.Sink) (*h2.Stream, *leg, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -189,7 +189,7 @@ func (p *pool) add() *leg {
 	return l
 }
 
-// flush writes what the frames of a connection brought about.
+// flush writes the frames that a connection's frames led to.
 func (p *pool) flush(l *leg) {
 	if p.client != nil {
 		p.client.Flush()
@@ -197,8 +197,8 @@ func (p *pool) flush(l *leg) {
 	l.Flush()
 }
 
-// countReset notes that a call was cut before its end. A connection with too many of those
-// takes no further calls, and is closed after its last one.
+// countReset counts a call that was cut before its end. A connection with too many such calls gets
+// no more calls, and is closed after its last one.
 func (p *pool) countReset(l *leg) {
 	p.mu.Lock()
 	l.resets++
@@ -210,7 +210,7 @@ func (p *pool) countReset(l *leg) {
 	}
 }
 
-// close closes the connections, which cuts their calls, and waits until nothing runs.
+// close closes the connections, which cuts their calls, and waits for all goroutines.
 func (p *pool) close() {
 	p.mu.Lock()
 	p.closed = true

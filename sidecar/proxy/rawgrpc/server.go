@@ -29,12 +29,13 @@ import (
 
 const (
 	maxMessageBytes = 1 << 30
-	// maxHeaderBytes bounds a header list of a client, maxAnswerHeaderBytes one of a database.
+	// maxHeaderBytes limits a header list of a client, maxAnswerHeaderBytes one of a database.
 	maxHeaderBytes       = 64 << 10
 	maxAnswerHeaderBytes = 1 << 20
-	// connectionWindow bounds what one connection may send ahead of who takes it.
+	// connectionWindow limits the bytes that a peer may send on a connection before they are
+	// forwarded.
 	connectionWindow = 4 << 20
-	// maxStreams is the limit of a connection's calls where Options give none.
+	// maxStreams limits the concurrent calls of a connection if Options do not.
 	maxStreams = 1000
 	// startTimeout bounds a TLS handshake.
 	startTimeout = 20 * time.Second
@@ -44,29 +45,28 @@ const (
 type Options struct {
 	// Upstream is the database. The caller closes it after Drain.
 	Upstream *Upstream
-	// TLS, if not nil, is the listener's.
+	// TLS is the configuration of the listener. nil means plain text.
 	TLS *tls.Config
-	// MaxStreams bounds the calls in flight of one connection; 0 is a limit of 1,000.
+	// MaxStreams limits the concurrent calls of a connection; 0 means 1,000.
 	MaxStreams int
-	// MaxUnpacked bounds a compressed message that an interceptor reads, unpacked; 0 is the
-	// limit of any other.
+	// MaxUnpacked limits the uncompressed length of a compressed message that an interceptor reads.
+	// 0 means the limit for other messages.
 	MaxUnpacked int
-	// Gate, if set, receives the messages that interceptors read, and counts what is kept of
-	// others.
+	// Gate, if set, receives the messages that interceptors read, and counts kept bytes of others.
 	Gate *gate.Gate
-	// Intercept, by method, sees a request before it goes on.
+	// Intercept maps methods to the interceptors that see their requests first.
 	Intercept map[string]Interceptor
 	Logger    *slog.Logger
 }
 
-// Interceptor may answer calls of a method in the database's stead. It must not change
+// Interceptor may answer the calls of a method in place of the database. It must not change
 // requests.
 type Interceptor struct {
-	// Ignores, if set, reports that a request goes on as it came. It has to be quick: the
-	// connection is not read meanwhile.
+	// Ignores, if set, reports whether a request is forwarded without calling Answer. It must be
+	// quick, because the connection is not read meanwhile.
 	Ignores func(request []byte) bool
-	// Answer says what becomes of a request. The context is the call's, with its metadata as
-	// incoming and as outgoing.
+	// Answer decides about a request. The context is the call's, with its metadata as both incoming
+	// and outgoing.
 	Answer func(ctx context.Context, request []byte) Reply
 }
 
@@ -76,13 +76,13 @@ type Reply struct {
 	Message         []byte
 	Err             error
 	Header, Trailer metadata.MD
-	// Passed, if set, is told how long the database took for a request that went on.
+	// Passed, if set, is called with the time that the database took for a forwarded request.
 	Passed func(took time.Duration)
-	// Ended, if set, is told the answer to a request that went on, or its error, as
-	// soon as there is one; the answer is nobody else's.
+	// Ended, if set, is called with the answer to a forwarded request, or its error, as soon as
+	// there is one. It owns the answer.
 	Ended func(answer []byte, err error)
-	// Outlives lets a request go on for a while when its client goes away, so that
-	// Ended is told what the database says to it.
+	// Outlives lets a forwarded request go on for a while when its client leaves, so that Ended
+	// gets the database's answer.
 	Outlives bool
 	// Denies, if set, reports whether an answer without an error refuses the caller, as
 	// an error of the codes of Denied does. Such an answer gets no Trailer.
@@ -98,17 +98,17 @@ func (r Reply) wantsAnswer() bool {
 type Server struct {
 	options  Options
 	receiver *gate.Receiver
-	leaving  chan struct{} // closed by Drain, under mu
+	leaving  chan struct{} // closed by Drain, with mu held
 
 	mu       sync.Mutex
 	listener net.Listener
 	links    map[*link]struct{}
-	working  sync.WaitGroup // links
-	workers  *workers       // interceptors
+	working  sync.WaitGroup // running links
+	workers  *workers       // run interceptors
 }
 
-// NewServer makes a server that has no service of its own: every method is the
-// database's, health and reflection among them.
+// NewServer returns a server without services of its own: every method is the database's, including
+// health and reflection.
 func NewServer(o Options) *Server {
 	if o.Logger == nil {
 		o.Logger = slog.New(slog.DiscardHandler)
@@ -158,7 +158,7 @@ func (s *Server) take(conn net.Conn) {
 	})
 }
 
-// secure makes TLS of a client's connection.
+// secure returns a TLS connection on a client's connection.
 func (s *Server) secure(conn net.Conn) (net.Conn, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), startTimeout)
 	defer cancel()
@@ -166,8 +166,8 @@ func (s *Server) secure(conn net.Conn) (net.Conn, error) {
 	return t, t.HandshakeContext(ctx)
 }
 
-// Drain takes no more connections, tells the clients to call elsewhere, and waits for the
-// calls in flight until ctx is done; then it cuts them. It reports whether it had to.
+// Drain accepts no more connections, tells the clients to reconnect elsewhere, and waits for the
+// calls in flight. When ctx ends, it cuts them and returns true.
 func (s *Server) Drain(ctx context.Context) (cut bool) {
 	s.mu.Lock()
 	if !peer.IsClosed(s.leaving) {

@@ -20,14 +20,13 @@ import (
 
 const (
 	connections = 8
-	// crowd is how many calls share a connection before others are used too. What
-	// they send and get at the same time is then written and read at once; and a
-	// connection that is replaced sees at most maxResets + crowd - 1 cancelled.
+	// crowd is the number of calls on a connection before another connection is used too. Calls
+	// that share a connection are written and read together. A connection that is replaced has at
+	// most maxResets + crowd - 1 cancelled calls.
 	crowd = 8
-	// attempts is how often a call is sent that the database did not process.
+	// attempts limits how often a call is sent that the database did not process.
 	attempts = 3
-	// messageHeader is the length of a message's prefix: a flag of compression, and the
-	// length.
+	// messageHeader is the length of a message's prefix: a compression flag and the length.
 	messageHeader = 5
 )
 
@@ -62,8 +61,8 @@ func (u *Upstream) scheme() string {
 	return "http"
 }
 
-// readdress makes a client's header list one for the database, which may be found by its own
-// name alone.
+// readdress adapts a client's header list to the database, which may only be reachable by its own
+// name.
 func (u *Upstream) readdress(fields []hpack.HeaderField) {
 	setValue(fields, ":scheme", u.scheme())
 	setValue(fields, ":authority", u.dialer.address)
@@ -115,19 +114,19 @@ func (u *Upstream) call(ctx context.Context, method string, framed []byte) (mess
 	return a.result()
 }
 
-// answer collects the answer to a call.
+// answer collects the parts of an answer to a call.
 type answer struct {
 	headers, trailers []hpack.HeaderField
 	body              bytes.Buffer
 	count             *gate.AnswerCount
 	err               error         // why there is no answer
-	isDone            bool          // what the database sends after the answer's end means nothing
+	isDone            bool          // later frames of the stream are ignored
 	done              chan struct{} // closed when the fields above are final
 }
 
 var _ h2.Sink = (*answer)(nil)
 
-// finish says that the answer, or the error in its place, is whole.
+// finish marks the answer, or its error, as complete.
 func (a *answer) finish() {
 	a.isDone = true
 	close(a.done)
@@ -175,7 +174,7 @@ func (a *answer) Reset(_ *h2.Stream, err error) {
 	}
 }
 
-// result returns the answer once it is done.
+// result returns the answer. It must be done.
 func (a *answer) result() (message []byte, header, trailer metadata.MD, err error) {
 	if a.err != nil {
 		return nil, nil, nil, callError(a.err)
@@ -198,7 +197,7 @@ func (a *answer) result() (message []byte, header, trailer metadata.MD, err erro
 	return b[messageHeader:], header, trailer, nil
 }
 
-// callError is the error of a call that ended without an answer.
+// callError returns the error of a call that ended without an answer.
 func callError(err error) error {
 	reset := http2.StreamError{}
 	lost := (*unsentError)(nil)
@@ -234,7 +233,7 @@ func (e *unprocessedError) GRPCStatus() *status.Status {
 	return status.New(codes.Unavailable, e.Error())
 }
 
-// Denied reports whether the database refuses the caller by an error.
+// Denied reports whether an error of the database refuses the caller.
 func Denied(err error) bool {
 	code := status.Code(err)
 	return code == codes.Unauthenticated || code == codes.PermissionDenied

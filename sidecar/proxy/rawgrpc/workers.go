@@ -2,16 +2,16 @@ package rawgrpc
 
 import "sync"
 
-// maxIdleWorkers bounds the goroutines that wait for another function.
+// maxIdleWorkers limits the goroutines that wait for a function.
 const maxIdleWorkers = 64
 
 // workers runs functions in goroutines. A goroutine whose function has returned waits for
 // another one, because the stack of a new goroutine would have to grow in every call. A
 // workers is safe for concurrent use.
 type workers struct {
-	functions chan func()     // received by goroutines that wait
-	leaving   <-chan struct{} // once closed, goroutines end in place of waiting
-	idle      chan struct{}   // has an element for each goroutine that waits
+	functions chan func()     // received by waiting goroutines
+	leaving   <-chan struct{} // once closed, goroutines end instead of waiting
+	idle      chan struct{}   // holds an element for each waiting goroutine
 	working   sync.WaitGroup
 }
 
@@ -28,13 +28,13 @@ func (w *workers) run(f func()) {
 	}
 }
 
-// work runs f, and then the functions that run gives it.
+// work runs f, and then the functions that run sends it.
 func (w *workers) work(f func()) {
 	for {
 		f()
 		select {
 		case w.idle <- struct{}{}:
-		default: // enough others wait
+		default: // enough goroutines wait
 			return
 		}
 		select {

@@ -1,6 +1,6 @@
-// Package recording puts taps between a sidecar and a real database, and tells every
-// request that reached the database, decoded. Tests compare the requests with the call
-// of a client that led to them, field by field.
+// Package recording puts taps between a sidecar and a real database, and returns the decoded
+// requests that reached the database. Tests compare these requests, field by field, with the
+// client's call that led to them.
 package recording
 
 import (
@@ -25,17 +25,17 @@ import (
 	"github.com/likenessdb/likeness/sidecar/serve"
 )
 
-// Upstream stands before a database and keeps what passes.
+// Upstream is a tap in front of a database, which records its requests.
 type Upstream struct {
-	// GRPC is host:port for what calls the database, REST the base URL of its requests.
+	// GRPC is the tap's host:port for gRPC calls, REST its base URL for REST requests.
 	GRPC, REST string
 
 	taps []*harness.Tap
-	cuts []func() error // close a tap, once
+	cuts []func() error // each closes a tap once
 }
 
-// Before listens before a database at host:port of gRPC and, if restURL is not empty, at
-// that base URL of REST.
+// Before opens taps in front of a database's gRPC address host:port and, if restURL is not empty,
+// its REST base URL.
 func Before(t testing.TB, grpcAddress, restURL string) *Upstream {
 	t.Helper()
 	u := &Upstream{}
@@ -62,12 +62,12 @@ func (u *Upstream) tap(t testing.TB, address string) string {
 	return tap.Address()
 }
 
-// Requests cuts the connections and returns what reached the database. Stop the sidecar
-// before, so that nothing is under way.
+// Requests cuts the connections and returns the requests that reached the database. Stop the
+// sidecar first, so that no request is in flight.
 func (u *Upstream) Requests(t testing.TB) (all []harness.Exchange) {
 	t.Helper()
 	for i, tap := range u.taps {
-		_ = u.cuts[i]() // the clean-up tells
+		_ = u.cuts[i]() // the clean-up reports errors
 		found, err := tap.Exchanges()
 		if err != nil {
 			t.Fatal(err)
@@ -77,8 +77,7 @@ func (u *Upstream) Requests(t testing.TB) (all []harness.Exchange) {
 	return all
 }
 
-// Await waits until every one of the databases' interfaces has seen what enough wants of
-// it. enough is asked of each interface's requests alone.
+// Await waits until enough returns true for the requests of each interface of the database.
 func (u *Upstream) Await(t testing.TB, enough func([]harness.Exchange) bool) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -90,8 +89,8 @@ func (u *Upstream) Await(t testing.TB, enough func([]harness.Exchange) bool) {
 	}
 }
 
-// ByHeader groups requests by the values of a header, such as api-key; "" are those without
-// it.
+// ByHeader groups requests by the values of a header, such as api-key; "" stands for requests
+// without it.
 func ByHeader(all []harness.Exchange, name string) map[string][]harness.Exchange {
 	out := map[string][]harness.Exchange{}
 	for _, e := range all {
@@ -101,7 +100,7 @@ func ByHeader(all []harness.Exchange, name string) map[string][]harness.Exchange
 	return out
 }
 
-// Of returns the requests of a method.
+// Of returns the requests of the given method.
 func Of(all []harness.Exchange, method string) (found []harness.Exchange) {
 	for _, e := range all {
 		if e.Method() == method {
@@ -111,8 +110,8 @@ func Of(all []harness.Exchange, method string) (found []harness.Exchange) {
 	return found
 }
 
-// Sidecar serves a configuration, in whose folder the models are, until stop is called
-// or the test ends. environ is all that it sees of the environment.
+// Sidecar serves a configuration until stop is called or the test ends. The models are written to
+// the configuration's folder. The sidecar's environment consists of environ alone.
 func Sidecar(t testing.TB, text string, models map[string]*model.Model, environ ...string) (at serve.Addresses, stop func()) {
 	t.Helper()
 	dir := t.TempDir()

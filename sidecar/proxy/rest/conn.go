@@ -21,25 +21,25 @@ import (
 )
 
 const (
-	// headTime bounds the wait for the first byte of a connection, and for the rest of a head.
+	// headTime limits the wait for the first byte of a connection, and for the rest of a head.
 	headTime = 30 * time.Second
-	// clientIdleTime bounds the wait for the next request.
+	// clientIdleTime limits the wait for the next request.
 	clientIdleTime = 2 * time.Minute
 	// lastBytesTime is how long a client may take to read its last answer and to close.
 	lastBytesTime = 5 * time.Second
-	// drainTime is the same where a client was told to connect elsewhere.
+	// drainTime is lastBytesTime for a client that was told to connect elsewhere.
 	drainTime = 500 * time.Millisecond
-	// watchDelay is how long an answer may take before the proxy looks whether its client has
-	// left. Most answers come sooner and cost no watching.
+	// watchDelay is how long an answer may take before the proxy checks whether the client has
+	// left. Most answers are faster and cost no check.
 	watchDelay = 100 * time.Millisecond
-	// maxWhole is the largest body that is read before it is sent on although no interceptor
-	// reads it.
+	// maxWhole limits the bodies that are read completely before they are forwarded, if no
+	// interceptor reads them.
 	maxWhole = 64 << 10
-	// keptBytes is the size up to which a connection keeps its buffers.
+	// keptBytes is the size up to which a connection keeps its buffers for the next request.
 	keptBytes = 64 << 10
 )
 
-// pieces are the buffers that bodies are copied with.
+// pieces holds the buffers for copying bodies.
 var pieces = sync.Pool{New: func() any { return new([32 << 10]byte) }}
 
 // conn serves a client's connection of HTTP/1.1, one request after the other, in the
@@ -50,37 +50,39 @@ type conn struct {
 	raw    net.Conn // the client's, below TLS
 	client net.Conn
 	in     *bufio.Reader
-	// isInMemory: net/http speaks to the client, over HTTP/2, and tells it of a drain.
+	// isInMemory: the client is net/http in this process, which serves HTTP/2 and announces a drain
+	// itself.
 	isInMemory bool
 
 	cut context.CancelFunc // ends ctx
 	ctx context.Context    //nolint:containedctx // the life of the connection
 
-	isIdle atomic.Bool // no request is being read or answered: a drain may close the connection
-	heads  []byte      // buffer of heads that are read
-	bodies []byte      // buffer of bodies that no interceptor sees
+	isIdle atomic.Bool // no request is being read or answered, so that a drain may close the connection
+	heads  []byte      // buffer for heads that are read
+	bodies []byte      // buffer for bodies that no interceptor sees
 	out    []byte      // write buffer
 
-	// The second goroutine that reads from the client. It is ended by a read deadline.
+	// The second goroutine that reads from the client. A read deadline ends it.
 
 	watch       *time.Timer // starts it
-	watched     *request    // that is answered meanwhile
+	watched     *request    // the request that is being answered
 	readerEnded chan struct{}
 }
 
-// request is a request that is answered.
+// request is a request that is being answered.
 type request struct {
 	requestHead
 
 	content *content
-	body    io.Reader // the content, paced
+	body    io.Reader // the content, read at the pace that the gate requires
 	whole   []byte    // the body, if isWhole
-	isWhole bool      // nothing is left to be read
+	isWhole bool      // the body has been read completely
 
-	ctx    context.Context //nolint:containedctx // the life of the request: it ends when the client leaves
+	ctx    context.Context //nolint:containedctx // ends when the client leaves
 	cancel context.CancelCauseFunc
-	// passed is the connection to the database of a request that no interceptor has seen. A
-	// client that only ends its own side may still want the answer, so that end is passed on.
+	// passed is the database connection of a request that no interceptor has seen. If the client
+	// closes its sending side, which may not mean that it has left, the database's connection is
+	// half-closed too.
 	passed   atomic.Pointer[databaseConn]
 	received atomic.Bool // the client has sent the whole body
 	sent     atomic.Bool // the whole request was sent to the database
@@ -98,16 +100,17 @@ func newConn(s *Server, raw, client net.Conn) *conn {
 	return c
 }
 
-// isDraining reports whether the client has to go elsewhere when its request is answered.
+// isDraining reports whether the client must connect elsewhere after its request is answered.
 func (c *conn) isDraining() bool { return !c.isInMemory && c.server.isDraining() }
 
-// close ends the connection at once, and what is done for it.
+// close closes the connection at once, and cancels the work for it.
 func (c *conn) close() {
 	c.cut()
 	_ = c.raw.Close()
 }
 
-// reset ends the connection so that the client does not take what it got for the whole.
+// reset closes the connection with an error, so that the client does not take a partial answer for
+// the whole.
 func (c *conn) reset() {
 	if tcp, ok := c.raw.(*net.TCPConn); ok {
 		_ = tcp.SetLinger(0)
@@ -115,8 +118,8 @@ func (c *conn) reset() {
 	c.close()
 }
 
-// closeGently lets the client read its last answer, and drops what it still sends: a client
-// that is cut off while it sends may lose its answer.
+// closeGently lets the client read its last answer, and discards the bytes that it still sends. A
+// client that is cut off while it sends may lose its answer.
 func (c *conn) closeGently(within time.Duration) {
 	defer c.close()
 	half, ok := c.client.(interface{ CloseWrite() error })
@@ -127,8 +130,8 @@ func (c *conn) closeGently(within time.Duration) {
 	_, _ = io.Copy(io.Discard, c.client)
 }
 
-// serve answers requests until the connection is over. It returns true where the client
-// speaks HTTP/2: then nothing was read but what c.in holds, and the connection stays open.
+// serve answers requests until the connection ends. It returns true if the client speaks HTTP/2;
+// then c.in holds all bytes that were read, and the connection stays open.
 func (c *conn) serve() (isHTTP2 bool) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -149,7 +152,7 @@ func (c *conn) serve() (isHTTP2 bool) {
 	return false
 }
 
-// dropLongBuffers keeps what an idle connection holds small.
+// dropLongBuffers frees the long buffers of an idle connection.
 func (c *conn) dropLongBuffers() {
 	for _, b := range []*[]byte{&c.heads, &c.out, &c.bodies} {
 		if cap(*b) > keptBytes {
@@ -158,8 +161,8 @@ func (c *conn) dropLongBuffers() {
 	}
 }
 
-// awaitRequest waits for the first byte of a request. It returns false where none comes, or
-// the server drains.
+// awaitRequest waits for the first byte of a request. It returns false if none comes, or if the
+// server drains.
 func (c *conn) awaitRequest(first bool) bool {
 	if c.in.Buffered() > 0 && !c.isDraining() {
 		return true
@@ -181,8 +184,7 @@ func (c *conn) awaitRequest(first bool) bool {
 // of HTTP/1.1 begins with it.
 const preface = "PRI * HTTP/2.0\r\n"
 
-// isPreface reports whether the connection begins as HTTP/2. It reads no more than it needs
-// to know.
+// isPreface reports whether the connection begins as HTTP/2. It reads only as far as necessary.
 func (c *conn) isPreface() bool {
 	for n := 1; n <= len(preface); n++ {
 		if b, err := c.in.Peek(n); err != nil || b[n-1] != preface[n-1] {
@@ -192,8 +194,7 @@ func (c *conn) isPreface() bool {
 	return true
 }
 
-// serveRequest reads a request and answers it. It reports whether the connection goes on;
-// otherwise it has closed it.
+// serveRequest reads a request and answers it. It returns false if it has closed the connection.
 func (c *conn) serveRequest() (goesOn bool) {
 	r, err := c.readRequest()
 	if err != nil {
@@ -217,7 +218,7 @@ func (c *conn) readRequest() (*request, error) {
 	if !c.headIsHere() {
 		_ = c.client.SetReadDeadline(time.Now().Add(headTime))
 	}
-	for { // empty lines may come before a request (RFC 9112, section 2.2)
+	for { // empty lines may precede a request (RFC 9112, section 2.2)
 		b, err := c.in.Peek(1)
 		if err != nil {
 			return nil, err
@@ -245,14 +246,14 @@ func (c *conn) readRequest() (*request, error) {
 	return r, nil
 }
 
-// headIsHere reports whether the head of the next request was read from the connection.
+// headIsHere reports whether the whole head of the next request is in the read buffer.
 func (c *conn) headIsHere() bool {
 	b, _ := c.in.Peek(c.in.Buffered())
 	return bytes.Contains(b, []byte("\r\n\r\n"))
 }
 
-// readWhole reads a short body that no interceptor sees, if it announces its length and
-// needs no asking. The other ones are streamed.
+// readWhole reads a short body that no interceptor sees, if its length is known and the client does
+// not wait for 100 Continue. Other bodies are streamed.
 func (c *conn) readWhole(r *request) error {
 	if r.isWhole || r.isStreamed() || r.isChunked || r.length > maxWhole || r.get("Expect") != "" {
 		return nil
@@ -262,32 +263,33 @@ func (c *conn) readWhole(r *request) error {
 	return c.readInto(r, r.whole)
 }
 
-// readInto reads the whole body, which has the length of b.
+// readInto reads a whole body of length len(b) into b.
 func (c *conn) readInto(r *request, b []byte) error {
 	from := r.body
 	if r.content.isHere() {
-		from = r.content // reading does not wait
+		from = r.content // the body is in the buffer, so that reading does not block
 	}
 	_, err := io.ReadFull(from, b)
 	r.isWhole = err == nil
 	return err
 }
 
-// isStreamed reports whether a request goes on while it is read: another protocol, or the
-// upload of a snapshot.
+// isStreamed reports whether a request is forwarded while it is read: one for another protocol, or
+// the upload of a snapshot.
 func (r *request) isStreamed() bool {
 	kind := r.get("Content-Type")
 	return r.upgrades() || len(kind) >= len("multipart/") && strings.EqualFold(kind[:len("multipart/")], "multipart/")
 }
 
-// startWatching waits for the client to leave, from a little later on until endReading.
+// startWatching waits in a second goroutine, after watchDelay, for the client to leave. endReading
+// ends it.
 func (c *conn) startWatching(r *request) {
 	c.watched = r
 	c.watch.Reset(watchDelay)
 }
 
-// endReading waits for the end of the second goroutine that reads from the client: of
-// startWatching where the request is whole, of an upload otherwise.
+// endReading waits for the end of the second goroutine that reads from the client: of startWatching
+// if the request is complete, else of the upload.
 func (c *conn) endReading(r *request) {
 	if r.isWhole && c.watch.Stop() {
 		return
@@ -297,8 +299,8 @@ func (c *conn) endReading(r *request) {
 	_ = c.client.SetReadDeadline(time.Time{})
 }
 
-// waitForClient returns when the client sends its next request or leaves, or when the read
-// deadline is over. It cancels the request of a client that left.
+// waitForClient returns when the client sends its next request, leaves, or the read deadline
+// passes. If the client left, it cancels the request.
 func (c *conn) waitForClient(r *request) {
 	_, err := c.in.Peek(1)
 	var timeout net.Error
@@ -306,13 +308,13 @@ func (c *conn) waitForClient(r *request) {
 		return
 	}
 	if passed := r.passed.Load(); passed != nil && errors.Is(err, io.EOF) {
-		passed.closeWrite() // the database can still answer, and closes after that
+		passed.closeWrite() // the database can still answer, and then closes
 		return
 	}
 	r.cancel(err)
 }
 
-// upload sends the body to the database as it comes.
+// upload sends the body to the database while it arrives.
 func (c *conn) upload(r *request, to io.Writer) error {
 	piece := pieces.Get().(*[32 << 10]byte)
 	defer pieces.Put(piece)
@@ -332,7 +334,7 @@ func (c *conn) upload(r *request, to io.Writer) error {
 			b = appendLastChunk(b, r.content.trailer)
 		}
 		if _, err := to.Write(b); len(b) > 0 && err != nil {
-			return nil // the database has closed, with an answer that says why or without one
+			return nil // the database closed the connection, perhaps after an answer that says why
 		}
 		switch {
 		case isEnd:
@@ -344,7 +346,8 @@ func (c *conn) upload(r *request, to io.Writer) error {
 	}
 }
 
-// refuse answers a request that could not be read, and closes. r is nil if there is no head.
+// refuse answers a request that could not be read, and closes the connection. r is nil if there is
+// no head.
 func (c *conn) refuse(r *request, err error) {
 	var wrong *malformedError
 	status, problem := http.StatusBadRequest, "the body of the request is not whole"
@@ -355,7 +358,7 @@ func (c *conn) refuse(r *request, err error) {
 		status, problem = http.StatusTooManyRequests, err.Error()
 	case errors.Is(err, gate.ErrStalled):
 		status, problem = http.StatusRequestTimeout, err.Error()
-	case r == nil: // the client left, or sent nothing for too long
+	case r == nil: // the client left, or was silent for too long
 		c.close()
 		return
 	default:
@@ -365,8 +368,8 @@ func (c *conn) refuse(r *request, err error) {
 	c.closeGently(lastBytesTime)
 }
 
-// writeError answers a request in the form of the database's errors, for the last time on
-// the connection.
+// writeError sends an answer in the form of the database's errors, the last answer on the
+// connection.
 func (c *conn) writeError(r *request, status int, problem string) {
 	header := lastHeader()
 	if status == http.StatusTooManyRequests {
@@ -375,12 +378,12 @@ func (c *conn) writeError(r *request, status int, problem string) {
 	c.writeAnswer(r, Answer{Status: status, Header: header, Body: errorBody(problem)}, "")
 }
 
-// lastHeader returns the header of an answer of the proxy's own, the last on its connection.
+// lastHeader returns the header of the proxy's own last answer on a connection.
 func lastHeader() http.Header {
 	return http.Header{"Content-Type": {"application/json"}, "Connection": {"close"}}
 }
 
-// writeAnswer writes a whole answer. It reports whether the client takes it.
+// writeAnswer writes a whole answer. It returns false if the client does not take it.
 func (c *conn) writeAnswer(r *request, a Answer, status string) bool {
 	b := fmt.Appendf(c.out[:0], "HTTP/1.1 %d %s\r\n", a.Status, http.StatusText(a.Status))
 	for name, values := range a.Header {

@@ -9,17 +9,16 @@ import (
 	"strconv"
 )
 
-// content is the body of a message that is read from a connection, up to its end and no
-// further.
+// content reads the body of a message from a connection, and never beyond its end.
 type content struct {
 	in      *bufio.Reader
-	left    int64     // bytes that are left, or unknownLength
+	left    int64     // remaining bytes, or unknownLength
 	chunks  io.Reader // the content of a chunked body
-	trailer []byte    // of a chunked body, with the empty line that ends it
+	trailer []byte    // of a chunked body, including the final empty line
 }
 
-// newContent returns the body that follows a head. A length of unknownLength is a body that
-// ends with its connection, unless it is chunked.
+// newContent returns the body after a head. If the body is not chunked and its length is
+// unknownLength, it ends with the connection.
 func newContent(in *bufio.Reader, h *head) *content {
 	c := &content{in: in, left: h.length}
 	if h.isChunked {
@@ -28,7 +27,7 @@ func newContent(in *bufio.Reader, h *head) *content {
 	return c
 }
 
-// Read implements io.Reader. It returns io.EOF at the end of the body only.
+// Read implements io.Reader. It returns io.EOF only at the end of the body.
 func (c *content) Read(p []byte) (n int, err error) {
 	switch {
 	case c.left == 0:
@@ -58,9 +57,9 @@ func (c *content) Read(p []byte) (n int, err error) {
 	return n, err
 }
 
-// readTrailer reads the fields behind the last chunk. It returns io.EOF if they are whole.
+// readTrailer reads the fields after the last chunk. It returns io.EOF if they are complete.
 func (c *content) readTrailer() error {
-	raw, err := readLines(c.in, []byte("\r\n")) // where the first line of a head would be
+	raw, err := readLines(c.in, []byte("\r\n")) // the trailer looks like a head without its first line
 	if err == nil {
 		_, err = parseHead(raw)
 	}
@@ -71,17 +70,17 @@ func (c *content) readTrailer() error {
 	return io.EOF
 }
 
-// isHere reports whether the whole rest of the body has been read from the connection.
+// isHere reports whether the rest of the body is in the read buffer.
 func (c *content) isHere() bool { return c.left >= 0 && int64(c.in.Buffered()) >= c.left }
 
-// appendChunk appends a piece of a chunked body.
+// appendChunk appends a piece of a body as a chunk.
 func appendChunk(b, piece []byte) []byte {
 	if len(piece) == 0 {
-		return b // an empty chunk would be the last
+		return b // an empty chunk would end the body
 	}
 	b = append(strconv.AppendInt(b, int64(len(piece)), 16), "\r\n"...)
 	return append(append(b, piece...), "\r\n"...)
 }
 
-// appendLastChunk appends the end of a chunked body.
+// appendLastChunk appends the end of a chunked body with its trailer.
 func appendLastChunk(b, trailer []byte) []byte { return append(append(b, "0\r\n"...), trailer...) }

@@ -22,13 +22,13 @@ import (
 
 const (
 	dialTimeout = 5 * time.Second
-	// idleTime is how long an unused connection to the database is kept: less than Qdrant
-	// keeps it, which is five seconds.
+	// idleTime is how long an unused connection to the database is kept. It is shorter than
+	// Qdrant's limit of five seconds.
 	idleTime = 4 * time.Second
 	// maxIdle bounds the unused connections to the database.
 	maxIdle = 256
-	// bufferBytes is the size of a connection's read buffer: a search and its answer, as a
-	// rule.
+	// bufferBytes is the size of a connection's read buffer, which usually holds a search or its
+	// answer.
 	bufferBytes = 16 << 10
 )
 
@@ -43,8 +43,8 @@ type database struct {
 	gate *gate.Gate // counts answers; nil counts none
 
 	mu     sync.Mutex
-	idle   []*databaseConn // the last used comes last
-	expiry *time.Timer     // closes connections that were unused for idleTime; nil if no connection is kept
+	idle   []*databaseConn // the most recently used last
+	expiry *time.Timer     // closes connections that are unused for idleTime; nil if there are none
 	closed bool
 }
 
@@ -53,9 +53,9 @@ type databaseConn struct {
 	net.Conn
 
 	in       *bufio.Reader
-	lastUsed time.Time // zero: it has answered no request yet
-	// stopEnding ends that the connection ends with a context. It returns false if that is
-	// done.
+	lastUsed time.Time // zero: has answered no request yet
+	// stopEnding stops the connection from ending with its context. It returns false if that has
+	// happened.
 	stopEnding func() bool
 }
 
@@ -91,7 +91,7 @@ func (d *database) dial(ctx context.Context) (*databaseConn, error) {
 	return &databaseConn{Conn: conn, in: bufio.NewReaderSize(conn, bufferBytes)}, nil
 }
 
-// take returns a connection that was used before, if there is one, or a new one.
+// take returns an idle connection, or opens a new one.
 func (d *database) take(ctx context.Context) (*databaseConn, error) {
 	d.mu.Lock()
 	if n := len(d.idle); n > 0 {
@@ -108,7 +108,7 @@ func (d *database) take(ctx context.Context) (*databaseConn, error) {
 	return d.dial(ctx)
 }
 
-// giveBack keeps a connection that has answered its request for the next one.
+// giveBack keeps a connection that has answered its request for the next request.
 func (d *database) giveBack(c *databaseConn) {
 	c.lastUsed = time.Now()
 	d.mu.Lock()
@@ -141,7 +141,7 @@ func (d *database) closeExpired() {
 	}
 }
 
-// close closes the unused connections, and each of the others when it is given back.
+// close closes the idle connections. The others are closed when they are given back.
 func (d *database) close() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -155,15 +155,16 @@ func (d *database) close() {
 	}
 }
 
-// unsentError reports a request that the database did not get, as no connection was opened.
+// unsentError is the error of a request that did not reach the database, because no connection
+// could be opened.
 type unsentError struct{ error }
 
 func (e unsentError) Unwrap() error { return e.error }
 
-// send sends a request whose bytes are all here, and waits for the first byte of the answer.
-// The database closes idle connections without saying so: where a connection that was used
-// before ends without a byte, the request is sent once more on a new one. The connection ends
-// with ctx, until it is released. inUse is called with each connection that is tried.
+// send sends a complete request, and waits for the first byte of the answer. Since the database
+// closes idle connections without notice, a request on a used connection that ends without a byte
+// is sent once more on a new one. The connection is closed when ctx ends, unless it was released
+// before. inUse is called with each connection that is tried.
 func (d *database) send(ctx context.Context, head, body []byte, inUse func(*databaseConn)) (*databaseConn, error) {
 	c, err := d.take(ctx)
 	for {
@@ -191,7 +192,7 @@ func (c *databaseConn) endWith(ctx context.Context) {
 	c.stopEnding = context.AfterFunc(ctx, func() { _ = c.Close() })
 }
 
-// write sends a request in one piece, as a rule.
+// write sends head and body, if possible in one piece.
 func (c *databaseConn) write(head, body []byte) error {
 	if len(body) <= bufferBytes {
 		_, err := c.Write(append(head, body...))
@@ -204,7 +205,7 @@ func (c *databaseConn) write(head, body []byte) error {
 	return err
 }
 
-// release keeps a connection for the next request if it can answer one, or closes it.
+// release keeps a connection for the next request if isReusable, and closes it otherwise.
 func (d *database) release(c *databaseConn, isReusable bool) {
 	if !c.stopEnding() || !isReusable || c.in.Buffered() > 0 {
 		_ = c.Close()
@@ -213,8 +214,8 @@ func (d *database) release(c *databaseConn, isReusable bool) {
 	d.giveBack(c)
 }
 
-// ask sends a whole request of the proxy's own and reads the whole answer. It returns the
-// answer as far as it came, with Cut, if the database breaks it off.
+// ask sends a complete request of the proxy's own and reads the answer. If the database breaks off
+// the answer, ask returns what has arrived, with Cut set.
 func (d *database) ask(ctx context.Context, method string, head, body []byte) (Answer, error) {
 	c, err := d.send(ctx, head, body, func(*databaseConn) {})
 	if err != nil {
@@ -236,7 +237,7 @@ func (d *database) ask(ctx context.Context, method string, head, body []byte) (A
 	return Answer{Status: r.StatusCode, Header: r.Header, Body: whole, Cut: err != nil}, nil
 }
 
-// readFinal reads the head of an answer, and skips interim ones.
+// readFinal reads the head of an answer, after any interim answers.
 func readFinal(in *bufio.Reader, method string) (*http.Response, error) {
 	for {
 		r, err := http.ReadResponse(in, &http.Request{Method: method})
@@ -246,12 +247,12 @@ func readFinal(in *bufio.Reader, method string) (*http.Response, error) {
 	}
 }
 
-// readAll reads the body of an answer, and counts it.
+// readAll reads the body of an answer, and counts its bytes.
 func readAll(r *http.Response, count *gate.AnswerCount) ([]byte, error) {
 	if r.Body == http.NoBody {
 		return nil, nil
 	}
-	if r.ContentLength < 0 || r.ContentLength > 1<<20 { // a length is believed up to here
+	if r.ContentLength < 0 || r.ContentLength > 1<<20 { // a longer announced length is not trusted
 		whole := counted{count: count}
 		_, err := io.Copy(&whole, r.Body)
 		return whole.to.Bytes(), err
@@ -264,7 +265,7 @@ func readAll(r *http.Response, count *gate.AnswerCount) ([]byte, error) {
 	return body[:n], err
 }
 
-// counted writes to a buffer, and counts what it has.
+// counted writes to a buffer, and counts the bytes.
 type counted struct {
 	to    bytes.Buffer
 	count *gate.AnswerCount
@@ -278,7 +279,7 @@ func (c *counted) Write(b []byte) (int, error) {
 	return c.to.Write(b)
 }
 
-// check asks the database for the root of its API, which Qdrant shows without credentials.
+// check requests the root of the database's API, which Qdrant serves without credentials.
 func (d *database) check(ctx context.Context) error {
 	_, err := d.ask(ctx, http.MethodGet, []byte("GET / HTTP/1.1\r\nHost: "+d.host+"\r\n\r\n"), nil)
 	var network *net.OpError

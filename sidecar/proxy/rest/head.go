@@ -16,19 +16,18 @@ import (
 )
 
 const (
-	// maxHeadBytes bounds the head of a message: a path may name many points.
+	// maxHeadBytes limits the head of a message. It is large because a path may name many points.
 	maxHeadBytes = 256 << 10
-	// maxFields bounds the header lines of a message. Qdrant takes 96.
+	// maxFields limits the header lines of a message. Qdrant accepts 96.
 	maxFields = 512
-	// unknownLength is the length of a body that ends in another way than after a number of
-	// bytes.
+	// unknownLength is the length of a body that does not announce its length.
 	unknownLength = -1
 )
 
 // malformedError reports a message that breaks RFC 9112, or exceeds a limit, so that its end
 // is not certain. The proxy answers such a request itself.
 type malformedError struct {
-	status  int // of the answer to a request
+	status  int // of the answer to the request
 	problem string
 }
 
@@ -38,7 +37,7 @@ func malformed(problem string) error {
 	return &malformedError{http.StatusBadRequest, problem}
 }
 
-// readLines appends the lines of a head to b, up to and with the empty line that ends it.
+// readLines appends the lines of a head to b, including the empty line that ends it.
 func readLines(in *bufio.Reader, b []byte) ([]byte, error) {
 	start := len(b)
 	for lineStart := start; ; {
@@ -48,7 +47,7 @@ func readLines(in *bufio.Reader, b []byte) ([]byte, error) {
 		}
 		b = append(b, part...)
 		switch {
-		case errors.Is(err, bufio.ErrBufferFull): // the line goes on
+		case errors.Is(err, bufio.ErrBufferFull): // the line continues
 		case errors.Is(err, io.EOF) && len(b) > start:
 			return b, io.ErrUnexpectedEOF
 		case err != nil:
@@ -73,18 +72,18 @@ func (f field) is(name string) bool {
 	return len(f.name) == len(name) && strings.EqualFold(f.name, name)
 }
 
-// head is the head of a message: its first line and its fields, as they came.
+// head is the head of a message: its first line and its fields, unchanged.
 type head struct {
 	start  string // the first line, without its end
 	fields []field
 
 	length     int64 // Content-Length, or unknownLength
 	isChunked  bool
-	connection string // the values of Connection, with commas between
+	connection string // the values of all Connection fields, separated by commas
 }
 
-// parseHead parses a head that readLines has read. It accepts only heads whose body ends at
-// the same byte for every reader of HTTP.
+// parseHead parses a head that readLines has read. It accepts only heads after which all HTTP
+// implementations see the end of the body at the same byte.
 func parseHead(raw []byte) (h head, err error) {
 	text := string(raw)
 	h.start, text, _ = strings.Cut(text, "\n")
@@ -115,7 +114,7 @@ func parseHead(raw []byte) (h head, err error) {
 	}
 }
 
-// note reads a field that says where the message or the connection ends.
+// note evaluates a field that determines where the message or the connection ends.
 func (h *head) note(f field) error {
 	switch {
 	case f.is("Content-Length"):
@@ -135,7 +134,7 @@ func (h *head) note(f field) error {
 	return nil
 }
 
-// check refuses a message that says in two ways where it ends.
+// check refuses a message that states two different ends.
 func (h *head) check() error {
 	if h.isChunked && (h.length >= 0 || !h.isHTTP11()) {
 		return malformed("Transfer-Encoding contradicts Content-Length or HTTP/1.0")
@@ -147,7 +146,7 @@ func (h *head) isHTTP11() bool {
 	return strings.HasSuffix(h.start, "HTTP/1.1") || strings.HasPrefix(h.start, "HTTP/1.1")
 }
 
-// get returns the value of the first field of a name.
+// get returns the value of the first field with a name.
 func (h *head) get(name string) string {
 	for _, f := range h.fields {
 		if f.is(name) {
@@ -162,8 +161,8 @@ func (h *head) closes() bool {
 	return !h.isHTTP11() || h.connection != "" && httpguts.HeaderValuesContainsToken([]string{h.connection}, "close")
 }
 
-// ofConnection reports whether a field is about the connection and not about the message
-// (RFC 9110, section 7.6.1).
+// ofConnection reports whether a field concerns the connection and not the message (RFC 9110,
+// section 7.6.1).
 func (h *head) ofConnection(f field) bool {
 	for _, name := range [...]string{"Connection", "Keep-Alive", "Proxy-Connection", "TE", "Trailer", "Upgrade"} {
 		if f.is(name) {
@@ -218,7 +217,7 @@ func parseRequest(raw []byte) (r requestHead, err error) {
 	case r.method == http.MethodConnect:
 		return r, &malformedError{http.StatusMethodNotAllowed, "there is no tunnel through a database"}
 	}
-	// What lies behind a # is no part of a request; databases ignore it.
+	// The part after # does not belong to a request; databases ignore it.
 	r.target, _, _ = strings.Cut(r.target, "#")
 	return r, nil
 }
@@ -229,7 +228,7 @@ func (r *requestHead) hasBody() bool { return r.isChunked || r.length > 0 }
 // upgrades reports whether the client asks for another protocol on the connection.
 func (r *requestHead) upgrades() bool { return r.get("Upgrade") != "" }
 
-// parsed returns the request as interceptors read it, without a body.
+// parsed returns the request without a body, in the form that interceptors read.
 func (r *requestHead) parsed() (*http.Request, error) {
 	u, err := url.ParseRequestURI(r.target)
 	if err != nil {
@@ -241,16 +240,16 @@ func (r *requestHead) parsed() (*http.Request, error) {
 	}, nil
 }
 
-// asked says how a request is sent to the database.
+// asked says how a request is changed on its way to the database.
 type asked struct {
 	host     string // of the database
-	path     string // in place of the client's, escaped; empty: the client's
-	length   int64  // of a body that is whole; unknownLength: the body is framed as it came
-	identity bool   // the answer may not be encoded
+	path     string // replaces the client's path, escaped; empty: the client's
+	length   int64  // of a complete body; unknownLength: the body is framed as it came
+	identity bool   // asks for an answer without content encoding
 }
 
-// appendTo appends the head as it is sent to the database: the client's lines in their
-// order, without the lines about the connection, the body's end and the Host.
+// appendTo appends the head for the database: the client's lines in their order, without those
+// about the connection, the body's length and the Host.
 func (r *requestHead) appendTo(b []byte, as asked) []byte {
 	target := r.target
 	if as.path != "" {
@@ -311,13 +310,13 @@ func parseAnswer(raw []byte) (a answerHead, err error) {
 	return a, nil
 }
 
-// hasBody reports whether a body follows the head of the answer to a request of that method.
+// hasBody reports whether a body follows the head of the answer to a request with that method.
 func (a *answerHead) hasBody(method string) bool {
 	return method != http.MethodHead && a.status >= 200 && a.status != http.StatusNoContent && a.status != http.StatusNotModified && a.length != 0
 }
 
-// appendTo appends the head as it is sent to the client: the database's lines in their
-// order without the lines about the connection, and lines of the proxy.
+// appendTo appends the head for the client: the database's lines in their order, without those
+// about the connection, and the proxy's lines.
 func (a *answerHead) appendTo(b []byte, status string, closes bool) []byte {
 	b = append(append(append(b, "HTTP/1.1"...), a.start[len("HTTP/1.1"):]...), "\r\n"...)
 	for _, f := range a.fields {

@@ -12,8 +12,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/gate"
 )
 
-// http2Server serves connections of HTTP/2. It turns each request into one of HTTP/1.1, on
-// a connection in memory that a Server serves like a client's connection.
+// http2Server serves HTTP/2 connections. It converts each request to HTTP/1.1, on a connection in
+// memory that a Server serves like a client's connection.
 type http2Server struct {
 	server    *Server
 	http      *http.Server
@@ -23,29 +23,29 @@ type http2Server struct {
 	closeOnce sync.Once
 
 	mu      sync.Mutex
-	drained bool // no request is in flight any more
+	drained bool // no more requests are in flight
 }
 
 var _ net.Listener = (*http2Server)(nil)
 
-// maxHTTP2Streams bounds the requests of one connection that are answered at a time.
+// maxHTTP2Streams limits the concurrent requests of one connection.
 const maxHTTP2Streams = 250
 
 func newHTTP2Server(s *Server) *http2Server {
 	h := &http2Server{server: s, handed: make(chan net.Conn), closed: make(chan struct{})}
 	h.transport = &http.Transport{
 		DialContext:         h.dial,
-		DisableCompression:  true, // Accept-Encoding is the client's
+		DisableCompression:  true, // the client sets Accept-Encoding
 		MaxIdleConnsPerHost: maxIdle, IdleConnTimeout: idleTime,
 	}
-	log := slog.NewLogLogger(s.log.Handler(), slog.LevelDebug) // clients that went away
+	log := slog.NewLogLogger(s.log.Handler(), slog.LevelDebug) // reports clients that left
 	proxy := &httputil.ReverseProxy{Rewrite: rewrite, Transport: h.transport, ErrorLog: log}
 	protocols := &http.Protocols{}
 	protocols.SetHTTP2(true)
 	protocols.SetUnencryptedHTTP2(true)
 	h.http = &http.Server{
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-			w.Header()["Content-Type"], w.Header()["Date"] = nil, nil // nothing is guessed in place of the database's headers
+			w.Header()["Content-Type"], w.Header()["Date"] = nil, nil // adds no headers to the database's
 			proxy.ServeHTTP(w, r)
 		}),
 		Protocols: protocols, DisableGeneralOptionsHandler: true, ErrorLog: log,
@@ -55,13 +55,13 @@ func newHTTP2Server(s *Server) *http2Server {
 	return h
 }
 
-// rewrite makes a request one of HTTP/1.1 as the client sent it. ReverseProxy has removed
-// what belongs to one connection, and more, which comes back here.
+// rewrite restores the client's request as HTTP/1.1. ReverseProxy has removed the fields that
+// belong to one connection, but also others, which rewrite adds again.
 func rewrite(p *httputil.ProxyRequest) {
 	p.Out.URL.Scheme, p.Out.URL.Host, p.Out.Host = "http", "database", p.In.Host
 	p.Out.URL.RawQuery, p.Out.URL.ForceQuery = p.In.URL.RawQuery, p.In.URL.ForceQuery
 	if path, _, _ := strings.Cut(p.In.RequestURI, "?"); strings.HasPrefix(path, "/") && !strings.HasPrefix(path, "//") {
-		p.Out.URL.Opaque = path // not escaped again
+		p.Out.URL.Opaque = path // prevents a second escaping
 	}
 	for _, name := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
 		if v, ok := p.In.Header[name]; ok {
@@ -85,7 +85,7 @@ func (h *http2Server) dial(context.Context, string, string) (net.Conn, error) {
 }
 
 // serve answers requests until drain.
-func (h *http2Server) serve() { _ = h.http.Serve(h) } // it returns only then
+func (h *http2Server) serve() { _ = h.http.Serve(h) } // returns only after drain
 
 // take serves a connection of a client.
 func (h *http2Server) take(conn net.Conn) {
@@ -96,7 +96,7 @@ func (h *http2Server) take(conn net.Conn) {
 	}
 }
 
-// Accept implements net.Listener, for connections that were accepted elsewhere.
+// Accept implements net.Listener for connections that another listener has accepted.
 func (h *http2Server) Accept() (net.Conn, error) {
 	select {
 	case conn := <-h.handed:
@@ -112,11 +112,11 @@ func (h *http2Server) Close() error {
 	return nil
 }
 
-// Addr implements net.Listener. The address cannot be called.
+// Addr implements net.Listener. Nobody can connect to the address.
 func (h *http2Server) Addr() net.Addr { return &net.UnixAddr{Name: "rest", Net: "unix"} }
 
-// drain takes no more requests and waits for those in flight until ctx is done; then it cuts
-// them. It reports whether it had to.
+// drain accepts no more requests and waits for those in flight. When ctx ends, it cuts them and
+// returns true.
 func (h *http2Server) drain(ctx context.Context) (cut bool) {
 	_ = h.Close()
 	defer func() {
@@ -128,11 +128,11 @@ func (h *http2Server) drain(ctx context.Context) (cut bool) {
 	if err := h.http.Shutdown(ctx); err == nil {
 		return false
 	}
-	_ = h.http.Close() // listeners are closed already
+	_ = h.http.Close() // the listeners are closed already
 	return true
 }
 
-// begunConn is a connection whose first bytes were read already.
+// begunConn is a connection with its first bytes already read.
 type begunConn struct {
 	net.Conn
 

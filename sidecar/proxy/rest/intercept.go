@@ -12,17 +12,17 @@ import (
 	"github.com/likenessdb/likeness/sidecar/gate"
 )
 
-// StatusHeader tells what the proxy did with a request that it looked at.
+// StatusHeader reports what the proxy did with a request.
 const StatusHeader = "Likeness-Status"
 
-// Interceptor may answer a request in the database's stead. A body that is
-// streamed, or that a request does not have, is empty.
+// Interceptor may answer a request in place of the database. body is empty for requests without a
+// body and for streamed ones.
 type Interceptor func(r *http.Request, body []byte, forward Forward) Reply
 
-// Forward sends the request with another body to the database, as the same
-// caller, and asks for an answer that is not encoded; with a nil body it sends
-// the request as it came. A path, escaped, stands in place of the request's own where
-// it is not empty; the query stays. It may be called after the request has ended.
+// Forward sends the request to the database as the same caller, with another body, and asks for an
+// answer without content encoding. With a nil body it sends the request unchanged. A non-empty
+// path, escaped, replaces the request's own; the query stays. Forward may be called after the
+// request has ended.
 type Forward func(ctx context.Context, path string, body []byte) Answer
 
 // Answer is a whole answer of the database.
@@ -30,7 +30,7 @@ type Answer struct {
 	Status int
 	Header http.Header
 	Body   []byte
-	// Cut: the database ended it before its end.
+	// Cut reports that the database broke off the answer.
 	Cut bool
 }
 
@@ -39,13 +39,13 @@ type Answer struct {
 type Reply struct {
 	Answer *Answer
 	Status string
-	// Passed, if set, is told how long the database took for a request that went on.
+	// Passed, if set, is called with the time that the database took for a forwarded request.
 	Passed func(took time.Duration)
-	// Ended, if set, is told once what became of a request that went on: as soon as the
-	// head of its answer is there, however slowly the client reads the rest.
+	// Ended, if set, is called once with the outcome of a forwarded request, as soon as the head of
+	// its answer has arrived, however slowly the client reads the rest.
 	Ended func(Ending)
-	// Outlives lets a request go on for a while when its client goes away, so that
-	// Ended is told what the database says to it.
+	// Outlives lets a forwarded request go on for a while when its client leaves, so that Ended
+	// gets the database's answer.
 	Outlives bool
 }
 
@@ -53,23 +53,23 @@ type Reply struct {
 type Ending struct {
 	// Status is the HTTP status of the answer, or 0 if the database did not answer.
 	Status int
-	// Problem is the beginning of the body of an answer with a status from 400 on.
+	// Problem is the beginning of the body of an answer with status 400 or above.
 	Problem []byte
-	// Unsent says that the database did not get the whole request: it was not reached,
-	// or the client did not send all of the body.
+	// Unsent reports that the database did not get the whole request: it could not be reached, or
+	// the client did not send the whole body.
 	Unsent bool
 }
 
 // maxProblem bounds Ending.Problem.
 const maxProblem = 4 << 10
 
-// Denied reports whether the database refuses the caller by an answer of that status.
+// Denied reports whether the database refuses the caller by an answer with that status.
 func Denied(status int) bool {
 	return status == http.StatusUnauthorized || status == http.StatusForbidden
 }
 
-// intercepted lets the interceptor answer a request, or passes it. It reports whether the
-// client's connection goes on; otherwise it has closed it.
+// intercepted lets the interceptor answer a request, or forwards it. It returns false if it has
+// closed the client's connection.
 func (c *conn) intercepted(r *request) (goesOn bool) {
 	in, err := r.parsed()
 	var grant *gate.Grant
@@ -96,8 +96,8 @@ func (c *conn) intercepted(r *request) (goesOn bool) {
 	return c.reply(r, reply)
 }
 
-// receive reads the whole body of a request for the interceptor. A body that does not tell
-// its length and is longer than what is read stays to be streamed.
+// receive reads the whole body of a request for the interceptor. A body of unknown length that
+// proves too long is left to be streamed.
 func (c *conn) receive(r *request) (*gate.Grant, error) {
 	if !r.content.isHere() && strings.EqualFold(r.get("Expect"), "100-continue") {
 		if _, err := io.WriteString(c.client, "HTTP/1.1 100 Continue\r\n\r\n"); err != nil {
@@ -117,7 +117,7 @@ func (c *conn) receive(r *request) (*gate.Grant, error) {
 	if length >= 0 && (length <= gate.BodyWindowBytes || c.server.gate.CountsBytes()) {
 		r.whole = make([]byte, length)
 		err = c.readInto(r, r.whole)
-	} else { // what is only claimed takes memory as it comes
+	} else { // memory grows with the bytes that arrive, not with the length that is announced
 		err = c.readUnknown(r)
 	}
 	if c.server.gate.CountsBytes() {
@@ -141,10 +141,10 @@ func (c *conn) readUnknown(r *request) error {
 	return nil
 }
 
-// reply writes the interceptor's answer.
+// reply carries out the interceptor's decision.
 func (c *conn) reply(r *request, reply Reply) (goesOn bool) {
 	a := *reply.Answer
-	if a.Cut || r.ctx.Err() != nil { // so is the client's
+	if a.Cut || r.ctx.Err() != nil { // the client's answer must be cut as well
 		c.close()
 		return false
 	}
@@ -169,7 +169,8 @@ func (c *conn) reply(r *request, reply Reply) (goesOn bool) {
 	return false
 }
 
-// ask sends a request of a client's with another path, if not empty, and body, if not nil.
+// ask sends a client's request to the database. If path is not empty, it replaces the request's
+// path; if body is not nil, it replaces the body.
 func (s *Server) ask(ctx context.Context, r *requestHead, path string, own, other []byte) Answer {
 	as, body := asked{host: s.database.host, path: path}, own
 	if other != nil {

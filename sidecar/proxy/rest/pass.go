@@ -12,20 +12,20 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/peer"
 )
 
-// passing is a request that goes on to the database, and its answer.
+// passing is a request that is forwarded to the database, with its answer.
 type passing struct {
 	*request
 
 	reply     Reply
 	wasAsked  bool // an interceptor has seen the request
-	told      bool // reply.Ended was told
+	told      bool // reply.Ended was called
 	uploadErr error
-	status    int    // of the answer, once its head is here
-	problem   []byte // the beginning of an answer with an error
+	status    int    // status of the answer, once its head has arrived
+	problem   []byte // the beginning of an error's body
 }
 
-// pass sends a request to the database and its answer to the client. It reports whether the
-// client's connection goes on; otherwise it has closed it.
+// pass forwards a request to the database, and its answer to the client. It returns false if it has
+// closed the client's connection.
 func (c *conn) pass(r *request, reply Reply, wasAsked bool) (goesOn bool) {
 	began := time.Now()
 	p := &passing{request: r, reply: reply, wasAsked: wasAsked}
@@ -45,8 +45,8 @@ func (c *conn) pass(r *request, reply Reply, wasAsked bool) (goesOn bool) {
 	return goesOn
 }
 
-// requestContext returns the context in which the database answers a request of a client whose
-// context is ctx. A write whose outcome has to be known outlives its client.
+// requestContext returns the context in which the database answers a request of a client with
+// context ctx. A write whose outcome must be known outlives its client.
 func (r Reply) requestContext(ctx context.Context) (context.Context, context.CancelFunc) {
 	if r.Ended == nil || !r.Outlives {
 		return ctx, func() {}
@@ -54,8 +54,8 @@ func (r Reply) requestContext(ctx context.Context) (context.Context, context.Can
 	return peer.Outlive(ctx)
 }
 
-// sendOn sends a request to the database and waits for the first byte of the answer.
-// Meanwhile, and until endReading, another goroutine reads from the client.
+// sendOn sends a request to the database and waits for the first byte of the answer. Meanwhile, and
+// until endReading, another goroutine reads from the client.
 func (c *conn) sendOn(ctx context.Context, p *passing) (db *databaseConn, err error) {
 	as := asked{host: c.server.database.host, length: unknownLength, identity: p.reply.Ended != nil}
 	if !p.isWhole {
@@ -65,7 +65,7 @@ func (c *conn) sendOn(ctx context.Context, p *passing) (db *databaseConn, err er
 	c.out = slices.Grow(p.appendTo(c.out[:0], as), min(len(p.whole), bufferBytes))
 	p.received.Store(true)
 	p.sent.Store(true)
-	if !p.wasAsked { // otherwise it is watched already
+	if !p.wasAsked { // otherwise startWatching runs already
 		c.startWatching(p.request)
 	}
 	db, err = c.server.database.send(ctx, c.out, p.whole, p.inUse)
@@ -75,8 +75,8 @@ func (c *conn) sendOn(ctx context.Context, p *passing) (db *databaseConn, err er
 	return db, err
 }
 
-// sendStream sends a request whose body is not here yet. It cannot be sent again, so it does
-// not go by a connection that the database may have closed.
+// sendStream sends a request whose body has not arrived yet. Because it cannot be sent twice, it
+// uses a new connection, which the database cannot have closed.
 func (c *conn) sendStream(ctx context.Context, p *passing, as asked) (*databaseConn, error) {
 	db, err := c.server.database.dial(ctx)
 	if err != nil {
@@ -98,7 +98,7 @@ func (c *conn) sendStream(ctx context.Context, p *passing, as asked) (*databaseC
 	return db, nil
 }
 
-// inUse notes the connection by which a request goes on.
+// inUse records the connection of a request.
 func (p *passing) inUse(db *databaseConn) {
 	if !p.wasAsked {
 		p.passed.Store(db)
@@ -113,13 +113,13 @@ func (c *conn) uploadThenWatch(p *passing, db *databaseConn) {
 		_ = db.Close()
 		return
 	}
-	if p.sent.Load() && !p.upgrades() { // the client of another protocol waits for the answer
+	if p.sent.Load() && !p.upgrades() { // a client that changes protocol waits for the answer first
 		c.waitForClient(p.request)
 	}
 }
 
-// answer sends the database's answer to the client. It reports whether the client's
-// connection goes on; otherwise it has closed it. An error says why there is no answer.
+// answer sends the database's answer to the client. It returns false if it has closed the client's
+// connection, and an error if there is no answer.
 func (c *conn) answer(p *passing, db *databaseConn) (goesOn bool, err error) {
 	for {
 		if c.heads, err = readLines(db.in, c.heads[:0]); err != nil {
@@ -134,7 +134,7 @@ func (c *conn) answer(p *passing, db *databaseConn) (goesOn bool, err error) {
 			return false, nil
 		case a.status >= http.StatusOK:
 			return c.answerFinally(p, db, &a), nil
-		case p.isHTTP11(): // older clients know no interim answers
+		case p.isHTTP11(): // HTTP/1.0 has no interim answers
 			_, err = c.client.Write(a.appendTo(nil, "", false))
 		}
 		if err != nil {
@@ -150,8 +150,8 @@ func (c *conn) noAnswer(p *passing, db *databaseConn, err error) error {
 	return err
 }
 
-// answerFinally sends an answer whose head was read. It reports whether the client's
-// connection goes on; otherwise it has closed it.
+// answerFinally sends an answer whose head has been read. It returns false if it has closed the
+// client's connection.
 func (c *conn) answerFinally(p *passing, db *databaseConn, a *answerHead) (goesOn bool) {
 	p.answered(a)
 	body := newContent(db.in, &a.head)
@@ -163,7 +163,7 @@ func (c *conn) answerFinally(p *passing, db *databaseConn, a *answerHead) (goesO
 	isDrained := c.isDraining()
 	isLast := isDrained || isEndless || p.closes() || !p.received.Load() || p.upgrades()
 	status := p.reply.Status
-	if Denied(a.status) { // a caller who is refused is told nothing of a route
+	if Denied(a.status) { // a refused caller must not learn about the route
 		status = ""
 	}
 	c.out = a.appendTo(c.out[:0], status, isLast)
@@ -190,23 +190,23 @@ func (c *conn) answerFinally(p *passing, db *databaseConn, a *answerHead) (goesO
 	return false
 }
 
-// finishUpload gives a client that has its answer the time to send the rest of the body. A
-// database that does not want the rest ends the upload by closing its connection.
+// finishUpload gives a client that has its answer time to send the rest of the body. A database
+// that does not want the rest closes its connection, which ends the upload.
 func (c *conn) finishUpload() {
 	if half, ok := c.client.(interface{ CloseWrite() error }); ok {
-		_ = half.CloseWrite() // the answer said that it is the last
+		_ = half.CloseWrite() // the answer announced the close
 	}
 	_ = c.client.SetReadDeadline(time.Now().Add(lastBytesTime))
 	<-c.readerEnded
-	c.readerEnded <- struct{}{} // for endReading
+	c.readerEnded <- struct{}{} // lets endReading return
 }
 
-// copyAnswer writes the head of an answer, which is in c.out, and its body as it comes.
+// copyAnswer writes the head of an answer, which is in c.out, and its body while it arrives.
 func (c *conn) copyAnswer(p *passing, body *content) error {
 	piece := pieces.Get().(*[32 << 10]byte)
 	defer pieces.Put(piece)
 	isEnd := body.left == 0
-	if !isEnd && body.in.Buffered() == 0 { // the head does not wait for the body
+	if !isEnd && body.in.Buffered() == 0 { // sends the head before the body arrives
 		if err := c.flush(); err != nil {
 			return err
 		}
@@ -234,7 +234,7 @@ func (c *conn) copyAnswer(p *passing, body *content) error {
 	return c.flush()
 }
 
-// flush writes what is in c.out.
+// flush writes the bytes in c.out.
 func (c *conn) flush() (err error) {
 	if len(c.out) > 0 {
 		_, err = c.client.Write(c.out)
@@ -243,7 +243,7 @@ func (c *conn) flush() (err error) {
 	return err
 }
 
-// tunnel copies both ways between a client and a database that have agreed on another
+// tunnel copies in both directions between a client and a database that have switched to another
 // protocol, until one of them ends.
 func (c *conn) tunnel(p *passing, db *databaseConn) {
 	c.endReading(p.request)
@@ -265,7 +265,7 @@ func (c *conn) tunnel(p *passing, db *databaseConn) {
 	c.close()
 }
 
-// unanswered answers a request that the database did not answer, and closes.
+// unanswered answers a request that the database did not answer, and closes the connection.
 func (c *conn) unanswered(p *passing, err error) {
 	var dial unsentError
 	p.tell(Ending{Unsent: errors.As(err, &dial) || p.uploadErr != nil})
@@ -282,7 +282,7 @@ func (c *conn) unanswered(p *passing, err error) {
 	}
 }
 
-// tell tells what became of the request, once.
+// tell calls reply.Ended, once.
 func (p *passing) tell(e Ending) {
 	if p.reply.Ended != nil && !p.told {
 		p.told = true
@@ -290,15 +290,15 @@ func (p *passing) tell(e Ending) {
 	}
 }
 
-// answered is called with the head of the answer. It ends the request, unless the answer is
-// an error whose beginning is still to be read.
+// answered processes the head of the answer. It calls reply.Ended, unless the answer is an error
+// whose body is still to be read.
 func (p *passing) answered(a *answerHead) {
 	if p.status = a.status; a.status < http.StatusBadRequest {
 		p.tell(Ending{Status: a.status})
 	}
 }
 
-// note keeps the beginning of an answer with an error. isEnd says that no more follows.
+// note keeps the beginning of an error's body. isEnd marks its last piece.
 func (p *passing) note(piece []byte, isEnd bool) {
 	if p.reply.Ended == nil || p.told {
 		return

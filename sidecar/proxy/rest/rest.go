@@ -23,8 +23,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/peer"
 )
 
-// maxBuffered is the largest body that is read for an interceptor; it is Qdrant's own limit.
-// Greater ones are streamed.
+// maxBuffered limits the bodies that are read for an interceptor; longer ones are streamed. It is
+// Qdrant's own limit.
 const maxBuffered = 32 << 20
 
 // ErrURL reports an address that is not the URL of a REST API.
@@ -32,39 +32,40 @@ var ErrURL = errors.New("not the URL of a REST API")
 
 // Options configure a Server. Only Upstream is required.
 type Options struct {
-	// Upstream is the database's base URL, http or https, without a path.
+	// Upstream is the base URL of the database, http or https, without a path.
 	Upstream string
-	// ServerTLS, if not nil, is the listener's; UpstreamTLS that towards the database.
+	// ServerTLS, if not nil, is the configuration of the listener; UpstreamTLS is the one towards
+	// the database.
 	ServerTLS, UpstreamTLS *tls.Config
 	Logger                 *slog.Logger
 	// Gate, if set, receives the bodies that are read for the interceptor.
 	Gate *gate.Gate
-	// Intercept, if not nil, sees each request that Wants wants before it goes on.
+	// Intercept, if not nil, sees each request for which Wants returns true before it is forwarded.
 	Intercept Interceptor
-	// Wants reports whether Intercept may answer, or follow, requests of that method and
-	// target, as the client wrote it. It is required with Intercept.
+	// Wants reports whether Intercept may answer or follow requests with that method and target,
+	// the latter as the client wrote it. It is required with Intercept.
 	Wants func(method, target string) bool
 }
 
 // Server forwards every request it gets. It is safe for concurrent use.
 type Server struct {
 	database  *database
-	secure    *tls.Config // of the listener; nil: without TLS
+	secure    *tls.Config // configuration of the listener; nil: without TLS
 	http2     *http2Server
 	log       *slog.Logger
 	gate      *gate.Gate
-	maxBody   int64 // the largest body that is read for the interceptor
+	maxBody   int64 // longest body that is read for the interceptor
 	intercept Interceptor
 	wants     func(method, target string) bool
-	draining  chan struct{} // closed by Drain, under mu
+	draining  chan struct{} // closed by Drain, with mu held
 
 	mu       sync.Mutex
 	listener net.Listener
 	conns    map[*conn]struct{}
-	ended    sync.WaitGroup // conns
+	ended    sync.WaitGroup // running conns
 }
 
-// NewServer makes a server; it calls nothing. It returns ErrURL.
+// NewServer returns a server. It makes no connection. It returns ErrURL.
 func NewServer(o Options) (*Server, error) {
 	upstream, err := url.Parse(o.Upstream)
 	if err != nil || upstream.Host == "" || upstream.Scheme != "http" && upstream.Scheme != "https" || strings.Trim(upstream.Path, "/") != "" {
@@ -82,12 +83,12 @@ func NewServer(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Check asks the database for the root of its API, which Qdrant shows without
-// credentials. It returns ErrURL if what answers does not speak HTTP, as a port of gRPC
-// does not, or the error of the network if nothing answers.
+// Check requests the root of the database's API, which Qdrant serves without credentials. It
+// returns ErrURL if the address does not speak HTTP (such as a gRPC port), or the network's error
+// if nothing answers.
 func (s *Server) Check(ctx context.Context) error { return s.database.check(ctx) }
 
-// EscapedPath is the path of a request as it is forwarded, byte for byte.
+// EscapedPath returns the path of a request as it is forwarded, byte for byte.
 func EscapedPath(r *http.Request) string {
 	if strings.HasPrefix(r.RequestURI, "/") {
 		path, _, _ := strings.Cut(r.RequestURI, "?")
@@ -96,8 +97,8 @@ func EscapedPath(r *http.Request) string {
 	return r.URL.EscapedPath()
 }
 
-// Unreachable is the body of an answer with the status 502, in the form of the
-// database's errors: the database at this host does not answer.
+// Unreachable returns the body of an answer with status 502, in the form of the database's errors,
+// that says that the database at this host does not answer.
 func Unreachable(host string) []byte {
 	return errorBody("the database at " + host + " does not answer")
 }
@@ -110,7 +111,7 @@ func errorBody(problem string) []byte {
 		Time float64 `json:"time"`
 	}
 	body.Status.Error = "likeness: " + problem
-	b, _ := json.Marshal(body) // of a string and a number
+	b, _ := json.Marshal(body) // strings and numbers always encode
 	return append(b, '\n')
 }
 
@@ -153,7 +154,7 @@ func (s *Server) start(c *conn) {
 	s.ended.Go(func() { s.run(c) })
 }
 
-// run serves a connection to its end, or hands it to the server of HTTP/2.
+// run serves a connection to its end, or hands it to the HTTP/2 server.
 func (s *Server) run(c *conn) {
 	defer func() {
 		s.mu.Lock()
@@ -182,8 +183,8 @@ func (s *Server) run(c *conn) {
 	}
 }
 
-// Drain takes no more connections, closes each one when its request is answered, and waits
-// for that until ctx is done; then it cuts them. It reports whether it had to.
+// Drain accepts no more connections, closes each after its current request, and waits for that.
+// When ctx ends, it cuts the requests and returns true.
 func (s *Server) Drain(ctx context.Context) (cut bool) {
 	s.mu.Lock()
 	if !s.isDraining() {
@@ -195,7 +196,7 @@ func (s *Server) Drain(ctx context.Context) (cut bool) {
 		}
 	}
 	if s.listener != nil {
-		_ = s.listener.Close() // last: a refused connection shows that every client was told
+		_ = s.listener.Close() // last, because refused connections show that all clients were told
 	}
 	s.mu.Unlock()
 	defer s.database.close()
