@@ -13,9 +13,9 @@ import (
 )
 
 const (
-	// acceptedFor is how long a credential that the database accepted counts as accepted.
+	// acceptedFor is how long an accepted credential counts as accepted.
 	acceptedFor = time.Minute
-	// maxAccepted bounds the accepted credentials that are remembered.
+	// maxAccepted limits the remembered credentials.
 	maxAccepted = 4096
 )
 
@@ -29,8 +29,8 @@ func CredentialHeaders() []string {
 type Access int
 
 const (
-	// AccessUnknown is the access of an answer with an error: the database may have found
-	// the error before it looked at the credential.
+	// AccessUnknown: the answer is an error that the database may have found before it looked at
+	// the credential.
 	AccessUnknown Access = iota
 	AccessGranted
 	AccessDenied
@@ -42,7 +42,7 @@ type right string
 const (
 	toSearch right = "search"
 	toWrite  right = "write"
-	toRename right = "rename" // to create, drop or rename a collection or an alias
+	toRename right = "rename" // create, drop or rename a collection or an alias
 )
 
 // acceptance is the digest of a credential, a right, and the collections for which the
@@ -56,9 +56,9 @@ type acceptance [sha256.Size]byte
 // and safe for concurrent use.
 type acceptances struct {
 	mu      sync.Mutex
-	key     []byte // of this process
+	key     []byte // random, the same for the life of the process
 	entries map[acceptance]*list.Element
-	oldest  list.List // of acceptedEntry, the least recently confirmed first
+	oldest  list.List // acceptedEntry values, the least recently confirmed first
 }
 
 type acceptedEntry struct {
@@ -66,13 +66,13 @@ type acceptedEntry struct {
 	until time.Time
 }
 
-// of returns the acceptance of a call's credential, which is in the outgoing metadata of
-// ctx, for a right to collections. The caller needs it whether or not it is remembered.
+// of returns the acceptance that a call needs: of the credential in the outgoing metadata of ctx,
+// for a right to the collections. has says whether it is remembered.
 func (a *acceptances) of(ctx context.Context, to right, collections ...string) acceptance {
 	return sha256.Sum256(appendLists(a.appendCredential(ctx), []string{string(to)}, collections))
 }
 
-// caller returns a name for a call's credential, which tells nobody what the credential is.
+// caller returns a name for a call's credential that does not reveal the credential.
 func (a *acceptances) caller(ctx context.Context) string {
 	sum := sha256.Sum256(a.appendCredential(ctx))
 	return string(sum[:])
@@ -89,7 +89,7 @@ func (a *acceptances) appendCredential(ctx context.Context) []byte {
 	return out
 }
 
-// appendLists appends lists so that no other lists append the same bytes.
+// appendLists appends lists in an encoding that no other lists share.
 func appendLists(out []byte, lists ...[]string) []byte {
 	for _, values := range lists {
 		out = binary.AppendUvarint(out, uint64(len(values)))
@@ -106,7 +106,7 @@ func (a *acceptances) secret() []byte {
 	defer a.mu.Unlock()
 	if a.key == nil {
 		a.key = make([]byte, sha256.Size)
-		_, _ = rand.Read(a.key) // it never fails
+		_, _ = rand.Read(a.key) // cannot fail
 	}
 	return a.key
 }
@@ -119,8 +119,8 @@ func (a *acceptances) has(of acceptance) bool {
 	return e != nil && time.Now().Before(e.Value.(*acceptedEntry).until)
 }
 
-// remember notes that the database accepted a credential. Where too many are remembered,
-// the one that was confirmed longest ago is forgotten.
+// remember records that the database accepted a credential. If too many are remembered, it forgets
+// the one that was confirmed least recently.
 func (a *acceptances) remember(of acceptance) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -139,7 +139,7 @@ func (a *acceptances) remember(of acceptance) {
 	a.entries[of] = a.oldest.PushBack(&acceptedEntry{of, until})
 }
 
-// forget notes that the database refused a credential.
+// forget records that the database refused a credential.
 func (a *acceptances) forget(of acceptance) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -148,7 +148,7 @@ func (a *acceptances) forget(of acceptance) {
 	}
 }
 
-// drop removes an entry; the caller holds the lock.
+// drop removes an entry. The caller holds mu.
 func (a *acceptances) drop(e *list.Element) {
 	delete(a.entries, e.Value.(*acceptedEntry).of)
 	a.oldest.Remove(e)

@@ -14,29 +14,29 @@ import (
 )
 
 const (
-	// aliasesFor is how long aliases are believed before they are read again. An answer
-	// by an alias does not depend on it: checkTarget reads the alias twice more.
+	// aliasesFor is how long aliases are used before they are read again. Answers by an alias do
+	// not depend on it, because checkTarget reads the alias twice more.
 	aliasesFor = 5 * time.Second
-	// aliasesWithin bounds how long a call waits for the aliases. A call by a name that
-	// is not known by then passes.
+	// aliasesWithin limits how long a call waits for the aliases. A call by a name that is still
+	// unknown then passes.
 	aliasesWithin = 100 * time.Millisecond
-	// targetWithin bounds how long an answer waits for checkTarget.
+	// targetWithin limits how long an answer waits for checkTarget.
 	targetWithin = time.Second
 )
 
-// Target is the collection that a client's name for one stood for when names were read.
+// Target is the collection that a client's name stood for when names were last read.
 type Target struct {
 	Name   string // as the client wrote it
-	Routed string // as the routes name the collection
-	Own    string // as the database names the collection; empty: not known
+	Routed string // as routes name the collection
+	Own    string // as the database names the collection; empty: unknown
 }
 
 // Aliased reports whether the client's name is an alias, which can be switched to
 // another collection while a call is answered.
 func (t Target) Aliased() bool { return t.Name != t.Own }
 
-// renamed returns the collection that a search has to name in place of the route's own
-// name for it; empty where those are the same.
+// renamed returns the name by which a search must address the collection instead of the route's
+// name, or "" if both names are the same.
 func (t Target) renamed() string {
 	if t.Routed == t.Own {
 		return ""
@@ -44,22 +44,22 @@ func (t Target) renamed() string {
 	return t.Own
 }
 
-// aliases holds the names of the routed collections.
+// aliases caches the names of the routed collections.
 type aliases struct {
-	mu      sync.Mutex // held while names are read, so that one call reads them
+	mu      sync.Mutex // held while names are read, so that only one call reads them
 	last    atomic.Pointer[targetNames]
-	own     map[string]string // the own name of each routed collection, as last read
-	changes atomic.Int64      // changes of aliases that went through the proxy
+	own     map[string]string // the own name of each routed collection, when last read
+	changes atomic.Int64      // counts changes of aliases that went through the proxy
 }
 
-// targetNames holds what every name of a routed collection stands for.
+// targetNames maps every name of a routed collection to its target.
 type targetNames struct {
 	of      map[string]Target
 	read    time.Time
-	changes int64 // that came before
+	changes int64 // the value of aliases.changes before the reading
 }
 
-// current returns the names as last read, and whether they are new enough.
+// current returns the last names, and whether they are recent enough.
 func (a *aliases) current() (of map[string]Target, isFresh bool) {
 	last := a.last.Load()
 	if last == nil {
@@ -68,9 +68,8 @@ func (a *aliases) current() (of map[string]Target, isFresh bool) {
 	return last.of, last.changes == a.changes.Load() && time.Since(last.read) <= aliasesFor
 }
 
-// Target returns the collection that a client's name stands for, and reports whether that
-// collection has a route. Names are read with the sidecar's own credentials and remembered
-// for a short time.
+// Target returns the collection that a client's name stands for, and whether it has a route. Names
+// are read with the sidecar's own credentials and cached for a short time.
 func (r *Router) Target(ctx context.Context, name string) (t Target, ok bool) {
 	if len(r.known) == 0 || name == "" {
 		return t, false
@@ -82,14 +81,14 @@ func (r *Router) Target(ctx context.Context, name string) (t Target, ok bool) {
 	if !r.Covers(name) {
 		return Target{}, false
 	}
-	if r.identifier(name) == nil { // its store has no aliases
+	if r.identifier(name) == nil { // the store has no aliases
 		return Target{Name: name, Routed: name, Own: name}, true
 	}
 	return Target{Name: name, Routed: name}, true
 }
 
-// Ignores reports whether Target is known to find no route for a client's name, without
-// reading the names again.
+// Ignores reports whether Target would find no route for a client's name. It uses the cached names
+// only.
 func (r *Router) Ignores(name string) bool {
 	if len(r.known) == 0 || name == "" {
 		return true
@@ -99,11 +98,11 @@ func (r *Router) Ignores(name string) bool {
 	return isFresh && !isTarget && !r.Covers(name)
 }
 
-// Covers reports whether a route names the collection so.
+// Covers reports whether a route is configured with this name of a collection.
 func (r *Router) Covers(collection string) bool { return len(r.known[collection]) > 0 }
 
-// targetNames returns the names of the routed collections, read again where they are
-// old. Where another call is reading them, wait says whether to wait for it.
+// targetNames returns the names of the routed collections, and reads them again if they are old. If
+// another call is reading them, wait decides whether to wait for it.
 func (r *Router) targetNames(ctx context.Context, wait bool) map[string]Target {
 	a := &r.aliases
 	of, fresh := a.current()
@@ -129,9 +128,9 @@ func (r *Router) targetNames(ctx context.Context, wait bool) map[string]Target {
 // forget makes the next search ask the database for the names again.
 func (a *aliases) forget() { a.changes.Add(1) }
 
-// readTargets asks the database for the names of the routed collections. A collection
-// whose names cannot be read keeps the last ones; where the database refuses to tell
-// them, the route's own name for it is taken at its word.
+// readTargets asks the database for the names of the routed collections. If a collection's names
+// cannot be read, its last names stay valid. If the database refuses to tell them, the route's own
+// name counts as the collection's.
 func (r *Router) readTargets(ctx context.Context, last map[string]Target) map[string]Target {
 	ctx, cancel := context.WithTimeout(anonymous(context.WithoutCancel(ctx)), aliasesWithin)
 	defer cancel()
@@ -159,7 +158,8 @@ func (r *Router) readTargets(ctx context.Context, last map[string]Target) map[st
 			own = collection
 		}
 		for _, alias := range identity.Aliases {
-			// A route that names the alias, or the collection itself, comes first.
+			// A route that names the alias itself, or the collection by its own name, takes
+			// precedence.
 			if other, taken := of[alias]; !r.Covers(alias) && (!taken || other.Routed != own) {
 				of[alias] = Target{Routed: collection, Own: own}
 			}
@@ -169,8 +169,7 @@ func (r *Router) readTargets(ctx context.Context, last map[string]Target) map[st
 	return of
 }
 
-// identifier returns what tells the names of a routed collection; nil if its store
-// cannot.
+// identifier returns the store's interface for reading names, or nil if the store has none.
 func (r *Router) identifier(collection string) adapters.Identifier {
 	names := r.known[collection]
 	if len(names) == 0 {
@@ -184,8 +183,8 @@ func (r *Router) identifier(collection string) adapters.Identifier {
 	return identifier
 }
 
-// tellSwitched tells the follower of routes whose collection is an alias that was
-// switched: what was derived from the old collection does not show the new one.
+// tellSwitched tells the follower about routes whose alias now stands for another collection: data
+// derived from the old collection does not fit the new one.
 func (r *Router) tellSwitched(ctx context.Context, now map[string]Target) {
 	for collection := range r.known {
 		was, is := r.aliases.own[collection], now[collection].Own
@@ -206,10 +205,10 @@ func (r *Router) tellSwitched(ctx context.Context, now map[string]Target) {
 	}
 }
 
-// checkTarget asks the database whether an alias still stands for the collection that a
-// search is answered from. It returns the Pass of one that does not, or that cannot be
-// read. It is asked before the collection is read and after: a collection that the alias
-// stands for again later may not be filled yet.
+// checkTarget asks the database whether an alias still stands for the collection from which a
+// search is answered. It returns a Pass if not, or if the alias cannot be read. It is called before
+// and after the collection is read, since an alias that is switched back may stand for a collection
+// that is not filled yet.
 func (r *Router) checkTarget(ctx context.Context, t Target) error {
 	identifier := r.identifier(t.Routed)
 	if identifier == nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
 
-// StatusKey is the trailer that says what became of a call on a routed collection.
+// StatusKey is the trailer with the outcome of a call on a routed collection.
 const StatusKey = "likeness-status"
 
 // callerRequestID returns the request id that the caller sent, or "".
@@ -23,14 +23,14 @@ func callerRequestID(ctx context.Context) string {
 	return ""
 }
 
-// Reply makes the reply to a gRPC call on a routed collection, the target, of its Answer. denies
-// reports whether an answer of the database without an error refuses the caller; nil:
-// none does. A caller whom the database refuses is told nothing of the route.
+// Reply converts the Answer to a gRPC call on a routed collection into a reply. denies reports
+// whether an answer of the database without an error refuses the caller; nil means that none does.
+// A refused caller learns nothing about the route.
 func Reply(ctx context.Context, r *Router, target Target, x Exchange[rawgrpc.Reply], denies func(answer []byte) bool) rawgrpc.Reply {
 	ctx, _ = telemetry.WithRequestID(traceparent.FromIncoming(ctx), callerRequestID(ctx))
 	denied := func(a rawgrpc.Reply) bool { return AccessOf(a, denies) == AccessDenied }
 	o := Answer(ctx, r, target, x)
-	if o.Refused != "" { // the route has no other answer, but the database may refuse the caller
+	if o.Refused != "" { // the route permits no other answer, but the database may refuse the caller
 		if own := x.Original(ctx, false); denied(own) {
 			return own
 		}
@@ -54,9 +54,8 @@ func Reply(ctx context.Context, r *Router, target Target, x Exchange[rawgrpc.Rep
 	return reply
 }
 
-// AccessOf says whether an answer of the database shows that its caller may make the call.
-// denies reports whether the message of an answer without an error refuses the caller; it
-// may be nil.
+// AccessOf returns the access that an answer of the database shows. denies reports whether a
+// message without an error refuses the caller; it may be nil.
 func AccessOf(a rawgrpc.Reply, denies func(answer []byte) bool) Access {
 	switch {
 	case rawgrpc.Denied(a.Err), a.Err == nil && denies != nil && denies(a.Message):

@@ -8,18 +8,18 @@ import (
 	"time"
 )
 
-// times holds the deadlines of one call. A zero time is no deadline.
+// times holds the deadlines of one call. Zero means no deadline.
 type times struct {
-	// end is when the caller's deadline or the route's latency budget is over.
+	// end is the earlier of the caller's deadline and the end of the route's latency budget.
 	end time.Time
-	// leave is when the original request must go, so that the database's own answer
-	// is there by end.
+	// leave is when the original request must be sent for the database's own answer to arrive by
+	// end.
 	leave time.Time
 }
 
-// times of a call that began then: the caller's deadline, its own timeout or the
-// collection's latency budget, whichever ends first, less what the database
-// takes for nearly all searches.
+// times returns the deadlines of a call that began at the given time. end is the earliest of the
+// caller's deadline, the call's timeout and the collection's latency budget. leave precedes it by
+// the time within which the database answers nearly all searches.
 func (r *Router) times(ctx context.Context, collection string, began time.Time, timeout time.Duration) (t times) {
 	t.end, _ = ctx.Deadline()
 	for _, d := range []time.Duration{timeout, r.latencyBudget(collection)} {
@@ -44,12 +44,12 @@ func (r *Router) latencyBudget(collection string) (least time.Duration) {
 	return least
 }
 
-// Passed notes how long the database took for a search that passed.
+// Passed records how long the database took for a search that passed.
 func (r *Router) Passed(took time.Duration) { r.database.add(took) }
 
-// Passes counts a search of a routed collection that is never answered, and says
-// why in the answer's words. The search of a caller whom the database has not accepted
-// lately does not count, and nothing is said.
+// Passes counts a search on a routed collection whose method is never answered, and returns the
+// status text for the answer. If the database has not accepted the caller lately, it counts nothing
+// and returns "".
 func (r *Router) Passes(ctx context.Context, target Target, why Pass) string {
 	if !r.accepted.has(r.accepted.of(ctx, toSearch, target.Name)) {
 		return ""
@@ -57,8 +57,8 @@ func (r *Router) Passes(ctx context.Context, target Target, why Pass) string {
 	return r.notRescored(r.known[target.Routed], why)
 }
 
-// notRescored counts the Pass or Degraded of a search of the routes, and says so in the
-// answer's words.
+// notRescored counts a search that the routes did not answer, and returns the status text of its
+// Pass or Degraded.
 func (r *Router) notRescored(routes []string, err error) string {
 	var p Pass
 	var d Degraded
@@ -72,12 +72,12 @@ func (r *Router) notRescored(routes []string, err error) string {
 	return err.Error()
 }
 
-// latency are the last times of searches that the database answered itself.
+// latency holds the times of the last searches that the database answered itself.
 type latency struct {
 	mu    sync.Mutex
 	times [256]time.Duration
 	count int
-	p99   time.Duration // of times; 0: to be computed
+	p99   time.Duration // p99 of times; 0: must be computed
 }
 
 func (l *latency) add(took time.Duration) {
@@ -88,11 +88,11 @@ func (l *latency) add(took time.Duration) {
 	l.p99 = 0
 }
 
-// enough is the number of measured times from which a p99 is computed.
+// enough is the number of measurements that a p99 needs.
 const enough = 20
 
-// keep returns how much of the remaining time to reserve for the database: the p99 of its
-// answers, or a quarter while few were measured, and at most half.
+// keep returns how much of the remaining time to reserve for the database's own answer: the p99 of
+// its times, or a quarter of left while there are few measurements, and at most half of it.
 func (l *latency) keep(left time.Duration) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -106,14 +106,15 @@ func (l *latency) keep(left time.Duration) time.Duration {
 	return min(l.p99, left/2)
 }
 
-// extraShare is the share of searches for which the database may be asked in vain;
-// extraBurst is how many such searches may come at a time.
+// extraShare is the share of searches for which a request to the database may be in vain;
+// extraBurst is the number of such requests in a burst.
 const (
 	extraShare = 0.05
 	extraBurst = 10
 )
 
-// extra allows requests beside rescoring: each search earns a share of one.
+// extra limits the requests that are sent in addition to rescoring: each search earns a share of
+// one.
 type extra struct {
 	mu     sync.Mutex
 	credit float64

@@ -15,57 +15,56 @@ import (
 // Asked holds the searches of one call.
 type Asked struct {
 	Searches []Search
-	Timeout  time.Duration // timeout that the request itself carries; 0 without one
+	Timeout  time.Duration // the request's own timeout; 0 if it has none
 }
 
-// Exchange is one call of a client on a routed collection, in the words of its
-// interface; A is an answer in them. Its methods after Read are called
-// concurrently, and after the call has ended too.
+// Exchange is one call of a client on a routed collection, in the protocol of its interface. A is
+// an answer in that protocol. Methods other than Read are called concurrently, and also after the
+// call has ended.
 type Exchange[A any] interface {
-	// Locate finds the searches of a call in its bytes, as far as rewriting needs them: the
-	// vector and its field, the page, the threshold. For a call with other searches than
-	// plain nearest-neighbour ones it returns the Pass with the reason.
+	// Locate finds the searches of a call in its bytes, as far as rewriting needs them: the vector
+	// and its field, the page, the threshold. It returns the Pass of a call that has other searches
+	// than plain nearest-neighbour ones.
 	Locate(ctx context.Context) (Asked, error)
-	// Rewrite sends the call with the vectors and thresholds of its searches replaced by the
-	// vectors and thresholds of the rewritten searches, one for each. It returns the
-	// database's answer with the scores mapped, and the rows of every search. It returns
-	// ErrDenied with the database's own answer, the Pass for a call that the database does not
-	// take, or Degraded.
+	// Rewrite sends the call with the vectors and thresholds of its searches replaced by those in
+	// all, which has one element for each search. It returns the database's answer with the scores
+	// mapped, and the rows of every search. It returns ErrDenied with the database's own answer, a
+	// Pass for a call that the database does not accept, or Degraded.
 	Rewrite(ctx context.Context, all []Rewritten) (A, [][]search.Hit, error)
-	// Read says what is asked, or returns the Pass why the call goes on as it came.
+	// Read returns the searches of the call, or the Pass with the reason why the call is forwarded
+	// unchanged.
 	Read(ctx context.Context) (Asked, error)
-	// Confirm asks the database, as the caller, for the hits, and makes the answer
-	// of those that it shows; what it has Shown it is not asked again. It asks by the target's
-	// own name, so that hits of one collection are not looked for in another. It returns the
-	// errors of Ranked.Page, or Degraded.
+	// Confirm asks the database for the hits with the caller's rights, and builds the answer from
+	// the hits that it returns. It does not ask for hits that the database has Shown already. It
+	// names the collection by the target's own name, so that hits of one collection are not looked
+	// up in another. It returns the errors of Ranked.Page, or Degraded.
 	Confirm(ctx context.Context, all []Ranked) (A, error)
-	// Original sends the call as it came; plain asks for an answer that IDs can read.
+	// Original sends the call unchanged. plain asks for an answer that IDs can read.
 	Original(ctx context.Context, plain bool) A
-	// Access says whether an answer of the database to the call as it came shows that the
-	// caller may make the call.
+	// Access returns the access that an answer to the unchanged call shows.
 	Access(answer A) Access
-	// IDs are the items of an answer of the database, a list for every search; not
-	// ok is an error or an answer of another form.
+	// IDs returns the ids of an answer of the database, one list for every search. ok is false for
+	// an error, and for an answer of another form.
 	IDs(answer A) (lists [][]rerank.ID, ok bool)
 }
 
 // Outcome is the result of a call.
 type Outcome[A any] struct {
-	// Answered: Answer is the client's, rescored or the database's own. Otherwise
-	// the call goes on as it came, or fails if Refused says why.
+	// Answered reports that Answer is the client's answer, rescored or the database's own.
+	// Otherwise the call is forwarded unchanged, or fails if Refused is not empty.
 	Answered bool
 	Answer   A
 	Refused  string
-	// Status is for the client to see. It is empty for a caller whom the database has not
-	// accepted, who is told nothing of the route.
+	// Status is the outcome for the client. It is empty for a caller whom the database has not
+	// accepted, who must not learn about the route.
 	Status string
 }
 
-// Answer finds the answer to a call on a routed collection, the target: a rescored one, or
-// what its Pass, Degraded or panic means, in time. The outgoing metadata of ctx has the
-// caller's credential. The call of a caller whom the database has not accepted lately goes
-// to the database as it came, before anything of it is read, and what the database refuses
-// is answered so and leaves nothing behind.
+// Answer finds the answer to a call on a routed collection in time: a rescored answer, or the
+// consequence of a Pass, a Degraded or a panic. The outgoing metadata of ctx holds the caller's
+// credential. The call of a caller whom the database has not accepted lately is sent to the
+// database unchanged before anything in it is read. If the database refuses it, the refusal is the
+// answer and nothing is recorded.
 func Answer[A any](ctx context.Context, r *Router, target Target, x Exchange[A]) (o Outcome[A]) {
 	c := &call[A]{Router: r, target: target, x: x, began: time.Now()}
 	defer func() {
@@ -90,24 +89,23 @@ func Answer[A any](ctx context.Context, r *Router, target Target, x Exchange[A])
 	return c.race(ctx)
 }
 
-// call is a call on its way.
+// call is a client's call that is being answered.
 type call[A any] struct {
 	*Router
 	target Target
 	x      Exchange[A]
 	began  time.Time
 	asked  Asked
-	routes []*route.Route // of the searches
+	routes []*route.Route // the route of each search
 	times  times
-	// rewritten: one search of the database answers the call.
+	// rewritten reports that one search of the database answers the call.
 	rewritten bool
 	caller    acceptance
-	own       *A // the database's answer to the call as it came, if it had to accept the caller
+	own       *A // the database's answer to the unchanged call, if access had to be checked
 }
 
-// checkAccess reports whether the database accepted the caller lately. If it did not, the
-// call is sent as it came: ok is false where the answer does not show that the caller may
-// search, and own is then the client's.
+// checkAccess reports whether the database lets the caller search. If that is not known, the call
+// is sent unchanged: if the answer does not show it, ok is false and own is the client's answer.
 func (c *call[A]) checkAccess(ctx context.Context) (own A, ok bool) {
 	c.caller = c.accepted.of(ctx, toSearch, c.target.Name)
 	if c.accepted.has(c.caller) {
@@ -123,7 +121,7 @@ func (c *call[A]) checkAccess(ctx context.Context) (own A, ok bool) {
 	return own, true
 }
 
-// read reads the call and finds its routes, or why it passes.
+// read reads the call and finds its routes. It returns the Pass of a call that is not answered.
 func (c *call[A]) read(ctx context.Context) error {
 	reading, cancel := c.whileReading(ctx)
 	defer cancel()
@@ -146,7 +144,7 @@ func (c *call[A]) read(ctx context.Context) error {
 	return nil
 }
 
-// readWhole reads a call that is rescored, or why it passes.
+// readWhole reads a call that is rescored. It returns the Pass of a call that is not answered.
 func (c *call[A]) readWhole(ctx context.Context) (err error) {
 	if c.asked, err = c.x.Read(ctx); err != nil {
 		return err
@@ -155,7 +153,7 @@ func (c *call[A]) readWhole(ctx context.Context) (err error) {
 		return Pass("batch")
 	}
 	if c.target.Own == "" {
-		return Pass("alias") // nobody knows which collection it is
+		return Pass("alias") // the collection is not known
 	}
 	for _, s := range c.asked.Searches {
 		rt, err := c.route(ctx, c.target.Routed, s)
@@ -167,10 +165,10 @@ func (c *call[A]) readWhole(ctx context.Context) (err error) {
 	return nil
 }
 
-// whileReading returns the context in which a call is read and its routes are found: before
-// its original has to leave, and within the time that its collection's routes have for a
-// search. Where a route of the collection fails closed nobody knows before the call is read
-// whether the original may leave, so that only the client's leaving ends the reading.
+// whileReading returns the context for reading a call and finding its routes. It ends when the
+// original has to be sent, and with the time that the collection's routes have for a search. If a
+// route of the collection fails closed, it is unknown until then whether the original may be sent,
+// so only the client's leaving ends it.
 func (c *call[A]) whileReading(ctx context.Context) (context.Context, context.CancelFunc) {
 	if by := c.readBy(ctx); !by.IsZero() {
 		return context.WithDeadline(ctx, by)
@@ -178,7 +176,7 @@ func (c *call[A]) whileReading(ctx context.Context) (context.Context, context.Ca
 	return ctx, func() {}
 }
 
-// readBy returns when the reading of the call is given up; zero is never.
+// readBy returns when reading the call is given up; zero means never.
 func (c *call[A]) readBy(ctx context.Context) time.Time {
 	by := c.Router.times(ctx, c.target.Routed, c.began, 0).leave
 	for _, name := range c.known[c.target.Routed] {
@@ -194,7 +192,7 @@ func (c *call[A]) readBy(ctx context.Context) time.Time {
 	return by
 }
 
-// untilOriginalLeaves returns a context that ends when the call's original has to leave.
+// untilOriginalLeaves returns a context that ends when the call's original must be sent.
 func (c *call[A]) untilOriginalLeaves(ctx context.Context) (context.Context, context.CancelFunc) {
 	if t := c.Router.times(ctx, c.target.Routed, c.began, 0); !t.leave.IsZero() {
 		return context.WithDeadline(ctx, t.leave)
@@ -202,7 +200,7 @@ func (c *call[A]) untilOriginalLeaves(ctx context.Context) (context.Context, con
 	return ctx, func() {}
 }
 
-// closed: a route of the call has no answer but the rescored one.
+// closed reports whether a route of the call permits no answer other than a rescored one.
 func (c *call[A]) closed() bool {
 	for _, r := range c.routes {
 		if r.Failure == route.FailClosed {
@@ -212,32 +210,33 @@ func (c *call[A]) closed() bool {
 	return false
 }
 
-// rescored is a rescored answer and its ranking, or the error that prevented it.
+// rescored is a rescored answer and its ranking, or the error that prevented one.
 type rescored[A any] struct {
 	answer A
 	all    []Ranked
 	err    error
-	denied bool // answer is the database's refusal of a rewritten call, and err says so
+	denied bool // answer is the database's refusal of a rewritten call, which err reports
 }
 
-// confirmReason is the reason of a Degraded whose hits the database did not confirm.
+// confirmReason is the Degraded reason of hits that the database did not confirm.
 const confirmReason = "confirm"
 
-// ErrShort: the database showed the caller too few of the hits.
+// ErrShort: the database returned too few of the hits to this caller.
 var ErrShort = errors.New("hits are not there")
 
-// ErrChanged: the collection changed between the ranking of a search and the database's
-// answer for the hits, so that the two are of different states.
+// ErrChanged: the collection changed between the ranking of a search and the database's answer for
+// the hits, so that they belong to different states.
 var ErrChanged = errors.New("hits have changed")
 
-// rankings is how often a search is ranked because its hits have changed.
+// rankings limits how often a search is ranked because its hits have changed.
 const rankings = 3
 
-// rescore ranks and confirms: more hits than are asked for where some may be
-// gone, again if the collection changed meanwhile, and more while too few are there.
+// rescore ranks the searches and has the database confirm the hits. It ranks more hits than are
+// asked for if some may be gone, ranks again if the collection changed meanwhile, and ranks deeper
+// while there are too few hits.
 func (c *call[A]) rescore(ctx context.Context) (out rescored[A]) {
 	defer func() {
-		if p := recover(); p != nil { // in a goroutine of its own it would end the process
+		if p := recover(); p != nil { // a panic in a goroutine would end the process
 			out.err = c.searchPanicked(ctx, c.target.Routed, p)
 		}
 	}()
@@ -248,7 +247,7 @@ func (c *call[A]) rescore(ctx context.Context) (out rescored[A]) {
 	}
 	ctx, release := route.Pin(ctx)
 	defer release()
-	if c.target.Aliased() { // and again when the answer is there
+	if c.target.Aliased() { // checked again once the answer is there
 		if out.err = c.checkTarget(ctx, c.target); out.err != nil {
 			return out
 		}
@@ -282,8 +281,7 @@ func (c *call[A]) rescore(ctx context.Context) (out rescored[A]) {
 	}
 }
 
-// ended returns why a call that failed has no answer: its client left, its time is over,
-// or what failed.
+// ended returns why a call failed without an answer: its client left, its time ran out, or failed.
 func (c *call[A]) ended(ctx context.Context, failed error) error {
 	switch {
 	case errors.Is(ctx.Err(), context.Canceled):
@@ -303,10 +301,10 @@ func anyMore(all []Ranked) bool {
 	return false
 }
 
-// rescoreEnd is when rescoring is given up at the latest.
+// rescoreEnd returns when rescoring is given up.
 func (c *call[A]) rescoreEnd() time.Time {
 	if !c.times.end.IsZero() && c.closed() {
-		return c.times.end // nothing else can still be in time
+		return c.times.end // no other answer can be in time
 	}
 	if t := c.routes[0].Timeout; t > 0 {
 		return c.began.Add(t)
@@ -314,7 +312,7 @@ func (c *call[A]) rescoreEnd() time.Time {
 	return time.Time{}
 }
 
-// settle is the outcome of rescoring where nothing runs beside it.
+// settle returns the outcome of rescoring if no original was sent.
 func (c *call[A]) settle(s rescored[A]) Outcome[A] {
 	switch {
 	case s.denied:
@@ -327,7 +325,7 @@ func (c *call[A]) settle(s rescored[A]) Outcome[A] {
 }
 
 func (c *call[A]) rescoredTo(s rescored[A]) Outcome[A] {
-	c.accepted.remember(c.caller) // the database confirmed the answer, as the caller
+	c.accepted.remember(c.caller) // the database confirmed the answer with the caller's rights
 	how := "rescored"
 	if c.rewritten {
 		how = "rewritten"
@@ -339,8 +337,8 @@ func (c *call[A]) rescoredTo(s rescored[A]) Outcome[A] {
 	return Outcome[A]{Answered: true, Answer: s.answer, Status: statusText(how, s.all)}
 }
 
-// decline lets a call pass, or fails it where the route is fail_closed. The database is
-// asked for its answer to a call that passes only if it has not given that yet.
+// decline lets a call pass, or fails it if its route is fail_closed. If the database has answered
+// the unchanged call already, that is the answer.
 func (c *call[A]) decline(err error) Outcome[A] {
 	o := Outcome[A]{Status: c.notRescored(c.routeNamesOf(), err)}
 	switch d := (Degraded{}); {
@@ -350,7 +348,7 @@ func (c *call[A]) decline(err error) Outcome[A] {
 		o.Answered, o.Answer = true, *c.own
 	}
 	if d := (Degraded{}); errors.As(err, &d) && d.Reason == confirmReason {
-		c.accepted.forget(c.caller) // the database may accept the caller no more
+		c.accepted.forget(c.caller) // the database may have revoked the credential
 	}
 	return o
 }

@@ -9,11 +9,11 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search"
 )
 
-// rankFound ranks what the database's own query finds, as deep as the route's first
-// stage goes: the candidates of a prefetch or a fusion, which no probe can find.
+// rankFound ranks the rows that the database's own query finds, to the depth of the route's first
+// stage: the candidates of a prefetch or a fusion, which no probe can find.
 func (r *Router) rankFound(ctx context.Context, rt *route.Route, target Target, s Search) (Ranked, error) {
 	if s.Threshold != nil && rt.KeepsStoreScores() {
-		return Ranked{}, Pass("score-threshold") // the store's score of such a query is another thing
+		return Ranked{}, Pass("score-threshold") // the threshold is for scores of the query, which are not the similarity's
 	}
 	ids, err := s.Find(ctx, int(maxRank(rt)))
 	if err != nil {
@@ -34,7 +34,7 @@ func (r *Router) rankFound(ctx context.Context, rt *route.Route, target Target, 
 	}
 	best := rerank.NewTopK(len(ids))
 	for i, id := range ids {
-		if !slices.Contains(a.Missing, id) { // it went since
+		if !slices.Contains(a.Missing, id) { // unless it was deleted meanwhile
 			best.Push(rerank.Scored{ID: id, Score: a.Scores[i]})
 		}
 	}

@@ -8,15 +8,13 @@ import (
 	"github.com/likenessdb/likeness/internal/wirecount"
 )
 
-// decodable limits the contents of a request that the proxy decodes. A larger request goes
-// to the database undecoded. The limits keep the memory of decoding below some ten
-// megabytes plus the length of the request; a batch of 256 searches with filters of sixty
-// conditions each is within them.
+// decodable limits the contents of a request that the proxy decodes; a larger request is forwarded
+// undecoded. The limits keep the memory for decoding below about ten megabytes plus the length of
+// the request. A batch of 256 searches with filters of sixty conditions each is within them.
 var decodable = wirecount.Limits{Messages: 1 << 14, Fields: 1 << 17, Depth: 64}
 
-// Decode decodes a client's request into m. It returns the Pass why a request cannot be
-// read: it has too much inside, is not such a message, or has a field that this build does
-// not know.
+// Decode decodes a client's request into m. It returns the Pass of a request that has too many
+// fields, is not such a message, or has a field that this build does not know.
 func Decode(request []byte, m proto.Message) error {
 	if wirecount.Check(request, m.ProtoReflect().Descriptor(), decodable) != nil {
 		return Pass("size")
@@ -30,8 +28,8 @@ func Decode(request []byte, m proto.Message) error {
 	return nil
 }
 
-// Text reads a field of text off a message, as the name of the collection is,
-// and decodes nothing else. The last one counts.
+// Text reads a text field of a message, such as the name of the collection, and decodes nothing
+// else. The last occurrence counts.
 func Text(b []byte, field protowire.Number) (text string, ok bool) {
 	for len(b) > 0 {
 		number, kind, n := protowire.ConsumeTag(b)
@@ -55,9 +53,8 @@ func Text(b []byte, field protowire.Number) (text string, ok bool) {
 	return text, ok
 }
 
-// Fields calls f with every field of a message, without decoding it. value is nil for a
-// field without a length. Fields reports whether the message is whole and f always returned
-// true.
+// Fields calls f with every field of a message, without decoding it. value is nil for a field
+// without a length. Fields returns false if the message is incomplete or f has returned false.
 func Fields(b []byte, f func(number protowire.Number, value []byte) bool) bool {
 	for len(b) > 0 {
 		number, kind, n := protowire.ConsumeTag(b)
@@ -80,8 +77,7 @@ func Fields(b []byte, f func(number protowire.Number, value []byte) bool) bool {
 	return true
 }
 
-// HasUnknown reports whether a message holds a field that this build does not
-// know, at any depth.
+// HasUnknown reports whether a message has a field, at any depth, that this build does not know.
 func HasUnknown(m protoreflect.Message) bool {
 	if len(m.GetUnknown()) > 0 {
 		return true

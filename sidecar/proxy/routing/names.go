@@ -13,47 +13,45 @@ import (
 )
 
 const (
-	// namesFor is how long the names of collections are believed. Aliases that are
-	// changed through the proxy are seen at once; a write by one that was changed
-	// elsewhere is missed for so long, and found by the next reconcile.
+	// namesFor is how long the names of collections are used before they are read again. Alias
+	// changes through the proxy are noticed at once. After a change elsewhere, writes by the alias
+	// are missed for up to this time, and found by the next reconcile.
 	namesFor = 10 * time.Second
-	// namesWithin bounds one attempt to read the names; nothing waits so long but what
-	// needs no answer.
+	// namesWithin limits one attempt to read the names. Only background work waits that long.
 	namesWithin = 5 * time.Second
-	// namesAgain is how long after an attempt that failed the names are read again.
+	// namesAgain is the delay before names are read again after a failed attempt.
 	namesAgain = 100 * time.Millisecond
 )
 
 // target is a collection that a write may change.
 type target struct {
-	collection string // as its route names it
+	collection string // the route's name for it
 	identity   adapters.Identity
 	sure       bool
 }
 
-// nameTable maps each name that clients have for a followed collection to the
-// collections that it stands for.
+// nameTable maps each name of a followed collection to the collections that it may stand for.
 type nameTable map[string][]target
 
-// names are all names of the collections that are followed.
+// names caches all names of the followed collections.
 type names struct {
 	mu      sync.Mutex
 	table   nameTable
 	read    time.Time
 	known   bool           // no rename has ended since they were read
-	renames int            // that ended and that the database did not refuse
-	reading chan struct{}  // closed when the read under way has ended; nil: no read is under way
-	moving  map[string]int // names that renames on their way may change, and how many do
-	anyMove int            // renames on their way that may change any name
+	renames int            // renames that have ended and that the database did not refuse
+	reading chan struct{}  // closed when the current read ends; nil: none is running
+	moving  map[string]int // counts the renames in flight that may change a name
+	anyMove int            // renames in flight that may change any name
 }
 
-// beginRename notes that a rename is on its way, if the write is one.
+// beginRename counts a write that renames as in flight.
 func (n *names) beginRename(w Writing) { n.move(w, 1) }
 
-// endRename notes that a rename is not on its way any more.
+// endRename ends the count of beginRename.
 func (n *names) endRename(w Writing) { n.move(w, -1) }
 
-// renamed notes that the database may have carried out a rename.
+// renamed records that the database may have carried out a rename.
 func (n *names) renamed() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -61,7 +59,7 @@ func (n *names) renamed() {
 	n.renames++
 }
 
-// move counts a rename on its way.
+// move counts a rename in flight.
 func (n *names) move(w Writing, by int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -78,23 +76,23 @@ func (n *names) move(w Writing, by int) {
 	}
 }
 
-// moves reports whether a rename that is on its way may change one of these names.
+// moves reports whether a rename in flight may change one of the names.
 func (n *names) moves(names []string) bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.anyMove > 0 || slices.ContainsFunc(names, func(name string) bool { return n.moving[name] > 0 })
 }
 
-// ended is how many renames have ended.
+// ended returns how many renames have ended.
 func (n *names) ended() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	return n.renames
 }
 
-// getNames returns the names, read anew where they are old. It waits for them until ctx
-// ends; the read goes on, so that who comes later finds them. known is false if they
-// are not there by then, or cannot be read.
+// getNames returns the names, and reads them again if they are old. It waits until ctx ends; the
+// read continues for later callers. known is false if the names have not arrived by then, or cannot
+// be read.
 func (r *Router) getNames(ctx context.Context) (table nameTable, known bool) {
 	n := &r.names
 	n.mu.Lock()
@@ -118,8 +116,8 @@ func (r *Router) getNames(ctx context.Context) (table nameTable, known bool) {
 	return n.table, n.known
 }
 
-// readNames reads the names for everybody who waits. Where they cannot be read, old
-// ones that no rename has changed have to do.
+// readNames reads the names for all waiting calls. If they cannot be read, the old names stay in
+// use unless a rename has changed them.
 func (r *Router) readNames() {
 	n := &r.names
 	n.mu.Lock()
@@ -131,7 +129,7 @@ func (r *Router) readNames() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	switch {
-	case renames != n.renames: // they may be older
+	case renames != n.renames: // the names may predate a rename
 		n.known = false
 	case err == nil:
 		n.table, n.read, n.known = table, time.Now(), true
@@ -142,7 +140,7 @@ func (r *Router) readNames() {
 	n.reading = nil
 }
 
-// askNames asks the store, with the sidecar's own credentials.
+// askNames reads the names from the store with the sidecar's own credentials.
 func (r *Router) askNames(ctx context.Context) (nameTable, error) {
 	table := nameTable{}
 	for name, store := range r.followed() {
@@ -164,8 +162,8 @@ func (r *Router) askNames(ctx context.Context) (nameTable, error) {
 	return table, nil
 }
 
-// targets are the collections that a write may change, each once. Where the names
-// that it has for them are not known yet, known is false, and there may be more.
+// targets returns the collections that a write may change, each once. known is false if the names
+// in the write are not known yet, so that there may be more collections.
 func (r *Router) targets(ctx context.Context, w Writing) (all []target, known bool) {
 	add := func(ts ...target) {
 		for _, t := range ts {
@@ -181,7 +179,7 @@ func (r *Router) targets(ctx context.Context, w Writing) (all []target, known bo
 	}
 	known = true
 	if len(w.Collections) > 0 {
-		half, cancel := context.WithTimeout(ctx, r.budget/2) // the rest is for what comes behind
+		half, cancel := context.WithTimeout(ctx, r.budget/2) // the other half is for the steps after this
 		defer cancel()
 		table, read := r.getNames(half)
 		for _, name := range w.Collections {
@@ -204,7 +202,7 @@ func (r *Router) targets(ctx context.Context, w Writing) (all []target, known bo
 	return all, known
 }
 
-// followed are the collections of the store that are followed.
+// followed returns the followed collections of the store.
 func (r *Router) followed() map[string]adapters.Store {
 	out := map[string]adapters.Store{}
 	for _, route := range r.searcher.Routes() {
@@ -215,7 +213,7 @@ func (r *Router) followed() map[string]adapters.Store {
 	return out
 }
 
-// anonymous is a context without the caller's metadata.
+// anonymous returns a context without the caller's metadata.
 func anonymous(ctx context.Context) context.Context {
 	return metadata.NewOutgoingContext(ctx, metadata.MD{})
 }

@@ -6,16 +6,15 @@ import (
 	"time"
 )
 
-// linger is how long the loser of a race runs on before it is cancelled. Most
-// are done by then; and Qdrant closes a connection on which it gets many
-// cancels of calls that it has not begun.
+// linger is how long the loser of a race runs before it is cancelled. Most have ended by then, and
+// Qdrant closes a connection on which many calls are cancelled before it has begun them.
 const linger = 100 * time.Millisecond
 
-// tethered is a context that ends with its call until it is let go, and soon after
-// then. To what runs on, that is time that has run out and no caller that went
-// away: the admission learns from it what is too slow.
+// tethered is a context that ends with its call, or, once let go, shortly afterwards. It then ends
+// with DeadlineExceeded instead of Canceled, because the admission learns from it which searches
+// are too slow.
 type tethered struct {
-	context.Context //nolint:containedctx // values and deadline: it is a context
+	context.Context //nolint:containedctx // supplies values and deadline
 	done            chan struct{}
 	ended           sync.Once
 	err             error // set before done is closed
@@ -41,7 +40,7 @@ func (t *tethered) end(err error) {
 	})
 }
 
-// deadlined is a context without an end whose deadline can be read.
+// deadlined is a context that reports a deadline without ending at it.
 type deadlined struct {
 	context.Context //nolint:containedctx // it is one
 	deadline        time.Time
@@ -51,7 +50,7 @@ type deadlined struct {
 // Deadline implements context.Context.
 func (d deadlined) Deadline() (time.Time, bool) { return d.deadline, d.has }
 
-// tether makes a context of a call's, and what lets it go.
+// tether returns a context for background work of a call, and the function that lets it go.
 func (r *Router) tether(ctx context.Context) (own context.Context, letGo func()) {
 	deadline, has := ctx.Deadline()
 	t := &tethered{Context: deadlined{context.WithoutCancel(ctx), deadline, has}, done: make(chan struct{})}
@@ -66,8 +65,8 @@ func (r *Router) tether(ctx context.Context) (own context.Context, letGo func())
 	}
 }
 
-// race sends the original request when it has to leave, at once where the route
-// is eager, or at the first failure. The first complete answer wins.
+// race sends the original request when it has to be sent, at once if the route is eager, or when
+// rescoring fails. The first complete answer wins.
 func (c *call[A]) race(ctx context.Context) Outcome[A] {
 	mine, letMine := c.tether(ctx)
 	defer letMine()
@@ -95,7 +94,7 @@ func (c *call[A]) race(ctx context.Context) Outcome[A] {
 	return c.between(ctx, fallback, rescoring)
 }
 
-// eager: a route of the call wants the database's own answer asked for at once.
+// eager reports whether a route of the call wants the original request sent at once.
 func (c *call[A]) eager() bool {
 	for _, r := range c.routes {
 		if r.IsEager() {
@@ -105,7 +104,7 @@ func (c *call[A]) eager() bool {
 	return false
 }
 
-// between sends the original request and takes what is there first.
+// between sends the original request, and takes the answer that arrives first.
 func (c *call[A]) between(ctx context.Context, fallback string, rescoring <-chan rescored[A]) Outcome[A] {
 	theirs, letTheirs := c.tether(ctx)
 	defer letTheirs()
@@ -119,7 +118,7 @@ func (c *call[A]) between(ctx context.Context, fallback string, rescoring <-chan
 		answers <- a
 	})
 	lost := error(Degraded{Reason: "deadline"})
-	var own *A // what the database said where that is an error and rescoring goes on
+	var own *A // the database's answer, if it is an error and rescoring continues
 	for {
 		select {
 		case s := <-rescoring:
@@ -140,10 +139,10 @@ func (c *call[A]) between(ctx context.Context, fallback string, rescoring <-chan
 	}
 }
 
-// passWith is the outcome of a call whose original was answered in time.
+// passWith returns the outcome of a call whose original was answered in time.
 func (c *call[A]) passWith(fallback string, a A, why error) Outcome[A] {
 	if fallback == "late" {
-		c.extra.earn(1) // nothing was asked for in vain
+		c.extra.earn(1) // the request was not in vain
 	}
 	c.record.Raced(fallback, "won")
 	return Outcome[A]{Answered: true, Answer: a, Status: c.notRescored(c.routeNamesOf(), why)}

@@ -8,8 +8,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/rank"
 )
 
-// checkRanker passes searches that a route's ranker cannot order: a database's client
-// has no words for it to read, and what a prefetch finds is scored by the similarity.
+// checkRanker returns the Pass of a search that the route's ranker cannot order: a client of a
+// database sends no text for the ranker, and rows of a prefetch are scored by the similarity.
 func checkRanker(ctx context.Context, rt *route.Route, s Search) error {
 	if rt.Ranker == nil {
 		return nil
@@ -26,7 +26,8 @@ func checkRanker(ctx context.Context, rt *route.Route, s Search) error {
 	return nil
 }
 
-// keepRanked keeps the hits with the ranker's scores: a client knows one score only.
+// keepRanked keeps only the hits with the ranker's scores, because an answer to a client has scores
+// of one kind.
 func (r *Ranked) keepRanked(said *rank.Ranking) {
 	if said == nil {
 		return

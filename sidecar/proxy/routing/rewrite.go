@@ -14,25 +14,25 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search"
 )
 
-// MaxRewrites is the most searches of one call that are rewritten. Locate returns the Pass
-// of a call with more.
+// MaxRewrites limits the searches of one call that are rewritten. Locate returns the Pass of a call
+// with more.
 const MaxRewrites = 4096
 
-// Rewritten is one search of a call in the form in which it is sent to the database.
+// Rewritten is one search of a call, in the form in which it is sent to the database.
 type Rewritten struct {
-	// Vector stands in place of the search's own.
+	// Vector replaces the search's vector.
 	Vector []float32
-	// Scale and Offset make a score of the similarity of a score of the database, as
-	// Score does. Scale is positive.
+	// Scale and Offset map a score of the database to a score of the similarity (see Score). Scale
+	// is positive.
 	Scale, Offset float32
-	// Threshold stands in place of the search's own, which Score maps it to; nil: the
-	// search has none.
+	// Threshold replaces the search's threshold, to which Score maps it. nil means that the search
+	// has none.
 	Threshold *float32
-	// EF is how far the index is to look; 0: as the request says.
+	// EF replaces the size of the index's candidate list. 0 keeps the request's.
 	EF uint64
 }
 
-// Score returns the similarity's score of a row from the database's.
+// Score maps the database's score of a row to the similarity's.
 func (r Rewritten) Score(score float32) float32 {
 	return float32(float64(r.Scale)*float64(score) + float64(r.Offset))
 }
@@ -40,8 +40,8 @@ func (r Rewritten) Score(score float32) float32 {
 // KeepsScores reports whether the similarity's scores are the database's own.
 func (r Rewritten) KeepsScores() bool { return r.Scale == 1 && r.Offset == 0 }
 
-// MapScore returns Score(score). It returns Degraded if that is not finite, unless the
-// database's own score is not.
+// MapScore returns Score(score). It returns Degraded if the result is not finite although the
+// database's score is.
 func (r Rewritten) MapScore(score float32) (float32, error) {
 	mapped := r.Score(score)
 	if !rerank.IsFinite(mapped) && rerank.IsFinite(score) {
@@ -50,16 +50,16 @@ func (r Rewritten) MapScore(score float32) (float32, error) {
 	return mapped, nil
 }
 
-// threshold returns the score of the database that Score maps to the given one.
+// threshold returns the database's score that Score maps to the given one.
 func (r Rewritten) threshold(score float32) float32 {
 	return float32((float64(score) - float64(r.Offset)) / float64(r.Scale))
 }
 
-// ErrDenied says that the database refused the caller, or a call of its rate: the
-// answer beside this error is the client's.
+// ErrDenied says that the database refused the caller, or limited the caller's rate. The answer
+// that comes with this error is the client's.
 var ErrDenied = errors.New("the database refuses the caller")
 
-// rewrites reports whether a route of the collection has its searches rewritten.
+// rewrites reports whether searches of a route of the collection are rewritten.
 func (r *Router) rewrites(collection string) bool {
 	return slices.ContainsFunc(r.known[collection], func(name string) bool {
 		rt, err := r.searcher.Route(name)
@@ -67,15 +67,15 @@ func (r *Router) rewrites(collection string) bool {
 	})
 }
 
-// readRewrite reads a call whose searches are all rewritten. done is false for a call
-// that has to be read in full: of another route, or of a form that cannot be rewritten.
+// readRewrite reads a call whose searches are all rewritten. done is false if the call must be read
+// in full: for a route with another placement, or because its form cannot be rewritten.
 func (c *call[A]) readRewrite(ctx context.Context) (done bool, err error) {
 	if !c.Router.rewrites(c.target.Routed) {
 		return false, nil
 	}
 	asked, err := c.x.Locate(ctx)
 	if pass := Pass(""); errors.As(err, &pass) || err == nil && len(asked.Searches) == 0 {
-		return false, nil // Read says in its words why
+		return false, nil // Read will say why, in the terms of the interface
 	}
 	if err != nil {
 		return false, err
@@ -93,7 +93,7 @@ func (c *call[A]) readRewrite(ctx context.Context) (done bool, err error) {
 	case rewritten == 0 || !rewritesStages(asked, routes):
 		return false, nil
 	case rewritten < len(routes):
-		return false, Pass("batch") // a call is answered by one side as a whole
+		return false, Pass("batch") // a call is answered by one side only
 	case c.target.Own == "":
 		return false, Pass("alias")
 	}
@@ -106,7 +106,7 @@ func (c *call[A]) readRewrite(ctx context.Context) (done bool, err error) {
 	return true, nil
 }
 
-// rewritesStages reports whether the routes of a call's searches rewrite those that are one
+// rewritesStages reports whether the routes of a call's searches also rewrite searches that are one
 // stage of an answer.
 func rewritesStages(asked Asked, routes []*route.Route) bool {
 	for i, s := range asked.Searches {
@@ -123,16 +123,16 @@ func (r *Router) checkRewrite(ctx context.Context, rt *route.Route, s Search) er
 	case rt.Ranker != nil:
 		return Pass("ranker")
 	case rt.KeepsStoreScores():
-		return Pass("store-scores") // the answer to another vector does not have them
+		return Pass("store-scores") // the answer to another vector has other scores
 	case s.Threshold != nil && !slices.Contains(rt.OptIn, "score-threshold"):
 		return Pass("score-threshold")
 	}
 	return r.checkMetric(ctx, rt)
 }
 
-// rewrite answers the call by one call of the database: the client's own, but for its
-// vectors. Nothing races it: the original request would be answered no sooner. The vectors
-// have to be ready before the original has to leave.
+// rewrite answers the call with one call of the database: the client's own with other vectors. No
+// original is sent beside it, since it would be answered no sooner. The vectors must be ready
+// before the original would have to be sent.
 func (c *call[A]) rewrite(ctx context.Context) (out rescored[A]) {
 	within, cancel := ctx, context.CancelFunc(func() {})
 	if !c.closed() {
@@ -150,7 +150,7 @@ func (c *call[A]) rewrite(ctx context.Context) (out rescored[A]) {
 	if out.err != nil && ctx.Err() != nil {
 		got.Err = ctx.Err()
 	}
-	for i, s := range c.asked.Searches { // each is told, whatever became of the call
+	for i, s := range c.asked.Searches { // each is told the outcome
 		got.Exact = s.isExhaustive(rewritten[i].Quantized)
 		if got.Narrowed, got.Staged = s.Narrowed, s.Staged; out.err == nil {
 			got.Hits = hits[i]
@@ -170,14 +170,14 @@ func (c *call[A]) rewrite(ctx context.Context) (out rescored[A]) {
 	return out
 }
 
-// isExhaustive reports whether the database compares the query with all vectors, and with the
-// vectors themselves where its index holds quantized ones.
+// isExhaustive reports whether the database compares the query with all vectors, unquantized even
+// if its index holds quantized vectors.
 func (s Search) isExhaustive(quantized string) bool {
 	return s.Exact && (quantized == "" || s.Unquantized)
 }
 
-// sendRewritten sends the call with its searches rewritten, and returns the answer and
-// the rows of every search in it.
+// sendRewritten sends the call with its searches rewritten. It returns the answer, and the rows of
+// every search in it.
 func (c *call[A]) sendRewritten(ctx context.Context, rewritten []*search.Rewritten) (answer A, hits [][]search.Hit, err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -191,7 +191,7 @@ func (c *call[A]) sendRewritten(ctx context.Context, rewritten []*search.Rewritt
 			t := all[i].threshold(*s.Threshold)
 			all[i].Threshold = &t
 		}
-		if ef := uint64(c.routes[i].EF); !s.HasEF && ef > s.Limit+s.Offset { // an index looks as far for the rows themselves
+		if ef := uint64(c.routes[i].EF); !s.HasEF && ef > s.Limit+s.Offset { // an index returns at most as many rows as its candidate list has
 			all[i].EF = ef
 		}
 		if err := checkRange(all[i], s); err != nil {
@@ -204,7 +204,7 @@ func (c *call[A]) sendRewritten(ctx context.Context, rewritten []*search.Rewritt
 	if len(hits) != len(all) {
 		return answer, nil, Degraded{Reason: "answer"}
 	}
-	if c.target.Aliased() { // asked after the search, so that no switch before it goes unseen
+	if c.target.Aliased() { // checked after the search, so that no switch during the search is missed
 		err = c.checkTarget(ctx, c.target)
 	}
 	return answer, hits, err
@@ -222,8 +222,8 @@ func checkRange(r Rewritten, s Search) error {
 	return nil
 }
 
-// rewriteAll rewrites the searches of the call. Every search that it returns has to be
-// answered; of an error none has.
+// rewriteAll rewrites the searches of the call. The caller must end every search that it returns.
+// If it returns an error, there are none to end.
 func (c *call[A]) rewriteAll(ctx context.Context) ([]*search.Rewritten, error) {
 	out, failed := make([]*search.Rewritten, len(c.asked.Searches)), make([]error, len(c.asked.Searches))
 	one := func(ctx context.Context, i int) {
@@ -258,7 +258,7 @@ func (c *call[A]) rewriteAll(ctx context.Context) ([]*search.Rewritten, error) {
 // rewriteOne rewrites one search of a route.
 func (c *call[A]) rewriteOne(ctx context.Context, rt *route.Route, s Search) (out *search.Rewritten, err error) {
 	defer func() {
-		if p := recover(); p != nil { // in a goroutine of its own it would end the process
+		if p := recover(); p != nil { // a panic in a goroutine would end the process
 			err = c.searchPanicked(ctx, c.target.Routed, p)
 		}
 	}()
@@ -272,8 +272,8 @@ func (c *call[A]) rewriteOne(ctx context.Context, rt *route.Route, s Search) (ou
 	return out, nil
 }
 
-// request returns the search as the core is asked to rewrite it. What narrows the search
-// stays in the call: the core does not need it.
+// request returns the search in the form in which Engine.Rewrite takes it. Filters and thresholds
+// stay in the call, because rewriting does not need them.
 func (s Search) request(rt *route.Route, target Target) search.Request {
 	k := int(min(max(s.Limit, 1), math.MaxInt32))
 	return search.Request{

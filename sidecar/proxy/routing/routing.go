@@ -27,14 +27,14 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/plan"
 )
 
-// ErrRoutes says that two routes cover the same vector of a collection.
+// ErrRoutes says that two routes cover the same vector field of a collection.
 var ErrRoutes = errors.New("routes of the proxy contradict each other")
 
 // Router knows which searches the routes cover. It is safe for concurrent use.
 type Router struct {
 	searcher search.Searcher
-	routes   map[field]string    // names: a route can be replaced by another version
-	known    map[string][]string // the routes of a collection, by name
+	routes   map[field]string    // by name, since a route can be replaced by another version
+	known    map[string][]string // names of a collection's routes
 	log      *slog.Logger
 	record   Recorder
 	database latency
@@ -42,14 +42,14 @@ type Router struct {
 	aliases  aliases
 	shadows  *semaphore.Weighted
 
-	// What runs on when its call has ended: closing ends it, Close waits for it.
+	// Work that outlives its call. closing ends it, and Close waits for it.
 	background sync.WaitGroup
 	closing    context.Context //nolint:containedctx // the life of the router, which no call has
 	close      context.CancelFunc
 
 	gate     *gate.Gate
 	store    string
-	follower Follower // nil: nothing follows writes
+	follower Follower // nil: no writes are followed
 	budget   time.Duration
 	names    names
 	accepted acceptances
@@ -57,28 +57,28 @@ type Router struct {
 	unanswered unanswered
 
 	mu      sync.Mutex
-	schemas map[string]schema // by collection, as routes name it
+	schemas map[string]schema // by the route's name for the collection
 	off     map[string]bool   // routes that are switched off
 }
 
-// Recorder is told the outcomes of searches. It must not block and is called
-// concurrently.
+// Recorder receives the outcomes of searches. Its methods are called concurrently and must not
+// block.
 type Recorder interface {
-	// Proxied: a search on a routed collection ended with an outcome (rewritten, rescored,
-	// passed, degraded or shadow) for a reason.
+	// Proxied records that a search on a routed collection ended with an outcome (rewritten,
+	// rescored, passed, degraded or shadow) for a reason.
 	Proxied(outcome, reason string)
-	// Raced: the original request was sent beside rescoring, late or eagerly, and won
-	// or lost; or it was withheld and sent in place of it.
+	// Raced records that an original request was sent beside rescoring (late or eagerly) and won or
+	// lost; or that it was withheld, or sent instead of rescoring.
 	Raced(fallback, outcome string)
-	// Shadowed: how the answer that a client got differs from the rescored one.
+	// Shadowed records how the answer that a client got differs from the rescored one.
 	Shadowed(rt string, overlap, rankBiased float64, firstChanged bool)
-	// ShadowFailed: a sample was not compared, and why.
+	// ShadowFailed records why a sample was not compared.
 	ShadowFailed(rt, reason string)
-	// Switched: a route was switched off, or on.
+	// Switched records that a route was switched off or on.
 	Switched(rt string, off bool)
 }
 
-// silent is told and says nothing.
+// silent is a Recorder that records nothing.
 type silent struct{}
 
 func (silent) Proxied(string, string)                  {}
@@ -90,24 +90,24 @@ func (silent) Switched(string, bool)                   {}
 // field is a vector field of a collection.
 type field struct{ collection, vector string }
 
-// Options of New.
+// Options configure New.
 type Options struct {
-	// Store is the name of the store that clients connect to. Names are the routes that
-	// answer them; empty means all routes of the store.
+	// Store is the name of the store that clients connect to. Names lists the routes that answer
+	// them; empty means all routes of the store.
 	Store  string
 	Names  []string
 	Logger *slog.Logger
 	// Recorder may be nil.
 	Recorder Recorder
-	// Parsing, if set, are the turns of long JSON.
+	// Gate, if set, makes parsers of long JSON take turns.
 	Gate *gate.Gate
-	// Follower, if not nil, is told of writes; WriteBudget is how long it may hold one
-	// up, 5 ms if 0.
+	// Follower, if not nil, is told of writes. WriteBudget limits how long it may delay a write; 0
+	// means 5 ms.
 	Follower    Follower
 	WriteBudget time.Duration
 }
 
-// New makes a router of the searcher's routes, to be closed. It returns ErrRoutes.
+// New returns a router for the searcher's routes. The caller must close it. It returns ErrRoutes.
 func New(searcher search.Searcher, o Options) (*Router, error) {
 	r := &Router{
 		searcher: searcher, routes: map[field]string{}, known: map[string][]string{}, schemas: map[string]schema{},
@@ -135,12 +135,13 @@ func New(searcher search.Searcher, o Options) (*Router, error) {
 	return r, nil
 }
 
-// InTurn parses a call of so many bytes, a long one when it has its turn, as gate.Parse does.
+// InTurn calls parse for a call of the given length. Long calls wait for their turn, as in
+// gate.Parse.
 func (r *Router) InTurn(ctx context.Context, bytes int, parse func() error) error {
 	return r.gate.Parse(ctx, bytes, parse)
 }
 
-// Close ends what runs on after its call, and waits for it.
+// Close ends the background work, and waits for it.
 func (r *Router) Close() error {
 	r.close()
 	r.background.Wait()
@@ -152,113 +153,115 @@ func (r *Router) Field(collection, vector string) bool {
 	return r.routes[field{collection, vector}] != ""
 }
 
-// searchPanicked logs what a recover returned and says what it means for the call.
+// searchPanicked logs a recovered panic, and returns the error of the call.
 func (r *Router) searchPanicked(ctx context.Context, collection string, cause any) error {
 	r.log.ErrorContext(ctx, "a search of the proxy panicked", "collection", collection, "panic", cause)
 	return Degraded{Reason: "panic"}
 }
 
-// Pass is why a search goes to the database as it came.
+// Pass is the reason why a search is forwarded to the database unchanged.
 type Pass string //nolint:errname // it is the outcome of a search, and reads as one
 
 func (p Pass) Error() string { return "passed; reason=" + string(p) }
 
-// Degraded is why a search that a route covers was not rescored.
+// Degraded is the reason why a search that a route covers was not rescored.
 type Degraded struct { //nolint:errname // as Pass
 	Reason string
-	Closed bool // the route does not want the database's own answer
+	Closed bool // the route forbids the database's own answer
 }
 
 func (d Degraded) Error() string { return "degraded; reason=" + d.Reason }
 
-// Search is a nearest-neighbour search, whatever interface it came by.
+// Search is a nearest-neighbour search of any interface.
 type Search struct {
-	Vector        string // field
+	Vector        string // name of the field
 	Query         []float32
 	Limit, Offset uint64
-	Filter        string // in the store's language
+	Filter        string // in the store's filter language
 	Exact         bool
-	// Threshold, if not nil, is the score that an answer's rows exceed.
+	// Threshold, if not nil, is the score that all rows of the answer must exceed.
 	Threshold *float32
-	// IDsOnly: the answer shows ids, scores and versions alone.
+	// IDsOnly: the answer shows only ids, scores and versions.
 	IDsOnly bool
-	// Needs are the reasons to pass that the route has to have opted in to.
+	// Needs lists features of the search. The route must have opted in to each of them, or the
+	// search passes with that reason.
 	Needs []string
 	// Partitions names the partitions to search; empty means all.
 	Partitions []string
-	// Unquantized: an exact search compares the vectors themselves, also of a quantized
-	// field. It is set by Locate alone, as the fields below are.
+	// Unquantized: an exact search uses the original vectors even if the field is quantized. Only
+	// Locate sets it and the fields below.
 	Unquantized bool
-	// HasEF: the request says how far the index is to look, or to compare every row.
+	// HasEF: the request sets the size of the index's candidate list, or asks to compare every row.
 	HasEF bool
-	// Staged: the search is one of several that make an answer together: a prefetch, the
-	// query that orders the rows of its prefetches, or a list of a hybrid search.
+	// Staged: the search contributes to an answer with others. It is a prefetch, a query that
+	// orders the rows of its prefetches, or a list of a hybrid search.
 	Staged bool
-	// Narrowed: the answer's rows are not the first of the whole collection, for there is
-	// a filter, a threshold, an offset or the like.
+	// Narrowed: the rows of the answer are not the first rows of the whole collection, because of a
+	// filter, a threshold, an offset or the like.
 	Narrowed bool
-	// Unmapped is why a rewritten search passes unless the similarity's scores are the
-	// database's own; empty: it does not matter.
+	// Unmapped is the reason why a rewritten search passes if the similarity's scores differ from
+	// the database's. Empty means that it does not pass.
 	Unmapped Pass
-	// Find, if not nil, asks the database for the candidates in place of the route's
-	// first stage: so many rows of its own answer, the best first.
+	// Find, if not nil, replaces the route's first stage: it asks the database for the best rows of
+	// the search itself, at most the given number.
 	Find func(ctx context.Context, rows int) ([]rerank.ID, error)
 }
 
-// NeedConsistency notes that the request asks for a read consistency: the route has to have
-// opted in to that, and the rows of the answer have to be read with it.
+// NeedConsistency records that the request asks for a read consistency: the route must have opted
+// in to it, and the rows of the answer must be read with it.
 func (s *Search) NeedConsistency() {
 	s.Needs, s.IDsOnly = append(s.Needs, "consistency"), false
 }
 
-// Row is what the database returned of a hit.
+// Row is a hit as the database returned it.
 type Row struct {
 	IsThere bool
-	// Vector is the vector that the route scores; nil if it did not come with the row.
+	// Vector is the vector that the route scores, or nil if it did not come with the row.
 	Vector []float32
 }
 
-// Ranked is the ranking of a search: hits from the first on, more of them than
-// the search asks for where some may be gone.
+// Ranked is the ranking of a search: its best hits, more than the search asks for if some may be
+// gone.
 type Ranked struct {
 	Hits          []search.Hit
 	Limit, Offset int
-	// More: a deeper ranking may find more. All: none can.
+	// More: a deeper ranking may find more hits. All: these are all hits.
 	More, All bool
 	Route     string
-	Vector    string // the field that the route scores, as the search names it
-	// StoreScores says that the answer keeps the store's scores, with which the search's
-	// threshold is compared.
+	Vector    string // field that the route scores, by the search's name for it
+	// StoreScores: the answer keeps the store's scores, with which the search's threshold is
+	// compared.
 	StoreScores bool
-	// Cut: a threshold cuts the answer, so that it may have fewer rows than asked.
+	// Cut: a threshold may shorten the answer.
 	Cut         bool
 	Certificate rerank.Status
-	AsOf        time.Time // of StatusSnapshot
-	// Shown: the database showed this caller every hit, with its version, in the search that
-	// found the hits, and the answer shows nothing else of them.
+	AsOf        time.Time // with StatusSnapshot
+	// Shown: the search that found the hits showed each of them, with its version, to this caller,
+	// and the answer shows nothing more of them.
 	Shown   bool
-	Epsilon float32 // of a certificate that proves something
-	// Partial: the route's ranker did not score all that it was to.
+	Epsilon float32 // for certificates that prove something
+	// Partial: the route's ranker scored only some of the items that it should score.
 	Partial bool
-	// WrongNorm: a row was seen against the route's unit_vectors.
+	// WrongNorm: a row violated the route's unit_vectors.
 	WrongNorm bool
 
-	// score returns the similarities of vectors; nil if the hits have other scores.
+	// score returns the similarities of vectors. It is nil if the hits' scores do not follow from
+	// the vectors.
 	score func(ctx context.Context, vectors rerank.Matrix) ([]float32, error)
-	// isLast: the search is not ranked again, however the collection has changed.
+	// isLast: the search is not ranked again, even if the collection has changed.
 	isLast bool
 }
 
-// AllShown reports whether the database has shown this caller the hits of every search.
+// AllShown reports whether all rankings are Shown.
 func AllShown(all []Ranked) bool {
 	return !slices.ContainsFunc(all, func(r Ranked) bool { return !r.Shown })
 }
 
-// Page returns the hits of the page that was asked for, of those that the database returns.
-// A hit that came with its vector has the score of that vector. Page returns ErrShort if the
-// hits are too few. If a ranking that is exact and the database's rows contradict each
-// other, the collection changed in between: Page returns ErrChanged, or of the last ranking
-// the rows as they are, whose certificate is then unknown.
+// Page returns the hits of the requested page, among those that the database returns. A hit whose
+// row has its vector gets the score of that vector. Page returns ErrShort if there are too few
+// hits. If an exact ranking and the database's rows contradict each other, the collection changed
+// in between: Page then returns ErrChanged or, if this is the last ranking, the rows as they are
+// with an unknown certificate.
 func (r *Ranked) Page(ctx context.Context, row func(rerank.ID) Row) ([]search.Hit, error) {
 	here, rows, hasGone := make([]search.Hit, 0, len(r.Hits)), make([]Row, 0, len(r.Hits)), false
 	for _, h := range r.Hits {
@@ -269,7 +272,8 @@ func (r *Ranked) Page(ctx context.Context, row func(rerank.ID) Row) ([]search.Hi
 		}
 	}
 	if hasGone {
-		// The database's own threshold may have left the rows out: to rank again would tell nothing.
+		// The database's own threshold may have removed the rows, so that ranking again would not
+		// help.
 		r.isLast = r.isLast || r.StoreScores && r.Cut
 		if err := r.contradict(rerank.StatusExact); err != nil {
 			return nil, err
@@ -283,8 +287,8 @@ func (r *Ranked) Page(ctx context.Context, row func(rerank.ID) Row) ([]search.Hi
 	return here[from:to], r.scoreReturned(ctx, here[from:to], rows[from:to])
 }
 
-// contradict notes that the database's rows contradict the ranking, so that the certificates
-// do not hold. It returns ErrChanged if the search is to be ranked again.
+// contradict records that the database's rows contradict the ranking, which invalidates the
+// certificates. It returns ErrChanged if the search is to be ranked again.
 func (r *Ranked) contradict(certificates ...rerank.Status) error {
 	switch {
 	case r.Certificate == rerank.StatusExact && !r.isLast:
@@ -295,8 +299,8 @@ func (r *Ranked) contradict(certificates ...rerank.Status) error {
 	return nil
 }
 
-// scoreReturned gives the hits of a page that came with their vectors the scores of these
-// vectors, and their order. Scores that rounding alone tells apart stay.
+// scoreReturned rescores and reorders the hits of a page whose rows have their vectors. Scores that
+// differ only by rounding stay.
 func (r *Ranked) scoreReturned(ctx context.Context, page []search.Hit, rows []Row) error {
 	if r.score == nil || r.StoreScores || len(rows) == 0 {
 		return nil
@@ -304,7 +308,7 @@ func (r *Ranked) scoreReturned(ctx context.Context, page []search.Hit, rows []Ro
 	vectors := rerank.NewMatrix(len(rows), len(rows[0].Vector))
 	for i, row := range rows {
 		if len(row.Vector) != vectors.Cols || vectors.Cols == 0 {
-			return nil // the client did not ask for them
+			return nil // the client did not request vectors
 		}
 		copy(vectors.Row(i), row.Vector)
 	}
@@ -329,14 +333,14 @@ func (r *Ranked) scoreReturned(ctx context.Context, page []search.Hit, rows []Ro
 	return nil
 }
 
-// isSameScore reports whether two scores can be of the same vector: one computed in float32,
-// the other off by at most epsilon.
+// isSameScore reports whether two scores can belong to the same vector, if one is computed in
+// float32 and the other is off by at most epsilon.
 func isSameScore(a, b, epsilon float32) bool {
 	return math.Abs(float64(a)-float64(b)) <= 2*float64(epsilon)+1e-5*max(math.Abs(float64(a)), math.Abs(float64(b)))+1e-6
 }
 
-// statusText returns the status of a rescored or rewritten answer. It names the weakest of
-// the certificates, and of snapshots the oldest.
+// statusText returns the status text of a rescored or rewritten answer. It names the weakest
+// certificate, and the oldest snapshot.
 func statusText(how string, all []Ranked) string {
 	weakest := all[0]
 	for _, r := range all {
@@ -361,17 +365,17 @@ func strength(s rerank.Status) int {
 	return slices.Index([]rerank.Status{rerank.StatusUnknown, rerank.StatusCalibrated, rerank.StatusSnapshot, rerank.StatusExact}, s)
 }
 
-// MaxBatch is the most searches of one call that are answered. A call with more passes.
+// MaxBatch limits the searches of one call that are answered. A call with more passes.
 const MaxBatch = 256
 
-// parallel is how many searches of one call are ranked at a time.
+// parallel limits the searches of one call that are ranked concurrently.
 const parallel = 4
 
-// rankAll ranks the searches of a call, the deeper the more hits of each. It
-// returns the Pass or Degraded of the first that has one: a call is answered by
-// one side as a whole, and by one version of the route.
+// rankAll ranks the searches of a call, with more hits each time deeper grows. It returns the first
+// Pass or Degraded among them, since a call is answered by one side and one version of the route
+// only.
 func (r *Router) rankAll(ctx context.Context, target Target, searches []Search, deeper int) ([]Ranked, error) {
-	if len(searches) == 1 { // needs no goroutine, whose stack would have to grow
+	if len(searches) == 1 { // a goroutine's stack would have to grow
 		out, err := r.rank(adapters.AsCaller(ctx), target, searches[0], deeper)
 		return []Ranked{out}, err
 	}
@@ -388,7 +392,7 @@ func (r *Router) rankAll(ctx context.Context, target Target, searches []Search, 
 	return out, cmp.Or(failed...)
 }
 
-// find returns the route of a vector field, or why none answers its searches.
+// find returns the route of a vector field, or the Pass of its searches.
 func (r *Router) find(ctx context.Context, collection, vector string) (*route.Route, error) {
 	name, err := r.routeOf(ctx, collection, vector)
 	if err != nil {
@@ -400,29 +404,29 @@ func (r *Router) find(ctx context.Context, collection, vector string) (*route.Ro
 	rt, err := r.searcher.Route(name)
 	switch {
 	case err != nil:
-		return nil, Degraded{Reason: "failed"} // it is gone
+		return nil, Degraded{Reason: "failed"} // the route is gone
 	case rt.Broken != nil:
 		return nil, Degraded{Reason: "broken", Closed: rt.Failure == route.FailClosed}
 	case rt.Owner != "":
-		return nil, Pass("owner") // its items are no points
+		return nil, Pass("owner") // the route's items are not points
 	}
 	return rt, nil
 }
 
-// route returns the route of a search that is rescored, or why none answers it.
+// route returns the route of a search that is rescored, or the Pass of the search.
 func (r *Router) route(ctx context.Context, collection string, s Search) (*route.Route, error) {
 	rt, err := r.find(ctx, collection, s.Vector)
 	switch {
 	case err != nil:
 		return nil, err
-	case rt.Placement == route.PlacementRewrite && s.Find == nil: // and Locate did not find a plain search
+	case rt.Placement == route.PlacementRewrite && s.Find == nil: // and Locate found no plain search
 		return nil, Pass(cmp.Or(append(slices.Clone(s.Needs), "not-rewritten")...))
 	case s.Exact && !rt.ExactSearch:
 		return nil, Pass("exact")
 	case s.Limit == 0:
 		return nil, Pass("limit")
 	case !sameNames(s.Partitions, rt.Partitions) && (len(s.Partitions) == 0 || !rt.TakesPartitions(s.Partitions)):
-		return nil, Pass("partitions") // the route sees less, or cannot tell what is in them
+		return nil, Pass("partitions") // the route covers fewer partitions, or does not know which rows they hold
 	}
 	needs := s.Needs
 	if s.Threshold != nil && !rt.KeepsStoreScores() {
@@ -434,7 +438,7 @@ func (r *Router) route(ctx context.Context, collection string, s Search) (*route
 		}
 	}
 	if most := maxRank(rt); s.Limit > most || s.Offset > most-s.Limit {
-		return nil, Pass("depth") // the page ends behind the list
+		return nil, Pass("depth") // the page lies beyond the ranked list
 	}
 	return rt, nil
 }
@@ -443,8 +447,8 @@ func sameNames(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }
 
-// otherPartitions returns the partitions that a request names, or nil if they are the
-// route's own.
+// otherPartitions returns the partitions that a request names, or nil if they are the route's
+// partitions.
 func otherPartitions(asked, rt []string) []string {
 	if sameNames(asked, rt) {
 		return nil
@@ -452,20 +456,20 @@ func otherPartitions(asked, rt []string) []string {
 	return asked
 }
 
-// maxRank returns the deepest offset+limit that one ranked list of a route serves.
+// maxRank returns the greatest offset+limit that one ranked list of a route serves.
 func maxRank(rt *route.Route) uint64 {
 	switch {
 	case rt.Ranker != nil:
-		return uint64(min(rt.MaxK, rt.Calls)) // rows behind those have another score
+		return uint64(min(rt.MaxK, rt.Calls)) // later rows have no ranker's score
 	case rt.Strategy == rerank.Scan:
 		return uint64(rt.MaxK)
 	}
 	return uint64(min(rt.MaxK, rt.Depth))
 }
 
-// hitsFor is how many hits to rank for a search: those that are asked for, more
-// where the features are older than the database or a threshold cuts, and more
-// again the deeper. more says whether a deeper ranking has more.
+// hitsFor returns how many hits to rank for a search: those that are asked for, more if the
+// features may be older than the database or if a threshold cuts the answer, and more each time
+// deeper grows. more reports whether a deeper ranking has more hits.
 func hitsFor(rt *route.Route, s Search, deeper int) (k int, more bool) {
 	k = int(s.Limit + s.Offset)
 	most := rt.MaxK
@@ -473,7 +477,7 @@ func hitsFor(rt *route.Route, s Search, deeper int) (k int, more bool) {
 		most = min(most, rt.MaxDepth)
 	}
 	if rt.Ranker != nil {
-		return min(most, int(maxRank(rt))), false // it scores as many, however few are asked
+		return min(most, int(maxRank(rt))), false // its cost does not depend on the number of hits
 	}
 	here := most
 	if deeper == 0 {
@@ -493,7 +497,7 @@ func hitsFor(rt *route.Route, s Search, deeper int) (k int, more bool) {
 // rank ranks one search.
 func (r *Router) rank(ctx context.Context, target Target, s Search, deeper int) (out Ranked, err error) {
 	defer func() {
-		if p := recover(); p != nil { // in a goroutine of its own it would end the process
+		if p := recover(); p != nil { // a panic in a goroutine would end the process
 			err = r.searchPanicked(ctx, target.Routed, p)
 		}
 	}()
@@ -527,7 +531,7 @@ func (r *Router) rank(ctx context.Context, target Target, s Search, deeper int) 
 		Route: rt.Name, Vector: s.Vector, StoreScores: rt.KeepsStoreScores(), Cut: s.Threshold != nil,
 		Certificate: a.Certificate.Status, AsOf: a.Certificate.AsOf, Shown: a.HasVersions, WrongNorm: rt.Norms.Wrong() != nil,
 	}
-	if out.Certificate == rerank.StatusExact || out.Certificate == rerank.StatusSnapshot { // of others it can be infinite
+	if out.Certificate == rerank.StatusExact || out.Certificate == rerank.StatusSnapshot { // other certificates may have an infinite one
 		out.Epsilon = a.Certificate.Epsilon
 	}
 	out.score = r.scoring(rt, s.Query)
@@ -535,8 +539,8 @@ func (r *Router) rank(ctx context.Context, target Target, s Search, deeper int) 
 	return out, out.finish(s)
 }
 
-// scoring returns a function that scores vectors of the collection as the route does; nil if
-// the route's scores do not follow from these vectors.
+// scoring returns a function that scores vectors of the collection as the route does, or nil if the
+// route's scores do not follow from these vectors.
 func (r *Router) scoring(rt *route.Route, query []float32) func(context.Context, rerank.Matrix) ([]float32, error) {
 	if rt.Ranker != nil || rt.Model.Similarity == nil || rt.Model.Similarity.Spec().Kind == rerank.KindRBE || rerank.AbilitiesOf(rt.Model.Similarity).Vectors != nil {
 		return nil
@@ -547,7 +551,7 @@ func (r *Router) scoring(rt *route.Route, query []float32) func(context.Context,
 	}
 }
 
-// finish checks the hits of a search, and cuts them at its threshold.
+// finish checks the hits of a search, and cuts them at the search's threshold.
 func (r *Ranked) finish(s Search) error {
 	for _, h := range r.Hits {
 		if f := float64(h.Score); math.IsNaN(f) || math.IsInf(f, 0) {
@@ -563,7 +567,7 @@ func (r *Ranked) finish(s Search) error {
 	return nil
 }
 
-// cut keeps the hits whose score exceeds a threshold, as Qdrant has it.
+// cut keeps the hits whose score exceeds a threshold, as Qdrant does.
 func (r *Ranked) cut(threshold float32) {
 	for i, h := range r.Hits {
 		if h.Score <= threshold {
@@ -573,8 +577,8 @@ func (r *Ranked) cut(threshold float32) {
 	}
 }
 
-// failed sorts an error of a search: what the database words better itself
-// passes, the rest is degraded.
+// failed classifies an error of a search. Errors that the database reports better itself pass; the
+// others are Degraded.
 func (r *Router) failed(ctx context.Context, rt *route.Route, err error) error {
 	if errors.Is(err, adapters.ErrFilter) && strings.Contains(err.Error(), "unknown key") {
 		return Pass("unknown-field")
@@ -590,10 +594,10 @@ func (r *Router) failed(ctx context.Context, rt *route.Route, err error) error {
 			}
 		}
 	}
-	if errors.Is(err, gate.ErrOverload) { // the database's own answer is cheaper, and a log line each is not
+	if errors.Is(err, gate.ErrOverload) { // the database's answer is cheaper, and one log line for each would be too much
 		return Degraded{Reason: "overload"}
 	}
-	if errors.Is(err, context.Canceled) { // nobody waits any more, and nothing is wrong
+	if errors.Is(err, context.Canceled) { // the client left; nothing is wrong
 		return Degraded{Reason: "canceled"}
 	}
 	r.log.WarnContext(ctx, "a search of the proxy was not rescored", "route", rt.Name, "error", err)

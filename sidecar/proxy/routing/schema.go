@@ -14,11 +14,11 @@ type schema struct {
 	read   time.Time
 }
 
-// schemaFor is how long a collection's fields are believed.
+// schemaFor is how long a collection's fields are used before they are read again.
 const schemaFor = 30 * time.Second
 
-// fieldsOf returns the vector fields of a route's collection, as the caller is told them,
-// read again where they are old. It returns the Pass or Degraded of a failed reading.
+// fieldsOf returns the vector fields of a route's collection, read with the caller's rights, again
+// if they are old. It returns the Pass or Degraded of a failed read.
 func (r *Router) fieldsOf(ctx context.Context, rt *route.Route) ([]adapters.VectorField, error) {
 	r.mu.Lock()
 	last, ok := r.schemas[rt.Collection]
@@ -40,8 +40,8 @@ func (r *Router) fieldsOf(ctx context.Context, rt *route.Route) ([]adapters.Vect
 	return d.Fields, nil
 }
 
-// checkMetric passes searches of fields whose clients do not expect higher scores first,
-// as a similarity's are.
+// checkMetric returns the Pass of fields whose clients do not expect higher scores first, as
+// similarities have them.
 func (r *Router) checkMetric(ctx context.Context, rt *route.Route) error {
 	fields, err := r.fieldsOf(ctx, rt)
 	if err != nil {
@@ -53,9 +53,9 @@ func (r *Router) checkMetric(ctx context.Context, rt *route.Route) error {
 	return nil
 }
 
-// routeOf returns the name of the route for a client's vector field. A route without a
-// field serves the collection's unnamed or only vector, and the collection tells its name:
-// clients have to name a field as the database wants it named.
+// routeOf returns the name of the route for a client's vector field. A route without a field serves
+// the collection's unnamed or only vector. The collection's schema says how clients name that
+// vector.
 func (r *Router) routeOf(ctx context.Context, collection, vector string) (name string, err error) {
 	if name = r.routes[field{collection, vector}]; name != "" && vector != "" {
 		return name, nil
@@ -66,7 +66,7 @@ func (r *Router) routeOf(ctx context.Context, collection, vector string) (name s
 	}
 	rt, err := r.searcher.Route(unnamed)
 	if err != nil {
-		return "", Degraded{Reason: "failed"} // it is gone
+		return "", Degraded{Reason: "failed"} // the route is gone
 	}
 	fields, err := r.fieldsOf(ctx, rt)
 	if err != nil {
@@ -78,8 +78,8 @@ func (r *Router) routeOf(ctx context.Context, collection, vector string) (name s
 	return unnamed, nil
 }
 
-// AlwaysPasses returns why a route cannot answer any search of the database's clients,
-// or "" if it can: fields are the vector fields of its collection.
+// AlwaysPasses returns the Pass of a route that can answer no search of the database's clients, or
+// "" if it can answer some. fields are the vector fields of its collection.
 func AlwaysPasses(rt *route.Route, fields []adapters.VectorField) Pass {
 	f, ok := route.FindField(fields, rt.Vector)
 	switch {

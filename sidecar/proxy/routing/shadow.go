@@ -11,11 +11,11 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// inShadow is how many comparisons run at a time; where so many do, a sample is
-// dropped, so that none waits with a caller's credentials.
+// inShadow limits the concurrent comparisons. Beyond it samples are dropped, so that no caller's
+// credentials are kept waiting.
 const inShadow = 8
 
-// shadow is the share of the call's searches that are compared, and whose route.
+// shadow returns the share of the call's searches that are compared, and the route that sets it.
 func (c *call[A]) shadow() (share float64, route string) {
 	for _, r := range c.routes {
 		if s := r.Shadow.Share; s > share {
@@ -25,8 +25,8 @@ func (c *call[A]) shadow() (share float64, route string) {
 	return share, route
 }
 
-// beside serves the database's order, and compares a sample with the rescored
-// one, off the way of the request.
+// beside serves the database's order, and compares a sample with the rescored order in the
+// background.
 func (c *call[A]) beside(ctx context.Context, share float64, route string) Outcome[A] {
 	o := Outcome[A]{Status: "shadow; route=" + route}
 	c.record.Proxied("shadow", "")
@@ -43,7 +43,7 @@ func (c *call[A]) beside(ctx context.Context, share float64, route string) Outco
 	} else {
 		o.Answer = c.x.Original(ctx, true)
 	}
-	later, letGo := context.WithCancel(context.WithoutCancel(ctx)) // the caller's credentials are in it, for this one time
+	later, letGo := context.WithCancel(context.WithoutCancel(ctx)) // keeps the caller's credentials for this one comparison
 	stop := context.AfterFunc(c.closing, letGo)
 	c.background.Go(func() {
 		defer c.shadows.Release(1)
@@ -54,7 +54,7 @@ func (c *call[A]) beside(ctx context.Context, share float64, route string) Outco
 	return o
 }
 
-// compare rescores what was answered and tells how the first rows differ.
+// compare rescores a call that was answered, and records how the first rows differ.
 func (c *call[A]) compare(ctx context.Context, route string, served A) {
 	own, ok := c.x.IDs(served)
 	if !ok {
@@ -72,14 +72,14 @@ func (c *call[A]) compare(ctx context.Context, route string, served A) {
 		return
 	}
 	for i := range own {
-		if !c.isLaterPage(i) { // the first rows are on it
+		if !c.isLaterPage(i) { // later pages lack the first rows
 			c.record.Shadowed(route, overlap(own[i], other[i]), rankBiasedOverlap(own[i], other[i]), first(own[i]) != first(other[i]))
 		}
 	}
 }
 
-// isLaterPage reports whether the list i of an answer is not a first page. If searches are
-// stages of a list, nothing says which list, so that an offset of any search counts.
+// isLaterPage reports whether list i of an answer starts after the first row. If searches are
+// stages of a list, it is unknown which list, so that an offset of any search counts.
 func (c *call[A]) isLaterPage(i int) bool {
 	for j, s := range c.asked.Searches {
 		if s.Offset > 0 && (j == i || s.Staged || c.asked.Searches[i].Staged) {
@@ -89,7 +89,8 @@ func (c *call[A]) isLaterPage(i int) bool {
 	return false
 }
 
-// reasonOf is the reason of a Pass or a Degraded; nil is an answer of another form.
+// reasonOf returns the reason of a Pass or a Degraded. For a nil error it says that the answer has
+// another form.
 func reasonOf(err error) string {
 	var p Pass
 	var d Degraded
@@ -109,8 +110,8 @@ func first(ids []rerank.ID) (id rerank.ID) {
 	return id
 }
 
-// overlap is the share of the longer list's items that both have; of two empty
-// ones 1.
+// overlap returns the share of the longer list's items that are in both lists. It is 1 for two
+// empty lists.
 func overlap(a, b []rerank.ID) float64 {
 	most := max(len(a), len(b))
 	if most == 0 {
@@ -132,13 +133,13 @@ func agreement(a, b []rerank.ID, depth int) (n int) {
 	return n
 }
 
-// persistence is the p of rank-biased overlap: the first ten rows weigh 86 %.
+// persistence is the parameter p of rank-biased overlap. With it the first ten rows have 86 % of
+// the weight.
 const persistence = 0.9
 
-// rankBiasedOverlap is RBO_ext of two lists, from 0 to 1: their overlap at every
-// depth, weighted by p to its power and extrapolated behind the last (Webber,
-// Moffat and Zobel, 2010, equation 32 for lists of one length). Of two empty
-// ones it is 1.
+// rankBiasedOverlap returns RBO_ext of two lists, from 0 to 1: their overlap at every depth,
+// weighted by powers of p and extrapolated beyond the last row (Webber, Moffat and Zobel, 2010,
+// equation 32 for lists of one length). It is 1 for two empty lists.
 func rankBiasedOverlap(a, b []rerank.ID) float64 {
 	k := max(len(a), len(b))
 	if k == 0 {
@@ -177,7 +178,7 @@ func (c *call[A]) ramped() bool {
 	}
 	h := sha256.New()
 	for _, s := range c.asked.Searches {
-		_ = binary.Write(h, binary.LittleEndian, s.Query) // a hash takes everything
+		_ = binary.Write(h, binary.LittleEndian, s.Query) // writing to a hash cannot fail
 		_, _ = h.Write([]byte(s.Vector + "\x00" + s.Filter + "\x00"))
 	}
 	return int(binary.LittleEndian.Uint64(h.Sum(nil))%100) >= 100-passing

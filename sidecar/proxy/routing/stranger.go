@@ -9,13 +9,13 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 )
 
-// mayWriteWithin bounds how long a write waits for mayWrite.
+// mayWriteWithin limits how long a write waits for mayWrite.
 const mayWriteWithin = time.Second
 
-// mayWrite asks the database whether the writer may write to any followed collection that the
-// write may be to. It is true if the database does not say no. Without that question a caller
-// without rights could hold up what others are told: by a write whose body trickles, or by
-// one that the database finds faulty before it looks at the caller's rights.
+// mayWrite asks the database whether the writer may write to any followed collection that the write
+// may change. It returns true unless the database says no. Without this question, a caller without
+// rights could hold up the answers to others, by a write whose body trickles, or by a write that
+// the database finds faulty before it checks the caller's rights.
 func (f *flight) mayWrite(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(adapters.AsCaller(context.WithoutCancel(ctx)), mayWriteWithin)
 	defer cancel()
@@ -32,7 +32,7 @@ func (f *flight) mayWrite(ctx context.Context) bool {
 		switch err := check.CheckWrite(ctx, name); {
 		case errors.Is(err, adapters.ErrRefused):
 			refused = true
-		case !errors.Is(err, adapters.ErrNotFound): // nobody may write to what is not there
+		case !errors.Is(err, adapters.ErrNotFound): // nobody may write to a missing collection
 			return true
 		}
 	}

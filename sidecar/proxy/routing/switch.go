@@ -6,11 +6,11 @@ import (
 	"slices"
 )
 
-// ErrNoRoute: no route of the proxy has that name.
+// ErrNoRoute: the proxy has no route of that name.
 var ErrNoRoute = errors.New("no such route before the proxy")
 
-// Switch switches a route off or on, or every route where the name is empty: from
-// now on its searches pass (reason=off), or are rescored again. It returns ErrNoRoute.
+// Switch turns a route off or on. Searches of a route that is off pass with reason=off. An empty
+// name means every route. It returns ErrNoRoute.
 func (r *Router) Switch(route string, off bool) error {
 	names := r.routeNames()
 	if route != "" {
@@ -28,7 +28,7 @@ func (r *Router) Switch(route string, off bool) error {
 	return nil
 }
 
-// Off tells of every route whether it is switched off.
+// Off maps the name of every route to whether it is switched off.
 func (r *Router) Off() map[string]bool {
 	out := map[string]bool{}
 	for _, name := range r.routeNames() {

@@ -10,33 +10,31 @@ import (
 )
 
 const (
-	// unansweredAfter is how many searches in a row have to go unanswered for one
-	// reason before a route is reported.
+	// unansweredAfter is the length of a run of unanswered searches from which a route is reported.
 	unansweredAfter = 20
-	// unansweredEvery is how often a route is logged for one reason, at most.
+	// unansweredEvery limits the log lines about one route and reason.
 	unansweredEvery = time.Hour
 )
 
-// Unanswered is a run of searches that a route was there for and did not answer, all
-// for one reason, with none answered since.
+// Unanswered is a run of consecutive searches that a route should answer and did not, all for the
+// same reason.
 type Unanswered struct {
 	Status   string    `json:"status"` // as clients see it
 	Searches int       `json:"searches"`
 	Since    time.Time `json:"since"`
 }
 
-// unanswered holds the current run of every route. Its methods are safe for concurrent
-// use.
+// unanswered keeps the current run of every route. Its methods are safe for concurrent use.
 type unanswered struct {
 	mu     sync.Mutex
 	runs   map[string]*Unanswered
-	logged map[string]map[string]time.Time // by route and status
+	logged map[string]map[string]time.Time // time of the last line, by route and status
 }
 
-// deliberate are the statuses that somebody asked for, or that say nothing of a route.
+// deliberate lists the statuses that somebody requested, or that are not due to the route.
 var deliberate = []string{Pass("off").Error(), Pass("ramp").Error(), Degraded{Reason: "canceled"}.Error()}
 
-// add counts an unanswered search of a route. It returns the run if it is to be logged.
+// add counts an unanswered search of a route. log is true if the run is to be logged.
 func (u *unanswered) add(route, status string, now time.Time) (run Unanswered, log bool) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -64,7 +62,7 @@ func (u *unanswered) answered(route string) {
 	delete(u.runs, route)
 }
 
-// long returns the runs that are worth a report, by route.
+// long returns the runs that are long enough to be reported, by route.
 func (u *unanswered) long() map[string]Unanswered {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -77,12 +75,12 @@ func (u *unanswered) long() map[string]Unanswered {
 	return out
 }
 
-// Unanswered returns the routes whose last searches, twenty at least, were all left to the
-// database for one reason.
+// Unanswered returns the routes whose last searches, at least twenty, were all left to the database
+// for one reason.
 func (r *Router) Unanswered() map[string]Unanswered { return r.unanswered.long() }
 
-// noteUnanswered counts a search that the routes did not answer, and logs what has
-// become a rule.
+// noteUnanswered counts a search that the routes did not answer, and logs runs that are long
+// enough.
 func (r *Router) noteUnanswered(ctx context.Context, routes []string, status string) {
 	if slices.Contains(deliberate, status) {
 		return
@@ -96,8 +94,8 @@ func (r *Router) noteUnanswered(ctx context.Context, routes []string, status str
 	}
 }
 
-// routeNamesOf returns the routes of a call's searches, or all routes of the collection if
-// the searches have none.
+// routeNamesOf returns the routes of a call's searches or, if the searches have none, all routes of
+// the collection.
 func (c *call[A]) routeNamesOf() []string {
 	if len(c.routes) == 0 || len(c.routes) < len(c.asked.Searches) {
 		return c.known[c.target.Routed]

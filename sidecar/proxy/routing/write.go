@@ -12,48 +12,47 @@ import (
 	"github.com/likenessdb/likeness/sidecar/follow/journal"
 )
 
-// Follower keeps what was derived from collections in step with their writes. It
-// is safe for concurrent use.
+// Follower keeps derived data in step with the writes to its collections. It is safe for concurrent
+// use.
 type Follower interface {
-	// Covers reports whether something was derived from the collection.
+	// Covers reports whether there is data derived from the collection.
 	Covers(collection string) bool
-	// BeginOpen is told of a write before it is forwarded, and returns by the deadline
-	// of ctx. end is called once, when the write has ended: applied is false where the
-	// database refused it, and then nothing of it is left; touched are the rows that it
-	// touched, where the database chose their ids and the write had All until then.
+	// BeginOpen is called before a write is forwarded, and returns by the deadline of ctx. The
+	// caller calls end once, when the write has ended. If applied is false, the database refused
+	// the write, and the follower forgets it. touched holds the rows that the write touched, if the
+	// database chose their ids and the write had All set until then.
 	BeginOpen(ctx context.Context, w journal.Write) (end func(applied bool, touched []rerank.ID))
-	// Doubt is told of a write before it is forwarded where it is not known whether its
-	// caller may write, or whether it is to this collection. Nothing is written down.
-	// end is called once: with the write if it is to this collection and the database
-	// did not refuse it, and otherwise with nil.
+	// Doubt is called before a write is forwarded if it is unknown whether the caller may write, or
+	// whether the write addresses this collection. Nothing is journalled. The caller calls end
+	// once: with the write if it addresses this collection and the database did not refuse it, and
+	// otherwise with nil.
 	Doubt(collection string) (end func(applied *journal.Write))
 	// Blocked is called after BeginOpen or Doubt. It reports whether the write must not be
-	// forwarded: another sidecar certifies answers, and could not be told of it.
+	// forwarded, because another sidecar certifies answers and could not be told of the write.
 	Blocked(collection string) bool
 }
 
 // ErrBlocked means that a write was not forwarded.
 var ErrBlocked = errors.New("likeness: write refused: the journal that the sidecars share cannot be written")
 
-// writeBudget is how long a write may be held up before it is forwarded, where
-// Options do not say.
+// writeBudget is the default limit on how long a write may be delayed before it is forwarded.
 const writeBudget = 5 * time.Millisecond
 
-// Writing is a request that writes, as the package of its database reads it; the
-// zero value is one that does not.
+// Writing describes a request that writes, as the package of its database reads it. The zero value
+// is a request that does not write.
 type Writing struct {
 	Kind journal.Kind
-	// Collections are those whose rows change, by any of their names.
+	// Collections lists the collections whose rows change, by any of their names.
 	Collections []string
-	// Renamed are names that stand for another collection, or for none, behind it.
+	// Renamed lists names that may stand for another collection, or for none, after the write.
 	Renamed []string
-	// Everywhere: any collection can be meant.
+	// Everywhere: the write may change any collection.
 	Everywhere bool
-	// Several: the request has several operations, so that the database can refuse one
-	// and have carried out those before it.
+	// Several: the request has several operations. The database can refuse one after it has carried
+	// out those before it.
 	Several bool
-	// Read says which rows change of a collection that is followed. Without it any
-	// row may. It may give up when ctx ends.
+	// Read returns which rows of a followed collection change. If it is nil, any row may change. It
+	// may give up when ctx ends.
 	Read func(ctx context.Context, of adapters.Identity) Rows
 }
 
@@ -61,7 +60,7 @@ func (w Writing) none() bool { return len(w.Collections) == 0 && !w.renames() }
 
 func (w Writing) renames() bool { return len(w.Renamed) > 0 || w.Everywhere }
 
-// right returns what the caller has to be allowed to do.
+// right returns the right that the caller needs.
 func (w Writing) right() right {
 	if w.renames() {
 		return toRename
@@ -69,15 +68,15 @@ func (w Writing) right() right {
 	return toWrite
 }
 
-// Rows are those that a request changes.
+// Rows are the rows that a request changes.
 type Rows struct {
-	Kind   journal.Kind // empty: the request's
+	Kind   journal.Kind // empty: the kind of the request
 	IDs    []rerank.ID
 	Filter string
 	All    bool
 	Waited bool
-	// Chosen: the database chooses ids, which its answer says; All until then. Those
-	// of IDs are touched too.
+	// Chosen: the database chooses ids, and its answer has them. Until then, All is set. IDs are
+	// touched in addition.
 	Chosen bool
 }
 
@@ -87,30 +86,29 @@ func (r Rows) empty() bool { return len(r.IDs) == 0 && r.Filter == "" && !r.All 
 type WriteOutcome int
 
 const (
-	// Unknown says that the database did not answer, or failed: it may carry the
-	// write out later.
+	// Unknown: the database did not answer or failed, and may carry the write out later.
 	Unknown WriteOutcome = iota
-	// Answered says that the database carried the write out.
+	// Answered: the database carried the write out.
 	Answered
-	// Failed says that the database answered with an error, and may have changed something.
+	// Failed: the database answered with an error, and may have changed something.
 	Failed
-	// Refused says that the database answered that it changed nothing.
+	// Refused: the database answered that it changed nothing.
 	Refused
 )
 
-// Ended is called once a write has ended, with its outcome and the ids that the database
-// chose, if its answer has them.
+// Ended is called when a write has ended, with its outcome and the ids that the database chose, if
+// its answer has them.
 type Ended func(o WriteOutcome, chosen []rerank.ID)
 
-// Follows reports whether writes are followed at all.
+// Follows reports whether writes are followed.
 func (r *Router) Follows() bool { return r.follower != nil }
 
-// Begin reads a request that is about to be forwarded and tells the follower of
-// the write that it is, within the write budget. The outgoing metadata of ctx has the
-// caller's credentials. It returns nil for what nothing follows. outlives says that the
-// database did not let the caller write lately: what it says to this write has to be waited
-// for even where the client goes away, since a write without an answer counts. With
-// ErrBlocked the write must not be forwarded, and has ended.
+// Begin reads a request that is about to be forwarded, and tells the follower of its write, within
+// the write budget. The outgoing metadata of ctx holds the caller's credentials. It returns nil for
+// a request that need not be followed. outlives reports that the database has not let the caller
+// write lately: the answer to this write must then be awaited even if the client leaves, since a
+// write without an answer counts as applied. With ErrBlocked the write must not be forwarded, and
+// has ended.
 func (r *Router) Begin(ctx context.Context, read func() Writing) (ended Ended, outlives bool, err error) {
 	var w Writing
 	defer func() { r.panicked(ctx, recover(), w) }()
@@ -122,7 +120,7 @@ func (r *Router) Begin(ctx context.Context, read func() Writing) (ended Ended, o
 	within, cancel := r.withinBudget(ctx)
 	defer cancel()
 	others := r.names.moves(w.Collections)
-	if f.trusted { // a stranger's must not hold up what others' names mean
+	if f.trusted { // an untrusted writer's rename must not make others' names ambiguous
 		r.names.beginRename(w)
 	}
 	ended, outlives = func(o WriteOutcome, chosen []rerank.ID) { f.end(ctx, o, chosen) }, !f.trusted
@@ -146,7 +144,7 @@ func (r *Router) Begin(ctx context.Context, read func() Writing) (ended Ended, o
 	return ended, outlives, nil
 }
 
-// isBlocked reports whether the follower does not let the write be forwarded.
+// isBlocked reports whether the follower forbids forwarding the write.
 func (f *flight) isBlocked() bool {
 	if slices.ContainsFunc(f.begun, func(b begunWrite) bool { return f.follower.Blocked(b.write.Collection) }) {
 		return true
@@ -170,26 +168,26 @@ func (f *flight) withdraw() {
 	f.clearDoubts()
 }
 
-// flight is a write on its way.
+// flight is a write in flight.
 type flight struct {
 	*Router
 	writing Writing
 	writer  acceptance
-	trusted bool // whether the database lately let the writer write
-	renames int  // that had ended when it began
-	known   bool // whether the names of collections were known when it began
+	trusted bool // the database lately let the writer write
+	renames int  // renames that had ended when it began
+	known   bool // the names of collections were known when it began
 	targets []target
 	begun   []begunWrite
-	doubts  map[string]func(applied *journal.Write) // by collections that it may be to
-	// elsewhere: the write may be to any followed collection beside its targets.
+	doubts  map[string]func(applied *journal.Write) // by collection that it may address
+	// elsewhere: the write may address any followed collection in addition to its targets.
 	elsewhere bool
-	// excused: the database did not let the writer write when the write began, so that the
-	// follower knows nothing of the write.
+	// excused: the database did not let the writer write when the write began, so the follower was
+	// not told.
 	excused bool
 }
 
-// begin tells the follower of a write to its targets. A trusted writer's is written down
-// before it is forwarded. A stranger's is not even read before the database has answered.
+// begin tells the follower of a write to its targets. The write of a trusted writer is journalled
+// before it is forwarded. The write of a stranger is not even read until the database has answered.
 func (f *flight) begin(ctx context.Context) {
 	for _, t := range f.targets {
 		if !f.trusted {
@@ -206,7 +204,7 @@ func (f *flight) begin(ctx context.Context) {
 	}
 }
 
-// doubtOne tells the follower that the write may be to a collection.
+// doubtOne tells the follower that the write may address a collection.
 func (f *flight) doubtOne(collection string) {
 	if f.doubts == nil {
 		f.doubts = map[string]func(*journal.Write){}
@@ -216,7 +214,7 @@ func (f *flight) doubtOne(collection string) {
 	}
 }
 
-// applyDoubt ends a doubt as BeginOpen's writes end.
+// applyDoubt adapts the end of a doubt to the signature of BeginOpen's end.
 func applyDoubt(b begunWrite, end func(applied *journal.Write)) func(bool, []rerank.ID) {
 	return func(applied bool, touched []rerank.ID) {
 		if !applied {
@@ -231,8 +229,7 @@ func applyDoubt(b begunWrite, end func(applied *journal.Write)) func(bool, []rer
 	}
 }
 
-// doubt tells the follower that the write may be to any other collection that is
-// followed.
+// doubt tells the follower that the write may address any other followed collection.
 func (f *flight) doubt() {
 	for name := range f.followed() {
 		if !slices.ContainsFunc(f.begun, func(b begunWrite) bool { return b.write.Collection == name }) {
@@ -241,8 +238,8 @@ func (f *flight) doubt() {
 	}
 }
 
-// end ends a write. What the database says of a write whose caller it did not let write
-// counts only if the write was carried out all the same.
+// end ends a write. If the database did not let the caller write before, its answer counts only if
+// the write was carried out nevertheless.
 func (f *flight) end(ctx context.Context, o WriteOutcome, chosen []rerank.ID) {
 	if f.trusted {
 		f.names.endRename(f.writing)
@@ -278,8 +275,8 @@ func (f *flight) end(ctx context.Context, o WriteOutcome, chosen []rerank.ID) {
 	}
 }
 
-// noteRenames notes the names that a write changed, and that others changed while it
-// was on its way: it may have been to the collection that a name stands for now.
+// noteRenames records the names that a write changed, and those that others changed while it was in
+// flight: it may have addressed the collection that a name stands for now.
 func (f *flight) noteRenames() {
 	if f.writing.renames() {
 		f.names.renamed()
@@ -300,8 +297,8 @@ func (f *flight) renamedByOthers() bool {
 	return others > 0
 }
 
-// endTargets reads a stranger's write that the database did not refuse, and ends the doubts
-// about its targets.
+// endTargets reads a stranger's write that the database did not refuse, and ends the doubts about
+// its targets.
 func (f *flight) endTargets(ctx context.Context, o WriteOutcome, chosen []rerank.ID) {
 	ctx, cancel := f.withinBudget(ctx)
 	defer cancel()
@@ -310,7 +307,7 @@ func (f *flight) endTargets(ctx context.Context, o WriteOutcome, chosen []rerank
 	}
 }
 
-// clearDoubts ends the doubts that are left: the write was to no such collection.
+// clearDoubts ends the remaining doubts: the write addressed no such collection.
 func (f *flight) clearDoubts() {
 	for _, end := range f.doubts {
 		end(nil)
@@ -318,8 +315,8 @@ func (f *flight) clearDoubts() {
 	clear(f.doubts)
 }
 
-// resolve finds out which collections a write was to that has ended, as soon as their
-// names can be read, and ends the doubts. If the sidecar stops before, they stay.
+// resolve finds out which collections an ended write addressed, as soon as their names can be read,
+// and ends the doubts. If the sidecar stops before, they stay.
 func (f *flight) resolve(ctx context.Context, o WriteOutcome, chosen []rerank.ID) {
 	defer func() { f.panicked(ctx, recover(), f.writing) }()
 	ctx = anonymous(context.WithoutCancel(ctx))
@@ -337,7 +334,7 @@ func (f *flight) resolve(ctx context.Context, o WriteOutcome, chosen []rerank.ID
 	}
 }
 
-// resolveBy ends the doubts by the names that collections have now.
+// resolveBy ends the doubts according to the present names of collections.
 func (f *flight) resolveBy(ctx context.Context, table nameTable, o WriteOutcome, chosen []rerank.ID) {
 	for _, name := range f.writing.Collections {
 		for _, t := range table[name] {
@@ -352,7 +349,7 @@ func (f *flight) resolveBy(ctx context.Context, table nameTable, o WriteOutcome,
 	f.clearDoubts()
 }
 
-// concerns ends the doubt about a collection that a write was to.
+// concerns ends the doubt about a collection that a write addressed.
 func (f *flight) concerns(ctx context.Context, t target, o WriteOutcome, chosen []rerank.ID) {
 	end, ok := f.doubts[t.collection]
 	if !ok {
@@ -368,14 +365,14 @@ func (f *flight) concerns(ctx context.Context, t target, o WriteOutcome, chosen 
 	f.endOne(ctx, b, o, chosen)
 }
 
-// perhaps returns the collections that a write may have been to although its name is
-// none of theirs now: names were not known when it began, and it, or a write beside
-// it, has changed names since.
+// perhaps returns the collections that a write may have addressed although its name is none of
+// their present names: names were unknown when it began, and it, or a concurrent write, has changed
+// names since.
 func (f *flight) perhaps(table nameTable) (all []target) {
 	others := f.renamedByOthers()
 	for name := range f.followed() {
 		for _, t := range table[name] {
-			gone := t.identity.Collection == "" // dropped, or an alias of what was
+			gone := t.identity.Collection == "" // dropped, or an alias of a dropped collection
 			if t.collection == name && (others || gone && f.writing.renames()) {
 				all = append(all, target{collection: name})
 			}
@@ -384,20 +381,20 @@ func (f *flight) perhaps(table nameTable) (all []target) {
 	return all
 }
 
-// panicked logs what a recover returned. The write goes on whatever it was.
+// panicked logs a recovered panic. The write continues.
 func (r *Router) panicked(ctx context.Context, cause any, w Writing) {
 	if cause != nil {
 		r.log.ErrorContext(ctx, "following a write of the proxy panicked", "kind", w.Kind, "collections", w.Collections, "panic", cause)
 	}
 }
 
-// withinBudget is a context for following a write: it ends with the budget, not
-// with the client, and has nothing of the client's.
+// withinBudget returns a context for following a write. It ends with the budget, not with the
+// client, and holds none of the client's metadata.
 func (r *Router) withinBudget(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(anonymous(context.WithoutCancel(ctx)), r.budget)
 }
 
-// rows reads which rows change; a request that breaks the reader may change any.
+// rows reads which rows change. If reading the request panics, any row may change.
 func (r *Router) rows(ctx context.Context, w Writing, of adapters.Identity) (rows Rows) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -411,14 +408,13 @@ func (r *Router) rows(ctx context.Context, w Writing, of adapters.Identity) (row
 // begunWrite is a write to one collection that the follower was told of.
 type begunWrite struct {
 	write    journal.Write
-	doubtful bool        // the follower has not written it down
+	doubtful bool        // the follower has not journalled it
 	chosen   bool        // the answer says which rows
-	given    []rerank.ID // and those
+	given    []rerank.ID // ids that the request itself names
 	end      func(applied bool, touched []rerank.ID)
 }
 
-// read reads which rows of a collection a write touches; any is false if it touches
-// none.
+// read reads which rows of a collection a write touches. any is false if it touches none.
 func (f *flight) read(ctx context.Context, t target) (b begunWrite, any bool) {
 	rows := Rows{All: true, Waited: f.writing.Kind == journal.Collection}
 	if t.sure && f.writing.Read != nil {
@@ -439,8 +435,8 @@ func (f *flight) read(ctx context.Context, t target) (b begunWrite, any bool) {
 	return b, true
 }
 
-// endOne ends a write to one collection. One without an answer may still be applied,
-// after any time: it is then followed as one that nobody waited for.
+// endOne ends a write to one collection. A write without an answer may still be applied at any
+// later time, so it is followed as one that nobody waited for.
 func (f *flight) endOne(ctx context.Context, b begunWrite, o WriteOutcome, chosen []rerank.ID) {
 	defer func() {
 		f.panicked(ctx, recover(), Writing{Kind: b.write.Kind, Collections: []string{b.write.Collection}})
