@@ -53,6 +53,7 @@ rankers: {far: {http: {url: "http://127.0.0.1:1/canary-path/rerank?key=canary-ur
 routes:
   things: {store: files, collection: "<img src=x onerror=alert(1)>", model: plain, placement: stored, exact_search: true}
   lost: {store: gone, collection: c, model: plain, placement: stored, ranker: far}
+proxy: {store: gone, listen_rest: "127.0.0.1:0", rest_url: "http://127.0.0.1:2"}
 `
 
 // startPaged runs `likeness serve` until the test ends.
@@ -169,6 +170,9 @@ func TestPage(t *testing.T) {
 	if focus != "Skip to the routes" {
 		t.Errorf("the first thing that Tab reaches is %q", focus)
 	}
+	do("switch", chromedp.Click("#pause"), chromedp.Click(`[data-route=lost] button[data-switch=off]`), chromedp.WaitVisible(`[data-route=lost] button[data-switch=on]`),
+		chromedp.WaitVisible(`[data-route=lost] h3 .warn`), chromedp.Click(`[data-route=lost] button[data-switch=on]`),
+		chromedp.WaitVisible(`[data-route=lost] button[data-switch=off]`))
 	scheme := func(value string) chromedp.Action {
 		return emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: value}}) //nolint:misspell // its name
 	}

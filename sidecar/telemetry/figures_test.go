@@ -154,11 +154,16 @@ func TestFiguresOfWork(t *testing.T) {
 			func() { ended := m.RankerCalled(t.Context(), "r", 32); time.Sleep(time.Second); ended(ranker.OK) }, //nolint:forbidigo // of the bubble: no time passes
 			func() { m.RankerCalled(t.Context(), "r", 5) },
 			func() { m.RankerRetried("r"); m.RankerNotAsked("r", 6, ranker.Late); m.RankerBroken("r", true) },
-			func() { m.Proxied("passed", "filter"); m.Raced("late", "won"); m.Switched("things", true) },
 			func() {
-				m.Shadowed("things", 0.5, 0.75, true)
-				m.Shadowed("things", 1, 1, false)
-				m.Shadowed("things", 1, 1, false)
+				m.Proxied([]string{"things"}, "passed", "filter")
+				m.Raced("late", "won")
+				m.Switched("things", true)
+			},
+			func() {
+				one, two := []rerank.ID{rerank.UintID(1)}, []rerank.ID{rerank.UintID(2)}
+				m.Shadowed("things", telemetry.Comparison{Overlap: 0.5, RankBiased: 0.75, Served: one, Rescored: two})
+				m.Shadowed("things", telemetry.Comparison{Overlap: 1, RankBiased: 1, Served: one, Rescored: one})
+				m.Shadowed("things", telemetry.Comparison{Overlap: 1, RankBiased: 1})
 				m.ShadowFailed("things", "busy")
 			},
 			func() { m.Audited("things", "kept"); m.Promise("things", true, 0.9, 7) },

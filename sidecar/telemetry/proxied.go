@@ -1,8 +1,12 @@
 package telemetry
 
-import "github.com/prometheus/client_golang/prometheus"
+import (
+	"time"
 
-// proxied has the metrics of the proxy.
+	"github.com/prometheus/client_golang/prometheus"
+)
+
+// proxied has the metrics of the proxy, and what the status page shows of it.
 type proxied struct {
 	outcomes     *prometheus.CounterVec
 	originals    *prometheus.CounterVec
@@ -11,6 +15,7 @@ type proxied struct {
 	firstChanged *prometheus.CounterVec
 	notCompared  *prometheus.CounterVec
 	off          *prometheus.GaugeVec
+	history      proxyHistory
 }
 
 // shareBuckets are tenths, for shares from 0 to 1.
@@ -28,24 +33,35 @@ func newProxied(r *registrar) *proxied {
 		firstChanged: r.counter("proxy_shadow_first_changed_total", "Compared searches whose first row differs once rescored.", "route"),
 		notCompared:  r.counter("proxy_shadow_failed_total", "Samples not compared, by reason: busy (too many under way), or why the search was not rescored.", "route", "reason"),
 		off:          r.gauge("proxy_off", "1 while the route is switched off by an operator.", "route"),
+		history:      proxyHistory{routes: map[string]*proxyRoute{}},
 	}
 }
 
-// Proxied counts a search through the proxy on a collection with a route.
-func (p *proxied) Proxied(outcome, reason string) { p.outcomes.WithLabelValues(outcome, reason).Inc() }
+// Proxied counts a search through the proxy on a collection with routes.
+func (p *proxied) Proxied(routes []string, outcome, reason string) {
+	p.outcomes.WithLabelValues(outcome, reason).Inc()
+	p.history.count(routes, outcome, reason)
+}
 
 // Raced counts an original request that was sent beside rescoring.
 func (p *proxied) Raced(fallback, outcome string) {
 	p.originals.WithLabelValues(fallback, outcome).Inc()
 }
 
-// Shadowed records how the served answer and the rescored one differ.
-func (p *proxied) Shadowed(route string, overlap, rankBiased float64, firstChanged bool) {
-	p.overlap.WithLabelValues(route).Observe(overlap)
-	p.rankBiased.WithLabelValues(route).Observe(rankBiased)
-	if firstChanged {
+// Shadowed records how the served answer of a route and the rescored one differ.
+func (p *proxied) Shadowed(route string, c Comparison) {
+	p.overlap.WithLabelValues(route).Observe(c.Overlap)
+	p.rankBiased.WithLabelValues(route).Observe(c.RankBiased)
+	if c.FirstChanged() {
 		p.firstChanged.WithLabelValues(route).Inc()
 	}
+	p.history.compared(route, c)
+}
+
+// ProxyOf returns what became of a route's searches through the proxy, and the comparisons of the
+// last day that differ most.
+func (p *proxied) ProxyOf(route string) (counts ProxyCounts, changed []Comparison) {
+	return p.history.read(route, time.Now())
 }
 
 // ShadowFailed counts a sample that was not compared.

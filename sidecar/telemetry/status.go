@@ -34,14 +34,17 @@ type StatusSources struct {
 	Waiting  func(rt string) (why string) // why a route is not open; "" if it is
 	Versions func(rt string) ([]rollout.Info, error)
 	Load     func(rt string) (gate.Load, bool)
-	Off      func() map[string]bool // the routes that are switched off in the proxy
+	// Off holds for each route of the proxy whether it is switched off; nil if there is no proxy.
+	Off func() map[string]bool
 	// Unanswered holds the routes whose searches through the proxy were all left to the database,
 	// for one reason.
 	Unanswered func() map[string]Unanswered
-	Plugins    func() []plugins.State
-	Rankers    func() []RankerStatus
-	Devices    func() []offload.Status
-	Following  func() []follow.Status
+	// Proxied returns what became of a route's searches through the proxy.
+	Proxied   func(rt string) (counts ProxyCounts, changed []Comparison)
+	Plugins   func() []plugins.State
+	Rankers   func() []RankerStatus
+	Devices   func() []offload.Status
+	Following func() []follow.Status
 }
 
 // StoreStatus is the state of a vector store.
@@ -94,14 +97,16 @@ type ProcessStatus struct {
 
 // RouteStatus is the state of a route.
 type RouteStatus struct {
-	Name       string `json:"name"`
-	Open       bool   `json:"open"`
-	Why        string `json:"why,omitempty"` // why it is not open
-	Off        bool   `json:"off,omitempty"` // the route is switched off in the proxy
-	Store      string `json:"store"`
-	Collection string `json:"collection"`
-	Companion  string `json:"companion,omitempty"`
-	Placement  string `json:"placement"`
+	Name string `json:"name"`
+	Open bool   `json:"open"`
+	Why  string `json:"why,omitempty"` // why it is not open
+	Off  bool   `json:"off,omitempty"` // the route is switched off in the proxy
+	// Proxy is nil if the proxy does not answer this route.
+	Proxy      *ProxyStatus `json:"proxy,omitempty"`
+	Store      string       `json:"store"`
+	Collection string       `json:"collection"`
+	Companion  string       `json:"companion,omitempty"`
+	Placement  string       `json:"placement"`
 	// WhyNotRewritten says why the placement did not become rewrite, if the operator named none.
 	WhyNotRewritten string `json:"why_not_rewritten,omitempty"`
 	// WrongNorm names a row that contradicts the route's unit_vectors, which ends its certificates.
@@ -129,6 +134,15 @@ type Unanswered struct {
 	Status   string    `json:"status"` // the status that clients see
 	Searches int       `json:"searches"`
 	Since    time.Time `json:"since"`
+}
+
+// ProxyStatus has what became of a route's searches through the proxy.
+type ProxyStatus struct {
+	Ramp   int         `json:"ramp"`         // percent of the queries that are rescored
+	Shadow float64     `json:"shadow_share"` // above 0 clients get the database's order, and this share is compared
+	Counts ProxyCounts `json:"counts"`
+	// Changed has the comparisons of the last day that differ most, the least alike first.
+	Changed []Comparison `json:"most_changed,omitempty"`
 }
 
 // VersionStatus is the state of a version of a route.
@@ -213,7 +227,10 @@ func (b *StatusBoard) Status(ctx context.Context) Status {
 		if u, ok := unanswered[r.Name]; ok {
 			one.Unanswered = &u
 		}
-		one.Following, one.Off = following[r.Name], off[r.Name]
+		one.Following = following[r.Name]
+		if isOff, proxied := off[r.Name]; proxied {
+			one.Off, one.Proxy = isOff, b.proxy(r)
+		}
 		s.Routes = append(s.Routes, one)
 	}
 	for _, d := range callOrNil(b.from.Devices) {
@@ -270,6 +287,14 @@ func (b *StatusBoard) route(r *route.Route) RouteStatus {
 		out.Versions = append(out.Versions, VersionStatus{
 			Name: v.Name, Model: v.Model, Digest: v.ModelVersion, Active: v.Active, Previous: v.Previous, Activated: v.Activated,
 		})
+	}
+	return out
+}
+
+func (b *StatusBoard) proxy(r *route.Route) *ProxyStatus {
+	out := &ProxyStatus{Ramp: 100 - r.PassPercent(), Shadow: r.Shadow.Share}
+	if b.from.Proxied != nil {
+		out.Counts, out.Changed = b.from.Proxied(r.Name)
 	}
 	return out
 }

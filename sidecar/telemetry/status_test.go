@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/plugins"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
@@ -83,6 +84,11 @@ func TestBoard(t *testing.T) {
 		Unanswered: func() map[string]telemetry.Unanswered {
 			return map[string]telemetry.Unanswered{"<i>things": {Status: "passed; reason=vector", Searches: 41}}
 		},
+		Off: func() map[string]bool { return map[string]bool{"<i>things": false} },
+		Proxied: func(string) (telemetry.ProxyCounts, []telemetry.Comparison) {
+			return telemetry.ProxyCounts{Rewritten: 7, Passed: map[string]int64{"filter": 2, "ramp": 3}},
+				[]telemetry.Comparison{{RankBiased: 0.25, Served: []rerank.ID{rerank.TextID("<i>x")}, Rescored: []rerank.ID{rerank.UintID(8)}}}
+		},
 		Rankers: func() []telemetry.RankerStatus {
 			return []telemetry.RankerStatus{{Name: "r", Source: "rerank:80", State: "half-open"}}
 		},
@@ -107,8 +113,9 @@ func TestBoard(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, wants := range map[string][]string{
-		"/":            {"&lt;i&gt;things", "not open", "quarantined", "half-open", "rerank:80", "345 ms", "left to the database", "the last 41, since never, were all answered by the database itself (passed; reason=vector)", "not rewritten: field &lt;i&gt;v"},
-		"/status.json": {`"name": "p"`, `"breaker": "open for \u003ci\u003ec, d"`, `"p50_seconds": 0.345`, `"status": "passed; reason=vector"`, `"why_not_rewritten": "field \u003ci\u003ev"`},
+		"/": {"&lt;i&gt;things", "not open", "quarantined", "half-open", "rerank:80", "345 ms", "left to the database", "the last 41, since never, were all answered by the database itself (passed; reason=vector)", "not rewritten: field &lt;i&gt;v",
+			`data-count="proxy-rewritten">7<`, "5: ramp 3, filter 2", "<td>0.25</td><td><code>&lt;i&gt;x</code> </td><td><code>8</code> </td>", `data-switch="off" data-route="&lt;i&gt;things"`},
+		"/status.json": {`"name": "p"`, `"breaker": "open for \u003ci\u003ec, d"`, `"p50_seconds": 0.345`, `"status": "passed; reason=vector"`, `"why_not_rewritten": "field \u003ci\u003ev"`, `"rewritten": 7`, `"rank_biased_overlap": 0.25`},
 	} {
 		answer := httptest.NewRecorder()
 		page.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, http.NoBody))

@@ -2,12 +2,15 @@ package telemetry
 
 import (
 	"bytes"
+	"cmp"
 	"embed"
 	"encoding/json"
 	"fmt"
 	"html/template"
+	"maps"
 	"net/http"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -65,12 +68,13 @@ func answerPage(w http.ResponseWriter, kind string, content []byte) {
 
 // pageWords has the functions with which the page formats numbers.
 var pageWords = template.FuncMap{
-	"ms":    func(seconds float64) string { return fmt.Sprintf("%.3g ms", 1000*seconds) },
-	"bytes": byteText,
-	"time":  timeText,
-	"ago":   func(t, now time.Time) string { return now.Sub(t).Round(time.Second).String() },
-	"short": func(digest string) string { return digest[:min(12, len(digest))] },
-	"share": func(x float64) string { return fmt.Sprintf("%.4g", x) },
+	"ms":      func(seconds float64) string { return fmt.Sprintf("%.3g ms", 1000*seconds) },
+	"bytes":   byteText,
+	"time":    timeText,
+	"ago":     func(t, now time.Time) string { return now.Sub(t).Round(time.Second).String() },
+	"short":   func(digest string) string { return digest[:min(12, len(digest))] },
+	"share":   func(x float64) string { return fmt.Sprintf("%.4g", x) },
+	"reasons": reasonText,
 	"total": func(all []StageTimes) float64 {
 		i := slices.IndexFunc(all, func(s StageTimes) bool { return s.Stage == "total" })
 		if i < 0 {
@@ -78,6 +82,21 @@ var pageWords = template.FuncMap{
 		}
 		return all[i].P95
 	},
+}
+
+// reasonText writes counts by reason as their sum and its parts, the largest first.
+func reasonText(by map[string]int64) string {
+	sum, reasons := int64(0), slices.Collect(maps.Keys(by))
+	slices.SortFunc(reasons, func(a, b string) int { return cmp.Or(cmp.Compare(by[b], by[a]), cmp.Compare(a, b)) })
+	var parts []string
+	for _, reason := range reasons {
+		sum += by[reason]
+		parts = append(parts, fmt.Sprintf("%s %d", reason, by[reason]))
+	}
+	if sum == 0 {
+		return "0"
+	}
+	return fmt.Sprintf("%d: %s", sum, strings.Join(parts, ", "))
 }
 
 func timeText(t time.Time) string {

@@ -64,9 +64,9 @@ func (r *Router) notRescored(routes []string, err error) string {
 	var d Degraded
 	switch {
 	case errors.As(err, &p):
-		r.record.Proxied("passed", string(p))
+		r.record.Proxied(routes, "passed", string(p))
 	case errors.As(err, &d):
-		r.record.Proxied("degraded", d.Reason)
+		r.record.Proxied(routes, "degraded", d.Reason)
 	}
 	r.noteUnanswered(context.Background(), routes, err.Error())
 	return err.Error()

@@ -330,8 +330,9 @@ func (c *call[A]) rescoredTo(s rescored[A]) Outcome[A] {
 	if c.rewritten {
 		how = "rewritten"
 	}
-	c.record.Proxied(how, "")
-	for _, name := range c.routeNamesOf() {
+	routes := c.routeNamesOf()
+	c.record.Proxied(routes, how, "")
+	for _, name := range routes {
 		c.unanswered.answered(name)
 	}
 	return Outcome[A]{Answered: true, Answer: s.answer, Status: statusText(how, s.all)}

@@ -25,6 +25,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search"
 	"github.com/likenessdb/likeness/sidecar/search/failure"
 	"github.com/likenessdb/likeness/sidecar/search/plan"
+	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
 
 // ErrRoutes says that two routes cover the same vector field of a collection.
@@ -64,14 +65,14 @@ type Router struct {
 // Recorder receives the outcomes of searches. Its methods are called concurrently and must not
 // block.
 type Recorder interface {
-	// Proxied records that a search on a routed collection ended with an outcome (rewritten,
-	// rescored, passed, degraded or shadow) for a reason.
-	Proxied(outcome, reason string)
+	// Proxied records that a search on a collection of these routes ended with an outcome
+	// (rewritten, rescored, passed, degraded or shadow) for a reason.
+	Proxied(routes []string, outcome, reason string)
 	// Raced records that an original request was sent beside rescoring (late or eagerly) and won or
 	// lost; or that it was withheld, or sent instead of rescoring.
 	Raced(fallback, outcome string)
 	// Shadowed records how the answer that a client got differs from the rescored one.
-	Shadowed(rt string, overlap, rankBiased float64, firstChanged bool)
+	Shadowed(rt string, c telemetry.Comparison)
 	// ShadowFailed records why a sample was not compared.
 	ShadowFailed(rt, reason string)
 	// Switched records that a route was switched off or on.
@@ -81,11 +82,11 @@ type Recorder interface {
 // silent is a Recorder that records nothing.
 type silent struct{}
 
-func (silent) Proxied(string, string)                  {}
-func (silent) Raced(string, string)                    {}
-func (silent) Shadowed(string, float64, float64, bool) {}
-func (silent) ShadowFailed(string, string)             {}
-func (silent) Switched(string, bool)                   {}
+func (silent) Proxied([]string, string, string)      {}
+func (silent) Raced(string, string)                  {}
+func (silent) Shadowed(string, telemetry.Comparison) {}
+func (silent) ShadowFailed(string, string)           {}
+func (silent) Switched(string, bool)                 {}
 
 // field is a vector field of a collection.
 type field struct{ collection, vector string }

@@ -7,8 +7,10 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"time"
 
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
 
 // inShadow limits the concurrent comparisons. Beyond it samples are dropped, so that no caller's
@@ -29,7 +31,7 @@ func (c *call[A]) shadow() (share float64, route string) {
 // background.
 func (c *call[A]) beside(ctx context.Context, share float64, route string) Outcome[A] {
 	o := Outcome[A]{Status: "shadow; route=" + route}
-	c.record.Proxied("shadow", "")
+	c.record.Proxied(c.routeNamesOf(), "shadow", "")
 	if rand.Float64() >= share {
 		return o
 	}
@@ -73,7 +75,9 @@ func (c *call[A]) compare(ctx context.Context, route string, served A) {
 	}
 	for i := range own {
 		if !c.isLaterPage(i) { // later pages lack the first rows
-			c.record.Shadowed(route, overlap(own[i], other[i]), rankBiasedOverlap(own[i], other[i]), first(own[i]) != first(other[i]))
+			c.record.Shadowed(route, telemetry.Comparison{
+				At: time.Now(), Served: own[i], Rescored: other[i], Overlap: overlap(own[i], other[i]), RankBiased: rankBiasedOverlap(own[i], other[i]),
+			})
 		}
 	}
 }
@@ -101,13 +105,6 @@ func reasonOf(err error) string {
 		return d.Reason
 	}
 	return "answer"
-}
-
-func first(ids []rerank.ID) (id rerank.ID) {
-	if len(ids) > 0 {
-		id = ids[0]
-	}
-	return id
 }
 
 // overlap returns the share of the longer list's items that are in both lists. It is 1 for two

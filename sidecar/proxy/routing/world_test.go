@@ -14,6 +14,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
+	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
 
 // described is a store of which the description and the aliases are asked.
@@ -216,10 +217,10 @@ func (r *recorder) of(what string) int {
 	return r.counts[what]
 }
 
-func (r *recorder) Proxied(outcome, reason string) { r.count("%s %s", outcome, reason) }
-func (r *recorder) Raced(fallback, outcome string) { r.count("%s %s", fallback, outcome) }
-func (r *recorder) Shadowed(rt string, overlap, rankBiased float64, changed bool) {
-	r.count("%s %.3f %.3f %v", rt, overlap, rankBiased, changed)
+func (r *recorder) Proxied(_ []string, outcome, reason string) { r.count("%s %s", outcome, reason) }
+func (r *recorder) Raced(fallback, outcome string)             { r.count("%s %s", fallback, outcome) }
+func (r *recorder) Shadowed(rt string, c telemetry.Comparison) {
+	r.count("%s %.3f %.3f %v", rt, c.Overlap, c.RankBiased, c.FirstChanged())
 }
 func (r *recorder) ShadowFailed(rt, reason string) { r.count("%s not compared: %s", rt, reason) }
 func (r *recorder) Switched(string, bool)          {}

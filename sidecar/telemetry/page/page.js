@@ -15,6 +15,7 @@ async function refresh() {
   if (main.contains(document.activeElement) || String(document.getSelection())) return "Not refreshed while you are in it.";
   main.replaceWith(document.adoptNode(next.getElementById("main")));
   document.title = next.title;
+  showSwitches();
 }
 
 async function turn() {
@@ -28,6 +29,22 @@ async function turn() {
   setTimeout(turn, every);
 }
 
+// The buttons that switch a route of the proxy off or on, for the routes now on the page.
+function showSwitches() {
+  for (const button of document.querySelectorAll("button[data-switch]")) button.hidden = false;
+}
+
+document.addEventListener("click", async (event) => {
+  const button = event.target.closest("button[data-switch]");
+  if (!button) return;
+  const { switch: to, route } = button.dataset;
+  button.blur();
+  const response = await fetch(`/proxy/${to}?route=${encodeURIComponent(route)}`, { method: "POST" });
+  stale.textContent = response.ok ? `Route ${route} is ${to}.` : `Route ${route} was not switched: ${response.status}.`;
+  if (response.ok) await refresh();
+});
+
+showSwitches();
 pause.hidden = false;
 pause.addEventListener("click", () => {
   paused = !paused;
