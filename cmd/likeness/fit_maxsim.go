@@ -22,8 +22,7 @@ import (
 const fitMaxSimLong = `Besides its own vector, an item gets the centres of clusters of the queries that chose
 it (MVG): φ(q, x) = max ⟨q, v⟩. The fit takes the smallest budget of --mavg that is as
 good as the best; with --cold guard, only budgets that cost items without logs nothing.
-NAME.vectors.npy and NAME.owners.jsonl hold the vectors
-(docs/how-to/behavioural-vectors.md).
+NAME.vectors.npy and NAME.owners.jsonl hold the vectors (docs/fit.md).
 
 ` + dataHelp + `
 
