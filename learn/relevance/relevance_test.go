@@ -317,6 +317,55 @@ func TestEstimate(t *testing.T) {
 	}
 }
 
+// TestEstimatedTime: the time is that of the calls that are still to be made, at the speed of the
+// last round.
+func TestEstimatedTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := newArithmetic()
+		r.Parallel = 1
+		r.seen = func(plugin.Query, []plugin.Item) { <-time.After(200 * time.Millisecond) }
+		a := open(t, relevance.Options{Ranker: r, Dir: t.TempDir()})
+		items, queries := itemsOf(t, a, things(10)), questions(6)
+		e := a.Estimate()
+		a.Add(&e, items, queries, columns(6))
+		if err := a.Probe(t.Context(), &e, items, queries, columns(6)); err != nil {
+			t.Fatal(err)
+		}
+		if e.Calls != 60 || e.PerSecond != 20 || e.Seconds != 3 { // four items in a fifth of a second
+			t.Errorf("%+v", e)
+		}
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+// TestAskedCountsTheCallsOfTheRanker: as many as the ranker made, also those of a request that
+// failed and was sent again.
+func TestAskedCountsTheCallsOfTheRanker(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &calling{arithmetic: newArithmetic()}
+		a := open(t, relevance.Options{Ranker: r})
+		if err := a.Fill(t.Context(), rerank.NewMatrix(3, 1), itemsOf(t, a, things(3)), questions(1), []int{0}); err != nil || a.Asked() != 7+3 {
+			t.Errorf("asked %d times, want 10; %v", a.Asked(), err)
+		}
+	})
+}
+
+// calling is a ranker whose first request fails after seven calls.
+type calling struct {
+	*arithmetic
+	failed bool
+}
+
+func (c *calling) Rank(ctx context.Context, q plugin.Query, items []plugin.Item) (ranker.Result, error) {
+	if !c.failed {
+		c.failed = true
+		return ranker.Result{Calls: 7, Version: c.Version}, ranker.ErrUnavailable
+	}
+	return c.arithmetic.Rank(ctx, q, items)
+}
+
 // TestKeptOnly asks for nothing.
 func TestKeptOnly(t *testing.T) {
 	dir, r := t.TempDir(), newArithmetic()

@@ -32,7 +32,7 @@ func files(t *testing.T) (at func(name string) string) {
 		t.Fatal(err)
 	}
 	for name, text := range map[string]string{
-		"ids.txt": "a\r\nb\n", "rows.jsonl": "{\"of\": \"x\"}\r\n{\"of\": 9}", "half.jsonl": "{\"of\": \"x\"}\n{}", "list.jsonl": "[]\n{}",
+		"ids.txt": "a\r\nb\n", "rows.jsonl": "{\"of\": \"x\"}\r\n{\"of\": 9}", "half.jsonl": "{\"of\": \"x\"}\n{}", "list.jsonl": "[]\n{}", "zero.jsonl": "{\"of\": null}\n{}",
 	} {
 		if err := os.WriteFile(at(name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
@@ -104,7 +104,8 @@ func TestCollectionsThatCannotBeRead(t *testing.T) {
 		"payload":                 {Vectors: two, Payload: at("gone")},
 		"owners":                  {Vectors: two, Owner: "of", Owners: at("gone.npy")},
 		"payload of row 1: field": {Vectors: two, Owner: "of", Payload: at("half.jsonl")},
-		"payload of row 0":        {Vectors: two, Owner: "of", Payload: at("list.jsonl")},
+		"payload of row 0:":       {Vectors: two, Owner: "of", Payload: at("list.jsonl")},
+		"payload of row 0: field": {Vectors: two, Owner: "of", Payload: at("zero.jsonl")},
 	} {
 		_, open, err := openCollection(c)
 		if err == nil || !contains(err, key) || key != "vectors" && len(open) != 1 {

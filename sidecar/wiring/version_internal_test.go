@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/adapters/embedded"
 	"github.com/likenessdb/likeness/internal/filelock"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/dot"
@@ -213,6 +214,7 @@ func TestABrokenRouteIsReplaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	a.Stores["q"] = embedded.New()
 	closed := 0
 	v.table = closer(func() error { closed++; return v.Route.Table.Close() })
 	c.Routes["b"] = r
@@ -227,7 +229,7 @@ func TestABrokenRouteIsReplaced(t *testing.T) {
 	if got := strings.Join(names, " "); got != "b c z" || closed != 1 || a.Versions["b"] != nil || len(a.open) != 0 {
 		t.Errorf("routes %s, closed %d times, versions %v", got, closed, a.Versions)
 	}
-	if b := a.Routes[0]; !errors.Is(b.Broken, io.EOF) || b.Collection != r.Collection || a.Routes[2].Broken != nil {
+	if b := a.Routes[0]; !errors.Is(b.Broken, io.EOF) || b.Store != a.Stores["q"] || b.Store == nil || b.Collection != r.Collection || a.Routes[2].Broken != nil {
 		t.Errorf("%+v", b)
 	}
 }

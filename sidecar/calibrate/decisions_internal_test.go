@@ -1,0 +1,116 @@
+package calibrate
+
+import (
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/table"
+	"github.com/likenessdb/likeness/sidecar/route"
+)
+
+// TestWhatIsSkippedDoesNotDependOnTheAnswer: an answer that was proved exact counts as kept only
+// where another answer would have been compared. Otherwise a busy sidecar would audit the proved
+// answers alone, and find the promise kept.
+func TestWhatIsSkippedDoesNotDependOnTheAnswer(t *testing.T) {
+	sim := dotOfTwo(t)
+	rows := rerank.Matrix{Rows: 2, Cols: 2, Data: []float32{1, 0.1, 0, 0.3}}
+	of := func(format rerank.Format) *table.Table {
+		all, err := table.FromMemory(table.Meta{Format: format}, []rerank.ID{rerank.UintID(1), rerank.UintID(2)}, rows, nil)
+		must(t, err)
+		return all
+	}
+	proved := rerank.Certificate{Status: rerank.StatusExact, Proof: rerank.ProofScan}
+	calibrated := rerank.Certificate{Status: rerank.StatusCalibrated}
+	right, wrong := []rerank.Scored{{ID: rerank.UintID(1), Score: 1}}, []rerank.Scored{{ID: rerank.UintID(2)}}
+	for name, c := range map[string]struct {
+		busy        bool
+		table       *table.Table
+		certificate rerank.Certificate
+		answer      []rerank.Scored
+		recall      float64
+		skipped     string
+	}{
+		"proved":               {false, of(rerank.FormatFloat32), proved, right, 1, ""},
+		"proved, busy":         {true, of(rerank.FormatFloat32), proved, right, 0, SkippedLoad},
+		"proved, rounded":      {false, of(rerank.FormatInt8), proved, right, 0, SkippedFailed},
+		"proved, no table":     {false, nil, proved, right, 0, SkippedFailed},
+		"calibrated":           {false, of(rerank.FormatFloat32), calibrated, right, 1, ""},
+		"calibrated, wrong":    {false, of(rerank.FormatFloat32), calibrated, wrong, 0, ""},
+		"calibrated, busy":     {true, of(rerank.FormatFloat32), calibrated, right, 0, SkippedLoad},
+		"calibrated, rounded":  {false, of(rerank.FormatInt8), calibrated, right, 0, SkippedFailed},
+		"calibrated, no table": {false, nil, calibrated, right, 0, SkippedFailed},
+	} {
+		a := NewAuditor(AuditorOptions{Busy: func() bool { return c.busy }})
+		d := drawn{answer: c.answer, certificate: c.certificate}
+		d.request.K, d.request.Query.Vector = 1, []float32{1, 0}
+		recall, skipped := a.recall(t.Context(), &route.Route{Parts: route.Parts{Table: c.table, Model: route.Model{Similarity: sim}}}, d)
+		if recall != c.recall || skipped != c.skipped {
+			t.Errorf("%s: recall %g, skipped %q; want %g, %q", name, recall, skipped, c.recall, c.skipped)
+		}
+	}
+}
+
+// TestAnAnsweredQueryIsNotAskedAgain: not even for its exact answer, which may take a pass over
+// the collection.
+func TestAnAnsweredQueryIsNotAskedAgain(t *testing.T) {
+	j, err := openJournal("", "x")
+	must(t, err)
+	rules := []rerank.Rule{{Depth: 20}, {Depth: 5}}
+	must(t, j.write(entry{Query: 3, Answers: []answered{{Depth: 5}, {Depth: 20}}}))
+	r := &run{journal: j} // without a source of exact answers
+	must(t, r.askOne(t.Context(), 3, rerank.Query{}, rules))
+	if got := len(j.answers[3]); got != 2 {
+		t.Errorf("%d answers are noted, want 2", got)
+	}
+}
+
+// TestARuleNeedsADepth: a file whose rule has none, or a negative one, promises nothing.
+func TestARuleNeedsADepth(t *testing.T) {
+	const text = `{"calibration":{"recall":0.9,"share":0.95,"alpha":0.05,"queries":100,"k":10,"rule":{"strategy":"combined","depth":D,"average_depth":A}}}`
+	for depths, ok := range map[[2]string]bool{{"1", "0"}: true, {"5", "3"}: true, {"0", "3"}: false, {"-1", "3"}: false, {"5", "-1"}: false} {
+		_, err := parse([]byte(strings.NewReplacer("D", depths[0], "A", depths[1]).Replace(text)))
+		if (err == nil) != ok {
+			t.Errorf("depths %q: %v", depths, err)
+		}
+	}
+}
+
+// TestACalibrationIsReadWhenItsFileChanged, be it another length in the same moment, or the same
+// length later; and a file that is gone promises nothing.
+func TestACalibrationIsReadWhenItsFileChanged(t *testing.T) {
+	path := Path(t.TempDir(), "things", "v")
+	r := &Report{Calibration: &rerank.Calibration{Recall: 0.9, Share: 0.95, Alpha: 0.05, Queries: 100, K: 1, Rule: rerank.Rule{Strategy: rerank.Average, Depth: 5}}, Version: "v"}
+	at := time.Unix(1e9, 0)
+	write := func(queries int, at time.Time) {
+		r.Calibration.Queries = queries
+		must(t, r.Save(path))
+		must(t, os.Chtimes(path, at, at))
+	}
+	write(100, at)
+	k := Keep(path, 0.01)
+	k.Opened(&route.Route{Policy: route.Policy{Strategy: rerank.Average, MaxDepth: 5}, Parts: route.Parts{Model: route.Model{Version: "v"}}}, nil)
+	queries := func() int {
+		if c, void := k.Calibration(); c != nil && void == "" {
+			return c.Queries
+		}
+		return 0
+	}
+	if k.Refresh() || queries() != 100 {
+		t.Errorf("without a change: a calibration by %d queries", queries())
+	}
+	write(1000, at)
+	if !k.Refresh() || queries() != 1000 {
+		t.Errorf("another length: a calibration by %d queries", queries())
+	}
+	write(2000, at.Add(time.Second))
+	if !k.Refresh() || queries() != 2000 {
+		t.Errorf("another time: a calibration by %d queries", queries())
+	}
+	must(t, os.Remove(path))
+	if !k.Refresh() || queries() != 0 || k.Refresh() {
+		t.Errorf("without a file: a calibration by %d queries", queries())
+	}
+}
