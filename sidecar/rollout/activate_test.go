@@ -194,12 +194,14 @@ func TestAdjustments(t *testing.T) {
 	}
 }
 
-// TestRepair: a broken route is repaired once, by a version that is closed if it fails.
+// TestRepair: a broken route is repaired once, by a version that is closed if it fails. It may
+// answer none of the recent queries: the route answers none anyway.
 func TestRepair(t *testing.T) {
-	w, f := newWorld(t), newFollower()
+	w, f, recent := newWorld(t), newFollower(), rollout.NewRecent([]string{"things"})
 	close(f.let)
 	must(t, os.Rename(w.path("v1.table"), w.path("hidden")))
-	m := w.manage(t, f)
+	m := w.manageWith(t, rollout.Options{Follower: f, Recent: recent})
+	recent.Searched(t.Context(), "things", search.Request{Route: "things", K: 1 << 20, Query: rerank.Query{Vector: w.queries.Row(0)}}, search.Answer{}, nil)
 	if err := m.Repair(t.Context(), "things"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("while the file is missing: %v", err)
 	}
@@ -218,6 +220,49 @@ func TestRepair(t *testing.T) {
 	}
 	if err := m.Repair(t.Context(), "nothing"); err != nil {
 		t.Errorf("a route that is not there is not broken: %v", err)
+	}
+	must(t, m.Close(t.Context()))
+}
+
+// TestTheFirstVersionIsRemembered: the version that was in service at the start is one that was
+// served, also after the configuration has named another one.
+func TestTheFirstVersionIsRemembered(t *testing.T) {
+	w := newWorld(t)
+	for _, c := range [][2]string{{"v1", ""}, {"v2", "v0"}} {
+		active, previous := c[0], c[1]
+		if previous != "" {
+			must(t, choice.Choice{Active: previous, Configured: previous, History: []choice.Served{{Version: previous}}}.Save(w.load(t).StateDir, "things"))
+		}
+		w.configure(t, strings.Replace(configuration, "active: v1", "active: "+active, 1))
+		m := w.manage(t, nil)
+		all, err := m.List("things")
+		must(t, err)
+		for _, v := range all {
+			if (v.Activated.IsZero() || v.ModelVersion == "") != (v.Name != active) {
+				t.Errorf("%s is in service: %+v", active, v)
+			}
+		}
+		must(t, m.Close(t.Context()))
+		if _, err := m.RollBack(t.Context(), "things"); errors.Is(err, rollout.ErrNoPrevious) != (previous == "") {
+			t.Errorf("%s is in service: rolling back: %v", active, err)
+		}
+	}
+}
+
+// TestADamagedChoice: it stops a sidecar, and not the activation that repairs a broken route.
+func TestADamagedChoice(t *testing.T) {
+	w := newWorld(t)
+	must(t, os.Rename(w.path("v1.table"), w.path("hidden")))
+	m := w.manage(t, nil)
+	file := filepath.Join(statedir.Route(w.load(t).StateDir, "things"), "version.json")
+	must(t, os.MkdirAll(filepath.Dir(file), 0o700))
+	must(t, os.WriteFile(file, []byte("{"), 0o600))
+	if _, err := m.List("things"); err != nil {
+		t.Errorf("listing: %v", err)
+	}
+	a, err := m.Activate(t.Context(), "things", "v2", false)
+	if err != nil || a.Before != "" || w.remembered(t) != "v2" {
+		t.Errorf("activating: %+v, %v", a, err)
 	}
 	must(t, m.Close(t.Context()))
 }

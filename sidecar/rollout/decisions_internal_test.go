@@ -210,6 +210,48 @@ func (d described) Describe(context.Context, string) (adapters.Description, erro
 	return adapters.Description{}, d.err
 }
 
+// dropping is a store that notes what it drops, and may refuse to.
+type dropping struct {
+	described
+	dropped *[]string
+	refuses error
+}
+
+func (d dropping) Drop(_ context.Context, name string) error {
+	*d.dropped = append(*d.dropped, name)
+	return d.refuses
+}
+
+// TestCompanionsAreDropped: those of dropped versions that are there, and an error says that one
+// was not.
+func TestCompanionsAreDropped(t *testing.T) {
+	refused := errors.New("refused")
+	things := config.Route{KeepVersions: 1, Versions: map[string]config.Version{
+		"v1": {Table: filepath.Join(t.TempDir(), "gone"), Companion: "c1"}, "v2": {Companion: "c2"}, "v3": {Companion: "c3"},
+	}}
+	things.StoreName, things.Collection = "s", "things"
+	made := choice.Choice{}.Next("v1", "", "", time.Time{}).Next("v2", "", "", time.Time{}).Next("v3", "", "", time.Time{})
+	for _, err := range []error{nil, refused} {
+		var dropped []string
+		m := &Manager{
+			Options: Options{
+				Config:   &config.Config{Routes: map[string]config.Route{"things": things}},
+				Assembly: &wiring.Assembly{Stores: map[string]adapters.Store{"s": dropping{dropped: &dropped, refuses: err}}},
+			},
+			locks: map[string]chan struct{}{"things": make(chan struct{}, 1)}, served: map[string]*wiring.Version{"things": {}}, choices: map[string]choice.Choice{"things": made},
+		}
+		want := Garbage{Version: "v1", Kind: KindCompanion, Name: "c1"} // its table has no file, and v2 is the way back
+		if found, err := m.Collect(t.Context(), "things", false); err != nil || !slices.Equal(found, []Garbage{want}) || dropped != nil {
+			t.Errorf("listed are %+v, %v; dropped %q", found, err, dropped)
+		}
+		want.Removed = err == nil
+		found, got := m.Collect(t.Context(), "things", true)
+		if !errors.Is(got, err) || !slices.Equal(found, []Garbage{want}) || !slices.Equal(dropped, []string{"c1"}) {
+			t.Errorf("removed are %+v, %v; dropped %q", found, got, dropped)
+		}
+	}
+}
+
 // TestInfo: what is said of a version, of the one in service and of the others.
 func TestInfo(t *testing.T) {
 	at := time.Unix(7, 0)
