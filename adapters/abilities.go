@@ -13,6 +13,7 @@ type Abilities struct {
 	Delete     Deleter
 	Alias      Aliaser
 	Identify   Identifier
+	Inspect    Inspector
 	CheckWrite WriteChecker
 	Match      Matcher
 }
@@ -30,6 +31,7 @@ func AbilitiesOf(s any) Abilities {
 	a.Delete, _ = s.(Deleter)
 	a.Alias, _ = s.(Aliaser)
 	a.Identify, _ = s.(Identifier)
+	a.Inspect, _ = s.(Inspector)
 	a.CheckWrite, _ = s.(WriteChecker)
 	a.Match, _ = s.(Matcher)
 	return a

@@ -4,7 +4,7 @@
 //
 // A Store searches, answers pings and closes. All other operations are optional
 // interfaces, which AbilitiesOf finds: Fetcher, Scanner, Describer, Counter,
-// Writer, Deleter, Matcher, Aliaser, Identifier. An adapter returns
+// Writer, Deleter, Matcher, Aliaser, Identifier, Inspector. An adapter returns
 // ErrUnsupported if it implements an optional interface but its server lacks the
 // operation.
 package adapters
@@ -231,6 +231,9 @@ type Description struct {
 	// MaxSim lists the fields with several vectors a row. The score of a row is the score of its
 	// best vector. These fields are searched, but their vectors are neither read nor written.
 	MaxSim []VectorField
+	// Others lists the vector fields that no probe can search, such as sparse ones, with
+	// their types in the store's words.
+	Others map[string]string
 	// TextIDs means that ids must be strings, not numbers. It is false for a store
 	// that accepts both.
 	TextIDs bool
@@ -348,6 +351,15 @@ type Identifier interface {
 	// another name. It returns ErrRefused if the store does not tell the caller whether the
 	// name is an alias.
 	Identify(ctx context.Context, name string) (Identity, error)
+}
+
+// Inspector says what a server is and which collections it has.
+type Inspector interface {
+	// Version returns the server's version. It returns ErrRefused if the server wants other
+	// credentials, and another error if it is no server of the adapter's kind.
+	Version(ctx context.Context) (string, error)
+	// Collections lists the names of the collections that the caller may see, sorted.
+	Collections(ctx context.Context) ([]string, error)
 }
 
 // Identity says under which names clients know a collection, and how they name its

@@ -110,6 +110,33 @@ func (s *Store) CheckWrite(ctx context.Context, collection string) error {
 	return s.sendOnce(ctx, "check_write", func() error { return check.CheckWrite(ctx, collection) })
 }
 
+// Version implements adapters.Inspector. It returns ErrUnsupported if the store does not
+// implement it.
+func (s *Store) Version(ctx context.Context) (version string, err error) {
+	inspect := adapters.AbilitiesOf(s.Server).Inspect
+	if inspect == nil {
+		return "", fmt.Errorf("%w: the store does not tell its version", adapters.ErrUnsupported)
+	}
+	err = s.sendOnce(ctx, "version", func() error {
+		version, err = inspect.Version(ctx)
+		return err
+	})
+	return version, err
+}
+
+// Collections implements adapters.Inspector, in the manner of Version.
+func (s *Store) Collections(ctx context.Context) (names []string, err error) {
+	inspect := adapters.AbilitiesOf(s.Server).Inspect
+	if inspect == nil {
+		return nil, fmt.Errorf("%w: the store does not list its collections", adapters.ErrUnsupported)
+	}
+	err = s.sendOnce(ctx, "collections", func() error {
+		names, err = inspect.Collections(ctx)
+		return err
+	})
+	return names, err
+}
+
 // SwitchAlias implements adapters.Aliaser.
 func (s *Store) SwitchAlias(ctx context.Context, alias, collection string) error {
 	return s.sendOnce(ctx, "switch_alias", func() error { return s.Server.SwitchAlias(ctx, alias, collection) })

@@ -26,7 +26,12 @@ func (s *Store) Describe(ctx context.Context, name string) (adapters.Description
 	for _, col := range c.columns() {
 		if col.kind == schemapb.DataType_FloatVector {
 			d.Fields = append(d.Fields, adapters.VectorField{Name: col.field, Dim: col.dim, Metric: col.metric, FullPrecision: true, Datatype: adapters.Float32, Exact: col.isExact(), AlwaysExact: col.isExact(), Quantized: col.quantized()})
+			continue
 		}
+		if d.Others == nil {
+			d.Others = map[string]string{}
+		}
+		d.Others[col.field] = col.kind.String()
 	}
 	d.Rows, err = s.count(ctx, c, false)
 	if errors.Is(err, adapters.ErrUnavailable) {

@@ -3,6 +3,7 @@ package milvus
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
 
@@ -22,4 +23,18 @@ func (s *Store) Identify(ctx context.Context, name string) (adapters.Identity, e
 		}
 	}
 	return id, nil
+}
+
+// Version returns the version that the server tells.
+func (s *Store) Version(ctx context.Context) (string, error) {
+	answer, err := s.raw.GetVersion(ctx, &milvuspb.GetVersionRequest{})
+	return answer.GetVersion(), err
+}
+
+// Collections lists the collections of the database, without aliases.
+func (s *Store) Collections(ctx context.Context) ([]string, error) {
+	answer, err := s.raw.ShowCollections(ctx, &milvuspb.ShowCollectionsRequest{DbName: s.options.Database})
+	names := slices.Clone(answer.GetCollectionNames())
+	slices.Sort(names)
+	return names, err
 }

@@ -132,6 +132,7 @@ var (
 	_ adapters.Matcher    = (*Store)(nil)
 	_ adapters.Aliaser    = (*Store)(nil)
 	_ adapters.Identifier = (*Store)(nil)
+	_ adapters.Inspector  = (*Store)(nil)
 )
 
 // New returns a store without calling the server, so that a server that is down does

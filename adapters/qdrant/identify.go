@@ -67,6 +67,21 @@ func (s *Store) listCollections(ctx context.Context, name string) (names []strin
 	return names, err
 }
 
+// Version asks the server's health check, which needs no key.
+func (s *Store) Version(ctx context.Context) (string, error) {
+	answer, err := call(ctx, s, "version", "", func(ctx context.Context, c *qdrant.GrpcClient) (*qdrant.HealthCheckReply, error) {
+		return c.Qdrant().HealthCheck(ctx, &qdrant.HealthCheckRequest{})
+	})
+	return answer.GetVersion(), err
+}
+
+// Collections lists the collections, without aliases.
+func (s *Store) Collections(ctx context.Context) ([]string, error) {
+	names, err := s.listCollections(ctx, "")
+	slices.Sort(names)
+	return names, err
+}
+
 // unlisted returns the error of a name that is in no list.
 func (s *Store) unlisted(ctx context.Context, name string) error {
 	answer, err := call(ctx, s, "exists", name, func(ctx context.Context, c *qdrant.GrpcClient) (*qdrant.CollectionExistsResponse, error) {

@@ -52,6 +52,12 @@ func (s *Store) Describe(ctx context.Context, collection string) (adapters.Descr
 	for _, f := range in.maxSim {
 		d.MaxSim = append(d.MaxSim, f.VectorField)
 	}
+	for name := range in.raw.GetConfig().GetParams().GetSparseVectorsConfig().GetMap() {
+		if d.Others == nil {
+			d.Others = map[string]string{}
+		}
+		d.Others[name] = "sparse"
+	}
 	return d, nil
 }
 

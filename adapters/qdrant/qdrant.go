@@ -33,6 +33,7 @@ var (
 	_ adapters.Matcher    = (*Store)(nil)
 	_ adapters.Aliaser    = (*Store)(nil)
 	_ adapters.Identifier = (*Store)(nil)
+	_ adapters.Inspector  = (*Store)(nil)
 )
 
 // Defaults of Options. Qdrant itself limits neither the depth of a list nor the number
