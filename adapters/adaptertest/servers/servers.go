@@ -51,8 +51,8 @@ type Options struct {
 // or "".
 func Dir() string { return os.Getenv(EnvDir) }
 
-// Qdrant starts a version of Qdrant from dir and waits until it is ready. The context
-// limits the wait, not the life of the server. It returns ErrMissing if dir does not
+// Qdrant starts a version of Qdrant from dir and waits until it is ready. Its gRPC port
+// is the next after its REST port, as Qdrant's own ports are. The context limits the wait, not the life of the server. It returns ErrMissing if dir does not
 // hold the version.
 func Qdrant(ctx context.Context, dir, version string, o Options) (*Server, error) {
 	if o.Authorization {
@@ -62,12 +62,13 @@ func Qdrant(ctx context.Context, dir, version string, o Options) (*Server, error
 		name: "qdrant", version: version,
 		binary: filepath.Join(dir, "qdrant-"+version, "qdrant"),
 		ports:  2,
+		inARow: true,
 		prepare: func(s *Server, ports []int) error {
-			s.Address, s.REST = loopback(ports[0]), "http://"+loopback(ports[1])
+			s.Address, s.REST = loopback(ports[1]), "http://"+loopback(ports[0])
 			s.env = append([]string{
 				"QDRANT__SERVICE__HOST=127.0.0.1",
-				"QDRANT__SERVICE__GRPC_PORT=" + strconv.Itoa(ports[0]),
-				"QDRANT__SERVICE__HTTP_PORT=" + strconv.Itoa(ports[1]),
+				"QDRANT__SERVICE__GRPC_PORT=" + strconv.Itoa(ports[1]),
+				"QDRANT__SERVICE__HTTP_PORT=" + strconv.Itoa(ports[0]),
 				"QDRANT__TELEMETRY_DISABLED=true",
 				"QDRANT__STORAGE__STORAGE_PATH=" + filepath.Join(s.dir, "storage"),
 				"QDRANT__STORAGE__SNAPSHOTS_PATH=" + filepath.Join(s.dir, "snapshots"),
@@ -123,6 +124,7 @@ type launch struct {
 	name, version string
 	binary        string
 	ports         int                                    // number of free ports it needs
+	inARow        bool                                   // each port is the one before plus 1
 	prepare       func(s *Server, freePorts []int) error // fills in addresses, args, env and ready
 }
 
@@ -132,7 +134,7 @@ func (l *launch) start(ctx context.Context) (*Server, error) {
 		return nil, fmt.Errorf("servers: %w", err)
 	}
 	s := &Server{Name: l.name, Version: l.version, dir: dir, binary: l.binary}
-	ports, err := freePorts(ctx, l.ports)
+	ports, err := freePorts(ctx, l.ports, l.inARow)
 	if err == nil {
 		err = l.prepare(s, ports)
 	}
@@ -152,8 +154,19 @@ func portTaken(err error) bool {
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }
 
-// freePorts returns n different ports that were free a moment ago.
-func freePorts(ctx context.Context, n int) (ports []int, err error) {
+// freePorts returns n different ports that were free a moment ago. If inARow is set, each
+// port is the one before plus 1.
+func freePorts(ctx context.Context, n int, inARow bool) (ports []int, err error) {
+	const attempts = 20
+	for range attempts {
+		if ports, err = tryPorts(ctx, n, inARow); err == nil {
+			return ports, nil
+		}
+	}
+	return nil, err
+}
+
+func tryPorts(ctx context.Context, n int, inARow bool) (ports []int, err error) {
 	var config net.ListenConfig
 	var taken []net.Listener // kept open until all ports are chosen, so that they differ
 	defer func() {
@@ -161,17 +174,21 @@ func freePorts(ctx context.Context, n int) (ports []int, err error) {
 			_ = l.Close()
 		}
 	}()
-	for range n {
-		l, err := config.Listen(ctx, "tcp", "127.0.0.1:0")
+	for i := range n {
+		address := "127.0.0.1:0"
+		if inARow && i > 0 {
+			address = loopback(ports[i-1] + 1)
+		}
+		l, err := config.Listen(ctx, "tcp", address)
 		if err != nil {
 			return nil, fmt.Errorf("servers: no free port: %w", err)
 		}
 		taken = append(taken, l)
-		address, err := netip.ParseAddrPort(l.Addr().String())
+		bound, err := netip.ParseAddrPort(l.Addr().String())
 		if err != nil {
 			return nil, fmt.Errorf("servers: no free port: %w", err)
 		}
-		ports = append(ports, int(address.Port()))
+		ports = append(ports, int(bound.Port()))
 	}
 	return ports, nil
 }
