@@ -41,6 +41,7 @@ var _ train.Learner = (*learner)(nil)
 // newLearner makes a learner of f. It uses the batch size, the seed and the limits of
 // the softmax of the options; the rate falls to 0 over the given rounds.
 func newLearner(l *samples.Log, f form, pairs []samples.Pair, s setting, rounds int, o Options) *learner {
+	pairs = samples.DrawPairs(pairs, o.PairsPerQuery, o.Seed)
 	batches := train.NewBatches(pairs, o.Batch, rand.NewPCG(o.Seed, 0xf17))
 	return &learner{
 		form: f, pull: s.pull, rate: s.rate, rounds: rounds, queries: l.Queries, batches: batches,

@@ -35,6 +35,9 @@ type Options struct {
 	// Softmax is the number of items with pairs up to which the softmax runs over all
 	// of them. Beyond it, it runs over the items of the batch and Draws sampled ones.
 	Softmax, Draws int
+	// PairsPerQuery is the number of pairs of one query, drawn with Seed, that the fit
+	// learns from. The query's other items are still right answers. 0 takes all pairs.
+	PairsPerQuery int
 }
 
 // ReduceAuto is the value of Options.Reduce for the suggested rank.
@@ -69,9 +72,9 @@ func (o Options) check(d fit.Data) error {
 		return fmt.Errorf("%w: the share of quality is %g, want more than 0 and less than 1", fit.ErrOption, o.Quality)
 	case !fit.IsShare(o.Energy):
 		return fmt.Errorf("%w: the share of energy is %g, want more than 0 and less than 1", fit.ErrOption, o.Energy)
-	case !(o.Scale >= 0) || o.Rate < 0 || o.Batch < 2 || o.Rounds < 1 || o.Draws < 1 || len(o.Pulls) == 0:
-		return fmt.Errorf("%w: scale %g, rate %g, batch %d, rounds %d, draws %d, %d pulls; want positive numbers and a batch of 2 at least",
-			fit.ErrOption, o.Scale, o.Rate, o.Batch, o.Rounds, o.Draws, len(o.Pulls))
+	case !(o.Scale >= 0) || o.Rate < 0 || o.Batch < 2 || o.Rounds < 1 || o.Draws < 1 || o.PairsPerQuery < 0 || len(o.Pulls) == 0:
+		return fmt.Errorf("%w: scale %g, rate %g, batch %d, rounds %d, draws %d, %d pairs of a query, %d pulls; want positive numbers and a batch of 2 at least",
+			fit.ErrOption, o.Scale, o.Rate, o.Batch, o.Rounds, o.Draws, o.PairsPerQuery, len(o.Pulls))
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"slices"
 
 	"github.com/likenessdb/likeness/learn/fit"
@@ -322,6 +323,28 @@ func (l *Log) TrainingPairs(s Split, withheld []bool) []Pair {
 		return pairs
 	}
 	return l.Pairs(s.Train, withheld) // every item is a twin of a held-out query
+}
+
+// DrawPairs returns at most the given number of pairs of each query, in their order.
+// pairs lists the pairs query by query. If most is 0, DrawPairs returns all pairs.
+func DrawPairs(pairs []Pair, most int, seed uint64) []Pair {
+	if most == 0 {
+		return pairs
+	}
+	rng := rand.New(rand.NewPCG(seed, 0xd4a5))
+	var drawn []Pair
+	starts := PairStarts(pairs)
+	for q, from := range starts[:len(starts)-1] {
+		own := pairs[from:starts[q+1]]
+		left := most
+		for i, p := range own {
+			if rng.IntN(len(own)-i) < left { // each pair with the same chance
+				drawn = append(drawn, p)
+				left--
+			}
+		}
+	}
+	return drawn
 }
 
 // PairStarts returns where the pairs of each query begin in pairs, which lists them
