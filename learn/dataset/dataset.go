@@ -29,6 +29,10 @@ type Sources struct {
 	// Items is the file of item vectors. Collection, if set, takes its place.
 	Items      string
 	Collection *Collection
+	// Read, if set, takes the place of both: item vectors that were read already. ReadName
+	// names them in messages.
+	Read     *Vectors
+	ReadName string
 	// Queries is the file of query vectors.
 	Queries string
 	// Pairs is the file of the log: .jsonl or .ndjson, .parquet, or CSV under any
@@ -159,9 +163,13 @@ func (d *Dataset) openItems(ctx context.Context, s Sources) error {
 		items *Vectors
 		err   error
 	)
-	if s.Collection != nil {
+	switch {
+	case s.Read != nil:
+		items = s.Read
+		items.name = s.ReadName
+	case s.Collection != nil:
 		items, err = s.Collection.scanVectors(ctx, s.Progress)
-	} else {
+	default:
 		items, err = OpenVectors(ctx, s.Items)
 	}
 	if err != nil {
@@ -175,9 +183,11 @@ func (d *Dataset) openItems(ctx context.Context, s Sources) error {
 	if m := items.missing; m.Rows > 0 {
 		d.Counts.MissingItems, d.Counts.FirstMissingItem = m.Rows, m.First.String()
 	}
-	if s.Collection != nil {
+	switch {
+	case s.Read != nil: // has no file and no digest
+	case s.Collection != nil:
 		d.sources = append(d.sources, digestedSource{"items", items.name, func() (string, error) { return items.digest, nil }})
-	} else {
+	default:
 		d.addFile("items", s.Items)
 	}
 	d.Counts.Items = d.Items.Rows
