@@ -31,6 +31,7 @@ type evalFlags struct {
 	dataFlags
 	models               []string
 	baseline, strategies string
+	metric               string
 	trainedPairs, html   string
 	k, every, resamples  int
 	confidence           float64
@@ -57,6 +58,7 @@ func newEvalCommand(a *app) *cobra.Command {
 	flags.StringVar(&f.html, "html", "", "write a report with plots to this file")
 	flags.IntVar(&f.k, "k", 10, "length of an answer")
 	flags.IntVar(&f.every, "every", 1, "use every nth query row only")
+	flags.StringVar(&f.metric, "metric", "", "metric of differences, segments and the verdict, as ndcg@10; empty is mrr@k")
 	flags.StringVar(&f.baseline, "baseline", "cosine", "compare with cosine, dot or none")
 	flags.StringVar(&f.strategies, "strategies", "", "first-stage strategies to compare, separated by commas")
 	flags.IntVar(&f.resamples, "resamples", 2000, "bootstrap samples of the intervals")
@@ -87,7 +89,7 @@ func newEvalCommand(a *app) *cobra.Command {
 
 // run evaluates the models. It also returns how many rows of the log were left out.
 func (f *evalFlags) run(ctx context.Context, p *progress) (_ *eval.Report, _ *dataset.Counts, err error) {
-	in := eval.Input{K: f.k, Every: f.every, Resamples: f.resamples, Confidence: f.confidence, Seed: f.seed, Progress: p.begin}
+	in := eval.Input{K: f.k, Metric: f.metric, Every: f.every, Resamples: f.resamples, Confidence: f.confidence, Seed: f.seed, Progress: p.begin}
 	if f.resamples < 1 || !(f.confidence > 0 && f.confidence < 1) {
 		return nil, nil, usagef("--resamples %d, --confidence %v: want 1 at least, and above 0 and below 1", f.resamples, f.confidence)
 	}

@@ -1,6 +1,7 @@
 package eval
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -33,7 +34,7 @@ func newJudge(in *Input, rows []int) *measureModel {
 		Model: Model{Name: in.Model.Name, Version: in.Model.Version, Kind: in.Model.Similarity.Spec().Kind},
 		K:     in.K, BaselineName: in.Baseline.Name,
 		Method: Method{
-			Metric: fmt.Sprintf("mrr@%d", in.K), Confidence: in.Confidence, Resamples: j.sampler.resamples,
+			Metric: cmp.Or(in.Metric, fmt.Sprintf("mrr@%d", in.K)), Confidence: in.Confidence, Resamples: j.sampler.resamples,
 			Clusters: j.sampler.clusters, Seed: in.Seed, Popularity: popularity,
 		},
 	}

@@ -91,7 +91,7 @@ func TestVerdictNeedsAnIntervalAboveZero(t *testing.T) {
 		text   string
 	}{
 		{18, "yes", "flipped", "Worth it: take flipped"},
-		{12, "unclear", "cosine", "More queries would narrow the interval."},
+		{12, "unclear", "cosine", "about 60 more queries would tell."},
 		{10, "no", "cosine", "Not worth it: keep cosine."},
 		{8, "no", "cosine", "Not worth it: keep cosine."},
 		{2, "no", "cosine", "Not worth it: keep cosine."},

@@ -5,6 +5,8 @@ import (
 	"context"
 	"fmt"
 	"runtime"
+	"slices"
+	"strings"
 	"sync/atomic"
 
 	"golang.org/x/sync/errgroup"
@@ -35,7 +37,10 @@ type Input struct {
 	// warm and cold items are not told apart.
 	Popularity []float64
 	K          int
-	Every      int // evaluates every nth query row; 0 and 1 mean all
+	// Metric, one of MetricNames, is the metric of differences, segments and the verdict.
+	// If empty, it is mrr@K.
+	Metric string
+	Every  int // evaluates every nth query row; 0 and 1 mean all
 	// Baseline is the model to which the others are compared. There is no baseline if
 	// its Similarity is nil.
 	Baseline route.Model
@@ -100,6 +105,8 @@ func (in Input) check() error {
 		return fmt.Errorf("%w: items have %d columns, model %s takes %d", ErrInput, in.Items.Cols, in.Model.Name, spec.ItemDim)
 	case in.Confidence <= 0 || in.Confidence >= 1:
 		return fmt.Errorf("%w: confidence is %v; want above 0 and below 1", ErrInput, in.Confidence)
+	case in.Metric != "" && !slices.Contains(MetricNames(in.K), in.Metric):
+		return fmt.Errorf("%w: metric %q is none of %s", ErrInput, in.Metric, strings.Join(MetricNames(in.K), ", "))
 	case in.Resamples < 1:
 		return fmt.Errorf("%w: %d resamples; want 1 at least", ErrInput, in.Resamples)
 	case in.Popularity != nil && len(in.Popularity) != in.Items.Rows:

@@ -2,6 +2,7 @@ package eval
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 )
@@ -105,9 +106,32 @@ func (r *Report) explainNotWorth(v *Verdict, top *ModelReport) {
 		fmt.Sprintf("The best model, %s, has %s %.4f against %.4f: %+.4f (%s %+.4f to %+.4f); better in %s.",
 			top.Name, r.Method.Metric, top.Metrics[r.Method.Metric], r.Baseline[r.Method.Metric], g.Difference, r.percent(), g.Low, g.High,
 			formatShare(g.Positive, r.Method.Resamples)))
-	if v.Answer == "unclear" {
+	switch more := r.queriesMissing(g); {
+	case v.Answer != "unclear":
+		v.Text = append(v.Text, fmt.Sprintf("Of %d queries %.1f %% win, %.1f %% tie and %.1f %% lose.", r.Counts.Queries, 100*g.Wins, 100*g.Ties, 100*g.Losses))
+	case more > 0:
+		v.Text = append(v.Text, fmt.Sprintf("If the difference stays as it is, about %d more queries would tell.", more))
+	default:
 		v.Text = append(v.Text, "More queries would narrow the interval.")
 	}
+}
+
+// mostMissing is the number of queries above which an estimate says nothing.
+const mostMissing = 1_000_000
+
+// queriesMissing estimates how many more queries make the lower end of an interval
+// positive, if the difference stays the same: the distance to the lower end shrinks with
+// the square root of the number of queries. It returns 0 if there is no estimate.
+func (r *Report) queriesMissing(g Paired) int {
+	below := g.Difference - g.Low
+	if g.Difference <= 0 || below <= g.Difference {
+		return 0
+	}
+	ratio := below / g.Difference
+	if more := float64(r.Counts.Queries) * (ratio*ratio - 1); more < mostMissing {
+		return int(math.Ceil(more/10) * 10)
+	}
+	return 0
 }
 
 // explainChoice explains how much the choice gives up against the best model.
