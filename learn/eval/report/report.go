@@ -25,13 +25,21 @@ var page string
 //go:embed style.html
 var style string
 
+//go:embed evaluation.html
+var evaluation string
+
 // Write writes the HTML page of a report. It returns the error of w.
 func Write(w io.Writer, r *eval.Report) error {
-	return writePage(w, page, template.FuncMap{
+	return writePage(w, page+evaluation, evaluationFunctions(), reportView{Report: r, Figures: reportFigures(r)})
+}
+
+// evaluationFunctions are the functions of the template of an evaluation.
+func evaluationFunctions() template.FuncMap {
+	return template.FuncMap{
 		"number": number, "signed": signed, "percent": percent, "interval": interval, "paired": formatPaired,
 		"metrics": eval.MetricNames, "answer": formatAnswer, "negate": func(v float64) float64 { return -v },
 		"query": queryName,
-	}, reportView{Report: r, Figures: reportFigures(r)})
+	}
 }
 
 // WriteFile writes the page atomically: path holds either its old content or the whole

@@ -1,0 +1,127 @@
+package trial
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// unitTolerance is how far the norm of a unit vector may be from 1, as routes check it.
+const unitTolerance = 1e-4
+
+// Bounds of the text that is kept of a row.
+const (
+	titleBytes = 300
+	labelBytes = 200
+)
+
+// sample holds the rows that a trial reads: all rows of the collection, or the first.
+type sample struct {
+	ids     []rerank.ID
+	vectors rerank.Matrix
+	labels  []string // of the label field; "" for a row without it
+	missing adapters.Missing
+	whole   bool // every row of the collection was read
+	unit    bool // every vector has norm 1
+	least   float64
+	most    float64
+}
+
+var errEnough = errors.New("enough rows")
+
+// readSample looks at the payload of some rows, and then reads vectors and labels.
+func (t *trial) readSample(ctx context.Context) error {
+	if err := t.readFields(ctx); err != nil {
+		return err
+	}
+	t.look.Title = t.Title
+	if t.Title == "" {
+		t.look.Title = pickTitle(t.look.Fields, t.Label)
+	}
+	s := &sample{whole: true, least: math.Inf(1)}
+	want := t.Rows
+	if t.look.Rows > 0 {
+		want = int(min(t.look.Rows, int64(t.Rows)))
+	}
+	done := t.progress("reading "+t.Collection, want)
+	request := adapters.ScanRequest{Collection: t.Collection, Vectors: []string{t.look.field.Name}}
+	if t.Label != "" {
+		request.Payload, request.PayloadFields = true, []string{topKey(t.Label)}
+	}
+	err := t.can.Scan.Scan(ctx, request, func(rows adapters.Rows, _ string) error {
+		done(len(rows.IDs))
+		return s.add(rows, t.Label, t.Rows)
+	})
+	if err != nil && !errors.Is(err, errEnough) {
+		return t.explain(ctx, err)
+	}
+	s.finish(t.look.field.Dim)
+	t.look.Read, t.look.WithoutVector = len(s.ids), s.missing.Rows
+	if s.whole {
+		t.look.Rows = int64(len(s.ids) + s.missing.Rows)
+	}
+	t.sample = s
+	return t.checkSample()
+}
+
+// checkSample returns a *Refusal if there is nothing to measure.
+func (t *trial) checkSample() error {
+	s := t.sample
+	of := fmt.Sprintf("collection %q of %s", t.Collection, t.look.Server)
+	switch {
+	case len(s.ids) == 0 && s.missing.Rows == 0:
+		return &Refusal{of + " has no rows; there is nothing to try", nil}
+	case len(s.ids) == 0:
+		return &Refusal{fmt.Sprintf("none of the %d rows read of %s has the vector %q, as row %s; write vectors, or name another with --vector: %s",
+			s.missing.Rows, of, t.look.Vector.Name, s.missing.First, t.listVectors()), nil}
+	case len(s.ids) < 2:
+		return &Refusal{fmt.Sprintf("%s has one row with a vector; likeness orders rows, so there have to be more", of), nil}
+	}
+	if s.unit {
+		t.look.Vector.Norms = "unit vectors"
+	} else {
+		t.look.Vector.Norms = fmt.Sprintf("norms %.3g to %.3g", s.least, s.most)
+	}
+	return nil
+}
+
+// add keeps the rows that have a vector.
+func (s *sample) add(rows adapters.Rows, label string, most int) error {
+	rows = s.missing.Drop(rows)
+	for i, id := range rows.IDs {
+		if len(s.ids) >= most {
+			s.whole = false
+			return errEnough
+		}
+		vector := rows.Vectors[0].Row(i)
+		if rerank.CheckFinite("row", vector) != nil {
+			continue
+		}
+		s.ids = append(s.ids, id)
+		s.vectors.Data = append(s.vectors.Data, vector...)
+		norm := rerank.Norm(vector)
+		s.least, s.most = min(s.least, norm), max(s.most, norm)
+		if label != "" {
+			s.labels = append(s.labels, shorten(textAt(rows.Payloads[i], label), labelBytes))
+		}
+	}
+	return nil
+}
+
+func (s *sample) finish(dim int) {
+	s.vectors.Rows, s.vectors.Cols = len(s.ids), dim
+	s.unit = len(s.ids) > 0 && s.least > 1-unitTolerance && s.most < 1+unitTolerance
+}
+
+// shorten cuts a text to a number of bytes, at a rune.
+func shorten(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	return strings.ToValidUTF8(text[:most], "") + "…"
+}

@@ -1,0 +1,277 @@
+package trial
+
+import (
+	"cmp"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/likenessdb/likeness/learn/dataset"
+	"github.com/likenessdb/likeness/learn/fit"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// task is what a trial learns from and what judges it. No query of one side is a query,
+// or an item, of the other.
+type task struct {
+	from   string // a sentence about the data
+	metric string
+	// teach is learned from.
+	teach fit.Data
+	// pairsPerQuery bounds the pairs that one query teaches.
+	pairsPerQuery int
+	// The judges: queries that nothing was learned from, and the items among which they
+	// are to find theirs.
+	items    rerank.Matrix
+	itemIDs  []rerank.ID
+	queries  rerank.Matrix
+	queryIDs []rerank.ID
+	relevant [][]int32
+	weights  [][]float32 // of relevant; nil: all 1
+	// popularity is the number of pairs of each item that teach.
+	popularity []float64
+	// rowsAsQueries: queryIDs are rows of the collection, which a search finds first.
+	rowsAsQueries bool
+}
+
+// Bounds of a task, so that a trial takes minutes and not hours.
+const (
+	mostJudges = 1000
+	// teachingNumbers is the number of elements of the teaching queries' vectors, which
+	// with the dimension decides how long the fit takes.
+	teachingNumbers = 3000 * 384
+	judgingShare    = 0.2 // of labelled rows
+	loggedJudges    = 0.3 // of the queries of a log
+	pairsOfLabel    = 4
+	pairsOfLog      = 8
+	leastQueries    = 20 // on each side
+)
+
+// newTask returns what the options give to learn from, or nil if they give nothing.
+func (t *trial) newTask(ctx context.Context) (*task, error) {
+	switch {
+	case t.Log.Pairs != "":
+		return t.taskOfLog(ctx)
+	case t.Label != "":
+		return t.taskOfLabel()
+	}
+	return nil, nil //nolint:nilnil // nothing to learn from, and no failure
+}
+
+// missing says what a trial needs in order to learn, and what would do.
+func (t *trial) missing() string {
+	text := "Nothing was learned, because there is nothing to learn from: give a log of queries and the rows that people chose (--queries and --pairs)"
+	if labels := t.look.labels(); len(labels) > 0 {
+		return text + ", or a field whose values say which rows belong together, as --label " + strings.Join(labels[:min(len(labels), 4)], " or --label ") + "."
+	}
+	return text + ", or a payload field whose values say which rows belong together (--label)."
+}
+
+// groupsOf returns the labelled rows of each label, ascending.
+func groupsOf(labels []string) map[string][]int {
+	groups := map[string][]int{}
+	for row, label := range labels {
+		if label != "" {
+			groups[label] = append(groups[label], row)
+		}
+	}
+	return groups
+}
+
+// taskOfLabel makes queries of labelled rows. The rows that judge are in no part of what
+// is learned from, and are no items: a query looks for the other rows of its label.
+// Equal vectors are on one side.
+func (t *trial) taskOfLabel() (*task, error) {
+	s := t.sample
+	groups := groupsOf(s.labels)
+	var order []int // labelled rows with another row of the label
+	for _, rows := range groups {
+		if len(rows) > 1 {
+			order = append(order, rows...)
+		}
+	}
+	if len(order) < 2*leastQueries || len(groups) < 2 {
+		return nil, t.labelRefusal(len(groups), len(order))
+	}
+	hashes := hashRows(s.vectors)
+	slices.SortFunc(order, func(a, b int) int { return cmp.Or(cmp.Compare(hashes[a], hashes[b]), a-b) })
+	judges := min(mostJudges, int(judgingShare*float64(len(order))))
+	for judges < len(order) && hashes[order[judges]] == hashes[order[judges-1]] {
+		judges++
+	}
+	judging := make([]bool, len(s.ids))
+	for _, row := range order[:judges] {
+		judging[row] = true
+	}
+	k := &task{metric: fmt.Sprintf("ndcg@%d", t.K), pairsPerQuery: pairsOfLabel, rowsAsQueries: true}
+	k.items = rerank.Matrix{Cols: s.vectors.Cols}
+	itemGroups := map[string][]int32{}
+	for row := range s.ids {
+		if judging[row] {
+			continue
+		}
+		if label := s.labels[row]; label != "" {
+			itemGroups[label] = append(itemGroups[label], int32(k.items.Rows))
+		}
+		k.items.Data = append(k.items.Data, s.vectors.Row(row)...)
+		k.items.Rows++
+		k.itemIDs = append(k.itemIDs, s.ids[row])
+	}
+	k.queries = rerank.Matrix{Cols: s.vectors.Cols}
+	for _, row := range order[:judges] {
+		if same := itemGroups[s.labels[row]]; len(same) > 0 {
+			k.queries.Data = append(k.queries.Data, s.vectors.Row(row)...)
+			k.queries.Rows++
+			k.queryIDs = append(k.queryIDs, s.ids[row])
+			k.relevant = append(k.relevant, same)
+		}
+	}
+	k.teach = fit.Data{Items: k.items, Queries: rerank.Matrix{Cols: s.vectors.Cols}}
+	for _, row := range order[judges:] {
+		same := itemGroups[s.labels[row]]
+		if len(same) < 2 || len(k.teach.Queries.Data) >= teachingNumbers {
+			continue
+		}
+		k.teach.Queries.Data = append(k.teach.Queries.Data, s.vectors.Row(row)...)
+		k.teach.Queries.Rows++
+		k.teach.Relevant = append(k.teach.Relevant, same) // with the row itself, which a fit knows as a twin
+	}
+	if k.queries.Rows < leastQueries || k.teach.Queries.Rows < leastQueries {
+		return nil, t.labelRefusal(len(groups), len(order))
+	}
+	k.from = fmt.Sprintf("%d rows, as queries for the other rows of their %s, taught; %d other rows, which are no items, judged", k.teach.Queries.Rows, t.Label, k.queries.Rows)
+	return k, nil
+}
+
+func (t *trial) labelRefusal(labels, rows int) error {
+	hint := ""
+	if others := t.look.labels(); len(others) > 0 {
+		hint = "; fields that group rows are " + strings.Join(others, ", ")
+	}
+	return &Refusal{fmt.Sprintf("field %q groups too few of the %d rows read of collection %q: it has %d values, and %d rows share theirs with another; there have to be 2 and %d%s",
+		t.Label, len(t.sample.ids), t.Collection, labels, rows, 2*leastQueries, hint), nil}
+}
+
+// hashRows hashes the vectors. The order of the hashes is that of chance, and the same
+// for the same vectors.
+func hashRows(m rerank.Matrix) []uint64 {
+	hashes := make([]uint64, m.Rows)
+	for r := range hashes {
+		hashes[r] = hashVector(m.Row(r))
+	}
+	return hashes
+}
+
+// taskOfLog reads a log, and divides its queries.
+func (t *trial) taskOfLog(ctx context.Context) (*task, error) {
+	d, err := dataset.Open(ctx, dataset.Sources{
+		Read: &dataset.Vectors{Matrix: t.sample.vectors, IDs: t.sample.ids}, ReadName: "collection " + t.Collection,
+		Queries: t.Log.Queries, Pairs: t.Log.Pairs, QueryIDs: t.Log.QueryIDs,
+		RowPerTime: true, Progress: dataset.Progress(t.Progress),
+	})
+	if errors.Is(err, dataset.ErrInput) {
+		return nil, &Refusal{err.Error(), err}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if d.Queries.Cols != t.sample.vectors.Cols {
+		return nil, errors.Join(&Refusal{fmt.Sprintf("the queries of %s have %d dimensions, and vector %q of collection %q has %d; embed them with the model that made the vectors",
+			t.Log.Queries, d.Queries.Cols, t.look.Vector.Name, t.Collection, t.sample.vectors.Cols), nil}, d.Close())
+	}
+	k := &task{
+		metric: fmt.Sprintf("mrr@%d", t.K), pairsPerQuery: pairsOfLog,
+		items: t.sample.vectors, itemIDs: t.sample.ids, popularity: make([]float64, len(t.sample.ids)),
+		queries: rerank.Matrix{Cols: d.Queries.Cols}, teach: fit.Data{Items: t.sample.vectors, Queries: rerank.Matrix{Cols: d.Queries.Cols}},
+	}
+	k.divide(d)
+	if k.queries.Rows < leastQueries || k.teach.Queries.Rows < leastQueries {
+		return nil, errors.Join(&Refusal{fmt.Sprintf("the log %s has pairs of too few queries with rows of collection %q: %d to learn from and %d to judge by, and there have to be %d of each; bring a longer log",
+			t.Log.Pairs, t.Collection, k.teach.Queries.Rows, k.queries.Rows, leastQueries), nil}, d.Close())
+	}
+	k.from = fmt.Sprintf("%d queries of %s taught, %d other queries judged", k.teach.Queries.Rows, t.Log.Pairs, k.queries.Rows)
+	if d.Times != nil {
+		k.from += ", which were asked later"
+	}
+	return k, d.Close()
+}
+
+// divide gives the queries of a log to the two sides: the later ones judge, or if there
+// are no times, those that a hash of the vector chooses. Equal vectors are on one side;
+// a vector that was asked on both sides of the time judges nothing.
+func (k *task) divide(d *dataset.Dataset) {
+	hashes := hashRows(d.Queries)
+	var order []int
+	for q, items := range d.Relevant {
+		if len(items) > 0 {
+			order = append(order, q)
+		}
+	}
+	slices.SortFunc(order, func(a, b int) int {
+		if d.Times != nil {
+			return cmp.Or(cmp.Compare(d.Times[b], d.Times[a]), cmp.Compare(hashes[a], hashes[b]), a-b)
+		}
+		return cmp.Or(cmp.Compare(hashes[a], hashes[b]), a-b)
+	})
+	judges := int(loggedJudges * float64(len(order)))
+	taught := map[uint64]bool{}
+	for _, q := range order[judges:] {
+		taught[hashes[q]] = true
+	}
+	for _, q := range order[:judges] {
+		if taught[hashes[q]] || k.queries.Rows >= mostJudges {
+			continue
+		}
+		k.queries.Data = append(k.queries.Data, d.Queries.Row(q)...)
+		k.queries.Rows++
+		k.queryIDs = append(k.queryIDs, idOf(d, q))
+		k.relevant = append(k.relevant, d.Relevant[q])
+		if d.Weights != nil {
+			k.weights = append(k.weights, d.Weights[q])
+		}
+	}
+	for _, q := range order[judges:] {
+		for i, item := range d.Relevant[q] {
+			k.popularity[item] += weightOf(d, q, i)
+		}
+		if len(k.teach.Queries.Data) >= teachingNumbers {
+			continue
+		}
+		k.teach.Queries.Data = append(k.teach.Queries.Data, d.Queries.Row(q)...)
+		k.teach.Queries.Rows++
+		k.teach.Relevant = append(k.teach.Relevant, d.Relevant[q])
+		if d.Weights != nil {
+			k.teach.Weights = append(k.teach.Weights, d.Weights[q])
+		}
+	}
+}
+
+func idOf(d *dataset.Dataset, row int) rerank.ID {
+	if d.QueryIDs == nil {
+		return rerank.UintID(uint64(row))
+	}
+	return d.QueryIDs[row]
+}
+
+func weightOf(d *dataset.Dataset, query, at int) float64 {
+	if d.Weights == nil {
+		return 1
+	}
+	return float64(d.Weights[query][at])
+}
+
+// hashVector hashes the bits of a vector.
+func hashVector(v []float32) uint64 {
+	h := fnv.New64a()
+	var b [4]byte
+	for _, x := range v {
+		binary.LittleEndian.PutUint32(b[:], math.Float32bits(x))
+		_, _ = h.Write(b[:])
+	}
+	return h.Sum64()
+}

@@ -1,0 +1,83 @@
+package trial
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/likenessdb/likeness/internal/atomicfile"
+	"github.com/likenessdb/likeness/rerank/model"
+)
+
+// Files of the folder.
+const (
+	ConfigFile = "likeness.yaml"
+	ReportFile = "report.html"
+	modelFile  = "model" + model.Extension
+)
+
+// exactRows is the number of rows up to which the route asks for exhaustive searches,
+// which answers then can be proved by.
+const exactRows = 200_000
+
+// checkOut returns a *Refusal if the folder exists and may not be replaced.
+func (o Options) checkOut() error {
+	entries, err := os.ReadDir(o.Out)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return &Refusal{fmt.Sprintf("the folder %s cannot be used: %v; name another with --out", o.Out, err), err}
+	case len(entries) == 0 || o.Force:
+		return nil
+	}
+	return &Refusal{fmt.Sprintf("the folder %s is not empty; replace what is in it with --force, or name another with --out", o.Out), nil}
+}
+
+// writeFolder writes the model and the configuration that serves it. m may be nil.
+func (t *trial) writeFolder(m *model.Model) error {
+	if err := os.MkdirAll(t.Out, 0o755); err != nil {
+		return &Refusal{fmt.Sprintf("the folder %s cannot be made: %v; name another with --out", t.Out, err), err}
+	}
+	if m == nil {
+		return nil
+	}
+	if err := model.Write(filepath.Join(t.Out, modelFile), m); err != nil {
+		return err
+	}
+	text, err := t.configuration()
+	if err != nil {
+		return err
+	}
+	return atomicfile.Write(filepath.Join(t.Out, ConfigFile), func(w io.Writer) error {
+		_, err := w.Write(text)
+		return err
+	})
+}
+
+// configuration is the text of likeness.yaml.
+func (t *trial) configuration() ([]byte, error) {
+	store, err := t.Access.store(t.look.Server)
+	if err != nil {
+		return nil, err
+	}
+	f := t.look.field
+	route := routeKeys{Store: storeName, Collection: t.Collection, Vector: f.Name, Model: modelName, UnitVectors: t.sample.unit && string(f.Metric) != "cosine"}
+	route.ExactSearch = canBeExact(f) && t.look.Rows <= exactRows
+	text, err := encodeYAML(file{
+		Stores: map[string]storeKeys{storeName: store},
+		Models: map[string]modelKeys{modelName: {Path: modelFile}},
+		Routes: map[string]routeKeys{t.Collection: route},
+	})
+	if err != nil {
+		return nil, err
+	}
+	head := fmt.Sprintf("# Written by `likeness try`. Serves collection %q by the similarity that was learned from it:\n#   likeness serve --config %s\n", t.Collection, filepath.Join(t.Out, ConfigFile))
+	if route.ExactSearch {
+		head += "# exact_search asks the database for exhaustive searches, whose answers are proved exact. Without it searches use the index.\n"
+	}
+	return append([]byte(head), text...), nil
+}

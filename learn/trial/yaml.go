@@ -1,0 +1,85 @@
+package trial
+
+import (
+	"bytes"
+	"path/filepath"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// file is the part of a configuration that a trial writes.
+type file struct {
+	Stores map[string]storeKeys `yaml:"stores"`
+	Models map[string]modelKeys `yaml:"models,omitempty"`
+	Routes map[string]routeKeys `yaml:"routes,omitempty"`
+}
+
+type storeKeys struct {
+	Kind       string   `yaml:"kind"`
+	Address    string   `yaml:"address"`
+	APIKeyEnv  string   `yaml:"api_key_env,omitempty"`
+	APIKeyFile string   `yaml:"api_key_file,omitempty"`
+	Database   string   `yaml:"database,omitempty"`
+	TLS        *tlsKeys `yaml:"tls,omitempty"`
+}
+
+type tlsKeys struct {
+	Enabled bool   `yaml:"enabled"`
+	CAFile  string `yaml:"ca_file,omitempty"`
+}
+
+type modelKeys struct {
+	Path string `yaml:"path"`
+}
+
+type routeKeys struct {
+	Store       string `yaml:"store"`
+	Collection  string `yaml:"collection"`
+	Vector      string `yaml:"vector,omitempty"`
+	Model       string `yaml:"model"`
+	UnitVectors bool   `yaml:"unit_vectors,omitempty"`
+	ExactSearch bool   `yaml:"exact_search,omitempty"`
+	Depth       int    `yaml:"depth,omitempty"`
+}
+
+// store returns the keys of the server's store. Files have absolute paths, because the
+// configuration is written to another folder.
+func (a Access) store(s Server) (storeKeys, error) {
+	keys := storeKeys{Kind: s.Kind, Address: s.Address, APIKeyEnv: a.KeyEnv}
+	if s.Kind == milvusKind {
+		keys.Database = a.Database
+	}
+	var err error
+	if a.KeyFile != "" {
+		if keys.APIKeyFile, err = filepath.Abs(a.KeyFile); err != nil {
+			return keys, err
+		}
+	}
+	if !s.TLS {
+		return keys, nil
+	}
+	keys.TLS = &tlsKeys{Enabled: true}
+	if a.CAFile != "" {
+		keys.TLS.CAFile, err = filepath.Abs(a.CAFile)
+	}
+	return keys, err
+}
+
+// storesYAML is a configuration of the server's store alone.
+func storesYAML(a Access, s Server) ([]byte, error) {
+	keys, err := a.store(s)
+	if err != nil {
+		return nil, err
+	}
+	return encodeYAML(file{Stores: map[string]storeKeys{storeName: keys}})
+}
+
+func encodeYAML(f file) ([]byte, error) {
+	var b bytes.Buffer
+	enc := yaml.NewEncoder(&b)
+	enc.SetIndent(2)
+	if err := enc.Encode(f); err != nil {
+		return nil, err
+	}
+	return b.Bytes(), enc.Close()
+}
