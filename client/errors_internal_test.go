@@ -16,7 +16,7 @@ import (
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 )
 
-// TestErrorsOfStatuses: every status is a sentinel, with what its details say.
+// TestErrorsOfStatuses: every status becomes a sentinel error with the status's details.
 func TestErrorsOfStatuses(t *testing.T) {
 	for _, c := range []struct {
 		code      codes.Code

@@ -13,7 +13,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/config"
 )
 
-// manifest is what the sidecar is told by a manifest: a file, and variables.
+// manifest is the sidecar's configuration in a manifest: a file, and variables.
 type manifest struct {
 	Kind string
 	Data map[string]string

@@ -28,8 +28,8 @@ func read(t *testing.T, name string) string {
 	return string(b)
 }
 
-// metrics are the names that the reference lists, which is generated, with their
-// labels; and those of the runtime and the process, as they are registered.
+// metrics returns the metric names of the generated reference with their labels, and the registered
+// ones of the runtime and the process.
 func metrics(t *testing.T) map[string][]string {
 	t.Helper()
 	names := map[string][]string{}

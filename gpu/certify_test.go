@@ -82,7 +82,7 @@ func TestCertify(t *testing.T) {
 	m.exact[100] = -0.0015
 	for _, c := range []struct {
 		name     string
-		bound    float64 // +Inf: there is none
+		bound    float64 // +Inf: without one
 		measured int     // pairs that were measured; their error is 0.05
 		want     string
 		loose    int64

@@ -14,9 +14,9 @@ import (
 	"github.com/likenessdb/likeness/rerank/model"
 )
 
-// TestPatchedTablesKeepTheirLoss: the limits of a query know what float16 takes of a
-// table's rows, whether the row of which it takes most was there from the start,
-// replaced another, or was added, on the same memory or on other.
+// TestPatchedTablesKeepTheirLoss: the limits of a query cover the loss of float16 in a table's
+// rows, whether the row with the greatest loss was there from the start, replaced another, or was
+// added, in the same memory or in another.
 func TestPatchedTablesKeepTheirLoss(t *testing.T) {
 	m, err := model.Open("../examples/models/banking77-mol")
 	must(t, err)

@@ -212,7 +212,7 @@ func TestTheQueueKeepsItsAccounts(t *testing.T) {
 	}
 }
 
-// TestTablesTakeTurns: a table whose searches fill many launches lets those of others in
+// TestTablesTakeTurns: a table whose searches fill many launches lets searches of other tables in
 // between, and loses none of its own.
 func TestTablesTakeTurns(t *testing.T) {
 	q := newQueue()

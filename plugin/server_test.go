@@ -53,8 +53,8 @@ func FuzzScoreRequest(f *testing.F) {
 	})
 }
 
-// BenchmarkScoreRequest is what crosses the connection for 256 items with 64 KiB of
-// payload and vectors of 384 elements, without the connection.
+// BenchmarkScoreRequest encodes and decodes the request for 256 items with 64 KiB of payload and
+// vectors of 384 elements, without a connection.
 func BenchmarkScoreRequest(b *testing.B) {
 	items := make([]Item, 256)
 	for i := range items {

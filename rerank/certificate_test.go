@@ -79,8 +79,8 @@ func TestCertifyTable6(t *testing.T) {
 	}
 }
 
-// TestCertifyMeasured: a scan that rests on a measured error is calibrated and names it,
-// its gap is what is known without; a bound that closes needs no measurement.
+// TestCertifyMeasured: a scan that rests on a measured error is calibrated and names it, and its
+// gap does not use it. A bound that closes needs no measurement.
 func TestCertifyMeasured(t *testing.T) {
 	by := &rerank.Measured{Pairs: 1000, Error: 0.1}
 	e := rerank.Evidence{K: 2, Returned: 2, KthScore: 5, MaxScore: 20, Scanned: true, Measured: by, Bound: rerank.Bound{Epsilon: 0.5}}

@@ -75,7 +75,7 @@ func asCaller(t *testing.T, o milvus.Options) {
 	}
 }
 
-// kit is what both servers claim.
+// kit returns the claims that hold for both servers.
 func kit(name, version string, o milvus.Options) adaptertest.Kit {
 	calls := new(atomic.Int64)
 	open := func(t *testing.T, l adapters.Limits) adapters.Store {

@@ -90,7 +90,7 @@ func TestListsOfAReply(t *testing.T) {
 		index     string
 		keys      []int64
 		scores    []float32
-		depth     int // of the probe; that of the search is 4
+		depth     int // of the probe; the search has 4
 		want      []int64
 		exact     bool
 		exhausted bool

@@ -208,7 +208,8 @@ func consistencyAndPartitions(t *testing.T, r *live) {
 	}
 }
 
-// aliasElsewhere: a search never answers by the schema of what an alias was.
+// aliasElsewhere: after an alias was switched, searches do not use the schema of its former
+// collection.
 func aliasElsewhere(t *testing.T, r *live) {
 	if r.lite {
 		t.Skip("milvus-lite has no aliases; the kit checks that it says so")

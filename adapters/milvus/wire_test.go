@@ -36,7 +36,7 @@ func searchReplies() []*milvuspb.SearchResults {
 	}
 }
 
-// agree compares a reply with what protobuf reads of the same bytes.
+// agree compares a reply with protobuf's reading of the same bytes.
 func agree(t *testing.T, b []byte) {
 	t.Helper()
 	var want milvuspb.SearchResults

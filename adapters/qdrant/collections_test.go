@@ -128,8 +128,8 @@ func TestStoredPrecision(t *testing.T) {
 	}
 }
 
-// TestRescore: over quantized vectors a search states approximate scores, and those of
-// the vectors themselves where it is asked to.
+// TestRescore: over quantized vectors a search states approximate scores, or exact ones if it asks
+// for rescoring.
 func TestRescore(t *testing.T) {
 	s, c := newest(t)
 	scalar := client.NewQuantizationScalar(&client.ScalarQuantization{Type: client.QuantizationType_Int8, AlwaysRam: proto.Bool(true)})
@@ -291,8 +291,8 @@ func wantLimit(t *testing.T, what string, err error, value, most int64) {
 	}
 }
 
-// TestCollectionReplaced: a collection that is made again with another
-// dimension or metric is not searched by what was known of the old one.
+// TestCollectionReplaced: after a collection was created again with another dimension or metric,
+// searches do not use the old description.
 func TestCollectionReplaced(t *testing.T) {
 	s, _ := newest(t)
 	for i, f := range []adapters.VectorField{{Dim: 4}, {Dim: 6}, {Dim: 6, Metric: adapters.Cosine}, {Dim: 6, Name: "named"}} {

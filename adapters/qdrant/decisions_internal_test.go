@@ -76,8 +76,8 @@ func fieldOf(m adapters.Metric, norm float64, full, exact bool) *field {
 	return &field{VectorField: adapters.VectorField{Name: "v", Dim: 2, Metric: m, FullPrecision: full, Exact: exact}, norm: norm}
 }
 
-// TestMeaningOfScores: what Qdrant's scores say of inner products, and how wrong they can be:
-// by the rounding of every product, and of what Qdrant normalises.
+// TestMeaningOfScores: how Qdrant's scores relate to inner products, and their error: the rounding
+// of every product, and of the vectors that Qdrant normalises.
 func TestMeaningOfScores(t *testing.T) {
 	vector := []float32{3, 4} // of norm 5
 	for name, c := range map[string]struct {

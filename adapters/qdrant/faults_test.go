@@ -296,8 +296,8 @@ func TestManyCancels(t *testing.T) {
 	wg.Wait()
 }
 
-// TestDeadlinesNeverGrow: what is left of a caller's deadline is what the server is
-// given, as gRPC's and in Qdrant's own whole seconds, rounded up.
+// TestDeadlinesNeverGrow: the server gets the remaining time of a caller's deadline, as gRPC's
+// timeout and as Qdrant's own in whole seconds, rounded up.
 func TestDeadlinesNeverGrow(t *testing.T) {
 	server, _, r := restarted(t)
 	const searches = 1000

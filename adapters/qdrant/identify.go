@@ -14,9 +14,9 @@ import (
 // by collection, so that an alias which is switched meanwhile can be missing in the list.
 const identifyTries = 3
 
-// Identify reads all aliases, and where the name is none of them, all collections. Qdrant
-// has no alias with the name of a collection. It returns ErrNotFound for a name that is
-// neither, and ErrRefused for one that can be read and that the credentials do not list.
+// Identify reads all aliases and, if name is not an alias, all collections. Qdrant has no alias
+// with the name of a collection. It returns ErrNotFound for a name that is neither, and ErrRefused
+// for a collection that can be read but that the credentials do not list.
 func (s *Store) Identify(ctx context.Context, name string) (adapters.Identity, error) {
 	for range identifyTries {
 		aliases, err := s.listAliases(ctx, name)

@@ -23,7 +23,7 @@ var wireFields = []*field{
 	{VectorField: adapters.VectorField{Name: "c0", Dim: 2}},
 }
 
-// decoded is what a search needs of a point, whichever way it was read.
+// decoded is the content of a point that a search needs, however the point was read.
 type decoded struct {
 	id, owner rerank.ID
 	owned     bool

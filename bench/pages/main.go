@@ -100,7 +100,7 @@ func findWay(system map[string]any, name string) (map[string]any, error) {
 	return nil, fmt.Errorf("no way is called %q", name)
 }
 
-// ownTime returns the processor time of what is between client and database.
+// ownTime returns the processor time of the processes between client and database.
 func ownTime(byProcess map[string]any) (sum float64) {
 	for process, ms := range byProcess {
 		if process != "client" && process != "database" {

@@ -11,7 +11,7 @@ import (
 
 const folder = "../../docs/benchmarks"
 
-// TestPagesMatchFigures compares the committed pages with what their figures render.
+// TestPagesMatchFigures compares the committed pages with pages rendered from their figures.
 func TestPagesMatchFigures(t *testing.T) {
 	out := t.TempDir()
 	if err := run([]string{"-figures", folder, "-out", out}, t.Output()); err != nil {

@@ -185,7 +185,7 @@ func (f *fitRBEFlags) pairs() error {
 	return nil
 }
 
-// idsOf returns the ids of rows: those of the file, or row numbers if no file is named.
+// idsOf returns the ids of rows from a file, or row numbers if no file is named.
 func idsOf(file string, rows int) (func(int) rerank.ID, error) {
 	if file == "" {
 		return func(row int) rerank.ID { return rerank.UintID(uint64(row)) }, nil

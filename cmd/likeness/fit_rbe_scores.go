@@ -34,7 +34,7 @@ type rbeScores struct {
 // rbeAsked reports the ranker's calls for a fit.
 type rbeAsked struct {
 	relevance.Estimate
-	// Asked counts the calls of this run, including those of the measurement.
+	// Asked counts the calls of this run, including the measurement's.
 	Asked int64  `json:"asked"`
 	Cache string `json:"cache"`
 	// Sampled is the number of items that the fit's items were drawn from, or 0 if all were used.

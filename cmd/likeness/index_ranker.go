@@ -24,7 +24,7 @@ type ranked struct {
 // indexAsked reports the ranker's calls for a build.
 type indexAsked struct {
 	relevance.Estimate
-	// Asked counts the calls of this run, including those of the measurement.
+	// Asked counts the calls of this run, including the measurement's.
 	Asked int64  `json:"asked"`
 	Cache string `json:"cache"`
 }

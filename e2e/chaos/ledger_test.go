@@ -29,7 +29,7 @@ type ledger struct {
 	wrongs   []string
 	late     []string        // answers that came long after the deadline of a sidecar that was not stopped
 	over     []time.Duration // by which answers of the API missed their timeout
-	slowest  []string        // those of them that missed it by a second, and what was broken
+	slowest  []string        // those that missed it by a second, and the faults at that time
 	noticed  []time.Duration // after which half-open links were given up, from the first that was sent into them
 	active   map[string]int  // faults under way, by lane
 	broken   []string        // faults under way
@@ -125,8 +125,8 @@ func (l *ledger) hurt(fault string, lanes []string) {
 	}
 }
 
-// heal says that a fault on these lanes is over. Half are the lanes with half-open links
-// that were not given up yet: those of a fault that is over by name alone.
+// heal records that a fault on these lanes is over. half names the lanes with half-open links that
+// were not given up yet: their fault is over only in name.
 func (l *ledger) heal(fault string, lanes, half []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -21,7 +21,7 @@ const (
 	fixedRows = 400
 	wanted    = 10   // k
 	depth     = 20   // of the ranked route
-	tolerance = 2e-4 // of a score; they are of the order of 10
+	tolerance = 2e-4 // of scores of magnitude 10
 )
 
 // hit is one row of an answer.

@@ -18,7 +18,7 @@ const (
 	slow             // what comes from the server is kept back
 	hold             // nothing crosses until the trouble is over
 	resetAll         // connections are reset
-	cut              // a connection ends in the middle of what the server says
+	cut              // a connection ends in the middle of the server's answer
 	halfOpen         // connections that are there swallow everything, for good; new ones are well
 )
 

@@ -218,8 +218,8 @@ func (s *sidecar) metrics(ctx context.Context) (map[string]float64, error) {
 	return values, err
 }
 
-// live is what of the heap is in use right after two collections, which it forces, in
-// bytes: pools keep what is put back over one.
+// live returns the bytes of the heap in use right after two forced collections; pools keep their
+// content over one collection.
 func (s *sidecar) live(ctx context.Context) (n float64, err error) {
 	for range 2 {
 		n = -1

@@ -110,8 +110,8 @@ func (x *skew) fillThings(t *testing.T) {
 	must(t, err)
 }
 
-// sidecar is one with a folder of its own, of a version; its scorer and its device are
-// of the plugins' version. The keys are those that the version before knows.
+// sidecar starts a sidecar of a version in a folder of its own, with scorer and device of the
+// version plugins. Its configuration has only keys that the previous version knows.
 func (x *skew) sidecar(t *testing.T, name, version, plugins string) *sidecar {
 	t.Helper()
 	s := newSidecar(t, name, x.likeness[version], x.folder)
@@ -213,7 +213,7 @@ func TestVersionSkew(t *testing.T) {
 		t.Skip("it builds the version before this one; set LIKENESS_SOAK=1")
 	}
 	x := newSkew(t)
-	// What one indexed the other serves; scorer and device are of the version that is not the sidecar's.
+	// Each version serves the other's index, with the other's scorer and device.
 	one, two := x.sidecar(t, "one", before, now), x.sidecar(t, "two", now, before)
 	x.index(t, one, true)
 	x.index(t, two, false)
@@ -439,8 +439,8 @@ func balanced(t *testing.T, addresses ...string) *grpc.ClientConn {
 	return conn
 }
 
-// refusals: of what a version cannot read it names both, or the key; each of them the
-// other's file in a format to come.
+// refusals: a version refuses data that it cannot read, and the error names both versions, or the
+// key. Each case is a file of the other version in a future format.
 func (x *skew) refusals(t *testing.T, s *sidecar) (made int) {
 	t.Helper()
 	config, err := os.ReadFile(s.file)

@@ -74,8 +74,8 @@ func (x *writer) one(ctx context.Context) {
 	x.acked[id] = version
 }
 
-// writers are two through each sidecar of Qdrant, over gRPC and REST, and one through
-// that of Milvus.
+// writers returns two writers for each sidecar of Qdrant, over gRPC and REST, and one for the
+// sidecar of Milvus.
 func (w *world) writers() (ofQdrant, ofMilvus []*writer) {
 	n := uint64(0)
 	add := func(upsert func(context.Context, uint64, []float32) error) *writer {
@@ -213,8 +213,8 @@ func (w *world) milvusBetween(t *testing.T, from, to, most int64) (ids []int64, 
 	return ids, values
 }
 
-// acknowledged compares a store's rows with what was acknowledged. A store whose
-// upserts are a delete and an insert can lose the row to one that was not acknowledged.
+// acknowledged compares a store's rows with the acknowledged writes. A store whose upserts are a
+// delete and an insert can lose a row to a write that was not acknowledged.
 func acknowledged(t *testing.T, store string, rows map[uint64][]float32, all []*writer, deletesFirst bool) (acked, unsure int) {
 	t.Helper()
 	allowed := map[uint64]bool{firstID: true}

@@ -205,7 +205,7 @@ func randomValue(rng *rand.Rand, f protoreflect.FieldDescriptor, fresh func() pr
 	}
 }
 
-// bodies are what random bodies are made from.
+// bodies are the pieces of random bodies.
 var bodies = []string{
 	`{"vector":[1.0,-2e0],"limit":3,"with_payload":true,"filter":{"must":[{"key":"a","match":{"value":1}}]}}`,
 	`{"query":{"nearest":[0.5,1]},"limit":2,"offset":1,"params":{"exact":true},"with_vector":true}`,

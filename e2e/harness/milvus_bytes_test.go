@@ -24,10 +24,9 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy"
 )
 
-// answerer is a server that answers any call by what it was sent: the message
-// turned round, and headers, trailers and a status that depend on it. A real
-// Milvus would spend its time on the collections that chance asks for, and
-// milvus-lite ends at some messages.
+// answerer is a server whose answers depend only on the call: the message reversed, and headers,
+// trailers and a status derived from it. A real Milvus would spend its time on random collections,
+// and milvus-lite crashes at some messages.
 func answerer(t *testing.T) (address string) {
 	t.Helper()
 	var config net.ListenConfig

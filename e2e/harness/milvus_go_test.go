@@ -18,7 +18,7 @@ import (
 	"github.com/likenessdb/likeness/e2e/harness"
 )
 
-// milvusGo is what Milvus's Go client can ask; a refusal is an answer too.
+// milvusGo makes every kind of request of Milvus's Go client. A refusal counts as an answer.
 func milvusGo(token string) harness.Client {
 	return harness.Client{Name: "Go milvus-sdk-go 2.4.2", Run: func(ctx context.Context, at harness.Address) ([]harness.Step, error) {
 		user, password, _ := strings.Cut(token, ":")

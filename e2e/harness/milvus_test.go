@@ -10,7 +10,7 @@ import (
 	"github.com/likenessdb/likeness/e2e/harness"
 )
 
-// milvusToken is what the standalone Milvus asks for.
+// milvusToken is the token of the standalone Milvus.
 const milvusToken = "root:Milvus"
 
 // milvus starts a server, which every run of a scenario shares: a scenario begins

@@ -9,7 +9,7 @@ import (
 	"github.com/likenessdb/likeness/e2e/harness"
 )
 
-// qdrantKey is what the servers ask for.
+// qdrantKey is the API key of the servers.
 const qdrantKey = "secret"
 
 func qdrant(version string) database {

@@ -44,8 +44,8 @@ type question struct {
 	Below  int       `json:"below,omitempty"` // filter: item < below
 }
 
-// TestQdrantRoutedCollections has every client ask real questions of a routed
-// collection: ids and scores are those of likeness's own API, to the bit.
+// TestQdrantRoutedCollections makes every client send real questions to a routed collection. Ids
+// and scores equal those of likeness's own API to the bit.
 func TestQdrantRoutedCollections(t *testing.T) {
 	db := qdrant(servers.QdrantNewest).start(t)
 	questions := fillQuestions(t, db, qdrantapi.Distance_Cosine, slices.Clone)

@@ -17,9 +17,9 @@ import (
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 )
 
-// Messages that unpack to a thousand times their length, many at a time, are refused
-// by what they unpack to, and the sidecar is not killed for lack of memory; a message
-// almost as large as may be takes a few times its length. LIKENESS_SOAK=1 sends a hundred.
+// Messages that unpack to a thousand times their length, many at a time, are refused by their
+// unpacked length, and the sidecar is not killed for lack of memory. A message just below the limit
+// takes a few times its length. LIKENESS_SOAK=1 sends a hundred.
 func TestBombsTogether(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector takes memory of its own")

@@ -150,7 +150,7 @@ func TestADamagedFileStopsOneRoute(t *testing.T) {
 			t.Run(fmt.Sprintf("%s, live %t", tc.name, live), func(t *testing.T) {
 				dir := damagedFolder(t, db, table, live)
 				path := filepath.Join(dir, tc.file)
-				good, _ := os.ReadFile(path) // of version.json there is none
+				good, _ := os.ReadFile(path) // version.json may not exist
 				must2(t, os.MkdirAll(filepath.Dir(path), 0o700))
 				if tc.spoil == nil {
 					must2(t, os.Remove(path))

@@ -49,8 +49,8 @@ func heading(t *testing.T, value string) []byte {
 	return out.Bytes()
 }
 
-// Heads that are longer than any honest one are refused by the listeners of gRPC before a
-// database: in one frame, by what HPACK remembers, and in frames without end.
+// The gRPC listeners in front of a database refuse heads that are longer than any honest one: in
+// one frame, by repeated HPACK references, and in endless frames.
 func TestCallHeadsWithoutEnd(t *testing.T) {
 	indexed := heading(t, strings.Repeat("x", 3<<10))
 	for range 10_000 { // one byte each for three thousand: what HPACK remembers

@@ -44,8 +44,8 @@ type seen struct {
 	key, authorization []string
 }
 
-// hop stands before a database and notes with what credentials calls come. It lets
-// every caller in, with the credentials that the database wants.
+// hop stands in front of a database and records the credentials of calls. It lets every caller in,
+// with the credentials that the database wants.
 type hop struct {
 	as      metadata.MD // the database's; nil: those that came
 	forward func(method string) bool
@@ -150,7 +150,7 @@ func (c caller) context(ctx context.Context) context.Context {
 	return metadata.NewOutgoingContext(ctx, metadata.Pairs("api-key", c.key(), "authorization", c.authorization()))
 }
 
-// its says what is wrong with what came for a caller.
+// its returns the difference between the recorded credentials and the caller's own, or "".
 func (c caller) its(got []seen) string {
 	for _, s := range got {
 		if !slices.Equal(s.key, []string{c.key()}) || !slices.Equal(s.authorization, []string{c.authorization()}) {

@@ -124,7 +124,7 @@ func (w *gpuWorld) compare(t *testing.T) (trace string) {
 		}
 		hits[i], err = proto.MarshalOptions{Deterministic: true}.Marshal(&likenessv1.SearchResponse{Hits: r.GetHits()})
 		must2(t, err)
-		ctx = t.Context() // the trace is of the first
+		ctx = t.Context() // the first has a trace
 	}
 	if !bytes.Equal(hits[0], hits[1]) {
 		t.Error("the route with the device has other hits or scores than the one without")

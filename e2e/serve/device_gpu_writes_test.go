@@ -78,9 +78,8 @@ func (r *gpuRows) best(t *testing.T, query []float32) (ids []uint64, scores map[
 	return ids[:10], scores
 }
 
-// TestGPUWrites: a table that is written while it is searched. The search after a write is of
-// the rows as they are, whatever the device has; the device gets what was written, and
-// is used again.
+// TestGPUWrites writes a table while it is searched. A search after a write sees the new rows,
+// whatever the device has. The device then gets the writes and is used again.
 func TestGPUWrites(t *testing.T) {
 	program := os.Getenv(withGPU)
 	if program == "" {

@@ -44,7 +44,7 @@ const (
 	noKind = -2
 )
 
-// item is what a collection holds of one id.
+// item is the content of a collection for one id.
 type item struct {
 	vector [4]float32
 	kind   int
@@ -387,7 +387,7 @@ func (e *exactness) isUndetected(began time.Time) bool {
 	return !e.pastLast.IsZero() && began.Before(e.pastLast.Add(detection))
 }
 
-// pass lets time pass, of which the window is made, or ctx end.
+// pass waits for d, which uses up detection windows, or until ctx ends.
 func pass(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():

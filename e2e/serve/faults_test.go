@@ -153,10 +153,9 @@ func (x *troubled) under(ctx context.Context, rate float64, d time.Duration) (ra
 	return ranked, plain
 }
 
-// TestPluginsUnderLoad: whatever a ranker's process does, an answer is right or says
-// that it is not, and the routes without it are answered. The load is an open loop at
-// half of what was measured just before; LIKENESS_SOAK=1 makes it long enough for
-// figures (docs/benchmarks/endurance.md).
+// TestPluginsUnderLoad: whatever a ranker's process does, an answer is right or flagged, and routes
+// without the ranker are answered. The load is an open loop at half of the capacity measured just
+// before. LIKENESS_SOAK=1 makes it long enough for figures (docs/benchmarks/endurance.md).
 func TestPluginsUnderLoad(t *testing.T) {
 	plugin, err := faulty.Build(t.Context(), t.TempDir())
 	if err != nil {

@@ -145,7 +145,7 @@ type doorkeeper struct {
 	open    map[net.Conn]bool
 }
 
-// trust ends all connections: who comes again is of the new authorities.
+// trust closes all connections. New ones must present a certificate of the new authorities.
 func (d *doorkeeper) trust(p *x509.CertPool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -73,8 +73,8 @@ func TestHeadsWithoutEnd(t *testing.T) {
 	}
 }
 
-// A client that sends its head drop by drop, or never to its end, does not keep its
-// connection: half a minute is what a head may take.
+// A client that sends its head byte by byte, or never to its end, loses its connection: a head may
+// take half a minute.
 func TestHeadsThatDoNotCome(t *testing.T) {
 	if os.Getenv("LIKENESS_SOAK") == "" {
 		t.Skip("takes half a minute: LIKENESS_SOAK=1")

@@ -32,7 +32,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/serve"
 )
 
-// flood is what TestReceivedTogether sends, and into how much memory.
+// flood describes the messages of TestReceivedTogether, and the memory of the sidecar.
 type flood struct {
 	container, conns, megabytes int // MiB; of each listener; MiB of each message
 	before, lasts               time.Duration
@@ -87,7 +87,7 @@ func TestReceivedTogether(t *testing.T) {
 	cancel()
 	group.Wait()
 	must2(t, searchSmall(t.Context(), small))
-	peak := peakMemory(t, cmd.Process.Pid) // with what it shares, as its own text, which the container need not hold
+	peak := peakMemory(t, cmd.Process.Pid) // includes shared memory, such as its own text, which the container need not hold
 	for n := range sent {
 		if sent[n].Load() == 0 {
 			t.Errorf("listener %d answered none", n)
@@ -154,8 +154,8 @@ func (f flood) count(t *testing.T, lasts time.Duration, conn *grpc.ClientConn) f
 	return float64(good.Load()) / lasts.Seconds()
 }
 
-// senders send one message each, to the API's gRPC and REST and to the proxy's. They report whether
-// it was answered, if only by what is wrong with it.
+// senders send one message each, to the API over gRPC and REST and to the proxy over both. They
+// report whether an answer came, even one that refuses the message.
 func (f flood) senders(t *testing.T, at serve.Addresses) [4]func(ctx context.Context) bool {
 	t.Helper()
 	vector := make([]float32, f.megabytes<<18-64)

@@ -22,8 +22,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/follow"
 )
 
-// mute is a TCP link to a database that can keep back what the database says. What is
-// said to the database passes, so that it carries out writes of which nobody hears.
+// mute is a TCP link to a database that can hold back the database's answers. Requests pass, so
+// that the database carries out writes that nobody learns of.
 type mute struct {
 	listener net.Listener
 	to       string
@@ -99,7 +99,7 @@ func (m *mute) hold() {
 	m.muted = make(chan struct{})
 }
 
-// cut ends all connections, with what was kept back; new ones are as any.
+// cut closes all connections, and drops the held answers; new connections work normally.
 func (m *mute) cut() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -113,7 +113,7 @@ func (m *mute) cut() {
 	}
 }
 
-// following is what the running sidecar says of its route.
+// following returns the state that the running sidecar reports about its route.
 func (w *killed) following(t *testing.T) follow.Status {
 	t.Helper()
 	r, err := http.Get("http://" + w.one.at.Admin + "/status.json")

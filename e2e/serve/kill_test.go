@@ -137,7 +137,7 @@ type killed struct {
 	dir      string
 	one, two *sidecarProcess
 	direct   *grpc.ClientConn
-	// proxies are those of the sidecars, as they are now.
+	// proxies holds connections to the proxies of the sidecars that run now.
 	proxies [2]atomic.Pointer[grpc.ClientConn]
 	sent    [3]atomic.Int64 // upserts to either proxy and past them that were answered
 	failed  atomic.Int64

@@ -228,8 +228,9 @@ func (l *liar) slowWrite(ctx context.Context) {
 	l.send(within, method, path, w[1], l.noWriter(), one(l, []int{1, 70_000, 40 << 20}))
 }
 
-// send sends a request over REST and returns its answer's status, 0 if there is none, and
-// header. If padding is not 0, so many spaces follow the body, slower than they are awaited.
+// send sends a request over REST and returns the status of its answer, or 0 without an answer, and
+// the header. If padding is not 0, that many spaces follow the body, slower than the sidecar waits
+// for them.
 func (l *liar) send(ctx context.Context, method, path, body string, credentials metadata.MD, padding int) (status int, header http.Header) {
 	var content io.Reader = strings.NewReader(body)
 	if padding > 0 {

@@ -26,10 +26,10 @@ import (
 	"github.com/likenessdb/likeness/sidecar/serve"
 )
 
-// A sidecar in a container of so much memory, four fifths of which are its own limit, is sent ten times
-// what fits: it refuses what it cannot hold, is not killed, and its health is
-// answered all the time. LIKENESS_SOAK=1 does so for ten minutes. The batches are of
-// 2 MiB: what is read of many messages of limits.max_message_bytes at once is bounded by nothing.
+// A sidecar in a container, whose own limit is four fifths of the container's memory, is sent ten
+// times the requests that fit. It refuses those that it cannot hold, is not killed, and always
+// answers health checks. LIKENESS_SOAK=1 runs for ten minutes. The batches have 2 MiB, because
+// nothing limits the bytes that are read at once of many messages of limits.max_message_bytes.
 func TestMemoryCeiling(t *testing.T) {
 	if race.Enabled {
 		t.Skip("the race detector takes memory of its own")
@@ -110,7 +110,7 @@ func TestMemoryCeiling(t *testing.T) {
 	if err := search(t.Context(), other); err != nil && status.Code(err) != codes.ResourceExhausted {
 		t.Errorf("afterwards: %v", err)
 	}
-	peak := peakMemory(t, cmd.Process.Pid) // with what it shares, as its own text
+	peak := peakMemory(t, cmd.Process.Pid) // includes shared memory, such as its own text
 	t.Logf("reliability row=6 figure=%s in %d MiB (a cgroup: %t): %d batches of %d MiB read and %d refused, %d searches answered, %d health checks all answered, at most %d MiB, not killed",
 		lasts, container, enclosed, read.Load(), vectors, refused.Load(), good.Load(), checks.Load(), peak>>20)
 }

@@ -254,8 +254,9 @@ proxy: {store: main, listen_grpc: "127.0.0.1:0", routes: [things, living]}
 	}
 }
 
-// TestTokensOfAnAlias: a caller's rights are of names. Who may read by the alias alone,
-// or by the collection's own name alone, gets by the alias what the database answers.
+// TestTokensOfAnAlias: a caller's rights apply to names. A caller with the right to the alias
+// alone, or to the collection's own name alone, gets the database's answer to a search by the
+// alias.
 func TestTokensOfAnAlias(t *testing.T) {
 	db := filled(t, servers.Options{Env: []string{"QDRANT__SERVICE__JWT_RBAC=true"}})
 	for name, placement := range map[string]string{"stored": "placement: stored", "table": fmt.Sprintf("table: %q, placement: table, strategy: scan", tableOf(t, db))} {

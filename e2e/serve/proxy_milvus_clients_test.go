@@ -127,7 +127,7 @@ func (p *milvusProxied) checkRescored(t *testing.T, s harness.Step) {
 	}
 }
 
-// checkEntity holds the fields of a hit, where it has any, to those of its row.
+// checkEntity compares the fields of a hit, if it has any, with its row.
 func checkEntity(t *testing.T, step string, h clientHit) {
 	t.Helper()
 	row := int(h.ID) + 5

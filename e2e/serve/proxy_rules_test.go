@@ -99,7 +99,7 @@ func TestProxyUnderstandsAliases(t *testing.T) {
 	}
 }
 
-// The threshold of a request is compared with what the route says is its score.
+// The threshold of a request is compared with the score that the route's rule selects.
 func TestProxyScoresAndThresholds(t *testing.T) {
 	db := filled(t, servers.Options{})
 	p, _ := startRuled(t, db, "score: store")

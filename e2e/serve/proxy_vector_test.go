@@ -14,8 +14,8 @@ import (
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
 )
 
-// TestProxyOfAnOnlyNamedVector: a route that names no vector field is of a collection's
-// only one. Clients name it as they have to name it to the database.
+// TestProxyOfAnOnlyNamedVector: a route without a vector field serves a collection's only one.
+// Clients name it as the database requires.
 func TestProxyOfAnOnlyNamedVector(t *testing.T) {
 	db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{APIKey: key})
 	direct, wait := connect(t, db.Address), true

@@ -170,7 +170,8 @@ func TestREST(t *testing.T) {
 	}
 }
 
-// TestRESTSecured: tokens and certificates are those of the gRPC API, over HTTP/1 and HTTP/2.
+// TestRESTSecured: REST requires the same tokens and certificates as the gRPC API, over HTTP/1 and
+// HTTP/2.
 func TestRESTSecured(t *testing.T) {
 	dir := t.TempDir()
 	roots := certificate(t, dir)
@@ -205,7 +206,7 @@ func TestRESTSecured(t *testing.T) {
 	}
 }
 
-// refused wants an answer that is none of ours.
+// refused wants an answer other than success, or none.
 func (e exchange) refused(t *testing.T, base string) {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/openapi.json", http.NoBody)

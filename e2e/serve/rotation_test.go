@@ -70,7 +70,7 @@ func (s *secured) rotate(serial int64) {
 	s.last = ca
 }
 
-// settled changes something while nobody calls with what was trusted or presented before.
+// settled makes a change while nobody calls with earlier certificates or authorities.
 func (s *secured) settled(change func() error) error {
 	s.trust.Lock()
 	defer s.trust.Unlock()

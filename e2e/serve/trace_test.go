@@ -63,7 +63,7 @@ func serveOn(t *testing.T, server *grpc.Server) (address string) {
 	return listener.Addr().String()
 }
 
-// attributes are those of the first span of that name in a trace, as text.
+// attributes returns the attributes, as text, of the first span of that name in a trace.
 func (s *spans) attributes(trace, name string) map[string]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -12,9 +12,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/plugins"
 )
 
-// BenchmarkCall asks for the scores of 256 items with 64 KiB of payload. added is what
-// a call takes beyond the scorer's own work: the connection, its TLS, ids and payloads
-// read and parsed.
+// BenchmarkCall asks for the scores of 256 items with 64 KiB of payload. added is the time of a
+// call beyond the scorer's own work: connection, TLS, reading and parsing ids and payloads.
 func BenchmarkCall(b *testing.B) {
 	p := start(b, filepath.Join("testdata", "bench.py"))
 	of := make([]string, 256)

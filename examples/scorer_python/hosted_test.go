@@ -130,7 +130,8 @@ func refused(t *testing.T, address string, c *tls.Config) {
 	}
 }
 
-// manifest is what `sha256sum *.py likeness_plugin/*.py` writes, beside the scorers while the test runs.
+// manifest writes the output of `sha256sum *.py likeness_plugin/*.py` beside the scorers while the
+// test runs.
 func manifest(t *testing.T) string {
 	t.Helper()
 	var lines bytes.Buffer

@@ -338,7 +338,7 @@ func (p *process) ends(t *testing.T) {
 	}
 }
 
-// TestSchema compares the messages that Python declares with those of Go.
+// TestSchema compares the messages that Python declares with Go's.
 func TestSchema(t *testing.T) {
 	out, err := exec.CommandContext(t.Context(), interpreter(t), filepath.Join("testdata", "probe.py"), "schema").Output()
 	if err != nil {

@@ -126,8 +126,8 @@ func TestLogitTerms(t *testing.T) {
 	adversary.Exactly(t, "losses of four components, greatest", l.maxError, math.Sqrt(dim)*4)
 }
 
-// TestLayerTerms: what float16 takes of weights, by the spectral norm and by rows, on
-// weights of which it takes a matrix of one rank.
+// TestLayerTerms: the loss of float16 in weights, by the spectral norm and by rows, on weights
+// whose loss is a matrix of rank one.
 func TestLayerTerms(t *testing.T) {
 	const rows, cols = 24, 16
 	rng := rand.New(rand.NewPCG(2, 5))

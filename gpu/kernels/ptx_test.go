@@ -46,9 +46,9 @@ func TestPTX(t *testing.T) {
 	}
 }
 
-// TestGeometry: the module is of the PTX that a driver of CUDA 12.0 reads, and every launch, of
-// the greatest table too, has the block that its kernel was compiled for and a grid that
-// there can be.
+// TestGeometry: the PTX is of a version that a driver of CUDA 12.0 reads. Every launch, including
+// those for the largest table, has the block for which its kernel was compiled and a grid that is
+// possible.
 func TestGeometry(t *testing.T) {
 	if text := kernels.PTX(); !strings.Contains(text, "\n.version 8.0\n") || !strings.Contains(text, "\n.target sm_80\n") {
 		t.Error("the PTX is not of version 8.0, for sm_80")

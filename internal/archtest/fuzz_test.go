@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// TestFuzzTargetsHaveSeeds: every fuzz target begins with inputs of its own, added by
-// it or by what it hands its *testing.F to, or committed beside it. Without any, a run
-// starts from nothing, and `make test` tries nothing.
+// TestFuzzTargetsHaveSeeds: every fuzz target has inputs of its own, added by itself or by a
+// function that gets its *testing.F, or committed beside it. Without inputs a run starts from
+// nothing, and `make test` tries nothing.
 func TestFuzzTargetsHaveSeeds(t *testing.T) {
 	targets := 0
 	for _, path := range tracked(t) {
@@ -68,7 +68,7 @@ func adds(file *ast.File, f *ast.FuncDecl, depth int) (found bool) {
 	return found
 }
 
-// function is one of a file; one without parameters and body if there is none.
+// function returns a function of a file, or one without parameters and body if the file lacks it.
 func function(file *ast.File, name string) *ast.FuncDecl {
 	for _, decl := range file.Decls {
 		if f, ok := decl.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name == name {

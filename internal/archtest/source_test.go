@@ -122,8 +122,7 @@ func generated(path string) bool {
 	return strings.HasPrefix(path, "proto/gen/") || strings.HasPrefix(path, "proto/third_party/") || filepath.Base(path) == "go.sum"
 }
 
-// tracked lists the files under version control; without git, those of the
-// source archive.
+// tracked lists the files under version control or, without git, the files of the source archive.
 func tracked(t *testing.T) []string {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), "git", "ls-files", "-z")

@@ -26,8 +26,8 @@ func wants(t *testing.T, err error, says string) {
 	}
 }
 
-// TestTheCheckFails: one turn, one byte or one slot that is missing is found, and a
-// check of what is free changes nothing.
+// TestTheCheckFails: one missing turn, byte or slot is found, and checking free ones changes
+// nothing.
 func TestTheCheckFails(t *testing.T) {
 	all := turns.New(3)
 	for range 2 {

@@ -123,8 +123,8 @@ func TestCallIt(t *testing.T) {
 	commands(t, "sh", os.Getenv("PATH"))
 }
 
-// TestGRPCurl runs those of grpcurl, which are marked bash, with the one that
-// tools/grpcurl pins.
+// TestGRPCurl runs the grpcurl commands, which are marked bash, with the version that tools/grpcurl
+// pins.
 func TestGRPCurl(t *testing.T) {
 	if os.Getenv("LIKENESS_SOAK") == "" {
 		t.Skip("it builds grpcurl; set LIKENESS_SOAK=1")

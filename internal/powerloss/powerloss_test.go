@@ -82,8 +82,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestContent: of what was written and not synced any sectors are lost, in any order, and
-// what was synced is not.
+// TestContent: sectors that were written and not synced are lost in any order; synced sectors are
+// not.
 func TestContent(t *testing.T) {
 	d, rng := powerloss.New(t), rand.New(rand.NewPCG(1, 2))
 	f := create(t, d, "a")

@@ -17,7 +17,7 @@ import (
 	"github.com/likenessdb/likeness/learn/dataset"
 )
 
-// claims are what a Parquet file of one column of ids says of itself.
+// claims are the sizes that a Parquet file with one column of ids declares.
 type claims struct {
 	meta  format.FileMetaData
 	pages []format.PageHeader
@@ -69,7 +69,7 @@ func withFooter(text, footer []byte) []byte {
 	return append(binary.LittleEndian.AppendUint32(text, uint32(len(footer))), "PAR1"...)
 }
 
-// manyGroups is a footer that claims row groups of which there is nothing.
+// manyGroups returns a footer that declares row groups which do not exist.
 func manyGroups(n int) string {
 	footer := []byte{0x15, 2, 0x19, 0x0c, 0x16, 0, 0x19, 0xfc} // version, no schema, no rows, row groups
 	footer = binary.AppendUvarint(footer, uint64(n))
@@ -190,7 +190,7 @@ func TestLogsDeclare(t *testing.T) {
 	}, dataset.ErrInput, "payloads.jsonl", "line 1")
 }
 
-// TestRecordsOfOneLimit: the limit is that of one record, wherever it stands.
+// TestRecordsOfOneLimit: the limit applies to each record, wherever it stands.
 func TestRecordsOfOneLimit(t *testing.T) {
 	var b bytes.Buffer
 	b.WriteString("query,item,note\n")

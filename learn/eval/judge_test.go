@@ -59,8 +59,8 @@ func TestVerdict(t *testing.T) {
 	}
 }
 
-// divided returns a world in which the model finds the answers of the first wins queries
-// and the baseline those of all others.
+// divided returns a world in which the model finds the answers to the first wins queries, and the
+// baseline the answers to all others.
 func divided(t *testing.T, wins int) eval.Input {
 	t.Helper()
 	in := world(t)

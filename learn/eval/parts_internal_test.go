@@ -175,8 +175,8 @@ func TestHistogram(t *testing.T) {
 	}
 }
 
-// TestThirds: head, torso and tail by weight; a query is of the segment of most of its weight,
-// and of the less popular one where they tie.
+// TestThirds divides items into head, torso and tail by weight. A query belongs to the segment that
+// has most of its weight, and in a tie to the less popular one.
 func TestThirds(t *testing.T) {
 	if head, torso := popularityThirds([]float64{1, 1, 4, 2, 1}); head != 4 || torso != 2 {
 		t.Errorf("the head begins at %v and the torso at %v, want 4 and 2", head, torso)
@@ -280,7 +280,7 @@ func TestOverlap(t *testing.T) {
 	}
 }
 
-// described is a similarity of which nothing but its specification and feature rows is asked.
+// described is a similarity that only answers for its specification and feature rows.
 type described struct {
 	rerank.Similarity
 	spec rerank.Spec
@@ -368,7 +368,7 @@ func judging(baseline ...float64) *measureModel {
 	}
 }
 
-// TestASegmentHasItsOwnFigures, and not those of all queries.
+// TestASegmentHasItsOwnFigures: the metrics of a segment cover only its queries.
 func TestASegmentHasItsOwnFigures(t *testing.T) {
 	j := judging(1, 1, 0, 0.5)
 	got, err := j.measureSegments(t.Context(), &exactScan{values: map[string][]float64{"mrr@10": {0.5, 1, 1, 1}}})

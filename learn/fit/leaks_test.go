@@ -24,7 +24,7 @@ const (
 	mostByChance = 0.08
 )
 
-// noise returns a log of random questions, each of which chose one random item.
+// noise returns a log of random questions that each chose a random item.
 func noise(rng *rand.Rand) fit.Data {
 	d := fit.Data{Items: fittest.NormalMatrix(rng, noiseItems, noiseDim), Queries: fittest.NormalMatrix(rng, noiseQuestions, noiseDim)}
 	for q := range d.Queries.Rows {

@@ -103,8 +103,8 @@ func (w *rankedWorld) close(t *testing.T) {
 	}
 }
 
-// TestIndexThroughARanker: table and companion are those of the matrix of base
-// vectors, and what is built again asks for nothing.
+// TestIndexThroughARanker: table and companion equal those built from the matrix of base vectors,
+// and a second build makes no call.
 func TestIndexThroughARanker(t *testing.T) {
 	dir := t.TempDir()
 	path := func(name string) string { return filepath.Join(dir, name) }

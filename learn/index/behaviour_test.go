@@ -79,8 +79,8 @@ func behaviourOf(t *testing.T, m route.Model) *maxsim.Vectors {
 	return behaviour(t)
 }
 
-// world is a collection of items with payloads in an embedded store, and a model
-// with vectors of which some items own many that lie together.
+// world is a collection of items with payloads in an embedded store, and a model with behavioural
+// vectors. Some items own many vectors, which lie together.
 func world(t *testing.T) (*embedded.Store, rerank.Matrix, *maxsim.Vectors, route.Model) {
 	t.Helper()
 	items := bankingVectors(t, "train", 200)

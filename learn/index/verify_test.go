@@ -48,8 +48,8 @@ func (s miscounting) Count(ctx context.Context, name string) (int64, error) {
 	return n, err
 }
 
-// TestCompanionIsReadBack: at the end of a build its rows are counted, and a thousand
-// are compared with what was written, in every store that keeps companions.
+// TestCompanionIsReadBack: at the end of a build the companion's rows are counted, and a thousand
+// are compared with the written ones, in every store that keeps companions.
 func TestCompanionIsReadBack(t *testing.T) {
 	q, err := qdrant.Open(qdrant.Options{Address: servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{}).Address})
 	if err != nil {
@@ -100,8 +100,8 @@ func first(r adapters.Rows, n int) adapters.Rows {
 	return out
 }
 
-// TestTableIsReadBack: a table that lacks a row of the collection, or is damaged, is
-// none that a build calls done.
+// TestTableIsReadBack: a build does not accept a table that lacks a row of the collection or is
+// damaged.
 func TestTableIsReadBack(t *testing.T) {
 	m := molModel(t)
 	store := collection(t, m.Similarity.Spec().ItemDim)

@@ -11,7 +11,7 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// TestKeysDiffer: items and queries of which a ranker reads something else share no score.
+// TestKeysDiffer: items or queries that differ in any part that a ranker reads share no score.
 func TestKeysDiffer(t *testing.T) {
 	id := rerank.UintID(7)
 	items := []plugin.Item{
@@ -40,8 +40,8 @@ func TestKeysDiffer(t *testing.T) {
 	}
 }
 
-// TestDamagedRecord: a record of which any byte changed is none, nor is one with half of
-// an entry whose checksum is right.
+// TestDamagedRecord: a record with any changed byte is not read, nor is one with half of an entry
+// and a right checksum.
 func TestDamagedRecord(t *testing.T) {
 	good := appendRecord(nil, key{1}, []key{{2}, {3}}, []float32{0.5, -1})
 	if _, n, err := parseRecord(good); err != nil || n != len(good) {

@@ -43,8 +43,8 @@ func putQuery(t *testing.T, c *scoreCache, query int) {
 	}
 }
 
-// keptQueries opens what a disk holds and returns the queries of which all scores are
-// kept. A score that is not what the ranker said fails the test.
+// keptQueries opens the content of a disk and returns the queries with all scores. A score that
+// differs from the ranker's fails the test.
 func keptQueries(t *testing.T, d *powerloss.Disk, queries int) (kept []int) {
 	t.Helper()
 	c := openOn(t, d)
@@ -155,7 +155,7 @@ func (d *fullDisk) OpenFile(path string, flag int, perm os.FileMode) (disk.File,
 	return &fullFile{f, d}, err
 }
 
-// WriteAt writes half of what it should.
+// WriteAt writes half of the bytes.
 func (f *fullFile) WriteAt(b []byte, at int64) (int, error) {
 	if !f.disk.full {
 		return f.File.WriteAt(b, at)
@@ -164,8 +164,8 @@ func (f *fullFile) WriteAt(b []byte, at int64) (int, error) {
 	return n, os.ErrDeadlineExceeded
 }
 
-// TestFailedWrite: scores that could not be written are not kept, and nothing is written
-// behind what is left of them. The next process keeps what came before.
+// TestFailedWrite: scores that could not be written are not kept, and nothing is written after
+// their remains. The next process keeps the scores before them.
 func TestFailedWrite(t *testing.T) {
 	dir, d := t.TempDir(), &fullDisk{}
 	c, err := openCache(d, dir, someRanker)

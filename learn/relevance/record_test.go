@@ -35,7 +35,7 @@ func FuzzScan(f *testing.F) {
 	})
 }
 
-// TestScanLargeFile: records that lie across the borders of what is read at once.
+// TestScanLargeFile: records that cross the borders of read blocks.
 func TestScanLargeFile(t *testing.T) {
 	items, scores := make([]key, maxEntries), make([]float32, maxEntries)
 	var b []byte

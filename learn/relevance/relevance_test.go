@@ -142,8 +142,8 @@ func fill(t *testing.T, a *relevance.Asker, rows adapters.Rows, queries []plugin
 	}
 }
 
-// TestOnlyWhatIsMissingIsAsked: scores are kept by version, query and item, and an
-// item is what the ranker reads of it.
+// TestOnlyWhatIsMissingIsAsked: scores are stored by version, query and item. An item is identified
+// by the content that the ranker reads.
 func TestOnlyWhatIsMissingIsAsked(t *testing.T) {
 	dir, r := t.TempDir(), newArithmetic()
 	o := relevance.Options{Ranker: r, Dir: dir}

@@ -177,9 +177,9 @@ func randomForm(t *testing.T, rng *rand.Rand, form bilinear.Form, normalise bool
 	return build(t, bilinear.Config{QueryDim: n, ItemDim: m, Form: form, Normalise: normalise}, set), w
 }
 
-// TestForms compares random models with float64, in both placements; and holds
-// the errors of scores and of lists to Bound's, against float64 on the numbers that
-// the model itself has made: ε is of the store and of the kernel alone.
+// TestForms compares random models with float64 in both placements. It holds the errors of scores
+// and lists to Bound's ε, which covers the store and the kernel alone: the float64 values use the
+// numbers that the model itself computed.
 func TestForms(t *testing.T) {
 	for seed := range uint64(80) {
 		for _, form := range []bilinear.Form{bilinear.Full, bilinear.LowRank, bilinear.IdentityLowRank, bilinear.Diagonal} {
@@ -241,8 +241,8 @@ func scoreOf(t *testing.T, s rerank.Similarity, e rerank.Encoded, base []float32
 	return out[0], adversary.Dot(e.(rerank.Operator).Operands().Vectors.Data, row.Data)
 }
 
-// TestBoundTerms: the kernel's ε is of rows as long as the form can make them, and a
-// low-rank form's pull-back onto the stored vector is rounded once more.
+// TestBoundTerms: the kernel's ε covers rows as long as the form can make them, and a low-rank
+// form's pull-back onto the stored vector is rounded once more.
 func TestBoundTerms(t *testing.T) {
 	const n, rank = 12, 3
 	rng := rand.New(rand.NewPCG(4, 1))

@@ -58,8 +58,8 @@ func TestScore(t *testing.T) {
 	}
 }
 
-// TestBound: the bound is the list's threshold where the list is of φ, a bound
-// by norms where it is not, and ε holds for scores that a store sums otherwise.
+// TestBound: if the list is ordered by φ, the bound is its threshold, otherwise a bound by norms. ε
+// holds for scores that a store sums in another order.
 func TestBound(t *testing.T) {
 	for seed := range uint64(100) {
 		rng := rand.New(rand.NewPCG(seed, 1))

@@ -14,8 +14,8 @@ import (
 // sentinel is put around every output; a kernel that writes beside it is found.
 const sentinel = 12345.5
 
-// fenced returns n numbers, off numbers behind an aligned address, and a check
-// of what lies around them.
+// fenced returns n numbers, off numbers after an aligned address. When the test ends, it checks the
+// numbers around them.
 func fenced(t *testing.T, n, off int) []float32 {
 	t.Helper()
 	all := make([]float32, off+n+32)

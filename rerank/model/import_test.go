@@ -161,7 +161,7 @@ func compareScores(t *testing.T, name string, got, want rerank.Matrix, tolerance
 	}
 }
 
-// What the weights tell must agree with what is said of them.
+// The shapes of the weights must agree with the given hyperparameters.
 func TestCompleteRefuses(t *testing.T) {
 	w, err := model.ReadWeights(goldenDir+"pt/v_two_uids.checkpoint.pt", "module._ndp_module.")
 	if err != nil || len(w.Dropped) != 1 || w.Dropped[0] != "module._embedding_module._item_emb.weight" {

@@ -39,8 +39,8 @@ func randomQuery(rng *rand.Rand, s *Similarity) rerank.Query {
 	return rerank.Query{Vector: normal(rng, 1, s.spec.QueryDim).Data, UserID: int64(rng.Uint64()), HasUserID: true}
 }
 
-// tolerance is what kernels reach on models of random weights, encoders included: 10⁻⁵ of
-// the query's largest |logit| over τ.
+// tolerance returns the error of the kernels on models of random weights, including encoders: 10⁻⁵
+// of the query's largest |logit| over τ.
 func tolerance(logits []float64) float64 {
 	top := 0.0
 	for _, l := range logits {

@@ -193,8 +193,8 @@ func compareNext(t *testing.T, c *collection, want []float32, plan rerank.Plan, 
 	}
 }
 
-// TestTheorem2 compares U with that of the reference's algorithm 1: the largest
-// (K+1)-th score of a list, over the temperature.
+// TestTheorem2 compares U with the reference's algorithm 1: the largest (K+1)-th score of a list,
+// over the temperature.
 func TestTheorem2(t *testing.T) {
 	s := goldenCase(t, golden+"/mol/a_ml1m_8x4x64")
 	f := readFile(t, golden, "retrieval", "ml1m_2000.safetensors")

@@ -55,7 +55,7 @@ func TestGatesMove(t *testing.T) {
 	adversary.Exactly(t, "multiplied", e.gateShift(loss, 0.5), 1.1*(3*0.125+0.5*0.5))
 }
 
-// TestNormOfUnitComponents: rounding can make a component longer than 1, by what it lost.
+// TestNormOfUnitComponents: rounding can make a component longer than 1, by as much as it loses.
 func TestNormOfUnitComponents(t *testing.T) {
 	s := given(1, 2, 4, 1)
 	loss := rerank.NewLoss(rerank.Packing{Format: rerank.FormatInt8, Cols: 8, Block: 4})

@@ -28,8 +28,8 @@ func aligned(rows, cols int) rerank.Matrix {
 	return m
 }
 
-// roundedDown is a matrix of which bfloat16 takes a matrix of one rank, in the
-// direction in which equal numbers lie.
+// roundedDown returns a matrix from which rounding to bfloat16 subtracts a matrix of rank one, in
+// the direction of equal numbers.
 func roundedDown(rng *rand.Rand, rows, cols int) rerank.Matrix {
 	m, p := rerank.NewMatrix(rows, cols), rerank.Packing{Format: rerank.FormatBFloat16, Cols: cols}
 	for r := range rows {
@@ -175,8 +175,8 @@ func times(v []float32, by float64) []float64 {
 	return out
 }
 
-// TestGateErrorRoundings: the terms of float32's own roundings are those of
-// the package comment, of sums as long as the layers are wide.
+// TestGateErrorRoundings: the terms for float32's own roundings follow the package comment, for
+// sums as long as the layers are wide.
 func TestGateErrorRoundings(t *testing.T) {
 	r := reducedOf(aligned(hiddenUnits, inputs), aligned(outputs, hiddenUnits))
 	w0, w1 := 0.25*math.Sqrt(hiddenUnits*inputs), 0.25*math.Sqrt(outputs*hiddenUnits)

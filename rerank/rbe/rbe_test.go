@@ -264,9 +264,9 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
-// TestPullBackKeepsEpsilon: a list of the stored vectors, without any rounding of its
-// own, says of an item what Score does within Bound's ε, where the sums of a feature
-// row, and those of the probe, nearly cancel.
+// TestPullBackKeepsEpsilon: a list of the stored vectors without rounding of its own agrees with
+// Score within Bound's ε, on rows for which the sums of a feature row, and of the probe, nearly
+// cancel.
 func TestPullBackKeepsEpsilon(t *testing.T) {
 	const m, n = 3, 64
 	rng := rand.New(rand.NewPCG(8, 8))

@@ -63,8 +63,8 @@ func BenchmarkOpenMillion(b *testing.B) {
 	}
 }
 
-// BenchmarkOpenPacked opens a million items of 8 components of 32 numbers, by
-// format: every byte is checked. It reports the size against that of the rows.
+// BenchmarkOpenPacked opens a million items of 8 components of 32 numbers, by format, and checks
+// every byte. It reports the file's size relative to the rows.
 func BenchmarkOpenPacked(b *testing.B) {
 	for _, f := range rerank.Formats()[1:] {
 		for name, id := range forms() {

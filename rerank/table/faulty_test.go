@@ -54,8 +54,8 @@ func reopened(t *testing.T, c liveCase, d *powerloss.Disk, l *table.Live, m mode
 	c.compare(t, snap, m)
 }
 
-// TestWriteFails: a write of which the disk took a half leaves the table as it was, and
-// the next write is taken.
+// TestWriteFails: a write that the disk took only half of leaves the table unchanged, and the next
+// write succeeds.
 func TestWriteFails(t *testing.T) {
 	c, d, l, m := faultyLive(t)
 	d.Fail(failsAt("write"))

@@ -212,9 +212,8 @@ func TestLiveAgainstModel(t *testing.T) {
 	}
 }
 
-// TestLiveConcurrent writes until compactions have happened, with
-// readers that check what they see all the time: an id's row says which write it
-// is of, and all ids of a write change together.
+// TestLiveConcurrent writes until compactions have happened, while readers check all rows: a row's
+// content tells which write it came from, and all ids of a write change together.
 func TestLiveConcurrent(t *testing.T) {
 	defer goleak.VerifyNone(t)
 	c := liveCase{meta: meta}
@@ -382,8 +381,8 @@ func TestSnapshotDoesNotGrow(t *testing.T) {
 	c.compare(t, before, m)
 }
 
-// TestCompactionIsShown: the first snapshot after a compaction is of the new file, which
-// has no deleted items.
+// TestCompactionIsShown: the first snapshot after a compaction shows the new file, which has no
+// deleted items.
 func TestCompactionIsShown(t *testing.T) {
 	c := liveCase{meta: meta}
 	path, m := c.base(t, rand.New(rand.NewPCG(1, 2)), 5)

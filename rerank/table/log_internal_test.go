@@ -66,7 +66,7 @@ func TestTornLog(t *testing.T) {
 				t.Fatalf("cut at %d: record %d is %+v", cut, i, got[i])
 			}
 		}
-		// Only zeros are missing from the last record: its length is what counts.
+		// The last record lacks only zeros, so its length decides.
 		if n := len(got); err != nil || n != whole && n != whole+1 || n == whole && length != want {
 			t.Fatalf("cut at %d: %d records and %d bytes, %v; want %d and %d", cut, len(got), length, err, whole, want)
 		}

@@ -89,8 +89,8 @@ func shown(t *testing.T, l *Live) *Table {
 	return s
 }
 
-// TestEveryTableKnowsItsLoss: however a table came about, Loss is what packing lost of
-// its rows at most, whichever part of them lost it: a bound without it leaves items out.
+// TestEveryTableKnowsItsLoss: however a table was created, Loss bounds the loss of packing in all
+// parts of its rows. A bound without it would leave items out.
 func TestEveryTableKnowsItsLoss(t *testing.T) {
 	ways := map[string]func(t *testing.T, m Meta, p parts) *Table{
 		"in memory": func(t *testing.T, m Meta, p parts) *Table {

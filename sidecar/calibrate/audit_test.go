@@ -172,9 +172,8 @@ func (c *counts) of(outcome string) int {
 	return c.outcomes[outcome]
 }
 
-// TestAudit: while the queries are those of the calibration the promise stands; when
-// they shift it is rejected, stays so over a restart, and comes back with another
-// calibration.
+// TestAudit: the promise stands while queries resemble the calibration's. When they shift it is
+// rejected, stays rejected over a restart, and returns with another calibration.
 func TestAudit(t *testing.T) {
 	dir := t.TempDir()
 	report, path := calibrated(t, dir)

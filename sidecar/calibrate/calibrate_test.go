@@ -171,8 +171,8 @@ func TestOtherJournal(t *testing.T) {
 	}
 }
 
-// TestRefusals: what cannot be shown is refused before anything is asked, with what
-// would do.
+// TestRefusals: a promise that cannot be shown is refused before any query is sent. The error says
+// what would suffice.
 func TestRefusals(t *testing.T) {
 	for _, c := range []struct {
 		name   string

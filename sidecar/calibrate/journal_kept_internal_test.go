@@ -82,7 +82,7 @@ func TestJournalIsKept(t *testing.T) {
 	}
 }
 
-// TestJournalOfAnother: what is of another calibration is dropped, from the file too.
+// TestJournalOfAnother: the answers of another calibration are dropped, from the file too.
 func TestJournalOfAnother(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "j")
 	j := openTestJournal(t, path, "x")
@@ -111,8 +111,8 @@ func TestJournalOfAnother(t *testing.T) {
 	must(t, memory.remove())
 }
 
-// TestJournalFingerprint: a journal is of another calibration if anything differs that answers
-// depend on, and of the same one if the store only merged segments.
+// TestJournalFingerprint: a journal belongs to another calibration if anything differs that answers
+// depend on, and to the same one if the store only merged segments.
 func TestJournalFingerprint(t *testing.T) {
 	made := func(change func(r *run)) string {
 		r := &run{

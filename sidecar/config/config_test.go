@@ -183,7 +183,7 @@ func TestSecretMissing(t *testing.T) {
 	}
 }
 
-// The generated files are what the generators write now.
+// The committed files equal the generators' output.
 func TestGeneratedFiles(t *testing.T) {
 	files := map[string]func(*bytes.Buffer) error{
 		"../../deploy/likeness.yaml":              func(b *bytes.Buffer) error { return config.PrintDefault(b) },

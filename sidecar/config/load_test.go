@@ -46,8 +46,8 @@ func TestUnknownKeysBehindAnchors(t *testing.T) {
 	}
 }
 
-// TestVariables: of a variable that is set twice the last value counts, and a value may contain
-// equals signs. Variables that begin with no section are of others.
+// TestVariables: if a variable is set twice, the last value counts, and a value may contain equals
+// signs. Variables that begin with no section belong to others.
 func TestVariables(t *testing.T) {
 	c := parse(t, strings.Replace(small, "api_key_file: key", "api_key_env: KEY", 1),
 		[]string{"LIKENESS_LIMITS_MAX_K=1", "LIKENESS_LIMITS_MAX_K=2", "KEY=a=b=", "LIKENESS_PORT=tcp://10.0.0.1:1", "LIKENESS_SERVICE_PORT_GRPC=1", "no variable"})
@@ -102,7 +102,7 @@ func TestNamesWithDots(t *testing.T) {
 	}
 }
 
-// TestSuggestions: the nearest key is suggested, and none that is far from what was written.
+// TestSuggestions: an unknown key suggests the nearest known key, unless that is too different.
 func TestSuggestions(t *testing.T) {
 	for key, want := range map[string]string{"max_ks": `"max_k"`, "max_dept": `"max_depth"`, "ax_k": `"max_k"`, "adaptiev": `"adaptive"`, "zzzzzzzz": ""} {
 		_, err := config.Parse("likeness.yaml", []byte("limits: {"+key+": 1}"), nil, nil)

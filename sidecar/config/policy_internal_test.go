@@ -195,8 +195,8 @@ func TestPolicyReadsItsKeys(t *testing.T) {
 	}
 }
 
-// TestWhenAChangeTakesEffect: a live key that only one of two configurations has is that of a
-// version, which an activation reads.
+// TestWhenAChangeTakesEffect: a live key that only one of two configurations has belongs to a
+// version, and takes effect when the version is activated.
 func TestWhenAChangeTakesEffect(t *testing.T) {
 	for tag, want := range map[string][2]Effect{ // in both configurations, and in one
 		`reload:"live"`: {EffectLive, EffectActivation}, `reload:"activation"`: {EffectActivation, EffectActivation},

@@ -161,7 +161,8 @@ func TestAnswersThatAreNotValid(t *testing.T) {
 	}
 }
 
-// TestDimension: every vector has the length that was configured, or that of the first.
+// TestDimension: every vector has the configured length or, without one, the length of the first
+// vector.
 func TestDimension(t *testing.T) {
 	answers := []string{`[[1,2]]`, `[[1,2,3]]`}
 	for dimension, want := range map[int][]bool{0: {true, false}, 2: {true, false}, 3: {false, true}} {

@@ -69,7 +69,7 @@ func (d *doubts) begin() (end func(applied bool)) {
 	}
 }
 
-// progress is what is known of a doubtful write.
+// progress is how far the outcome of a doubtful write is known.
 type progress int
 
 const (

@@ -27,7 +27,7 @@ func TestFollows(t *testing.T) {
 			w := newWorld(t, 60)
 			r := w.route(t, format)
 			f := w.follow(t, r)
-			fresh(t, r) // nothing was known of what was written before
+			fresh(t, r) // without any record of earlier writes
 			var group sync.WaitGroup
 			for writer := range 4 {
 				group.Go(func() {

@@ -101,10 +101,10 @@ func (s *states) since(from int) []map[uint64]uint64 {
 	return slices.Clone(s.all[from:])
 }
 
-// TestExactIsNeverWrong searches while rows are written: through the proxy, by id and
-// without ids, and past it. No answer may be called exact that is none of a state of the
-// collection during the search, but on the declared route within the detection window
-// after a write past the proxy. EXACT_FOR says for how long.
+// TestExactIsNeverWrong searches while rows are written: through the proxy, by id and without ids,
+// and past it. Every answer that is called exact must match a state of the collection during the
+// search. The declared route may be wrong only within the detection window after a write past the
+// proxy. EXACT_FOR sets the duration.
 func TestExactIsNeverWrong(t *testing.T) {
 	length := 15 * time.Second
 	if os.Getenv("LIKENESS_SOAK") != "" {
@@ -198,7 +198,7 @@ func (f *foreignAt) within(began time.Time) bool {
 	return f.count > 0 && began.Before(f.last.Add(window))
 }
 
-// pass lets time pass, of which the window is made, or ctx end.
+// pass waits for d, which uses up detection windows, or until ctx ends.
 func pass(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():

@@ -67,7 +67,7 @@ type frozenData struct {
 	clock      *writeClock
 	collection string
 	built      int64           // when the build of the data began; 0 if not known
-	followed   route.Freshness // the Freshness of the route's other data, which is followed; nil if there is none
+	followed   route.Freshness // the Freshness of the route's followed data; nil without such data
 	remedy     string
 	since      atomic.Int64 // when a write was first seen that the data does not show; 0 if none was
 }

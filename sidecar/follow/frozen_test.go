@@ -210,7 +210,7 @@ func TestNothingRemembered(t *testing.T) {
 	must(t, f.Close(closing(t)))
 }
 
-// asks is a similarity whose items are what a ranker says of them.
+// asks is a similarity whose items' vectors are a ranker's scores.
 type asks struct{ rerank.Similarity }
 
 func (asks) Questions() []rerank.Query { return make([]rerank.Query, 1) }

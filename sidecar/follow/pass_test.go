@@ -92,8 +92,8 @@ func TestResumedPass(t *testing.T) {
 	}
 }
 
-// TestUnreportedDrift: a caller of Reconcile is told what earlier passes repaired too; rows and
-// rows that do not fit are those of the last pass.
+// TestUnreportedDrift: a caller of Reconcile also learns of the repairs of earlier passes; the
+// counts of rows and of unfit rows come from the last pass.
 func TestUnreportedDrift(t *testing.T) {
 	found := map[string]Drift{"r": {Rows: 10, Changed: 1, Unfit: 1}}
 	sum := addUnreported(found, map[string]Drift{"r": {Rows: 9, Missing: 2, Changed: 3, Unfit: 5}, "gone": {Missing: 1}})

@@ -277,9 +277,9 @@ func TestSharedJournalFails(t *testing.T) {
 	await(t, a, b)
 }
 
-// TestExactThroughSidecars writes and searches through two sidecars before one Qdrant, in
-// turns and at the same time. No answer is exact that is none of a state of the collection
-// during the search, and in quiet nearly all are exact. EXACT_FOR says for how long.
+// TestExactThroughSidecars writes and searches through two sidecars in front of one Qdrant, in
+// turns and concurrently. Every answer that is called exact matches a state of the collection
+// during the search, and without writes nearly all answers are exact. EXACT_FOR sets the duration.
 func TestExactThroughSidecars(t *testing.T) {
 	length := 8 * time.Second
 	if text := os.Getenv("EXACT_FOR"); text != "" {

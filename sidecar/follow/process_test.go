@@ -30,7 +30,7 @@ type link struct {
 	lost    atomic.Bool // the database says that the collection does not exist
 	fetches atomic.Int64
 	writes  atomic.Int64 // of the companion
-	// refused is a row that the companion takes no vectors of; the zero ID: there is none.
+	// refused is a row whose vectors the companion refuses. The zero ID means that it refuses none.
 	refused atomic.Pointer[rerank.ID]
 }
 
@@ -90,7 +90,7 @@ func newProcess(t *testing.T, rows int, change ...func(*follow.Options, *follow.
 	return startProcess(t, w, d, false, change...)
 }
 
-// startProcess begins to follow with what a disk holds.
+// startProcess starts a follower on the content of a disk.
 func startProcess(t *testing.T, w *world, d *powerloss.Disk, down bool, change ...func(*follow.Options, *follow.Route)) *process {
 	t.Helper()
 	p := &process{world: w, disk: d, link: &link{writable: w.db}}
@@ -139,8 +139,8 @@ func (p *process) end(t *testing.T, drained, down bool, change ...func(*follow.O
 	return startProcess(t, p.world, p.disk, down, change...)
 }
 
-// kill ends the process with no chance to write anything more, and starts the next one
-// with what its disk holds.
+// kill ends the process so that it can write nothing more, and starts the next one on the content
+// of its disk.
 func (p *process) kill(t *testing.T, loss powerloss.Loss, down bool, change ...func(*follow.Options, *follow.Route)) *process {
 	t.Helper()
 	p.link.down.Store(true)
@@ -186,7 +186,7 @@ func (p *process) write(t *testing.T, w journal.Write, do func()) {
 	done()
 }
 
-// state is what a process says of its route.
+// state is what a process reports about its route.
 type state struct {
 	pending int
 	stale   bool

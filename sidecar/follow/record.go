@@ -14,12 +14,13 @@ import (
 	"github.com/likenessdb/likeness/internal/disk"
 )
 
-// record is what a process leaves on disk about a collection for the next process.
+// record is the state of a collection that a process stores for the next process.
 type record struct {
 	// Clean: the process ended in order and missed no write. It is false while the process runs,
 	// and so also after a kill.
 	Clean bool `json:"clean"`
-	// Reconciled is when a pass over all rows last ended. Drift is what that pass found, by route.
+	// Reconciled is when the last pass over all rows ended. Drift holds the differences that it
+	// found, by route.
 	Reconciled time.Time        `json:"reconciled,omitzero"`
 	Drift      map[string]Drift `json:"drift,omitempty"`
 	// Complete is when the last pass over all rows began that the same process ended: derived data

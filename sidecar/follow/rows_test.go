@@ -143,7 +143,7 @@ func TestChangedRows(t *testing.T) {
 		for i, r := range rows {
 			r.checksum, r.applied, r.differs = checksums[i], true, false
 		}
-		for i, id := range picked.IDs { // with what belongs to it
+		for i, id := range picked.IDs { // with all data of the row
 			at := slices.Index(have.IDs, id)
 			if !slices.Equal(picked.Vectors[0].Row(i), have.Vectors[0].Row(at)) || string(picked.Payloads[i]) != string(have.Payloads[at]) {
 				t.Errorf("row %v was picked with another's content", id)

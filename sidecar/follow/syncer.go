@@ -66,7 +66,7 @@ type syncer struct {
 	unfit   bool // a table cannot hold some row
 	// The comparisons of all rows.
 	requests   []chan<- map[string]Drift // calls of Reconcile that the next pass answers
-	pass       *pass                     // the pass under way; nil if there is none
+	pass       *pass                     // the running pass; nil without one
 	ended      time.Time                 // when the last pass of any kind ended
 	record     record                    // the record to write for the next process
 	unreported map[string]Drift          // the drift that was not returned by Reconcile yet

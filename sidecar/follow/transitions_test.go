@@ -12,7 +12,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/follow/journal"
 )
 
-// someWrite is a write of rows by id, of which each that it names differs after do.
+// someWrite is a write of rows by id. do carries it out, and changes each of its rows.
 type someWrite struct {
 	write journal.Write
 	do    func()

@@ -32,7 +32,7 @@ func must(t testing.TB, err error) {
 	}
 }
 
-// writable is what the tests need of a store.
+// writable is the part of a store that the tests need.
 type writable interface {
 	adapters.Store
 	adapters.Fetcher
@@ -114,7 +114,7 @@ func (w *world) source() index.Source {
 	return index.Source{Store: w.db, Collection: items, Vector: "vec"}
 }
 
-// put writes a row; seed is of its vector.
+// put writes a row with the vector of the given seed.
 func (w *world) put(t testing.TB, id, seed uint64, payload int) {
 	t.Helper()
 	w.putPayload(t, id, seed, fmt.Appendf(nil, `{"n":%d}`, payload))

@@ -133,10 +133,9 @@ func TestWhatItDoesNotKnowGoesThrough(t *testing.T) {
 	}
 }
 
-// A store of a fixed capacity is asked five times as much as it can answer: with
-// a limit that adapts, most of what it can answer is answered in time, and nine
-// of ten of the rest are refused within five milliseconds. All of it is in
-// simulated time.
+// A store of a fixed capacity is sent five times its capacity, in simulated time. With a limit that
+// adapts, most of the capacity is answered in time, and nine tenths of the other calls are refused
+// within five milliseconds.
 func TestOverloadKeepsGoodput(t *testing.T) {
 	const (
 		work    = 10 * time.Millisecond

@@ -30,9 +30,9 @@ func (g *Gate) CountAnswer(ctx context.Context) *AnswerCount {
 	return &AnswerCount{gate: g, call: ctx}
 }
 
-// Grow counts an answer of which so many bytes have arrived. It never waits: instead, messages of
-// clients wait until the answer's bytes are given back. It returns a *RefusedError of the kind
-// ErrTooLarge if the answer is longer than all messages together may be.
+// Grow adds bytes of an answer that have arrived. It never waits: instead, clients' messages wait
+// until the answer's bytes are given back. It returns a *RefusedError of the kind ErrTooLarge if
+// the answer is longer than the limit for all messages together.
 func (a *AnswerCount) Grow(bytes int) error {
 	if a == nil || bytes <= UncountedBytes {
 		return nil

@@ -51,8 +51,8 @@ func enter(ctx context.Context, a *admitting, route string, score bool, inside f
 	return err
 }
 
-// TestEverySlotComesBack: after every kind of end, all slots can be taken at the same
-// time, those of a route and those of all routes together.
+// TestEverySlotComesBack: after every kind of end, all slots of each route, and all slots together,
+// can be taken again.
 func TestEverySlotComesBack(t *testing.T) {
 	const most = 12
 	down := errors.New("the store is down")

@@ -14,7 +14,7 @@ import (
 
 const kib = 1 << 10
 
-// taken is what a Take will have returned.
+// taken is the expected result of a Take.
 type taken struct {
 	grant *gate.Grant
 	err   error
@@ -99,10 +99,10 @@ func TestALargeMessageLeavesRoom(t *testing.T) {
 	})
 }
 
-// TestASenderThatStallsLeavesRoom: a sender whose messages do not come, however many it
-// announces, has half of the bytes, and half of what may be here of messages that wait. The
-// next sender has half of the rest, and so on. The host counts, not the connection; a caller
-// counts whatever its host.
+// TestASenderThatStallsLeavesRoom: a sender whose announced messages do not arrive, however many
+// they are, holds at most half of the bytes, and half of the bytes for waiting messages. The next
+// sender gets half of the rest, and so on. Senders are told apart by host, not by connection, and
+// callers by name whatever their host.
 func TestASenderThatStallsLeavesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := gateOf(1000 * kib)

@@ -42,7 +42,7 @@ type roomRequest struct {
 	from      *sender
 	number    uint64 // in the order of the requests
 	bytes     int64
-	isReserve bool // its bytes are of the reserve
+	isReserve bool // its bytes belong to the reserve
 	isGranted bool
 	granted   chan struct{} // closed when isGranted
 }

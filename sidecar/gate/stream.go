@@ -73,8 +73,8 @@ func (r *Receiver) Stream(s grpc.ServerStream, clientStreams bool) (received grp
 	return own, func() { own.setGrant(nil, true) }
 }
 
-// setGrant stores the grant of a message and releases that of the message before. After the end of
-// the call it releases every grant.
+// setGrant stores the grant of a message and releases the previous message's. After the end of the
+// call it releases every grant.
 func (s *stream) setGrant(g *Grant, ended bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -145,8 +145,8 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// TestBytesOfAMessage: the bytes of a message count until the next one is asked for, or
-// the call ends, and those of a short message do not count.
+// TestBytesOfAMessage: the bytes of a message count until the next one is read or the call ends.
+// Short messages do not count.
 func TestBytesOfAMessage(t *testing.T) {
 	short, long := []byte("short"), make([]byte, 500_000)
 	zeros := gzipped(t, long)

@@ -62,7 +62,7 @@ func (asBytes) Unmarshal(data mem.BufferSlice, v any) error {
 }
 func (asBytes) Name() string { return "bytes" }
 
-// received is what RecvMsg returned to a handler, and after how long.
+// received is the result of RecvMsg in a handler, and the time that it took.
 type received struct {
 	message []byte
 	err     error
@@ -75,7 +75,7 @@ type call struct {
 	got    chan received
 }
 
-// begin begins a call at a server whose messages are of a budget, and runs a test with it.
+// begin begins a call at a server whose messages count towards b, and runs a test with it.
 func begin(t *testing.T, b *gate.Gate, run func(t *testing.T, c *call)) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {

@@ -115,8 +115,8 @@ type Proxy struct {
 	closeOnce func() error
 }
 
-// Listen creates a proxy and opens its listeners. It does not call the database. Its errors are
-// those of New and Proxy.Listen.
+// Listen creates a proxy and opens its listeners. It does not call the database. It returns the
+// errors of New and Proxy.Listen.
 func Listen(ctx context.Context, o Options) (*Proxy, error) {
 	p, err := New(o)
 	if err != nil {

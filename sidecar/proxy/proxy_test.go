@@ -109,7 +109,7 @@ var restSteps = []step{
 	{"DELETE", "/collections/{c}", ""},
 }
 
-// answer is what a client sees of a REST answer.
+// answer is a REST answer as a client sees it.
 type answer struct {
 	status int
 	header string

@@ -126,7 +126,7 @@ func TestAStrangerWhoLeaves(t *testing.T) {
 		cancel()
 	}
 	(step{"DELETE", "/collections/{c}", ""}).do(t, "http://"+at.REST, "routed", "secret")
-	if begun, _ := f.take(t); len(begun) != 1 || f.told() != before+1 { // that of the caller with the key
+	if begun, _ := f.take(t); len(begun) != 1 || f.told() != before+1 { // for the caller with the key
 		t.Errorf("believed %+v, told of %d", begun, f.told()-before)
 	}
 }

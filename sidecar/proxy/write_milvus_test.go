@@ -154,7 +154,7 @@ func (w *milvusWorld) step(t *testing.T, s milvusStep) {
 	}
 }
 
-// plain is an answer's text without the addresses of what it points to.
+// plain returns an answer's text without memory addresses.
 func plain(s string) string {
 	var out []string
 	for word := range strings.FieldsSeq(s) {
@@ -165,7 +165,7 @@ func plain(s string) string {
 	return strings.Join(out, " ")
 }
 
-// autoID: the ids that the database chose are those of its answer.
+// autoID: the database chooses the ids, and the answer names them.
 func (w *milvusWorld) autoID(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()

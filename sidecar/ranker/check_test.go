@@ -40,8 +40,8 @@ func (o *ordered) Score(_ context.Context, _ plugin.Query, items []plugin.Item) 
 	return scores, nil
 }
 
-// TestTwice: scores that are not in the order of the items are told by an item that is
-// asked of twice, within the limits and beside what is counted.
+// TestTwice: scores in an order other than the items' are detected by asking for one item twice,
+// within the limits and without being counted.
 func TestTwice(t *testing.T) {
 	items := make([]plugin.Item, 30)
 	for i := range items {

@@ -21,10 +21,9 @@ func pass(d time.Duration) { <-time.After(d) }
 
 var query = plugin.Query{Text: "where is my card"}
 
-// TestAnyScorer asks scorers with any limits that fail at random, several requests at
-// a time: a score is the item's own, calls are what was sent, no limit is exceeded,
-// and what has no score has a reason. A goroutine that is left would end the bubble in
-// a deadlock.
+// TestAnyScorer sends concurrent requests to scorers with various limits that fail at random. Each
+// item gets its own score, the counted calls were sent, no limit is exceeded, and an item without a
+// score has a reason. A leaked goroutine would end the bubble in a deadlock.
 func TestAnyScorer(t *testing.T) {
 	for seed := range uint64(300) {
 		synctest.Test(t, func(t *testing.T) { anyScorer(t, rand.New(rand.NewPCG(seed, 8))) })

@@ -130,8 +130,7 @@ func TestAVersionIsAddedAndRefused(t *testing.T) {
 	w.refused(t, s, err, codes.NotFound, "ROUTE_NOT_FOUND", "v2")
 }
 
-// TestModelsFilesAreReadAnew: what a version's files are when it is activated
-// again is what is served.
+// TestModelsFilesAreReadAnew: activating a version again serves the present content of its files.
 func TestModelsFilesAreReadAnew(t *testing.T) {
 	w := newWorld(t)
 	s := w.start(t)

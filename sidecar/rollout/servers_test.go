@@ -52,7 +52,7 @@ routes:
       v3: {model: m3, table: v3.table, companion: things__v3}
 `
 
-// database is what the test needs of a store.
+// database is the part of a store that the test needs.
 type database interface {
 	adapters.Store
 	adapters.Writer
@@ -107,7 +107,7 @@ func newFollowedWorld(t *testing.T, kind, address string, db database) *followed
 	return w
 }
 
-// rank is that of the models' forms.
+// rank is the rank of the models' forms.
 const rank = 4
 
 // best is a row x with a great score (Pᵀq)·(Qᵀx).

@@ -34,8 +34,8 @@ func (w watched) Look() (bool, Doubt) {
 
 func (w watched) Cleared(context.Context) bool { return w.refused }
 
-// TestWhatAViewShows: a view is behind if a write was seen that its data may not show, or if the
-// data is of another collection. It shows the time of the build where nobody watches.
+// TestWhatAViewShows: a view is behind if a write was seen that its data may lack, or if its data
+// belongs to another collection. If nobody follows writes, it shows the time of the build.
 func TestWhatAViewShows(t *testing.T) {
 	built, seen := time.Unix(1000, 0), time.Unix(2000, 0)
 	for name, c := range map[string]struct {
@@ -115,7 +115,7 @@ func TestForCollection(t *testing.T) {
 	}
 }
 
-// identifies is a store of which the name of a collection is asked.
+// identifies is a store that only answers for the name of a collection.
 type identifies struct {
 	adapters.Store
 	name string

@@ -270,7 +270,7 @@ func (v *Version) Release() {
 	}
 }
 
-// Current returns the route with what is known of it without calling the store.
+// Current returns the route with its state as last known, without calling the store.
 func (v *Version) Current() *Checked {
 	if c := v.checked.Load(); c != nil {
 		return c

@@ -8,7 +8,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search"
 )
 
-// admitter lets everything begin, or nothing, and keeps the errors of what ended.
+// admitter admits every search or none, and records the errors of ended searches.
 type admitter struct {
 	refused error
 	ended   []error

@@ -21,7 +21,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/score"
 )
 
-// frail is a toy of which each part can fail or panic.
+// frail is a toy whose parts can each fail or panic.
 type frail struct {
 	*toy
 	part string // encode, items, score, explain, bound, probes

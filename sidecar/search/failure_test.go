@@ -91,7 +91,7 @@ func TestDegradedNeedsOneSpace(t *testing.T) {
 	}
 }
 
-// TestGroupedFallback: the plain answer of a grouped route is of items too.
+// TestGroupedFallback: the plain answer of a grouped route also lists items.
 func TestGroupedFallback(t *testing.T) {
 	w := newWorld(t, &toy{dim: 6, blocks: 1, grouped: true}, random(1, 90, 6))
 	r := w.route(route.PlacementStored, func(r *route.Route) {

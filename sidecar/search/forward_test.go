@@ -253,7 +253,7 @@ func TestSearchesArriveWhole(t *testing.T) {
 				want.WithVectors = c.place == route.PlacementStored && c.blocks == 1
 				wantSearch(t, fmt.Sprintf("search %d", i), s, want, except)
 			}
-			if c.reason != "" { // the store's own order is of the query itself
+			if c.reason != "" { // the store ordered its rows by the query itself
 				if plain := searches[1].Probes; len(plain) != 1 || plain[0].Field != "" || !slices.Equal(plain[0].Vector, q) || plain[0].Depth < 3 {
 					t.Errorf("the plain answer is asked by %+v", plain)
 				}

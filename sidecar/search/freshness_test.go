@@ -177,8 +177,8 @@ func TestRequireExact(t *testing.T) {
 	}
 }
 
-// TestRowsVerified: the read of the payloads says whether the scores of a snapshot are
-// those of the vectors that the database holds now, and leaves out rows that are gone.
+// TestRowsVerified: reading the payloads shows whether the scores of a snapshot fit the vectors
+// that the database holds now, and removes rows that are gone.
 func TestRowsVerified(t *testing.T) {
 	w := newWorld(t, &toy{dim: 4, blocks: 2}, random(8, 15, 4))
 	r := w.route(route.PlacementTable, func(r *route.Route) { r.Strategy, r.Writes = rerank.Scan, config.WritesAny })

@@ -13,7 +13,7 @@ import (
 // oracle is φ in float64, written from the formulae alone
 // (testdata/golden/README.md); it shares no code with the similarities.
 type oracle struct {
-	// item is what of φ depends on the item, phi the rest.
+	// item computes the item's part of φ, phi the rest.
 	item func(x []float64) []float64
 	phi  func(q []float64) func(item []float64) float64
 	// size bounds φ of unit vectors where W was rounded on its way to a feature

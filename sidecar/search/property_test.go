@@ -134,7 +134,7 @@ func randomMoL(t testing.TB, rng *rand.Rand, dim int) (rerank.Similarity, oracle
 	return s, mixture(t, config, set)
 }
 
-// approximate makes the lists of a store those of an index that misses rows.
+// approximate drops rows from the lists of a store, as an approximate index does.
 func approximate(rng *rand.Rand) func([]rerank.List) []rerank.List {
 	return func(lists []rerank.List) []rerank.List {
 		for i := range lists {
@@ -194,9 +194,9 @@ func newTrial(t testing.TB, rng *rand.Rand, sim rerank.Similarity, o oracle, vec
 	return tr
 }
 
-// rounding is what the float32 numbers of a model differ by from those of its
-// oracle: 10⁻⁶ of the most that a bilinear form can be, and of a MoL the
-// tolerance of testdata/golden/README.md, 5·10⁻⁶ of the greatest |φ|.
+// rounding returns how much the float32 numbers of a model may differ from its float64 oracle: 10⁻⁶
+// of a bilinear form's greatest value, and for a MoL the tolerance of testdata/golden/README.md,
+// 5·10⁻⁶ of the greatest |φ|.
 func (tr *trial) rounding(q []float32, truth map[rerank.ID]float64) float64 {
 	switch {
 	case tr.sim.Spec().Kind == rerank.KindMoL:
@@ -276,11 +276,10 @@ func (tr *trial) scoresKeepEpsilon(t testing.TB, a search.Answer, q []float32) {
 	}
 }
 
-// contradiction says what of an answer the truth in float64 contradicts: a score
-// that is wrong by more than ε, a missing item that exceeds the K-th by more
-// than the gap, or by more than 2ε in an exact answer. ε is of the store and the
-// kernel; rounding that of the numbers which belong to the model: the features,
-// Wᵀq, the gates.
+// contradiction compares an answer with the truth in float64. It reports a score that is wrong by
+// more than ε, a missing item that exceeds the K-th by more than the gap, and one that exceeds it
+// by more than 2ε in an exact answer. ε covers the store and the kernel; rounding covers the
+// model's own numbers: features, Wᵀq, gates.
 func contradiction(a search.Answer, truth map[rerank.ID]float64, k int, rounding float64) string {
 	c := a.Certificate
 	epsilon := float64(c.Epsilon) + rounding

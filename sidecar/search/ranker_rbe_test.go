@@ -297,8 +297,8 @@ func TestRankedRoutes(t *testing.T) {
 	}
 }
 
-// TestNoMixture: whatever is asked and whatever fails, hits are ranked or not, in this
-// order, and each has the score of what it says.
+// TestNoMixture: in every answer, ranked hits come before the others, and each hit has a score of
+// its own kind, whatever is asked and whatever fails.
 func TestNoMixture(t *testing.T) {
 	w := newRelevances(t, 150, 8)
 	for seed := range uint64(120) {

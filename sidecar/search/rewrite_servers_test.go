@@ -31,7 +31,7 @@ import (
 type served struct {
 	*world
 	adapters.Store
-	wide rerank.Matrix // what φ is of: the vectors, of norm 1 where the model takes such
+	wide rerank.Matrix // the vectors that φ compares, normalised if the model requires it
 }
 
 // onServer writes rows of all lengths into a new collection of a real store.
@@ -56,7 +56,7 @@ func onServer(t *testing.T, store adapters.Store, sim rerank.Similarity, metric 
 	return s
 }
 
-// phi is φ of a row in float64, by what the model made of the query.
+// phi returns φ of a row in float64, computed with the model's rewritten query.
 func (s served) phi(t *testing.T, q rerank.Query, id rerank.ID) float64 {
 	t.Helper()
 	e, err := s.sim.Encode(q)

@@ -57,8 +57,8 @@ func (v *versions) agrees(a search.Answer) error {
 	return nil
 }
 
-// TestSwitch replaces a route while it is searched. A table that nobody should
-// read any more is filled with what is not a number, as if it had been unmapped.
+// TestSwitch replaces a route while it is searched. A table that nobody should read any more is
+// filled with NaN, as if it had been unmapped.
 func TestSwitch(t *testing.T) {
 	v := newVersions(t)
 	first, before := v.route(t, 1, rerank.Average)

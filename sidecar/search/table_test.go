@@ -39,9 +39,8 @@ func (w *world) rounded(t testing.TB, f rerank.Format, l table.Layout, full bool
 	return tab
 }
 
-// TestRoundedTable: over rounded rows, scores are those of full precision where
-// the table keeps it or the search asks for a proof, and otherwise the
-// certificate says by how much they can be off.
+// TestRoundedTable: over rounded rows, scores have full precision if the table keeps full-precision
+// rows or the search asks for a proof. Otherwise the certificate states their error.
 func TestRoundedTable(t *testing.T) {
 	w, gap := dotWorld(t), float32(0.5)
 	for _, f := range rerank.Formats()[1:] {
@@ -49,7 +48,7 @@ func TestRoundedTable(t *testing.T) {
 			for name, c := range map[string]struct {
 				full   bool
 				maxGap *float32
-				exact  bool // the scores are those of full precision
+				exact  bool // the scores have full precision
 			}{
 				"rounded": {}, "full precision": {full: true, exact: true}, "stored vectors": {maxGap: &gap, exact: true},
 			} {
@@ -83,10 +82,9 @@ func TestRoundedTable(t *testing.T) {
 	}
 }
 
-// astray are rows whose packed scores are in the wrong order by all that packing can
-// do: the first 20 look best and are worst, the last 20 look like those before them
-// and are best, and so many lie between that not all are kept for a second look.
-// Every score is near that of one row.
+// astray returns rows whose packed scores are ordered as wrongly as packing permits: the first 20
+// look best and are worst, the last 20 look like those before them and are best, and between them
+// lie so many that not all are kept for a second look. All scores are nearly equal.
 func astray(rng *rand.Rand, f rerank.Format, u []float32) rerank.Matrix {
 	const worst, between, best, size = 20, 70, 20, 0x1p-3
 	p := rerank.Packing{Format: f, Cols: len(u)}
@@ -190,8 +188,8 @@ func TestRoundedGates(t *testing.T) {
 	}
 }
 
-// TestOrderedOverRoundedRows: an answer over int8 rows whose order is not that of full
-// precision never says that it is.
+// TestOrderedOverRoundedRows: an answer over int8 rows is not called ordered if its order differs
+// from the order in full precision.
 func TestOrderedOverRoundedRows(t *testing.T) {
 	w := dotWorld(t)
 	for _, full := range []bool{false, true} {
@@ -281,8 +279,8 @@ func TestSteepGates(t *testing.T) {
 	}
 }
 
-// TestScoreRoundedTable: scores of given ids are those of full precision, and so
-// are the explanations of a search.
+// TestScoreRoundedTable: scores of given ids have full precision, and so have the explanations of a
+// search.
 func TestScoreRoundedTable(t *testing.T) {
 	w := dotWorld(t)
 	for _, full := range []bool{false, true} {

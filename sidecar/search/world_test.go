@@ -27,8 +27,7 @@ const (
 	version    = "0123456789abcdef"
 )
 
-// world is a collection in the embedded store, its companion, its table, and
-// the similarity that all of them are of.
+// world is a collection in the embedded store, with its companion, its table, and their similarity.
 type world struct {
 	sim     rerank.Similarity
 	store   *embedded.Store

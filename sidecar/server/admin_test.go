@@ -52,7 +52,7 @@ func TestWhoMayActivate(t *testing.T) {
 	}
 }
 
-// TestDriftOfAReconciliation: the caller learns each number of what was compared.
+// TestDriftOfAReconciliation: the answer has each count of the comparison.
 func TestDriftOfAReconciliation(t *testing.T) {
 	want := follow.Drift{Rows: 1, Missing: 2, Changed: 3, Surplus: 4, Unfit: 5}
 	asked := ""

@@ -70,7 +70,7 @@ func fill(v reflect.Value, depth int) {
 	}
 }
 
-// filled returns a value of which fill has filled every field.
+// filled returns a value whose fields are all set.
 func filled[T any](t *testing.T) (v T) {
 	t.Helper()
 	fill(reflect.ValueOf(&v).Elem(), 4)

@@ -16,7 +16,7 @@ import (
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 )
 
-// requestCost is what decoding a request may allocate.
+// requestCost bounds the memory for decoding a request.
 var requestCost = cost.Bound{Fixed: 32 << 20, PerByte: 12}
 
 // Every request of the API is decoded in memory in proportion to its length, whichever of

@@ -23,12 +23,12 @@ import (
 	"github.com/likenessdb/likeness/sidecar/server"
 )
 
-// asked is what a searcher was asked, and by when.
+// asked is a request that a searcher received, with its deadline.
 type asked struct {
 	search.Request
 	search.ScoreRequest
 
-	left time.Duration // until the deadline; 0: there is none
+	left time.Duration // until the deadline; 0: without one
 }
 
 // noting is a searcher that notes what it is asked, and answers.

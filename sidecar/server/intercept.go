@@ -109,9 +109,9 @@ func (s *Server) receiving() grpc.ServerOption {
 	})
 }
 
-// arrive asks the gate whether a call of searches may go on, before its stream exists and its
-// message is read: refusing it then costs a fraction of what it costs later. Health and the other
-// services are always answered.
+// arrive asks the gate whether a search call may go on, before its stream exists and its message is
+// read, because refusing it later costs many times as much. Health and the other services are
+// always answered.
 func (s *services) arrive(ctx context.Context, in *tap.Info) (context.Context, error) {
 	if s.gate == nil || !strings.HasPrefix(in.FullMethodName, "/"+likenessv1.SearchService_ServiceDesc.ServiceName+"/") {
 		return ctx, nil

@@ -111,8 +111,8 @@ func TestPermissions(t *testing.T) {
 	}
 }
 
-// permitted are the codes that an answer may have: of what is let in, any but those of
-// who may not.
+// permitted returns the codes that an answer may have: for a permitted caller, any code but those
+// for a missing right.
 func permitted(r rule, token, route string) map[codes.Code]bool {
 	switch {
 	case token == "" || token == "wrong":

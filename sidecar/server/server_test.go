@@ -179,7 +179,7 @@ func (c *counts) Panicked() {
 	c.panics++
 }
 
-// searcher answers by a function; Routes and Score are those of a pipeline.
+// searcher answers searches by a function, and other calls by the embedded Searcher.
 type searcher struct {
 	search.Searcher
 	search func(context.Context, search.Request) (search.Answer, error)

@@ -31,7 +31,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/server"
 )
 
-// details are what a status carries.
+// details holds the details of a status.
 type details struct {
 	info  *errdetails.ErrorInfo
 	bad   *errdetails.BadRequest

@@ -91,7 +91,7 @@ type ProcessStatus struct {
 	Goroutines int    `json:"goroutines"`
 	Processors int    `json:"processors"`
 	HeapBytes  uint64 `json:"heap_bytes"`
-	// MemoryLimit is the soft memory limit of the Go runtime; 0 if there is none.
+	// MemoryLimit is the soft memory limit of the Go runtime, or 0 without a limit.
 	MemoryLimit int64 `json:"memory_limit_bytes"`
 }
 

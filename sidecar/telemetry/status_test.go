@@ -37,7 +37,7 @@ func TestTrouble(t *testing.T) {
 	for i, c := range []struct {
 		answer search.Answer
 		err    error
-		want   string // of how many searches; empty: there is none
+		want   string // the number of searches; empty: no line
 	}{
 		{answered, nil, ""},
 		{search.Answer{}, fmt.Errorf("x: %w", adapters.ErrUnavailable), "unavailable 1"},

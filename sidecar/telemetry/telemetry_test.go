@@ -300,8 +300,7 @@ func TestHistograms(t *testing.T) {
 	}
 }
 
-// A line of a search has its ids and says what became of it, and nothing of what was
-// searched for.
+// The line of a search has its ids and its outcome, but nothing of its query.
 func TestQueryLog(t *testing.T) {
 	var out bytes.Buffer
 	log, err := telemetry.NewLogger(&out, "info", "json")
@@ -325,7 +324,7 @@ func TestQueryLog(t *testing.T) {
 		slow  time.Duration
 		route string
 		err   error
-		want  []string // in its line; none: there is none
+		want  []string // expected in its line; empty: there is no line
 	}{
 		{"none", 0, 0, "things", nil, nil},
 		{"a share", 1, 0, "things", nil, []string{

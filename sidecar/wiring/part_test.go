@@ -15,7 +15,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
-// parse reads a configuration of three routes, two of which search one collection. The
+// parse reads a configuration with three routes. Two of the routes search the same collection. The
 // model named gone has no file.
 func parse(t *testing.T) *config.Config {
 	t.Helper()

@@ -77,7 +77,7 @@ func examples(t *testing.T) []string {
 	return files
 }
 
-// TestRendered compares what the examples render to with what is committed, and checks it.
+// TestRendered compares the rendered examples with the committed files, and checks them.
 func TestRendered(t *testing.T) {
 	for _, name := range examples(t) {
 		t.Run(name, func(t *testing.T) {
@@ -125,7 +125,7 @@ func TestWritesProxyNeedsOnePod(t *testing.T) {
 
 const sharedJournal = "state: {enabled: true, sharedJournal: {persistentVolumeClaim: {claimName: journals}}}\n"
 
-// TestAlerts: the chart's are those of deploy/prometheus, unchanged.
+// TestAlerts: the chart's alerts equal deploy/prometheus.
 func TestAlerts(t *testing.T) {
 	text, err := render(parse(t, read(t, filepath.Join(root, "deploy/helm/likeness/ci/minimal.yaml"))+"prometheusRule: {enabled: true}\n"))
 	if err != nil {
@@ -148,7 +148,7 @@ func TestManifests(t *testing.T) {
 				if c.RestartPolicy == nil || *c.RestartPolicy != "Always" {
 					t.Errorf("container %s is no native sidecar", c.Name)
 				}
-				// What waits for the sidecar is what its readiness waits for.
+				// The startup probe waits for the same endpoint as the readiness probe.
 				if c.StartupProbe == nil || c.StartupProbe.HTTPGet.Path != "/livez" {
 					t.Errorf("container %s would wait for its store, which waits for it", c.Name)
 				}

@@ -223,8 +223,8 @@ func (o *objects) checkVolumes(t *testing.T, containers []core.Container) {
 	}
 }
 
-// checkEnvironment wants a heap below the memory, and the time to drain within that of the pod. What the variables mean
-// to likeness is checked in deploy.
+// checkEnvironment wants a heap smaller than the memory, and a drain that ends within the pod's
+// termination time. A test in deploy checks the meaning of the variables to likeness.
 func checkEnvironment(t *testing.T, c core.Container, spec core.PodSpec) {
 	t.Helper()
 	grace, end := time.Duration(0), time.Duration(*spec.TerminationGracePeriodSeconds)*time.Second

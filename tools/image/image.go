@@ -28,7 +28,7 @@ const (
 // user is the number of the user and of the group that an image runs as.
 const user = 65532
 
-// release is what the images of all platforms have in common.
+// release holds the parts that the images of all platforms share.
 type release struct {
 	Version, Commit string
 	Created         time.Time

@@ -53,8 +53,8 @@ func TestAbilitiesStay(t *testing.T) {
 	}
 }
 
-// TestCallsAreKept: arguments are those of the moment of the call, with all that the
-// context carried, in order, and the hook's error is the answer.
+// TestCallsAreKept: arguments are recorded as they were at the call, with everything in the
+// context, in order, and the hook's error is the answer.
 func TestCallsAreKept(t *testing.T) {
 	down := errors.New("down")
 	r := &recorder.Recorder{}

@@ -7,7 +7,7 @@ import (
 	"github.com/likenessdb/likeness/internal/cost"
 )
 
-// filterCost is what parsing a filter may allocate: a condition of two bytes, as {}, is a
+// filterCost bounds the memory for parsing a filter: a condition of two bytes, as {}, becomes a
 // Filter and a node, both kept.
 var filterCost = cost.Bound{Fixed: 1 << 20, PerByte: 128}
 

@@ -66,7 +66,7 @@ func testsIn(t *testing.T, folder string) map[string]bool {
 	return names
 }
 
-// TestPageIsUpToDate: the page is what the table and the figures make.
+// TestPageIsUpToDate: the committed page equals the page made from the table and the figures.
 func TestPageIsUpToDate(t *testing.T) {
 	var made bytes.Buffer
 	if err := run([]string{"-figures", filepath.Join(root, "docs/benchmarks/reliability.json"), "-mutants", filepath.Join(root, "docs/benchmarks/mutants.json")}, nil, &made); err != nil {

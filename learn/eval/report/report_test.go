@@ -64,8 +64,8 @@ func evaluation(t *testing.T) *eval.Report {
 	return r
 }
 
-// The page is well-formed, needs nothing from elsewhere, has a title for every
-// plot and a table beside it, and its numbers are those of the JSON.
+// The page is well-formed, loads nothing from elsewhere, has a title and a table for every plot,
+// and shows the same numbers as the JSON.
 func TestPage(t *testing.T) {
 	r := evaluation(t)
 	path := filepath.Join(t.TempDir(), "r.html")

@@ -109,8 +109,8 @@ func options(form bilinear.Form, rank int) fitbilinear.Options {
 	return o
 }
 
-// For every pair of features a form of rank 2, learned from what agrees on it,
-// ranks every case right.
+// For every pair of features a form of rank 2, learned from the cases that agree on it, ranks every
+// case correctly.
 func TestRankTwoSolvesStructuredAgreement(t *testing.T) {
 	if race.Enabled {
 		t.Skip("off under the race detector; run without it")

@@ -73,8 +73,8 @@ func TestTheFirstHitDecides(t *testing.T) {
 	}
 }
 
-// TestAGuardWantsHeldOutItemsFoundBetter: a setting is admissible where nothing is guarded, or
-// where held-out items gain clearly; two settings are compared by what both sides gain.
+// TestAGuardWantsHeldOutItemsFoundBetter: a setting is admissible without a guard, or if held-out
+// items gain clearly. Two settings are compared by the gain of both sides.
 func TestAGuardWantsHeldOutItemsFoundBetter(t *testing.T) {
 	l, err := samples.Prepare(fittest.RandomData(60, 12, 4), true)
 	if err != nil {

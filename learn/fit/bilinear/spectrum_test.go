@@ -12,7 +12,7 @@ import (
 	"github.com/likenessdb/likeness/learn/fit/linalg"
 )
 
-// The golden W, with I added, as W − I is what is decomposed.
+// The golden W plus I, because W − I is decomposed.
 func TestSpectrumOfTheGoldenForm(t *testing.T) {
 	file, err := safetensors.ReadFile("../../../testdata/golden/bilinear/rank8.safetensors")
 	if err != nil {

@@ -24,7 +24,7 @@ const (
 // head is a learned probe under training. It is not safe for concurrent use.
 type head struct {
 	w                     layer // u(q) is q·w, plus the MLP if there is one
-	first, second         layer // the layers of the MLP; without columns there is none
+	first, second         layer // the layers of the MLP, which are empty without columns
 	firstBias, secondBias layer
 
 	optimisers []*train.Adam // one for each layer, because their rates differ

@@ -34,7 +34,7 @@ type learner struct {
 	batch   int
 	steps   int // steps in a round
 
-	// renewLists searches with a head and rebuilds the lists from what it finds. It is nil if the
+	// renewLists searches with a head and rebuilds the lists from the found items. It is nil if the
 	// lists rank all items.
 	renewLists func(ctx context.Context, h *head) error
 	// finder holds the head parameters with which the current lists were found; nil for the first

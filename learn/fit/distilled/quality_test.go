@@ -12,10 +12,9 @@ import (
 	"github.com/likenessdb/likeness/learn/fit/fittest"
 )
 
-// The bars of a learned probe on real vectors: the search among 10,003 known
-// questions by a full-gate MoL. Every fifth question teaches; all of them under
-// LIKENESS_SOAK=1, where the bars are those of the documentation. The questions
-// of the test split judge.
+// Bars for a learned probe on real vectors, in a search among 10,003 known questions by a full-gate
+// MoL. The fit learns from every fifth question or, with LIKENESS_SOAK=1, from all, and then the
+// bars are the documented figures. The questions of the test split judge.
 func TestQualityDistilled(t *testing.T) {
 	fittest.SkipUnderRace(t)
 	every, rounds, bars := 5, 5, map[string][2]float64{HeadLinear: {0.91, 0.96}, HeadResidual: {0.925, 0.97}}

@@ -39,8 +39,8 @@ func TestAQuerysCopyIsLeftOut(t *testing.T) {
 	}
 }
 
-// Ranks are those of a full sort: score descending, then row, and no relevant
-// item stands in the way of another.
+// Ranks equal those of a full sort by descending score and then by row. A relevant item does not
+// lower the rank of another one.
 func TestJudge(t *testing.T) {
 	p, err := samples.Prepare(fittest.RandomData(50, 20, 4), true)
 	if err != nil {

@@ -108,7 +108,7 @@ func TestALargeCollectionIsJudgedOnFewerQueries(t *testing.T) {
 	}
 }
 
-// TestComparison: the standard error is that of clustered differences from their mean.
+// TestComparison: the standard error clusters the differences from their mean by item.
 func TestComparison(t *testing.T) {
 	c := Compare(Outcomes{Scores: []float64{1, 0.5, 0}, Baseline: []float64{0, 0.5, 0.5}, Weights: []float64{1, 2, 1}, Items: []int32{7, 7, 8}})
 	gain := (1*1 + 2*0 + 1*-0.5) / 4.

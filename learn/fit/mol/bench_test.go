@@ -7,8 +7,8 @@ import (
 	"github.com/likenessdb/likeness/learn/fit/samples"
 )
 
-// BenchmarkMoLStep is a step of the default fit of BANKING77, of which
-// tools/fitbench/mol.py is the same in PyTorch. cpu-ms is user time, of all cores.
+// BenchmarkMoLStep measures a step of the default fit of BANKING77. tools/fitbench/mol.py does the
+// same in PyTorch. cpu-ms is user time of all cores.
 func BenchmarkMoLStep(b *testing.B) {
 	for _, gates := range []Gates{GatesQuery, GatesFull} {
 		b.Run(string(gates), func(b *testing.B) {

@@ -29,9 +29,9 @@ func widen(m rerank.Matrix) wide {
 
 func (w wide) row(r int) []float64 { return w.v[r*w.cols : (r+1)*w.cols] }
 
-// naiveMoL is the loss of a batch in float64, written from the formulae of
-// testdata/golden/README.md and nothing else. parameters are those of the net, in
-// its order, and then its user tables.
+// naiveMoL computes the loss of a batch in float64, written from the formulae of
+// testdata/golden/README.md alone. parameters holds the net's parameters in its order, and then its
+// user tables.
 type naiveMoL struct {
 	net        *net
 	learner    *learner

@@ -14,9 +14,9 @@ import (
 
 var updateMoL = flag.Bool("update-mol", false, "write testdata/quality.json anew")
 
-// TestQualityMoL holds the MRR@10 on BANKING77's test questions to the committed
-// figures, and those of the defaults to what a competent fit reaches. Full gates
-// at their full size, and the guard of items without logs, are in the soak.
+// TestQualityMoL holds the MRR@10 on BANKING77's test questions to the committed figures, and the
+// defaults to the result of a competent fit. Full gates at their full size, and the guard of items
+// without logs, are in the soak.
 func TestQualityMoL(t *testing.T) {
 	fittest.SkipUnderRace(t)
 	const file = "testdata/quality.json"

@@ -57,8 +57,8 @@ func TestChanceOfACandidate(t *testing.T) {
 	}
 }
 
-// Over many samples the gradient of the sampled softmax is that of the whole one;
-// without the correction a popular item pays for being in every batch.
+// Over many samples the gradient of the sampled softmax approaches the gradient of the full one.
+// Without the correction a popular item pays for being in every batch.
 func TestPopularityCorrection(t *testing.T) {
 	fittest.SkipUnderRace(t)
 	d, pairs := popular()

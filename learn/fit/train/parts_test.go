@@ -141,9 +141,9 @@ func TestBatches(t *testing.T) {
 	}
 }
 
-// TestCrossEntropy: the loss is that of the definition, in float64, and the gradient its
-// slope. Other items of the query and its twins are no wrong answers, and the wanted item is
-// not corrected.
+// TestCrossEntropy: the loss equals its definition in float64, and the gradient is its slope. Other
+// items of the query and its twins do not count as wrong answers, and the wanted item is not
+// corrected.
 func TestCrossEntropy(t *testing.T) {
 	const scale, items = 3, 6
 	e := CrossEntropy{Log: &samples.Log{Relevant: [][]int32{{1, 4}, {2}}, Twins: [][]int32{{5}, nil}}, Scale: scale, MeanWeight: 1.5}

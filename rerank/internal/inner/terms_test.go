@@ -46,9 +46,8 @@ func packRows(p rerank.Packing, rows ...[]float32) (*rerank.Packed, rerank.Matri
 	return q, back, loss
 }
 
-// TestScreenTerms compares each term of the bound with what it stands for, in
-// float64, on rows that attain it: without a term, or with half of it, some row
-// scores more than its bound.
+// TestScreenTerms compares each term of the bound with the error that it covers, in float64, on
+// rows that attain it: without a term, or with half of it, some row scores more than its bound.
 func TestScreenTerms(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	for _, n := range []int{2, 8, 40} {
@@ -208,9 +207,8 @@ func TestBoundTerms(t *testing.T) {
 	}
 }
 
-// TestKernelErrorKnowsTheRows: without a norm that the kind knows, ε is of the
-// longest row that was scored, alone or in a batch, wherever it lay and however
-// small or large the rows are.
+// TestKernelErrorKnowsTheRows: if the kind knows no norm, ε follows the longest row that was
+// scored, alone or in a batch, wherever it lay and however small or large the rows are.
 func TestKernelErrorKnowsTheRows(t *testing.T) {
 	rng := rand.New(rand.NewPCG(4, 2))
 	const n = 24
@@ -291,8 +289,8 @@ func TestRoundingErrorTerms(t *testing.T) {
 				t.Errorf("%s: rows that lost their last bit count as exact", f)
 			}
 
-			// The greatest losses of blocks are of different rows: their sum is a bound, the
-			// greatest of them is none.
+			// The blocks have their greatest losses in different rows. The sum of the losses is a
+			// bound, the greatest loss is not.
 			for i := range loss.Blocks {
 				loss.Blocks[i].Lost = 1
 			}

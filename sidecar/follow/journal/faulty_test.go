@@ -20,7 +20,7 @@ import (
 type faultyDisk struct {
 	disk.OS
 	mu    sync.Mutex
-	fault func(call string) error // nil: there is none
+	fault func(call string) error // nil: no call fails
 }
 
 func (d *faultyDisk) set(fault func(call string) error) {
@@ -52,7 +52,7 @@ type faultyFile struct {
 	disk *faultyDisk
 }
 
-// WriteAt writes half of what it should where it fails.
+// WriteAt writes half of the bytes if it fails.
 func (f *faultyFile) WriteAt(b []byte, at int64) (int, error) {
 	if err := f.disk.try("write"); err != nil {
 		n, _ := f.File.WriteAt(b[:len(b)/2], at)
@@ -247,7 +247,7 @@ func TestLimit(t *testing.T) {
 	})
 }
 
-// TestFilesGo: files of which nothing is needed are removed, and the others are not.
+// TestFilesGo: files that are no longer needed are removed, and only those.
 func TestFilesGo(t *testing.T) {
 	dir, o := t.TempDir(), journal.Options{Segment: 200}
 	j, _ := open(t, dir, o)

@@ -97,7 +97,7 @@ type Journal struct {
 	mu     sync.Mutex
 	queue  appendQueue
 	done   []uint64 // writes that are done, which no file records yet
-	active *segment // the last segment, which is written to; nil if there is none
+	active *segment // the last segment, which is written to; nil without segments
 	books
 	failed error
 	closed bool

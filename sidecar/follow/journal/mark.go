@@ -84,7 +84,7 @@ func (j *Journal) Interrupted() bool {
 	return j.interrupted
 }
 
-// readMark returns the content of the mark, or ErrInterrupted if there is none.
+// readMark returns the content of the mark, or ErrInterrupted without one.
 func readMark(dir string) (string, error) {
 	b, err := os.ReadFile(filepath.Join(dir, markName))
 	if errors.Is(err, fs.ErrNotExist) {

@@ -14,7 +14,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/follow/journal"
 )
 
-// ledger is what a journal has promised.
+// ledger records the promises of a journal.
 type ledger struct {
 	mu           sync.Mutex
 	acknowledged map[uint64]journal.Write // and not done

@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// TestAppendQueue: the bytes of the queue are those of the requests in it.
+// TestAppendQueue: the counted bytes of the queue equal the bytes of its requests.
 func TestAppendQueue(t *testing.T) {
 	var q appendQueue
 	short, long, other := &request{record: make([]byte, 3)}, &request{record: make([]byte, 50)}, &request{}

@@ -146,7 +146,7 @@ func readRecords(b []byte, at int) (c contents) {
 	return c
 }
 
-// findRecord returns the offset of the first record at or after at, or −1 if there is none.
+// findRecord returns the offset of the first record at or after at, or −1 without one.
 func findRecord(b []byte, at int) int {
 	for at < len(b) {
 		i := bytes.Index(b[at:], marker)

@@ -20,7 +20,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// window is that of streams and connections of the tests.
+// window is the window of streams and connections in the tests.
 const window = 1 << 16
 
 // recorder is a sink that keeps what it is told. It gives bytes back if credits is set.
@@ -419,8 +419,8 @@ func TestASlowReceiver(t *testing.T) {
 				sender.block.Reset()
 				_ = sender.encoder.WriteField(ok[0])
 				_ = sender.WriteHeaders(http2.HeadersFrameParam{StreamID: 1, BlockFragment: sender.block.Bytes(), EndHeaders: true})
-				// The receiver takes 64 KiB - 1 by HTTP/2's first window. Half of it was given
-				// back to the sender by then, in two halves of which the second is not full.
+				// HTTP/2's first window lets the receiver take 64 KiB − 1. By then the sender has
+				// half of that back, in two halves of which the second is not full.
 				const all = window + window/2
 				data, sent := make([]byte, 16<<10), 0
 				for sent < all {

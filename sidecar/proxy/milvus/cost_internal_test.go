@@ -15,7 +15,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )
 
-// What reading a message may allocate: the limits of what is decoded allow for the fixed part.
+// Bounds on the memory for reading a message. The limits on decoded contents allow for the fixed
+// part.
 var (
 	searchCost = cost.Bound{Fixed: 24 << 20, PerByte: 12}
 	textCost   = cost.Bound{Fixed: 1 << 20, PerByte: 96} // an id of two bytes is kept as forty

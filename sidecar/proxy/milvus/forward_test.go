@@ -67,7 +67,7 @@ func wholeSearch(t testing.TB, queries [][]float32) *milvuspb.SearchRequest {
 		Base: &commonpb.MsgBase{MsgType: commonpb.MsgType_Search}, DbName: "default", CollectionName: "routed", PartitionNames: []string{"_default"},
 		Dsl: expression, DslType: commonpb.DslType_BoolExprV1, PlaceholderGroup: group(t, queries), OutputFields: []string{"n"},
 		SearchParams: parameters("anns_field", "vec", "topk", strconv.Itoa(limit), "offset", "1", "metric_type", "IP", "params", `{"nprobe":3}`, "round_decimal", "4"),
-		// A level that is none of the collection's own.
+		// A level other than the collection's own.
 		GuaranteeTimestamp: 1, ConsistencyLevel: commonpb.ConsistencyLevel_Eventually, UseDefaultConsistency: true, Nq: int64(len(queries)), NotReturnAllMeta: true,
 		ExprTemplateValues: map[string]*schemapb.TemplateValue{"unused": {Val: &schemapb.TemplateValue_Int64Val{Int64Val: 1}}},
 	}
@@ -197,7 +197,8 @@ func accept(ctx context.Context, t testing.TB, c milvuspb.MilvusServiceClient) {
 	}
 }
 
-// byCaller groups requests by the authorization of the caller, without those of accept.
+// byCaller groups requests by the caller's authorization. Requests that check whether a caller is
+// accepted are left out.
 func byCaller(all []harness.Exchange) map[string][]harness.Exchange {
 	return recording.ByHeader(slices.DeleteFunc(all, func(e harness.Exchange) bool {
 		m, ok := searchOf(e)

@@ -74,7 +74,7 @@ func singleSearch(h *milvuspb.HybridSearchRequest, m *milvuspb.SearchRequest, se
 	if wanted, err := length(rank); err != nil || wanted > list && !several {
 		return nil, routing.Pass(passesHybrid) // the list is shorter than the answer
 	}
-	// Length and offset of the answer are those of the fusion, not of the list.
+	// The fusion, not the list, sets the length and offset of the answer.
 	m.SearchParams = append(slices.DeleteFunc(m.GetSearchParams(), isPage), rank...)
 	return m, nil
 }

@@ -227,7 +227,7 @@ func appendRewritten(out, request []byte, all []routing.Rewritten) (_ []byte, er
 			return out, fmt.Errorf("%w: more than %d vectors", wire.ErrMalformed, len(all))
 		}
 		next++
-		return wire.AppendPacked(out, f.Number, all[next-1].Vector), nil // the bytes of a vector are those of a packed field
+		return wire.AppendPacked(out, f.Number, all[next-1].Vector), nil // a packed field has the same bytes as a vector
 	})
 	if err == nil && next != len(all) {
 		err = fmt.Errorf("%w: %d vectors in place of %d", wire.ErrMalformed, next, len(all))

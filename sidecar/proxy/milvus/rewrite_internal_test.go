@@ -82,7 +82,7 @@ func TestRewriteRequest(t *testing.T) {
 	}
 }
 
-// What is read of a request, without decoding it, is what is in it.
+// The parts that locate reads without decoding equal the parts of the decoded request.
 func TestLocate(t *testing.T) {
 	got, err := locate(encoded(t, plainRequest(t, []float32{1, 2}, []float32{3, 4})))
 	want := routing.Search{Vector: "v", Query: []float32{1, 2}, Limit: 7, Offset: 2, Narrowed: true}
@@ -196,7 +196,7 @@ func TestMapScores(t *testing.T) {
 	}
 }
 
-// A hybrid search is rewritten list by list: those of a routed field, in their places.
+// A hybrid search is rewritten list by list: lists of a routed field change and keep their places.
 func TestRewriteHybrid(t *testing.T) {
 	list := func(field string, vectors ...[]float32) *milvuspb.SearchRequest {
 		m := plainRequest(t, vectors...)

@@ -65,7 +65,7 @@ var names = []string{
 	"", "a", "it's", `say "no"`, `both ' and "`, `back\slash`, `\`, `\n`, `ends in \`, "{x}", "ü 字 🙂", "100%_", `\"`, `\'`, "'", `"`, "tab\there", "bell\a", "line\nbreak",
 }
 
-// row is what the test knows of row i.
+// row holds the values of row i.
 type row struct {
 	i, n int64
 	b    bool

@@ -20,11 +20,12 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// What reading a request may allocate: the limits of what is read allow for the fixed part.
+// Bounds on the memory for reading a request. The limits on decoded contents allow for the fixed
+// part.
 var (
 	searchCost = cost.Bound{Fixed: 1 << 20, PerByte: 8}
 	writeCost  = cost.Bound{Fixed: 1 << 20, PerByte: 8}
-	// messageCost is that of a gRPC search: decodable messages and fields, decoded.
+	// messageCost bounds a decodable gRPC search: its messages and fields, decoded.
 	messageCost = cost.Bound{Fixed: 24 << 20, PerByte: 8}
 )
 
@@ -39,8 +40,8 @@ func jsonFamilies() map[string]cost.Family {
 	return families
 }
 
-// strangerCost is what a request of a caller may allocate whom the database has not
-// accepted: the digest of the credential, whatever the length of the request.
+// strangerCost bounds the request of a caller whom the database has not accepted: it costs the
+// digest of the credential, whatever the length of the request.
 var strangerCost = cost.Bound{Fixed: 16 << 10}
 
 // Nothing of a request is read before the database has accepted its caller.

@@ -154,7 +154,8 @@ func accept(ctx context.Context, t testing.TB, conn *grpc.ClientConn) {
 	}
 }
 
-// byCaller groups requests by the key of the caller, without those of accept.
+// byCaller groups requests by the caller's key. Requests that check whether a caller is accepted
+// are left out.
 func byCaller(all []harness.Exchange) map[string][]harness.Exchange {
 	return recording.ByHeader(slices.DeleteFunc(all, func(e harness.Exchange) bool {
 		return e.Method() == client.Points_Recommend_FullMethodName
@@ -221,7 +222,7 @@ func fillQdrant(t testing.TB, db *servers.Server) {
 	}
 }
 
-// ways are what becomes of a call: which requests reach the database for it.
+// ways lists what can happen to a call: which requests reach the database for it.
 var ways = []struct {
 	name, rules string
 	state       string // begins so
@@ -313,7 +314,8 @@ func confirmed(calls []asking, all []harness.Exchange) bool {
 	return true
 }
 
-// isConfirm tells a confirming read: it is of the call's own method, narrowed by ids.
+// isConfirm reports whether a request confirms hits: it uses the call's own method, narrowed by
+// ids.
 func (a asking) isConfirm(e harness.Exchange) bool {
 	if a.path != "" {
 		return strings.HasPrefix(e.Call, "POST /collections/routed/points/"+a.path+"?") && bytes.Contains(e.Body, []byte("has_id"))
@@ -340,7 +342,7 @@ func isSample(e harness.Exchange) bool {
 	return sample
 }
 
-// split tells the call as it came from what else was asked for it.
+// split separates the requests that are the unchanged call from the others.
 func (a asking) split(all []harness.Exchange) (originals, others []harness.Exchange) {
 	for _, e := range all {
 		same := a.path != "" && bytes.Equal(e.Body, []byte(a.body)) && e.Call == "POST /collections/routed/points/"+a.path+arguments

@@ -235,7 +235,7 @@ func TestRewriteRequest(t *testing.T) {
 	}
 }
 
-// What is read of a request, without decoding it, is what is in it.
+// The parts that locate reads without decoding equal the parts of the decoded request.
 func TestLocate(t *testing.T) {
 	for name, m := range requests() {
 		found, err := locate(encoded(t, m), layoutOf(m), isRouted)
@@ -345,8 +345,8 @@ func lists(m proto.Message) (all [][]*qdrant.ScoredPoint) {
 	return all
 }
 
-// A mapped answer is the answer with its scores mapped, also those of 0, which are not on
-// the wire.
+// A mapped answer differs from the answer only in its scores, including scores of 0, which are not
+// encoded.
 func TestMapScores(t *testing.T) {
 	for name, m := range answers() {
 		m = proto.Clone(m)

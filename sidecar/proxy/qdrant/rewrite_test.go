@@ -35,7 +35,8 @@ var (
 	rotation = []float32{0, 1, 0, 0, -1, 0, 0, 0, 0, 0, 0.6, 0.8, 0, 0, -0.8, 0.6}
 )
 
-// rotated returns Wᵀv, whose inner product with a rotated item is that of v with the item.
+// rotated returns Wᵀv. Its inner product with a rotated item equals the inner product of v with the
+// item.
 func rotated(w, v []float32) []float32 {
 	out := make([]float32, 4)
 	for j := range out {
@@ -243,7 +244,7 @@ func TestRewritingByARotation(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		// A model of a cosine field is of unit vectors. Twice the rotation has twice the scores.
+		// A model of a cosine field takes unit vectors. Twice the rotation gives twice the scores.
 		w, times := rotation, float32(1)
 		if metric == client.Distance_Cosine {
 			w, times = slices.Clone(rotation), 2

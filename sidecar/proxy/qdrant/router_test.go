@@ -27,7 +27,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/failure"
 )
 
-// described is a store of which only the description is asked.
+// described is a store that only answers for descriptions.
 type described struct {
 	adapters.Store
 	metric adapters.Metric

@@ -17,8 +17,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/rawgrpc"
 )
 
-// slow connects to a proxy whose messages are of a budget, with windows that do not take
-// an answer.
+// slow connects to a proxy whose messages count towards g, with windows too small for an answer.
 func slow(t *testing.T, p *peer, g *gate.Gate) *grpc.ClientConn {
 	t.Helper()
 	database := grpc.NewServer(grpc.UnknownServiceHandler(p.handle), grpc.ForceServerCodecV2(bytesCodec{}))

@@ -26,7 +26,7 @@ const (
 	detailsField = "grpc-status-details-bin"
 )
 
-// value returns the first value of a field, or "" if there is none.
+// value returns the first value of a field, or "" without one.
 func value(fields []hpack.HeaderField, name string) string {
 	for _, f := range fields {
 		if f.Name == name {

@@ -44,7 +44,7 @@ func TestTimeouts(t *testing.T) {
 	}
 }
 
-// TestTheDatabaseGetsWhatIsLeft: a call that was held goes on with what is left of its timeout.
+// TestTheDatabaseGetsWhatIsLeft: the database gets the remaining timeout of a call that was held.
 func TestTheDatabaseGetsWhatIsLeft(t *testing.T) {
 	arrived := time.Now()
 	for _, c := range []struct {

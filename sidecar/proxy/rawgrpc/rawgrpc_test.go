@@ -57,7 +57,7 @@ func (bytesCodec) Unmarshal(data mem.BufferSlice, v any) error {
 
 func (bytesCodec) Name() string { return "proto" }
 
-// call is what a peer saw of a call.
+// call is a call as a peer saw it.
 type call struct {
 	method   string
 	md       metadata.MD
@@ -482,9 +482,9 @@ func TestAPanicFailsOneCall(t *testing.T) {
 	}
 }
 
-// A message that an interceptor reads is limited by what it unpacks to, and the error names
-// the setting. Another is the database's to judge, and so is one that is as large and not
-// compressed.
+// The uncompressed length of a message that an interceptor reads is limited, and the error names
+// the setting. Other messages are left to the database, and so are uncompressed ones of that
+// length.
 func TestBombs(t *testing.T) {
 	p := &peer{}
 	conn := startWith(t, p, func(o *rawgrpc.Options) {

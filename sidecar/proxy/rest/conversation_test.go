@@ -399,7 +399,7 @@ func TestDatabaseThatEnds(t *testing.T) {
 			}
 			continue
 		}
-		k.expect(k.client, want) // and nothing of what no client asked for
+		k.expect(k.client, want) // and no answer that no client asked for
 		k.send(k.client, get)
 		k.accept()
 		k.expect(k.database, k.asDatabase(get))

@@ -90,8 +90,8 @@ func serve(t testing.TB, o rest.Options) (s *rest.Server, address string) {
 	return s, listener.Addr().String()
 }
 
-// echo answers requests on a connection with what it read of each: the request
-// line, the end-to-end headers in order of name, and the body.
+// echo answers each request on a connection with its request line, its end-to-end headers sorted by
+// name, and its body.
 func echo(conn net.Conn) {
 	in := bufio.NewReader(conn)
 	for {

@@ -22,7 +22,7 @@ var errDenied = errors.New("denied")
 type guarded struct {
 	allowed   []string
 	originals int // calls as they came
-	reads     int // calls of which likeness read anything
+	reads     int // calls that likeness read at all
 	ranked    int // searches of the route
 }
 

@@ -108,8 +108,8 @@ func TestARouteOfAnAlias(t *testing.T) {
 	}
 }
 
-// TestNamesThatCannotBeRead: a routed name of which nobody knows what it stands for is
-// left to the database; what it stood for last is good enough, since it is checked.
+// TestNamesThatCannotBeRead: a search by a routed name with an unknown meaning is left to the
+// database. The last known meaning suffices, since it is checked.
 func TestNamesThatCannotBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := newSwitched("c1")

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// TestKeepFollowsTheDatabase: the time that is kept back is the database's p99 of late, at
-// most half of what is left, and a quarter while few times are known.
+// TestKeepFollowsTheDatabase: the reserved time is the p99 of the database's recent times, at most
+// half of the remaining time, and a quarter of it while few times are known.
 func TestKeepFollowsTheDatabase(t *testing.T) {
 	l := &latency{}
 	want := func(left, kept time.Duration) {

@@ -185,8 +185,8 @@ func TestCallsOfTwoRoutes(t *testing.T) {
 	}
 }
 
-// TestLaterPages: only first pages are compared. Of a search of several stages nobody knows
-// which list an offset is of.
+// TestLaterPages: only first pages are compared. If a search has several stages, an offset may
+// belong to any list.
 func TestLaterPages(t *testing.T) {
 	first, later := Search{}, Search{Offset: 5}
 	stage, laterStage := Search{Staged: true}, Search{Staged: true, Offset: 5}

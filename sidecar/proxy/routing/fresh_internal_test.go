@@ -12,7 +12,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// namedStore is a store of which the names and the fields of collections are asked.
+// namedStore is a store that only answers for the names and the fields of collections.
 type namedStore struct {
 	adapters.Store
 	names  map[string]adapters.Identity

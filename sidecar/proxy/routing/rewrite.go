@@ -223,7 +223,7 @@ func checkRange(r Rewritten, s Search) error {
 }
 
 // rewriteAll rewrites the searches of the call. The caller must end every search that it returns.
-// If it returns an error, there are none to end.
+// With an error it returns no searches.
 func (c *call[A]) rewriteAll(ctx context.Context) ([]*search.Rewritten, error) {
 	out, failed := make([]*search.Rewritten, len(c.asked.Searches)), make([]error, len(c.asked.Searches))
 	one := func(ctx context.Context, i int) {

@@ -28,8 +28,8 @@ type listed struct {
 
 func (l listed) Routes() []*route.Route { return l.all }
 
-// TestRoutesOfARouter: a router has the routes of its store, or those of them that are named.
-// Two routes of one vector contradict each other.
+// TestRoutesOfARouter: a router has all routes of its store, or only the named ones. Two routes of
+// one vector contradict each other.
 func TestRoutesOfARouter(t *testing.T) {
 	of := func(name, store, vector string) *route.Route {
 		return &route.Route{Policy: route.Policy{Name: name, StoreName: store, Collection: "c", Vector: vector}}

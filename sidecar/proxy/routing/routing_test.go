@@ -591,8 +591,8 @@ func TestAliases(t *testing.T) {
 	})
 }
 
-// TestPagesBehindTheList: a page that ends behind what one ranked list serves is the
-// database's.
+// TestPagesBehindTheList: the database answers a page that ends after the last row of a ranked
+// list.
 func TestPagesBehindTheList(t *testing.T) {
 	r := router(t, searcher{route: newRoute(nil), rows: 99}, nil) // of depth 10
 	for _, c := range []struct {

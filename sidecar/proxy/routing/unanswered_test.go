@@ -14,7 +14,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// shaped is a store of which the fields of a collection are asked.
+// shaped is a store that only answers for the fields of a collection.
 type shaped struct {
 	adapters.Store
 	fields []adapters.VectorField
@@ -28,8 +28,8 @@ func fieldNamed(name string, m adapters.Metric) adapters.VectorField {
 	return adapters.VectorField{Name: name, Dim: 1, Metric: m}
 }
 
-// TestARouteWithoutAFieldsName: a route that names no field is of the collection's
-// unnamed or only one, which clients name as the database wants it named.
+// TestARouteWithoutAFieldsName: a route without a field serves the collection's unnamed or only
+// field, which clients name as the database requires.
 func TestARouteWithoutAFieldsName(t *testing.T) {
 	const cosine = adapters.Cosine
 	for _, c := range []struct {

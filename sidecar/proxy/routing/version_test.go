@@ -83,7 +83,7 @@ func TestACallHasOneVersion(t *testing.T) {
 	<-s.ended
 }
 
-// asking is a store that notes with what metadata its names are read.
+// asking is a store that records the metadata with which its names are read.
 type asking struct {
 	described
 	seen *[]metadata.MD

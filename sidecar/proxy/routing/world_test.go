@@ -17,7 +17,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
 
-// described is a store of which the description and the aliases are asked.
+// described is a store that only answers for descriptions and aliases.
 type described struct {
 	adapters.Store
 	aliases []string

@@ -365,9 +365,8 @@ func (f *flight) concerns(ctx context.Context, t target, o WriteOutcome, chosen 
 	f.endOne(ctx, b, o, chosen)
 }
 
-// perhaps returns the collections that a write may have addressed although its name is none of
-// their present names: names were unknown when it began, and it, or a concurrent write, has changed
-// names since.
+// perhaps returns the collections that a write may have addressed although they no longer have its
+// name: names were unknown when it began, and it, or a concurrent write, has changed names since.
 func (f *flight) perhaps(table nameTable) (all []target) {
 	others := f.renamedByOthers()
 	for name := range f.followed() {

@@ -68,7 +68,7 @@ type Evidence struct {
 
 	// RoundingError bounds how far off the hits' scores are. If they are Refined (scored in
 	// float64, and proved to be the best of the scored items), it covers all rounding, otherwise
-	// only that of the table's format.
+	// only rounding to the table's format.
 	RoundingError float32
 	Refined       bool
 	// Closest is the least difference between neighbours among the first K hits.

@@ -22,8 +22,8 @@ func (b bounded) Bound([]rerank.Probe, []rerank.List) rerank.Bound {
 
 var inf = float32(math.Inf(1))
 
-// evidence is of one exact list, not exhausted, of an inner product that is φ: three
-// of three rows were found and the last scores 1, where an unseen item scores at most .5.
+// evidence returns the evidence of one exact list, not exhausted, for an inner product that is φ:
+// all three rows were found, the last scores 1, and an unseen item scores at most .5.
 func evidence(change func(*certify.Evidence)) *certify.Evidence {
 	probe := rerank.Probe{Target: rerank.TargetScore, Scale: 1}
 	e := &certify.Evidence{

@@ -8,7 +8,7 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// bounded is an Encoded of which only Bound is asked.
+// bounded is an Encoded with only Bound.
 type bounded struct {
 	rerank.Encoded
 	bound rerank.Bound
@@ -86,9 +86,8 @@ func TestSettled(t *testing.T) {
 	}
 }
 
-// TestEvidence: what a certificate is made of is what the search has seen, field by
-// field: the hits that are numbers, the lists, what a device measured, and what
-// rounded rows and writes that are not shown take.
+// TestEvidence checks each field of the evidence: finite hits, lists, errors that a device
+// measured, and the effects of rounded rows and of writes that are not visible yet.
 func TestEvidence(t *testing.T) {
 	bound := rerank.Bound{Max: 7, Epsilon: 0.25}
 	for name, c := range map[string]struct {

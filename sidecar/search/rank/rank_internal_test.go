@@ -13,7 +13,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/retrieve"
 )
 
-// described is a ranker of which the description is asked.
+// described is a ranker with only a description.
 type described struct{ ranker.Ranker }
 
 func (described) Describe(context.Context) (plugin.Description, error) {

@@ -94,7 +94,7 @@ func (r *Reader) Read(ctx context.Context, ids []rerank.ID) ([]score.Batch, erro
 }
 
 // FromStored returns the feature rows of items in full precision, computed from their stored
-// vectors. Its errors are those of Candidates.
+// vectors. It returns the same errors as Candidates.
 func (r *Reader) FromStored(ctx context.Context, ids []rerank.ID) (score.Batch, error) {
 	b, err := r.fromStored(ctx, ids)
 	return b, featuresFailed(ctx, err)

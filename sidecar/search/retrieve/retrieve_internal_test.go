@@ -41,7 +41,7 @@ func idsOf(numbers ...uint64) []rerank.ID {
 	return ids
 }
 
-// recorder is a store that remembers a call and answers it with what it was given.
+// recorder is a store that records a call and returns a prepared answer.
 type recorder struct {
 	adapters.Store
 
@@ -70,7 +70,7 @@ func (r *recorder) Fetch(_ context.Context, f adapters.FetchRequest) (adapters.R
 	return r.rows, r.failure
 }
 
-// view is of a route of stored vectors, each of whose settings is not the default.
+// view returns a view of a route of stored vectors in which no setting has its default.
 func view(store *recorder, change ...func(*route.Checked)) route.View {
 	c := &route.Checked{Spec: rerank.Spec{QueryDim: 2, ItemDim: 2, Features: 2}, StoreCan: adapters.Abilities{Fetch: store}}
 	c.Collection, c.Vector, c.Store, c.Placement = "rows", "field", store, route.PlacementStored

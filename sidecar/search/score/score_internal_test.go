@@ -15,7 +15,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/table"
 )
 
-// bounded is an Encoded of which only Bound is asked.
+// bounded is an Encoded with only Bound.
 type bounded struct {
 	rerank.Encoded
 	bound rerank.Bound

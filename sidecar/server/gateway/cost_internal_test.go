@@ -11,7 +11,7 @@ import (
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 )
 
-// jsonCost is what reading the JSON of a request may allocate.
+// jsonCost bounds the memory for reading the JSON of a request.
 var jsonCost = cost.Bound{Fixed: 24 << 20, PerByte: 25}
 
 // JSON of the API is read in memory in proportion to its length.
