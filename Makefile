@@ -70,12 +70,16 @@ PLATFORMS ?= linux/amd64 linux/arm64 darwin/amd64 darwin/arm64
 DIST      ?= dist
 
 .PHONY: release
-release: $(TOOLS)/.built-supply ## Build archives, images, bills of materials, chart and checksums into dist (VERSION=1.2.3, PLATFORMS, DIST)
+release: $(TOOLS)/.built-supply ## Build archives, wheels, images, bills of materials, chart and checksums into dist (VERSION=1.2.3, PLATFORMS, DIST)
 	@PLATFORMS="$(PLATFORMS)" tools/release.sh "$(VERSION)" "$(DIST)"
 
 .PHONY: image
 image: $(TOOLS)/.built-supply ## Build the container images of the commit into dist, without a container engine (VERSION=1.2.3, DIST)
-	@PLATFORMS="$(filter linux/%,$(PLATFORMS))" tools/release.sh --images "$(or $(VERSION),0.0.0-$(shell git rev-parse --short=12 HEAD))" "$(DIST)"
+	@PARTS=images PLATFORMS="$(filter linux/%,$(PLATFORMS))" tools/release.sh "$(or $(VERSION),0.0.0-$(shell git rev-parse --short=12 HEAD))" "$(DIST)"
+
+.PHONY: wheels
+wheels: $(TOOLS)/.built-supply ## Build the Python wheels of the commit, with the binary in them, into dist (VERSION=1.2.3, PLATFORMS, DIST)
+	@PARTS=wheels PLATFORMS="$(PLATFORMS)" tools/release.sh "$(or $(VERSION),0.0.0-dev.0)" "$(DIST)"
 
 .PHONY: release-check
 release-check: $(TOOLS)/.built-supply ## Build a release in two folders: the same bytes, and a changed one is noticed
@@ -158,10 +162,13 @@ $(TOOLS)/.built-lint: tools/lint/go.mod tools/lint/go.sum
 	@touch $@
 
 # Without paths, so that a bill of materials, which names the tool by its checksum, is the same everywhere.
-$(TOOLS)/.built-supply: tools/supply/go.mod tools/supply/go.sum
-	@echo "tools: building cyclonedx-gomod and govulncheck (once)" >&2
+$(TOOLS)/.built-supply: tools/supply/go.mod tools/supply/go.sum tools/supply/hatchling.txt
+	@echo "tools: building cyclonedx-gomod and govulncheck, fetching hatchling (once)" >&2
 	@mkdir -p $(TOOLS)
 	@cd tools/supply && CGO_ENABLED=0 GOFLAGS=-trimpath GOBIN=$(TOOLS) go install tool
+	@python3 -m venv --clear $(TOOLS)/hatchling.venv
+	@$(TOOLS)/hatchling.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r tools/supply/hatchling.txt
+	@ln -sf hatchling.venv/bin/hatchling $(TOOLS)/hatchling
 	@touch $@
 
 .PHONY: clean

@@ -2,8 +2,10 @@ package deploy_test
 
 import (
 	"archive/tar"
+	"archive/zip"
 	"bytes"
 	"compress/gzip"
+	"debug/elf"
 	"encoding/json"
 	"errors"
 	"io"
@@ -40,6 +42,7 @@ func TestRelease(t *testing.T) {
 	if runtime.GOOS == "linux" && (len(first["likeness_1.2.3_"+platform+".image.tar"]) == 0 || len(first["likeness_1.2.3.oci.tar"]) == 0) {
 		t.Error("the release lacks its images") // tools/image tests what they hold
 	}
+	checkWheel(t, first, commit)
 	checkChart(t, first["likeness-1.2.3.tgz"])
 	checkTampering(t, first)
 	if !t.Failed() {
@@ -93,6 +96,64 @@ func checkArchive(t *testing.T, archive []byte, name, commit string) {
 	out := command(t, dir, filepath.Join(dir, name, "likeness"), "version", "--output", "json")
 	if err := json.Unmarshal([]byte(out), &version); err != nil || version.Version != "1.2.3" || version.Commit != commit {
 		t.Errorf("the binary says %s (%v), want version 1.2.3 of %s", out, err, commit)
+	}
+}
+
+// checkWheel wants a wheel whose binary is static and knows where it is from, with the licences of what is linked in and
+// the bill of materials that lies beside it.
+func checkWheel(t *testing.T, files map[string][]byte, commit string) {
+	t.Helper()
+	for name, b := range files {
+		base, ok := strings.CutSuffix(name, ".whl")
+		if !ok {
+			continue
+		}
+		tag := "py3-none-" + map[string]string{"linux/amd64": "manylinux2014_x86_64.musllinux_1_1_x86_64", "linux/arm64": "manylinux2014_aarch64.musllinux_1_1_aarch64",
+			"darwin/amd64": "macosx_12_0_x86_64", "darwin/arm64": "macosx_12_0_arm64"}[runtime.GOOS+"/"+runtime.GOARCH]
+		if base != "likeness-1.2.3-"+tag {
+			t.Errorf("the wheel is called %s, want the tag %s", name, tag)
+		}
+		dir := t.TempDir()
+		unzip(t, b, dir)
+		info := filepath.Join(dir, "likeness-1.2.3.dist-info")
+		for _, file := range []string{
+			"METADATA", "RECORD", "entry_points.txt", "licenses/LICENSE", "licenses/NOTICE", "licenses/licences/google.golang.org-grpc-LICENSE", "licenses/licences/go-LICENSE",
+		} {
+			if stat, err := os.Stat(filepath.Join(info, filepath.FromSlash(file))); err != nil || stat.Size() == 0 {
+				t.Errorf("the wheel lacks %s: %v", file, err)
+			}
+		}
+		bills, err := filepath.Glob(filepath.Join(info, "sboms", "*"))
+		if err != nil || len(bills) != 1 || read(t, bills[0]) != string(files[base+".cdx.json"]) {
+			t.Errorf("the wheel has the bills %q, want the one beside it (%v)", bills, err)
+		}
+		checkMaterials(t, files[base+".cdx.json"])
+		binary := filepath.Join(dir, "likeness", "bin", "likeness")
+		var version struct{ Version, Commit string }
+		out := command(t, dir, binary, "version", "--output", "json")
+		if err := json.Unmarshal([]byte(out), &version); err != nil || version.Version != "1.2.3" || version.Commit != commit {
+			t.Errorf("the binary says %s (%v), want version 1.2.3 of %s", out, err, commit)
+		}
+		if runtime.GOOS == "linux" {
+			checkStatic(t, binary)
+		}
+		return
+	}
+	t.Error("the release has no wheel")
+}
+
+// checkStatic wants a binary without an interpreter, which runs where there is no libc.
+func checkStatic(t *testing.T, binary string) {
+	t.Helper()
+	f, err := elf.Open(binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			t.Errorf("%s is linked dynamically", binary)
+		}
 	}
 }
 
@@ -186,6 +247,26 @@ func untar(t *testing.T, archive []byte, dir string) (names []string) {
 		to := filepath.Join(dir, filepath.FromSlash(h.Name))
 		b, err := io.ReadAll(r)
 		if err := errors.Join(err, os.MkdirAll(filepath.Dir(to), 0o700), os.WriteFile(to, b, h.FileInfo().Mode())); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// unzip unpacks a wheel, with the modes of its files.
+func unzip(t *testing.T, archive []byte, dir string) {
+	t.Helper()
+	z, err := zip.NewReader(bytes.NewReader(archive), int64(len(archive)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, f := range z.File {
+		to := filepath.Join(dir, filepath.FromSlash(f.Name))
+		r, err := f.Open()
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := io.ReadAll(r)
+		if err := errors.Join(err, r.Close(), os.MkdirAll(filepath.Dir(to), 0o700), os.WriteFile(to, b, f.Mode())); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -1,97 +1,87 @@
-// Package python runs the tests of the Python package against a real sidecar.
+// Package python tests the Python package as a user has it: installed from its wheel, without
+// compilers on the PATH.
 package python
 
 import (
-	"context"
-	"fmt"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"testing"
 
-	"go.uber.org/goleak"
-
 	"github.com/likenessdb/likeness/e2e/harness"
-	"github.com/likenessdb/likeness/sidecar/config"
-	"github.com/likenessdb/likeness/sidecar/serve"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// cache is where packages are kept between runs.
+const cache = "../.cache/clients"
 
-const (
-	// cache is where virtual environments are kept between runs.
-	cache = "../.cache/clients"
-	token = "of-this-test"
-	// configuration serves 77 topics, which questions of banking77 ask for.
-	configuration = `
-listen: {grpc: "127.0.0.1:0", rest: "127.0.0.1:0", admin: "", auth: {tokens_file: %q}}
-limits: {max_message_bytes: 128KiB}
-stores: {files: {kind: embedded, collections: {intents: {vectors: ../examples/data/banking77/items_vectors.npy, payload: ../examples/data/banking77/items.jsonl, metric: cosine}}}}
-models: {similar: {path: ../examples/models/banking77-questions-bilinear}}
-routes: {intents: {store: files, collection: intents, model: similar, placement: stored, exact_search: true}}
-`
-)
-
-// TestClient runs the tests of the clients.
-func TestClient(t *testing.T) {
-	tokens := filepath.Join(t.TempDir(), "tokens.yaml")
-	if err := os.WriteFile(tokens, []byte("- {name: python, token: "+token+"}\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	at := sidecar(t, fmt.Sprintf(configuration, tokens))
-	pytest(t, environment(t, "requirements.txt"), []string{"tests/test_client.py", "tests/test_retrievers.py"}, "LIKENESS_URL=http://"+at.REST, "LIKENESS_TOKEN="+token)
+// TestPackage builds the wheel of this platform, installs it into an empty virtual environment,
+// and runs the tests in that.
+func TestPackage(t *testing.T) {
+	python := install(t, buildWheel(t))
+	pytest(t, python, "tests/test_client.py", "tests/test_retrievers.py", "tests/test_binary.py")
 }
 
-// environment makes a virtual environment of pinned packages.
-func environment(t *testing.T, requirements string) *harness.Program {
+// buildWheel makes the wheel as tools/release.sh does, but for the version and the licences. The
+// binary is the one that other tests build.
+func buildWheel(t *testing.T) string {
 	t.Helper()
-	python, err := harness.Python(t.Context(), cache, filepath.Join("tests", requirements))
+	hatchling, err := harness.Python(t.Context(), cache, "../tools/supply/hatchling.txt")
 	if err != nil {
-		if os.Getenv("CI") != "" {
-			t.Fatal(err)
-		}
-		t.Skip(err)
+		unavailable(t, err)
 	}
-	return python
+	dir := t.TempDir()
+	binary := filepath.Join(dir, "likeness")
+	command(t, nil, "go", "build", "-o", binary, "../cmd/likeness")
+	command(t, append(hatchling.Env, "LIKENESS_WHEEL_BINARY="+binary, "LIKENESS_WHEEL_PLATFORM="+runtime.GOOS+"/"+runtime.GOARCH),
+		hatchling.Path, "-m", "hatchling", "build", "-t", "wheel", "-d", dir)
+	wheels, err := filepath.Glob(filepath.Join(dir, "likeness-*.whl"))
+	if err != nil || len(wheels) != 1 {
+		t.Fatalf("hatchling made %q, want one wheel (%v)", wheels, err)
+	}
+	return wheels[0]
 }
 
-// pytest runs test files with the package as it lies in src.
-func pytest(t *testing.T, python *harness.Program, files []string, env ...string) {
+// install makes a virtual environment of the wheel, what it needs, and pytest. It returns the
+// environment's folder of programs.
+func install(t *testing.T, wheel string) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), python.Path, append([]string{"-m", "pytest", "-q"}, files...)...)
-	cmd.Env = append(append(append(os.Environ(), python.Env...), "PYTHONPATH=src"), env...)
-	out, err := cmd.CombinedOutput()
+	house, err := harness.Wheelhouse(t.Context(), cache, filepath.Join("tests", "requirements.txt"))
 	if err != nil {
-		t.Errorf("%v:\n%s", err, out)
+		unavailable(t, err)
 	}
+	dir := t.TempDir()
+	command(t, nil, "python3", "-m", "venv", dir)
+	programs := filepath.Join(dir, "bin")
+	command(t, nil, filepath.Join(programs, "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index",
+		"--find-links", house, "pytest", wheel)
+	return programs
+}
+
+// pytest runs test files with only an environment's programs on the PATH.
+func pytest(t *testing.T, programs string, files ...string) {
+	t.Helper()
+	out := command(t, []string{"PATH=" + programs, "PYTHONDONTWRITEBYTECODE=1"},
+		filepath.Join(programs, "python"), append([]string{"-m", "pytest", "-q"}, files...)...)
 	t.Logf("%s", out)
 }
 
-// sidecar runs a sidecar until the test ends.
-func sidecar(t *testing.T, configuration string) serve.Addresses {
+// unavailable ends a test whose packages could not be fetched.
+func unavailable(t *testing.T, err error) {
 	t.Helper()
-	c, err := config.Parse("likeness.yaml", []byte(configuration), nil, nil)
+	if os.Getenv("CI") != "" {
+		t.Fatal(err)
+	}
+	t.Skip(err)
+}
+
+func command(t *testing.T, env []string, name string, args ...string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), name, args...)
+	cmd.Env = append(os.Environ(), env...)
+	out, err := cmd.CombinedOutput()
 	if err != nil {
-		t.Fatal(err)
+		t.Fatalf("%s %q: %v\n%s", name, args, err, out)
 	}
-	ctx, stop := context.WithCancel(context.Background())
-	ready, ended := make(chan serve.Addresses, 1), make(chan error, 1)
-	go func() {
-		ended <- serve.Run(ctx, c, serve.Options{Logger: slog.New(slog.DiscardHandler), Ready: func(at serve.Addresses) { ready <- at }})
-	}()
-	t.Cleanup(func() {
-		stop()
-		if err := <-ended; err != nil {
-			t.Errorf("the sidecar ended with %v", err)
-		}
-	})
-	select {
-	case at := <-ready:
-		return at
-	case err := <-ended:
-		ended <- nil
-		t.Fatal(err)
-	}
-	return serve.Addresses{}
+	return string(out)
 }

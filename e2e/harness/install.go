@@ -55,6 +55,23 @@ func Python(ctx context.Context, cache, requirements string) (*Program, error) {
 	return &Program{Path: filepath.Join(dir, "bin", "python"), Args: []string{"-W", "ignore"}, Env: []string{"PYTHONDONTWRITEBYTECODE=1"}}, nil
 }
 
+// Wheelhouse fetches the pinned requirements as wheels, once, for tests that install them into a virtual
+// environment of their own: pip install --no-index --find-links.
+func Wheelhouse(ctx context.Context, cache, requirements string) (string, error) {
+	requirements, err := filepath.Abs(requirements)
+	if err != nil {
+		return "", err
+	}
+	dir, err := once(ctx, cache, "wheels", []string{requirements}, func(dir string) error {
+		return command(ctx, dir, "python3", "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input", "--no-deps",
+			"--only-binary", ":all:", "--dest", dir, "--requirement", requirements)
+	})
+	if err != nil {
+		return "", fmt.Errorf("wheels of %s: %w", filepath.Base(requirements), err)
+	}
+	return dir, nil
+}
+
 // Node installs the packages of a folder's package-lock.json, once, as Python does.
 // Scripts find them with require.
 func Node(ctx context.Context, cache, folder string) (*Program, error) {
