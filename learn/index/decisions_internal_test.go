@@ -4,10 +4,12 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"testing"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/table"
 )
 
 // TestABuildGoesOnOnlyAsTheSame: with the same collection, companion, model, fields and part.
@@ -153,6 +155,34 @@ func TestCountsReadBack(t *testing.T) {
 		v, err := b.verify(t.Context(), 10)
 		if (err == nil) != c.ok || err != nil && !errors.Is(err, ErrVerify) || err == nil && (v != Verified{Rows: c.have, Counted: true}) {
 			t.Errorf("%+v: %+v, %v", c, v, err)
+		}
+	}
+}
+
+// TestItemsAreCompared by all of their rows.
+func TestItemsAreCompared(t *testing.T) {
+	of := func(rows ...float32) *table.Table {
+		all, err := table.FromMemory(table.Meta{}, []rerank.ID{rerank.UintID(1)}, rerank.Matrix{Rows: len(rows), Cols: 1, Data: rows}, []int32{0, int32(len(rows))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return all
+	}
+	nan := float32(math.NaN())
+	for _, c := range []struct {
+		a, b []float32
+		same bool
+	}{
+		{[]float32{1, 2}, []float32{1, 2}, true},
+		{[]float32{1, nan}, []float32{1, nan}, true},
+		{[]float32{1, 2}, []float32{1, 2, 3}, false},
+		{[]float32{1, 2, 3}, []float32{1, 2}, false},
+		{[]float32{1, 2}, []float32{1, 3}, false},
+		{[]float32{1, 2}, []float32{0, 2}, false},
+		{[]float32{1, 2}, []float32{1, nan}, false},
+	} {
+		if got := sameItem(of(c.a...), 0, of(c.b...), 0); got != c.same {
+			t.Errorf("%v and %v are the same: %t", c.a, c.b, got)
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/likenessdb/likeness/internal/turns"
@@ -75,4 +76,34 @@ func TestSharedTurns(t *testing.T) {
 	if shared.Waiting() != 0 || !shared.Try() || !shared.Try() {
 		t.Error("a turn was not given back")
 	}
+}
+
+// TestAQueryOutlivesTheOneThatBeganThePass: a query that joined a pass is answered, though the one
+// that began the pass left while it waited for a turn.
+func TestAQueryOutlivesTheOneThatBeganThePass(t *testing.T) {
+	w := worlds(t, false)["dot"]
+	want, _ := w.naive(t, w.encoded[0], 5, nil)
+	synctest.Test(t, func(t *testing.T) {
+		shared := turns.New(1)
+		s := scan.NewShared(w.table, w.sim.Spec(), shared)
+		must(t, shared.Take(t.Context()))
+		ctx, leave := context.WithCancel(t.Context())
+		var group sync.WaitGroup
+		group.Go(func() {
+			if _, err := s.Scan(ctx, scan.Query{Encoded: w.encoded[1], K: 5}, nil); !errors.Is(err, context.Canceled) {
+				t.Errorf("the one that left: %v", err)
+			}
+		})
+		synctest.Wait()
+		group.Go(func() {
+			if r, err := s.Scan(t.Context(), scan.Query{Encoded: w.encoded[0], K: 5}, nil); err != nil || !same(r.Top, want) {
+				t.Errorf("the one that stayed: %v, %v", r.Top, err)
+			}
+		})
+		synctest.Wait()
+		leave()
+		synctest.Wait()
+		shared.Give()
+		group.Wait()
+	})
 }

@@ -114,3 +114,28 @@ func TestACalibrationIsReadWhenItsFileChanged(t *testing.T) {
 		t.Errorf("without a file: a calibration by %d queries", queries())
 	}
 }
+
+// TestACalibrationFitsItsRoute: it was made for the model, the collection and the rule of the
+// route, whose depth the route allows.
+func TestACalibrationFitsItsRoute(t *testing.T) {
+	for name, change := range map[string]func(r *route.Route){
+		"":           func(*route.Route) {},
+		"model":      func(r *route.Route) { r.Model.Version = "w" },
+		"collection": func(r *route.Route) { r.Collection = "others" },
+		"strategy":   func(r *route.Route) { r.Strategy = rerank.Average },
+		"weights":    func(r *route.Route) { r.Weights = rerank.GateWeights },
+		"head":       func(r *route.Route) { r.Head = "h" },
+		"max_depth":  func(r *route.Route) { r.MaxDepth = 8 },
+	} {
+		k := Keep(t.TempDir()+"/none", 0.01)
+		k.report = &Report{Version: "v", Collection: "things", Calibration: &rerank.Calibration{
+			Rule: rerank.Rule{Strategy: rerank.Combined, Depth: 5, AverageDepth: 9, Weights: rerank.UniformWeights},
+		}}
+		r := &route.Route{Policy: route.Policy{Collection: "things", Strategy: rerank.Combined, Weights: rerank.UniformWeights, MaxDepth: 9}, Parts: route.Parts{Model: route.Model{Version: "v"}}}
+		change(r)
+		k.Opened(r, nil)
+		if c, void := k.Calibration(); (c != nil && void == "") != (name == "") || (c == nil) != (name != "") {
+			t.Errorf("another %s: %+v, %q", name, c, void)
+		}
+	}
+}
