@@ -96,7 +96,7 @@ func fromSearch(m *likenessv1.SearchResponse, requestID string) *Answer {
 	}
 	if t := m.GetTimings(); t != nil {
 		a.Timings = Timings{
-			Encode: t.GetEncode().AsDuration(), Retrieve: t.GetRetrieve().AsDuration(), Score: t.GetScore().AsDuration(),
+			Embed: t.GetEmbed().AsDuration(), Encode: t.GetEncode().AsDuration(), Retrieve: t.GetRetrieve().AsDuration(), Score: t.GetScore().AsDuration(),
 			Certify: t.GetCertify().AsDuration(), Rank: t.GetRank().AsDuration(), Total: t.GetTotal().AsDuration(),
 		}
 	}

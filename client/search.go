@@ -31,7 +31,8 @@ type Query struct {
 	UserID *int64
 	// Context holds named features, for a model that takes them.
 	Context map[string]float32
-	// Text is the query in words, for a route whose ranker reads it.
+	// Text is the query in words, for a route whose embedder makes the vector of it, or whose
+	// ranker reads it.
 	Text string
 }
 
@@ -122,7 +123,7 @@ type Term struct {
 type Degraded struct{ Reason, Detail string }
 
 // Timings holds the time of each step, summed over all rounds.
-type Timings struct{ Encode, Retrieve, Score, Certify, Rank, Total time.Duration }
+type Timings struct{ Embed, Encode, Retrieve, Score, Certify, Rank, Total time.Duration }
 
 // Ranking says how a route's ranker was used.
 type Ranking struct {

@@ -19,6 +19,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/npy"
 	"github.com/likenessdb/likeness/sidecar/calibrate"
 	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/embed"
 	"github.com/likenessdb/likeness/sidecar/rollout/choice"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/wiring"
@@ -35,7 +36,8 @@ earlier calibration stays. docs/how-to/promise-a-recall.md has the steps.`
 // calibrateFlags are the flags of calibrate.
 type calibrateFlags struct {
 	route, version                  string
-	queries, userIDs, state, html   string
+	queries, embedder, userIDs      string
+	state, html                     string
 	fromCollection, sample, holdOut int
 	seed                            uint64
 	recall, share, confidence       float64
@@ -88,7 +90,8 @@ func (f *calibrateFlags) add(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVarP(&f.route, "route", "r", "", "the route of the configuration")
 	flags.StringVar(&f.version, "version", "", "the version of the route; empty is the one in service")
-	flags.StringVar(&f.queries, "queries", "", "query vectors: .npy, .safetensors or .parquet")
+	flags.StringVar(&f.queries, "queries", "", "queries: vectors (.npy, .safetensors, .parquet) or texts (.jsonl)")
+	addEmbedderFlag(cmd, &f.embedder)
 	flags.StringVar(&f.userIDs, "user-ids", "", "user id of each query, .npy, for models with user-id embeddings")
 	flags.IntVar(&f.fromCollection, "from-collection", 0, "take this many stored vectors, drawn at random, for queries")
 	flags.IntVar(&f.sample, "sample", 0, "ask this many of the queries, drawn at random; 0 is all")
@@ -106,7 +109,7 @@ func (f *calibrateFlags) add(cmd *cobra.Command) {
 	cmd.MarkFlagsMutuallyExclusive("queries", "from-collection")
 	cmd.MarkFlagsOneRequired("queries", "from-collection")
 	_ = cmd.MarkFlagRequired("route")
-	_ = cmd.MarkFlagFilename("queries", vectorFiles...)
+	_ = cmd.MarkFlagFilename("queries", queryFiles...)
 	_ = cmd.MarkFlagFilename("user-ids", "npy")
 	_ = cmd.MarkFlagFilename("html", "html")
 	_ = cmd.MarkFlagDirname("state")
@@ -132,7 +135,7 @@ func (f *calibrateFlags) run(ctx context.Context, src *source, p *progress) (_ *
 		path = calibrate.Path(c.StateDir, f.route, in.Route.Model.Version)
 		in.Journal = calibrate.JournalPath(c.StateDir, f.route, in.Route.Model.Version)
 	}
-	if err := f.drawQueries(ctx, &in); err != nil {
+	if err := f.drawQueries(ctx, c, &in); err != nil {
 		return nil, "", err
 	}
 	r, err := calibrate.Run(ctx, in)
@@ -170,12 +173,12 @@ func (f *calibrateFlags) open(ctx context.Context, c *config.Config) (*wiring.As
 }
 
 // drawQueries reads the queries and splits off those that are held out.
-func (f *calibrateFlags) drawQueries(ctx context.Context, in *calibrate.Input) error {
+func (f *calibrateFlags) drawQueries(ctx context.Context, c *config.Config, in *calibrate.Input) error {
 	var queries []rerank.Query
 	var err error
 	random := rand.New(rand.NewPCG(f.seed, 0))
 	if f.queries != "" {
-		queries, err = f.readQueries(ctx, in)
+		queries, err = f.readQueries(ctx, c, in)
 	} else {
 		queries, err = f.storedQueries(ctx, in, random)
 	}
@@ -197,10 +200,17 @@ func (f *calibrateFlags) drawQueries(ctx context.Context, in *calibrate.Input) e
 	return nil
 }
 
-func (f *calibrateFlags) readQueries(ctx context.Context, in *calibrate.Input) ([]rerank.Query, error) {
-	vectors, err := dataset.OpenVectors(ctx, f.queries)
+func (f *calibrateFlags) readQueries(ctx context.Context, c *config.Config, in *calibrate.Input) (_ []rerank.Query, err error) {
+	var by embed.Embedder
+	if client, err := queryEmbedder(c, f.queries, f.embedder, f.route); err != nil {
+		return nil, err
+	} else if client != nil {
+		defer func() { err = errors.Join(err, client.Close()) }()
+		by = client
+	}
+	vectors, err := dataset.OpenQueries(ctx, f.queries, by, dataset.Progress(in.Progress))
 	if err != nil {
-		return nil, badDataset(err)
+		return nil, badText(badDataset(err))
 	}
 	defer vectors.Close()
 	var users []int64

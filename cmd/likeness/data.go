@@ -18,7 +18,8 @@ import (
 
 // dataHelp is the part of a command's help that describes dataFlags.
 const dataHelp = `Items are read from a file or from a collection (--config with --collection or --route).
-The log has the columns query and item, and optionally weight and time (docs/fit.md).`
+The log has the columns query and item, and optionally weight and time (docs/fit.md).
+Queries are vectors, or lines of text like {"query": "…"} that an --embedder reads.`
 
 // dataFlags are the flags that name the vectors and the log.
 type dataFlags struct {
@@ -26,16 +27,18 @@ type dataFlags struct {
 	config *source
 
 	route, store, collection, vector string
+	embedder                         string
 }
 
 func (f *dataFlags) registerData(cmd *cobra.Command, pairsRequired bool) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.Items, "items", "", "item vectors: .npy, .safetensors or .parquet")
-	flags.StringVar(&f.Queries, "queries", "", "query vectors: .npy, .safetensors or .parquet")
+	flags.StringVar(&f.Queries, "queries", "", "queries: vectors (.npy, .safetensors, .parquet) or texts (.jsonl)")
 	flags.StringVar(&f.Pairs, "pairs", "", "logged pairs: .csv, .jsonl or .parquet")
 	flags.StringVar(&f.ItemIDs, "item-ids", "", "ids of the items: .npy of integers, text with one a line, or .parquet")
 	flags.StringVar(&f.QueryIDs, "query-ids", "", "ids of the queries, in a file like --item-ids")
 	flags.StringVar(&f.UserIDs, "user-ids", "", "user id of each query, .npy, for models with user-id embeddings")
+	addEmbedderFlag(cmd, &f.embedder)
 	f.config = addConfigFlags(cmd)
 	flags.StringVar(&f.route, "route", "", "read the items from this route's collection")
 	flags.StringVar(&f.collection, "collection", "", "read the items from this collection")
@@ -48,7 +51,7 @@ func (f *dataFlags) registerData(cmd *cobra.Command, pairsRequired bool) {
 		_ = cmd.MarkFlagRequired("pairs")
 	}
 	for name, extensions := range map[string][]string{
-		"items": vectorFiles, "queries": vectorFiles, "pairs": {"csv", "jsonl", "ndjson", "parquet"},
+		"items": vectorFiles, "queries": queryFiles, "pairs": {"csv", "jsonl", "ndjson", "parquet"},
 		"item-ids": idFiles, "query-ids": idFiles, "user-ids": {"npy"},
 	} {
 		_ = cmd.MarkFlagFilename(name, extensions...)
@@ -58,14 +61,29 @@ func (f *dataFlags) registerData(cmd *cobra.Command, pairsRequired bool) {
 // Completions of the shell.
 var (
 	vectorFiles = []string{"npy", "safetensors", "parquet"}
+	queryFiles  = []string{"npy", "safetensors", "parquet", "jsonl", "ndjson"}
 	idFiles     = []string{"npy", "txt", "parquet"}
 )
 
 // open reads the dataset. Its errors count as wrong usage if the input is invalid.
 func (f *dataFlags) open(ctx context.Context, p *progress) (_ *dataset.Dataset, err error) {
 	f.Progress = p.begin
+	c := &config.Config{}
+	if f.Items == "" || dataset.HoldsTexts(f.Queries) {
+		if c, err = config.Load(f.config.Source); err != nil {
+			return nil, err
+		}
+	}
+	by, err := queryEmbedder(c, f.Queries, f.embedder, f.route)
+	if err != nil {
+		return nil, err
+	}
+	if by != nil {
+		defer func() { err = errors.Join(err, by.Close()) }()
+		f.Embedder = by
+	}
 	if f.Items == "" {
-		store, failed := f.openCollection(ctx)
+		store, failed := f.openCollection(ctx, c)
 		if failed != nil {
 			return nil, failed
 		}
@@ -75,15 +93,11 @@ func (f *dataFlags) open(ctx context.Context, p *progress) (_ *dataset.Dataset, 
 	if errors.Is(err, dataset.ErrInput) || errors.Is(err, adapters.ErrNotFound) || errors.Is(err, adapters.ErrField) {
 		return nil, usageError{err}
 	}
-	return d, err
+	return d, badText(err)
 }
 
 // openCollection opens the store of the collection that the flags name.
-func (f *dataFlags) openCollection(ctx context.Context) (io.Closer, error) {
-	c, err := config.Load(f.config.Source)
-	if err != nil {
-		return nil, err
-	}
+func (f *dataFlags) openCollection(ctx context.Context, c *config.Config) (io.Closer, error) {
 	name, collection, vector := f.store, f.collection, f.vector
 	if f.route != "" {
 		r, ok := c.Routes[f.route]

@@ -180,7 +180,11 @@ func (f *fitRBEFlags) readItems(ctx context.Context, ranker *asked, p *progress)
 		}
 		return ranker.Items(rows)
 	}
-	store, err := f.openCollection(ctx)
+	c, err := config.Load(f.config.Source)
+	if err != nil {
+		return all, err
+	}
+	store, err := f.openCollection(ctx, c)
 	if err != nil {
 		return all, err
 	}

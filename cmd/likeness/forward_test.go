@@ -12,6 +12,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/dot"
 	"github.com/likenessdb/likeness/rerank/npy"
 	"github.com/likenessdb/likeness/sidecar/calibrate"
+	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
@@ -35,7 +36,7 @@ func TestQueriesOfACalibration(t *testing.T) {
 		t.Fatal(err)
 	}
 	in := calibrate.Input{Route: &route.Route{Parts: route.Parts{Model: route.Model{Similarity: sim}}}}
-	if err := f.drawQueries(t.Context(), &in); err != nil || len(in.Queries) != 8 || len(in.HeldOut) != 6 {
+	if err := f.drawQueries(t.Context(), &config.Config{}, &in); err != nil || len(in.Queries) != 8 || len(in.HeldOut) != 6 {
 		t.Fatalf("%d queries and %d held out, %v", len(in.Queries), len(in.HeldOut), err)
 	}
 	seen := map[int64]bool{}

@@ -189,8 +189,12 @@ func timingText(r *likenessv1.SearchResponse) string {
 	if r.GetRanking() != nil {
 		ranked = fmt.Sprintf(", rank %v", t.GetRank().AsDuration())
 	}
-	return fmt.Sprintf("model %s (%s), strategy %s; encode %v, retrieve %v, score %v, certify %v%s, total %v",
+	embedded := ""
+	if took := t.GetEmbed().AsDuration(); took > 0 {
+		embedded = fmt.Sprintf("embed %v, ", took)
+	}
+	return fmt.Sprintf("model %s (%s), strategy %s; %sencode %v, retrieve %v, score %v, certify %v%s, total %v",
 		r.GetModel().GetName(), r.GetModel().GetVersion(),
-		strategy, t.GetEncode().AsDuration(), t.GetRetrieve().AsDuration(), t.GetScore().AsDuration(), t.GetCertify().AsDuration(), ranked,
+		strategy, embedded, t.GetEncode().AsDuration(), t.GetRetrieve().AsDuration(), t.GetScore().AsDuration(), t.GetCertify().AsDuration(), ranked,
 		t.GetTotal().AsDuration())
 }

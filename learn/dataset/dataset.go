@@ -16,6 +16,7 @@ import (
 
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/npy"
+	"github.com/likenessdb/likeness/sidecar/embed"
 )
 
 // ErrInput means that a file cannot be read, is damaged, holds invalid values, or does
@@ -33,8 +34,10 @@ type Sources struct {
 	// names them in messages.
 	Read     *Vectors
 	ReadName string
-	// Queries is the file of query vectors.
-	Queries string
+	// Queries is the file of query vectors, or of texts that Embedder turns into vectors; see
+	// OpenQueries.
+	Queries  string
+	Embedder embed.Embedder
 	// Pairs is the file of the log: .jsonl or .ndjson, .parquet, or CSV under any
 	// other name. If empty, there is no log.
 	Pairs string
@@ -138,7 +141,7 @@ func (d *Dataset) open(ctx context.Context, s Sources) error {
 	if err := d.openItems(ctx, s); err != nil {
 		return err
 	}
-	queries, err := OpenVectors(ctx, s.Queries)
+	queries, err := OpenQueries(ctx, s.Queries, s.Embedder, s.Progress)
 	if err != nil {
 		return fmt.Errorf("queries: %w", err)
 	}

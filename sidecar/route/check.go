@@ -42,7 +42,7 @@ func (c *Checked) configure() error {
 	if err := c.fillDefaults(); err != nil {
 		return err
 	}
-	for _, check := range []func() error{c.checkWords, c.checkPlacement, c.checkTable, c.checkOwner, c.checkLimits, c.checkRanker} {
+	for _, check := range []func() error{c.checkWords, c.checkPlacement, c.checkTable, c.checkOwner, c.checkLimits, c.checkRanker, c.checkEmbedding} {
 		if err := check(); err != nil {
 			return err
 		}
@@ -292,6 +292,7 @@ func (c *Checked) checkStore(ctx context.Context) error {
 	if c.OwnName, c.NameHidden, err = c.askOwnName(ctx); err != nil {
 		return fmt.Errorf("route %q: %w", c.Name, err)
 	}
+	c.TextIDs = have.TextIDs
 	c.narrow(have.Limits)
 	settings := prefixed(nil, "collection", have.Settings)
 	if err := c.checkCompanion(ctx, d, settings); err != nil {
@@ -464,6 +465,14 @@ func (c *Checked) checkRanker() error {
 		return c.wrong("rank_rounds is %d, and only the query of a relevance-based model can be fitted to a ranker's scores; a model of kind %q takes 1", c.RankRounds, c.Spec.Kind)
 	case c.MaxGap != nil:
 		return c.wrong("max_gap bounds the similarity, and its answers are in the order of ranker %q, of which nothing is proved; remove one of them", c.RankerName)
+	}
+	return nil
+}
+
+// checkEmbedding refuses an embedder of a model whose query vectors a ranker makes.
+func (c *Checked) checkEmbedding() error {
+	if c.EmbedderName != "" && c.SupportItems() > 0 {
+		return c.wrong("the ranker's scores of support items make its model's query vectors, not embedder %q; remove it", c.EmbedderName)
 	}
 	return nil
 }

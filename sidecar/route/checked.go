@@ -44,6 +44,9 @@ type Checked struct {
 	// Field is the vector field that the route searches, as the store describes it; the
 	// zero value until the store was asked.
 	Field adapters.VectorField
+	// TextIDs: the ids of the collection are strings of any kind. False for numbers, for a store
+	// that takes both, and before the store was asked.
+	TextIDs bool
 	// StoreAsked: the route was checked against its store.
 	StoreAsked bool
 	// built is when the build of the table began; zero without a table, or if unknown.

@@ -14,6 +14,7 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/embed"
 	"github.com/likenessdb/likeness/sidecar/ranker"
 	"github.com/likenessdb/likeness/sidecar/search/score"
 )
@@ -86,6 +87,8 @@ type Parts struct {
 	Promise Promise
 	// Ranker orders the best candidates; if nil, the similarity alone does.
 	Ranker ranker.Ranker
+	// Embedder makes the vector of a query that is only text; if nil, queries need a vector.
+	Embedder embed.Embedder
 }
 
 // Freshness tells whether the table and the companion of a collection show the writes to it.

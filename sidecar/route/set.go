@@ -298,6 +298,9 @@ func (v *Version) Check(ctx context.Context) (*Checked, error) {
 		return nil, err
 	}
 	c.StoreAsked = true
+	if err := c.checkEmbedder(ctx); err != nil {
+		return nil, err
+	}
 	if err := c.measureScan(ctx); err != nil {
 		return nil, err
 	}

@@ -8,6 +8,7 @@ import (
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/embed"
 	"github.com/likenessdb/likeness/sidecar/ranker"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search/failure"
@@ -40,10 +41,10 @@ type Degraded struct {
 	Detail string // for people
 }
 
-// Timings is the time spent in each step, over all rounds. Rank is the time of the ranker, and of
-// reading rows for it.
+// Timings is the time spent in each step, over all rounds. Embed is the time of the embedder, Rank
+// that of the ranker and of reading rows for it.
 type Timings struct {
-	Encode, Retrieve, Score, Certify, Rank, Total time.Duration
+	Embed, Encode, Retrieve, Score, Certify, Rank, Total time.Duration
 }
 
 // Answer is the answer to a Request.
@@ -142,6 +143,9 @@ var errorTypes = []struct {
 	{adapters.ErrUnsupported, "not_supported"},
 	{adapters.ErrRefused, "refused"},
 	{adapters.ErrUnavailable, "unavailable"},
+	{embed.ErrUnavailable, "embedder_unavailable"},
+	{embed.ErrText, "text_not_valid"},
+	{embed.ErrAnswer, "embedder_answer_not_valid"},
 	{ranker.ErrUnavailable, "ranker_unavailable"},
 	{ranker.ErrQuery, "ranker_query_not_valid"},
 	{ranker.ErrAnswer, "ranker_answer_not_valid"},

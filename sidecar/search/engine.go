@@ -10,6 +10,7 @@ import (
 	"go.opentelemetry.io/otel/trace/noop"
 
 	"github.com/likenessdb/likeness/internal/turns"
+	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
@@ -52,7 +53,7 @@ func New(routes []*route.Route, o Options) (*Engine, error) {
 // deadline passed or the caller went away.
 func (e *Engine) Search(ctx context.Context, r Request) (Answer, error) {
 	began := time.Now()
-	a, err := e.search(ctx, r)
+	a, r, err := e.search(ctx, r)
 	err = withFilter(err, r.Filter)
 	a.Timings.Total = time.Since(began)
 	if e.observer != nil {
@@ -61,18 +62,57 @@ func (e *Engine) Search(ctx context.Context, r Request) (Answer, error) {
 	return a, err
 }
 
-func (e *Engine) search(ctx context.Context, r Request) (Answer, error) {
+// search answers a request. It also returns the request with the query's vector.
+func (e *Engine) search(ctx context.Context, r Request) (Answer, Request, error) {
 	ctx, s := e.tracer.Start(ctx, "likeness.search", trace.WithAttributes(attribute.String("likeness.route", r.Route)))
 	defer s.End()
 	version, err := e.Find(ctx, r.Route)
 	if err != nil {
 		failSpan(s, err)
-		return Answer{}, err
+		return Answer{}, r, err
 	}
 	defer version.Release()
+	var took time.Duration
+	if c := version.Current(); c.NeedsEmbedder(r.Query) {
+		var cancel context.CancelFunc
+		ctx, cancel = c.WithTimeout(ctx) // embedding and search share the route's time
+		defer cancel()
+		if r.Query, took, err = e.embed(ctx, c, r.Query); err != nil {
+			failSpan(s, err)
+			return Answer{}, r, err
+		}
+	}
 	a, err := e.searchVersion(ctx, version, r)
+	a.Timings.Embed = took
 	if err != nil {
 		failSpan(s, err)
 	}
-	return a, err
+	return a, r, err
+}
+
+// embed returns a query that is only text with its vector. The text stays for the route's ranker, if
+// it has one.
+func (e *Engine) embed(ctx context.Context, c *route.Checked, q rerank.Query) (rerank.Query, time.Duration, error) {
+	vectors, took, err := e.embedTexts(ctx, c, []string{q.Text})
+	if err != nil {
+		return q, took, err
+	}
+	q.Vector = vectors[0]
+	if c.Ranker == nil {
+		q.Text = ""
+	}
+	return q, took, nil
+}
+
+// embedTexts returns the vectors of texts, and the time that the embedder took.
+func (e *Engine) embedTexts(ctx context.Context, c *route.Checked, texts []string) ([][]float32, time.Duration, error) {
+	ctx, s := e.tracer.Start(ctx, "likeness.embed", trace.WithAttributes(
+		attribute.String("likeness.embedder", c.EmbedderName), attribute.Int("likeness.texts", len(texts))))
+	defer s.End()
+	began := time.Now()
+	vectors, err := c.Embed(ctx, texts)
+	if err != nil {
+		failSpan(s, err)
+	}
+	return vectors, time.Since(began), err
 }

@@ -5,10 +5,15 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
 
 	"github.com/likenessdb/likeness/internal/caught"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search/certify"
 	"github.com/likenessdb/likeness/sidecar/search/failure"
 	"github.com/likenessdb/likeness/sidecar/search/plan"
 	"github.com/likenessdb/likeness/sidecar/search/retrieve"
@@ -16,7 +21,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/span"
 )
 
-// ScoreRequest asks for φ of items that the caller names, by id or by vector.
+// ScoreRequest asks for φ of items that the caller names: by id, by vector, or as documents.
 type ScoreRequest struct {
 	Route string
 	// Collection, if set, holds the items instead of the route's collection, as in Request.
@@ -24,7 +29,17 @@ type ScoreRequest struct {
 	Query      rerank.Query
 	IDs        []rerank.ID
 	Vectors    rerank.Matrix
+	Documents  []Document
 	Explain    bool
+}
+
+// Document is an item: an id of the collection, or a text.
+type Document struct {
+	ID rerank.ID
+	// Text is embedded by the route's embedder. A number or a UUID is the id of an item instead,
+	// unless the collection's ids are other strings; and so is any text on a route without an
+	// embedder.
+	Text string
 }
 
 // ScoreAnswer has one entry per item, in the order of the request.
@@ -35,59 +50,149 @@ type ScoreAnswer struct {
 	Missing []rerank.ID
 	Model   string
 	Version string
+	// Certificate says what the scores rest on: the vectors themselves, or a snapshot of them.
+	Certificate rerank.Certificate
+	// Embed is the time of the embedder, Total that of the whole call.
+	Embed, Total time.Duration
 }
 
 // Score returns φ of items that the caller names, from the route's feature rows or from the given
 // vectors. No ranker is asked. Before any call to the store it returns route.ErrUnknown, a
-// *plan.FieldError or rerank.ErrQuery; later the store's error.
+// *plan.FieldError, rerank.ErrQuery or the embedder's error; later the store's error.
 func (e *Engine) Score(ctx context.Context, r ScoreRequest) (ScoreAnswer, error) {
+	began := time.Now()
 	version, err := e.Find(ctx, r.Route)
 	if err != nil {
 		return ScoreAnswer{}, err
 	}
 	defer version.Release()
 	c := version.Current()
-	if err := checkScore(c, r); err != nil {
-		return ScoreAnswer{}, err
-	}
-	if err := plan.CheckQuery(c, r.Query); err != nil {
-		return ScoreAnswer{}, err
-	}
-	q, err := c.Model.Similarity.Encode(r.Query)
-	if err != nil {
-		return ScoreAnswer{}, err
-	}
 	ctx, cancel := c.WithTimeout(ctx)
 	defer cancel()
 	ctx, s := e.tracer.Start(ctx, "likeness.score_items")
 	defer s.End()
 	ctx = span.With(ctx, &span.Scope{Tracer: e.tracer, Route: c, ErrorType: ErrorType})
-	var a ScoreAnswer
+	a, err := e.score(ctx, version, r)
+	if err != nil {
+		failSpan(s, err)
+		version.Forget(err)
+		return ScoreAnswer{}, err
+	}
+	a.Model, a.Version, a.Total = c.Model.Name, c.Model.Version, time.Since(began)
+	return a, nil
+}
+
+func (e *Engine) score(ctx context.Context, version *route.Version, r ScoreRequest) (a ScoreAnswer, err error) {
+	c := version.Current()
+	places := splitDocuments(c, &r)
+	if err := checkScore(c, r); err != nil {
+		return a, err
+	}
+	took, err := e.embedScore(ctx, c, &r, places.texts)
+	if err != nil {
+		return a, err
+	}
+	if err := plan.CheckQuery(c, r.Query); err != nil {
+		return a, err
+	}
+	q, err := c.Model.Similarity.Encode(r.Query)
+	if err != nil {
+		return a, err
+	}
 	err = caught.Call(func() (err error) {
-		if len(r.IDs) > 0 {
+		if a.Certificate = (certify.Source{}).Scores(r.Vectors.Rows, false); len(r.IDs) > 0 {
 			a, err = scoreIDs(ctx, version, q, r)
-		} else {
-			a, err = scoreVectors(ctx, c, q, r)
+		}
+		if err == nil && r.Vectors.Rows > 0 {
+			err = a.addVectors(ctx, c, q, r)
 		}
 		return err
 	})
 	if errors.Is(err, caught.ErrPanic) {
 		err = &failure.Error{Reason: failure.Scoring, Err: err}
 	}
-	if err != nil {
-		failSpan(s, err)
-		version.Forget(err)
-		return ScoreAnswer{}, err
+	if places.of != nil {
+		a.inPlaces(places.of)
 	}
-	a.Model, a.Version = c.Model.Name, c.Model.Version
-	return a, nil
+	a.Embed = took
+	return a, err
+}
+
+// documentPlaces says where the documents of a request went.
+type documentPlaces struct {
+	texts []string
+	of    []int // for each score, the place of its document; nil if the request has no documents
+}
+
+// splitDocuments moves the documents of a request to its ids, and their texts to the result.
+func splitDocuments(c *route.Checked, r *ScoreRequest) (p documentPlaces) {
+	if len(r.Documents) == 0 || len(r.IDs) > 0 || r.Vectors.Rows > 0 { // checkScore refuses two kinds of items
+		return p
+	}
+	var ids, texts []int
+	for i, d := range r.Documents {
+		id := d.ID
+		if id.IsZero() {
+			id = idOf(c, d.Text)
+		}
+		if id.IsZero() {
+			texts, p.texts = append(texts, i), append(p.texts, d.Text)
+		} else {
+			ids, r.IDs = append(ids, i), append(r.IDs, id)
+		}
+	}
+	p.of = append(ids, texts...)
+	return p
+}
+
+// idOf returns the id that the text of a document is, or the zero ID if it is a text to embed.
+func idOf(c *route.Checked, text string) rerank.ID {
+	if n, err := strconv.ParseUint(text, 10, 64); err == nil && !c.TextIDs {
+		return rerank.UintID(n)
+	}
+	if c.Embedder == nil || !c.TextIDs && uuid.Validate(text) == nil {
+		return rerank.TextID(text)
+	}
+	return rerank.ID{}
+}
+
+// embedScore makes the vectors of the query and of the items that are texts, in one call of the
+// embedder.
+func (e *Engine) embedScore(ctx context.Context, c *route.Checked, r *ScoreRequest, texts []string) (time.Duration, error) {
+	embedQuery := c.NeedsEmbedder(r.Query)
+	switch {
+	case len(texts) == 0 && !embedQuery:
+		return 0, nil
+	case len(texts) == 0:
+		query, took, err := e.embed(ctx, c, r.Query)
+		r.Query = query
+		return took, err
+	case c.Spec.ItemDim != c.Spec.QueryDim:
+		return 0, plan.BadField("documents", "the embedder of route %q makes vectors of queries, of %d elements, and its model takes items of %d; send ids", c.Name, c.Spec.QueryDim, c.Spec.ItemDim)
+	}
+	if embedQuery {
+		texts = append([]string{r.Query.Text}, texts...)
+		r.Query.Text = ""
+	}
+	vectors, took, err := e.embedTexts(ctx, c, texts)
+	if err != nil {
+		return took, err
+	}
+	if embedQuery {
+		r.Query.Vector, vectors = vectors[0], vectors[1:]
+	}
+	r.Vectors = rerank.NewMatrix(len(vectors), c.Spec.ItemDim)
+	for i, v := range vectors {
+		copy(r.Vectors.Row(i), v)
+	}
+	return took, nil
 }
 
 func checkScore(c *route.Checked, r ScoreRequest) error {
 	m := r.Vectors
 	switch {
-	case len(r.IDs) == 0 && m.Rows == 0:
-		return plan.BadField("items", "neither ids nor vectors are given")
+	case len(r.IDs) == 0 && m.Rows == 0 && len(r.Documents) == 0:
+		return plan.BadField("items", "no ids, vectors or documents are given")
 	case len(r.IDs) > 0 && m.Rows > 0:
 		return plan.BadField("items", "ids and vectors are given; give one of them")
 	case m.Rows < 0 || m.Rows > 0 && (m.Cols != c.Spec.ItemDim || len(m.Data)/m.Cols != m.Rows):
@@ -108,12 +213,28 @@ func checkScore(c *route.Checked, r ScoreRequest) error {
 	return nil
 }
 
-func scoreVectors(ctx context.Context, c *route.Checked, q rerank.Encoded, r ScoreRequest) (a ScoreAnswer, err error) {
+// addVectors adds the scores of the request's vectors.
+func (a *ScoreAnswer) addVectors(ctx context.Context, c *route.Checked, q rerank.Encoded, r ScoreRequest) error {
 	b, err := retrieve.Encode(ctx, c, make([]rerank.ID, r.Vectors.Rows), nil, r.Vectors)
-	if err == nil {
-		a.Scores, a.Explanations, err = scoreBatch(ctx, c, b, q, r.Explain)
+	if err != nil {
+		return err
 	}
-	return a, err
+	scores, terms, err := scoreBatch(ctx, c, b, q, r.Explain)
+	a.Scores, a.Explanations = append(a.Scores, scores...), append(a.Explanations, terms...)
+	a.Certificate.Candidates = len(a.Scores)
+	return err
+}
+
+// inPlaces puts the scores into the order of the documents.
+func (a *ScoreAnswer) inPlaces(of []int) {
+	scores, terms := make([]float32, len(a.Scores)), make([]rerank.Explanation, len(a.Explanations))
+	for i, place := range of[:len(a.Scores)] {
+		scores[place] = a.Scores[i]
+		if len(terms) > 0 {
+			terms[place] = a.Explanations[i]
+		}
+	}
+	a.Scores, a.Explanations = scores, terms
 }
 
 // scoreBatch scores a batch, and explains the scores if the request asks for it and the similarity
@@ -156,10 +277,12 @@ func scoreIDs(ctx context.Context, version *route.Version, q rerank.Encoded, r S
 	if err != nil {
 		return ScoreAnswer{}, err
 	}
+	lossy := c.Placement.ScoresStored() && !c.Field.FullPrecision
 	place := make(map[rerank.ID]int, len(distinct.IDs))
 	var scores []float32
 	var terms []rerank.Explanation
 	for _, b := range batches {
+		lossy = lossy || b.Rounded
 		for i, id := range b.IDs {
 			place[id] = len(scores) + i
 		}
@@ -169,7 +292,12 @@ func scoreIDs(ctx context.Context, version *route.Version, q rerank.Encoded, r S
 		}
 		scores, terms = append(scores, s...), append(terms, t...)
 	}
-	return inOrder(r, place, scores, terms), nil
+	a := inOrder(r, place, scores, terms)
+	source := certify.Source{
+		Derived: !c.Placement.ScoresStored(), Behind: view.Behind, SeesEveryWrite: view.SeesEveryWrite(), AsOf: view.Sight.AsOf,
+	}
+	a.Certificate = source.Scores(len(scores), lossy)
+	return a, nil
 }
 
 // inOrder puts scores into the order of the request. place maps each scored item to its score's

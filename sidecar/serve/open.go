@@ -79,6 +79,12 @@ func open(ctx context.Context, c *config.Config, o Options, check bool) (s *side
 		return nil, err
 	}
 	opened.add(rankers.Close)
+	embedders, err := wiring.OpenEmbedders(c, wiring.EmbedderOptions{Logger: o.Logger, Observer: metrics})
+	if err != nil {
+		return nil, err
+	}
+	opened.add(embedders.Close)
+	parts.EmbedBy(embedders)
 	if err := keepBroken(c, parts, o.Logger, check); err != nil {
 		return nil, err
 	}

@@ -124,6 +124,7 @@ func fromRoute(r *route.Route) *likenessv1.Route {
 		MaxDepth:     int32(r.MaxDepth),
 		MaxRounds:    int32(r.MaxRounds),
 		Ranker:       r.RankerName,
+		Embedder:     r.EmbedderName,
 		Calls:        int32(r.Calls),
 		RankRounds:   int32(r.RankRounds),
 

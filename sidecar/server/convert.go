@@ -142,6 +142,15 @@ func toScoreRequest(r scoring, explain bool) (search.ScoreRequest, error) {
 	for _, id := range r.GetIds().GetIds() {
 		req.IDs = append(req.IDs, toID(id))
 	}
+	if with, ok := r.(interface{ GetDocuments() *likenessv1.Documents }); ok {
+		for _, d := range with.GetDocuments().GetDocuments() {
+			one := search.Document{Text: d.GetText()}
+			if d.GetId() != nil {
+				one.ID = toID(d.GetId())
+			}
+			req.Documents = append(req.Documents, one)
+		}
+	}
 	var err error
 	req.Vectors, err = toMatrix(r.GetVectors().GetVectors())
 	return req, err
@@ -202,7 +211,7 @@ func fromRanking(r *rank.Ranking) *likenessv1.Ranking {
 func fromTimings(t search.Timings) *likenessv1.Timings {
 	d := durationpb.New
 	return &likenessv1.Timings{
-		Encode: d(t.Encode), Retrieve: d(t.Retrieve), Score: d(t.Score), Certify: d(t.Certify), Rank: d(t.Rank), Total: d(t.Total),
+		Embed: d(t.Embed), Encode: d(t.Encode), Retrieve: d(t.Retrieve), Score: d(t.Score), Certify: d(t.Certify), Rank: d(t.Rank), Total: d(t.Total),
 	}
 }
 

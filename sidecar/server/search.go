@@ -7,6 +7,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/types/known/durationpb"
 
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/sidecar/route"
@@ -106,6 +107,7 @@ func (s searchService) Score(ctx context.Context, r *likenessv1.ScoreRequest) (*
 	}
 	return &likenessv1.ScoreResponse{
 		Scores: a.Scores, Missing: fromIDs(a.Missing), Model: &likenessv1.ModelRef{Name: a.Model, Version: a.Version},
+		Certificate: fromCertificate(a.Certificate), Timings: &likenessv1.Timings{Embed: durationpb.New(a.Embed), Total: durationpb.New(a.Total)},
 	}, nil
 }
 

@@ -19,6 +19,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/embed"
 	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/ranker"
@@ -103,6 +104,9 @@ var outcomes = []outcome{
 	{is: adapters.ErrMetric, code: codes.FailedPrecondition, reason: "METRIC_NOT_SUPPORTED", public: true},
 	{is: adapters.ErrUnsupported, code: codes.FailedPrecondition, reason: "NOT_SUPPORTED_BY_STORE", public: true},
 	{is: adapters.ErrRefused, code: codes.PermissionDenied, reason: "STORE_REFUSED"},
+	{is: embed.ErrText, code: codes.InvalidArgument, reason: "QUERY_INVALID", public: true, field: "query.text"},
+	{is: embed.ErrUnavailable, code: codes.Unavailable, reason: "EMBEDDER_UNAVAILABLE", retry: retryLater},
+	{is: embed.ErrAnswer, code: codes.Unavailable, reason: "EMBEDDER_FAILED", retry: retryLater},
 	{is: ranker.ErrQuery, code: codes.InvalidArgument, reason: "QUERY_INVALID", public: true, field: "query"},
 	{is: ranker.ErrUnavailable, code: codes.Unavailable, reason: "RANKER_UNAVAILABLE", retry: retryLater},
 	{is: ranker.ErrAnswer, code: codes.Unavailable, reason: "RANKER_FAILED", retry: retryLater},
@@ -115,15 +119,17 @@ var outcomes = []outcome{
 
 // Texts of errors that are not public.
 var privateTexts = map[string]string{
-	"STORE_REFUSED":      "the store refused the sidecar's credentials",
-	"STORE_UNAVAILABLE":  "the store is unavailable",
-	"RANKER_UNAVAILABLE": "the route's ranker is unavailable, and the route has no other answer",
-	"RANKER_FAILED":      "the route's ranker failed, and the route has no other answer",
-	"NOT_RESCORED":       "no rescored answer could be given, and the route is fail_closed or has no other",
-	"DEADLINE_EXCEEDED":  "the deadline passed: the shortest of the call's, the request's timeout and the route's timeout counts",
-	"CANCELLED":          "the call was cancelled",
-	"STORE_FAILED":       "the store failed",
-	"INTERNAL":           "internal error",
+	"STORE_REFUSED":        "the store refused the sidecar's credentials",
+	"STORE_UNAVAILABLE":    "the store is unavailable",
+	"EMBEDDER_UNAVAILABLE": "the route's embedder is unavailable, and only it can make a vector of text",
+	"EMBEDDER_FAILED":      "the route's embedder failed, and only it can make a vector of text",
+	"RANKER_UNAVAILABLE":   "the route's ranker is unavailable, and the route has no other answer",
+	"RANKER_FAILED":        "the route's ranker failed, and the route has no other answer",
+	"NOT_RESCORED":         "no rescored answer could be given, and the route is fail_closed or has no other",
+	"DEADLINE_EXCEEDED":    "the deadline passed: the shortest of the call's, the request's timeout and the route's timeout counts",
+	"CANCELLED":            "the call was cancelled",
+	"STORE_FAILED":         "the store failed",
+	"INTERNAL":             "internal error",
 }
 
 // outcomeOf returns the outcome of an error.

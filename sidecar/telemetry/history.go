@@ -122,6 +122,7 @@ var stages = []struct {
 	name string
 	of   func(t search.Timings) time.Duration
 }{
+	{"embed", func(t search.Timings) time.Duration { return t.Embed }},
 	{"encode", func(t search.Timings) time.Duration { return t.Encode }},
 	{"retrieve", func(t search.Timings) time.Duration { return t.Retrieve }},
 	{"score", func(t search.Timings) time.Duration { return t.Score }},

@@ -47,6 +47,7 @@ type Metrics struct {
 	routeInfo    *prometheus.GaugeVec
 	*proxied
 	*rankers
+	*embedders
 	*stores
 	refused      *prometheus.CounterVec
 	load         *loadCollector
@@ -73,7 +74,7 @@ func NewMetrics(build buildinfo.Info, routes []*route.Route) *Metrics {
 		panics:       r.counter("panics_total", "Panics caught; each is a bug, and its stack is in the log.").WithLabelValues(),
 		searches:     r.counter("searches_total", "Searches by outcome: rescored, degraded or error.", "route", "strategy", "outcome"),
 		seconds:      r.histogram("search_duration_seconds", "Duration of answered searches.", secondBuckets, "route"),
-		steps:        r.histogram("search_step_duration_seconds", "Duration of a step, summed over rounds: encode, retrieve, score, certify, rank.", secondBuckets, "route", "step"),
+		steps:        r.histogram("search_step_duration_seconds", "Duration of a step, summed over rounds: embed, encode, retrieve, score, certify, rank.", secondBuckets, "route", "step"),
 		candidates:   r.histogram("search_candidates", "Items scored by a search.", prometheus.ExponentialBuckets(16, 4, 10), "route"),
 		rounds:       r.histogram("search_rounds", "Rounds of a search, each deeper than the last.", []float64{1, 2, 3, 4, 6, 8, 16}, "route"),
 		degraded:     r.counter("search_degraded_total", "Degraded answers by reason: in the store's order, or for ranker_failed in the similarity's.", "route", "reason"),
@@ -85,6 +86,7 @@ func NewMetrics(build buildinfo.Info, routes []*route.Route) *Metrics {
 		rankerCut:    r.counter("search_ranker_cut_total", "Items that the ranker should have scored and did not, by reason: deadline, budget, failed.", "route", "reason"),
 		proxied:      newProxied(r),
 		rankers:      newRankers(r),
+		embedders:    newEmbedders(r),
 		stores:       newStores(r),
 		audits:       newAudits(r),
 		refused:      r.counter("admission_refused_total", "Searches refused, by reason: memory, max_searches, rate, slow (more in flight would slow all of them), share (the caller has used its share, and others search too). Route unknown: refused before the request was read.", "route", "reason"),
@@ -178,6 +180,9 @@ func (m *Metrics) Searched(ctx context.Context, rt string, r search.Request, a s
 		of = m.ofRoute(rt)
 	}
 	of.answered(ctx, a)
+	if a.Timings.Embed > 0 {
+		observe(ctx, m.steps.WithLabelValues(rt, "embed"), a.Timings.Embed.Seconds())
+	}
 	m.ranked(ctx, rt, a)
 }
 

@@ -88,6 +88,9 @@ func describe(rt string, r search.Request, a search.Answer, err error) []slog.At
 		slog.String("certificate", string(a.Certificate.Status)), slog.String("stop", string(a.Certificate.Stop)), slog.String("model_version", a.Version),
 		seconds("encode", a.Timings.Encode), seconds("retrieve", a.Timings.Retrieve), seconds("score", a.Timings.Score), seconds("certify", a.Timings.Certify),
 	)
+	if a.Timings.Embed > 0 {
+		attrs = append(attrs, seconds("embed", a.Timings.Embed))
+	}
 	if a.Degraded != nil {
 		attrs = append(attrs, slog.String("reason", a.Degraded.Reason))
 	}

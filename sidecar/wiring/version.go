@@ -82,6 +82,7 @@ func (a *Assembly) openVersion(c *config.Config, r config.Route, version string,
 	if a.rankers != nil {
 		v.Route.Ranker = a.rankers.Ranker(r.RankerName)
 	}
+	v.Route.Embedder = a.embedders.Embedder(r.EmbedderName)
 	v.Route.Model = route.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}
 	err := v.openTable(r, a.part.Tables)
 	if errors.Is(err, fs.ErrNotExist) {

@@ -41,6 +41,8 @@ type Assembly struct {
 	part    Part
 	closers []io.Closer // stores
 	rankers *Rankers    // nil if routes are opened without rankers
+	// embedders is nil if routes are opened without embedders.
+	embedders Embedders
 
 	mu   sync.Mutex
 	open map[*Version]bool // versions that were not closed
@@ -172,6 +174,15 @@ func (a *Assembly) Ask(r *Rankers) {
 	for _, v := range a.Versions {
 		v.Route.Ranker = r.Ranker(v.Route.RankerName)
 		v.offload(r, v.Route.Name, v.deviceName)
+	}
+}
+
+// EmbedBy gives the routes their embedders, also the versions that are opened later. Call it before
+// any route is searched.
+func (a *Assembly) EmbedBy(all Embedders) {
+	a.embedders = all
+	for _, v := range a.Versions {
+		v.Route.Embedder = all.Embedder(v.Route.EmbedderName)
 	}
 }
 

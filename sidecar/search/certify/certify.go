@@ -37,6 +37,20 @@ func (s Source) proves() (status rerank.Status, asOf time.Time) {
 
 func (s Source) isBehind() bool { return s.Derived && s.Behind }
 
+// Scores returns the certificate of the scores of n items that the caller named. None can be missing,
+// so that only where their vectors come from matters. lossy: some vectors are rounded.
+func (s Source) Scores(n int, lossy bool) rerank.Certificate {
+	c := rerank.Certificate{
+		Status: rerank.StatusUnknown, Gap: float32(math.Inf(1)), Max: float32(math.Inf(1)), KthScore: float32(math.Inf(-1)),
+		Stop: rerank.StopExhausted, Rounds: 1, Candidates: n,
+	}
+	if !lossy && !s.isBehind() {
+		c.Status, c.AsOf = s.proves()
+		c.Proof, c.Gap = rerank.ProofExhausted, 0
+	}
+	return c
+}
+
 // Evidence describes the state of a search after a round: everything that its
 // certificate depends on.
 type Evidence struct {

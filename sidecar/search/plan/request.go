@@ -244,8 +244,10 @@ func checkUnranked(c *route.Checked, r Request) error {
 func CheckQuery(c *route.Checked, q rerank.Query) error {
 	const remedy = "route %q has no ranker that reads it; leave it out"
 	switch {
+	case c.Ranker == nil && c.Embedder != nil && q.Text != "":
+		return BadField("query.text", "the query has a vector too, and route %q has no ranker that reads the text; leave one of them out", c.Name)
 	case c.Ranker == nil && q.Text != "":
-		return BadField("query.text", remedy, c.Name)
+		return BadField("query.text", "route %q has no embedder that makes a vector of it, and no ranker that reads it; name one in the configuration, or leave it out", c.Name)
 	case c.Ranker == nil && len(q.Context) > 0:
 		return BadField("query.context", remedy, c.Name)
 	case len(q.Vector) == 0:
@@ -255,5 +257,8 @@ func CheckQuery(c *route.Checked, q rerank.Query) error {
 }
 
 func noVector(c *route.Checked) error {
+	if c.Embedder != nil {
+		return BadField("query", "it has neither text nor a vector; give text, or the %d elements that the model of route %q takes", c.Spec.QueryDim, c.Name)
+	}
 	return BadField("query.vector", "it is empty; give the %d elements that the model of route %q takes", c.Spec.QueryDim, c.Name)
 }

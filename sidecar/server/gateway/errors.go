@@ -70,6 +70,15 @@ func (g *Gateway) gatewayStatus(ctx context.Context, st *status.Status) *status.
 
 // write writes a status as google.rpc.Status in JSON.
 func write(w http.ResponseWriter, code int, st *status.Status) {
+	text, err := newCodec().Marshal(st.Proto())
+	if err != nil { // the details may be of a newer version; the status itself matters more
+		text, _ = newCodec().Marshal(status.New(st.Code(), st.Message()).Proto())
+	}
+	writeText(w, code, st, text)
+}
+
+// writeText writes a status in the words of text.
+func writeText(w http.ResponseWriter, code int, st *status.Status, text []byte) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(patience))
 	if code == 0 {
 		code = runtime.HTTPStatusFromCode(st.Code())
@@ -86,10 +95,6 @@ func write(w http.ResponseWriter, code int, st *status.Status) {
 	}
 	if code == http.StatusUnauthorized {
 		w.Header().Set("WWW-Authenticate", "Bearer")
-	}
-	text, err := newCodec().Marshal(st.Proto())
-	if err != nil { // the details may be of a newer version; the status itself matters more
-		text, _ = newCodec().Marshal(status.New(st.Code(), st.Message()).Proto())
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(code)

@@ -132,6 +132,11 @@ func (g *Gateway) mux() (http.Handler, error) {
 			return nil, fmt.Errorf("paths of the API: %w", err)
 		}
 	}
+	for path, form := range map[string]rerankForm{"/v1/rerank": cohereV1, "/v2/rerank": cohereV2, "/rerank": teiForm} {
+		if err := mux.HandlePath(http.MethodPost, path, g.rerank(mux, form)); err != nil {
+			return nil, fmt.Errorf("paths of rerank: %w", err)
+		}
+	}
 	err := mux.HandlePath(http.MethodGet, "/openapi.json", func(w http.ResponseWriter, _ *http.Request, _ map[string]string) {
 		w.Header().Set("Content-Type", "application/json")
 		_, _ = w.Write(schema)

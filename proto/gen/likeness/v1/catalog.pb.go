@@ -527,8 +527,10 @@ type Route struct {
 	RankRounds int32  `protobuf:"varint,27,opt,name=rank_rounds,json=rankRounds,proto3" json:"rank_rounds,omitempty"`
 	// Why its searches are not rewritten, though no other placement was named; empty if they are, or one was.
 	WhyNotRewritten string `protobuf:"bytes,28,opt,name=why_not_rewritten,json=whyNotRewritten,proto3" json:"why_not_rewritten,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The embedder that makes the vector of a query that is only text, if any.
+	Embedder      string `protobuf:"bytes,29,opt,name=embedder,proto3" json:"embedder,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Route) Reset() {
@@ -736,6 +738,13 @@ func (x *Route) GetWhyNotRewritten() string {
 	return ""
 }
 
+func (x *Route) GetEmbedder() string {
+	if x != nil {
+		return x.Embedder
+	}
+	return ""
+}
+
 var File_likeness_v1_catalog_proto protoreflect.FileDescriptor
 
 const file_likeness_v1_catalog_proto_rawDesc = "" +
@@ -772,7 +781,7 @@ const file_likeness_v1_catalog_proto_rawDesc = "" +
 	"provenance\x1a=\n" +
 	"\x0fProvenanceEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xf9\x06\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x95\a\n" +
 	"\x05Route\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05store\x18\x02 \x01(\tR\x05store\x12\x1e\n" +
@@ -804,7 +813,8 @@ const file_likeness_v1_catalog_proto_rawDesc = "" +
 	"\x05calls\x18\x1a \x01(\x05R\x05calls\x12\x1f\n" +
 	"\vrank_rounds\x18\x1b \x01(\x05R\n" +
 	"rankRounds\x12*\n" +
-	"\x11why_not_rewritten\x18\x1c \x01(\tR\x0fwhyNotRewrittenB\n" +
+	"\x11why_not_rewritten\x18\x1c \x01(\tR\x0fwhyNotRewritten\x12\x1a\n" +
+	"\bembedder\x18\x1d \x01(\tR\bembedderB\n" +
 	"\n" +
 	"\b_max_gapB\x0e\n" +
 	"\f_table_items2\xaa\x03\n" +

@@ -145,14 +145,15 @@ func (Weights) EnumDescriptor() ([]byte, []int) {
 // Query is what is searched for.
 type Query struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// The query vector as the route's model takes it; every element finite. Without one, a route with a ranker makes it
-	// of the ranker's scores of the support items, where its model is relevance-based.
+	// The query vector as the route's model takes it; every element finite. Without one, a route with an embedder makes it
+	// of the text, and a route with a ranker of the ranker's scores of the support items, where its model is
+	// relevance-based.
 	Vector []float32 `protobuf:"fixed32,1,rep,packed,name=vector,proto3" json:"vector,omitempty"`
 	// The user, where the model has user-id embeddings.
 	UserId *int64 `protobuf:"varint,2,opt,name=user_id,json=userId,proto3,oneof" json:"user_id,omitempty"`
 	// Named context features, where the model takes them; a model that does not refuses them.
 	Context map[string]float32 `protobuf:"bytes,3,rep,name=context,proto3" json:"context,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed32,2,opt,name=value"`
-	// What was asked for, in words, for a route whose ranker reads them.
+	// What was asked for, in words: for a route whose embedder makes the vector of them, or whose ranker reads them.
 	Text          string `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -955,7 +956,7 @@ func (x *Degraded) GetDetail() string {
 	return ""
 }
 
-// Timings of the four steps, over all rounds.
+// Timings of the steps, over all rounds.
 type Timings struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Encode   *durationpb.Duration   `protobuf:"bytes,1,opt,name=encode,proto3" json:"encode,omitempty"`
@@ -964,7 +965,9 @@ type Timings struct {
 	Certify  *durationpb.Duration   `protobuf:"bytes,4,opt,name=certify,proto3" json:"certify,omitempty"`
 	Total    *durationpb.Duration   `protobuf:"bytes,5,opt,name=total,proto3" json:"total,omitempty"`
 	// Of the ranker, and of reading rows for it.
-	Rank          *durationpb.Duration `protobuf:"bytes,6,opt,name=rank,proto3" json:"rank,omitempty"`
+	Rank *durationpb.Duration `protobuf:"bytes,6,opt,name=rank,proto3" json:"rank,omitempty"`
+	// Of the embedder, if it made the query's vector.
+	Embed         *durationpb.Duration `protobuf:"bytes,7,opt,name=embed,proto3" json:"embed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1037,6 +1040,13 @@ func (x *Timings) GetTotal() *durationpb.Duration {
 func (x *Timings) GetRank() *durationpb.Duration {
 	if x != nil {
 		return x.Rank
+	}
+	return nil
+}
+
+func (x *Timings) GetEmbed() *durationpb.Duration {
+	if x != nil {
+		return x.Embed
 	}
 	return nil
 }
@@ -1403,6 +1413,136 @@ func (x *ItemIds) GetIds() []*ItemId {
 	return nil
 }
 
+// Document is an item, as rerank clients send them.
+type Document struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Types that are valid to be assigned to Document:
+	//
+	//	*Document_Id
+	//	*Document_Text
+	Document      isDocument_Document `protobuf_oneof:"document"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Document) Reset() {
+	*x = Document{}
+	mi := &file_likeness_v1_search_proto_msgTypes[17]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Document) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Document) ProtoMessage() {}
+
+func (x *Document) ProtoReflect() protoreflect.Message {
+	mi := &file_likeness_v1_search_proto_msgTypes[17]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Document.ProtoReflect.Descriptor instead.
+func (*Document) Descriptor() ([]byte, []int) {
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{17}
+}
+
+func (x *Document) GetDocument() isDocument_Document {
+	if x != nil {
+		return x.Document
+	}
+	return nil
+}
+
+func (x *Document) GetId() *ItemId {
+	if x != nil {
+		if x, ok := x.Document.(*Document_Id); ok {
+			return x.Id
+		}
+	}
+	return nil
+}
+
+func (x *Document) GetText() string {
+	if x != nil {
+		if x, ok := x.Document.(*Document_Text); ok {
+			return x.Text
+		}
+	}
+	return ""
+}
+
+type isDocument_Document interface {
+	isDocument_Document()
+}
+
+type Document_Id struct {
+	Id *ItemId `protobuf:"bytes,1,opt,name=id,proto3,oneof"`
+}
+
+type Document_Text struct {
+	// A text, of which the route's embedder makes a vector. A number or a UUID is the id of an item instead, unless the
+	// collection's ids are other strings; and so is any text on a route without an embedder.
+	Text string `protobuf:"bytes,2,opt,name=text,proto3,oneof"`
+}
+
+func (*Document_Id) isDocument_Document() {}
+
+func (*Document_Text) isDocument_Document() {}
+
+// Documents is a list of items, each an id or a text.
+type Documents struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Documents     []*Document            `protobuf:"bytes,1,rep,name=documents,proto3" json:"documents,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Documents) Reset() {
+	*x = Documents{}
+	mi := &file_likeness_v1_search_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Documents) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Documents) ProtoMessage() {}
+
+func (x *Documents) ProtoReflect() protoreflect.Message {
+	mi := &file_likeness_v1_search_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Documents.ProtoReflect.Descriptor instead.
+func (*Documents) Descriptor() ([]byte, []int) {
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *Documents) GetDocuments() []*Document {
+	if x != nil {
+		return x.Documents
+	}
+	return nil
+}
+
 // ScoreRequest asks for the similarity of items.
 type ScoreRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1412,6 +1552,7 @@ type ScoreRequest struct {
 	//
 	//	*ScoreRequest_Ids
 	//	*ScoreRequest_Vectors
+	//	*ScoreRequest_Documents
 	Items         isScoreRequest_Items `protobuf_oneof:"items"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1419,7 +1560,7 @@ type ScoreRequest struct {
 
 func (x *ScoreRequest) Reset() {
 	*x = ScoreRequest{}
-	mi := &file_likeness_v1_search_proto_msgTypes[17]
+	mi := &file_likeness_v1_search_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1431,7 +1572,7 @@ func (x *ScoreRequest) String() string {
 func (*ScoreRequest) ProtoMessage() {}
 
 func (x *ScoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[17]
+	mi := &file_likeness_v1_search_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1444,7 +1585,7 @@ func (x *ScoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScoreRequest.ProtoReflect.Descriptor instead.
 func (*ScoreRequest) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{17}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ScoreRequest) GetRoute() string {
@@ -1486,6 +1627,15 @@ func (x *ScoreRequest) GetVectors() *Vectors {
 	return nil
 }
 
+func (x *ScoreRequest) GetDocuments() *Documents {
+	if x != nil {
+		if x, ok := x.Items.(*ScoreRequest_Documents); ok {
+			return x.Documents
+		}
+	}
+	return nil
+}
+
 type isScoreRequest_Items interface {
 	isScoreRequest_Items()
 }
@@ -1498,24 +1648,35 @@ type ScoreRequest_Vectors struct {
 	Vectors *Vectors `protobuf:"bytes,4,opt,name=vectors,proto3,oneof"`
 }
 
+type ScoreRequest_Documents struct {
+	Documents *Documents `protobuf:"bytes,5,opt,name=documents,proto3,oneof"`
+}
+
 func (*ScoreRequest_Ids) isScoreRequest_Items() {}
 
 func (*ScoreRequest_Vectors) isScoreRequest_Items() {}
+
+func (*ScoreRequest_Documents) isScoreRequest_Items() {}
 
 // ScoreResponse has one score an item, in the order asked.
 type ScoreResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// NaN for an id that the store does not have.
-	Scores        []float32 `protobuf:"fixed32,1,rep,packed,name=scores,proto3" json:"scores,omitempty"`
-	Missing       []*ItemId `protobuf:"bytes,2,rep,name=missing,proto3" json:"missing,omitempty"`
-	Model         *ModelRef `protobuf:"bytes,3,opt,name=model,proto3" json:"model,omitempty"`
+	Scores  []float32 `protobuf:"fixed32,1,rep,packed,name=scores,proto3" json:"scores,omitempty"`
+	Missing []*ItemId `protobuf:"bytes,2,rep,name=missing,proto3" json:"missing,omitempty"`
+	Model   *ModelRef `protobuf:"bytes,3,opt,name=model,proto3" json:"model,omitempty"`
+	// What the scores rest on: exact where it is the vectors themselves, snapshot where it is a table or companion, unknown
+	// where those may lack writes, or where vectors are rounded.
+	Certificate *Certificate `protobuf:"bytes,4,opt,name=certificate,proto3" json:"certificate,omitempty"`
+	// Of the embedder, and in all.
+	Timings       *Timings `protobuf:"bytes,5,opt,name=timings,proto3" json:"timings,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ScoreResponse) Reset() {
 	*x = ScoreResponse{}
-	mi := &file_likeness_v1_search_proto_msgTypes[18]
+	mi := &file_likeness_v1_search_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1527,7 +1688,7 @@ func (x *ScoreResponse) String() string {
 func (*ScoreResponse) ProtoMessage() {}
 
 func (x *ScoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[18]
+	mi := &file_likeness_v1_search_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1540,7 +1701,7 @@ func (x *ScoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScoreResponse.ProtoReflect.Descriptor instead.
 func (*ScoreResponse) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{18}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ScoreResponse) GetScores() []float32 {
@@ -1564,6 +1725,20 @@ func (x *ScoreResponse) GetModel() *ModelRef {
 	return nil
 }
 
+func (x *ScoreResponse) GetCertificate() *Certificate {
+	if x != nil {
+		return x.Certificate
+	}
+	return nil
+}
+
+func (x *ScoreResponse) GetTimings() *Timings {
+	if x != nil {
+		return x.Timings
+	}
+	return nil
+}
+
 // ExplainRequest asks for the terms of items' scores.
 type ExplainRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1580,7 +1755,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_likeness_v1_search_proto_msgTypes[19]
+	mi := &file_likeness_v1_search_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1592,7 +1767,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[19]
+	mi := &file_likeness_v1_search_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1605,7 +1780,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{19}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ExplainRequest) GetRoute() string {
@@ -1675,7 +1850,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_likeness_v1_search_proto_msgTypes[20]
+	mi := &file_likeness_v1_search_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1687,7 +1862,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[20]
+	mi := &file_likeness_v1_search_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1700,7 +1875,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{20}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ExplainResponse) GetExplanations() []*Explanation {
@@ -1735,7 +1910,7 @@ type Explanation struct {
 
 func (x *Explanation) Reset() {
 	*x = Explanation{}
-	mi := &file_likeness_v1_search_proto_msgTypes[21]
+	mi := &file_likeness_v1_search_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1747,7 +1922,7 @@ func (x *Explanation) String() string {
 func (*Explanation) ProtoMessage() {}
 
 func (x *Explanation) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[21]
+	mi := &file_likeness_v1_search_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1760,7 +1935,7 @@ func (x *Explanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Explanation.ProtoReflect.Descriptor instead.
 func (*Explanation) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{21}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Explanation) GetScore() float32 {
@@ -1793,7 +1968,7 @@ type Term struct {
 
 func (x *Term) Reset() {
 	*x = Term{}
-	mi := &file_likeness_v1_search_proto_msgTypes[22]
+	mi := &file_likeness_v1_search_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1805,7 +1980,7 @@ func (x *Term) String() string {
 func (*Term) ProtoMessage() {}
 
 func (x *Term) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[22]
+	mi := &file_likeness_v1_search_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1818,7 +1993,7 @@ func (x *Term) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Term.ProtoReflect.Descriptor instead.
 func (*Term) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{22}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Term) GetQueryComponent() int32 {
@@ -1937,14 +2112,15 @@ const file_likeness_v1_search_proto_rawDesc = "" +
 	"\aversion\x18\x02 \x01(\tR\aversion\":\n" +
 	"\bDegraded\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x16\n" +
-	"\x06detail\x18\x02 \x01(\tR\x06detail\"\xb9\x02\n" +
+	"\x06detail\x18\x02 \x01(\tR\x06detail\"\xea\x02\n" +
 	"\aTimings\x121\n" +
 	"\x06encode\x18\x01 \x01(\v2\x19.google.protobuf.DurationR\x06encode\x125\n" +
 	"\bretrieve\x18\x02 \x01(\v2\x19.google.protobuf.DurationR\bretrieve\x12/\n" +
 	"\x05score\x18\x03 \x01(\v2\x19.google.protobuf.DurationR\x05score\x123\n" +
 	"\acertify\x18\x04 \x01(\v2\x19.google.protobuf.DurationR\acertify\x12/\n" +
 	"\x05total\x18\x05 \x01(\v2\x19.google.protobuf.DurationR\x05total\x12-\n" +
-	"\x04rank\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x04rank\"Y\n" +
+	"\x04rank\x18\x06 \x01(\v2\x19.google.protobuf.DurationR\x04rank\x12/\n" +
+	"\x05embed\x18\a \x01(\v2\x19.google.protobuf.DurationR\x05embed\"Y\n" +
 	"\x12SearchBatchRequest\x12C\n" +
 	"\bsearches\x18\x01 \x03(\v2\x1a.likeness.v1.SearchRequestB\v\xbaH\b\x92\x01\x05\b\x01\x10\x80\bR\bsearches\"J\n" +
 	"\x13SearchBatchResponse\x123\n" +
@@ -1961,18 +2137,27 @@ const file_likeness_v1_search_proto_rawDesc = "" +
 	"\aVectors\x12;\n" +
 	"\avectors\x18\x01 \x03(\v2\x13.likeness.v1.VectorB\f\xbaH\t\x92\x01\x06\b\x01\x10\x80\x80\x01R\avectors\">\n" +
 	"\aItemIds\x123\n" +
-	"\x03ids\x18\x01 \x03(\v2\x13.likeness.v1.ItemIdB\f\xbaH\t\x92\x01\x06\b\x01\x10\x80\x80\x01R\x03ids\"\xce\x01\n" +
+	"\x03ids\x18\x01 \x03(\v2\x13.likeness.v1.ItemIdB\f\xbaH\t\x92\x01\x06\b\x01\x10\x80\x80\x01R\x03ids\"g\n" +
+	"\bDocument\x12%\n" +
+	"\x02id\x18\x01 \x01(\v2\x13.likeness.v1.ItemIdH\x00R\x02id\x12!\n" +
+	"\x04text\x18\x02 \x01(\tB\v\xbaH\br\x06\x10\x01(\x80\x80@H\x00R\x04textB\x11\n" +
+	"\bdocument\x12\x05\xbaH\x02\b\x01\"N\n" +
+	"\tDocuments\x12A\n" +
+	"\tdocuments\x18\x01 \x03(\v2\x15.likeness.v1.DocumentB\f\xbaH\t\x92\x01\x06\b\x01\x10\x80\x80\x01R\tdocuments\"\x86\x02\n" +
 	"\fScoreRequest\x12 \n" +
 	"\x05route\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01(\x80\x02R\x05route\x120\n" +
 	"\x05query\x18\x02 \x01(\v2\x12.likeness.v1.QueryB\x06\xbaH\x03\xc8\x01\x01R\x05query\x12(\n" +
 	"\x03ids\x18\x03 \x01(\v2\x14.likeness.v1.ItemIdsH\x00R\x03ids\x120\n" +
-	"\avectors\x18\x04 \x01(\v2\x14.likeness.v1.VectorsH\x00R\avectorsB\x0e\n" +
-	"\x05items\x12\x05\xbaH\x02\b\x01\"\x83\x01\n" +
+	"\avectors\x18\x04 \x01(\v2\x14.likeness.v1.VectorsH\x00R\avectors\x126\n" +
+	"\tdocuments\x18\x05 \x01(\v2\x16.likeness.v1.DocumentsH\x00R\tdocumentsB\x0e\n" +
+	"\x05items\x12\x05\xbaH\x02\b\x01\"\xef\x01\n" +
 	"\rScoreResponse\x12\x16\n" +
 	"\x06scores\x18\x01 \x03(\x02R\x06scores\x12-\n" +
 	"\amissing\x18\x02 \x03(\v2\x13.likeness.v1.ItemIdR\amissing\x12+\n" +
-	"\x05model\x18\x03 \x01(\v2\x15.likeness.v1.ModelRefR\x05model\"\xd0\x01\n" +
+	"\x05model\x18\x03 \x01(\v2\x15.likeness.v1.ModelRefR\x05model\x12:\n" +
+	"\vcertificate\x18\x04 \x01(\v2\x18.likeness.v1.CertificateR\vcertificate\x12.\n" +
+	"\atimings\x18\x05 \x01(\v2\x14.likeness.v1.TimingsR\atimings\"\xd0\x01\n" +
 	"\x0eExplainRequest\x12 \n" +
 	"\x05route\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01(\x80\x02R\x05route\x120\n" +
@@ -2023,7 +2208,7 @@ func file_likeness_v1_search_proto_rawDescGZIP() []byte {
 }
 
 var file_likeness_v1_search_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_likeness_v1_search_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
+var file_likeness_v1_search_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_likeness_v1_search_proto_goTypes = []any{
 	(Strategy)(0),               // 0: likeness.v1.Strategy
 	(Weights)(0),                // 1: likeness.v1.Weights
@@ -2044,69 +2229,77 @@ var file_likeness_v1_search_proto_goTypes = []any{
 	(*Vector)(nil),              // 16: likeness.v1.Vector
 	(*Vectors)(nil),             // 17: likeness.v1.Vectors
 	(*ItemIds)(nil),             // 18: likeness.v1.ItemIds
-	(*ScoreRequest)(nil),        // 19: likeness.v1.ScoreRequest
-	(*ScoreResponse)(nil),       // 20: likeness.v1.ScoreResponse
-	(*ExplainRequest)(nil),      // 21: likeness.v1.ExplainRequest
-	(*ExplainResponse)(nil),     // 22: likeness.v1.ExplainResponse
-	(*Explanation)(nil),         // 23: likeness.v1.Explanation
-	(*Term)(nil),                // 24: likeness.v1.Term
-	nil,                         // 25: likeness.v1.Query.ContextEntry
-	(*durationpb.Duration)(nil), // 26: google.protobuf.Duration
-	(*Certificate)(nil),         // 27: likeness.v1.Certificate
+	(*Document)(nil),            // 19: likeness.v1.Document
+	(*Documents)(nil),           // 20: likeness.v1.Documents
+	(*ScoreRequest)(nil),        // 21: likeness.v1.ScoreRequest
+	(*ScoreResponse)(nil),       // 22: likeness.v1.ScoreResponse
+	(*ExplainRequest)(nil),      // 23: likeness.v1.ExplainRequest
+	(*ExplainResponse)(nil),     // 24: likeness.v1.ExplainResponse
+	(*Explanation)(nil),         // 25: likeness.v1.Explanation
+	(*Term)(nil),                // 26: likeness.v1.Term
+	nil,                         // 27: likeness.v1.Query.ContextEntry
+	(*durationpb.Duration)(nil), // 28: google.protobuf.Duration
+	(*Certificate)(nil),         // 29: likeness.v1.Certificate
 }
 var file_likeness_v1_search_proto_depIdxs = []int32{
-	25, // 0: likeness.v1.Query.context:type_name -> likeness.v1.Query.ContextEntry
+	27, // 0: likeness.v1.Query.context:type_name -> likeness.v1.Query.ContextEntry
 	2,  // 1: likeness.v1.SearchRequest.query:type_name -> likeness.v1.Query
 	0,  // 2: likeness.v1.SearchRequest.strategy:type_name -> likeness.v1.Strategy
 	1,  // 3: likeness.v1.SearchRequest.weights:type_name -> likeness.v1.Weights
-	26, // 4: likeness.v1.SearchRequest.timeout:type_name -> google.protobuf.Duration
+	28, // 4: likeness.v1.SearchRequest.timeout:type_name -> google.protobuf.Duration
 	4,  // 5: likeness.v1.SearchRequest.payload:type_name -> likeness.v1.PayloadSelector
 	3,  // 6: likeness.v1.Hit.id:type_name -> likeness.v1.ItemId
-	23, // 7: likeness.v1.Hit.explanation:type_name -> likeness.v1.Explanation
+	25, // 7: likeness.v1.Hit.explanation:type_name -> likeness.v1.Explanation
 	6,  // 8: likeness.v1.SearchResponse.hits:type_name -> likeness.v1.Hit
-	27, // 9: likeness.v1.SearchResponse.certificate:type_name -> likeness.v1.Certificate
+	29, // 9: likeness.v1.SearchResponse.certificate:type_name -> likeness.v1.Certificate
 	10, // 10: likeness.v1.SearchResponse.degraded:type_name -> likeness.v1.Degraded
 	9,  // 11: likeness.v1.SearchResponse.model:type_name -> likeness.v1.ModelRef
 	0,  // 12: likeness.v1.SearchResponse.strategy:type_name -> likeness.v1.Strategy
 	11, // 13: likeness.v1.SearchResponse.timings:type_name -> likeness.v1.Timings
 	8,  // 14: likeness.v1.SearchResponse.ranking:type_name -> likeness.v1.Ranking
-	26, // 15: likeness.v1.Timings.encode:type_name -> google.protobuf.Duration
-	26, // 16: likeness.v1.Timings.retrieve:type_name -> google.protobuf.Duration
-	26, // 17: likeness.v1.Timings.score:type_name -> google.protobuf.Duration
-	26, // 18: likeness.v1.Timings.certify:type_name -> google.protobuf.Duration
-	26, // 19: likeness.v1.Timings.total:type_name -> google.protobuf.Duration
-	26, // 20: likeness.v1.Timings.rank:type_name -> google.protobuf.Duration
-	5,  // 21: likeness.v1.SearchBatchRequest.searches:type_name -> likeness.v1.SearchRequest
-	14, // 22: likeness.v1.SearchBatchResponse.results:type_name -> likeness.v1.SearchResult
-	7,  // 23: likeness.v1.SearchResult.response:type_name -> likeness.v1.SearchResponse
-	15, // 24: likeness.v1.SearchResult.error:type_name -> likeness.v1.Error
-	16, // 25: likeness.v1.Vectors.vectors:type_name -> likeness.v1.Vector
-	3,  // 26: likeness.v1.ItemIds.ids:type_name -> likeness.v1.ItemId
-	2,  // 27: likeness.v1.ScoreRequest.query:type_name -> likeness.v1.Query
-	18, // 28: likeness.v1.ScoreRequest.ids:type_name -> likeness.v1.ItemIds
-	17, // 29: likeness.v1.ScoreRequest.vectors:type_name -> likeness.v1.Vectors
-	3,  // 30: likeness.v1.ScoreResponse.missing:type_name -> likeness.v1.ItemId
-	9,  // 31: likeness.v1.ScoreResponse.model:type_name -> likeness.v1.ModelRef
-	2,  // 32: likeness.v1.ExplainRequest.query:type_name -> likeness.v1.Query
-	18, // 33: likeness.v1.ExplainRequest.ids:type_name -> likeness.v1.ItemIds
-	17, // 34: likeness.v1.ExplainRequest.vectors:type_name -> likeness.v1.Vectors
-	23, // 35: likeness.v1.ExplainResponse.explanations:type_name -> likeness.v1.Explanation
-	3,  // 36: likeness.v1.ExplainResponse.missing:type_name -> likeness.v1.ItemId
-	9,  // 37: likeness.v1.ExplainResponse.model:type_name -> likeness.v1.ModelRef
-	24, // 38: likeness.v1.Explanation.terms:type_name -> likeness.v1.Term
-	5,  // 39: likeness.v1.SearchService.Search:input_type -> likeness.v1.SearchRequest
-	12, // 40: likeness.v1.SearchService.SearchBatch:input_type -> likeness.v1.SearchBatchRequest
-	19, // 41: likeness.v1.SearchService.Score:input_type -> likeness.v1.ScoreRequest
-	21, // 42: likeness.v1.SearchService.Explain:input_type -> likeness.v1.ExplainRequest
-	7,  // 43: likeness.v1.SearchService.Search:output_type -> likeness.v1.SearchResponse
-	13, // 44: likeness.v1.SearchService.SearchBatch:output_type -> likeness.v1.SearchBatchResponse
-	20, // 45: likeness.v1.SearchService.Score:output_type -> likeness.v1.ScoreResponse
-	22, // 46: likeness.v1.SearchService.Explain:output_type -> likeness.v1.ExplainResponse
-	43, // [43:47] is the sub-list for method output_type
-	39, // [39:43] is the sub-list for method input_type
-	39, // [39:39] is the sub-list for extension type_name
-	39, // [39:39] is the sub-list for extension extendee
-	0,  // [0:39] is the sub-list for field type_name
+	28, // 15: likeness.v1.Timings.encode:type_name -> google.protobuf.Duration
+	28, // 16: likeness.v1.Timings.retrieve:type_name -> google.protobuf.Duration
+	28, // 17: likeness.v1.Timings.score:type_name -> google.protobuf.Duration
+	28, // 18: likeness.v1.Timings.certify:type_name -> google.protobuf.Duration
+	28, // 19: likeness.v1.Timings.total:type_name -> google.protobuf.Duration
+	28, // 20: likeness.v1.Timings.rank:type_name -> google.protobuf.Duration
+	28, // 21: likeness.v1.Timings.embed:type_name -> google.protobuf.Duration
+	5,  // 22: likeness.v1.SearchBatchRequest.searches:type_name -> likeness.v1.SearchRequest
+	14, // 23: likeness.v1.SearchBatchResponse.results:type_name -> likeness.v1.SearchResult
+	7,  // 24: likeness.v1.SearchResult.response:type_name -> likeness.v1.SearchResponse
+	15, // 25: likeness.v1.SearchResult.error:type_name -> likeness.v1.Error
+	16, // 26: likeness.v1.Vectors.vectors:type_name -> likeness.v1.Vector
+	3,  // 27: likeness.v1.ItemIds.ids:type_name -> likeness.v1.ItemId
+	3,  // 28: likeness.v1.Document.id:type_name -> likeness.v1.ItemId
+	19, // 29: likeness.v1.Documents.documents:type_name -> likeness.v1.Document
+	2,  // 30: likeness.v1.ScoreRequest.query:type_name -> likeness.v1.Query
+	18, // 31: likeness.v1.ScoreRequest.ids:type_name -> likeness.v1.ItemIds
+	17, // 32: likeness.v1.ScoreRequest.vectors:type_name -> likeness.v1.Vectors
+	20, // 33: likeness.v1.ScoreRequest.documents:type_name -> likeness.v1.Documents
+	3,  // 34: likeness.v1.ScoreResponse.missing:type_name -> likeness.v1.ItemId
+	9,  // 35: likeness.v1.ScoreResponse.model:type_name -> likeness.v1.ModelRef
+	29, // 36: likeness.v1.ScoreResponse.certificate:type_name -> likeness.v1.Certificate
+	11, // 37: likeness.v1.ScoreResponse.timings:type_name -> likeness.v1.Timings
+	2,  // 38: likeness.v1.ExplainRequest.query:type_name -> likeness.v1.Query
+	18, // 39: likeness.v1.ExplainRequest.ids:type_name -> likeness.v1.ItemIds
+	17, // 40: likeness.v1.ExplainRequest.vectors:type_name -> likeness.v1.Vectors
+	25, // 41: likeness.v1.ExplainResponse.explanations:type_name -> likeness.v1.Explanation
+	3,  // 42: likeness.v1.ExplainResponse.missing:type_name -> likeness.v1.ItemId
+	9,  // 43: likeness.v1.ExplainResponse.model:type_name -> likeness.v1.ModelRef
+	26, // 44: likeness.v1.Explanation.terms:type_name -> likeness.v1.Term
+	5,  // 45: likeness.v1.SearchService.Search:input_type -> likeness.v1.SearchRequest
+	12, // 46: likeness.v1.SearchService.SearchBatch:input_type -> likeness.v1.SearchBatchRequest
+	21, // 47: likeness.v1.SearchService.Score:input_type -> likeness.v1.ScoreRequest
+	23, // 48: likeness.v1.SearchService.Explain:input_type -> likeness.v1.ExplainRequest
+	7,  // 49: likeness.v1.SearchService.Search:output_type -> likeness.v1.SearchResponse
+	13, // 50: likeness.v1.SearchService.SearchBatch:output_type -> likeness.v1.SearchBatchResponse
+	22, // 51: likeness.v1.SearchService.Score:output_type -> likeness.v1.ScoreResponse
+	24, // 52: likeness.v1.SearchService.Explain:output_type -> likeness.v1.ExplainResponse
+	49, // [49:53] is the sub-list for method output_type
+	45, // [45:49] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_likeness_v1_search_proto_init() }
@@ -2127,10 +2320,15 @@ func file_likeness_v1_search_proto_init() {
 		(*SearchResult_Error)(nil),
 	}
 	file_likeness_v1_search_proto_msgTypes[17].OneofWrappers = []any{
-		(*ScoreRequest_Ids)(nil),
-		(*ScoreRequest_Vectors)(nil),
+		(*Document_Id)(nil),
+		(*Document_Text)(nil),
 	}
 	file_likeness_v1_search_proto_msgTypes[19].OneofWrappers = []any{
+		(*ScoreRequest_Ids)(nil),
+		(*ScoreRequest_Vectors)(nil),
+		(*ScoreRequest_Documents)(nil),
+	}
+	file_likeness_v1_search_proto_msgTypes[21].OneofWrappers = []any{
 		(*ExplainRequest_Ids)(nil),
 		(*ExplainRequest_Vectors)(nil),
 	}
@@ -2140,7 +2338,7 @@ func file_likeness_v1_search_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_likeness_v1_search_proto_rawDesc), len(file_likeness_v1_search_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   24,
+			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   1,
 		},

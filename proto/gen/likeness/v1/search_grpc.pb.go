@@ -42,7 +42,7 @@ type SearchServiceClient interface {
 	// SearchBatch answers several searches at once; each has its own result or error.
 	SearchBatch(ctx context.Context, in *SearchBatchRequest, opts ...grpc.CallOption) (*SearchBatchResponse, error)
 	// Score returns the similarity of items that the caller brings, by id or by vector. No ranker is asked, so the query
-	// has a vector.
+	// has a vector, or text that the route's embedder reads.
 	Score(ctx context.Context, in *ScoreRequest, opts ...grpc.CallOption) (*ScoreResponse, error)
 	// Explain takes the scores of items apart: one term a pair of components, whose gate times logit add up to the score.
 	Explain(ctx context.Context, in *ExplainRequest, opts ...grpc.CallOption) (*ExplainResponse, error)
@@ -111,7 +111,7 @@ type SearchServiceServer interface {
 	// SearchBatch answers several searches at once; each has its own result or error.
 	SearchBatch(context.Context, *SearchBatchRequest) (*SearchBatchResponse, error)
 	// Score returns the similarity of items that the caller brings, by id or by vector. No ranker is asked, so the query
-	// has a vector.
+	// has a vector, or text that the route's embedder reads.
 	Score(context.Context, *ScoreRequest) (*ScoreResponse, error)
 	// Explain takes the scores of items apart: one term a pair of components, whose gate times logit add up to the score.
 	Explain(context.Context, *ExplainRequest) (*ExplainResponse, error)
