@@ -9,8 +9,12 @@ import argparse
 import http.server
 import importlib.util
 import json
+import os
 import pathlib
 import struct
+import threading
+
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # threads that spin slow a busy machine down
 
 import numpy as np
 import tokenizers
@@ -49,6 +53,7 @@ class Model:
         self.tokenizer = tokenizers.Tokenizer.from_file(str(package / "tokenizer.json"))
         self.tokenizer.enable_truncation(MAX_TOKENS)
         self.tokenizer.enable_padding()
+        self.turn = threading.Lock()
 
     def linear(self, name, x):
         return x @ self.w[name + ".weight"].T + self.w[name + ".bias"]
@@ -70,7 +75,10 @@ class Model:
         return self.linear(f"{name}.output.dense", mixed.transpose(0, 2, 1, 3).reshape(n, length, width))
 
     def embed(self, texts):
-        encoded = self.tokenizer.encode_batch(texts)
+        with self.turn:
+            return self.compute(self.tokenizer.encode_batch(texts))
+
+    def compute(self, encoded):
         ids = np.array([e.ids for e in encoded])
         there = np.array([e.attention_mask for e in encoded], np.float32)
         mask = (1 - there[:, None, None, :]) * np.float32(-1e9)

@@ -37,8 +37,7 @@ type ScoreRequest struct {
 type Document struct {
 	ID rerank.ID
 	// Text is embedded by the route's embedder. A number or a UUID is the id of an item instead,
-	// unless the collection's ids are other strings; and so is any text on a route without an
-	// embedder.
+	// unless the collection's ids are strings of any kind.
 	Text string
 }
 
@@ -150,7 +149,7 @@ func idOf(c *route.Checked, text string) rerank.ID {
 	if n, err := strconv.ParseUint(text, 10, 64); err == nil && !c.TextIDs {
 		return rerank.UintID(n)
 	}
-	if c.Embedder == nil || !c.TextIDs && uuid.Validate(text) == nil {
+	if !c.TextIDs && uuid.Validate(text) == nil {
 		return rerank.TextID(text)
 	}
 	return rerank.ID{}
@@ -163,6 +162,8 @@ func (e *Engine) embedScore(ctx context.Context, c *route.Checked, r *ScoreReque
 	switch {
 	case len(texts) == 0 && !embedQuery:
 		return 0, nil
+	case c.Embedder == nil:
+		return 0, plan.BadField("documents", "%.80q is no id, and route %q has no embedder that makes a vector of it; name one in the configuration, or send ids", texts[0], c.Name)
 	case len(texts) == 0:
 		query, took, err := e.embed(ctx, c, r.Query)
 		r.Query = query

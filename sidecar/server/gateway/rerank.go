@@ -174,8 +174,8 @@ func (g *Gateway) routeOf(ctx context.Context, r *http.Request, request *rerankR
 	return "", plan.BadField("model", "it is empty, and there are %d routes; give the name of one as model, or as ?route= in the URL", len(all.GetRoutes()))
 }
 
-// documentsOf converts the documents of a request: numbers and objects with an id are ids, objects with
-// a text, and strings, are what Document.text says. asIDs makes ids of all strings.
+// documentsOf converts the documents of a request: numbers and objects with an id are ids; strings and
+// objects with a text are texts in the sense of Document.text. asIDs makes ids of all strings.
 func documentsOf(raw []json.RawMessage, asIDs bool) ([]*likenessv1.Document, error) {
 	out := make([]*likenessv1.Document, len(raw))
 	for i, one := range raw {

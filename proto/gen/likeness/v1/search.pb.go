@@ -1490,7 +1490,7 @@ type Document_Id struct {
 
 type Document_Text struct {
 	// A text, of which the route's embedder makes a vector. A number or a UUID is the id of an item instead, unless the
-	// collection's ids are other strings; and so is any text on a route without an embedder.
+	// collection's ids are strings of any kind.
 	Text string `protobuf:"bytes,2,opt,name=text,proto3,oneof"`
 }
 
