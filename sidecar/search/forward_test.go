@@ -195,7 +195,7 @@ func TestEveryFieldOfARequestIsSeen(t *testing.T) {
 	for _, f := range recorder.Unknown(search.Request{}, everyField) {
 		t.Errorf("search.Request.%s: no test sees it arrive, or there is none of that name", f)
 	}
-	value := map[string]string{"Route": "", "Query": "TestTheModelGetsThePlan", "IDs": "TestScoreReadsWhole", "Vectors": "TestScoreVectors", "Explain": "TestScore", "Collection": "TestCallsNameTheCollection"}
+	value := map[string]string{"Route": "", "Query": "TestTheModelGetsThePlan", "IDs": "TestScoreReadsWhole", "Vectors": "TestScoreVectors", "Documents": "TestScoreDocuments", "Explain": "TestScore", "Collection": "TestCallsNameTheCollection"}
 	for _, f := range recorder.Unknown(search.ScoreRequest{}, value) {
 		t.Errorf("search.ScoreRequest.%s: no test sees it arrive, or there is none of that name", f)
 	}

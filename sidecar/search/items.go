@@ -83,6 +83,9 @@ func (e *Engine) Score(ctx context.Context, r ScoreRequest) (ScoreAnswer, error)
 
 func (e *Engine) score(ctx context.Context, version *route.Version, r ScoreRequest) (a ScoreAnswer, err error) {
 	c := version.Current()
+	if len(r.Documents) > 0 && (len(r.IDs) > 0 || r.Vectors.Rows > 0) {
+		return a, plan.BadField("items", "documents are given beside ids or vectors; give one of them")
+	}
 	places := splitDocuments(c, &r)
 	if err := checkScore(c, r); err != nil {
 		return a, err
@@ -125,7 +128,7 @@ type documentPlaces struct {
 
 // splitDocuments moves the documents of a request to its ids, and their texts to the result.
 func splitDocuments(c *route.Checked, r *ScoreRequest) (p documentPlaces) {
-	if len(r.Documents) == 0 || len(r.IDs) > 0 || r.Vectors.Rows > 0 { // checkScore refuses two kinds of items
+	if len(r.Documents) == 0 {
 		return p
 	}
 	var ids, texts []int

@@ -3,11 +3,13 @@ package search_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"math"
 	"testing"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/embed"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
 	"github.com/likenessdb/likeness/sidecar/search/plan"
@@ -54,6 +56,64 @@ func TestScoreVectors(t *testing.T) {
 		if a.Scores[at] != row.Score || a.Explanations[at].Score != row.Score {
 			t.Errorf("vector %d scores %v, want %v", at, a.Scores[at], row.Score)
 		}
+	}
+}
+
+// words is an embedder whose texts are names of vectors.
+type words map[string][]float32
+
+func (w words) Embed(_ context.Context, texts []string) ([][]float32, error) {
+	vectors := make([][]float32, len(texts))
+	for i, text := range texts {
+		if vectors[i] = w[text]; vectors[i] == nil {
+			return nil, fmt.Errorf("%w: %q", embed.ErrText, text)
+		}
+	}
+	return vectors, nil
+}
+
+// TestScoreDocuments: documents are ids of the collection, also where they are written as text, or
+// texts, and their scores come in the order of the request.
+func TestScoreDocuments(t *testing.T) {
+	w := newWorld(t, &toy{dim: 6, blocks: 3}, random(1, 60, 6))
+	query := random(2, 1, 6).Row(0)
+	scores := map[rerank.ID]float32{}
+	for _, row := range w.exact(t, query, nil) {
+		scores[row.ID] = row.Score
+	}
+	p := pipe(t, w.route(route.PlacementStored, func(r *route.Route) {
+		r.Embedder = words{"what": query, "eleven": w.vectors.Row(11), "twelve": w.vectors.Row(12)}
+	}))
+	must(t, p.Open(t.Context()))
+	documents := []search.Document{{Text: "twelve"}, {ID: rerank.UintID(3)}, {Text: "5"}, {Text: "eleven"}, {Text: "550e8400-e29b-41d4-a716-446655440000"}}
+	for _, q := range []rerank.Query{{Text: "what"}, {Vector: query}} {
+		a, err := p.Score(t.Context(), search.ScoreRequest{Route: "r", Query: q, Documents: documents, Explain: true})
+		must(t, err)
+		for i, at := range []uint64{12, 3, 5, 11} {
+			if want := scores[rerank.UintID(at)]; a.Scores[i] != want || a.Explanations[i].Score != want {
+				t.Errorf("document %d scores %v, explained %v, want %v", i, a.Scores[i], a.Explanations[i].Score, want)
+			}
+		}
+		if len(a.Scores) != 5 || !math.IsNaN(float64(a.Scores[4])) || len(a.Missing) != 1 || a.Certificate.Status != rerank.StatusExact || a.Certificate.Candidates != 5 || a.Embed <= 0 {
+			t.Errorf("scores %v, missing %v, certificate %+v", a.Scores, a.Missing, a.Certificate)
+		}
+	}
+	for name, c := range map[string]struct {
+		r    search.ScoreRequest
+		want error
+	}{
+		"a text that is refused":  {search.ScoreRequest{Query: rerank.Query{Text: "what"}, Documents: []search.Document{{Text: "x"}}}, embed.ErrText},
+		"a query that is refused": {search.ScoreRequest{Query: rerank.Query{Text: "x"}, Documents: documents}, embed.ErrText},
+		"documents beside ids":    {search.ScoreRequest{Query: rerank.Query{Text: "what"}, Documents: documents, IDs: []rerank.ID{rerank.UintID(1)}}, plan.ErrRequest},
+	} {
+		c.r.Route = "r"
+		if _, err := p.Score(t.Context(), c.r); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+	plain := pipe(t, w.route(route.PlacementStored))
+	if _, err := plain.Score(t.Context(), search.ScoreRequest{Route: "r", Query: rerank.Query{Vector: query}, Documents: documents}); !errors.Is(err, plan.ErrRequest) {
+		t.Errorf("a text without an embedder: %v", err)
 	}
 }
 

@@ -199,7 +199,14 @@ func TestRequestsAreWhole(t *testing.T) {
 	if err != nil || byVector.Vectors.Rows != 2 || byVector.Vectors.Cols != 2 || !slices.Equal(byVector.Vectors.Data, []float32{1, 2, 3, 4}) {
 		t.Errorf("vectors became %+v, %v", byVector.Vectors, err)
 	}
-	byID.Vectors = byVector.Vectors
+	scores.Items = &likenessv1.ScoreRequest_Documents{Documents: &likenessv1.Documents{Documents: []*likenessv1.Document{
+		{Document: &likenessv1.Document_Id{Id: fromID(rerank.UintID(7))}}, {Document: &likenessv1.Document_Text{Text: "seven"}},
+	}}}
+	documents, err := toScoreRequest(scores, false)
+	if want := []search.Document{{ID: rerank.UintID(7)}, {Text: "seven"}}; err != nil || !slices.Equal(documents.Documents, want) {
+		t.Errorf("documents became %+v, %v", documents.Documents, err)
+	}
+	byID.Vectors, byID.Documents = byVector.Vectors, documents.Documents
 	for _, names := range [][]string{zeros(request), zeros(request.Query), zeros(byID), zeros(byID.Query)} {
 		for _, name := range names {
 			if !slices.Contains(ours, name) {

@@ -264,7 +264,7 @@ func answerWith() search.Answer {
 			AsOf: time.Unix(14, 0), RowsVerified: true,
 		},
 		Degraded: &search.Degraded{Reason: "reason", Detail: "detail"}, Strategy: rerank.Combined, Plan: "plan", Model: "model", Version: "version",
-		Timings:   search.Timings{Encode: 1, Retrieve: 2, Score: 3, Certify: 4, Rank: 5, Total: 6},
+		Timings:   search.Timings{Embed: 7, Encode: 1, Retrieve: 2, Score: 3, Certify: 4, Rank: 5, Total: 6},
 		NotFinite: 7, NotIndexed: 8,
 		Ranking: &rank.Ranking{Ranker: "ranker", Version: "1", Calls: 2, Budget: 3, Rounds: 4, Cut: 5, Reason: "deadline"},
 	}
