@@ -87,24 +87,30 @@ func (r *report) finish() {
 		direct := s.Ways[0].Rounds
 		for i := range s.Ways {
 			w := &s.Ways[i]
-			w.Alone = w.latency(func(r wayRound) latency { return r.Alone })
-			w.AddedP50 = w.median(func(n int, r wayRound) float64 { return r.Alone.P50 - direct[n].Alone.P50 })
-			w.TimesP50 = w.median(func(n int, r wayRound) float64 { return r.Alone.P50 / direct[n].Alone.P50 })
-			w.TimesP99 = w.median(func(n int, r wayRound) float64 { return r.Alone.P99 / direct[n].Alone.P99 })
-			w.Rate = w.median(func(_ int, r wayRound) float64 { return r.Rate })
-			w.Share = w.median(func(n int, r wayRound) float64 { return r.Rate / direct[n].Rate })
-			w.CPU = map[string]float64{}
-			for name := range w.Rounds[0].CPU {
-				w.CPU[name] = w.median(func(_ int, r wayRound) float64 { return r.CPU[name] })
-			}
-			w.Shares = nil
-			for i := range shares {
-				w.Shares = append(w.Shares, w.latency(func(r wayRound) latency { return r.Shares[i] }))
-			}
+			w.summarise(direct)
 			for _, missed := range w.missed() {
 				r.NotMet = append(r.NotMet, fmt.Sprintf("%s, %s: %s", s.System, w.Way, missed))
 			}
 		}
+	}
+}
+
+// summarise computes the medians of a way's rounds, some of them relative to the same rounds of
+// direct calls.
+func (w *wayResult) summarise(direct []wayRound) {
+	w.Alone = w.latency(func(r wayRound) latency { return r.Alone })
+	w.AddedP50 = w.median(func(n int, r wayRound) float64 { return r.Alone.P50 - direct[n].Alone.P50 })
+	w.TimesP50 = w.median(func(n int, r wayRound) float64 { return r.Alone.P50 / direct[n].Alone.P50 })
+	w.TimesP99 = w.median(func(n int, r wayRound) float64 { return r.Alone.P99 / direct[n].Alone.P99 })
+	w.Rate = w.median(func(_ int, r wayRound) float64 { return r.Rate })
+	w.Share = w.median(func(n int, r wayRound) float64 { return r.Rate / direct[n].Rate })
+	w.CPU = map[string]float64{}
+	for name := range w.Rounds[0].CPU {
+		w.CPU[name] = w.median(func(_ int, r wayRound) float64 { return r.CPU[name] })
+	}
+	w.Shares = nil
+	for i := range shares {
+		w.Shares = append(w.Shares, w.latency(func(r wayRound) latency { return r.Shares[i] }))
 	}
 }
 

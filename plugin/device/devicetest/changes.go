@@ -170,21 +170,7 @@ func concurrent(ctx context.Context, k *kit) error {
 	var g errgroup.Group
 	for i := range 3 {
 		first := moving.ask(0, 5)
-		g.Go(func() error {
-			for n := 0; ; n++ {
-				select {
-				case <-done:
-					return nil
-				default:
-				}
-				if err := k.scanAndRescore(ctx, still, 0, 3+i+n%4); err != nil {
-					return err
-				}
-				if _, err := k.Scan(ctx, first, nil); err != nil && !errors.Is(err, device.ErrNotLoaded) {
-					return fmt.Errorf("a version that was patched: %w", err)
-				}
-			}
-		})
+		g.Go(func() error { return k.scanUntil(ctx, done, still, first, 3+i) })
 	}
 	g.Go(func() error {
 		defer close(done)
@@ -204,6 +190,24 @@ func concurrent(ctx context.Context, k *kit) error {
 		return nil
 	})
 	return g.Wait()
+}
+
+// scanUntil scans the table still for its best topK items and more until done is closed. It also sends
+// the request patched, whose version of a table may be gone.
+func (k *kit) scanUntil(ctx context.Context, done <-chan struct{}, still *world, patched device.Ask, topK int) error {
+	for n := 0; ; n++ {
+		select {
+		case <-done:
+			return nil
+		default:
+		}
+		if err := k.scanAndRescore(ctx, still, 0, topK+n%4); err != nil {
+			return err
+		}
+		if _, err := k.Scan(ctx, patched, nil); err != nil && !errors.Is(err, device.ErrNotLoaded) {
+			return fmt.Errorf("a version that was patched: %w", err)
+		}
+	}
 }
 
 // malformed sends messages that no client of package device would send.

@@ -98,10 +98,13 @@ type locator struct {
 	routed  func(field string) bool
 	found   *locatedJSON // collects the searches
 
-	search routing.Search
-	place  place
-	seen   []string // keys that were read so far
-	kind   queryKind
+	search  routing.Search
+	place   place
+	seen    []string // keys that were read so far
+	kind    queryKind
+	params  searchParams
+	staged  bool // it is a stage of a query, or has prefetches
+	looksUp bool // its vector is looked up in another collection
 }
 
 // queryKind is the kind of a search's query.
@@ -131,75 +134,89 @@ func (l *locator) read(levels int) (s stage, ok bool) {
 	if l.query {
 		l.search.Limit = 10
 	}
-	var params searchParams
-	staged, looksUp := levels <= maxPrefetchLevels, false // a prefetch is always a stage
+	l.staged = levels <= maxPrefetchLevels // a prefetch is always a stage
 	whole := levels > 0 && l.scanner.Object(func(key string) bool {
-		switch key {
-		case "vector", "query", "using", "prefetch", "lookup_from", "score_threshold", "limit", "offset", "params", "filter", "shard_key":
-			if slices.Contains(l.seen, key) {
-				return false // a repeated key is ambiguous
-			}
-			l.seen = append(l.seen, key)
-		default:
+		if !slices.Contains(locatedKeys, key) {
 			return l.scanner.Skip()
 		}
+		if slices.Contains(l.seen, key) {
+			return false // a repeated key is ambiguous
+		}
+		l.seen = append(l.seen, key)
 		switch {
 		case key == "vector" && !l.query, key == "query" && l.query && l.scanner.Next() != 'n':
 			return l.readQuery()
 		case key == "prefetch" && l.query && l.scanner.Next() != 'n':
-			staged = true
+			l.staged = true
 			return l.readPrefetches(&s, levels)
 		}
-		value, at, ok := l.value()
-		if key == "params" {
-			l.place.params = at
-		}
-		if !ok || string(value) == "null" {
-			return ok
-		}
-		switch key {
-		case "lookup_from":
-			looksUp = true
-		case "prefetch", "vector", "query":
-			return false
-		case "using":
-			return l.readName(value)
-		case "score_threshold":
-			f, err := strconv.ParseFloat(string(value), 32)
-			threshold := float32(f)
-			l.search.Threshold, l.place.threshold = &threshold, at
-			return isNumber(value) && err == nil
-		case "limit":
-			l.search.Limit, ok = readUint(value)
-		case "offset":
-			l.search.Offset, ok = readUint(value)
-		case "params":
-			params, ok = readParamsJSON(value)
-		case "filter", "shard_key":
-			l.search.Narrowed = true
-		}
-		return ok
+		return l.readSetting(key)
 	})
 	if !whole {
 		return s, false
 	}
 	l.place.end = l.scanner.Offset() - 1
 	l.search.Narrowed = l.search.Narrowed || l.groups || l.search.Threshold != nil || l.search.Offset > 0
-	params.apply(&l.search)
-	switch {
-	case !staged && (l.kind != queryDense || looksUp), l.kind == queryFormula:
-		return s, false
-	case staged && (l.kind == queryAbsent || l.kind == queryFused || !l.routed(l.search.Vector)):
-		return s, true
-	case l.kind != queryDense || looksUp || len(l.found.searches) == routing.MaxRewrites:
-		return s, false
+	l.params.apply(&l.search)
+	return s, l.addTo(&s)
+}
+
+// locatedKeys are the keys of a search that read looks at.
+var locatedKeys = []string{
+	"vector", "query", "using", "prefetch", "lookup_from", "score_threshold", "limit", "offset", "params", "filter", "shard_key",
+}
+
+// readSetting reads the value of any key of locatedKeys but the query and its prefetches, which may
+// only be null.
+func (l *locator) readSetting(key string) bool {
+	value, at, ok := l.value()
+	if key == "params" {
+		l.place.params = at
 	}
-	if staged { // prefetches supply the rows, or a fusion takes them
+	if !ok || string(value) == "null" {
+		return ok
+	}
+	switch key {
+	case "lookup_from":
+		l.looksUp = true
+	case "prefetch", "vector", "query":
+		return false
+	case "using":
+		return l.readName(value)
+	case "score_threshold":
+		f, err := strconv.ParseFloat(string(value), 32)
+		threshold := float32(f)
+		l.search.Threshold, l.place.threshold = &threshold, at
+		return isNumber(value) && err == nil
+	case "limit":
+		l.search.Limit, ok = readUint(value)
+	case "offset":
+		l.search.Offset, ok = readUint(value)
+	case "params":
+		l.params, ok = readParamsJSON(value)
+	case "filter", "shard_key":
+		l.search.Narrowed = true
+	}
+	return ok
+}
+
+// addTo adds the search that was read to the searches of the body, and its number to the stage. A
+// stage that is sent as it came keeps passesAsIs. It returns false if the body cannot be rewritten.
+func (l *locator) addTo(s *stage) bool {
+	switch {
+	case !l.staged && (l.kind != queryDense || l.looksUp), l.kind == queryFormula:
+		return false
+	case l.staged && (l.kind == queryAbsent || l.kind == queryFused || !l.routed(l.search.Vector)):
+		return true
+	case l.kind != queryDense || l.looksUp || len(l.found.searches) == routing.MaxRewrites:
+		return false
+	}
+	if l.staged { // prefetches supply the rows, or a fusion takes them
 		l.search.Staged, l.search.Narrowed, l.search.Exact = true, true, false
 	}
 	s.search = len(l.found.searches)
 	l.found.searches, l.found.places = append(l.found.searches, l.search), append(l.found.places, l.place)
-	return s, true
+	return true
 }
 
 // readPrefetches reads the prefetches of a stage: one object, or an array of them.
