@@ -54,8 +54,8 @@ func newBacklog() *backlog {
 	return &backlog{writes: map[*write]struct{}{}, rows: newRowQueue()}
 }
 
-// see adds a write that is about to be sent to the database.
-func (b *backlog) see(now time.Time) *write {
+// addWrite adds a write that is about to be sent to the database.
+func (b *backlog) addWrite(now time.Time) *write {
 	w := &write{began: now}
 	b.writes[w] = struct{}{}
 	return w

@@ -34,7 +34,7 @@ func takeAll(b *backlog, now time.Time) (rows []*row, ids []rerank.ID) {
 // read shows it, and not before. A last read follows a second later.
 func TestBacklog(t *testing.T) {
 	b := newBacklog()
-	w := b.see(at(0))
+	w := b.addWrite(at(0))
 	if b.isShown() || b.isJournaled() || b.waitsForPassOnly() {
 		t.Fatal("a write on its way counts as shown, journalled or left to a pass")
 	}
@@ -83,7 +83,7 @@ func TestBacklog(t *testing.T) {
 // TestBacklogOfNothing: a write that names no row and no filter is settled at once.
 func TestBacklogOfNothing(t *testing.T) {
 	b := newBacklog()
-	if !b.apply(b.see(at(0)), journal.Write{Kind: journal.Upsert}, at(0), at(0)) {
+	if !b.apply(b.addWrite(at(0)), journal.Write{Kind: journal.Upsert}, at(0), at(0)) {
 		t.Error("a write of no rows is pending")
 	}
 }
@@ -101,7 +101,7 @@ func TestBacklogForPass(t *testing.T) {
 		"the collection":        {journal.Write{Kind: journal.Collection}, true, true},
 	} {
 		b := newBacklog()
-		w := b.see(at(0))
+		w := b.addWrite(at(0))
 		if b.apply(w, c.write, at(0), at(time.Second)) || b.isShown() || !b.waitsForPassOnly() {
 			t.Errorf("%s: it does not wait for a pass", name)
 		}
@@ -128,7 +128,7 @@ func TestBacklogForPass(t *testing.T) {
 // waits already.
 func TestBacklogOverflow(t *testing.T) {
 	b := newBacklog()
-	first, large := b.see(at(0)), b.see(at(0))
+	first, large := b.addWrite(at(0)), b.addWrite(at(0))
 	b.apply(first, journal.Write{Kind: journal.Delete, IDs: idsOf(1, 2)}, at(0), at(0))
 	b.noteDiffering(idsOf(3), at(0))
 	reading, _ := takeAll(b, at(debounce))
@@ -187,8 +187,8 @@ func TestFreshAndClean(t *testing.T) {
 	var none, missed gap
 	missed.note(at(0))
 	pending, journaled, differing := newBacklog(), newBacklog(), newBacklog()
-	pending.see(at(0))
-	journaled.see(at(0)).seq = 7
+	pending.addWrite(at(0))
+	journaled.addWrite(at(0)).seq = 7
 	differing.noteDiffering(idsOf(1), at(0))
 	for name, c := range map[string]struct {
 		backlog      *backlog
@@ -198,7 +198,7 @@ func TestFreshAndClean(t *testing.T) {
 		fresh, clean bool
 	}{
 		"nothing is left":                  {newBacklog(), none, false, true, true, true},
-		"a write is on its way":            {newBacklog(), none, false, false, true, false}, // Look asks the doubts itself
+		"a write is on its way":            {newBacklog(), none, false, false, true, false}, // Assess asks the doubts itself
 		"a write is pending":               {pending, none, false, true, false, false},
 		"a journalled write is pending":    {journaled, none, false, true, false, true},
 		"a row differs":                    {differing, none, false, true, false, false},
@@ -226,8 +226,8 @@ func TestBehindSince(t *testing.T) {
 	if got := behindSince(b, missed); !got.Equal(at(5)) {
 		t.Errorf("%v, want the missed write", got)
 	}
-	b.see(at(7))
-	b.see(at(3))
+	b.addWrite(at(7))
+	b.addWrite(at(3))
 	if got := behindSince(b, missed); !got.Equal(at(3)) {
 		t.Errorf("%v, want the oldest pending write", got)
 	}

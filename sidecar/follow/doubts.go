@@ -94,9 +94,9 @@ func (d *doubts) leave(r *round, applied bool) {
 	}
 }
 
-// look returns the round that a search has to wait for, or nil if no write is on its way. ok is
+// lastRound returns the round that a search has to wait for, or nil if no write is on its way. ok is
 // false if a write has been on its way for longer than patience.
-func (d *doubts) look() (r *round, ok bool) {
+func (d *doubts) lastRound() (r *round, ok bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.overdue > 0 {
@@ -141,10 +141,10 @@ func (r *round) Cleared(ctx context.Context) bool {
 	return false
 }
 
-// lookForDoubts reports whether derived data can be fresh in spite of the writes on their way. If
+// assessDoubts reports whether derived data can be fresh in spite of the writes on their way. If
 // that depends on whether the database refuses them, doubt is not nil.
-func lookForDoubts(d *doubts) (fresh bool, doubt route.Doubt) {
-	r, ok := d.look()
+func assessDoubts(d *doubts) (fresh bool, doubt route.Doubt) {
+	r, ok := d.lastRound()
 	switch {
 	case !ok:
 		return false, nil

@@ -14,7 +14,7 @@ func TestDoubts(t *testing.T) {
 		d := &doubts{}
 		mustLook := func() *round {
 			t.Helper()
-			r, ok := d.look()
+			r, ok := d.lastRound()
 			if !ok {
 				t.Fatal("a write is late")
 			}
@@ -72,21 +72,21 @@ func TestLateDoubts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &doubts{}
 		end := d.begin()
-		met, _ := d.look()
+		met, _ := d.lastRound()
 		began := time.Now()
 		if met.Cleared(t.Context()) || time.Since(began) > patience {
 			t.Fatalf("cleared, or waited %s", time.Since(began))
 		}
 		synctest.Wait()
-		if _, ok := d.look(); ok || d.none() {
+		if _, ok := d.lastRound(); ok || d.none() {
 			t.Fatal("a late write is not seen")
 		}
 		end(false)
-		if r, ok := d.look(); !ok || r != nil || !d.none() {
+		if r, ok := d.lastRound(); !ok || r != nil || !d.none() {
 			t.Fatal("a late write that was refused left a trace")
 		}
 		end = d.begin()
-		met, _ = d.look()
+		met, _ = d.lastRound()
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
 		if began = time.Now(); met.Cleared(ctx) || time.Since(began) != 5*time.Millisecond {

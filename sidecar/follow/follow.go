@@ -194,7 +194,7 @@ func (f *Follower) addSyncer(r Route) error {
 	if err != nil {
 		return err
 	}
-	s.limit(r)
+	s.applyLimits(r)
 	s.adopt(d)
 	return nil
 }
@@ -207,7 +207,7 @@ func (f *Follower) addBroken(r Route) error {
 		if err != nil {
 			return err
 		}
-		s.limit(r)
+		s.applyLimits(r)
 	}
 	f.frozen.open(r.Collection).limit(r.WriteBudget)
 	return nil

@@ -125,28 +125,28 @@ func (s *syncer) declaresProxy() bool {
 	return false
 }
 
-// Sight implements route.Freshness. If the operator declares that all writes pass through the
-// sidecars that share journals, Sight first waits until the others' writes are in the backlog.
-func (s *syncer) Sight() route.Sight {
+// Horizon implements route.Freshness. If the operator declares that all writes pass through the
+// sidecars that share journals, Horizon first waits until the others' writes are in the backlog.
+func (s *syncer) Horizon() route.Horizon {
 	s.mu.Lock()
 	declares := s.declaresProxy()
 	s.mu.Unlock()
 	var problem error
 	if declares {
-		problem = s.peers.look(peerPatience)
+		problem = s.peers.awaitRead(peerPatience)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := sight(s.record, s.interval, time.Now())
+	out := horizonOf(s.record, s.interval, time.Now())
 	if problem != nil && out.Disputed == "" {
 		out.Disputed = route.DisputePeers
 	}
 	return out
 }
 
-// sight says how far derived data can be trusted, given the last comparison of all rows.
-func sight(r record, interval time.Duration, now time.Time) route.Sight {
-	out := route.Sight{AsOf: r.Complete}
+// horizonOf says how far derived data can be trusted, given the last comparison of all rows.
+func horizonOf(r record, interval time.Duration, now time.Time) route.Horizon {
+	out := route.Horizon{AsOf: r.Complete}
 	switch {
 	case r.Foreign != nil:
 		out.Disputed = route.DisputeForeign

@@ -9,9 +9,9 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// TestSight: a declaration is disputed by a foreign write, and once no comparison that
+// TestHorizon: a declaration is disputed by a foreign write, and once no comparison that
 // began within twice the interval has ended.
-func TestSight(t *testing.T) {
+func TestHorizon(t *testing.T) {
 	now := time.Unix(1000, 0)
 	ago := func(seconds int) time.Time { return now.Add(-time.Duration(seconds) * time.Second) }
 	for name, c := range map[string]struct {
@@ -25,7 +25,7 @@ func TestSight(t *testing.T) {
 		"no comparisons":              {record{Complete: ago(0)}, 0, route.DisputeUnchecked},
 		"compared, and found foreign": {record{Complete: ago(1), Foreign: &Foreign{Rows: 1}}, 10 * time.Second, route.DisputeForeign},
 	} {
-		if got := sight(c.record, c.interval, now); got.Disputed != c.want || !got.AsOf.Equal(c.record.Complete) {
+		if got := horizonOf(c.record, c.interval, now); got.Disputed != c.want || !got.AsOf.Equal(c.record.Complete) {
 			t.Errorf("%s: %+v, want %q", name, got, c.want)
 		}
 	}

@@ -47,23 +47,23 @@ func TestForeignWrites(t *testing.T) {
 		done()
 	}
 	fresh(t, r)
-	if s := f.Status()[0]; s.Foreign != nil || r.Freshness.Sight().Disputed == route.DisputeForeign {
+	if s := f.Status()[0]; s.Foreign != nil || r.Freshness.Horizon().Disputed == route.DisputeForeign {
 		t.Fatalf("only the proxy wrote: %+v", s.Foreign)
 	}
 	w.put(t, 77, 5, 5)
-	until(t, func() bool { return r.Freshness.Sight().Disputed == route.DisputeForeign })
+	until(t, func() bool { return r.Freshness.Horizon().Disputed == route.DisputeForeign })
 	if s := f.Status()[0]; s.Foreign == nil || s.Foreign.Rows != 1 || s.Foreign.ID != "77" {
 		t.Errorf("%+v", s.Foreign)
 	}
 	must(t, f.Close(closing(t)))
 	f = open()
 	t.Cleanup(func() { must(t, f.Close(closing(t))) })
-	if got := r.Freshness.Sight().Disputed; got != route.DisputeForeign {
+	if got := r.Freshness.Horizon().Disputed; got != route.DisputeForeign {
 		t.Errorf("after a restart: %q", got)
 	}
 	_, err := f.Reconcile(t.Context(), items)
 	must(t, err)
-	until(t, func() bool { return r.Freshness.Sight().Disputed == "" })
+	until(t, func() bool { return r.Freshness.Horizon().Disputed == "" })
 }
 
 // states are the states of a collection: the seeds of its rows' vectors, by id.

@@ -74,33 +74,33 @@ type frozenData struct {
 
 // Fresh implements route.Freshness.
 func (o *frozenData) Fresh() bool {
-	fresh, doubt := o.Look()
+	fresh, doubt := o.Assess()
 	return fresh && doubt == nil
 }
 
-// Look implements route.Freshness. It looks for doubtful writes before it reads the clock: a write
+// Assess implements route.Freshness. It looks for doubtful writes before it reads the clock: a write
 // that the database carries out in between has set the clock by then.
-func (o *frozenData) Look() (fresh bool, doubt route.Doubt) {
-	fresh, doubt = lookForDoubts(o.clock.doubts)
+func (o *frozenData) Assess() (fresh bool, doubt route.Doubt) {
+	fresh, doubt = assessDoubts(o.clock.doubts)
 	if !fresh || o.isOutlived() {
 		return false, nil
 	}
 	if o.followed == nil {
 		return true, doubt
 	}
-	fresh, later := o.followed.Look() // it looked at the same doubts, later
+	fresh, later := o.followed.Assess() // it looked at the same doubts, later
 	if later != nil {
 		doubt = later
 	}
 	return fresh, doubt
 }
 
-// Sight implements route.Freshness. No pass compares frozen data, so it cannot dispute the
+// Horizon implements route.Freshness. No pass compares frozen data, so it cannot dispute the
 // operator's declaration about writes.
-func (o *frozenData) Sight() route.Sight {
-	var out route.Sight
+func (o *frozenData) Horizon() route.Horizon {
+	var out route.Horizon
 	if o.followed != nil {
-		out = o.followed.Sight()
+		out = o.followed.Horizon()
 	}
 	if at := time.Unix(0, o.built); o.followed == nil || at.Before(out.AsOf) {
 		out.AsOf = at

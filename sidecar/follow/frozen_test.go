@@ -146,8 +146,8 @@ func TestRecordDamaged(t *testing.T) {
 		}
 		f, err := follow.New(o, []follow.Route{{Route: r}})
 		must(t, err)
-		if r.Freshness.Fresh() || r.Freshness.Sight().Disputed != route.DisputeForeign || !strings.Contains(log.String(), path) {
-			t.Errorf("%q: fresh %t, %+v, logged: %s", content, r.Freshness.Fresh(), r.Freshness.Sight(), log)
+		if r.Freshness.Fresh() || r.Freshness.Horizon().Disputed != route.DisputeForeign || !strings.Contains(log.String(), path) {
+			t.Errorf("%q: fresh %t, %+v, logged: %s", content, r.Freshness.Fresh(), r.Freshness.Horizon(), log)
 		}
 		_, err = f.Reconcile(t.Context(), items)
 		must(t, err)

@@ -146,10 +146,10 @@ func (p *peers) waitForWatch() {
 	}
 }
 
-// look waits until watch has read the other sidecars' journals, as they were when look was
+// awaitRead waits until watch has read the other sidecars' journals, as they were when awaitRead was
 // called or later. It returns why a write may have been missed, or nil if every write was
 // seen. It is safe for concurrent use: callers share a read.
-func (p *peers) look(patience time.Duration) error {
+func (p *peers) awaitRead(patience time.Duration) error {
 	if p == nil {
 		return nil
 	}

@@ -50,8 +50,8 @@ func reopen(t testing.TB, w *world, disk *powerloss.Disk, replicas int, r *route
 
 // certifies reports whether an answer of the sidecar can be exact now.
 func (s sidecar) certifies() bool {
-	sight := s.r.Freshness.Sight()
-	return s.r.Freshness.Fresh() && sight.Disputed == ""
+	horizon := s.r.Freshness.Horizon()
+	return s.r.Freshness.Fresh() && horizon.Disputed == ""
 }
 
 // await waits until all sidecars certify.
@@ -146,7 +146,7 @@ func TestSidecarsNotSeen(t *testing.T) {
 	fresh(t, a.r)
 	disputed := func(name string, want route.Dispute) {
 		t.Helper()
-		until(t, func() bool { return a.r.Freshness.Sight().Disputed == want }) // within the time between two looks
+		until(t, func() bool { return a.r.Freshness.Horizon().Disputed == want }) // within the time between two looks
 		if got := a.f.Status()[0].PeerError; (got != "") != (want != "") {
 			t.Errorf("%s: the status says %q", name, got)
 		}
@@ -158,7 +158,7 @@ func TestSidecarsNotSeen(t *testing.T) {
 	dir := filepath.Join(d.Root(), "shared", items, "b")
 	mark := filepath.Join(dir, "complete")
 	must(t, os.Rename(mark, mark+"-"))
-	if got := a.r.Freshness.Sight().Disputed; got != route.DisputePeers {
+	if got := a.r.Freshness.Horizon().Disputed; got != route.DisputePeers {
 		t.Errorf("a journal lacks writes: %q", got)
 	}
 	must(t, os.Rename(mark+"-", mark))
@@ -168,7 +168,7 @@ func TestSidecarsNotSeen(t *testing.T) {
 	must(t, err)
 	_, err = f.WriteString("\xF7JR\xFD")
 	must(t, errors.Join(err, f.Close()))
-	if got := a.r.Freshness.Sight().Disputed; got != route.DisputePeers {
+	if got := a.r.Freshness.Horizon().Disputed; got != route.DisputePeers {
 		t.Errorf("a journal cannot be read: %q", got)
 	}
 	must(t, b.f.Close(closing(t)))
@@ -392,7 +392,7 @@ func BenchmarkSharedJournal(b *testing.B) {
 	a := share(b, w, d, 2, "a", "b")[0]
 	until(b, a.certifies)
 	for b.Loop() {
-		a.r.Freshness.Sight()
+		a.r.Freshness.Horizon()
 	}
 }
 

@@ -169,7 +169,7 @@ func (s *syncer) differing() int {
 // endPass settles the writes that the pass took from the backlog, and answers the callers of
 // Reconcile.
 func (s *syncer) endPass(ctx context.Context, p *pass) error {
-	gone, missesPeers := s.isGone(ctx), s.peers.look(sharedBudget) != nil
+	gone, missesPeers := s.isGone(ctx), s.peers.awaitRead(sharedBudget) != nil
 	s.mu.Lock()
 	if s.pass != p {
 		s.mu.Unlock()

@@ -86,7 +86,7 @@ func TestDoubtfulWritesAreFollowed(t *testing.T) {
 	f := w.follow(t, r)
 	fresh(t, r)
 	done := f.Doubt(items)
-	_, doubt := r.Freshness.Look()
+	_, doubt := r.Freshness.Assess()
 	if doubt == nil {
 		t.Fatal("no doubt while a write is on its way")
 	}

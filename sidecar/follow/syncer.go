@@ -35,8 +35,8 @@ import (
 // rows.go and pass.go. Writes of other sidecars join the same backlog: peers finds them.
 //
 // The state below mu is one queue that writes join and that one goroutine (run) empties. The
-// goroutine reads the store and applies rows without the lock, and nobody else does, so that
-// of two reads of a row the later one counts.
+// goroutine reads the store and applies rows without the lock, and nobody else does, so that the
+// later of two reads of a row counts.
 type syncer struct {
 	o          Options
 	reader     rowReader
@@ -102,7 +102,7 @@ func openSyncer(o Options, collection string, d *doubts) (*syncer, error) {
 	}
 	s.openRecord()
 	for _, e := range entries {
-		w := s.backlog.see(time.Now())
+		w := s.backlog.addWrite(time.Now())
 		w.seq = e.Seq
 		e.Write.Waited = false // the database may not have answered the write
 		s.applied(w, e.Write)
@@ -133,8 +133,8 @@ func (s *syncer) openRecord() {
 	}
 }
 
-// limit applies the limits of a route: the strictest limits of all routes hold.
-func (s *syncer) limit(r Route) {
+// applyLimits applies the limits of a route: the strictest limits of all routes hold.
+func (s *syncer) applyLimits(r Route) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.budget = strictest(s.budget, r.WriteBudget)
@@ -188,7 +188,7 @@ func (s *syncer) signal() { signal(s.wake) }
 // begin adds a write to the backlog and to the journal, as Follower.BeginOpen says.
 func (s *syncer) begin(ctx context.Context, jw journal.Write) (end func(applied bool, touched []rerank.ID)) {
 	s.mu.Lock()
-	w := s.see()
+	w := s.addWrite()
 	budget := s.budget
 	s.mu.Unlock()
 	if budget > 0 {
@@ -235,7 +235,7 @@ func (s *syncer) append(ctx context.Context, w *write, jw journal.Write, budget 
 // compares all rows, as after any kill. Other sidecars learn of the write from the shared journal.
 func (s *syncer) beginApplied(jw journal.Write) {
 	s.mu.Lock()
-	w, budget := s.see(), s.budget
+	w, budget := s.addWrite(), s.budget
 	s.mu.Unlock()
 	var err error
 	if s.journal.isShared {
@@ -249,13 +249,13 @@ func (s *syncer) beginApplied(jw journal.Write) {
 	s.applied(w, jw)
 }
 
-// see adds a write to the backlog, and announces it to the routes' live tables. The caller holds
+// addWrite adds a write to the backlog, and announces it to the routes' live tables. The caller holds
 // the lock.
-func (s *syncer) see() *write {
+func (s *syncer) addWrite() *write {
 	for _, d := range s.routes {
 		d.announce()
 	}
-	return s.backlog.see(time.Now())
+	return s.backlog.addWrite(time.Now())
 }
 
 // missedByJournal notes that the journal lacks a write. This process follows the write all the
@@ -287,7 +287,7 @@ func (s *syncer) queue(w *write, jw journal.Write, readable time.Time) {
 func (s *syncer) seePeerWrite(jw journal.Write) *write {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w := s.see()
+	w := s.addWrite()
 	w.peers = true
 	s.foreign.explain(jw)
 	return w
@@ -470,7 +470,7 @@ func (s *syncer) beginStep() {
 	s.mu.Lock()
 	suspects := len(s.foreign.suspects) > 0
 	s.mu.Unlock()
-	missesPeers := suspects && s.peers.look(sharedBudget) != nil
+	missesPeers := suspects && s.peers.awaitRead(sharedBudget) != nil
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.findForeign(time.Now(), missesPeers)
@@ -526,14 +526,14 @@ func (s *syncer) wait(ctx context.Context, until time.Time) {
 // Fresh implements route.Freshness: everything derived shows every write that was seen,
 // none was missed, and none is on its way.
 func (s *syncer) Fresh() bool {
-	fresh, doubt := s.Look()
+	fresh, doubt := s.Assess()
 	return fresh && doubt == nil
 }
 
-// Look implements route.Freshness. It looks for doubtful writes before it reads the backlog: a
+// Assess implements route.Freshness. It looks for doubtful writes before it reads the backlog: a
 // write that the database carries out in between is in the backlog by then.
-func (s *syncer) Look() (fresh bool, doubt route.Doubt) {
-	fresh, doubt = lookForDoubts(s.doubts)
+func (s *syncer) Assess() (fresh bool, doubt route.Doubt) {
+	fresh, doubt = assessDoubts(s.doubts)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !fresh || !isFresh(s.backlog, s.missed, s.unfit) {

@@ -90,9 +90,9 @@ func TestFailedActivations(t *testing.T) {
 // leaving is a Freshness whose caller leaves as soon as it is asked.
 type leaving struct{ leave func() }
 
-func (l leaving) Fresh() bool               { l.leave(); return true }
-func (l leaving) Sight() route.Sight        { l.leave(); return route.Sight{} }
-func (l leaving) Look() (bool, route.Doubt) { l.leave(); return true, nil }
+func (l leaving) Fresh() bool                 { l.leave(); return true }
+func (l leaving) Horizon() route.Horizon      { l.leave(); return route.Horizon{} }
+func (l leaving) Assess() (bool, route.Doubt) { l.leave(); return true, nil }
 
 // TestUnanswered: a version that answers none of the recent queries goes into service only by
 // force. Going back to the version before needs no force.

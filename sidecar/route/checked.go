@@ -112,8 +112,8 @@ type View struct {
 	// Behind: the table or the companion lacks a write that was seen, or may lack one that was
 	// missed, so nothing can be proved from either.
 	Behind bool
-	// Sight says up to when the table and the companion show writes that this process did not see.
-	Sight Sight
+	// Horizon says up to when the table and the companion show writes that this process did not see.
+	Horizon Horizon
 	// Doubt, if not nil, stands for writes on their way. The table is behind unless the database
 	// refuses them all.
 	Doubt Doubt
@@ -122,11 +122,11 @@ type View struct {
 // View takes a snapshot of the route's table. The caller calls Release.
 func (c *Checked) View() View {
 	v := View{Checked: c, Table: c.Table, Behind: c.switched}
-	v.Sight.AsOf = c.built
+	v.Horizon.AsOf = c.built
 	if c.Freshness != nil { // before the snapshot is taken: it then includes every write applied in between
 		var fresh bool
-		v.Sight = c.Freshness.Sight()
-		fresh, v.Doubt = c.Freshness.Look()
+		v.Horizon = c.Freshness.Horizon()
+		fresh, v.Doubt = c.Freshness.Assess()
 		v.Behind = v.Behind || !fresh
 	}
 	if c.Live == nil {
@@ -144,7 +144,7 @@ func (c *Checked) View() View {
 // SeesEveryWrite reports whether the operator declares that all writes pass through this
 // process, and nothing contradicts it.
 func (v *View) SeesEveryWrite() bool {
-	return v.Writes == config.WritesProxy && v.Sight.Disputed == ""
+	return v.Writes == config.WritesProxy && v.Horizon.Disputed == ""
 }
 
 // SettleDoubt finds out whether the database refused the writes that were on their way when the

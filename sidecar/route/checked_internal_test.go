@@ -17,15 +17,15 @@ import (
 // watched is a Freshness that a test makes by hand, and a Doubt.
 type watched struct {
 	fresh   bool
-	sight   Sight
+	horizon Horizon
 	doubted bool // writes are on their way
 	refused bool // the database refuses them all
 }
 
-func (w watched) Fresh() bool  { return w.fresh }
-func (w watched) Sight() Sight { return w.sight }
+func (w watched) Fresh() bool      { return w.fresh }
+func (w watched) Horizon() Horizon { return w.horizon }
 
-func (w watched) Look() (bool, Doubt) {
+func (w watched) Assess() (bool, Doubt) {
 	if w.doubted {
 		return w.fresh, w
 	}
@@ -47,8 +47,8 @@ func TestWhatAViewShows(t *testing.T) {
 	}{
 		"nobody watches":          {nil, false, false, false, built},
 		"of another collection":   {nil, true, true, true, built},
-		"fresh":                   {watched{fresh: true, sight: Sight{AsOf: seen}}, false, false, false, seen},
-		"not fresh":               {watched{sight: Sight{AsOf: seen}}, false, true, true, seen},
+		"fresh":                   {watched{fresh: true, horizon: Horizon{AsOf: seen}}, false, false, false, seen},
+		"not fresh":               {watched{horizon: Horizon{AsOf: seen}}, false, true, true, seen},
 		"fresh, and switched":     {watched{fresh: true}, true, true, true, time.Time{}},
 		"in doubt, and refused":   {watched{fresh: true, doubted: true, refused: true}, false, false, false, time.Time{}},
 		"in doubt, and done":      {watched{fresh: true, doubted: true}, false, false, true, time.Time{}},
@@ -57,8 +57,8 @@ func TestWhatAViewShows(t *testing.T) {
 		checked := &Checked{built: built, switched: c.switched}
 		checked.Freshness = c.freshness
 		v := checked.View()
-		if v.Behind != c.behind || !v.Sight.AsOf.Equal(c.asOf) {
-			t.Errorf("%s: behind %t, as of %v", name, v.Behind, v.Sight.AsOf)
+		if v.Behind != c.behind || !v.Horizon.AsOf.Equal(c.asOf) {
+			t.Errorf("%s: behind %t, as of %v", name, v.Behind, v.Horizon.AsOf)
 		}
 		if v.SettleDoubt(t.Context()); v.Behind != c.settled {
 			t.Errorf("%s: behind %t after the doubt was settled", name, v.Behind)
@@ -76,7 +76,7 @@ func TestSeesEveryWrite(t *testing.T) {
 		disputed Dispute
 		want     bool
 	}{{"proxy", "", true}, {"proxy", DisputeForeign, false}, {"proxy", DisputePeers, false}, {"", "", false}} {
-		v := View{Checked: &Checked{}, Sight: Sight{Disputed: c.disputed}}
+		v := View{Checked: &Checked{}, Horizon: Horizon{Disputed: c.disputed}}
 		v.Writes = config.Writes(c.writes)
 		if got := v.SeesEveryWrite(); got != c.want {
 			t.Errorf("%+v: %t", c, got)

@@ -97,17 +97,17 @@ type Freshness interface {
 	// Fresh reports whether the table and the companion show every write that was seen, and no
 	// write is on its way.
 	Fresh() bool
-	// Sight says up to when the table and the companion show the writes that were not seen too.
+	// Horizon says up to when the table and the companion show the writes that were not seen too.
 	// Call it before reading the data.
-	Sight() Sight
-	// Look is like Fresh, for callers that can wait. If doubt is not nil, writes are on their way
+	Horizon() Horizon
+	// Assess is like Fresh, for callers that can wait. If doubt is not nil, writes are on their way
 	// that the database may refuse, and fresh holds if it refuses them all.
-	Look() (fresh bool, doubt Doubt)
+	Assess() (fresh bool, doubt Doubt)
 }
 
-// Sight says up to when a table and a companion show the writes of others, which this process may
+// Horizon says up to when a table and a companion show the writes of others, which this process may
 // not have seen: of other clients, or through another sidecar.
-type Sight struct {
+type Horizon struct {
 	// AsOf is the time before which they show every write, whoever made it; zero if unknown.
 	AsOf time.Time
 	// Disputed says why an operator's declaration that all writes pass through this process
@@ -141,7 +141,7 @@ func FreshNow(ctx context.Context, f Freshness) bool {
 	if f == nil {
 		return true
 	}
-	fresh, doubt := f.Look()
+	fresh, doubt := f.Assess()
 	return fresh && (doubt == nil || doubt.Cleared(ctx))
 }
 

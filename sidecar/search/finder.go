@@ -146,7 +146,7 @@ func (f *finder) source() certify.Source {
 	v := f.view
 	return certify.Source{
 		Derived: f.plan.ReadsDerived(v), Behind: v.Behind,
-		SeesEveryWrite: v.SeesEveryWrite(), AsOf: v.Sight.AsOf,
+		SeesEveryWrite: v.SeesEveryWrite(), AsOf: v.Horizon.AsOf,
 	}
 }
 

@@ -20,18 +20,18 @@ type freshness bool
 
 func (f freshness) Fresh() bool { return bool(f) }
 
-func (f freshness) Look() (bool, route.Doubt) { return bool(f), nil }
+func (f freshness) Assess() (bool, route.Doubt) { return bool(f), nil }
 
-func (freshness) Sight() route.Sight { return route.Sight{} }
+func (freshness) Horizon() route.Horizon { return route.Horizon{} }
 
 // doubtful is fresh if the writes on their way are refused.
 type doubtful struct{ refused bool }
 
 func (doubtful) Fresh() bool { return false }
 
-func (d doubtful) Look() (bool, route.Doubt) { return true, d }
+func (d doubtful) Assess() (bool, route.Doubt) { return true, d }
 
-func (doubtful) Sight() route.Sight { return route.Sight{} }
+func (doubtful) Horizon() route.Horizon { return route.Horizon{} }
 
 func (d doubtful) Cleared(context.Context) bool { return d.refused }
 
@@ -108,13 +108,13 @@ func TestGone(t *testing.T) {
 	}
 }
 
-// seen is a fresh table or companion with a sight.
+// seen is a fresh table or companion with a horizon.
 type seen struct {
 	freshness
-	sight route.Sight
+	horizon route.Horizon
 }
 
-func (s seen) Sight() route.Sight { return s.sight }
+func (s seen) Horizon() route.Horizon { return s.horizon }
 
 // TestSnapshot: a proof of a table or companion is exact of the collection only where all
 // writes are declared to pass through this process and nothing disputes it. What the
@@ -140,7 +140,7 @@ func TestSnapshot(t *testing.T) {
 	} {
 		r := w.route(c.placement, func(r *route.Route) {
 			r.Strategy, r.ExactSearch, r.Writes = c.strategy, true, c.writes
-			r.Freshness = seen{true, route.Sight{AsOf: at, Disputed: c.dispute}}
+			r.Freshness = seen{true, route.Horizon{AsOf: at, Disputed: c.dispute}}
 			if c.placement == route.PlacementStored {
 				r.Companion = ""
 			}

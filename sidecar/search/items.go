@@ -298,7 +298,7 @@ func scoreIDs(ctx context.Context, version *route.Version, q rerank.Encoded, r S
 	}
 	a := inOrder(r, place, scores, terms)
 	source := certify.Source{
-		Derived: !c.Placement.ScoresStored(), Behind: view.Behind, SeesEveryWrite: view.SeesEveryWrite(), AsOf: view.Sight.AsOf,
+		Derived: !c.Placement.ScoresStored(), Behind: view.Behind, SeesEveryWrite: view.SeesEveryWrite(), AsOf: view.Horizon.AsOf,
 	}
 	a.Certificate = source.Scores(len(scores), lossy)
 	return a, nil
