@@ -18,8 +18,8 @@ import (
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
-// parts are the configuration and the tensors of 3 support items, 5 support queries
-// and, if asked, perceptrons of 4 hidden and 2 outer numbers.
+// parts returns the configuration and the tensors of a model with 3 support items and 5 support
+// queries. If neural is set, it has perceptrons with 4 hidden and 2 outer numbers.
 func parts(neural bool) (rbe.Config, tensor.Set) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	random := func(shape ...int) tensor.Tensor {
@@ -52,7 +52,7 @@ func parts(neural bool) (rbe.Config, tensor.Set) {
 	return c, t
 }
 
-// naive is φ by the formula, in float64.
+// naive computes φ by the formula, in float64.
 func naive(c rbe.Config, t tensor.Set, base, query []float32) float64 {
 	low := make([]float64, 3)
 	for i := range low {
@@ -93,8 +93,8 @@ func naive(c rbe.Config, t tensor.Set, base, query []float32) float64 {
 	return sum + float64(t["offset.bias"].Data[0])
 }
 
-// TestScoresAreTheFormula: φ of the feature rows, and of the probe on what they are
-// made of, is the formula's.
+// TestScoresAreTheFormula: scores of feature rows, and inner products of the probe with base
+// vectors, equal the formula's φ.
 func TestScoresAreTheFormula(t *testing.T) {
 	for _, neural := range []bool{false, true} {
 		c, tensors := parts(neural)
@@ -162,7 +162,7 @@ func checkDerived(t *testing.T, s *rbe.Similarity, features rerank.Matrix) {
 	}
 }
 
-// A ranker's scores become the query; what is wrong with them is named.
+// TestAsk: the ranker's scores become the query, and faulty scores are named.
 func TestAsk(t *testing.T) {
 	c, tensors := parts(false)
 	s, err := rbe.New(c, tensors)
@@ -211,8 +211,8 @@ func TestNewRefuses(t *testing.T) {
 	}
 }
 
-// TestQuestions: the contents of the support queries come back as they were put in,
-// and those that fit no model are refused.
+// TestQuestions: the contents of the support queries are read back as they were written, and
+// contents that fit no model are refused.
 func TestQuestions(t *testing.T) {
 	asked := []rerank.Query{
 		{Text: "where is my card", Vector: []float32{1, 2}, UserID: -7, HasUserID: true, Context: map[string]float32{"hour": 0.1}},
@@ -272,7 +272,7 @@ func TestPullBackKeepsEpsilon(t *testing.T) {
 	rng := rand.New(rand.NewPCG(8, 8))
 	for range 50 {
 		p := tensor.Tensor{Shape: []int{m, n}, Data: adversary.Mix(rng, m, n, adversary.Plain).Data}
-		for i := range n { // two rows that nearly cancel in the probe
+		for i := range n { // in the probe, two rows nearly cancel
 			p.Data[n+i] = p.Data[i] * (1 + float32(rng.NormFloat64())/1000)
 		}
 		c := rbe.Config{}

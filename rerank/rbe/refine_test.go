@@ -13,7 +13,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/rbe"
 )
 
-// queryOf is the query's side of φ.
+// queryOf returns the query's side of φ.
 func queryOf(t *testing.T, q rerank.Encoded) []float32 {
 	t.Helper()
 	probes, err := q.Probes(rerank.Plan{Strategy: rerank.Average, Depth: 1, Derived: true})
@@ -23,8 +23,8 @@ func queryOf(t *testing.T, q rerank.Encoded) []float32 {
 	return probes[0].Vector
 }
 
-// TestRefineMinimises: no step from the refined query lowers the loss, and the scores
-// that it was fitted to are nearer than before.
+// TestRefineMinimises: no step away from the refined query lowers the loss, and its scores are
+// nearer to the true ones than before.
 func TestRefineMinimises(t *testing.T) {
 	for _, neural := range []bool{false, true} {
 		c, tensors := parts(neural)
@@ -79,7 +79,7 @@ func TestRefineMinimises(t *testing.T) {
 	}
 }
 
-// checkRefined: what a refined query searches and what it scores are one thing.
+// checkRefined: the probes and the scores of a refined query agree.
 func checkRefined(t *testing.T, s *rbe.Similarity, refined rerank.Encoded, neural bool) {
 	t.Helper()
 	base := rerank.Matrix{Rows: 1, Cols: 5, Data: []float32{1, -2, 3, 0.5, 0}}
@@ -126,7 +126,7 @@ func TestRefineRefuses(t *testing.T) {
 	}
 }
 
-// TestRefineGolden: NumPy's least squares of the stacked system, with items that are
+// TestRefineGolden compares with NumPy's least squares of the stacked system, with items that are
 // equal, contradict each other or have no score.
 func TestRefineGolden(t *testing.T) {
 	b, err := os.ReadFile("../../testdata/golden/rbe/refine.json")

@@ -11,7 +11,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/bench"
 )
 
-// Every kind, format and layout is measured, and the figures belong together.
+// TestRunScore measures every kind, format and layout, and checks that the figures are consistent.
 func TestRunScore(t *testing.T) {
 	shapes := map[rerank.Kind]string{rerank.KindMoL: "4x3x8", rerank.KindBilinear: "24", rerank.KindMaxSim: "5x2x16", rerank.KindDot: "20"}
 	flops := map[rerank.Kind]int{rerank.KindMoL: 2*4*3*8 + 4*4*3*12, rerank.KindBilinear: 48, rerank.KindMaxSim: 2 * 5 * 2 * 16, rerank.KindDot: 40}

@@ -18,7 +18,7 @@ import (
 // outcomes records the outcomes of audits. It is also the Holder of one route.
 type outcomes struct {
 	all   []string
-	holds []bool // of every promise that was told
+	holds []bool // one for each promise that was reported
 	route *route.Route
 	held  int
 }
@@ -35,7 +35,7 @@ func (o *outcomes) auditor(a Audits) *Auditor {
 	return NewAuditor(AuditorOptions{Routes: map[string]Audits{"things": a}, Recorder: o, Logger: slog.New(slog.DiscardHandler)})
 }
 
-// TestDrawnAnswers: which answers are drawn, and that an answer is kept as it was.
+// TestDrawnAnswers: only some answers are drawn, and a drawn answer is not changed.
 func TestDrawnAnswers(t *testing.T) {
 	calibrated := search.Answer{Hits: []search.Hit{{ID: rerank.UintID(1), Score: 2}}, Strategy: rerank.Average, Certificate: rerank.Certificate{Status: rerank.StatusCalibrated}}
 	for name, c := range map[string]struct {
@@ -85,7 +85,7 @@ func TestAuditRate(t *testing.T) {
 	}
 }
 
-// TestAuditQueue: an answer that finds the queue full is not drawn, and is counted.
+// TestAuditQueue: when the queue is full, an answer is counted and not drawn.
 func TestAuditQueue(t *testing.T) {
 	var o outcomes
 	a := o.auditor(Audits{Share: 1, PerSecond: 1e12})
@@ -102,7 +102,7 @@ func TestAuditQueue(t *testing.T) {
 	}
 }
 
-// TestCoveredAnswers: which answers the promise covers. An answer that was proved exact is
+// TestCoveredAnswers lists which answers a promise covers. An answer that was proved exact is
 // covered if it would carry the promise otherwise.
 func TestCoveredAnswers(t *testing.T) {
 	c := &rerank.Calibration{K: 10, Rule: rerank.Rule{Strategy: rerank.Combined, Depth: 20, AverageDepth: 5, Weights: rerank.GateWeights, Head: "h"}}
@@ -189,8 +189,8 @@ func TestPromisesAreLoggedOnce(t *testing.T) {
 	}
 }
 
-// TestExactTop: an item whose score rounding moved below others is among the best, and items
-// whose scores one float32 cannot tell apart tie.
+// TestExactTop: an item among the best is kept even if rounding moved its score below others, and
+// items whose scores one float32 cannot tell apart tie.
 func TestExactTop(t *testing.T) {
 	sim, err := dot.New(dot.Config{Dim: 2}, nil)
 	if err != nil {
@@ -210,7 +210,7 @@ func TestExactTop(t *testing.T) {
 	if !(off > 1000*0x1p-24) {
 		t.Fatalf("the bound of rounding is %v", off)
 	}
-	scores[0], scores[1] = 1000-0.9*off, 1000+0.9*off // as rounding within its bound may have it
+	scores[0], scores[1] = 1000-0.9*off, 1000+0.9*off // as rounding within its bound may leave them
 	top := newExactTop(q, 1)
 	if err := top.add(items, scores, func(i int) (rerank.ID, bool) { return rerank.UintID(uint64(i)), true }); err != nil {
 		t.Fatal(err)
@@ -244,7 +244,7 @@ func TestExactTopError(t *testing.T) {
 	}
 }
 
-// wideScores is an encoded query whose scores in float64 are 1, each call with its error.
+// wideScores is an encoded query whose float64 scores are all 1, with a given error for each call.
 type wideScores struct {
 	rerank.Encoded
 	errors []float64

@@ -19,7 +19,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search"
 )
 
-// calibrated keeps a calibration of a route in a folder, and returns its file.
+// calibrated stores a calibration of a route in a folder, and returns its file.
 func calibrated(t *testing.T, dir string) (*calibrate.Report, string) {
 	t.Helper()
 	once.Do(func() {
@@ -36,13 +36,13 @@ func calibrated(t *testing.T, dir string) (*calibrate.Report, string) {
 	return report, path
 }
 
-// first is the calibration that all tests begin with, as JSON.
+// first is the calibration with which all tests begin, as JSON.
 var (
 	once  sync.Once
 	first []byte
 )
 
-// served is a pipeline of a route that keeps the promise at path, with an auditor.
+// served is a pipeline with a route that uses the promise at path, and its auditor.
 type served struct {
 	*search.Engine
 	keeper  *calibrate.Keeper
@@ -157,7 +157,7 @@ func (c *counts) promised() bool {
 	return c.holds
 }
 
-// awaitVoid waits until the promise is not claimed any more.
+// awaitVoid waits until the promise is no longer claimed.
 func (c *counts) awaitVoid() {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -46,7 +46,7 @@ func TestLeastShare(t *testing.T) {
 	}
 }
 
-// binomialTail is P(X ≥ k) of n draws with the probability p.
+// binomialTail returns P(X ≥ k) for n draws with probability p.
 func binomialTail(k, n int, p float64) float64 {
 	var sum float64
 	for i := k; i <= n; i++ {
@@ -69,7 +69,8 @@ func TestLeastQueries(t *testing.T) {
 	}
 }
 
-// TestLeastMean: the bound is above the mean no more often than α, and not idle.
+// TestLeastMean: the bound exceeds the mean in at most a share α of cases, and is not trivially
+// low.
 func TestLeastMean(t *testing.T) {
 	rng := rand.New(rand.NewPCG(3, 4))
 	above := 0
@@ -100,7 +101,8 @@ func TestLeastMean(t *testing.T) {
 	}
 }
 
-// TestRecall: what ties with the K-th fills any place among the ties, and no other.
+// TestRecall: an item that ties with the K-th may take the place of another tie, and no other
+// place.
 func TestRecall(t *testing.T) {
 	list := func(scores ...float32) (out []rerank.Scored) {
 		for _, s := range scores {
@@ -138,7 +140,7 @@ func TestRecall(t *testing.T) {
 	}
 }
 
-// depthsNeeded is a population of queries: the depth from which each has the recall.
+// depthsNeeded is a population of queries: the depth that each query needs to reach the recall.
 type depthsNeeded []int
 
 func (p depthsNeeded) share(depth int) float64 {
@@ -151,8 +153,8 @@ func (p depthsNeeded) share(depth int) float64 {
 	return float64(n) / float64(len(p))
 }
 
-// TestPromiseIsBroken no more often than α: a thousand calibrations, each of
-// queries that are drawn anew, with a rule chosen among twelve.
+// TestPromiseIsBroken: of a thousand calibrations with new queries and a rule chosen among twelve,
+// at most a share α makes a false promise.
 func TestPromiseIsBroken(t *testing.T) {
 	const draws, alpha = 1000, .05
 	rng := rand.New(rand.NewPCG(7, 8))
@@ -162,7 +164,7 @@ func TestPromiseIsBroken(t *testing.T) {
 	}{
 		{"steep", func() int { return int(20 * math.Exp(rng.NormFloat64()/2)) }},
 		{"long tail", func() int { return int(5 / math.Pow(rng.Float64(), 1.2)) }},
-		// At depth 100 exactly the share that is promised, less a little: the worst case.
+		// At depth 100 a little less than the promised share is reached: the worst case.
 		{"just below", func() int {
 			if rng.Float64() < .949 {
 				return 10
@@ -193,7 +195,7 @@ func TestPromiseIsBroken(t *testing.T) {
 				broken++
 			}
 		}
-		// One in a thousand seeds would draw more than this of a probability α.
+		// Only one of a thousand seeds would give more false promises at probability α.
 		if tail := binomialTail(broken, draws, alpha); broken > 0 && tail < 1e-3 {
 			t.Errorf("%s: broken %d times of %d", c.name, broken, draws)
 		}
@@ -253,8 +255,8 @@ func TestRulesWithoutDepths(t *testing.T) {
 	}
 }
 
-// TestEvidence: while the promise holds, the e-value reaches 1/α in at most a share
-// α of the runs, however long and whenever one looks; when it does not, soon.
+// TestEvidence: while the promise holds, the e-value reaches 1/α in at most a share α of the runs,
+// however long they are and whenever it is read. If the promise does not hold, it gets there soon.
 func TestEvidence(t *testing.T) {
 	const runs, length, alpha, share = 1000, 5000, .05, .95
 	rng := rand.New(rand.NewPCG(11, 12))

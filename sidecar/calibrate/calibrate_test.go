@@ -18,7 +18,7 @@ func promise() calibrate.Promise {
 	return calibrate.Promise{K: 10, Recall: .9, Share: .95, Alpha: .05}
 }
 
-// input is a calibration of 160 queries at five depths.
+// input returns a calibration of 160 queries at five depths.
 func input(r *route.Route) calibrate.Input {
 	return calibrate.Input{
 		Route: r, Queries: queries(2, 160, 0), HeldOut: queries(3, 60, 0), Source: "a test", Promise: promise(),
@@ -26,7 +26,7 @@ func input(r *route.Route) calibrate.Input {
 	}
 }
 
-// timeless is a report without what a clock says.
+// timeless returns a report without its times.
 func timeless(r *calibrate.Report) *calibrate.Report {
 	out := *r
 	if out.Calibration != nil {
@@ -46,8 +46,8 @@ func timeless(r *calibrate.Report) *calibrate.Report {
 	return &out
 }
 
-// TestRun: deeper lists hold more, a depth between is chosen, and both ways to exact
-// answers agree.
+// TestRun: deeper lists have a higher recall, an intermediate depth is chosen, and both sources of
+// exact answers agree.
 func TestRun(t *testing.T) {
 	var reports []*calibrate.Report
 	for _, withTable := range []bool{true, false} {
@@ -89,7 +89,7 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestNoPromise: what no depth shows is not promised.
+// TestNoPromise: if no depth shows the recall, nothing is promised.
 func TestNoPromise(t *testing.T) {
 	r, _ := newRoute(t, true)
 	in := input(r)
@@ -101,8 +101,8 @@ func TestNoPromise(t *testing.T) {
 	}
 }
 
-// TestResume: a calibration that ended anywhere goes on, asks nothing twice, and ends
-// as one that was not disturbed.
+// TestResume: an interrupted calibration goes on, sends no query twice, and ends with the same
+// result as an undisturbed one.
 func TestResume(t *testing.T) {
 	for _, withTable := range []bool{true, false} {
 		r, undisturbed := newRoute(t, withTable)
@@ -134,7 +134,8 @@ func TestResume(t *testing.T) {
 		if a, b := timeless(want), timeless(got); !reflect.DeepEqual(a, b) {
 			t.Errorf("undisturbed\n%+v\nresumed\n%+v", a, b)
 		}
-		// For each of the four ends, what its two workers had begun and the torn line.
+		// Each of the four interruptions repeats the searches that two workers had begun, and the
+		// torn line.
 		if most := whole + 4*3*6; store.searches.Load() > most {
 			t.Errorf("%d searches, want at most %d", store.searches.Load(), most)
 		}
@@ -155,7 +156,7 @@ func tear(t *testing.T, path string) {
 	must(t, os.WriteFile(path, b, 0o600))
 }
 
-// TestOtherJournal: what was answered of another calibration does not count.
+// TestOtherJournal: answers in the journal of another calibration do not count.
 func TestOtherJournal(t *testing.T) {
 	r, store := newRoute(t, true)
 	in := input(r)

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// FuzzJournal: of whatever a journal holds, whole lines are taken up to the first
-// that is damaged.
+// FuzzJournal: the entries of a journal are read up to the first damaged line, whatever it holds.
 func FuzzJournal(f *testing.F) {
 	f.Add([]byte(`{"calibration":"x"}` + "\n" + `{"query":1,"answers":[{"depth":5,"recall":1}]}` + "\n" + `{"query":2,"sca`))
 	f.Add([]byte(`{"calibration":"y"}` + "\n"))

@@ -27,8 +27,8 @@ var (
 	exactOfTwo      = exactAnswer{top: []rerank.Scored{{ID: rerank.UintID(1<<64 - 1), Score: 0.25}, {ID: rerank.TextID("7"), Score: -1}}, epsilon: 0.125}
 )
 
-// TestJournalIsKept: what was answered is there for the next run, each query's own, and
-// what was cut off at the end is written over.
+// TestJournalIsKept: the next run finds the answers of each query, and overwrites an incomplete
+// last line.
 func TestJournalIsKept(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "folder", "j")
 	j := openTestJournal(t, path, "x")

@@ -43,8 +43,7 @@ func TestRequestByRule(t *testing.T) {
 	}
 }
 
-// TestOutcome: how the answers of a rule are summed up, over the queries that are asked about
-// and no others.
+// TestOutcome: the outcome of a rule summarises the answers to the given queries only.
 func TestOutcome(t *testing.T) {
 	j, err := openJournal("", "x")
 	must(t, err)
@@ -74,7 +73,7 @@ func TestOutcome(t *testing.T) {
 	}
 }
 
-// meeting is an exactSource that lets nobody go before two callers are there.
+// meeting is an exactSource that blocks each caller until two are there.
 type meeting struct {
 	exactSource
 	both *sync.WaitGroup
@@ -88,7 +87,7 @@ func (m meeting) answer(context.Context, int, rerank.Query, int) (exactAnswer, e
 	return exactAnswer{}, errMet
 }
 
-// TestParallelQuestions: as many queries are asked at a time as the input says.
+// TestParallelQuestions: the input's number of queries run concurrently.
 func TestParallelQuestions(t *testing.T) {
 	j, err := openJournal("", "x")
 	must(t, err)

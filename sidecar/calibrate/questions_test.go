@@ -33,17 +33,17 @@ func TestMain(m *testing.M) { os.Exit(servers.Isolate(m)) }
 
 const data, questions = "../../examples/data/banking77/", "questions"
 
-// asked is every nth item, test questions for the calibration and held out, and
-// what is asked of the route.
+// asked selects the data: every nth item, the test questions for the calibration and those held
+// out, and the request to the route.
 type asked struct {
 	every, queries, heldOut int
 	depths                  []int
 	heads                   []string
 }
 
-// TestQuestions: over real HNSW indices, a promise of recall@10 ≥ .9 for 95 % of the
-// queries is made, and kept on queries that were held out. LIKENESS_SOAK=1 takes all
-// of the data; its figures are in docs/benchmarks/quality.md.
+// TestQuestions: over real HNSW indices, a promise of recall@10 ≥ .9 for 95 % of the queries is
+// made, and holds on held-out queries. LIKENESS_SOAK=1 takes all of the data; its figures are in
+// docs/benchmarks/quality.md.
 func TestQuestions(t *testing.T) {
 	n := asked{4, 250, 250, []int{500, 300, 200, 50}, []string{"residual"}}
 	if os.Getenv("LIKENESS_SOAK") != "" {
@@ -67,7 +67,7 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
-// promiseKept calibrates a route, and looks at what was held out.
+// promiseKept calibrates a route, and checks the promise on the held-out queries.
 func promiseKept(t *testing.T, r *route.Route, n asked) {
 	t.Helper()
 	all := vectors(t, "test_vectors.npy", 1)
@@ -92,7 +92,7 @@ func promiseKept(t *testing.T, r *route.Route, n asked) {
 	if report.Calibration == nil {
 		t.Fatal("no depth shows the promise")
 	}
-	// A promise that is just kept falls below this in one of a thousand draws.
+	// A promise that only just holds falls below this in one of a thousand draws.
 	if h := report.HeldOut; float64(h.Kept) < .95*float64(h.Queries)-3.1*math.Sqrt(.95*.05*float64(h.Queries)) {
 		t.Errorf("%d of %d held-out queries reached the recall", h.Kept, h.Queries)
 	}
@@ -101,7 +101,7 @@ func promiseKept(t *testing.T, r *route.Route, n asked) {
 	}
 }
 
-// tableText is a report as the rows of a Markdown table.
+// tableText returns a report as rows of a Markdown table.
 func tableText(r *calibrate.Report) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s, head %s, %d rows, settings %v\n", r.Rules[0].Strategy, r.Rules[0].Head, r.Rows, r.Settings)
@@ -118,7 +118,7 @@ func tableText(r *calibrate.Report) string {
 	return b.String()
 }
 
-// vectors are every nth row of a file of the shipped data.
+// vectors returns every nth row of a file of the shipped data.
 func vectors(t *testing.T, file string, every int) rerank.Matrix {
 	t.Helper()
 	m, err := npy.Open(data + file)
@@ -172,7 +172,7 @@ func fill(t *testing.T, store adapters.Store, metric adapters.Metric, items rera
 	}
 }
 
-// eventually polls a server until it has done what it does in the background.
+// eventually polls a server until its background work is done.
 func eventually(t *testing.T, what string, done func(context.Context) (bool, error)) {
 	t.Helper()
 	_, err := backoff.Retry(t.Context(), func() (struct{}, error) {
@@ -187,7 +187,8 @@ func eventually(t *testing.T, what string, done func(context.Context) (bool, err
 	}
 }
 
-// qdrantHNSW is a Qdrant whose collection is searched by HNSW, as it is from 10 MB on.
+// qdrantHNSW returns a Qdrant whose collection is searched by HNSW, which Qdrant does from 10 MB
+// on.
 func qdrantHNSW(t *testing.T, items rerank.Matrix) adapters.Store {
 	server := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
 	store, err := qdrant.Open(qdrant.Options{Address: server.Address})
@@ -215,7 +216,7 @@ func qdrantHNSW(t *testing.T, items rerank.Matrix) adapters.Store {
 	return store
 }
 
-// milvusHNSW is a Milvus whose collection is sealed and searched by HNSW.
+// milvusHNSW returns a Milvus whose collection is sealed and searched by HNSW.
 func milvusHNSW(t *testing.T, items rerank.Matrix) adapters.Store {
 	server := servers.MilvusForTest(t, servers.Options{})
 	store, err := milvus.New(t.Context(), milvus.Options{

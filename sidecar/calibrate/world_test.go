@@ -18,12 +18,12 @@ import (
 
 const dim, items, version = 8, 1000, "0123456789abcdef"
 
-// lossy is a store that misses rows as an approximate index does: a row is in a list
-// with a probability that grows with the depth, and that is less for some queries.
+// lossy is a store that misses rows as an approximate index does: each row is in a list with a
+// probability that grows with the depth, and that is lower for some queries.
 type lossy struct {
 	*embedded.Store
 	searches atomic.Int64
-	// after, if set, is called before each search with how many there were.
+	// after, if set, is called before each search with the number of searches so far.
 	after    func(n int64) error
 	settings atomic.Pointer[map[string]string]
 }
@@ -45,7 +45,7 @@ func (l *lossy) Search(ctx context.Context, r adapters.SearchRequest) ([]rerank.
 	return lists, nil
 }
 
-// thin drops rows, the same of the same probe.
+// thin drops rows from a list. For equal probes it drops the same rows.
 func thin(list rerank.List, p rerank.Probe) rerank.List {
 	lost := 2 / float64(p.Depth) * math.Exp(2*float64(p.Vector[0])) // queries differ in their first element
 	out := rerank.List{Epsilon: list.Epsilon}
@@ -74,7 +74,7 @@ func (l *lossy) Describe(ctx context.Context, collection string) (adapters.Descr
 	return d, err
 }
 
-// newRoute is a route over a lossy store, with a table or without.
+// newRoute returns a route over a lossy store, with or without a table.
 func newRoute(t testing.TB, withTable bool) (*route.Route, *lossy) {
 	t.Helper()
 	sim, err := dot.New(dot.Config{Dim: dim}, nil)
@@ -109,7 +109,7 @@ func normal(seed uint64, rows int) rerank.Matrix {
 	return m
 }
 
-// queries are n queries whose first elements are around the shift.
+// queries returns n queries whose first elements lie around shift.
 func queries(seed uint64, n int, shift float32) []rerank.Query {
 	m := normal(seed, n)
 	out := make([]rerank.Query, n)

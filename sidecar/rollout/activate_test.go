@@ -46,8 +46,8 @@ func (w *world) remembered(t *testing.T) string {
 	return made.Active
 }
 
-// TestFailedActivations: after an activation that failed at any step, the version before is in
-// service and remembered, and nothing of the new one is open.
+// TestFailedActivations: after an activation that failed at any step, the previous version is in
+// service and remembered, and no part of the new one is open.
 func TestFailedActivations(t *testing.T) {
 	for name, c := range map[string]struct {
 		before func(w *world, f *follower, m *managed, cancel func())
@@ -87,7 +87,7 @@ func TestFailedActivations(t *testing.T) {
 	}
 }
 
-// leaving is a Freshness whose caller leaves as soon as it is asked.
+// leaving is a Freshness whose caller leaves as soon as it is called.
 type leaving struct{ leave func() }
 
 func (l leaving) Fresh() bool                 { l.leave(); return true }
@@ -118,8 +118,8 @@ func TestUnanswered(t *testing.T) {
 	must(t, m.Close(t.Context()))
 }
 
-// TestActivated: a reload activates the version that the configuration names unless it is in
-// service already.
+// TestActivated: a reload activates the version that the configuration names, unless it is in
+// service.
 func TestActivated(t *testing.T) {
 	m := newWorld(t).manage(t, nil)
 	for _, c := range []struct {
@@ -154,7 +154,7 @@ func TestAdjustments(t *testing.T) {
 	isFree := func() bool {
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		for range 100 { // a free lock and a context that has ended are equally good
+		for range 100 { // select may choose a free lock although the context has ended
 			a, err := m.Adjust(ctx, w.load(t), []string{"things"})
 			if err == nil {
 				a.Discard()

@@ -13,20 +13,20 @@ import (
 	"github.com/likenessdb/likeness/sidecar/bench"
 )
 
-// under is a load of searches, each checked against the version that it names.
+// under is a load of searches. Each answer is compared with the version that it names.
 type under struct {
 	*world
 	s    *sidecar
 	t    *testing.T
-	rate float64  // 0: four callers, as fast as they are answered
-	met  sync.Map // version → whether it answered
+	rate float64  // 0: four callers that wait for each answer
+	met  sync.Map // the versions that answered
 
 	mu      sync.Mutex
-	more    sync.Cond // of answers
+	more    sync.Cond // signals further answers
 	answers int
 }
 
-// call makes a search, or now and then a batch of three, which one version answers.
+// call makes a search or, occasionally, a batch of three that one version must answer.
 func (u *under) call(ctx context.Context, n int) bench.Outcome {
 	query := n % u.queries.Rows
 	var all []*likenessv1.SearchResponse
@@ -86,7 +86,7 @@ func (u *under) during(change func()) bench.LoadResult {
 	return r
 }
 
-// await lets some more searches be answered.
+// await waits for n more answers.
 func (u *under) await(n int) {
 	u.mu.Lock()
 	defer u.mu.Unlock()
@@ -105,13 +105,13 @@ func TestSwitchesUnderLoad(t *testing.T) {
 	if os.Getenv("LIKENESS_SOAK") != "" {
 		switches, rate, between = 100, 500, 500 // one a second
 	}
-	if os.Getenv("LIKENESS_CLOSED") != "" { // four callers, whatever the machine can
+	if os.Getenv("LIKENESS_CLOSED") != "" { // four callers that wait for each answer
 		rate = 0
 	}
 	w := newWorld(t)
 	u := &under{world: w, s: w.start(t), t: t, rate: rate}
 	u.more.L = &u.mu
-	// Without switches, but for two: the versions do not take the same time.
+	// With two switches only, because the versions take different times.
 	versions := []string{"v1", "v2", "v3"}
 	quiet := u.during(func() {
 		for i, v := range versions {
@@ -161,8 +161,7 @@ func TestSwitchesUnderLoad(t *testing.T) {
 	}
 }
 
-// mapped counts the mappings of the world's files in this process, where the
-// system shows them.
+// mapped counts this process's mappings of the world's files, if the system shows them.
 func (w *world) mapped() int {
 	maps, err := os.ReadFile("/proc/self/maps")
 	if err != nil {

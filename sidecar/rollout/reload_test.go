@@ -12,7 +12,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/bench"
 )
 
-// reload has a sidecar read its configuration again, and returns the keys that are in force.
+// reload makes a sidecar read its configuration again, and returns the keys that took effect.
 func (s *sidecar) reload(t testing.TB) []string {
 	t.Helper()
 	r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.adminPort+"/reload", http.NoBody)
@@ -32,10 +32,9 @@ func (s *sidecar) reload(t testing.TB) []string {
 	return out.Applied
 }
 
-// TestReloadsUnderLoad changes keys of a route, and which version is served, by
-// reading the configuration again while the route is searched: no search fails, every
-// answer is one version's own, and what is served ends with its last search. With
-// LIKENESS_SOAK there are 100 reloads under 500 searches a second.
+// TestReloadsUnderLoad changes keys of a route and its version by reloading the configuration while
+// the route is searched. No search fails, every answer is one version's own, and a replaced version
+// ends with its last search. With LIKENESS_SOAK there are 100 reloads under 500 searches a second.
 func TestReloadsUnderLoad(t *testing.T) {
 	reloads, rate, between := 10, 0.0, 20
 	if os.Getenv("LIKENESS_SOAK") != "" {

@@ -18,7 +18,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
-// follower is a Follower that uses a replaced version until let is closed.
+// follower is a Follower that uses a replaced version until the channel let is closed.
 type follower struct {
 	let      chan struct{}
 	refuses  error           // the answer to Replace
@@ -77,7 +77,7 @@ func (w *world) manage(t *testing.T, f rollout.Follower) *managed {
 	return w.manageWith(t, rollout.Options{Follower: f})
 }
 
-// manageWith fills in the options that every test has.
+// manageWith fills in the options that all tests share.
 func (w *world) manageWith(t *testing.T, o rollout.Options) *managed {
 	t.Helper()
 	c := w.load(t)
@@ -97,8 +97,8 @@ func (w *world) manageWith(t *testing.T, o rollout.Options) *managed {
 	return m
 }
 
-// isHeld reports whether a version that was replaced is still open. It lets the other
-// goroutines, which close what nobody holds, go first.
+// isHeld reports whether a replaced version is still open. It first yields to the goroutines that
+// close unused versions.
 func (m *managed) isHeld(t *testing.T) bool {
 	t.Helper()
 	closed := make(chan error, 1)
@@ -127,7 +127,7 @@ func TestFollowedVersionsStayOpen(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	for waits := false; !waits; { // the end of the context may come before the lock, too
+	for waits := false; !waits; { // select may choose the end of the context before the lock
 		_, err := m.Activate(ended, "things", "v1", false)
 		if !errors.Is(err, context.Canceled) {
 			t.Fatalf("the version is opened again while the follower uses it: %v", err)
@@ -146,7 +146,7 @@ func TestFollowedVersionsStayOpen(t *testing.T) {
 	}
 }
 
-// TestSearchesBeforeReloadsHoldTheVersion: what a version has open stays open for the searches
+// TestSearchesBeforeReloadsHoldTheVersion: the open parts of a version stay open for the searches
 // that began before its route's settings changed, once or twice, and before it was replaced.
 func TestSearchesBeforeReloadsHoldTheVersion(t *testing.T) {
 	for reloads := range 3 {

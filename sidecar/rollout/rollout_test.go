@@ -34,7 +34,7 @@ func (s *sidecar) rollBack(t *testing.T) *likenessv1.Activation {
 	return r.GetActivation()
 }
 
-// refused wants an error of the code and reason, and the version to be served still.
+// refused wants an error with the code and reason, and the version still to be served.
 func (w *world) refused(t *testing.T, s *sidecar, err error, code codes.Code, reason, still string) {
 	t.Helper()
 	have := ""
@@ -51,8 +51,8 @@ func (w *world) refused(t *testing.T, s *sidecar, err error, code codes.Code, re
 	}
 }
 
-// TestForwardBackAndRestart: a switch is remembered, its undo too, and a word of
-// the configuration that is newer counts more.
+// TestForwardBackAndRestart: a switch and its undo are remembered over a restart, and a newer
+// change of the configuration takes precedence.
 func TestForwardBackAndRestart(t *testing.T) {
 	w := newWorld(t)
 	s := w.start(t)
@@ -81,7 +81,7 @@ func TestForwardBackAndRestart(t *testing.T) {
 	if a := s.rollBack(t); a.GetVersion().GetName() != "v1" {
 		t.Errorf("rolled back to %v", a)
 	}
-	if a := s.rollBack(t); a.GetVersion().GetName() != "v2" { // undo of undo
+	if a := s.rollBack(t); a.GetVersion().GetName() != "v2" { // undoes the undo
 		t.Errorf("rolled back to %v", a)
 	}
 	s.stop()
@@ -100,8 +100,8 @@ func TestForwardBackAndRestart(t *testing.T) {
 	}
 }
 
-// TestAVersionIsAddedAndRefused on a running sidecar, which reads its
-// configuration again.
+// TestAVersionIsAddedAndRefused adds a version to a running sidecar, which reads its configuration
+// again.
 func TestAVersionIsAddedAndRefused(t *testing.T) {
 	w := newWorld(t)
 	must(t, os.WriteFile(w.path("damaged.table"), []byte("no table"), 0o600))

@@ -69,7 +69,7 @@ var thingsSchema = adapters.Schema{Collection: "things", Fields: []adapters.Vect
 type followedWorld struct {
 	*world
 	db   database
-	best map[string][]float32 // row of each version for the query
+	best map[string][]float32 // the best row of each version for the query
 }
 
 func newFollowedWorld(t *testing.T, kind, address string, db database) *followedWorld {
@@ -110,7 +110,7 @@ func newFollowedWorld(t *testing.T, kind, address string, db database) *followed
 // rank is the rank of the models' forms.
 const rank = 4
 
-// best is a row x with a great score (Pᵀq)·(Qᵀx).
+// best returns a row x with a high score (Pᵀq)·(Qᵀx).
 func best(p, q rerank.Matrix, query []float32) []float32 {
 	var inner [rank]float32
 	out := make([]float32, dim)
@@ -127,7 +127,7 @@ func best(p, q rerank.Matrix, query []float32) []float32 {
 	return out
 }
 
-// put writes, through a proxy, the row that a version likes most.
+// put writes, through a proxy, the row that a version ranks first.
 func (w *followedWorld) put(t *testing.T, through adapters.Writer, id uint64, version string) {
 	t.Helper()
 	rows := adapters.Rows{IDs: []rerank.ID{rerank.UintID(id)}, Vectors: []rerank.Matrix{{Rows: 1, Cols: dim, Data: w.best[version]}}, Payloads: []json.RawMessage{json.RawMessage(`{}`)}}
@@ -136,7 +136,7 @@ func (w *followedWorld) put(t *testing.T, through adapters.Writer, id uint64, ve
 
 var errNotYet = errors.New("not yet")
 
-// eventually asks until ask is content.
+// eventually calls ask until it returns no error.
 func eventually(t *testing.T, what string, ask func(ctx context.Context) error) {
 	t.Helper()
 	_, err := backoff.Retry(t.Context(), func() (struct{}, error) { return struct{}{}, ask(t.Context()) },
@@ -164,7 +164,7 @@ func (w *followedWorld) finds(t *testing.T, s *sidecar, version string, id uint6
 	})
 }
 
-// named wants the alias to be of the version's companion, which has the row.
+// named wants the alias to point at the version's companion, and the row to be in it.
 func (w *followedWorld) named(t *testing.T, version string, id uint64) {
 	t.Helper()
 	is, err := w.db.Identify(t.Context(), "things_live")
@@ -180,9 +180,9 @@ func (w *followedWorld) named(t *testing.T, version string, id uint64) {
 	})
 }
 
-// TestVersionsOfServers: on a real database, every version's table and companion take
-// the writes while the version is served, and make up for those before; the alias names
-// the companion of the version in service; what old versions leave is dropped.
+// TestVersionsOfServers: on a real database, every version's table and companion follow the writes
+// while the version is served, and catch up with earlier ones. The alias points at the companion of
+// the version in service, and the data of old versions is removed.
 func TestVersionsOfServers(t *testing.T) {
 	for kind, open := range map[string]func(t *testing.T) (string, func(address string) (database, error)){
 		"qdrant": func(t *testing.T) (string, func(string) (database, error)) {
@@ -214,7 +214,7 @@ func TestVersionsOfServers(t *testing.T) {
 				}
 				id := uint64(1002 + i)
 				w.put(t, through, id, step.version)
-				must(t, db.Delete(t.Context(), "things", []rerank.ID{rerank.UintID(id - 1)})) // which no proxy saw: it is in no answer
+				must(t, db.Delete(t.Context(), "things", []rerank.ID{rerank.UintID(id - 1)})) // past every proxy: the row is in no answer
 				w.finds(t, s, step.version, id)
 				w.named(t, step.version, id)
 			}
@@ -227,7 +227,7 @@ func TestVersionsOfServers(t *testing.T) {
 	}
 }
 
-// staysInService wants an activation that cannot be remembered to fail, and the version in
+// staysInService wants an activation to fail because it cannot be remembered, and the version in
 // service to keep its alias.
 func (w *followedWorld) staysInService(t *testing.T, s *sidecar, version string, id uint64) {
 	t.Helper()
@@ -246,7 +246,7 @@ func (w *followedWorld) staysInService(t *testing.T, s *sidecar, version string,
 	must(t, os.WriteFile(file, remembered, 0o600))
 }
 
-// collects wants the table and the companion of v1, and no others, to be dropped.
+// collects wants the table and the companion of v1 to be dropped, and no others.
 func (w *followedWorld) collects(t *testing.T, s *sidecar) {
 	t.Helper()
 	r, err := s.admin.CollectVersions(t.Context(), &likenessv1.CollectVersionsRequest{Route: "things", Remove: true})

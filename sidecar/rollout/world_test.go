@@ -59,7 +59,7 @@ routes:
       v3: {model: m3, placement: stored, strategy: average}
 `
 
-// world is a folder with three versions of a route, and what each answers.
+// world is a folder with three versions of a route, and the answers of each.
 type world struct {
 	dir     string
 	queries rerank.Matrix
@@ -124,7 +124,7 @@ func exact(t testing.TB, m *model.Model, vectors rerank.Matrix, q []float32) []r
 	return top.Sorted()
 }
 
-// agrees says what an answer has that is not of the version that it names.
+// agrees compares an answer with the version that it names.
 func (w *world) agrees(query int, a *likenessv1.SearchResponse) error {
 	want, ok := w.best[a.GetModel().GetVersion()]
 	switch {
@@ -153,7 +153,7 @@ type sidecar struct {
 	search likenessv1.SearchServiceClient
 	admin  likenessv1.AdminServiceClient
 	at     string
-	proxy  string // its gRPC address, if it has one
+	proxy  string // gRPC address of the proxy, if it has one
 
 	adminPort string
 	stop      func()
@@ -210,7 +210,7 @@ func (w *world) run(t testing.TB, changes ...string) (*sidecar, error) {
 	return s, nil
 }
 
-// serving asks once and returns the version that answered.
+// serving makes a search and returns the version that answered.
 func (w *world) serving(t testing.TB, s *sidecar) string {
 	t.Helper()
 	a, err := s.search.Search(t.Context(), w.request(0))

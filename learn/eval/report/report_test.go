@@ -130,7 +130,7 @@ func compareWithJSON(t *testing.T, r *eval.Report, page string) {
 	}
 }
 
-// elements counts elements, and those directly in a plot as "svg>name".
+// elements counts elements by name, and those directly within a plot as "svg>name".
 func elements(t *testing.T, page []byte) map[string]int {
 	t.Helper()
 	d := xml.NewDecoder(bytes.NewReader(page))
@@ -166,7 +166,7 @@ func TestSpectrum(t *testing.T) {
 	}
 }
 
-// A report without a baseline, strategies and segments is a page too.
+// TestBarePage: a report without a baseline, strategies and segments also makes a page.
 func TestBarePage(t *testing.T) {
 	r := evaluation(t)
 	r.Baseline, r.BaselineName, r.BaselineHistogram = nil, "", nil

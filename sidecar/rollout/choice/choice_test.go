@@ -15,7 +15,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// served is a choice after these versions went into service, an hour apart.
+// served returns a choice after these versions went into service, an hour apart.
 func served(versions ...string) choice.Choice {
 	var c choice.Choice
 	for i, v := range versions {
@@ -81,7 +81,7 @@ func TestDropped(t *testing.T) {
 	}
 }
 
-// TestSave: a choice is read as it was written, and one that cannot be read is an error.
+// TestSave: a choice is read as it was written, and an unreadable one is an error.
 func TestSave(t *testing.T) {
 	dir, want := t.TempDir(), served("v1", "v2")
 	if got, err := choice.Read(dir, "r"); err != nil || !reflect.DeepEqual(got, choice.Choice{}) {
@@ -128,8 +128,8 @@ routes:
       v2: {model: m2}
 `
 
-// TestInService: the version that was activated last counts, until the configuration's
-// word is newer.
+// TestInService: the version that was activated last is in service, unless the configuration has
+// changed since.
 func TestInService(t *testing.T) {
 	c := configured(t, text)
 	want := func(name, rt, version, model string, target error) {
