@@ -36,14 +36,14 @@ func dial(t testing.TB, address string) *grpc.ClientConn {
 	return conn
 }
 
-// unary is a call by the name of its method.
+// unary is a call of the method with that name.
 type unary struct {
 	method          string
 	request, answer proto.Message
 }
 
-// do makes the call and returns its answer, without what differs between two
-// direct answers, and its status.
+// do makes the call. It returns its status, and its answer without the parts that differ between
+// two direct answers.
 func (u unary) do(t *testing.T, conn *grpc.ClientConn, collection, key string) (proto.Message, *status.Status) {
 	t.Helper()
 	request, answer := proto.Clone(u.request), proto.Clone(u.answer)
@@ -141,7 +141,7 @@ func TestQdrantCancels(t *testing.T) {
 	}
 }
 
-// named is all of an answer, whatever the collection is called.
+// named returns the whole answer as text, with the collection's name replaced.
 func named(m proto.Message, s *status.Status) string {
 	text := prototext.MarshalOptions{EmitUnknown: true}.Format(m) + s.String()
 	return strings.ReplaceAll(text, "proxied", "direct")

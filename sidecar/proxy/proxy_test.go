@@ -19,7 +19,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy"
 )
 
-// isolated runs the tests in a network of their own, as Milvus needs one.
+// isolated runs the tests in a network namespace, which Milvus needs.
 type isolated struct{ *testing.M }
 
 func (m isolated) Run() int { return servers.Isolate(m.M) }
@@ -52,7 +52,7 @@ func start(t testing.TB, o proxy.Options) proxy.Addresses {
 	return p.Addresses()
 }
 
-// startREST runs a proxy of REST.
+// startREST runs a proxy for REST.
 func startREST(t *testing.T, s *servers.Server) (base string) {
 	t.Helper()
 	return "http://" + start(t, proxy.Options{REST: proxy.Endpoint{Upstream: s.REST}}).REST
@@ -143,8 +143,8 @@ func (s step) do(t *testing.T, base, collection, key string) answer {
 	return answer{got.StatusCode, fmt.Sprint(got.Header), strings.ReplaceAll(normalised(b), collection, "{c}")}
 }
 
-// normalised leaves out what differs between two direct answers: the time, the
-// usage, and the order of payload keys.
+// normalised removes the parts in which two direct answers differ: the time, the usage, and the
+// order of payload keys.
 func normalised(b []byte) string {
 	d := json.NewDecoder(bytes.NewReader(b))
 	d.UseNumber()
@@ -188,8 +188,7 @@ func TestQdrantBigBodies(t *testing.T) {
 	})
 }
 
-// A bad query argument makes Qdrant close the connection; the next request does
-// not notice.
+// A bad query argument makes Qdrant close the connection. The next request is not affected.
 func TestQdrantClosesConnections(t *testing.T) {
 	eachQdrant(t, servers.Options{}, func(t *testing.T, s *servers.Server) {
 		base := startREST(t, s)

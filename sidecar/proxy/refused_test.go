@@ -36,7 +36,7 @@ func qdrantToken(access string) string {
 	return text + "." + encode(mac.Sum(nil))
 }
 
-// guarded is a Qdrant that knows a key, a key to read and tokens.
+// guarded is a Qdrant with an API key, a read-only key and tokens.
 var guarded = servers.Options{APIKey: "secret", Env: []string{
 	"QDRANT__SERVICE__JWT_RBAC=true", "QDRANT__SERVICE__READ_ONLY_API_KEY=to-read",
 }}
@@ -50,8 +50,8 @@ func strangers() map[string]string {
 	}
 }
 
-// TestQdrantRefusesStrangers: no write of a caller whom Qdrant refuses is believed,
-// whatever it is, over either interface.
+// TestQdrantRefusesStrangers: the writes of a caller whom Qdrant refuses are not followed, over
+// either interface.
 func TestQdrantRefusesStrangers(t *testing.T) {
 	eachQdrant(t, guarded, func(t *testing.T, s *servers.Server) {
 		f := &recorder{}
@@ -89,8 +89,8 @@ func TestQdrantRefusesStrangers(t *testing.T) {
 	})
 }
 
-// TestAStrangerWhoLeaves: a write of a caller who may not write is not believed where the
-// caller goes away at once, or does not send all of it.
+// TestAStrangerWhoLeaves: a write without the right to write is not followed if the caller leaves
+// at once, or does not send all of it.
 func TestAStrangerWhoLeaves(t *testing.T) {
 	s := servers.QdrantForTest(t, servers.QdrantNewest, guarded)
 	f := &recorder{}
@@ -131,7 +131,7 @@ func TestAStrangerWhoLeaves(t *testing.T) {
 	}
 }
 
-// TestADatabaseThatIsDown got no write.
+// TestADatabaseThatIsDown: a write that did not reach the database is not followed.
 func TestADatabaseThatIsDown(t *testing.T) {
 	f := &recorder{}
 	at := start(t, proxy.Options{
@@ -179,7 +179,7 @@ func TestPartOfAWrite(t *testing.T) {
 	})
 }
 
-// raw sends a request as these bytes and returns the answer, whose body is closed.
+// raw sends a request as these bytes and returns the answer, with its body closed.
 func raw(t *testing.T, address, line, key, body string) *http.Response {
 	t.Helper()
 	conn, err := new(net.Dialer).DialContext(t.Context(), "tcp", address)
@@ -196,9 +196,9 @@ func raw(t *testing.T, address, line, key, body string) *http.Response {
 	return answer
 }
 
-// TestPathsAsQdrantReadsThem: what Qdrant takes for a write is seen as one, and what
-// it takes for a search on a routed collection has a status, however the path is
-// written; what Qdrant refuses is neither.
+// TestPathsAsQdrantReadsThem: requests that Qdrant takes for writes are followed, and requests that
+// it takes for searches on a routed collection get a status, however the path is written. Requests
+// that Qdrant refuses are neither.
 func TestPathsAsQdrantReadsThem(t *testing.T) {
 	eachQdrant(t, guarded, func(t *testing.T, s *servers.Server) {
 		f := &recorder{}
@@ -268,8 +268,8 @@ func TestMethodsAsQdrantReadsThem(t *testing.T) {
 	})
 }
 
-// TestStrangersAreToldNothing: an answer by which Qdrant refuses the caller does not
-// tell that there is a route.
+// TestStrangersAreToldNothing: an answer that refuses the caller does not reveal that there is a
+// route.
 func TestStrangersAreToldNothing(t *testing.T) {
 	eachQdrant(t, guarded, func(t *testing.T, s *servers.Server) {
 		f := &recorder{}
@@ -315,10 +315,10 @@ func TestStrangersAreToldNothing(t *testing.T) {
 	})
 }
 
-// names are the names of all headers of an answer.
+// names returns the sorted names of an answer's headers.
 func names(h http.Header) string { return fmt.Sprint(slices.Sorted(maps.Keys(h))) }
 
-// gated is a store whose names can be read once it is open.
+// gated is a store whose names can be read once a channel is closed.
 type gated struct {
 	adapters.Store
 	open chan struct{}
@@ -333,9 +333,8 @@ func (g gated) Identify(ctx context.Context, name string) (adapters.Identity, er
 	}
 }
 
-// TestNamesThatComeLate: a write by a name that is not known in time is pending for
-// every followed collection until names can be read, and then counts for those alone
-// that it was to.
+// TestNamesThatComeLate: a write by a name that is not known in time is pending for every followed
+// collection until names can be read. Then it counts only for the collections that it addressed.
 func TestNamesThatComeLate(t *testing.T) {
 	s := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
 	for _, name := range []string{"routed", "unrouted"} {

@@ -30,8 +30,8 @@ const envSnapshotRows = "LIKENESS_SNAPSHOT_ROWS"
 // maxGrowth is how much a proxy may grow while a snapshot crosses it.
 const maxGrowth = 64 << 20
 
-// TestSnapshotsAreStreamed downloads a real snapshot and uploads it again through
-// a proxy of its own process, whose greatest memory is measured.
+// TestSnapshotsAreStreamed downloads a real snapshot and uploads it again through a proxy in a
+// process of its own, and measures the proxy's peak memory.
 func TestSnapshotsAreStreamed(t *testing.T) {
 	rows, err := strconv.Atoi(os.Getenv(envSnapshotRows))
 	if err != nil {
@@ -143,7 +143,7 @@ func startProcess(t *testing.T, database string) process {
 	return process{cmd.Process.Pid, "http://" + addresses.REST}
 }
 
-// growth is by how much the greatest resident memory during do is over that before.
+// growth returns by how much the peak resident memory during do exceeds the memory before.
 func (p process) growth(t *testing.T, do func()) int64 {
 	t.Helper()
 	if err := os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", p.pid), []byte("5"), 0o200); err != nil { // sets the peak to what it is now

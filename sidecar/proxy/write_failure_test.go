@@ -25,8 +25,7 @@ import (
 	router "github.com/likenessdb/likeness/sidecar/proxy/qdrant"
 )
 
-// unreachable is a store that says how its collections are named only when the
-// budget is over.
+// unreachable is a store that answers for names only when the budget is over.
 type unreachable struct{ adapters.Store }
 
 func (unreachable) Identify(ctx context.Context, _ string) (adapters.Identity, error) {
@@ -34,8 +33,8 @@ func (unreachable) Identify(ctx context.Context, _ string) (adapters.Identity, e
 	return adapters.Identity{}, ctx.Err()
 }
 
-// TestWritesAreForwardedWhateverTheFollowerDoes: late, broken, or not able to
-// find out what a name means, the database gets every write.
+// TestWritesAreForwardedWhateverTheFollowerDoes: the database gets every write, even if the
+// follower is late, broken, or unable to read names.
 func TestWritesAreForwardedWhateverTheFollowerDoes(t *testing.T) {
 	s := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
 	direct := dial(t, s.Address)
@@ -98,8 +97,8 @@ func TestWritesAreForwardedWhateverTheFollowerDoes(t *testing.T) {
 	}
 }
 
-// TestAClientThatGoesAway: the write was forwarded and may still be applied, so it
-// is followed as one that nobody waited for, too.
+// TestAClientThatGoesAway: the write was forwarded and may still be applied, so it is also followed
+// as one that nobody waited for.
 func TestAClientThatGoesAway(t *testing.T) {
 	arrived := make(chan struct{})
 	database := grpc.NewServer(grpc.UnknownServiceHandler(func(_ any, s grpc.ServerStream) error {

@@ -30,8 +30,8 @@ func milvusColumns(ids ...int64) []entity.Column {
 	return []entity.Column{entity.NewColumnInt64("id", ids), entity.NewColumnFloatVector("v", 2, vectors)}
 }
 
-// milvusStep is a call of the official client, and what it writes where it is made
-// of the routed collection.
+// milvusStep is a call of the official client, and the writes on the routed collection that it
+// stands for.
 type milvusStep struct {
 	name string
 	call func(ctx context.Context, c client.Client, collection string) (any, error)
@@ -136,8 +136,8 @@ func (w *milvusWorld) client(t *testing.T, address, database string) client.Clie
 	return c
 }
 
-// step makes a call directly and through the proxy, and compares what is said and
-// what is followed.
+// step makes a call directly and through the proxy, and compares the answers and the followed
+// writes.
 func (w *milvusWorld) step(t *testing.T, s milvusStep) {
 	t.Helper()
 	say := func(a any, err error) string { return strings.ReplaceAll(fmt.Sprint(a, err), "routed", "direct") }
@@ -247,7 +247,7 @@ func (w *milvusWorld) aliases(t *testing.T) {
 	}
 }
 
-// databases: a collection of the same name elsewhere is another one.
+// databases: a collection of the same name in another database is another collection.
 func (w *milvusWorld) databases(t *testing.T) {
 	t.Helper()
 	ctx := t.Context()

@@ -21,7 +21,7 @@ import (
 	router "github.com/likenessdb/likeness/sidecar/proxy/qdrant"
 )
 
-// writeCase is a call, and what it writes.
+// writeCase is a call with its expected writes.
 type writeCase struct {
 	unary
 	want []journal.Write
@@ -134,8 +134,8 @@ func openQdrant(t *testing.T, s *servers.Server, key string) *adapter.Store {
 	return store
 }
 
-// restWriteCases are requests on the routed collection, and what they write: nothing,
-// where Qdrant says so.
+// restWriteCases are requests on the routed collection with their expected writes: none if Qdrant
+// says that it changed nothing.
 var restWriteCases = []struct {
 	step
 	want []journal.Write

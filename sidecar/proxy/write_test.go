@@ -18,7 +18,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/plan"
 )
 
-// recorder is a follower that notes writes as they begin and end.
+// recorder is a follower that records the beginning and end of writes.
 type recorder struct {
 	begin func(ctx context.Context) // if set, is called in BeginOpen
 
@@ -65,14 +65,14 @@ func (r *recorder) setBegin(begin func(ctx context.Context)) {
 	r.begin = begin
 }
 
-// told is how many writes ever began.
+// told returns how many writes have begun so far.
 func (r *recorder) told() int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.all
 }
 
-// Doubt notes the write once it is believed.
+// Doubt records the write once it is believed.
 func (r *recorder) Doubt(string) func(*journal.Write) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -90,7 +90,7 @@ func (r *recorder) Doubt(string) func(*journal.Write) {
 	}
 }
 
-// take returns what began since the last take, once all of it has ended.
+// take returns the writes that began since the last take, once all of them have ended.
 func (r *recorder) take(t *testing.T) (begun []journal.Write, chosen []rerank.ID) {
 	t.Helper()
 	for late := time.Now().Add(patience); time.Now().Before(late); {
@@ -120,7 +120,7 @@ func (r *recorder) ended() (begun []journal.Write, chosen []rerank.ID, ok bool) 
 	return begun, chosen, true
 }
 
-// routed is a searcher with routes of some collections and no search.
+// routed is a searcher that has routes of some collections and answers no search.
 type routed struct {
 	search.Searcher
 	store       adapters.Store
@@ -134,7 +134,7 @@ func (s routed) Routes() (all []*route.Route) {
 	return all
 }
 
-// followed makes a router whose writes f follows.
+// followed returns a router whose writes f follows.
 func followed(t testing.TB, store adapters.Store, f routing.Follower) *routing.Router {
 	t.Helper()
 	return followedWithin(t, store, f, time.Minute)

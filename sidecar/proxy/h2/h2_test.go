@@ -23,14 +23,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // window is the window of streams and connections in the tests.
 const window = 1 << 16
 
-// recorder is a sink that keeps what it is told. It gives bytes back if credits is set.
+// recorder is a sink that records its calls. It credits bytes if credits is set.
 type recorder struct {
 	credits bool
 
 	mu     sync.Mutex
 	lists  [][]hpack.HeaderField
 	data   []byte
-	calls  int // of Data
+	calls  int // calls of Data
 	ended  bool
 	resets []error
 }
@@ -59,7 +59,7 @@ func (r *recorder) Reset(_ *h2.Stream, err error) {
 	r.resets = append(r.resets, err)
 }
 
-// peer is the other end of a Conn, frame by frame. Frames that come are read all the time,
+// peer is the other end of a Conn, which reads and sends single frames. It reads all the time,
 // unless it is silent.
 type peer struct {
 	t    *testing.T
@@ -70,14 +70,14 @@ type peer struct {
 	encoder *hpack.Encoder
 
 	mu     sync.Mutex
-	frames []string // what came, in words
+	frames []string // the frames that arrived, as text
 	bytes  map[uint32]int
 	err    error
-	ran    error // what Run returned
+	ran    error // the result of Run
 	end    chan struct{}
 }
 
-// run runs a Conn in a bubble, until the bubble's function ends, with a peer that reads.
+// run runs a Conn in a bubble, with a peer that reads, until the bubble's function ends.
 func run(t *testing.T, c *h2.Conn, isClient bool) *peer {
 	t.Helper()
 	near, far := net.Pipe()
@@ -134,7 +134,7 @@ func (p *peer) read() {
 	}
 }
 
-// count waits until nothing moves and returns how many frames in these words came.
+// count waits until nothing moves, and returns how many frames with this text arrived.
 func (p *peer) count(frame string) int {
 	synctest.Wait()
 	p.mu.Lock()
@@ -160,7 +160,7 @@ func (p *peer) open(id uint32, end bool, more ...hpack.HeaderField) {
 	_ = p.WriteHeaders(http2.HeadersFrameParam{StreamID: id, BlockFragment: p.block.Bytes(), EndHeaders: true, EndStream: end})
 }
 
-// server returns a server whose streams have these sinks in turn, and the streams.
+// server returns a server that gives the sinks to its streams in order, and the streams.
 func server(o h2.Options, sinks ...*recorder) (*h2.Conn, *[]*h2.Stream) {
 	var streams []*h2.Stream
 	o.StreamWindow, o.ConnWindow, o.MaxHeaderBytes = window, 4*window, 4<<10
@@ -178,7 +178,8 @@ func server(o h2.Options, sinks ...*recorder) (*h2.Conn, *[]*h2.Stream) {
 
 var ok = []hpack.HeaderField{{Name: ":status", Value: "200"}}
 
-// What a peer may not do ends the stream or the connection, with the code that says so.
+// A peer that violates the protocol ends the stream or the connection, with the code of the
+// violation.
 func TestRules(t *testing.T) {
 	data := make([]byte, 16<<10)
 	for name, c := range map[string]struct {
@@ -256,8 +257,8 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// As many settings as are free are fine, and pings, priorities and empty data cost nothing
-// that stays.
+// A connection accepts freeSettings settings, and pings, priorities and empty data leave no memory
+// in use.
 func TestFramesWithoutContent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{}
@@ -280,8 +281,7 @@ func TestFramesWithoutContent(t *testing.T) {
 	})
 }
 
-// A client that sends and does not read is not read any more, once the answers to it are
-// more than a limit.
+// A client that sends without reading is not read any more once its unread answers exceed a limit.
 func TestAClientThatDoesNotRead(t *testing.T) {
 	for name, write := range map[string]func(p *peer, i int) error{
 		"pings": func(p *peer, _ int) error { return p.WritePing(false, [8]byte{}) },
@@ -319,8 +319,8 @@ func TestAClientThatDoesNotRead(t *testing.T) {
 	}
 }
 
-// A client that has as many calls open as it may is not refused the next one when a call has
-// ended, though whoever answered it has not released it yet.
+// A client with the permitted number of open calls may open the next one as soon as one has ended,
+// although its server has not released it yet.
 func TestAClientThatKeepsToTheLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, streams := server(h2.Options{MaxStreams: 1}, &recorder{})
@@ -345,8 +345,8 @@ func TestAClientThatKeepsToTheLimit(t *testing.T) {
 	})
 }
 
-// Calls that are opened and reset at once are not more than twice the limit, while somebody
-// works on them.
+// Calls that are opened and reset at once number at most twice the limit while somebody works on
+// them.
 func TestCallsThatAreResetAtOnce(t *testing.T) {
 	const most, all = 10, 1000
 	synctest.Test(t, func(t *testing.T) {
@@ -378,7 +378,7 @@ func TestCallsThatAreResetAtOnce(t *testing.T) {
 	})
 }
 
-// held counts what Options.Hold was told.
+// held counts the bytes that Options.Hold was called with.
 type held struct{ now, most int64 }
 
 func (h *held) hold(n int64) h2.Releaser {
@@ -391,7 +391,7 @@ type release func()
 
 func (r release) Release() { r() }
 
-// forwarding sends what it is told on another stream.
+// forwarding sends everything that it receives on another stream.
 type forwarding struct{ to *h2.Stream }
 
 func (f forwarding) Headers(_ *h2.Stream, fields []hpack.HeaderField, end bool) {
@@ -400,8 +400,8 @@ func (f forwarding) Headers(_ *h2.Stream, fields []hpack.HeaderField, end bool) 
 func (f forwarding) Data(from *h2.Stream, b []byte, end bool) { f.to.SendData(b, end, from) }
 func (f forwarding) Reset(_ *h2.Stream, _ error)              { f.to.Reset(http2.ErrCodeCancel) }
 
-// A sender whose bytes a receiver does not take can send one window, which is counted; all
-// comes when the receiver's windows open, and the trailers behind it.
+// A sender whose bytes the receiver does not take can send one window, which is counted. Once the
+// receiver's windows open, all bytes arrive, and the trailers after them.
 func TestASlowReceiver(t *testing.T) {
 	for name, end := range map[string]string{"it reads on": "", "it resets": "reset", "it closes": "close"} {
 		t.Run(name, func(t *testing.T) {
@@ -459,7 +459,7 @@ func TestASlowReceiver(t *testing.T) {
 	}
 }
 
-// A server that leaves permits calls until its client knows, answers them, and closes.
+// A server that shuts down accepts calls until its client knows, answers them, and closes.
 func TestShutdown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &recorder{}
@@ -468,7 +468,7 @@ func TestShutdown(t *testing.T) {
 		p.open(1, true)
 		synctest.Wait()
 		s.Shutdown()
-		p.open(3, true) // it was on its way
+		p.open(3, true) // sent before the client knew
 		if p.count("GOAWAY NO_ERROR") != 1 || p.count("PING") != 1 || len(*streams) != 2 {
 			t.Fatalf("%q came, %d calls", p.frames, len(*streams))
 		}
@@ -487,8 +487,8 @@ func TestShutdown(t *testing.T) {
 	})
 }
 
-// A server that leaves has not processed the calls after the last that it names; the others
-// go on, and no other may be opened.
+// A server that sends GOAWAY has not processed the calls after the last one that it names. The
+// others go on, and no new one can be opened.
 func TestAServerThatLeaves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := h2.New(h2.Options{StreamWindow: window, ConnWindow: window, MaxHeaderBytes: 4 << 10})
@@ -535,7 +535,7 @@ func TestMostStreams(t *testing.T) {
 	})
 }
 
-// A connection that ends tells every sink, once.
+// A connection that ends tells every sink once.
 func TestAConnectionThatEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := h2.New(h2.Options{StreamWindow: window, ConnWindow: window, MaxHeaderBytes: 4 << 10})
@@ -547,7 +547,7 @@ func TestAConnectionThatEnds(t *testing.T) {
 		p := run(t, c, false)
 		_ = p.conn.Close()
 		<-p.end
-		stream.SendData(make([]byte, 10), true, nil) // nobody gets it
+		stream.SendData(make([]byte, 10), true, nil) // nobody receives it
 		stream.Reset(http2.ErrCodeCancel)
 		c.Flush()
 		if len(r.resets) != 1 || !errors.Is(r.resets[0], io.EOF) || c.Streams() != 0 {
@@ -556,8 +556,8 @@ func TestAConnectionThatEnds(t *testing.T) {
 	})
 }
 
-// FuzzFrames: whatever a client sends, the connection ends when it closes, every stream was
-// ended or told, and nothing is held.
+// FuzzFrames: whatever a client sends, the connection ends when the client closes, every stream has
+// ended or its sink was told, and no bytes are held.
 func FuzzFrames(f *testing.F) {
 	var seed bytes.Buffer
 	fr := http2.NewFramer(&seed, nil)

@@ -19,7 +19,7 @@ import (
 // part.
 var (
 	searchCost = cost.Bound{Fixed: 24 << 20, PerByte: 12}
-	textCost   = cost.Bound{Fixed: 1 << 20, PerByte: 96} // an id of two bytes is kept as forty
+	textCost   = cost.Bound{Fixed: 1 << 20, PerByte: 96} // an id of two bytes takes forty in memory
 )
 
 // Searches and writes, whatever is in them, take memory in proportion to their length.

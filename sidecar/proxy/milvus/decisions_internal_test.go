@@ -31,7 +31,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search"
 )
 
-// scripted answers calls as a test says, and keeps their requests.
+// scripted answers calls as a test prescribes, and records their requests.
 type scripted struct {
 	milvuspb.UnimplementedMilvusServiceServer
 	searchAnswer   *milvuspb.SearchResults
@@ -64,7 +64,7 @@ func (s *scripted) DescribeCollection(_ context.Context, r *milvuspb.DescribeCol
 	return s.describeAnswer, nil
 }
 
-// schema describes a collection with a key and vector fields of those types.
+// schema describes a collection with a key and vector fields of the given types.
 func schema(level commonpb.ConsistencyLevel, kinds ...schemapb.DataType) *milvuspb.DescribeCollectionResponse {
 	s := &schemapb.CollectionSchema{Fields: []*schemapb.FieldSchema{{Name: "n", DataType: schemapb.DataType_Int64}, {Name: "key", IsPrimaryKey: true, DataType: schemapb.DataType_Int64}}}
 	for i, kind := range kinds {
@@ -96,7 +96,7 @@ func startScripted(t *testing.T) (*scripted, *rawgrpc.Upstream) {
 	return s, up
 }
 
-// routerOf has a route for each vector field of the collection c.
+// routerOf returns a router with a route for each vector field of the collection c.
 func routerOf(t *testing.T, database string, vectors ...string) *Router {
 	t.Helper()
 	var routes manyRoutes
@@ -117,7 +117,7 @@ type manyRoutes struct {
 
 func (m manyRoutes) Routes() []*route.Route { return m.all }
 
-// callOf is a call by the name, for the collection c.
+// callOf returns a call of the named method on the collection c.
 func callOf(t *testing.T, up *rawgrpc.Upstream, r *Router, name string, request proto.Message) *call {
 	t.Helper()
 	method := milvuspb.MilvusService_Search_FullMethodName
@@ -132,14 +132,14 @@ func vectorsOf(t *testing.T, vectors ...[]float32) []byte {
 	return encoded(t, groupOf(commonpb.PlaceholderType_FloatVector, vectors...))
 }
 
-// plain is a search for the collection's own consistency.
+// plain returns a search at the collection's own consistency.
 func plain(t *testing.T, pairs ...string) *milvuspb.SearchRequest {
 	t.Helper()
 	return &milvuspb.SearchRequest{CollectionName: "c", DslType: commonpb.DslType_BoolExprV1, PlaceholderGroup: vectorsOf(t, []float32{1, 2}), Nq: 1, UseDefaultConsistency: true,
 		SearchParams: params(append(pairs, "topk", "3")...)}
 }
 
-// hybridOf is a hybrid search of lists on those fields.
+// hybridOf returns a hybrid search of lists on the given fields.
 func hybridOf(t *testing.T, fields ...string) *milvuspb.HybridSearchRequest {
 	t.Helper()
 	h := &milvuspb.HybridSearchRequest{Base: &commonpb.MsgBase{MsgID: 5}, DbName: "d", CollectionName: "c", PartitionNames: []string{"p"}, OutputFields: []string{"n"}, GuaranteeTimestamp: 2, NotReturnAllMeta: true,
@@ -152,7 +152,7 @@ func hybridOf(t *testing.T, fields ...string) *milvuspb.HybridSearchRequest {
 	return h
 }
 
-// TestWhatASearchAsks: the field, the page and the needs of a search, by the schema.
+// TestWhatASearchAsks: the field, the page and the needs of a search depend on the schema.
 func TestWhatASearchAsks(t *testing.T) {
 	s, up := startScripted(t)
 	r := routerOf(t, "", "v0")
@@ -197,7 +197,7 @@ func TestWhatASearchAsks(t *testing.T) {
 	}
 }
 
-// TestSchemasAreKeptForAWhile, by collection; a refusal is not kept.
+// TestSchemasAreKeptForAWhile: schemas are cached by collection; refusals are not cached.
 func TestSchemasAreKeptForAWhile(t *testing.T) {
 	s, up := startScripted(t)
 	r := routerOf(t, "", "v0")
@@ -239,7 +239,8 @@ func TestSchemasAreKeptForAWhile(t *testing.T) {
 	}
 }
 
-// TestCandidatesOfAHybridSearch are asked for by the collection's own name, from the first.
+// TestCandidatesOfAHybridSearch: candidates are requested by the collection's own name, from the
+// first row on.
 func TestCandidatesOfAHybridSearch(t *testing.T) {
 	s, up := startScripted(t)
 	s.searchAnswer = results([]int64{2}, 5, 4)
@@ -276,8 +277,8 @@ func TestCandidatesOfAHybridSearch(t *testing.T) {
 	}
 }
 
-// TestConfirmedAnswers: the hits are asked for as the client asked, and its answer is the
-// database's with their order and scores.
+// TestConfirmedAnswers: the hits are requested as the client requested its rows. The answer is the
+// database's, in the hits' order and with their scores.
 func TestConfirmedAnswers(t *testing.T) {
 	s, up := startScripted(t)
 	m := plain(t, "anns_field", "v0", "offset", "1", "params", `{"nprobe":3,"ef":10,"search_list":7,"reorder_k":8}`, "round_decimal", "1")
@@ -328,7 +329,7 @@ func TestConfirmedAnswers(t *testing.T) {
 		if err := proto.Unmarshal(r.Message, got); err != nil {
 			t.Fatal(err)
 		}
-		scores := []float32{8.3, 6} // rounded as asked
+		scores := []float32{8.3, 6} // rounded as requested
 		if store {
 			scores = []float32{3, 20}
 		}
@@ -438,7 +439,7 @@ func TestRewrittenCalls(t *testing.T) {
 	}
 }
 
-// TestFused: which hybrid searches are the search of one list, and how that is asked.
+// TestFused: which hybrid searches are turned into the search of one list, and into which.
 func TestFused(t *testing.T) {
 	routed := func(field string) bool { return field == "v0" || field == "v1" }
 	h := hybridOf(t, "v0", "w")
@@ -486,7 +487,7 @@ func TestFused(t *testing.T) {
 	}
 }
 
-// TestReadSearches: what a search must be to be answered, and what is read of it.
+// TestReadSearches: which searches can be answered, and the parts that are read.
 func TestReadSearches(t *testing.T) {
 	long := strings.Repeat(" ", maxParamsBytes)
 	with := func(change func(m *milvuspb.SearchRequest)) func(m *milvuspb.SearchRequest) { return change }
@@ -572,8 +573,7 @@ func TestReadSearches(t *testing.T) {
 	}
 }
 
-// TestLocateLimits: batches up to the limit, and each way in which a request can hold more
-// than is read.
+// TestLocateLimits: batches up to the limit, and each way to exceed the limits of reading.
 func TestLocateLimits(t *testing.T) {
 	batch := func(n int) *milvuspb.SearchRequest {
 		m := plain(t)
@@ -606,7 +606,7 @@ func TestLocateLimits(t *testing.T) {
 	}
 }
 
-// TestAnswersThatAreNoAnswers: scores are mapped of whole answers alone.
+// TestAnswersThatAreNoAnswers: scores are mapped only in complete answers.
 func TestAnswersThatAreNoAnswers(t *testing.T) {
 	distances := results([]int64{2}, 1, 2)
 	distances.Results.Distances = []float32{1}
@@ -638,8 +638,8 @@ func TestAnswersThatAreNoAnswers(t *testing.T) {
 	}
 }
 
-// TestDatabases: a request is for the store's database if it, or else its connection, names
-// that; the default database has two names.
+// TestDatabases: a request belongs to the store's database if the request or, without a name in it,
+// the connection names that database. The default database has two names.
 func TestDatabases(t *testing.T) {
 	for _, c := range []struct {
 		store, request, connection string
@@ -670,7 +670,7 @@ func TestDatabases(t *testing.T) {
 	}
 }
 
-// TestMethodsThatWrite: what each of them changes, and where it names its database.
+// TestMethodsThatWrite: the changes of each method, and the field with its database.
 func TestMethodsThatWrite(t *testing.T) {
 	const c, collection = "c", journal.Collection
 	for method, want := range map[string]struct {
@@ -730,7 +730,7 @@ func TestMethodsThatWrite(t *testing.T) {
 	}
 }
 
-// TestRowsOfAWrite: the ids that a write names, or that it may have changed any row.
+// TestRowsOfAWrite: the ids that a write names, or any row.
 func TestRowsOfAWrite(t *testing.T) {
 	many := make([]string, maxTouchedIDs+1)
 	expression := strings.Repeat("1,", maxTouchedIDs)
@@ -766,10 +766,10 @@ func TestRowsOfAWrite(t *testing.T) {
 	}
 }
 
-// TestOutcomesOfWrites: which answers say that nothing was changed, which say nothing.
+// TestOutcomesOfWrites: which answers say that nothing was changed, and which leave it open.
 func TestOutcomesOfWrites(t *testing.T) {
 	inner := func(s *commonpb.Status) []byte { return encoded(t, &milvuspb.MutationResult{Status: s}) }
-	lost, err := rawgrpc.Dial("127.0.0.1:1", nil, nil) // where nothing listens
+	lost, err := rawgrpc.Dial("127.0.0.1:1", nil, nil) // nothing listens there
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -821,8 +821,8 @@ func TestOutcomesOfWrites(t *testing.T) {
 	}
 }
 
-// TestTemplatesHaveTheirText: which templates are rendered, and the text of values beside
-// words and powers.
+// TestTemplatesHaveTheirText: which templates are rendered, and the text of values next to words
+// and powers.
 func TestTemplatesHaveTheirText(t *testing.T) {
 	for _, r := range renderings() {
 		if got, ok := render(r.expression, r.values); ok != (r.picks != nil) {
@@ -836,7 +836,7 @@ func TestTemplatesHaveTheirText(t *testing.T) {
 	}
 }
 
-// TestColumnsThatAreShort are not picked from.
+// TestColumnsThatAreShort: rows are not picked from a column that is too short.
 func TestColumnsThatAreShort(t *testing.T) {
 	for _, f := range columns() {
 		if len(f.GetValidData()) > 0 {

@@ -60,7 +60,7 @@ func parameters(pairs ...string) (out []*commonpb.KeyValuePair) {
 	return out
 }
 
-// wholeSearch is a search on which every field is set that a route answers.
+// wholeSearch returns a search with every field set that a route answers.
 func wholeSearch(t testing.TB, queries [][]float32) *milvuspb.SearchRequest {
 	t.Helper()
 	return &milvuspb.SearchRequest{
@@ -73,7 +73,7 @@ func wholeSearch(t testing.TB, queries [][]float32) *milvuspb.SearchRequest {
 	}
 }
 
-// notSet are the fields that are not set, and why.
+// notSet lists the fields that are not set, with the reason.
 var notSet = map[string]string{
 	"travel_timestamp": "it passes, below", "search_by_primary_keys": "it passes, below", "sub_reqs": "they pass, below",
 	"function_score": "it passes, below", "namespace": "it passes, below",
@@ -90,7 +90,7 @@ func wholeHybrid(t testing.TB, lists ...*milvuspb.SearchRequest) *milvuspb.Hybri
 
 var notSetHybrid = map[string]string{"travel_timestamp": "it passes", "function_score": "it passes", "namespace": "it passes"}
 
-// list is one of a hybrid search.
+// list returns one list of a hybrid search.
 func list(t testing.TB, filter string) *milvuspb.SearchRequest {
 	t.Helper()
 	return &milvuspb.SearchRequest{
@@ -99,8 +99,8 @@ func list(t testing.TB, filter string) *milvuspb.SearchRequest {
 	}
 }
 
-// before runs a sidecar with rules for its route before a database behind a tap, has it
-// asked, and returns what reached the database, by the authorization of who asked.
+// before runs a sidecar, with rules for its route, in front of a database behind a tap. It calls
+// ask, and returns the requests that reached the database, by the caller's authorization.
 func before(t *testing.T, db *servers.Server, rules string, ask func(up *recording.Upstream, c milvuspb.MilvusServiceClient)) map[string][]harness.Exchange {
 	t.Helper()
 	up := recording.Before(t, db.Address, "")
@@ -127,7 +127,7 @@ proxy: {store: main, listen_grpc: "127.0.0.1:0"}
 	return byCaller(up.Requests(t))
 }
 
-// fillRouted makes the collection, of rows that have a number.
+// fillRouted creates the collection, whose rows have a number.
 func fillRouted(t testing.TB, db *servers.Server) {
 	t.Helper()
 	c, err := sdk.NewClient(t.Context(), sdk.Config{Address: db.Address})
@@ -162,7 +162,7 @@ func fillRouted(t testing.TB, db *servers.Server) {
 	}
 }
 
-// send makes a call as a caller of that name, and returns what the proxy says of it.
+// send makes a call as the named caller, and returns the proxy's status.
 func send(t testing.TB, c milvuspb.MilvusServiceClient, name string, request proto.Message) string {
 	t.Helper()
 	ctx := metadata.NewOutgoingContext(t.Context(), metadata.Pairs("authorization", name, "x-other", name))
@@ -183,11 +183,11 @@ func send(t testing.TB, c milvuspb.MilvusServiceClient, name string, request pro
 	return ""
 }
 
-// acceptedBy is the filter of the searches of accept.
+// acceptedBy is the filter of the searches that accept sends.
 const acceptedBy = "n == 77"
 
-// accept has the database accept the caller of ctx, by a search that passes and that
-// byCaller leaves out.
+// accept makes the database accept the caller of ctx, by a search that passes and that byCaller
+// leaves out.
 func accept(ctx context.Context, t testing.TB, c milvuspb.MilvusServiceClient) {
 	t.Helper()
 	passes := list(t, acceptedBy)
@@ -221,10 +221,10 @@ func parameter(m *milvuspb.SearchRequest, key string) string {
 	return ""
 }
 
-// isConfirm tells a confirming read by its ids.
+// isConfirm recognises a confirming read by its ids.
 func isConfirm(m *milvuspb.SearchRequest) bool { return strings.Contains(m.GetDsl(), "id in [") }
 
-// wantCaller wants all of the caller's metadata on a request.
+// wantCaller wants a request to have all of the caller's metadata.
 func wantCaller(t *testing.T, name string, e harness.Exchange) {
 	t.Helper()
 	if !slices.Equal(e.Metadata["x-other"], []string{name}) || !slices.Equal(e.Metadata["authorization"], []string{name}) {
@@ -232,7 +232,7 @@ func wantCaller(t *testing.T, name string, e harness.Exchange) {
 	}
 }
 
-// wantConfirm wants the call itself, narrowed to the hits.
+// wantConfirm wants the call itself, restricted to the hits.
 func wantConfirm(t *testing.T, got, want *milvuspb.SearchRequest, filter string, store bool) {
 	t.Helper()
 	changed := map[string]string{"dsl": "narrowed to the hits", "search_params": "as many rows as there are hits", "nq": "one vector finds them all", "placeholder_group": "one vector finds them all"}
@@ -271,8 +271,8 @@ func wantConfirm(t *testing.T, got, want *milvuspb.SearchRequest, filter string,
 	}
 }
 
-// wantFirstStage wants the request's filter and partitions, and the route's rules. One
-// row more than the route's depth shows whether the last is tied.
+// wantFirstStage wants the request's filter and partitions, and the route's rules. One row more
+// than the route's depth shows whether the last row is tied.
 func wantFirstStage(t *testing.T, got *milvuspb.SearchRequest, filter string) {
 	t.Helper()
 	want := &milvuspb.SearchRequest{
@@ -292,8 +292,8 @@ func wantFirstStage(t *testing.T, got *milvuspb.SearchRequest, filter string) {
 
 const optIn = "opt_in: [consistency, round-decimal, hybrid], partitions: [_default], "
 
-// TestCallsReachTheDatabaseWhole: whatever becomes of a call, what the database is asked
-// for it has every field and the metadata of the caller, but those that are listed as changed.
+// TestCallsReachTheDatabaseWhole: however a call is answered, the requests that it causes have all
+// its fields and the caller's metadata, except the fields that are listed as changed.
 func TestCallsReachTheDatabaseWhole(t *testing.T) {
 	db := servers.MilvusLiteForTest(t, servers.Options{})
 	fillRouted(t, db)
@@ -374,7 +374,7 @@ func TestCallsReachTheDatabaseWhole(t *testing.T) {
 							t.Errorf("candidates are found with another %q: %v", names, h)
 						}
 					case strings.Contains(e.Method(), "/Describe"), strings.Contains(e.Method(), "/GetLoadState"), strings.Contains(e.Method(), "/Query"):
-					default: // what the collection is, and the ids' vectors, are read beside
+					default: // reads of the schema and of the ids' vectors
 						t.Errorf("%s was asked for %s, which nothing explains", e.Call, call.name)
 					}
 				}
@@ -388,7 +388,7 @@ func TestCallsReachTheDatabaseWhole(t *testing.T) {
 				if !way.rescored {
 					wantFirst, wantConfirms = 0, 0
 				}
-				if !way.rescored && way.name != "overload" { // which is known when there is something to score
+				if !way.rescored && way.name != "overload" { // known once there are rows to score
 					wantFinds = 0
 				}
 				if first != wantFirst || confirms != wantConfirms || finds != wantFinds {
@@ -399,8 +399,8 @@ func TestCallsReachTheDatabaseWhole(t *testing.T) {
 	}
 }
 
-// TestCallsThatPassReachTheDatabaseAsTheyCame: each field that no route answers lets the
-// call pass, unchanged, for its own reason.
+// TestCallsThatPassReachTheDatabaseAsTheyCame: each field that no route answers makes the call pass
+// unchanged, for a reason of its own.
 func TestCallsThatPassReachTheDatabaseAsTheyCame(t *testing.T) {
 	db := servers.MilvusLiteForTest(t, servers.Options{})
 	fillRouted(t, db)

@@ -39,7 +39,7 @@ func TestConsistency(t *testing.T) {
 	}
 }
 
-// column is one of every type that can be put in another order.
+// columns returns a column of every type whose rows can be reordered.
 func columns() []*schemapb.FieldData {
 	scalar := func(s *schemapb.ScalarField) *schemapb.FieldData {
 		return &schemapb.FieldData{Field: &schemapb.FieldData_Scalars{Scalars: s}}
@@ -85,7 +85,7 @@ func TestColumnsFollowTheHits(t *testing.T) {
 	}
 }
 
-// FuzzRebuild: whatever a database answers, rebuilding never panics.
+// FuzzRebuild: rebuilding never panics, whatever the database answers.
 func FuzzRebuild(f *testing.F) {
 	d := &schemapb.SearchResultData{Ids: &schemapb.IDs{IdField: &schemapb.IDs_IntId{IntId: &schemapb.LongArray{Data: []int64{3, 4}}}}, FieldsData: columns(), Scores: []float32{1, 2}, Topks: []int64{2}}
 	b, err := proto.Marshal(d)
@@ -105,7 +105,7 @@ func FuzzRebuild(f *testing.F) {
 	})
 }
 
-// FuzzRead: whatever a client sends, reading it never panics.
+// FuzzRead: reading a request never panics, whatever it holds.
 func FuzzRead(f *testing.F) {
 	group, _ := proto.Marshal(&commonpb.PlaceholderGroup{Placeholders: []*commonpb.PlaceholderValue{{Type: commonpb.PlaceholderType_FloatVector, Values: [][]byte{{0, 0, 0, 0}}}}})
 	b, err := proto.Marshal(&milvuspb.SearchRequest{PlaceholderGroup: group, Nq: 1, DslType: commonpb.DslType_BoolExprV1,

@@ -9,7 +9,7 @@ import (
 	"github.com/milvus-io/milvus-proto/go-api/v2/schemapb"
 )
 
-// pieces of expressions and templates, whole and broken, that the random texts are made of.
+// expressionPieces are the pieces of random expressions and templates, valid and broken.
 var expressionPieces = []string{
 	"id", "id2", "_", "in", "IN", "In", "==", "=", "[", "]", ",", " ", "\t", "\n", "\r", "0", "1", "-1", "-0", "007", "9223372036854775808",
 	`"a"`, `'b'`, `"`, `'`, `\`, `"\""`, "{", "}", "{a}", "{ b }", "{1}", "{}", "{c", "é", "\xff", "id in [1, 2]", "id == 'x'", "1,2", "[]",
@@ -23,7 +23,7 @@ func randomExpression(random *rand.Rand) string {
 	return b.String()
 }
 
-// A regular expression of the whole grammar says the same of random expressions.
+// A regular expression of the whole grammar agrees on random expressions.
 func TestKeysOfReadsTheGrammar(t *testing.T) {
 	const literal = `(?:0|-?[1-9][0-9]*|"[^"\\]*"|'[^'\\]*')`
 	grammar := regexp.MustCompile(`^\s*(\w+)\s*(?:==\s*(` + literal + `)|\b(?:in|IN)\s*\[\s*(` + literal + `(?:\s*,\s*` + literal + `)*)\s*,?\s*\])\s*$`)
@@ -40,7 +40,7 @@ func TestKeysOfReadsTheGrammar(t *testing.T) {
 	}
 }
 
-// A regular expression of the pieces of a template says the same of random templates.
+// A regular expression of the pieces of a template agrees on random templates.
 func TestRenderReadsTheGrammar(t *testing.T) {
 	piece := regexp.MustCompile(`^(?:"(?:[^"\\\r\n]|\\.)*"|'(?:[^'\\\r\n]|\\.)*'|\{\s*([A-Za-z_]\w*)\s*\}|[^"'{}]+)`)
 	value := &schemapb.TemplateValue{Val: &schemapb.TemplateValue_Int64Val{Int64Val: 5}}

@@ -32,7 +32,7 @@ func encoded(t testing.TB, m proto.Message) []byte {
 
 func bytesOf(v []float32) []byte { return wire.AppendPacked(nil, 1, v)[2:] }
 
-// groupOf encodes vectors of fewer than 32 numbers.
+// groupOf encodes vectors with fewer than 32 numbers.
 func groupOf(kind commonpb.PlaceholderType, vectors ...[]float32) *commonpb.PlaceholderGroup {
 	p := &commonpb.PlaceholderValue{Tag: "$0", Type: kind}
 	for _, v := range vectors {
@@ -331,8 +331,8 @@ func FuzzMapScores(f *testing.F) {
 	})
 }
 
-// A refusal of the caller is the client's; a refusal of the request makes the call go on as
-// it came; anything else is a fault of the database.
+// A refusal of the caller goes to the client; after a refusal of the request the call is sent
+// unchanged; anything else is a fault of the database.
 func TestRefusal(t *testing.T) {
 	state := func(code int32) rawgrpc.Reply {
 		return rawgrpc.Reply{Message: encoded(t, &milvuspb.SearchResults{Status: &commonpb.Status{Code: code}})}

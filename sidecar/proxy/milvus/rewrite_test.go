@@ -19,8 +19,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/recording"
 )
 
-// rewriting serves a route whose searches are rewritten by W, and returns a client of the
-// proxy.
+// rewriting serves a route that rewrites searches by W, and returns a client of the proxy.
 func rewriting(t *testing.T, address string, w []float32, rules ...string) (c milvuspb.MilvusServiceClient, stop func()) {
 	t.Helper()
 	m, err := model.New(model.Parameters{Kind: rerank.KindBilinear, Name: "w", Tensors: tensor.Set{"W": {Shape: []int{4, 4}, Data: w}},
@@ -48,14 +47,14 @@ func connect(t *testing.T, address string) milvuspb.MilvusServiceClient {
 	return milvuspb.NewMilvusServiceClient(conn)
 }
 
-// wholeRewrite is a search on which every field is set that crosses.
+// wholeRewrite returns a search with every field set that rewriting forwards.
 func wholeRewrite(t *testing.T, queries [][]float32) *milvuspb.SearchRequest {
 	m := wholeSearch(t, queries)
 	m.SearchParams = parameters("anns_field", "vec", "topk", "3", "offset", "1", "metric_type", "IP", "params", `{"nprobe":3}`, "round_decimal", "-1")
 	return m
 }
 
-// The matrices of these tests. quarter turns by quarters, so that it rounds nothing.
+// The matrices of these tests. quarter rotates by quarter turns, which needs no rounding.
 var (
 	identity = []float32{1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1, 0, 0, 0, 0, 1}
 	quarter  = []float32{0, 1, 0, 0, -1, 0, 0, 0, 0, 0, 0, 1, 0, 0, -1, 0}
@@ -63,8 +62,8 @@ var (
 
 func turned(v []float32) []float32 { return []float32{-v[1], v[0], -v[3], v[2]} }
 
-// TestRewrittenCallsReachMilvusWhole: one call of each client reaches the database, with every
-// field and every credential of the client's, but for the vectors.
+// TestRewrittenCallsReachMilvusWhole: for one call of each client the database gets every field and
+// credential, and only the vectors differ.
 func TestRewrittenCallsReachMilvusWhole(t *testing.T) {
 	db := servers.MilvusLiteForTest(t, servers.Options{})
 	fillRouted(t, db)
@@ -81,7 +80,7 @@ func TestRewrittenCallsReachMilvusWhole(t *testing.T) {
 	for name, request := range requests {
 		var searches []harness.Exchange
 		for _, e := range got[name] {
-			if strings.HasSuffix(e.Method(), "Search") { // beside, the first asks what the collection is
+			if strings.HasSuffix(e.Method(), "Search") { // the first search also reads the schema
 				searches = append(searches, e)
 			}
 		}
@@ -104,8 +103,8 @@ func TestRewrittenCallsReachMilvusWhole(t *testing.T) {
 	}
 }
 
-// Where W is the identity the answer is the database's own; where it turns the query, the
-// database's to the query that is turned.
+// If W is the identity, the answer is the database's own. If W rotates the query, it is the
+// database's answer to the rotated query.
 func TestRewrittenAnswersOfMilvus(t *testing.T) {
 	db := servers.MilvusLiteForTest(t, servers.Options{})
 	fillRouted(t, db)
@@ -137,7 +136,8 @@ func TestRewrittenAnswersOfMilvus(t *testing.T) {
 	}
 }
 
-// A search whose meaning depends on the database's scores is rewritten where φ has the same.
+// A search whose meaning depends on the database's scores is rewritten only if φ has the same
+// scores.
 func TestScoresThatStayInMilvus(t *testing.T) {
 	db := servers.MilvusLiteForTest(t, servers.Options{})
 	fillRouted(t, db)
@@ -150,8 +150,9 @@ func TestScoresThatStayInMilvus(t *testing.T) {
 	}
 }
 
-// TestRewrittenHybridSearches: where a route rewrites legs, the lists of a hybrid search are
-// searches by the similarity, which an RRF ranker fuses. Another ranker looks at scores.
+// TestRewrittenHybridSearches: if a route rewrites legs, the lists of a hybrid search are searched
+// by the similarity and fused by an RRF ranker. With any other ranker, which uses scores, the
+// search passes.
 func TestRewrittenHybridSearches(t *testing.T) {
 	db := servers.MilvusLiteForTest(t, servers.Options{})
 	fillRouted(t, db)

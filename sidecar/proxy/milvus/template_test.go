@@ -60,7 +60,7 @@ func texts(v ...string) *schemapb.TemplateValue {
 	return array(&schemapb.TemplateArrayValue{Data: &schemapb.TemplateArrayValue_StringData{StringData: &schemapb.StringArray{Data: v}}})
 }
 
-// names are the rows' strings: every way of quoting is in one.
+// names are the rows' strings, which need every way of quoting.
 var names = []string{
 	"", "a", "it's", `say "no"`, `both ' and "`, `back\slash`, `\`, `\n`, `ends in \`, "{x}", "ü 字 🙂", "100%_", `\"`, `\'`, "'", `"`, "tab\there", "bell\a", "line\nbreak",
 }
@@ -77,7 +77,7 @@ func rowOf(i int) row {
 	return row{i: int64(i), n: int64(i) - 5, b: i%3 == 0, f: []float64{0.1, 0.5, -1, 2.5, 1e-8}[i%5], s: names[i]}
 }
 
-// rendering is a template and the rows that its values pick.
+// rendering is a template with values, and the rows that it selects.
 type rendering struct {
 	expression string
 	values     values
@@ -141,9 +141,8 @@ func renderings() []rendering {
 	return all
 }
 
-// TestRenderedTemplates: the text that takes a template's place picks, on both
-// databases, the rows that its values do. Neither fills templates in itself, so the
-// test says which rows those are.
+// TestRenderedTemplates: on both databases, the rendered text selects the rows that the template
+// does. The test itself says which rows these are, because neither database fills in templates.
 func TestRenderedTemplates(t *testing.T) {
 	for name, start := range map[string]func(testing.TB, servers.Options) *servers.Server{
 		"milvus-lite": servers.MilvusLiteForTest, "Milvus": servers.MilvusForTest,
@@ -181,8 +180,7 @@ func TestRenderedTemplates(t *testing.T) {
 	}
 }
 
-// FuzzRender: what is rendered has no template left, and string literals are as
-// they were.
+// FuzzRender: rendered text has no template left, and its string literals are unchanged.
 func FuzzRender(f *testing.F) {
 	for _, c := range renderings() {
 		f.Add(c.expression, "v", int64(-1), 0.5)
@@ -202,7 +200,7 @@ func FuzzRender(f *testing.F) {
 	})
 }
 
-// TestTheDatabaseHasTheClientsOwnTemplate: only the store is asked by the rendered text.
+// TestTheDatabaseHasTheClientsOwnTemplate: only the store gets the rendered text.
 func TestTheDatabaseHasTheClientsOwnTemplate(t *testing.T) {
 	group, err := proto.Marshal(&commonpb.PlaceholderGroup{Placeholders: []*commonpb.PlaceholderValue{{Type: commonpb.PlaceholderType_FloatVector, Values: [][]byte{make([]byte, 8)}}}})
 	if err != nil {
@@ -224,7 +222,7 @@ func TestTheDatabaseHasTheClientsOwnTemplate(t *testing.T) {
 	}
 }
 
-// picked are the rows behind a filter, or what the database says.
+// picked returns the rows that match a filter, or the database's error.
 func picked(t *testing.T, db milvuspb.MilvusServiceClient, expression string, level commonpb.ConsistencyLevel) ([]int64, string) {
 	t.Helper()
 	group, err := proto.Marshal(&commonpb.PlaceholderGroup{Placeholders: []*commonpb.PlaceholderValue{{Tag: "$0", Type: commonpb.PlaceholderType_FloatVector, Values: [][]byte{make([]byte, 8)}}}})
@@ -247,7 +245,7 @@ func picked(t *testing.T, db milvuspb.MilvusServiceClient, expression string, le
 	return ids, ""
 }
 
-// fill makes the collection of the rows.
+// fill creates the collection of the rows.
 func fill(t *testing.T, db milvuspb.MilvusServiceClient) {
 	t.Helper()
 	ctx := t.Context()

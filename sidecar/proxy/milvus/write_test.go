@@ -53,7 +53,7 @@ func TestKeysOfAnExpression(t *testing.T) {
 	}
 }
 
-// keyed is a store whose collections have a key.
+// keyed is a store whose collections have a primary key.
 type keyed struct {
 	adapters.Store
 	auto bool
@@ -70,7 +70,7 @@ type oneRoute struct {
 
 func (o oneRoute) Routes() []*route.Route { return []*route.Route{o.route} }
 
-// noted is a follower of the collection c that keeps the last write.
+// noted is a follower of the collection c that records the last write.
 type noted struct {
 	write  *journal.Write
 	chosen []rerank.ID
@@ -97,7 +97,7 @@ func (n *noted) Doubt(string) func(*journal.Write) {
 	}
 }
 
-// loud fails a test where something is logged, as a panic is.
+// loud fails the test if an error is logged, as after a panic.
 type loud struct {
 	slog.Handler
 	t testing.TB
@@ -127,7 +127,7 @@ func keyColumn(name string, ids ...string) *schemapb.FieldData {
 	}}}
 }
 
-// TestWrites has what no client at hand sends.
+// TestWrites covers requests that none of the official clients sends.
 func TestWrites(t *testing.T) {
 	any := &journal.Write{Collection: "c", Kind: journal.Upsert, All: true}
 	ids := []rerank.ID{rerank.TextID("a"), rerank.TextID("b")}
@@ -181,7 +181,7 @@ func TestWrites(t *testing.T) {
 	}
 }
 
-// FuzzWrites sends anything as each of the methods that write: it goes on.
+// FuzzWrites sends arbitrary requests to each method that writes: all are forwarded.
 func FuzzWrites(f *testing.F) {
 	insert, _ := proto.Marshal(&milvuspb.InsertRequest{DbName: "mine", CollectionName: "c", FieldsData: []*schemapb.FieldData{keyColumn("id", "a")}})
 	remove, _ := proto.Marshal(&milvuspb.DeleteRequest{DbName: "mine", CollectionName: "c", Expr: `id in ["a"]`})

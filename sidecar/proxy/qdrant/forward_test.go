@@ -29,7 +29,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/recording"
 )
 
-// ownKey is the sidecar's own; the keys of callers are the names of their cases.
+// ownKey is the sidecar's own key. The callers' keys are the names of their cases.
 const ownKey = "key-of-the-sidecar"
 
 var asked = []float32{1, -2, 0.5, 3}
@@ -41,7 +41,7 @@ func byNumber() *client.Filter {
 
 const byNumberJSON = `{"must":[{"key":"n","match":{"value":1}}]}`
 
-// wholeSearch is a search on which every field is set that a route answers.
+// wholeSearch returns a search with every field set that a route answers.
 func wholeSearch() *client.SearchPoints {
 	return &client.SearchPoints{
 		CollectionName: "routed", Vector: asked, Filter: byNumber(), Limit: 3, WithPayload: client.NewWithPayloadInclude("n"), Params: wholeParams(),
@@ -68,7 +68,7 @@ var (
 	notOfAQuery  = map[string]string{"shard_key_selector": "it passes, below", "lookup_from": "it passes", "prefetch": "TestPrefetchesArriveWhole"}
 )
 
-// asking is a client's call over one of the interfaces.
+// asking is a client's call, over gRPC or REST.
 type asking struct {
 	method  string        // of gRPC
 	request proto.Message // of gRPC
@@ -80,7 +80,7 @@ func (a asking) name() string {
 	return strings.ReplaceAll(strings.Trim(a.method+a.path, "/"), "/", ".")
 }
 
-// askings are the calls that a route answers, whole.
+// askings returns calls that a route answers, with every field set.
 func askings(t testing.TB) []asking {
 	t.Helper()
 	if names := append(recording.Unset(wholeSearch(), notOfASearch), recording.Unset(wholeQuery(), notOfAQuery)...); len(names) > 0 {
@@ -107,7 +107,7 @@ func askings(t testing.TB) []asking {
 
 const arguments = "?consistency=all&timeout=40"
 
-// send makes the call with a key, and returns what the proxy says of it.
+// send makes the call with a key, and returns the proxy's status.
 func (a asking) send(t testing.TB, conn *grpc.ClientConn, rest, key string) (state string) {
 	t.Helper()
 	ctx := metadata.NewOutgoingContext(t.Context(), metadata.Pairs("api-key", key, "authorization", "Bearer "+key, "x-other", key))
@@ -142,8 +142,8 @@ func (a asking) send(t testing.TB, conn *grpc.ClientConn, rest, key string) (sta
 	return answer.Header.Get("Likeness-Status")
 }
 
-// accept has the database accept the caller of ctx, by a call that passes and that
-// byCaller leaves out.
+// accept makes the database accept the caller of ctx, by a call that passes and that byCaller
+// leaves out.
 func accept(ctx context.Context, t testing.TB, conn *grpc.ClientConn) {
 	t.Helper()
 	_, err := client.NewPointsClient(conn).Recommend(ctx, &client.RecommendPoints{
@@ -165,8 +165,8 @@ func byCaller(all []harness.Exchange) map[string][]harness.Exchange {
 // restClient asks the proxy's REST listener.
 var restClient = &http.Client{Transport: &http.Transport{}}
 
-// before runs a sidecar with rules for its route before a database behind taps, has it
-// asked, and returns what reached the database, by the key of who asked.
+// before runs a sidecar, with rules for its route, in front of a database behind taps. It calls
+// ask, and returns the requests that reached the database, by the caller's key.
 func before(t *testing.T, db *servers.Server, rules string, ask func(up *recording.Upstream, conn *grpc.ClientConn, rest string)) map[string][]harness.Exchange {
 	t.Helper()
 	up := recording.Before(t, db.Address, db.REST)
@@ -242,9 +242,8 @@ var ways = []struct {
 
 const optIn = "opt_in: [score-threshold, indexed-only, consistency, prefetch], "
 
-// TestCallsReachTheDatabaseWhole: whatever becomes of a call, what the database is asked
-// for it has every field and every credential of the caller, but those that are listed
-// here as changed.
+// TestCallsReachTheDatabaseWhole: however a call is answered, the requests that it causes have all
+// its fields and the caller's credentials, except the fields that are listed here as changed.
 func TestCallsReachTheDatabaseWhole(t *testing.T) {
 	db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
 	fillQdrant(t, db)
@@ -297,8 +296,8 @@ func TestCallsReachTheDatabaseWhole(t *testing.T) {
 	}
 }
 
-// confirmed reports whether one interface of the database has answered a confirming read
-// for each of the calls over that interface.
+// confirmed reports whether one interface of the database has answered a confirming read for each
+// of its calls.
 func confirmed(calls []asking, all []harness.Exchange) bool {
 	rest := slices.ContainsFunc(all, func(e harness.Exchange) bool { return strings.HasPrefix(e.Call, "POST ") })
 	by := recording.ByHeader(all, "api-key")
@@ -369,7 +368,7 @@ func (a asking) wantCaller(t *testing.T, e harness.Exchange) {
 	}
 }
 
-// wantRescored holds the first stage and the confirming read to the call.
+// wantRescored compares the first stage and the confirming read with the call.
 func (a asking) wantRescored(t *testing.T, all []harness.Exchange, rescored, store bool) {
 	t.Helper()
 	first, confirms := 0, 0
@@ -449,13 +448,13 @@ func (a asking) wantFirstStage(t *testing.T, e harness.Exchange) {
 	}
 }
 
-// changed are the fields that a confirming read changes on purpose.
+// changed lists the fields that a confirming read changes on purpose.
 var changed = map[string]string{
 	"filter": "it is narrowed to the hits, within the caller's own", "limit": "as many as there are hits", "offset": "pages are cut behind rescoring",
 	"params": "all of the hits are to be found", "score_threshold": "it is of the learned score",
 }
 
-// wantConfirm wants the call itself, narrowed to the hits.
+// wantConfirm wants the call itself, restricted to the hits.
 func (a asking) wantConfirm(t *testing.T, e harness.Exchange, store bool) {
 	t.Helper()
 	m := a.request.ProtoReflect().New().Interface()
@@ -487,7 +486,7 @@ func (a asking) wantConfirm(t *testing.T, e harness.Exchange, store bool) {
 	}
 }
 
-// parts are the searches of a request.
+// parts returns the searches of a request.
 func parts(m proto.Message) (all []proto.Message) {
 	switch m := m.(type) {
 	case *client.SearchBatchPoints:
@@ -504,7 +503,7 @@ func parts(m proto.Message) (all []proto.Message) {
 	return all
 }
 
-// wantJSONConfirm is wantConfirm, of REST.
+// wantJSONConfirm is wantConfirm for REST.
 func (a asking) wantJSONConfirm(t *testing.T, e harness.Exchange, store bool) {
 	t.Helper()
 	got, want := jsonParts(t, e.Body), jsonParts(t, []byte(a.body))
@@ -550,8 +549,8 @@ func jsonParts(t *testing.T, body []byte) (all []map[string]any) {
 	return all
 }
 
-// TestCallsThatPassReachTheDatabaseAsTheyCame: each field that no route answers lets the
-// call pass, unchanged, for its own reason, alone and in a batch.
+// TestCallsThatPassReachTheDatabaseAsTheyCame: each field that no route answers makes the call pass
+// unchanged, for a reason of its own, alone and in a batch.
 func TestCallsThatPassReachTheDatabaseAsTheyCame(t *testing.T) {
 	db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
 	fillQdrant(t, db)
@@ -668,7 +667,7 @@ func TestCallsThatPassReachTheDatabaseAsTheyCame(t *testing.T) {
 	}
 }
 
-// only wants the call as it came, and nothing else.
+// only wants the unchanged call and no other request.
 func (a asking) only(t *testing.T, all []harness.Exchange) {
 	t.Helper()
 	originals, others := a.split(all)
@@ -677,9 +676,9 @@ func (a asking) only(t *testing.T, all []harness.Exchange) {
 	}
 }
 
-// TestPrefetchesArriveWhole: the database is asked what a query with a prefetch finds by
-// the query itself, for the ids of as many rows as the route's first stage has; then for
-// the hits, without the prefetch and with everything else of the caller's.
+// TestPrefetchesArriveWhole: the rows of a query with a prefetch are requested by the query itself:
+// first the ids of as many rows as the route's first stage has, then the hits, without the prefetch
+// but with everything else of the caller's.
 func TestPrefetchesArriveWhole(t *testing.T) {
 	db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
 	fillQdrant(t, db)

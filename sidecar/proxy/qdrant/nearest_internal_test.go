@@ -7,8 +7,8 @@ import (
 	"github.com/qdrant/go-client/qdrant"
 )
 
-// TestNearestOf: a query is answered by the vector that it names. A fusion is, if all of its
-// dense prefetches have one vector of one field.
+// TestNearestOf: a query has the vector that it names. A fusion has one if all its dense prefetches
+// search the same field by the same vector.
 func TestNearestOf(t *testing.T) {
 	one, two := []float32{1, 2}, []float32{2, 1}
 	near := func(field string, vector []float32) *qdrant.PrefetchQuery {

@@ -47,8 +47,8 @@ func (c recordedCall) Original(context.Context, bool) rawgrpc.Reply {
 	return rawgrpc.Reply{Message: slices.Clone(c.recorded)}
 }
 
-// BenchmarkRewrite measures what the proxy spends on a gRPC search of ten rows, beside its
-// transport, if the search is rewritten by a bilinear form and if it passes.
+// BenchmarkRewrite measures the proxy's time for a gRPC search of ten rows, without its transport,
+// if the search is rewritten by a bilinear form and if it passes.
 func BenchmarkRewrite(b *testing.B) {
 	const dim = 384
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -99,8 +99,8 @@ func encode(b *testing.B, m proto.Message) []byte {
 	return out
 }
 
-// newBenchRouter makes a router of one rewritten route, with everything that a sidecar
-// does for a search.
+// newBenchRouter returns a router with one rewritten route, and with everything that a sidecar does
+// for a search.
 func newBenchRouter(b *testing.B, dim int, w []float32) *routing.Router {
 	b.Helper()
 	must := func(err error) {

@@ -49,7 +49,7 @@ func rotated(w, v []float32) []float32 {
 	return out
 }
 
-// rewriting serves a route whose searches are rewritten by W, on a collection.
+// rewriting serves a route of a collection that rewrites searches by W.
 func rewriting(t *testing.T, grpcAddress, rest, collection string, w []float32, normalise bool, rules string) (at serve.Addresses, stop func()) {
 	t.Helper()
 	m, err := model.New(model.Parameters{Kind: rerank.KindBilinear, Name: "w", Tensors: tensor.Set{"W": {Shape: []int{4, 4}, Data: w}},
@@ -66,7 +66,7 @@ proxy: {store: main, listen_grpc: "127.0.0.1:0", listen_rest: "127.0.0.1:0", res
 `, grpcAddress, collection, rules, rest), map[string]*model.Model{"w.safetensors": m}, "OWN_KEY="+ownKey)
 }
 
-// withGroups are askings, and the calls that only rewriting answers.
+// withGroups returns askings and the calls that only rewriting answers.
 func withGroups(t *testing.T) []asking {
 	filter, vec := byNumber(), proto.String("vec")
 	return append(askings(t),
@@ -77,8 +77,8 @@ func withGroups(t *testing.T) []asking {
 	)
 }
 
-// TestRewrittenCallsReachTheDatabaseWhole: one call of each client reaches the database, with
-// every field and every credential of the client's, but for the vector.
+// TestRewrittenCallsReachTheDatabaseWhole: for one call of each client the database gets every
+// field and credential, and only the vector differs.
 func TestRewrittenCallsReachTheDatabaseWhole(t *testing.T) {
 	db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
 	fillQdrant(t, db)
@@ -149,7 +149,7 @@ func dial(t *testing.T, address string) *grpc.ClientConn {
 	return conn
 }
 
-// invoke makes a call of gRPC, whose answer's times and usage are left out.
+// invoke makes a gRPC call. It removes times and usage from the answer.
 func invoke(t *testing.T, conn *grpc.ClientConn, a asking) (answer proto.Message, trailer metadata.MD) {
 	t.Helper()
 	answer = map[string]proto.Message{
@@ -169,7 +169,7 @@ func invoke(t *testing.T, conn *grpc.ClientConn, a asking) (answer proto.Message
 	return answer, trailer
 }
 
-// post makes a request of REST, whose answer's time and usage are left out.
+// post makes a REST request. It removes time and usage from the answer.
 func post(t *testing.T, base string, a asking) (answer string, header http.Header) {
 	t.Helper()
 	return postTo(t, base+"/collections/routed/points/"+a.path, a.body)
@@ -198,8 +198,8 @@ func postTo(t *testing.T, url, body string) (answer string, header http.Header) 
 	return string(got[:i]), out.Header
 }
 
-// TestRewritingByTheIdentityChangesNothing: where W is the identity and the scale 1, the
-// answer is the database's own, byte for byte.
+// TestRewritingByTheIdentityChangesNothing: if W is the identity and the scale 1, the answer is the
+// database's own, byte for byte.
 func TestRewritingByTheIdentityChangesNothing(t *testing.T) {
 	db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
 	fillQdrant(t, db)
@@ -222,8 +222,8 @@ func TestRewritingByTheIdentityChangesNothing(t *testing.T) {
 	}
 }
 
-// TestRewritingByARotation: a route whose W is a rotation finds in a rotated collection what
-// a direct search finds in the other one, with the same scores. Both metrics are tried.
+// TestRewritingByARotation: a route whose W is a rotation finds in a rotated collection the same
+// rows, with the same scores, as a direct search in the plain collection, for both metrics.
 func TestRewritingByARotation(t *testing.T) {
 	db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
 	direct := dial(t, db.Address)
@@ -279,8 +279,8 @@ func TestRewritingByARotation(t *testing.T) {
 	}
 }
 
-// TestWhatIsNotRewritten: searches whose rewritten answer would be another thing pass, and
-// the database's errors are the client's.
+// TestWhatIsNotRewritten: searches that rewriting would change in meaning pass, and the client gets
+// the database's errors.
 func TestWhatIsNotRewritten(t *testing.T) {
 	db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
 	fillQdrant(t, db)
@@ -318,8 +318,8 @@ func TestWhatIsNotRewritten(t *testing.T) {
 	}
 }
 
-// TestARewritingRouteOrdersPrefetchedRows: where the route opts in to prefetches, the rows
-// that the client's own query finds are ordered by the similarity, as on other routes.
+// TestARewritingRouteOrdersPrefetchedRows: if the route opts in to prefetches, the similarity
+// orders the rows that the client's own query finds, as on other routes.
 func TestARewritingRouteOrdersPrefetchedRows(t *testing.T) {
 	db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
 	fillQdrant(t, db)
@@ -350,7 +350,7 @@ func TestARewritingRouteOrdersPrefetchedRows(t *testing.T) {
 	}
 }
 
-// TestTheDatabaseRefusesARewrittenCall: its error is the client's, as of the call itself.
+// TestTheDatabaseRefusesARewrittenCall: the client gets the error, as for the unchanged call.
 func TestTheDatabaseRefusesARewrittenCall(t *testing.T) {
 	db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
 	fillQdrant(t, db)
@@ -377,9 +377,9 @@ func TestTheDatabaseRefusesARewrittenCall(t *testing.T) {
 	}
 }
 
-// TestRewrittenStages: where a route rewrites prefetches, a query of a rotated collection
-// through the proxy finds what the same query of the plain collection finds, with the same
-// scores: fused, ordered by the routed vector or by another one, by gRPC and by REST.
+// TestRewrittenStages: if a route rewrites prefetches, a query of a rotated collection through the
+// proxy finds the same rows, with the same scores, as the query of the plain collection: fused,
+// ordered by the routed vector or by another one, over gRPC and REST.
 func TestRewrittenStages(t *testing.T) {
 	db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
 	direct := dial(t, db.Address)
@@ -486,7 +486,7 @@ func TestRewrittenPrefetchesHaveAKey(t *testing.T) {
 	}
 }
 
-// TestRewrittenEF: a route's ef reaches the database where the client names none.
+// TestRewrittenEF: the database gets a route's ef if the client sets none.
 func TestRewrittenEF(t *testing.T) {
 	db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
 	fillQdrant(t, db)

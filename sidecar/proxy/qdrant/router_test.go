@@ -37,7 +37,7 @@ func (d described) Describe(context.Context, string) (adapters.Description, erro
 	return adapters.Description{Fields: []adapters.VectorField{{Dim: 2, Metric: d.metric}}}, nil
 }
 
-// searcher answers every search alike.
+// searcher gives every search the same answer.
 type searcher struct {
 	search.Searcher
 	route  route.Route
@@ -89,7 +89,7 @@ func rewriter(t testing.TB) *qdrant.Router {
 	return qdrant.New(r)
 }
 
-// accepted makes the anonymous caller one that the database of a router accepted lately.
+// accepted makes a router believe that its database accepted the anonymous caller lately.
 func accepted(r *qdrant.Router) *qdrant.Router {
 	r.InterceptREST(httptest.NewRequest(http.MethodPost, "/collections/c/points/recommend", nil), []byte("{}"), func(context.Context, string, []byte) rest.Answer {
 		return rest.Answer{Status: http.StatusOK}
@@ -182,7 +182,7 @@ type twice struct{ searcher }
 
 func (s twice) Routes() []*route.Route { return []*route.Route{&s.route, &s.route} }
 
-// FuzzREST: any body of a search is answered in valid JSON, or goes on with a reason.
+// FuzzREST: the body of a search is answered in valid JSON, or forwarded with a reason.
 func FuzzREST(f *testing.F) {
 	r := router(f, adapters.Cosine, route.FailOpen, found)
 	f.Add(body)
@@ -199,8 +199,7 @@ func FuzzREST(f *testing.F) {
 	})
 }
 
-// FuzzGRPC: any request passes with a reason, or without one where it names no
-// routed collection.
+// FuzzGRPC: a request passes with a reason, or without one if it names no routed collection.
 func FuzzGRPC(f *testing.F) {
 	r := router(f, adapters.Cosine, route.FailOpen, func(search.Request) (search.Answer, error) { return search.Answer{}, adapters.ErrFilter })
 	for method := range r.Intercept(nil) {
@@ -225,7 +224,8 @@ func FuzzGRPC(f *testing.F) {
 	})
 }
 
-// TestOtherSearchesSayWhyTheyPass: what is never answered goes on with the reason.
+// TestOtherSearchesSayWhyTheyPass: kinds of searches that are never answered are forwarded with the
+// reason.
 func TestOtherSearchesSayWhyTheyPass(t *testing.T) {
 	r := accepted(router(t, adapters.Cosine, route.FailOpen, found))
 	for path, want := range map[string]string{

@@ -15,8 +15,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/recording"
 )
 
-// bare returns calls for ids, scores and versions alone; with payload they ask for a field
-// too that no point has.
+// bare returns calls that ask only for ids, scores and versions. With payload they also ask for a
+// field that no point has.
 func bare(payload bool) []asking {
 	vec, field := proto.String("vec"), ""
 	var selector *client.WithPayloadSelector
@@ -42,8 +42,8 @@ func bare(payload bool) []asking {
 	}
 }
 
-// TestIDsAloneNeedNoOtherRead: an answer that shows neither payload nor vectors is the answer
-// that the database would confirm, without asking it.
+// TestIDsAloneNeedNoOtherRead: an answer without payload and vectors equals the answer that the
+// database would confirm, and needs no confirming read.
 func TestIDsAloneNeedNoOtherRead(t *testing.T) {
 	for _, version := range []string{servers.QdrantOldest, servers.QdrantNewest} {
 		t.Run(version, func(t *testing.T) {

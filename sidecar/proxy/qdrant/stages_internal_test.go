@@ -50,7 +50,7 @@ func vectors(query *qdrant.Query, field string, threshold **float32, legs []*qdr
 	return found
 }
 
-// Of a query with prefetches, the vectors and thresholds of every stage on a routed field are
+// In a query with prefetches, the vectors and thresholds of all stages on a routed field are
 // replaced, and nothing else.
 func TestRewriteStages(t *testing.T) {
 	dense, fusion := qdrant.NewQueryDense([]float32{1}), qdrant.NewQueryFusion(qdrant.Fusion_DBSF)
@@ -97,8 +97,8 @@ func TestRewriteStages(t *testing.T) {
 	}
 }
 
-// A query that depends on a routed field in another way than by a dense vector is not
-// rewritten, nor is a formula over the scores of prefetches.
+// A query that uses a routed field otherwise than by a dense vector is not rewritten, nor is a
+// formula over the scores of prefetches.
 func TestStagesThatAreNotRewritten(t *testing.T) {
 	dense, fusion := qdrant.NewQueryDense([]float32{1}), qdrant.NewQueryFusion(qdrant.Fusion_RRF)
 	deep := leg("routed", 1)
@@ -128,7 +128,7 @@ func TestStagesThatAreNotRewritten(t *testing.T) {
 	}
 }
 
-// A query with prefetches and one without make a batch. The rows of a fusion are no search's,
+// A batch has a query with prefetches and one without. The rows of a fusion belong to no search,
 // and their scores stay.
 func TestStagesOfABatch(t *testing.T) {
 	dense, fusion := qdrant.NewQueryDense([]float32{1}), qdrant.NewQueryFusion(qdrant.Fusion_RRF)

@@ -53,9 +53,9 @@ func requestsWith(path, value string) (bodies map[string]string) {
 	return bodies
 }
 
-// TestRefusedByQdrant: no search that Qdrant refuses is read as one that a route may
-// answer, of a table of every field with values of every type, and of fields that come
-// twice. A prefetch is left out: Qdrant itself is asked for what it finds.
+// TestRefusedByQdrant: a search that Qdrant refuses is never read as one that a route may answer,
+// for a table of every field with values of every type, and for repeated fields. Prefetches are
+// left out, because Qdrant itself answers them.
 func TestRefusedByQdrant(t *testing.T) {
 	paths := []string{
 		"limit", "offset", "score_threshold", "with_payload", "with_vector", "filter", "shard_key", "lookup_from", "using",

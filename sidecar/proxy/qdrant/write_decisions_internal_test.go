@@ -12,8 +12,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/follow/journal"
 )
 
-// TestKindOfABatch: operations of one kind have that kind, and others together count as an
-// upsert, which may change anything of a row.
+// TestKindOfABatch: operations of one kind have that kind. A mixture counts as an upsert, which may
+// change any part of a row.
 func TestKindOfABatch(t *testing.T) {
 	for text, want := range map[string]journal.Kind{
 		"delete": journal.Delete, "delete, delete": journal.Delete, "payload, payload": journal.Payload,
@@ -29,7 +29,8 @@ func TestKindOfABatch(t *testing.T) {
 	}
 }
 
-// TestRowsOfAnOperation: ids, or one filter. What names both, or two filters, may be any row.
+// TestRowsOfAnOperation: an operation with ids or with one filter. If it has both, or two filters,
+// it may change any row.
 func TestRowsOfAnOperation(t *testing.T) {
 	for body, want := range map[string]struct {
 		ids, filters int
@@ -50,8 +51,8 @@ func TestRowsOfAnOperation(t *testing.T) {
 	}
 }
 
-// TestWhatChangedNothing: Qdrant refuses a request whole before it looks at rows. Of several
-// operations those before the wrong one are carried out.
+// TestWhatChangedNothing: Qdrant refuses a whole request before it looks at rows. Of several
+// operations, those before the wrong one are carried out.
 func TestWhatChangedNothing(t *testing.T) {
 	for _, c := range []struct {
 		code         codes.Code

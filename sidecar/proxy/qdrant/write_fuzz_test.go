@@ -27,7 +27,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// noted is a follower of the collection c that keeps the last write.
+// noted is a follower of the collection c that records the last write.
 type noted struct {
 	write *journal.Write
 	begun int
@@ -53,7 +53,7 @@ func (n *noted) Doubt(string) func(*journal.Write) {
 	}
 }
 
-// loud fails a test where something is logged as an error, as a panic is.
+// loud fails the test if an error is logged, as after a panic.
 type loud struct {
 	slog.Handler
 	t testing.TB
@@ -90,8 +90,8 @@ func (n *noted) covers(ids []rerank.ID) bool {
 	return n.write.All || !slices.ContainsFunc(ids, func(id rerank.ID) bool { return !slices.Contains(n.write.IDs, id) })
 }
 
-// FuzzWrites sends anything as each of the methods that write: it goes on, and the
-// ids that a whole decoder finds are followed.
+// FuzzWrites sends arbitrary requests to each method that writes: all are forwarded, and the ids
+// that a full decoder finds are followed.
 func FuzzWrites(f *testing.F) {
 	upsert, _ := proto.Marshal(&client.UpsertPoints{CollectionName: "c", Points: []*client.PointStruct{
 		{Id: client.NewIDNum(7), Vectors: client.NewVectors(1, 2)}, {Id: client.NewIDUUID("5c56c793-69f3-4fbf-87e6-c4bf54c28c26")},
@@ -139,8 +139,8 @@ func FuzzWrites(f *testing.F) {
 	})
 }
 
-// FuzzWritesREST sends any request: it goes on, and the ids that encoding/json
-// finds are followed.
+// FuzzWritesREST sends arbitrary requests: all are forwarded, and the ids that encoding/json finds
+// are followed.
 func FuzzWritesREST(f *testing.F) {
 	for _, s := range []struct{ method, path, body string }{
 		{"PUT", "/collections/c/points?wait=true", `{"points":[{"id":7,"vector":[1,2],"payload":{"\"id\"":"]}"}},{"vector":{"a":[]},"id":"5c56c793-69f3-4fbf-87e6-c4bf54c28c26"}]}`},
@@ -178,7 +178,7 @@ func FuzzWritesREST(f *testing.F) {
 	})
 }
 
-// jsonIDs are the numbers among the ids of an upsert.
+// jsonIDs returns the numeric ids of an upsert.
 func jsonIDs(body string) (ids []rerank.ID) {
 	var m struct {
 		Points []struct {

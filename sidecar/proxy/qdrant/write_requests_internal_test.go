@@ -42,7 +42,7 @@ func read(t *testing.T, w routing.Writing) routing.Rows {
 }
 
 // TestWhatARequestOverRESTChanges: the collection, the kind of the change, and the rows, or any row
-// where they cannot be told.
+// if they are unknown.
 func TestWhatARequestOverRESTChanges(t *testing.T) {
 	const upsert, del, vectors, payload, whole = journal.Upsert, journal.Delete, journal.Vectors, journal.Payload, journal.Collection
 	all := routing.Rows{All: true}
@@ -128,7 +128,7 @@ func TestWhatARequestOverRESTChanges(t *testing.T) {
 
 func equal(a, b []rerank.ID) bool { return len(a) == 0 && len(b) == 0 || reflect.DeepEqual(a, b) }
 
-// TestWhatAnEndedCallDoesNotRead: reading gives up when the call ends, and any row counts.
+// TestWhatAnEndedCallDoesNotRead: reading stops when the call ends, and any row counts as changed.
 func TestWhatAnEndedCallDoesNotRead(t *testing.T) {
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -171,8 +171,8 @@ func TestAliasesThatAreRenamed(t *testing.T) {
 	}
 }
 
-// TestWhatAnAnswerOverRESTSays: a write that changed nothing need not be followed; one that may
-// have changed something has to be.
+// TestWhatAnAnswerOverRESTSays: a write that changed nothing need not be followed; a write that may
+// have changed something must be.
 func TestWhatAnAnswerOverRESTSays(t *testing.T) {
 	problem := func(text string) []byte { return fmt.Appendf(nil, `{"status":{"error":%q},"time":0}`, text) }
 	const none, failed, unknown, answered = routing.Refused, routing.Failed, routing.Unknown, routing.Answered
@@ -218,8 +218,7 @@ func TestWhatAnAnswerOverRESTSays(t *testing.T) {
 	}
 }
 
-// TestWhatACallChanges: the rows that a request over gRPC names, or any row where they cannot be
-// told.
+// TestWhatACallChanges: the rows that a gRPC request names, or any row if they are unknown.
 func TestWhatACallChanges(t *testing.T) {
 	id := qdrant.NewIDNum(1)
 	ids := qdrant.NewPointsSelector(id, qdrant.NewIDNum(2))
@@ -315,7 +314,7 @@ func TestTheLastIDCounts(t *testing.T) {
 	}
 }
 
-// TestChangesOfAClusterThatChangeRows: dropping a shard key, replicating points, and whatever
+// TestChangesOfAClusterThatChangeRows: dropping a shard key, replicating points, and requests that
 // cannot be read.
 func TestChangesOfAClusterThatChangeRows(t *testing.T) {
 	for name, c := range map[string]struct {

@@ -52,7 +52,7 @@ func drain(s *rawgrpc.Server) {
 	s.Drain(ctx)
 }
 
-// used waits until so many bytes of a gate are taken.
+// used waits until the given number of a gate's bytes are in use.
 func used(t *testing.T, g *gate.Gate, want int64) {
 	t.Helper()
 	end := time.After(5 * time.Second)
@@ -65,8 +65,8 @@ func used(t *testing.T, g *gate.Gate, want int64) {
 	}
 }
 
-// What is kept of an answer is counted until its client has it, or is gone: a window of one
-// that crosses, and the whole of an interceptor's.
+// The kept bytes of an answer count until its client has them or is gone: a window of a forwarded
+// answer, and the whole answer of an interceptor.
 func TestAnswersAreCounted(t *testing.T) {
 	const size = 1 << 20
 	for method, kept := range map[string]int64{knownMethod: gate.StreamWindowBytes, interceptedMethod: size} {
@@ -99,8 +99,8 @@ func TestAnswersAreCounted(t *testing.T) {
 	}
 }
 
-// The bytes of a message are given back once the database has it, though its stream goes
-// on: a stream that lives for days keeps nobody else's messages out.
+// The bytes of a message are given back once the database has them, although the stream continues:
+// a stream that lives for days must not keep other messages out.
 func TestBytesOfALongStream(t *testing.T) {
 	g := gate.New(gate.Options{ReceivedBytes: 16 << 20})
 	conn := startWith(t, &peer{}, func(o *rawgrpc.Options) { o.Gate = g })
@@ -127,8 +127,8 @@ func TestBytesOfALongStream(t *testing.T) {
 	}
 }
 
-// TestAnswersOfCallsAreCounted: the answer to a call of the proxy's own counts until that
-// call's context ends, and one of more bytes than there may be is an error.
+// TestAnswersOfCallsAreCounted: the answer to the proxy's own call counts until the call's context
+// ends. An answer longer than the limit is an error.
 func TestAnswersOfCallsAreCounted(t *testing.T) {
 	database := grpc.NewServer(grpc.UnknownServiceHandler((&peer{}).handle), grpc.ForceServerCodecV2(bytesCodec{}), grpc.MaxRecvMsgSize(32<<20))
 	g := gate.New(gate.Options{ReceivedBytes: 8 << 20})

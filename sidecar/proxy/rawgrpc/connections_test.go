@@ -85,8 +85,8 @@ func TestTLS(t *testing.T) {
 	})
 }
 
-// A client that is told to go elsewhere has its calls in flight answered, and makes no other;
-// a connection that says nothing does not delay the end.
+// A client that is told to reconnect elsewhere gets the answers to its calls in flight, and makes
+// no other call. An idle connection does not delay the end.
 func TestDrain(t *testing.T) {
 	s, address := startServer(t, &peer{}, nil, nil)
 	mute, err := net.Dial("tcp", address)
@@ -154,8 +154,8 @@ func TestDrainCuts(t *testing.T) {
 	}
 }
 
-// A database that ends a connection fails the calls on it, and the next one finds the
-// database again.
+// When a database closes a connection, the calls on it fail, and the next call reaches the database
+// again.
 func TestADatabaseThatRestarts(t *testing.T) {
 	p := &peer{blocked: make(chan context.Context)}
 	l, err := net.Listen("tcp", "127.0.0.1:0")

@@ -37,7 +37,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 const (
 	knownMethod   = "/qdrant.Points/Search"
 	unknownMethod = "/of.tomorrow.Service/Method"
-	// answeredMethod is answered by a peer whose other calls wait.
+	// answeredMethod is answered by a peer even if its other calls wait.
 	answeredMethod = "/qdrant.Points/Count"
 )
 
@@ -65,8 +65,8 @@ type call struct {
 	messages [][]byte
 }
 
-// peer stands where the database does and records what comes. It answers each
-// message with its bytes reversed, after the header, and ends with end.
+// peer plays the database and records the calls. It answers each message with its bytes reversed,
+// after the header, and ends with end.
 type peer struct {
 	header, trailer metadata.MD
 	end             error
@@ -137,7 +137,7 @@ func start(t testing.TB, p *peer) *grpc.ClientConn {
 	return startWith(t, p, func(*rawgrpc.Options) {})
 }
 
-// startWith does so with other options.
+// startWith is start with changed options.
 func startWith(t testing.TB, p *peer, change func(*rawgrpc.Options)) *grpc.ClientConn {
 	t.Helper()
 	received := gate.New(gate.Options{ReceivedBytes: 64 << 20})
@@ -191,8 +191,8 @@ func connect(t testing.TB, address string) *grpc.ClientConn {
 	return conn
 }
 
-// passing intercepts three methods: passedMethod and ignoredMethod go on as they came, and
-// askedMethod with a look at its answer.
+// passing intercepts three methods: calls of passedMethod and ignoredMethod are forwarded
+// unchanged, and so are those of askedMethod, whose answers are observed.
 func passing(o *rawgrpc.Options) {
 	o.Intercept = map[string]rawgrpc.Interceptor{
 		passedMethod:  {Answer: func(context.Context, []byte) (r rawgrpc.Reply) { return r }},
@@ -206,7 +206,7 @@ func passing(o *rawgrpc.Options) {
 const (
 	passedMethod = "/qdrant.Points/SearchBatch"
 	askedMethod  = "/qdrant.Points/QueryBatch"
-	// ignoredMethod has short messages in the tests: a longer one is not ignored.
+	// ignoredMethod has short messages in the tests; longer ones are not ignored.
 	ignoredMethod = "/qdrant.Points/Discover"
 )
 
@@ -303,7 +303,7 @@ func TestStreamsCrossBothWays(t *testing.T) {
 	}
 }
 
-// A call without any message is the database's to judge.
+// A call without a message is left to the database.
 func TestACallWithoutAMessage(t *testing.T) {
 	p := &peer{}
 	conn := start(t, p)
@@ -396,9 +396,9 @@ func (l *links) await(t *testing.T, n int) {
 	}
 }
 
-// TestCancelledCallsMoveToNewConnections: no connection to the database sees as many
-// cancelled calls as Qdrant closes one for, whichever way the calls come, one after the
-// other and many at a time; those that are left are closed, and other calls go on.
+// TestCancelledCallsMoveToNewConnections: no connection to the database gets so many cancelled
+// calls that Qdrant would close it, whether calls come one after the other or concurrently. Retired
+// connections are closed, and other calls go on.
 func TestCancelledCallsMoveToNewConnections(t *testing.T) {
 	const calls = 300
 	for method, parallel := range map[string]int{knownMethod: 1, unknownMethod: 1, knownMethod + " ": 8, "/qdrant.Points/Query": 1} {

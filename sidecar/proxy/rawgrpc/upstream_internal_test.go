@@ -14,8 +14,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/h2"
 )
 
-// TestAnswerEndsOnce: a database that answers before it has read the whole request resets
-// the stream behind the answer (RFC 9113, section 8.1). The answer stands.
+// TestAnswerEndsOnce: a database that answers before it has read the whole request resets the
+// stream after the answer (RFC 9113, section 8.1). The answer counts.
 func TestAnswerEndsOnce(t *testing.T) {
 	a := &answer{done: make(chan struct{})}
 	a.Headers(nil, []hpack.HeaderField{{Name: ":status", Value: "200"}}, false)
@@ -38,7 +38,7 @@ func TestAnswerEndsOnce(t *testing.T) {
 	}
 }
 
-// TestTrailersOfAnAnswer: whom the database denies does not learn what the interceptor says.
+// TestTrailersOfAnAnswer: a caller whom the database denies does not get the interceptor's trailer.
 func TestTrailersOfAnAnswer(t *testing.T) {
 	denies := func(message []byte) bool { return string(message) == "no" }
 	for name, c := range map[string]struct {
@@ -62,8 +62,8 @@ func TestTrailersOfAnAnswer(t *testing.T) {
 	}
 }
 
-// TestConnectionsAreFew: no further connection is opened beside those that take calls and those
-// that only end their last ones.
+// TestConnectionsAreFew: once the limit of taking and retired connections is reached, no other is
+// opened.
 func TestConnectionsAreFew(t *testing.T) {
 	for retired, want := range map[int]error{2*retiredShare - 1: nil, 2 * retiredShare: h2.ErrFull} {
 		p := newPool(&dialer{address: "127.0.0.1:1"}, 1, 2, h2.Options{}, nil)

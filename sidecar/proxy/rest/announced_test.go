@@ -10,7 +10,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/rest"
 )
 
-// A body that is announced takes memory as it comes, also where nothing bounds all of them.
+// The memory for an announced body grows with the bytes that arrive, even without a limit on all
+// bodies.
 func TestAnnouncedBodiesTakeMemoryAsTheyCome(t *testing.T) {
 	_, address := serve(t, rest.Options{
 		Upstream: "http://127.0.0.1:1", Wants: func(string, string) bool { return true },

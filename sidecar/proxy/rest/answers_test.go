@@ -13,9 +13,9 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/rest"
 )
 
-// TestAnswersAreCounted: the answer that an interceptor asks for counts while its request is
-// answered, and not after, though the connection goes on. One of more bytes than there may
-// be is an error of the database's, whether it tells its length or not.
+// TestAnswersAreCounted: the answer that an interceptor requested counts while the interceptor's
+// request is answered, and not afterwards, although the connection goes on. An answer longer than
+// the limit is an error of the database, whether its length is announced or not.
 func TestAnswersAreCounted(t *testing.T) {
 	for _, tellsLength := range []bool{true, false} {
 		t.Run(fmt.Sprint(tellsLength), func(t *testing.T) {
@@ -60,7 +60,7 @@ func TestAnswersAreCounted(t *testing.T) {
 				_ = r.Body.Close()
 				return r.StatusCode, len(b)
 			}
-			for range 8 { // more than there is room for, were the bytes not given back
+			for range 8 { // more than fit if the bytes were not given back
 				if status, length := ask(); status != http.StatusOK || length != size || counted < int64(size) || counted > 6<<20 {
 					t.Fatalf("%d, %d bytes, of which %d count", status, length, counted)
 				}

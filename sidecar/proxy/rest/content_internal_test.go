@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// FuzzMessages: where this package reads a message, net/http finds the same end.
+// FuzzMessages: wherever this package can read a message, net/http finds the same end.
 func FuzzMessages(f *testing.F) {
 	for _, s := range []string{
 		"GET / HTTP/1.1\r\nHost: h\r\n\r\nPOST /x HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabcHEAD / HTTP/1.0\n\n",
@@ -29,7 +29,7 @@ func FuzzMessages(f *testing.F) {
 	})
 }
 
-// messageEnds returns where messages end, as far as they can be read.
+// messageEnds returns the ends of the messages that can be read.
 func messageEnds(b []byte, answers bool) (ends []int) {
 	source := bytes.NewReader(b)
 	in := bufio.NewReader(source)
@@ -65,7 +65,7 @@ func messageEnds(b []byte, answers bool) (ends []int) {
 	}
 }
 
-// netHTTPEnds is messageEnds by net/http.
+// netHTTPEnds is messageEnds with net/http.
 func netHTTPEnds(b []byte, answers bool) (ends []int) {
 	source := bytes.NewReader(b)
 	in := bufio.NewReader(source)

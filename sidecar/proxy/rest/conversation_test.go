@@ -17,10 +17,10 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/rest"
 )
 
-// patience bounds the wait for what has to come.
+// patience limits the wait for bytes that must arrive.
 const patience = 20 * time.Second
 
-// talk is a client's connection to a proxy, and the database's side of it.
+// talk is a client's connection to a proxy, together with the database's side.
 type talk struct {
 	t        testing.TB
 	server   *rest.Server
@@ -30,7 +30,7 @@ type talk struct {
 	database *net.TCPConn // the last connection that the database accepted
 }
 
-// newTalk connects a client to a proxy in front of a database that a test plays.
+// newTalk connects a client to a proxy whose database is played by the test.
 func newTalk(t testing.TB, o rest.Options) *talk {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -56,7 +56,7 @@ func dialTCP(t testing.TB, address string) *net.TCPConn {
 	return conn.(*net.TCPConn)
 }
 
-// accept has the database accept a connection.
+// accept accepts a connection as the database.
 func (k *talk) accept() {
 	k.t.Helper()
 	conn, err := k.listener.Accept()
@@ -92,14 +92,15 @@ func (k *talk) expectEnd(from io.Reader, want string) {
 	}
 }
 
-// asDatabase is a request as the database gets it: its Host is the database's, and comes first.
+// asDatabase returns a request as the database gets it: its Host is the database's, and comes
+// first.
 func (k *talk) asDatabase(request string) string {
 	line, rest, _ := strings.Cut(request, "\r\n")
 	return line + "\r\nHost: " + k.listener.Addr().String() + "\r\n" + strings.Replace(rest, "Host: h\r\n", "", 1)
 }
 
-// drain begins to drain and returns when every connection knows it. ended receives whether
-// one had to be cut.
+// drain starts a drain and returns when every connection knows of it. ended receives whether a
+// connection had to be cut.
 func (k *talk) drain(ctx context.Context) (ended chan bool) {
 	k.t.Helper()
 	ended = make(chan bool, 1)
@@ -121,8 +122,8 @@ const (
 	noAnswer = "HTTP/1.1 502 Bad Gateway\r\n"
 )
 
-// TestConversations: what a client says reaches the database, and the other way round, on
-// connections that go on.
+// TestConversations: requests reach the database and answers the client, on connections that stay
+// open.
 func TestConversations(t *testing.T) {
 	type step struct {
 		request, atDatabase string // atDatabase empty: as the client sent it
@@ -188,8 +189,8 @@ func sendPieces(to io.Writer, s string, piece int) {
 	}
 }
 
-// TestMalformedRequests: a request whose end could be read in two ways is refused, and
-// nothing behind it is read as another.
+// TestMalformedRequests: a request whose end is ambiguous is refused, and the bytes after it are
+// not read as another request.
 func TestMalformedRequests(t *testing.T) {
 	for request, status := range map[string]int{
 		"PUT / HTTP/1.1\r\nContent-Length: 1\r\nContent-Length: 2\r\n\r\n":                            400,
@@ -259,7 +260,7 @@ func TestPipelinedRequests(t *testing.T) {
 	}
 }
 
-// TestLastAnswers: behind these, the client's connection ends.
+// TestLastAnswers: the client's connection closes after these answers.
 func TestLastAnswers(t *testing.T) {
 	for name, s := range map[string]struct{ request, atDatabase, answer, atClient string }{
 		"asked for":              {"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n", get, ok, okLast},
@@ -287,8 +288,8 @@ func TestLastAnswers(t *testing.T) {
 	}
 }
 
-// TestExpectContinue: the database says whether the body may come, unless an interceptor
-// reads it first.
+// TestExpectContinue: the database decides whether the client may send the body, unless an
+// interceptor reads it first.
 func TestExpectContinue(t *testing.T) {
 	const request = "PUT / HTTP/1.1\r\nHost: h\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n"
 	k := newTalk(t, rest.Options{})
@@ -315,7 +316,7 @@ func TestExpectContinue(t *testing.T) {
 	k.expect(k.client, strings.Replace(ok, "\r\n\r\n", "\r\nLikeness-Status: passed\r\n\r\n", 1))
 }
 
-// TestDrain: a client has its answer, and is told to go.
+// TestDrain: a client gets its answer, and is told to reconnect.
 func TestDrain(t *testing.T) {
 	const upload = "PUT / HTTP/1.1\r\nHost: h\r\nContent-Type: multipart/x\r\nContent-Length: 2\r\n\r\na"
 	for name, s := range map[string]struct{ before, atDatabase, after, answer, last string }{
@@ -343,7 +344,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-// TestDrainClosesIdleConnections: nothing is lost with them.
+// TestDrainClosesIdleConnections: no answer is lost with them.
 func TestDrainClosesIdleConnections(t *testing.T) {
 	k := newTalk(t, rest.Options{})
 	silent := dialTCP(t, k.address)
@@ -374,8 +375,7 @@ func TestDrainCuts(t *testing.T) {
 	k.expectEnd(k.database, "")
 }
 
-// TestDatabaseThatEnds: an answer that is broken off does not look whole, and one that did
-// not begin is 502.
+// TestDatabaseThatEnds: a broken-off answer does not look complete, and a missing one becomes 502.
 func TestDatabaseThatEnds(t *testing.T) {
 	for answer, want := range map[string]string{
 		"":                     noAnswer,
@@ -408,7 +408,7 @@ func TestDatabaseThatEnds(t *testing.T) {
 	}
 }
 
-// TestDatabaseThatBreaksOff: an answer without a length whose end is an error is no answer.
+// TestDatabaseThatBreaksOff: an answer without a length that ends with an error is no answer.
 func TestDatabaseThatBreaksOff(t *testing.T) {
 	k := newTalk(t, rest.Options{})
 	k.send(k.client, get)
@@ -424,7 +424,8 @@ func TestDatabaseThatBreaksOff(t *testing.T) {
 	}
 }
 
-// TestIdleDatabaseConnectionsThatEnd: a request that meets one is sent again, once.
+// TestIdleDatabaseConnectionsThatEnd: a request on a connection that the database has closed is
+// sent once more.
 func TestIdleDatabaseConnectionsThatEnd(t *testing.T) {
 	for name, linger := range map[string]int{"with a word": -1, "without": 0} {
 		t.Run(name, func(t *testing.T) {
@@ -460,7 +461,7 @@ func TestIdleDatabaseConnectionsThatEnd(t *testing.T) {
 	}
 }
 
-// TestClientThatEndsItsSide has what it asked for, unless an interceptor was asked.
+// TestClientThatEndsItsSide gets its answer, unless an interceptor saw the request.
 func TestClientThatEndsItsSide(t *testing.T) {
 	k := newTalk(t, rest.Options{})
 	k.send(k.client, get)
@@ -474,7 +475,7 @@ func TestClientThatEndsItsSide(t *testing.T) {
 	k.expectEnd(k.client, ok)
 }
 
-// TestUploadThatDoesNotEnd: the database learns of it.
+// TestUploadThatDoesNotEnd: the database sees that the upload was cut.
 func TestUploadThatDoesNotEnd(t *testing.T) {
 	for _, head := range []string{
 		"PUT / HTTP/1.1\r\nHost: h\r\nContent-Length: 9000000\r\n\r\n",
@@ -489,7 +490,7 @@ func TestUploadThatDoesNotEnd(t *testing.T) {
 	}
 }
 
-// TestBothWaysAtOnce: what is sent while the other side sends waits for nobody.
+// TestBothWaysAtOnce: each side can send while the other sends.
 func TestBothWaysAtOnce(t *testing.T) {
 	const size = 16 << 20
 	k := newTalk(t, rest.Options{})
@@ -517,7 +518,7 @@ func TestBothWaysAtOnce(t *testing.T) {
 	}
 }
 
-// TestInterceptor: what becomes of requests that an interceptor is asked about.
+// TestInterceptor: how requests end that an interceptor has seen.
 func TestInterceptor(t *testing.T) {
 	gated := gate.New(gate.Options{ReceivedBytes: 1 << 20})
 	var asked []string

@@ -16,7 +16,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/gate"
 )
 
-// wire is a connection that keeps what is written to it, and gives what was put into unread.
+// wire is a connection that records writes, and reads from unread.
 type wire struct {
 	net.Conn
 	written bytes.Buffer
@@ -40,8 +40,8 @@ func newServer() *Server {
 	return &Server{log: slog.New(slog.DiscardHandler), draining: make(chan struct{}), conns: map[*conn]struct{}{}}
 }
 
-// TestAnswersOfTheProxy: an answer says how long its body is, and to HEAD it has none. What is
-// refused for memory says when to come again.
+// TestAnswersOfTheProxy: an answer states the length of its body, and has no body if the request is
+// HEAD. A refusal for lack of memory says when to try again.
 func TestAnswersOfTheProxy(t *testing.T) {
 	for name, c := range map[string]struct {
 		method string
@@ -71,8 +71,7 @@ func TestAnswersOfTheProxy(t *testing.T) {
 	}
 }
 
-// TestDrainingConnectionsEnd: a client whose next request is here already is not answered after
-// the drain began.
+// TestDrainingConnectionsEnd: a request that has arrived is not answered once the drain has begun.
 func TestDrainingConnectionsEnd(t *testing.T) {
 	s := newServer()
 	w := newWire("GET / HTTP/1.1\r\n\r\nGET / HTTP/1.1\r\n\r\n")
@@ -85,8 +84,8 @@ func TestDrainingConnectionsEnd(t *testing.T) {
 	}
 }
 
-// TestConnectionsToTheDatabase: they bear the operator's name for TLS, and those that come back
-// after the end are closed.
+// TestConnectionsToTheDatabase: they use the operator's server name for TLS, and connections that
+// come back after the end are closed.
 func TestConnectionsToTheDatabase(t *testing.T) {
 	upstream, err := url.Parse("https://db.example")
 	if err != nil {
@@ -113,7 +112,7 @@ func TestConnectionsToTheDatabase(t *testing.T) {
 	}
 }
 
-// TestWritesOutliveTheirClient: for a second, where their outcome has to be known.
+// TestWritesOutliveTheirClient: for a second, if their outcome must be known.
 func TestWritesOutliveTheirClient(t *testing.T) {
 	ended := func(Ending) {}
 	synctest.Test(t, func(t *testing.T) {

@@ -17,8 +17,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/rest"
 )
 
-// FuzzDrain drains a proxy at any byte of requests that come in pieces, pipelined or not.
-// Every request that the database has heard whole is answered whole, in order.
+// FuzzDrain drains a proxy at any byte of requests that arrive in pieces, pipelined or not. Every
+// request that the database has received completely is answered completely, in order.
 func FuzzDrain(f *testing.F) {
 	f.Add(uint64(1), uint8(3), uint16(100))
 	f.Add(uint64(2), uint8(1), uint16(0))
@@ -82,7 +82,7 @@ func FuzzDrain(f *testing.F) {
 	})
 }
 
-// respond answers requests, each when it has heard all of it, in pieces.
+// respond answers requests in pieces, each once it has been received completely.
 func respond(conn net.Conn, answers []string, random *rand.Rand, piece int, heard chan<- string) {
 	in := newReader(conn)
 	for {
@@ -108,7 +108,7 @@ func respond(conn net.Conn, answers []string, random *rand.Rand, piece int, hear
 	}
 }
 
-// exchange is a request and its answer.
+// exchange returns a random request and its answer.
 func exchange(random *rand.Rand, number int) (request, answer string) {
 	pick := func(of ...string) string { return of[random.IntN(len(of))] }
 	body := func() string {

@@ -24,8 +24,7 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// database is a peer that answers every connection by a function of its own, on
-// the bare bytes.
+// database is a peer that handles every connection by a function, on plain bytes.
 type database struct {
 	listener net.Listener
 	group    sync.WaitGroup
@@ -138,7 +137,7 @@ func readRequest(in *bufio.Reader) (seen string, err error) {
 	return line + strings.Join(headers, "\n") + "\n\n" + string(body), err
 }
 
-// ask sends bare bytes and returns the answer's status and body.
+// ask sends plain bytes and returns the answer's status and body.
 func ask(t testing.TB, address, request string) (status int, body string, header http.Header) {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -223,8 +222,8 @@ func TestAnswersCrossUnchanged(t *testing.T) {
 	}
 }
 
-// Qdrant closes connections after some answers without a word; the next request
-// on one is repeated.
+// After some answers Qdrant closes the connection without notice; the next request on it is
+// repeated.
 func TestConnectionsThatCloseSilently(t *testing.T) {
 	d := newDatabase(t, func(conn net.Conn) {
 		if _, err := readRequest(bufio.NewReader(conn)); err == nil {
@@ -240,7 +239,7 @@ func TestConnectionsThatCloseSilently(t *testing.T) {
 	}
 }
 
-// Both directions of an upload and a download go on before their end.
+// An upload and a download are forwarded in both directions before they end.
 func TestStreamsAreNotHeldBack(t *testing.T) {
 	got := make(chan string)
 	next := make(chan string)

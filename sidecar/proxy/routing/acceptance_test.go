@@ -18,10 +18,10 @@ import (
 // errDenied is the answer of the guarded database to a caller whom it refuses.
 var errDenied = errors.New("denied")
 
-// guarded is a database that lets some keys search, and counts what it and a route do.
+// guarded is a database that lets some keys search, and counts its own work and the route's.
 type guarded struct {
 	allowed   []string
-	originals int // calls as they came
+	originals int // unchanged calls
 	reads     int // calls that likeness read at all
 	ranked    int // searches of the route
 }
@@ -67,8 +67,8 @@ func (g *guarded) ask(t *testing.T, r *routing.Router, key, collection string, x
 	return routing.Answer(ctx, r, routing.Target{Name: collection, Routed: "c", Own: collection}, guardedCall{x, g, key})
 }
 
-// The call of a caller whom the database has not accepted lately goes to the database
-// before anything of it is read; a caller whom it refuses has no other effect.
+// The call of a caller whom the database has not accepted lately goes to the database before
+// anything in it is read. If the database refuses the caller, the call has no other effect.
 func TestAStrangersCallIsNotRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g, record := &guarded{allowed: []string{"good", "other"}}, &recorder{}
@@ -108,7 +108,7 @@ func TestAStrangersCallIsNotRead(t *testing.T) {
 	})
 }
 
-// What the database has answered already is not asked for again.
+// The database's answer to the unchanged call is not requested twice.
 func TestTheAnswerThatAcceptedTheCaller(t *testing.T) {
 	g := &guarded{allowed: []string{"good"}}
 	o := g.ask(t, g.router(t, nil), "good", "c", exchange{read: routing.Pass("filter")})
@@ -117,7 +117,7 @@ func TestTheAnswerThatAcceptedTheCaller(t *testing.T) {
 	}
 }
 
-// A caller whom the database stops confirming has to be accepted again.
+// If the database stops confirming for a caller, the caller must be accepted again.
 func TestACallerWhoIsRefusedAgain(t *testing.T) {
 	g := &guarded{allowed: []string{"good"}}
 	r := g.router(t, nil)
@@ -132,7 +132,7 @@ func TestACallerWhoIsRefusedAgain(t *testing.T) {
 	}
 }
 
-// However many credentials a database accepts, those that it accepted last are remembered.
+// However many credentials a database accepts, the most recently accepted ones are remembered.
 func TestManyCredentials(t *testing.T) {
 	g := &guarded{}
 	for i := range 5000 {
@@ -149,7 +149,7 @@ func TestManyCredentials(t *testing.T) {
 	}
 }
 
-// A search that cannot be asked for twice says why it passes to accepted callers only.
+// Passes tells only accepted callers why a search passes.
 func TestPassesTellsAcceptedCallers(t *testing.T) {
 	record := &recorder{}
 	r := router(t, searcher{route: newRoute(nil)}, record)

@@ -14,9 +14,9 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search"
 )
 
-// TestAnAliasThatIsSwitched switches an alias between the steps of a call. What is
-// answered was ranked and confirmed on the collection that the alias stood for when it
-// was looked at last; every other call goes to the database.
+// TestAnAliasThatIsSwitched switches an alias between the steps of a call. An answer was ranked and
+// confirmed on the collection that the alias stood for when it was last read; every other call goes
+// to the database.
 func TestAnAliasThatIsSwitched(t *testing.T) {
 	rescored, passed := rescoredStatus, "passed; reason=alias"
 	for _, c := range []struct {
@@ -68,9 +68,9 @@ func TestAnAliasThatIsSwitched(t *testing.T) {
 	}
 }
 
-// TestARouteOfAnAlias: a route that names its collection by an alias searches and
-// confirms the collection that the alias stands for, by its own name. When the alias is
-// switched, what was derived from the old collection is told of a write to any row.
+// TestARouteOfAnAlias: a route that names its collection by an alias searches and confirms the
+// alias's collection by that collection's own name. When the alias is switched, the follower of the
+// old collection's data is told of a write to any row.
 func TestARouteOfAnAlias(t *testing.T) {
 	store := newSwitched("c1")
 	var asked []string
@@ -134,7 +134,7 @@ func TestNamesThatCannotBeRead(t *testing.T) {
 	})
 }
 
-// told is a follower that keeps what it is told.
+// told is a follower that records its calls.
 type told struct {
 	writes []journal.Write
 	ended  int
@@ -151,7 +151,7 @@ func (f *told) BeginOpen(_ context.Context, w journal.Write) func(bool, []rerank
 	return func(bool, []rerank.ID) { f.ended++ }
 }
 
-// TestIgnores: a name is ignored only while it is known that no route has it.
+// TestIgnores: a name is ignored only while it is known that it has no route.
 func TestIgnores(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := router(t, searcher{route: newRoute(func(r *route.Route) { r.Store = newSwitched("c") }), rows: 9}, nil)

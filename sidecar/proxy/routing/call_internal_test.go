@@ -32,8 +32,8 @@ func (replied) Original(context.Context, bool) int { return 7 }
 
 func (r replied) Access(int) Access { return r.access }
 
-// TestTheFirstCallTellsTheTime: the time of the database is learned from the call by which it
-// accepted a caller, and not from one that it refused.
+// TestTheFirstCallTellsTheTime: the database's time is learned from a call with which it accepted a
+// caller, and not from one that it refused.
 func TestTheFirstCallTellsTheTime(t *testing.T) {
 	for access, want := range map[Access]int{AccessGranted: 1, AccessDenied: 0, AccessUnknown: 0} {
 		c := call[int]{Router: &Router{}, x: replied{access: access}, began: time.Now()}
@@ -44,8 +44,8 @@ func TestTheFirstCallTellsTheTime(t *testing.T) {
 	}
 }
 
-// TestReadingACall: a call that cannot be read in time is degraded, and one with too many
-// searches, or of a collection whose name is not known, passes.
+// TestReadingACall: a call that cannot be read in time is degraded. A call with too many searches,
+// or on a collection with an unknown name, passes.
 func TestReadingACall(t *testing.T) {
 	search := Search{Vector: "v", Query: []float32{1}, Limit: 1}
 	several := func(n int) Asked { return Asked{Searches: slices.Repeat([]Search{search}, n)} }
@@ -75,7 +75,7 @@ func TestReadingACall(t *testing.T) {
 	}
 }
 
-// TestSearchesCountForTheirCaller: the engine is told whose search it is, so that the gate
+// TestSearchesCountForTheirCaller: the engine gets the caller of each search, so that the gate
 // shares its places among callers.
 func TestSearchesCountForTheirCaller(t *testing.T) {
 	rt := &route.Route{Policy: route.Policy{MaxK: 9, Depth: 9, Ramp: 100}, Parts: route.Parts{Store: plainStore{}}}
@@ -90,7 +90,7 @@ func TestSearchesCountForTheirCaller(t *testing.T) {
 	}
 }
 
-// callers is a Searcher that tells of the contexts of its searches, and answers none.
+// callers is a Searcher that reports the contexts of its searches, and answers none.
 type callers struct {
 	routes
 	of func(context.Context)
@@ -135,8 +135,8 @@ func TestExtraSearchesDoNotPileUp(t *testing.T) {
 	}
 }
 
-// TestRescoringEnds: rescoring ends at the route's timeout; of a route that fails closed it may
-// go on until the caller's deadline, since no other answer would be in time.
+// TestRescoringEnds: rescoring ends at the route's timeout. On a route that fails closed it may go
+// on until the caller's deadline, since no other answer would be in time.
 func TestRescoringEnds(t *testing.T) {
 	began := time.Now()
 	deadline := began.Add(9 * time.Second)
@@ -164,8 +164,8 @@ func TestRescoringEnds(t *testing.T) {
 	}
 }
 
-// TestCallsOfTwoRoutes: what one route of a call asks for counts for the whole call: the
-// greatest share of shadow, the greatest share that passes, failing closed.
+// TestCallsOfTwoRoutes: the settings of a call's routes apply to the whole call: the greatest share
+// of shadow, the greatest share that passes, and failing closed.
 func TestCallsOfTwoRoutes(t *testing.T) {
 	one := &route.Route{Policy: route.Policy{Name: "one", Ramp: 100}}
 	one.Shadow.Share = 0.1
@@ -206,8 +206,8 @@ func TestLaterPages(t *testing.T) {
 	}
 }
 
-// TestRunsOfOneReason: a run counts the searches that one status left to the database, and is
-// logged when it is long, once an hour.
+// TestRunsOfOneReason: a run counts the searches that were left to the database with one status. A
+// long run is logged once an hour.
 func TestRunsOfOneReason(t *testing.T) {
 	u := &unanswered{runs: map[string]*Unanswered{}, logged: map[string]map[string]time.Time{}}
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -260,8 +260,8 @@ type follows struct{ Follower }
 
 func (follows) Covers(string) bool { return true }
 
-// TestMayWrite: a caller may write unless the database says no for every collection that the
-// write may be to and that is there.
+// TestMayWrite: a caller may write unless the database says no for every existing collection that
+// the write may address.
 func TestMayWrite(t *testing.T) {
 	refused := adapters.ErrRefused
 	for name, c := range map[string]struct {
@@ -311,8 +311,8 @@ func TestFollowedCollections(t *testing.T) {
 	}
 }
 
-// TestReadRowsOfAWrite: what a write is followed as. A request whose reader breaks, or that is to
-// a collection whose layout is not known, may change any row; so may one whose ids the database
+// TestReadRowsOfAWrite: which rows a write is followed with. A request whose reader panics, or on a
+// collection with an unknown layout, may change any row; so may a request whose ids the database
 // chooses, until it is answered.
 func TestReadRowsOfAWrite(t *testing.T) {
 	one := []rerank.ID{rerank.UintID(1)}

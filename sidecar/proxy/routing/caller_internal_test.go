@@ -17,8 +17,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// TestAcceptancesDiffer: what the database accepts of one credential, for one right to some
-// collections, says nothing of another credential, right or collection.
+// TestAcceptancesDiffer: accepting one credential for one right to some collections says nothing
+// about another credential, right or collection.
 func TestAcceptancesDiffer(t *testing.T) {
 	var a acceptances
 	seen, callers := map[acceptance]string{}, map[string]string{}
@@ -60,7 +60,7 @@ func (answersWith) Read(context.Context) (Asked, error) {
 func (x answersWith) Original(context.Context, bool) rawgrpc.Reply { return x.own }
 
 // TestWhomARouteRefuses: a route that fails closed refuses a caller in its own words, unless the
-// database refuses the caller: who may not search is told nothing of a route.
+// database refuses the caller, who must not learn about the route.
 func TestWhomARouteRefuses(t *testing.T) {
 	denies := func(message []byte) bool { return string(message) == "denied" }
 	for name, c := range map[string]struct {
@@ -83,8 +83,8 @@ func TestWhomARouteRefuses(t *testing.T) {
 	}
 }
 
-// TestDecode: a request with a field that this build does not know, at any depth, or that is no
-// such message, passes.
+// TestDecode: a request passes if it has a field, at any depth, that this build does not know, or
+// is no such message.
 func TestDecode(t *testing.T) {
 	unknown := protowire.AppendVarint(protowire.AppendTag(nil, 9999, protowire.VarintType), 1)
 	whole, err := proto.Marshal(&qdrant.SearchPoints{CollectionName: "c", Filter: &qdrant.Filter{Must: []*qdrant.Condition{qdrant.NewMatch("k", "v")}}})
@@ -108,7 +108,7 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// TestTextOfAField: the last of several counts, as in protobuf.
+// TestTextOfAField: the last of several occurrences counts, as in protobuf.
 func TestTextOfAField(t *testing.T) {
 	field := func(n protowire.Number, text string) []byte {
 		return protowire.AppendString(protowire.AppendTag(nil, n, protowire.BytesType), text)

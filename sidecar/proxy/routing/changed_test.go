@@ -11,9 +11,9 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search"
 )
 
-// TestHitsThatChange: where the rows that the database returns are not as they were ranked,
-// an exact ranking is made again; if that does not help, the answer has the scores of its
-// vectors and proves nothing.
+// TestHitsThatChange: if the rows that the database returns differ from the ranked ones, an exact
+// ranking is repeated. If that does not help, the answer has the scores of the returned vectors and
+// proves nothing.
 func TestHitsThatChange(t *testing.T) {
 	sim, err := dot.New(dot.Config{Dim: 1}, nil)
 	if err != nil {

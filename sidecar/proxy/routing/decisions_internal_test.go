@@ -34,7 +34,7 @@ func TestStatusNamesTheWeakest(t *testing.T) {
 	}
 }
 
-// routes is a Searcher that only tells of routes.
+// routes is a Searcher that only lists routes.
 type routes struct {
 	search.Searcher
 	all map[string]*route.Route
@@ -42,8 +42,8 @@ type routes struct {
 
 func (s routes) Route(name string) (*route.Route, error) { return s.all[name], nil }
 
-// TestReadingEndsInTime: a call is read within the shortest timeout of its collection's
-// routes, and without an end where one of them fails closed.
+// TestReadingEndsInTime: a call is read within the shortest timeout of its collection's routes, and
+// without a limit if one of them fails closed.
 func TestReadingEndsInTime(t *testing.T) {
 	timed := func(d time.Duration) *route.Route { return &route.Route{Policy: route.Policy{Timeout: d}} }
 	closed := timed(time.Second)
@@ -71,7 +71,7 @@ func TestReadingEndsInTime(t *testing.T) {
 	}
 }
 
-// begun is a Follower that notes the writes that it is told of, and what they touched.
+// begun is a Follower that records the writes and the rows that they touched.
 type begun struct {
 	writes  []journal.Write
 	touched [][]rerank.ID
@@ -96,8 +96,8 @@ func (b *begun) Doubt(string) func(*journal.Write) {
 	return func(w *journal.Write) { b.writes = append(b.writes, *w) }
 }
 
-// TestEndOfAWrite: rows that the request names are touched beside those whose ids the
-// database chose. A write that nobody answered is followed again as one that is not applied.
+// TestEndOfAWrite: rows that the request names are touched in addition to those whose ids the
+// database chose. A write without an answer is followed once more as one that nobody waited for.
 func TestEndOfAWrite(t *testing.T) {
 	one, two := rerank.UintID(1), rerank.UintID(2)
 	waited := journal.Write{Collection: "c", Kind: journal.Upsert, IDs: []rerank.ID{one}, Waited: true}
@@ -131,8 +131,8 @@ func TestEndOfAWrite(t *testing.T) {
 	}
 }
 
-// TestBlocked: a write is not forwarded if the follower of any collection says so that it may
-// be to.
+// TestBlocked: a write is not forwarded if the follower blocks any collection that the write may
+// address.
 func TestBlocked(t *testing.T) {
 	for blocked, want := range map[string]bool{"": false, "begun": true, "doubted": true, "other": false} {
 		f := flight{
@@ -146,7 +146,7 @@ func TestBlocked(t *testing.T) {
 	}
 }
 
-// TestRenamedByOthers: a rename is not taken for another's.
+// TestRenamedByOthers: a write's own rename does not count as another's.
 func TestRenamedByOthers(t *testing.T) {
 	for _, c := range []struct {
 		writing Writing
@@ -170,8 +170,8 @@ func TestRenamedByOthers(t *testing.T) {
 	}
 }
 
-// TestExhaustiveSearches: on a quantized field only a search that ignores the quantization
-// compares the vectors themselves.
+// TestExhaustiveSearches: on a quantized field, only a search that ignores the quantization
+// compares the original vectors.
 func TestExhaustiveSearches(t *testing.T) {
 	for _, c := range []struct {
 		s         Search

@@ -34,8 +34,8 @@ func (s *namedStore) Describe(ctx context.Context, _ string) (adapters.Descripti
 	return adapters.Description{Fields: []adapters.VectorField{{Name: "v", Metric: s.metric}}}, nil
 }
 
-// TestFieldsAreReadAgain: the fields of a collection are read as the caller, believed for half a
-// minute, and read again then.
+// TestFieldsAreReadAgain: the fields of a collection are read with the caller's rights, and cached
+// for half a minute.
 func TestFieldsAreReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &namedStore{metric: adapters.Cosine}
@@ -66,8 +66,8 @@ func followedBy(store adapters.Store, collections ...string) *Router {
 	return r
 }
 
-// TestNamesAreReadAgain: the names of followed collections are believed for some seconds, read
-// again then and after a rename, and a rename while they are read makes them worth nothing.
+// TestNamesAreReadAgain: the names of followed collections are cached for some seconds, and read
+// again after a rename. A rename during the read makes the result useless.
 func TestNamesAreReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &namedStore{names: map[string]adapters.Identity{"c": {Collection: "c", Aliases: []string{"old"}}}}
@@ -91,7 +91,7 @@ func TestNamesAreReadAgain(t *testing.T) {
 	})
 }
 
-// TestNamesReadBesideARename: names that were read while a rename ended may be older than it.
+// TestNamesReadBesideARename: names that were read while a rename ended may predate it.
 func TestNamesReadBesideARename(t *testing.T) {
 	r := followedBy(nil, "c")
 	defer func() { _ = r.Close() }()
@@ -105,7 +105,7 @@ func TestNamesReadBesideARename(t *testing.T) {
 	}
 }
 
-// renames is a store during whose first answer a rename ends.
+// renames is a store that ends a rename during its first answer.
 type renames struct {
 	adapters.Store
 	r    *Router
@@ -120,8 +120,8 @@ func (s *renames) Identify(_ context.Context, name string) (adapters.Identity, e
 	return adapters.Identity{Collection: name}, nil
 }
 
-// TestNamesOfMissingCollections: a collection that is not there has its own name alone, and no
-// other error leaves the names known.
+// TestNamesOfMissingCollections: a missing collection has only its own name. After any other error
+// the names are unknown.
 func TestNamesOfMissingCollections(t *testing.T) {
 	for _, c := range []struct {
 		err   error
@@ -135,9 +135,9 @@ func TestNamesOfMissingCollections(t *testing.T) {
 	}
 }
 
-// TestNamesOfRoutedCollections: a name stands for the collection whose route names it. Where
-// names cannot be read the last ones stay, and where the database does not tell them, the
-// route's own name is taken at its word.
+// TestNamesOfRoutedCollections: a name stands for the collection whose route names it. If names
+// cannot be read, the last ones stay; if the database refuses to tell them, the route's own name
+// counts.
 func TestNamesOfRoutedCollections(t *testing.T) {
 	last := map[string]Target{"a": {Routed: "c", Own: "was"}, "z": {Routed: "d", Own: "d"}}
 	for name, c := range map[string]struct {
@@ -181,7 +181,7 @@ func TestNamesOfRoutedCollections(t *testing.T) {
 	}
 }
 
-// counting is a context that never ends, and counts what is to be called when it does.
+// counting is a context that never ends, and counts the functions registered for its end.
 type counting struct {
 	context.Context //nolint:containedctx // it is one
 	done            chan struct{}
@@ -199,8 +199,8 @@ func (c *counting) AfterFunc(func()) (stop func() bool) {
 	}
 }
 
-// TestARaceIsLetGo: what runs on for a call ends with the call until it is let go, with the
-// router always, and soon after it was let go. Then nothing of it is left with the router.
+// TestARaceIsLetGo: background work ends with its call until it is let go, always with the router,
+// and shortly after it was let go. Then the router holds nothing of it.
 func TestARaceIsLetGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		closing := &counting{Context: context.Background(), done: make(chan struct{})}

@@ -15,7 +15,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/rank"
 )
 
-// hitsOf returns hits with the ids from 1 on and these scores.
+// hitsOf returns hits with these scores and ids from 1 on.
 func hitsOf(scores ...float32) (all []search.Hit) {
 	for i, s := range scores {
 		all = append(all, search.Hit{ID: rerank.UintID(uint64(i + 1)), Score: s})
@@ -30,9 +30,9 @@ func scoresOf(hits []search.Hit) (all []float32) {
 	return all
 }
 
-// TestPage: a page has the hits that the database returns. Whether a hit that is gone lets the
-// search be ranked again depends on the certificate, and on whether the database's own
-// threshold may have left the hit out.
+// TestPage: a page has the hits that the database returns. Whether the search is ranked again after
+// a missing hit depends on the certificate, and on whether the database's own threshold may have
+// removed the hit.
 func TestPage(t *testing.T) {
 	const exact, unknown = rerank.StatusExact, rerank.StatusUnknown
 	for name, c := range map[string]struct {
@@ -66,9 +66,9 @@ func TestPage(t *testing.T) {
 	}
 }
 
-// TestScoresOfReturnedVectors: hits that came with their vectors get the scores of these
-// vectors where those are others, and no proof any more. A row without its vector leaves the
-// scores as they are; vectors that cannot be scored fail the confirmation.
+// TestScoresOfReturnedVectors: hits whose rows have their vectors get the scores of these vectors
+// if they differ, and lose their proof. A row without its vector leaves the scores unchanged;
+// vectors that cannot be scored fail the confirmation.
 func TestScoresOfReturnedVectors(t *testing.T) {
 	failed := errors.New("failed")
 	for name, c := range map[string]struct {
@@ -101,8 +101,8 @@ func TestScoresOfReturnedVectors(t *testing.T) {
 	}
 }
 
-// TestScoringNeedsVectorsThatDecide: the vectors of returned rows are scored only where the
-// route's score follows from them.
+// TestScoringNeedsVectorsThatDecide: vectors of returned rows are scored only if they determine the
+// route's score.
 func TestScoringNeedsVectorsThatDecide(t *testing.T) {
 	plain, err := dot.New(dot.Config{Dim: 1}, nil)
 	if err != nil {
@@ -119,7 +119,7 @@ func TestScoringNeedsVectorsThatDecide(t *testing.T) {
 	}
 }
 
-// relevanceBased is a similarity whose item vectors are made of a ranker's answers.
+// relevanceBased is a similarity whose item vectors are a ranker's scores.
 type relevanceBased struct{ rerank.Similarity }
 
 func (r relevanceBased) Spec() rerank.Spec {

@@ -79,8 +79,7 @@ func times(n int, d time.Duration) []time.Duration {
 	return out
 }
 
-// A race that was sent for is won by the first complete answer; the loser is let
-// run on for a moment and cancelled.
+// The first complete answer wins a race. The loser may run for a moment, and is then cancelled.
 func TestTheFirstCompleteAnswerWins(t *testing.T) {
 	const budget = 100 * time.Millisecond // the original leaves at 75 ms
 	broken := errors.New("down")
@@ -138,8 +137,8 @@ func TestTheFirstCompleteAnswerWins(t *testing.T) {
 	}
 }
 
-// What loses has run out of time, which the admission learns from; a client that
-// goes away has not.
+// The loser of a race ends with its deadline exceeded, from which the admission learns. If the
+// client leaves, it ends cancelled.
 func TestWhatLosesIsLate(t *testing.T) {
 	for _, leaves := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -163,8 +162,8 @@ func TestWhatLosesIsLate(t *testing.T) {
 	}
 }
 
-// Where rescoring is always a little too late, at most every twentieth search asks
-// the database in vain; the others get its answer in place of the rescored one.
+// If rescoring is always slightly late, at most every twentieth search requests the database's
+// answer in vain. The others get the database's answer instead of the rescored one.
 func TestExtraLoadIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		record := &recorder{}
@@ -185,7 +184,7 @@ func TestExtraLoadIsBounded(t *testing.T) {
 	})
 }
 
-// Without a deadline and a budget nothing is sent before a failure.
+// Without a deadline and a budget, no original is sent before a failure.
 func TestTheFirstFailureSendsTheOriginal(t *testing.T) {
 	fail := errors.New("scorer")
 	for _, c := range []struct {
@@ -231,8 +230,8 @@ func TestEveryOutcomeIsCounted(t *testing.T) {
 	}
 }
 
-// Of a table that is older than the database more hits are asked for than are
-// wanted, and more again while the database shows too few.
+// Over a table that may be older than the database, more hits are ranked than requested, and more
+// again while the database returns too few.
 func TestHitsThatAreGone(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -311,8 +310,8 @@ func TestExact(t *testing.T) {
 	}
 }
 
-// A search of partitions is answered where the route sees all of them, and its first
-// stage can tell them apart.
+// A search of partitions is answered if the route covers all of them, and its first stage can
+// distinguish them.
 func TestPartitions(t *testing.T) {
 	narrow := func(r *route.Route) { r.Partitions = []string{"b", "a"} }
 	scans := func(r *route.Route) { r.Strategy = rerank.Scan }
@@ -404,7 +403,8 @@ func TestShadow(t *testing.T) {
 		failing.original = func(context.Context) answer { return answer{own: true, err: errors.New("down")} }
 		ask(t.Context(), r, failing)
 		synctest.Wait() // until all is compared
-		// RBO_ext by hand: ids 3 1 9 beside 1 2 3 agree in 0, 1, 2 of the first 1, 2, 3.
+		// RBO_ext by hand: the lists 3 1 9 and 1 2 3 share 0, 1 and 2 items in their first 1, 2 and
+		// 3.
 		const p = 0.9
 		partly := fmt.Sprintf("r 0.667 %.3f true", 2.0/3*p*p*p+(1-p)/p*(p*p/2+p*p*p*2/3))
 		for _, want := range []string{"r 1.000 1.000 false", partly, "r 0.000 0.000 true", "r not compared: answer"} {
@@ -415,7 +415,7 @@ func TestShadow(t *testing.T) {
 	})
 }
 
-// What is compared is not on the way of any request, and no more than a few at a time.
+// Comparisons delay no request, and only a few run at a time.
 func TestShadowNeverWaits(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		record := &recorder{}
@@ -432,7 +432,7 @@ func TestShadowNeverWaits(t *testing.T) {
 	})
 }
 
-// TestShadowsEnd: a comparison that has ended leaves its place to the next.
+// TestShadowsEnd: a comparison that has ended makes room for the next.
 func TestShadowsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		record := &recorder{}
@@ -474,8 +474,8 @@ func TestShadowsOutliveTheirCalls(t *testing.T) {
 	}
 }
 
-// TestTheDatabaseIsAskedOnce: the original of a call that had to be sent first, to see whether
-// the database accepts the caller, is not sent again when rescoring is late.
+// TestTheDatabaseIsAskedOnce: if the original had to be sent first, to find out whether the
+// database accepts the caller, it is not sent again when rescoring is late.
 func TestTheDatabaseIsAskedOnce(t *testing.T) {
 	for _, eager := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -505,8 +505,8 @@ func TestTheDatabaseIsAskedOnce(t *testing.T) {
 	}
 }
 
-// TestWhatASearchIsAsked: each field of a client's search that a route can honour reaches
-// the engine, which neither falls back nor confirms by itself.
+// TestWhatASearchIsAsked: each field of a client's search that a route can honour reaches the
+// engine, with the engine's fallback and confirmation switched off.
 func TestWhatASearchIsAsked(t *testing.T) {
 	var got search.Request
 	s := searcher{route: newRoute(nil), rows: 9, asked: func(r search.Request) { got = r }}
@@ -524,8 +524,8 @@ func TestWhatASearchIsAsked(t *testing.T) {
 	}
 }
 
-// TestVersionsAreAskedForIDs: the engine is asked for versions where they make the answer: not
-// for an answer that shows more, by an alias, or with the database's scores.
+// TestVersionsAreAskedForIDs: the engine returns versions if the answer consists of them; not for
+// an answer that shows more, is by an alias, or has the database's scores.
 func TestVersionsAreAskedForIDs(t *testing.T) {
 	for name, c := range map[string]struct {
 		idsOnly, storeScores bool

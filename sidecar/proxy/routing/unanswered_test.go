@@ -61,8 +61,8 @@ func TestARouteWithoutAFieldsName(t *testing.T) {
 	}
 }
 
-// TestEverySearchIsLeftToTheDatabase: when every search of a route has passed for one
-// reason, the log says so, once an hour, and so does Unanswered until one is answered.
+// TestEverySearchIsLeftToTheDatabase: when every search of a route has passed for one reason, the
+// log says so once an hour, and Unanswered reports it until a search is answered.
 func TestEverySearchIsLeftToTheDatabase(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var log bytes.Buffer

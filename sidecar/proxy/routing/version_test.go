@@ -43,8 +43,8 @@ func (s *switching) Search(ctx context.Context, r search.Request) (search.Answer
 	return a, nil
 }
 
-// TestACallHasOneVersion: a route that is replaced while a call is answered answers all of
-// it as it was, the deeper rankings too, and ends with the call.
+// TestACallHasOneVersion: if a route is replaced while a call is answered, the old version answers
+// the whole call, including deeper rankings, and ends with it.
 func TestACallHasOneVersion(t *testing.T) {
 	const rows = 60
 	store := embedded.New()
@@ -96,7 +96,8 @@ func (a asking) Identify(ctx context.Context, name string) (adapters.Identity, e
 	return a.described.Identify(ctx, name)
 }
 
-// TestNamesAreReadForAll: what is kept for every caller is read with none's credentials.
+// TestNamesAreReadForAll: data that is cached for all callers is read without any caller's
+// credentials.
 func TestNamesAreReadForAll(t *testing.T) {
 	var seen []metadata.MD
 	var as []bool

@@ -34,8 +34,8 @@ func (d described) Identify(_ context.Context, name string) (adapters.Identity, 
 	return adapters.Identity{Collection: name, Aliases: d.aliases}, nil
 }
 
-// searcher answers every search of its one route with ids from 1, as many as asked
-// up to rows.
+// searcher answers every search of its one route with as many ids from 1 on as requested, at most
+// rows.
 type searcher struct {
 	search.Searcher
 	route  *route.Route
@@ -109,7 +109,7 @@ func (s *switched) Identify(_ context.Context, name string) (adapters.Identity, 
 	return id, nil
 }
 
-// exchange is a call whose answers are lists of ids; the database's own says own.
+// exchange is a call whose answers are lists of ids. The database's own answer says own.
 type exchange struct {
 	asked    routing.Asked
 	read     error
@@ -196,7 +196,7 @@ func asks(searches ...routing.Search) exchange {
 	return exchange{asked: routing.Asked{Searches: searches}}
 }
 
-// recorder counts what it is told.
+// recorder counts its calls.
 type recorder struct {
 	mu     sync.Mutex
 	counts map[string]int

@@ -59,7 +59,7 @@ func (s *aliased) move(to string) {
 	s.a = to
 }
 
-// twoCollections is a searcher with a route of x and one of y.
+// twoCollections is a searcher with a route for x and one for y.
 type twoCollections struct {
 	search.Searcher
 	store adapters.Store
@@ -72,7 +72,7 @@ func (s twoCollections) Routes() (all []*route.Route) {
 	return all
 }
 
-// ledger is a follower of x and y that notes what it is told.
+// ledger is a follower of x and y that records its calls.
 type ledger struct {
 	mu      sync.Mutex
 	lines   []string
@@ -108,7 +108,7 @@ func (l *ledger) Doubt(collection string) func(*journal.Write) {
 	}
 }
 
-// take returns what was noted since the last take, in any order, once nothing is pending.
+// take returns the records since the last take, in any order, once no write is pending.
 func (l *ledger) take(t *testing.T) []string {
 	t.Helper()
 	for late := time.Now().Add(time.Minute); time.Now().Before(late); {
@@ -157,8 +157,8 @@ func same(t *testing.T, what string, got, want []string) {
 	}
 }
 
-// TestWriters: only a credential that the database lately let write to a collection
-// has its writes there written down before they are forwarded.
+// TestWriters: a write is journalled before it is forwarded only if the database lately let the
+// credential write to the collection.
 func TestWriters(t *testing.T) {
 	r, _, l := writing(t)
 	for _, c := range []struct {
@@ -189,8 +189,8 @@ func TestWriters(t *testing.T) {
 	}
 }
 
-// What the database says of a write that it did not refuse in so many words counts only if
-// it lets the caller write at all.
+// An error that does not clearly refuse a write counts only if the database lets the caller write
+// at all.
 func TestAnErrorThatTellsAReaderNothing(t *testing.T) {
 	r, store, l := writing(t)
 	store.readers = []string{"reader"}
@@ -224,8 +224,8 @@ func TestAnErrorThatTellsAReaderNothing(t *testing.T) {
 	store.mu.Unlock()
 }
 
-// A write on its way, however long it takes, holds nobody up if the database does not let
-// its caller write. If it is carried out all the same, it counts.
+// A write in flight, however long it takes, delays nobody if the database does not let its caller
+// write. If it is carried out nevertheless, it counts.
 func TestAWriteThatTrickles(t *testing.T) {
 	r, store, l := writing(t)
 	store.readers = []string{"reader"}
@@ -243,8 +243,8 @@ func TestAWriteThatTrickles(t *testing.T) {
 	same(t, "refused", l.take(t), []string{"journal x", "x false"})
 }
 
-// A write of a credential that the database has not let write lately is read once the
-// database has carried it out, and not before.
+// If the database has not let a credential write lately, its write is read only after the database
+// has carried it out.
 func TestAStrangersWriteIsNotRead(t *testing.T) {
 	r, _, l := writing(t)
 	reads := 0
@@ -273,9 +273,8 @@ func TestAStrangersWriteIsNotRead(t *testing.T) {
 	}
 }
 
-// TestAliasThatMoves: a write by an alias that moves while the write is on its way
-// counts for the collection that the alias stood for, and for the one that it stands
-// for now; one that the database refused moves nothing.
+// TestAliasThatMoves: a write by an alias that moves while the write is in flight counts for the
+// alias's old and new collection. A move that the database refused changes nothing.
 func TestAliasThatMoves(t *testing.T) {
 	r, store, l := writing(t)
 	move := func() routing.Writing {

@@ -40,8 +40,8 @@ func numbers(n int) []float32 {
 // unknown is a field that no message of these tests knows.
 var unknown = protowire.AppendString(protowire.AppendTag(nil, 1000, protowire.BytesType), "unknown")
 
-// A vector is replaced by one of any length, and everything else is as it was: also where
-// the length of a message around it takes another number of bytes.
+// A vector is replaced by one of any length, and everything else stays, even if the length of a
+// message around it takes another number of bytes.
 func TestReplaceVector(t *testing.T) {
 	for _, was := range []int{1, 5, 30, 40, 5000} {
 		for _, becomes := range []int{1, 5, 30, 40, 5000} {
@@ -56,7 +56,7 @@ func TestReplaceVector(t *testing.T) {
 	}
 }
 
-// A vector in several pieces, packed or not, becomes one where the first piece was.
+// A vector in several pieces, packed or not, becomes one piece in the place of the first.
 func TestReplaceVectorInPieces(t *testing.T) {
 	pieces := wire.AppendPacked(nil, 2, numbers(3))
 	pieces = append(pieces, "\x0a\x01c"...)
@@ -95,8 +95,8 @@ func TestReplaceVectorRefuses(t *testing.T) {
 	}
 }
 
-// FuzzReplaceVector compares with decoding: where a message decodes, what is mended decodes
-// to the same with the vector replaced.
+// FuzzReplaceVector compares with decoding: if a message decodes, the edited message decodes to the
+// same with the vector replaced.
 func FuzzReplaceVector(f *testing.F) {
 	f.Add([]byte("\x0a\x01c\x12\x04\x00\x00\x80\x3f\x20\x0a"), []byte("\x00\x00\x00\x40"))
 	f.Add(append(wire.AppendFloat([]byte("\x0a\x01c"), 2, 3), unknown...), []byte("\x00\x00\x00\x40\x00\x00\x80\x3f"))
