@@ -82,17 +82,22 @@ func write(t testing.TB, s *qdrant.Store, sc adapters.Schema, rows adapters.Rows
 	}
 }
 
-// TestStoredPrecision: a list is exact over quantized vectors, which an exact
-// search leaves aside, and not over vectors that are stored in less than float32.
+// TestStoredPrecision: a list is exact over quantized vectors, in memory and on disk, which an
+// exact search leaves aside, and not over vectors that are stored in less than float32. Nobody
+// has to ask for exact lists of a small collection, or of all rows of a quantized one.
 func TestStoredPrecision(t *testing.T) {
 	s, c := newest(t)
 	scalar := client.NewQuantizationScalar(&client.ScalarQuantization{Type: client.QuantizationType_Int8})
+	inMemory := client.NewQuantizationBinary(&client.BinaryQuantization{AlwaysRam: proto.Bool(true)})
+	onDisk := client.NewQuantizationProduct(&client.ProductQuantization{Compression: client.CompressionRatio_x16, AlwaysRam: proto.Bool(false)})
 	for name, p := range map[string]struct {
 		params    *client.VectorParams
 		exact     bool
 		datatype  adapters.Datatype
 		quantized string
 	}{
+		"in memory": {&client.VectorParams{Size: 16, Distance: client.Distance_Dot, QuantizationConfig: inMemory, OnDisk: proto.Bool(true)}, true, adapters.Float32, "binary"},
+		"on disk":   {&client.VectorParams{Size: 16, Distance: client.Distance_Dot, QuantizationConfig: onDisk, OnDisk: proto.Bool(true)}, true, adapters.Float32, "product"},
 		"plain":     {&client.VectorParams{Size: 16, Distance: client.Distance_Dot}, true, adapters.Float32, ""},
 		"quantized": {&client.VectorParams{Size: 16, Distance: client.Distance_Dot, QuantizationConfig: scalar}, true, adapters.Float32, "scalar"},
 		"float16":   {&client.VectorParams{Size: 16, Distance: client.Distance_Dot, Datatype: client.Datatype_Float16.Enum()}, false, adapters.Float16, ""},
@@ -101,22 +106,29 @@ func TestStoredPrecision(t *testing.T) {
 		create(t, c, &client.CreateCollection{CollectionName: name, VectorsConfig: client.NewVectorsConfig(p.params)})
 		m := matrix(rand.New(rand.NewPCG(1, 2)), 500, 16)
 		write(t, s, schema(name, adapters.VectorField{Dim: 16}), adapters.Rows{IDs: ids(500), Vectors: []rerank.Matrix{m}})
-		r := adapters.SearchRequest{Collection: name, Exact: true, Probes: probes(3, 16, 20)}
-		lists, err := s.Search(t.Context(), r)
-		if err != nil {
-			t.Fatalf("%s: %v", name, err)
-		}
-		for i, l := range lists {
-			if l.Exact != p.exact {
-				t.Errorf("%s: exact is %v, want %v", name, l.Exact, p.exact)
+		for _, asked := range []struct {
+			exact bool
+			depth int
+			want  bool
+		}{
+			{true, 20, p.exact},
+			{false, 20, p.exact && p.quantized == ""}, // a small collection, whose index is not used
+			{false, 500, p.exact},                     // all rows
+			{false, 501, p.exact},
+		} {
+			r := adapters.SearchRequest{Collection: name, Exact: asked.exact, Probes: probes(3, 16, asked.depth)}
+			lists, err := s.Search(t.Context(), r)
+			if err != nil {
+				t.Fatalf("%s: %v", name, err)
 			}
-			if p.exact && l.IDs[0] != best(m, r.Probes[i].Vector) {
-				t.Errorf("%s: probe %d finds %v first, brute force %v", name, i, l.IDs[0], best(m, r.Probes[i].Vector))
+			for i, l := range lists {
+				if l.Exact != asked.want || l.Exhausted != (asked.want && asked.depth == 501) {
+					t.Errorf("%s, %+v: exact %v, exhausted %v", name, asked, l.Exact, l.Exhausted)
+				}
+				if l.Exact && l.IDs[0] != best(m, r.Probes[i].Vector) {
+					t.Errorf("%s, %+v: probe %d finds %v first, brute force %v", name, asked, i, l.IDs[0], best(m, r.Probes[i].Vector))
+				}
 			}
-		}
-		r.Exact = false
-		if lists, err = s.Search(t.Context(), r); err != nil || lists[0].Exact || lists[0].Exhausted {
-			t.Errorf("%s: an approximate list says exact %v, exhausted %v, error %v", name, lists[0].Exact, lists[0].Exhausted, err)
 		}
 		d, err := s.Describe(t.Context(), name)
 		if err != nil || d.Fields[0].FullPrecision != p.exact {

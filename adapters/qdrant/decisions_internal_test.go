@@ -13,6 +13,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
@@ -212,6 +213,67 @@ func TestFieldsOfACollection(t *testing.T) {
 	}
 }
 
+// TestScansAnyway: Qdrant compares all vectors if the list has room for them, or if they are too few for its index.
+func TestScansAnyway(t *testing.T) {
+	collection := func(rows *uint64, threshold uint64) *info {
+		return &info{raw: &qdrant.CollectionInfo{PointsCount: rows, Config: &qdrant.CollectionConfig{HnswConfig: &qdrant.HnswConfigDiff{FullScanThreshold: &threshold}}}}
+	}
+	plain, quantized, multi, lower := fieldOf(adapters.L2, 1, true, true), fieldOf(adapters.L2, 1, true, true), fieldOf(adapters.L2, 1, true, true), fieldOf(adapters.L2, 1, true, true)
+	quantized.Quantized, multi.MaxSim, lower.params = "scalar", true, &qdrant.VectorParams{HnswConfig: &qdrant.HnswConfigDiff{FullScanThreshold: qdrant.PtrOf(uint64(0))}}
+	for name, c := range map[string]struct {
+		in    *info
+		field *field
+		depth int
+		want  bool
+	}{
+		"room for all rows":                  {collection(qdrant.PtrOf(uint64(150)), 0), plain, 150, true},
+		"one row more":                       {collection(qdrant.PtrOf(uint64(151)), 0), plain, 150, false},
+		"below the threshold":                {collection(qdrant.PtrOf(uint64(128)), 1), plain, 10, true}, // 128 · 2 · 4 bytes
+		"above the threshold":                {collection(qdrant.PtrOf(uint64(129)), 1), plain, 10, false},
+		"above the threshold of its own":     {collection(qdrant.PtrOf(uint64(128)), 1), lower, 10, false},
+		"the number of rows is not known":    {collection(nil, 1), plain, 10, false},
+		"room for all rows of a quantized":   {collection(qdrant.PtrOf(uint64(10)), 1), quantized, 10, true},
+		"quantized, below the threshold":     {collection(qdrant.PtrOf(uint64(11)), 1), quantized, 10, false},
+		"multi-vectors, below the threshold": {collection(qdrant.PtrOf(uint64(11)), 1), multi, 10, false},
+	} {
+		if got := c.in.scansAnyway(c.field, c.depth); got != c.want {
+			t.Errorf("%s: %t, want %t", name, got, c.want)
+		}
+	}
+}
+
+// TestKeepsFloat32: a setting of a newer server may mean that it keeps rounded vectors only.
+func TestKeepsFloat32(t *testing.T) {
+	unknown := protowire.AppendVarint(protowire.AppendTag(nil, 100, protowire.VarintType), 1)
+	half, other := qdrant.Datatype_Float16, qdrant.Datatype(99)
+	newer := &qdrant.VectorParams{}
+	newer.ProtoReflect().SetUnknown(unknown)
+	inside := &qdrant.ScalarQuantization{}
+	inside.ProtoReflect().SetUnknown(unknown)
+	kind := &qdrant.QuantizationConfig{}
+	kind.ProtoReflect().SetUnknown(unknown)
+	for name, c := range map[string]struct {
+		params *qdrant.VectorParams
+		q      *qdrant.QuantizationConfig
+		want   bool
+	}{
+		"default":                      {&qdrant.VectorParams{}, nil, true},
+		"quantized":                    {&qdrant.VectorParams{}, qdrant.NewQuantizationScalar(&qdrant.ScalarQuantization{}), true},
+		"float16":                      {&qdrant.VectorParams{Datatype: &half}, nil, false},
+		"an unknown datatype":          {&qdrant.VectorParams{Datatype: &other}, nil, false},
+		"an unknown setting":           {newer, nil, false},
+		"an unknown quantization":      {&qdrant.VectorParams{}, kind, false},
+		"an unknown setting inside it": {&qdrant.VectorParams{}, qdrant.NewQuantizationScalar(inside), false},
+	} {
+		if got := keepsFloat32(c.params, c.q); got != c.want {
+			t.Errorf("%s: %t, want %t", name, got, c.want)
+		}
+	}
+	if got := quantization(kind); got != "other" {
+		t.Errorf("an unknown quantization is called %q", got)
+	}
+}
+
 // TestTimesAndSizes: Qdrant gets the whole time of a call, in seconds; no message exceeds the
 // limit.
 func TestTimesAndSizes(t *testing.T) {
@@ -394,13 +456,13 @@ func TestExhaustiveSearches(t *testing.T) {
 		"it cannot":       {fieldOf(adapters.InnerProduct, 1, true, false), true, false},
 		"nobody asks for": {fieldOf(adapters.InnerProduct, 1, true, true), false, false},
 	} {
-		p := probe{Probe: rerank.Probe{Depth: 5}, field: c.f, sent: []float32{1}, exact: c.asked && c.f.Exact && c.f.FullPrecision}
-		b, err := s.queryBatch(t.Context(), adapters.SearchRequest{Exact: c.asked, Consistency: "majority"}, []probe{p}, nil)
+		p := probe{Probe: rerank.Probe{Depth: 5}, field: c.f, sent: []float32{1}, scan: c.asked && c.f.Exact}
+		b, err := s.queryBatch(t.Context(), adapters.SearchRequest{Exact: c.asked, Consistency: "majority", EF: 99}, []probe{p}, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
 		params := b.GetQueryPoints()[0].GetParams()
-		if params.GetExact() != c.want || params.GetQuantization().GetIgnore() != c.want || b.GetReadConsistency() == nil {
+		if params.GetExact() != c.want || (params.GetHnswEf() == 99) == c.want || params.GetQuantization().GetIgnore() != c.want || b.GetReadConsistency() == nil {
 			t.Errorf("%s: %v, consistency %v", name, params, b.GetReadConsistency())
 		}
 	}

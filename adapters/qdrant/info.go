@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/qdrant/go-client/qdrant"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
@@ -156,17 +157,18 @@ func (in *info) readFields() error {
 		if p.GetSize() > math.MaxInt32 {
 			return fmt.Errorf("%w: field %q has dimension %d", adapters.ErrStore, name, p.GetSize())
 		}
+		q := cmp.Or(p.GetQuantizationConfig(), in.raw.GetConfig().GetQuantizationConfig())
 		f := &field{params: p, VectorField: adapters.VectorField{
 			Name:          name,
 			Dim:           int(p.GetSize()),
 			Metric:        metricOf(p.GetDistance()),
-			FullPrecision: p.GetDatatype() == qdrant.Datatype_Default || p.GetDatatype() == qdrant.Datatype_Float32,
+			FullPrecision: keepsFloat32(p, q),
 			Datatype:      datatypeOf(p.GetDatatype()),
 			Exact:         !in.noExact,
 			Chain:         int(p.GetSize())/lanes + rest,
 			Unsearched:    isUnindexed(p.GetHnswConfig()),
 		}}
-		if q := cmp.Or(p.GetQuantizationConfig(), in.raw.GetConfig().GetQuantizationConfig()); quantization(q) != "none" {
+		if quantization(q) != "none" {
 			f.Quantized, f.Rescores = quantization(q), true
 		}
 		if p.GetMultivectorConfig() != nil { // MAX_SIM, the only comparison that there is
@@ -177,6 +179,49 @@ func (in *info) readFields() error {
 		in.fields = append(in.fields, f)
 	}
 	return nil
+}
+
+// keepsFloat32 reports whether Qdrant keeps the vectors of a field as float32, beside what its
+// quantization q makes of them. It reports false if the configuration has a datatype or a setting
+// that this version does not know: a newer server may keep rounded vectors only.
+func keepsFloat32(p *qdrant.VectorParams, q *qdrant.QuantizationConfig) bool {
+	isFloat32 := p.GetDatatype() == qdrant.Datatype_Default || p.GetDatatype() == qdrant.Datatype_Float32
+	return isFloat32 && !hasUnknownFields(p.ProtoReflect()) && !hasUnknownFields(q.ProtoReflect())
+}
+
+// hasUnknownFields reports whether a message, or a message in it, has a field that its type lacks.
+func hasUnknownFields(m protoreflect.Message) bool {
+	unknown := len(m.GetUnknown()) > 0
+	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		if f.Message() != nil && !f.IsList() && !f.IsMap() {
+			unknown = unknown || hasUnknownFields(v.Message())
+		}
+		return !unknown
+	})
+	return unknown
+}
+
+// scansAnyway reports whether a search of a field compares all vectors whether or not it asks for
+// that, so that asking makes its list exact and costs nothing: because the list has room for all
+// rows, or because no segment can have more vectors than Qdrant compares without its index. The
+// number of rows may be out of date, which changes what a search costs, and not what it proves.
+func (in *info) scansAnyway(f *field, depth int) bool {
+	if in.raw == nil || in.raw.PointsCount == nil {
+		return false
+	}
+	rows := in.raw.GetPointsCount()
+	if rows <= uint64(depth) {
+		return true
+	}
+	if f.Quantized != "" || f.MaxSim { // the index compares less than whole vectors, or more than one for a row
+		return false
+	}
+	threshold := in.raw.GetConfig().GetHnswConfig().GetFullScanThreshold()
+	if h := f.params.GetHnswConfig(); h != nil && h.FullScanThreshold != nil {
+		threshold = h.GetFullScanThreshold()
+	}
+	const kilobyte, element = 1 << 10, 4
+	return rows*uint64(f.Dim)*element <= threshold*kilobyte
 }
 
 // Qdrant sums float32 products in at least sixteen sums at a time, on every processor that
@@ -332,8 +377,10 @@ func quantization(q *qdrant.QuantizationConfig) string {
 		return "product"
 	case q.GetBinary() != nil:
 		return "binary"
-	case q.GetQuantization() != nil:
-		return "other"
+	case q.GetTurboquant() != nil:
+		return "turbo"
+	case q != nil:
+		return "other" // of a newer server
 	default:
 		return "none"
 	}

@@ -13,9 +13,9 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Search sends all probes in one QueryBatch. With Exact it requests a full scan that
-// ignores quantized vectors; a list is then exact if the field holds float32 vectors.
-// Partitions are shard keys. Consistency is "all", "majority", "quorum" or a number of
+// Search sends all probes in one QueryBatch. With Exact, or where Qdrant would compare all
+// vectors anyway (see scansAnyway), it requests a full scan that ignores quantized vectors;
+// a list is then exact if the field holds float32 vectors. Partitions are shard keys. Consistency is "all", "majority", "quorum" or a number of
 // replicas.
 //
 // Scores are inner products, recovered from the field's metric. A Cosine field's score
@@ -64,7 +64,8 @@ type probe struct {
 	sent    []float32
 	norm    float64 // ‖p‖
 	epsilon float32
-	exact   bool
+	// scan: the request asks for a full scan. exact: that proves the list, since the vectors are not rounded.
+	scan, exact bool
 	// squared is ‖sent‖² on a Euclid field.
 	squared float64
 }
@@ -86,7 +87,8 @@ func (in *info) bind(r adapters.SearchRequest) ([]probe, error) {
 			return nil, fmt.Errorf("%w: probes[%d] has %d elements, vector %q of collection %q has %d",
 				adapters.ErrDimension, i, len(p.Vector), f.Name, in.collection, f.Dim)
 		}
-		probes[i] = probe{Probe: p, field: f, sent: p.Vector, norm: rerank.Norm(p.Vector), exact: r.Exact && f.Exact && f.FullPrecision}
+		probes[i] = probe{Probe: p, field: f, sent: p.Vector, norm: rerank.Norm(p.Vector), scan: f.Exact && (r.Exact || in.scansAnyway(f, p.Depth))}
+		probes[i].exact = probes[i].scan && f.FullPrecision
 		if err := probes[i].prepareVector(in, r.UnitVectors); err != nil {
 			return nil, err
 		}
@@ -191,7 +193,7 @@ func (s *Store) queryBatch(ctx context.Context, r adapters.SearchRequest, probes
 			CollectionName:   r.Collection,
 			Query:            qdrant.NewQueryDense(p.sent),
 			Filter:           filter,
-			Params:           searchParams(p.exact || r.Exact && p.field.Exact, r.Rescore && p.field.Rescores, r.EF),
+			Params:           searchParams(p.scan, r.Rescore && p.field.Rescores, r.EF),
 			Limit:            qdrant.PtrOf(uint64(p.Depth)),
 			WithPayload:      selection{owner: r.Owner, payload: r.Payload, payloadFields: r.PayloadFields}.withPayload(),
 			ShardKeySelector: shardKeys(r.Partitions),
