@@ -184,7 +184,8 @@ proxy: {store: main, listen_grpc: "127.0.0.1:0", listen_rest: "127.0.0.1:0", res
 	e.first = start(`declared: {store: main, collection: items, model: w, strategy: scan, table: %q, table_live: true, writes: proxy, reconcile: {interval: %v}},
   living: {store: main, collection: live, model: w, placement: stored, exact_search: true}`, "declared, living")
 	e.replica = start(`undeclared: {store: main, collection: items, model: w, strategy: scan, table: %q, table_live: true, reconcile: {interval: %v}},
-  stored: {store: main, collection: items, model: w, placement: stored, exact_search: true}`, "stored")
+  stored: {store: main, collection: items, model: w, placement: stored, exact_search: true},
+  usual: {store: main, collection: items, model: w}`, "stored")
 	return e
 }
 
@@ -593,7 +594,7 @@ func (e *exactness) ways() (all []way) {
 	for name, c := range map[string]struct {
 		p          *proxied
 		collection string
-	}{"declared": {e.first, "items"}, "living": {e.first, "live"}, "undeclared": {e.replica, "items"}, "stored": {e.replica, "items"}} {
+	}{"declared": {e.first, "items"}, "living": {e.first, "live"}, "undeclared": {e.replica, "items"}, "stored": {e.replica, "items"}, "usual": {e.replica, "items"}} {
 		all = append(all, way{"API " + name, c.collection, func(ctx context.Context, a asked) (got, error) { return e.searchAPI(ctx, c.p.api, name, a) }})
 	}
 	return all

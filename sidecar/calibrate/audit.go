@@ -20,6 +20,10 @@ type Audits struct {
 	// Share is the share of the answers that are drawn, 0 for none. No more than PerSecond
 	// are audited.
 	Share, PerSecond float64
+	// Self: the route draws answers by itself, to make a calibration where it has none and to audit
+	// the one that it made, at most one in Every; 0: five seconds.
+	Self  bool
+	Every time.Duration
 }
 
 // Recorder takes the results of audits. It is safe for concurrent use.
@@ -35,6 +39,8 @@ type Recorder interface {
 const (
 	OutcomeKept   = "kept"
 	OutcomeMissed = "missed"
+	// OutcomeSampled: the route has no calibration yet, and counts the answer for one.
+	OutcomeSampled = "sampled"
 	// SkippedRate: more answers were drawn than per_second allows.
 	// SkippedQueue: more answers wait than the queue holds.
 	SkippedRate  = "rate"
@@ -71,10 +77,17 @@ type AuditorOptions struct {
 type Auditor struct {
 	options AuditorOptions
 	routes  atomic.Pointer[map[string]Audits]
-	next    map[string]*atomic.Int64 // when a route's next audit is due, in nanoseconds since start
-	start   time.Time
-	queue   chan drawn
-	logged  map[string]string // what was logged last of each route's promise; only Run uses it
+	// next and nextSelf are when the next audit of a route is due, and its next answer for a
+	// calibration of itself, in nanoseconds since start.
+	next, nextSelf map[string]*atomic.Int64
+
+	start time.Time
+	queue chan drawn
+	// Only Run uses what follows, all by route: what was logged last of its promise, the answers
+	// that it collects, and how to search it exactly.
+	logged     map[string]string
+	samples    map[string]*selfSample
+	exhaustive map[string]exhaustive
 }
 
 var _ search.Observer = (*Auditor)(nil)
@@ -87,6 +100,7 @@ type drawn struct {
 	certificate rerank.Certificate
 	strategy    rerank.Strategy
 	version     string
+	self        bool // drawn by the route itself
 }
 
 const (
@@ -99,9 +113,10 @@ const (
 
 // NewAuditor makes an auditor. It audits nothing until Run.
 func NewAuditor(o AuditorOptions) *Auditor {
-	a := &Auditor{options: o, next: map[string]*atomic.Int64{}, start: time.Now(), queue: make(chan drawn, maxQueue), logged: map[string]string{}}
+	a := &Auditor{options: o, next: map[string]*atomic.Int64{}, nextSelf: map[string]*atomic.Int64{}, start: time.Now(), queue: make(chan drawn, maxQueue),
+		logged: map[string]string{}, samples: map[string]*selfSample{}, exhaustive: map[string]exhaustive{}}
 	for rt := range o.Routes {
-		a.next[rt] = new(atomic.Int64)
+		a.next[rt], a.nextSelf[rt] = new(atomic.Int64), new(atomic.Int64)
 	}
 	a.Adjust(o.Routes)
 	if a.options.Busy == nil {
@@ -118,15 +133,20 @@ func (a *Auditor) Adjust(routes map[string]Audits) { a.routes.Store(&routes) }
 func (a *Auditor) Searched(_ context.Context, rt string, r search.Request, answer search.Answer, err error) {
 	o := (*a.routes.Load())[rt]
 	status := answer.Certificate.Status
-	if err != nil || answer.Degraded != nil || o.Share == 0 || r.Filter != "" || answer.Narrowed || answer.Strategy == rerank.Scan ||
-		status != rerank.StatusCalibrated && !answer.Certificate.Proved() || rand.Float64() >= o.Share {
+	if err != nil || answer.Degraded != nil || r.Filter != "" || answer.Narrowed || answer.Strategy == rerank.Scan {
 		return
 	}
-	if !a.due(rt, o.PerSecond) {
+	carries := status == rerank.StatusCalibrated || answer.Certificate.Proved()
+	share := carries && o.Share > 0 && rand.Float64() < o.Share
+	self := o.Self && !share && drawsForSelf(r, answer) && a.dueForSelf(rt, cmp.Or(o.Every, selfEvery))
+	switch {
+	case share && !a.due(rt, o.PerSecond):
 		a.options.Recorder.Audited(rt, SkippedRate)
 		return
+	case !share && !self:
+		return
 	}
-	d := drawn{route: rt, request: r, answer: scored(answer.Hits), certificate: answer.Certificate, strategy: answer.Strategy, version: answer.Version}
+	d := drawn{route: rt, request: r, answer: scored(answer.Hits), certificate: answer.Certificate, strategy: answer.Strategy, version: answer.Version, self: self}
 	d.request.Query.Vector = slices.Clone(r.Query.Vector)
 	select {
 	case a.queue <- d:
@@ -241,8 +261,16 @@ func (a *Auditor) audit(ctx context.Context, routes Holder, d drawn) {
 	if !ok || d.version != r.Model.Version {
 		return // a newer version is served by now
 	}
+	if d.self {
+		began := time.Now()
+		defer func() { pauseSelf(a.nextSelf[d.route], a.start, time.Since(began)) }()
+	}
 	c, void := k.Calibration()
-	if c == nil || void != "" || !d.carries(c, r) {
+	switch {
+	case d.self && k.isOpenToSelf():
+		a.collect(ctx, r, k, d)
+		return
+	case c == nil || void != "" || !d.carries(c, r):
 		return
 	}
 	recall, skipped := a.recall(ctx, r, d)
@@ -267,11 +295,7 @@ func (d drawn) carries(c *rerank.Calibration, r *route.Route) bool {
 	if d.certificate.Status == rerank.StatusCalibrated {
 		return d.certificate.Calibration == c
 	}
-	by := rerank.Rule{
-		Strategy: d.strategy, Depth: d.certificate.Depth, AverageDepth: cmp.Or(d.request.AverageDepth, c.Rule.AverageDepth),
-		Weights: cmp.Or(d.request.Weights, r.Weights), Head: cmp.Or(d.request.Head, r.Head),
-	}
-	return c.Lacks(d.request.K, by, d.request.Filter != "") == ""
+	return c.Lacks(d.request.K, d.rule(r, c.Rule.AverageDepth), d.request.Filter != "") == ""
 }
 
 var errBusy = errors.New("the sidecar is busy")
@@ -281,25 +305,13 @@ func (a *Auditor) recall(ctx context.Context, r *route.Route, d drawn) (recall f
 	if !route.FreshNow(ctx, r.Freshness) {
 		return 0, SkippedBehind
 	}
-	t := r.CurrentTable()
-	if t == nil {
-		return 0, SkippedFailed
-	}
-	defer t.Release()
-	switch {
-	case !Precise(t):
-		return 0, SkippedFailed
-	case a.options.Busy():
+	if a.options.Busy() {
 		return 0, SkippedLoad
-	case d.certificate.Proved(): // after the checks that other answers pass
+	}
+	if d.certificate.Proved() { // after the checks that other answers pass
 		return 1, ""
 	}
-	exact, err := scanTable(r.Model, t, d.request.Query, d.request.K, func() error {
-		if a.options.Busy() {
-			return errBusy
-		}
-		return ctx.Err()
-	})
+	exact, err := a.exact(ctx, r, d)
 	switch {
 	case errors.Is(err, errBusy):
 		return 0, SkippedLoad
@@ -307,4 +319,22 @@ func (a *Auditor) recall(ctx context.Context, r *route.Route, d drawn) (recall f
 		return 0, SkippedFailed
 	}
 	return exact.recall(d.answer), ""
+}
+
+// exact returns the exact answer: of the route's table if it keeps full precision, else of its store.
+func (a *Auditor) exact(ctx context.Context, r *route.Route, d drawn) (exactAnswer, error) {
+	t := r.CurrentTable()
+	if t == nil {
+		return a.searchExactly(ctx, r, d)
+	}
+	defer t.Release()
+	if !Precise(t) {
+		return a.searchExactly(ctx, r, d)
+	}
+	return scanTable(r.Model, t, d.request.Query, d.request.K, func() error {
+		if a.options.Busy() {
+			return errBusy
+		}
+		return ctx.Err()
+	})
 }

@@ -69,8 +69,8 @@ func (a Audit) MeanRecall() float64 {
 
 var _ route.Promise = (*Keeper)(nil)
 
-// Keep makes a Keeper of the calibration at path, which Path returns. Its audit rejects a
-// promise at the level alpha.
+// Keep makes a Keeper of the calibration at path, which Path returns. With an empty path it keeps
+// the route's own calibration in memory. Its audit rejects a promise at the level alpha.
 func Keep(path string, alpha float64) *Keeper {
 	k := &Keeper{path: path, alpha: alpha}
 	k.Refresh()
@@ -103,6 +103,17 @@ func (k *Keeper) Described(settings map[string]string) {
 func (k *Keeper) Refresh() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	if k.path == "" {
+		if k.standing.Load() == nil {
+			k.readAudit()
+			k.judge()
+		}
+		return false
+	}
+	return k.refresh()
+}
+
+func (k *Keeper) refresh() bool {
 	var now stamp
 	if info, err := os.Stat(k.path); err == nil {
 		now = stamp{info.ModTime(), info.Size()}
@@ -117,6 +128,34 @@ func (k *Keeper) Refresh() bool {
 	return true
 }
 
+// isOpenToSelf reports whether a calibration of the route by itself may take the place of what the
+// Keeper has: nothing, or an earlier one that does not hold. It never replaces an operator's.
+func (k *Keeper) isOpenToSelf() bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	s := k.standing.Load()
+	holds := s.calibration != nil && s.void == ""
+	return k.broken == nil && k.route != nil && !holds && (k.report == nil || k.report.Source == SelfSource)
+}
+
+// adopt takes a calibration that the route made of live answers. The calibration holds even if its file cannot be written.
+func (k *Keeper) adopt(r *Report) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	r.Settings = k.settings
+	var err error
+	if k.path != "" {
+		if err = r.Save(k.path); err == nil {
+			k.refresh()
+			return nil
+		}
+	}
+	k.report, k.broken = r, nil
+	k.audit, k.unsaved = Audit{Evidence: 1, Calibration: r.Calibration.Made}, 0
+	k.judge()
+	return err
+}
+
 // readAudit reads the audit of the calibration, or begins a new one.
 func (k *Keeper) readAudit() {
 	k.audit, k.unsaved = Audit{Evidence: 1}, 0
@@ -124,6 +163,9 @@ func (k *Keeper) readAudit() {
 		return
 	}
 	made := k.report.Calibration.Made
+	if k.audit.Calibration = made; k.path == "" {
+		return
+	}
 	var a Audit
 	b, err := os.ReadFile(auditPath(k.path))
 	if err == nil {
@@ -253,5 +295,8 @@ func (k *Keeper) Save() error {
 
 func (k *Keeper) save() error {
 	k.unsaved = 0
+	if k.path == "" {
+		return nil
+	}
 	return save(auditPath(k.path), k.audit)
 }

@@ -19,13 +19,16 @@ import (
 const dim, items, version = 8, 1000, "0123456789abcdef"
 
 // lossy is a store that misses rows as an approximate index does: each row is in a list with a
-// probability that grows with the depth, and that is lower for some queries.
+// probability that grows with the depth, and that is lower for some queries. It can search
+// exhaustively.
 type lossy struct {
 	*embedded.Store
 	searches atomic.Int64
 	// after, if set, is called before each search with the number of searches so far.
 	after    func(n int64) error
 	settings atomic.Pointer[map[string]string]
+	// neverExact: it misses rows also where it is asked for an exhaustive search.
+	neverExact bool
 }
 
 func (l *lossy) Search(ctx context.Context, r adapters.SearchRequest) ([]rerank.List, error) {
@@ -36,8 +39,8 @@ func (l *lossy) Search(ctx context.Context, r adapters.SearchRequest) ([]rerank.
 		}
 	}
 	lists, err := l.Store.Search(ctx, r)
-	if err != nil {
-		return nil, err
+	if err != nil || r.Exact && !l.neverExact {
+		return lists, err
 	}
 	for i := range lists {
 		lists[i] = thin(lists[i], r.Probes[i])
@@ -48,7 +51,7 @@ func (l *lossy) Search(ctx context.Context, r adapters.SearchRequest) ([]rerank.
 // thin drops rows from a list. For equal probes it drops the same rows.
 func thin(list rerank.List, p rerank.Probe) rerank.List {
 	lost := 2 / float64(p.Depth) * math.Exp(2*float64(p.Vector[0])) // queries differ in their first element
-	out := rerank.List{Epsilon: list.Epsilon}
+	out := rerank.List{Epsilon: list.Epsilon, Vectors: rerank.Matrix{Cols: list.Vectors.Cols}}
 	var seed uint64
 	for _, v := range p.Vector {
 		seed = rand.NewPCG(seed, uint64(math.Float32bits(v))).Uint64()
@@ -58,7 +61,7 @@ func thin(list rerank.List, p rerank.Probe) rerank.List {
 		if float64(rand.NewPCG(seed, n).Uint64()>>11)/(1<<53) >= lost {
 			out.IDs, out.Scores = append(out.IDs, id), append(out.Scores, list.Scores[i])
 			if list.Vectors.Cols > 0 {
-				out.Vectors.Rows, out.Vectors.Cols = out.Vectors.Rows+1, list.Vectors.Cols
+				out.Vectors.Rows++
 				out.Vectors.Data = append(out.Vectors.Data, list.Vectors.Row(i)...)
 			}
 		}

@@ -227,6 +227,9 @@ type Route struct {
 	WriteBudget time.Duration `yaml:"write_budget" min:"1" reload:"restart"`
 	// Compares all rows of the collection with the live table and the companion, to find writes that bypassed the proxy.
 	Reconcile Reconcile `yaml:"reconcile"`
+	// Lets a route without a calibration make one of its live answers: at most one in 5 s is compared with the exact answer,
+	// of the table or by an exhaustive search of the store, for at most a twentieth of the time. Later answers audit it.
+	SelfCalibration bool `yaml:"self_calibration" reload:"live"`
 	// Audits in the background a share of the live answers that carry the route's calibration.
 	Audit Audit `yaml:"audit"`
 	// Versions of the route by name, each with the keys in which it differs from the route. `likeness model activate`

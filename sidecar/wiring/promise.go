@@ -9,14 +9,18 @@ import (
 )
 
 // Promise gives a route the calibration that the state folder has for it and its model
-// version. A route with a ranker gets none. Promise returns route.ErrSetup if live answers
+// version, or that it makes of itself, in memory where there is no state folder. A route with a
+// ranker gets none. Promise returns route.ErrSetup if live answers
 // are to be audited but the route's table is rounded.
 func Promise(c *config.Config, rt *route.Route) error {
-	if c.StateDir == "" || rt.RankerName != "" { // a calibration says nothing about a ranker's order
+	if rt.RankerName != "" { // a calibration says nothing about a ranker's order
 		return nil
 	}
-	audit := c.Routes[rt.Name].Audit
-	rt.Promise = calibrate.Keep(calibrate.Path(c.StateDir, rt.Name, rt.Model.Version), audit.Alpha)
+	audit, path := c.Routes[rt.Name].Audit, ""
+	if c.StateDir != "" {
+		path = calibrate.Path(c.StateDir, rt.Name, rt.Model.Version)
+	}
+	rt.Promise = calibrate.Keep(path, audit.Alpha)
 	if audit.Share == 0 {
 		return nil
 	}
@@ -32,11 +36,11 @@ func Promise(c *config.Config, rt *route.Route) error {
 	return nil
 }
 
-// Audits returns, by route, the share of live answers that is audited.
+// Audits returns, by route, which live answers are compared with exact ones.
 func Audits(c *config.Config) map[string]calibrate.Audits {
 	audits := map[string]calibrate.Audits{}
 	for name, r := range c.Routes {
-		audits[name] = calibrate.Audits{Share: r.Audit.Share, PerSecond: r.Audit.PerSecond}
+		audits[name] = calibrate.Audits{Share: r.Audit.Share, PerSecond: r.Audit.PerSecond, Self: r.SelfCalibration}
 	}
 	return audits
 }

@@ -149,6 +149,10 @@ func (v *Version) WithLivePolicy(c *config.Config) (*Version, error) {
 	}
 	next := *v
 	next.Route = &route.Route{Policy: v.Route.WithLive(r.Policy), Parts: v.Route.Parts}
+	next.Route.Promise = v.Route.Promise
+	if c.StateDir == "" { // the calibration is in memory only
+		return &next, nil
+	}
 	next.Route.Promise = nil
 	if err := Promise(c, next.Route); err != nil {
 		return nil, fmt.Errorf("%s: %w", keyOf(name, v.Name), err)

@@ -1,0 +1,197 @@
+package calibrate
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
+)
+
+// A route without a calibration makes one of its live answers. The auditor compares at most one
+// answer in selfEvery with the exact one, and searches for exact answers for at most a twentieth of
+// the time. After selfQueries of them the route promises the highest recall that they show. The
+// answers that follow audit this promise, and after a rejection the next ones make another.
+const (
+	selfEvery   = 5 * time.Second
+	selfPause   = 20 // times what the exact answer took
+	selfQueries = 200
+	selfWithin  = 30 * time.Second // for one exact answer
+	// selfFailures is how many exact answers in a row may fail before the auditor gives up on a version of a route.
+	selfFailures = 10
+	// selfKinds bounds the kinds of searches that a route collects answers of at the same time.
+	selfKinds = 8
+	// selfShare and selfAlpha are the share of the answers that such a promise speaks of, and one minus its confidence.
+	selfShare, selfAlpha = .95, .05
+)
+
+// SelfSource is the Source of the report of a route that calibrated itself.
+const SelfSource = "live queries"
+
+// kind says which answers one calibration can speak of.
+type kind struct {
+	k    int
+	rule rerank.Rule
+}
+
+// selfSample holds the recalls of the answers that a version of a route has collected.
+type selfSample struct {
+	version string
+	recalls map[kind][]float64
+	failed  int // exact answers in a row that failed
+}
+
+// dueForSelf reports whether a route may draw another answer by itself now, and counts it.
+func (a *Auditor) dueForSelf(rt string, every time.Duration) bool {
+	now, next := int64(time.Since(a.start)), a.nextSelf[rt]
+	at := next.Load()
+	if at == 0 { // no search before was looked at
+		next.CompareAndSwap(0, now+int64(every))
+		return false
+	}
+	return now >= at && next.CompareAndSwap(at, now+int64(every))
+}
+
+// pauseSelf lets a route draw nothing by itself for a multiple of the time that an exact answer took.
+func pauseSelf(next *atomic.Int64, start time.Time, took time.Duration) {
+	next.Store(max(next.Load(), int64(time.Since(start)+selfPause*took)))
+}
+
+// drawsForSelf reports whether an answer may be part of a route's calibration of itself: whether it
+// is what the route answers to a plain search of the whole collection.
+func drawsForSelf(r search.Request, answer search.Answer) bool {
+	return r.IsUnrestricted() && r.MaxGap == nil && r.Calls == nil && answer.Certificate.Depth > 0
+}
+
+// collect compares an answer with the exact one, and makes the route's calibration once there are enough.
+func (a *Auditor) collect(ctx context.Context, r *route.Route, k *Keeper, d drawn) {
+	s := a.samples[d.route]
+	if s == nil || s.version != d.version {
+		s = &selfSample{version: d.version, recalls: map[kind][]float64{}}
+		a.samples[d.route] = s
+	}
+	of := kind{d.request.K, d.rule(r, 0)}
+	if s.failed == selfFailures || len(s.recalls) == selfKinds && s.recalls[of] == nil || len(r.Partitions) > 0 {
+		return
+	}
+	recall, skipped := a.recall(ctx, r, d)
+	if skipped == SkippedFailed {
+		if s.failed++; s.failed == selfFailures {
+			a.options.Logger.Info("route cannot calibrate itself, exact answers fail", "route", d.route,
+				"remedy", "run `likeness calibrate`, or give the route a table in full precision")
+		}
+	}
+	if skipped != "" {
+		a.options.Recorder.Audited(d.route, skipped)
+		return
+	}
+	s.failed = 0
+	s.recalls[of] = append(s.recalls[of], recall)
+	a.options.Recorder.Audited(d.route, OutcomeSampled)
+	if len(s.recalls[of]) < selfQueries {
+		return
+	}
+	delete(a.samples, d.route)
+	report := selfReport(r, of, s.recalls[of])
+	if report == nil {
+		a.options.Logger.Warn("route cannot calibrate itself, too many answers lack every exact row", "route", d.route, "k", of.k, "depth", of.rule.Depth,
+			"queries", selfQueries, "remedy", "raise the route's depth or ef")
+		return
+	}
+	if err := k.adopt(report); err != nil {
+		a.options.Logger.Warn("calibration not saved", "route", d.route, "error", err)
+	}
+	a.report(d.route, k)
+}
+
+// selfReport returns the report of the highest recall that a sample of answers shows; nil: it shows none.
+func selfReport(r *route.Route, of kind, recalls []float64) *Report {
+	var best Outcome
+	promise := Promise{K: of.k, Share: selfShare, Alpha: selfAlpha}
+	steps := min(of.k, 20)
+	// Fixed-sequence testing, as Report.test does: from the least recall on, until one is not shown.
+	for step := 1; step <= steps; step++ {
+		next := Promise{K: of.k, Recall: float64(step) / float64(steps), Share: selfShare, Alpha: selfAlpha}
+		kept := 0
+		for _, recall := range recalls {
+			if next.reached(recall) {
+				kept++
+			}
+		}
+		if !next.isShownBy(kept, len(recalls)) {
+			break
+		}
+		promise, best.Kept = next, kept
+	}
+	if promise.Recall == 0 {
+		return nil
+	}
+	best.Rule, best.Queries, best.Tested, best.Passed = of.rule, len(recalls), true, true
+	best.LeastShare, best.LeastMeanRecall = LeastShare(best.Kept, len(recalls), selfAlpha), leastMean(recalls, selfAlpha)
+	for _, recall := range recalls {
+		best.MeanRecall += recall / float64(len(recalls))
+	}
+	return &Report{
+		Route: r.Name, Collection: r.Collection, Rows: -1, Model: r.Model.Name, Version: r.Model.Version, Source: SelfSource,
+		Promise: promise, Queries: len(recalls), LeastQueries: promise.LeastQueries(), Exact: "search", Rules: []Outcome{best},
+		Calibration: &rerank.Calibration{
+			Recall: promise.Recall, Share: promise.Share, Alpha: promise.Alpha, Queries: len(recalls), K: of.k,
+			Rule: of.rule, Made: time.Now().UTC().Truncate(time.Second),
+		},
+	}
+}
+
+// rule returns how the candidates of an answer were found. averageDepth is the depth of the averaged
+// probe if the request names none.
+func (d drawn) rule(r *route.Route, averageDepth int) rerank.Rule {
+	by := rerank.Rule{
+		Strategy: d.strategy, Depth: d.certificate.Depth,
+		Weights: cmp.Or(d.request.Weights, r.Weights), Head: cmp.Or(d.request.Head, r.Head),
+	}
+	if by.Strategy == rerank.Combined {
+		by.AverageDepth = cmp.Or(d.request.AverageDepth, averageDepth, r.AverageDepth)
+	}
+	return by
+}
+
+// exhaustive searches a route exactly, by its own store.
+type exhaustive struct {
+	route  *route.Route
+	engine *search.Engine
+}
+
+var errNotExact = errors.New("the store's answer is not proved exact")
+
+// searchExactly asks the store of a route for the exact answer. It returns errNotExact if the
+// store cannot search exhaustively, or the similarity is not one inner product with what it stores.
+func (a *Auditor) searchExactly(ctx context.Context, r *route.Route, d drawn) (exactAnswer, error) {
+	ctx, cancel := context.WithTimeout(ctx, selfWithin)
+	defer cancel()
+	e := a.exhaustive[d.route]
+	if e.route != r {
+		rt := measuredRoute(*r, &opening{})
+		rt.ExactSearch = true
+		engine, err := search.New([]*route.Route{&rt}, search.Options{})
+		if err != nil {
+			return exactAnswer{}, err
+		}
+		if err := engine.Open(ctx); err != nil {
+			return exactAnswer{}, err
+		}
+		e = exhaustive{r, engine}
+		a.exhaustive[d.route] = e
+	}
+	q := d.request
+	answer, err := e.engine.Search(ctx, search.Request{Route: d.route, Query: q.Query, K: q.K, Strategy: q.Strategy, Weights: q.Weights, Head: q.Head})
+	switch {
+	case err != nil:
+		return exactAnswer{}, err
+	case answer.Certificate.Status != rerank.StatusExact:
+		return exactAnswer{}, errNotExact
+	}
+	return exactAnswer{top: scored(answer.Hits), epsilon: answer.Certificate.Epsilon}, nil
+}

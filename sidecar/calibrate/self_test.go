@@ -1,0 +1,138 @@
+package calibrate_test
+
+import (
+	"path/filepath"
+	"testing"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/calibrate"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
+)
+
+// serveSelf serves a route without a table that calibrates itself, and draws every answer for that.
+func serveSelf(t *testing.T, path string, change ...func(*route.Route, *lossy)) *served {
+	t.Helper()
+	r, store := newRoute(t, false)
+	for _, c := range change {
+		c(r, store)
+	}
+	s := &served{keeper: calibrate.Keep(path, .01), counts: &counts{}}
+	r.Promise = s.keeper
+	s.auditor = calibrate.NewAuditor(calibrate.AuditorOptions{
+		Routes: map[string]calibrate.Audits{"things": {Self: true, Every: 1}}, Recorder: s.counts, Logger: quiet(),
+	})
+	var err error
+	s.Engine, err = search.New([]*route.Route{r}, search.Options{Observer: s.auditor})
+	must(t, err)
+	must(t, s.Open(t.Context()))
+	s.auditor.AuditDrawn(t.Context(), s.Engine)
+	return s
+}
+
+// draw searches, has the answer compared if it is drawn, and returns its certificate.
+func (s *served) draw(t *testing.T, q rerank.Query, change ...func(*search.Request)) (c rerank.Certificate, drawn bool) {
+	t.Helper()
+	r := search.Request{Route: "things", Query: q, K: 10}
+	for _, c := range change {
+		c(&r)
+	}
+	a, err := s.Search(t.Context(), r)
+	must(t, err)
+	return a.Certificate, s.auditor.AuditDrawn(t.Context(), s.Engine) > 0
+}
+
+// TestSelfCalibration: the answers of a route are unknown until it has compared two hundred of them
+// with exact ones, and then carry the recall that those show, which holds for other queries like them.
+// When the queries change, the audit rejects the promise, and the next answers make another one.
+func TestSelfCalibration(t *testing.T) {
+	for name, path := range map[string]string{
+		"in memory":           "",
+		"in the state folder": calibrate.Path(t.TempDir(), "things", version),
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := serveSelf(t, path)
+			for i, q := range queries(30, 200, 0) {
+				if c, drawn := s.draw(t, q); c.Status != rerank.StatusUnknown || c.Uncalibrated != "" || !drawn {
+					t.Fatalf("query %d: %+v, drawn: %t", i, c, drawn)
+				}
+			}
+			if n := s.counts.of(calibrate.OutcomeSampled); n != 200 {
+				t.Fatalf("%d answers were sampled", n)
+			}
+			c, _ := s.draw(t, queries(31, 1, 0)[0])
+			if c.Status != rerank.StatusCalibrated || c.Calibration.Queries != 200 || c.Calibration.K != 10 || c.Calibration.Rule.Depth != c.Depth {
+				t.Fatalf("%+v", c)
+			}
+			promised := c.Calibration.Recall
+			if promised < .5 || promised == 1 {
+				t.Errorf("a recall of %v is promised, by an index that misses a few rows", promised)
+			}
+			for _, q := range queries(32, 300, 0) {
+				s.draw(t, q)
+			}
+			audit := s.keeper.Audit()
+			if share := 1 - float64(audit.Missed)/float64(audit.Audited); audit.Audited < 300 || share < .95 || audit.Rejected != nil {
+				t.Errorf("the promise was kept by %v of %d answers", share, audit.Audited)
+			}
+			for _, q := range queries(33, 600, 1.5) {
+				if c, _ = s.draw(t, q); c.Calibration != nil && c.Calibration.Recall < promised {
+					break
+				}
+			}
+			if c.Calibration == nil || !(c.Calibration.Recall < promised) {
+				t.Errorf("after other queries: %+v, want a recall below %v", c, promised)
+			}
+			if path == "" {
+				return
+			}
+			report, err := calibrate.Load(path)
+			must(t, err)
+			if report.Source != calibrate.SelfSource || report.Calibration.Recall != c.Calibration.Recall {
+				t.Errorf("the file has %+v", report)
+			}
+		})
+	}
+}
+
+// TestSelfCalibrationLeavesTheOperatorsAlone: a calibration that somebody made is audited, and not replaced when it is rejected.
+func TestSelfCalibrationLeavesTheOperatorsAlone(t *testing.T) {
+	report, path := calibrated(t, t.TempDir())
+	s := serveSelf(t, path)
+	for _, q := range queries(34, 600, 1.5) {
+		if c, _ := s.draw(t, q); c.Status == rerank.StatusUnknown {
+			break
+		}
+	}
+	if s.keeper.Audit().Rejected == nil {
+		t.Fatal("the calibration was not rejected")
+	}
+	for _, q := range queries(35, 300, 0) {
+		s.draw(t, q)
+	}
+	if now, err := calibrate.Load(path); err != nil || !now.Calibration.Made.Equal(report.Calibration.Made) || s.counts.of(calibrate.OutcomeSampled) != 0 {
+		t.Errorf("%+v, %v; %d answers were sampled", now, err, s.counts.of(calibrate.OutcomeSampled))
+	}
+}
+
+// TestNoSelfCalibration: of answers that are not what the route gives to a plain search nothing is
+// learned, and a store that cannot search exactly is asked ten times.
+func TestNoSelfCalibration(t *testing.T) {
+	q := queries(36, 1, 0)[0]
+	s := serveSelf(t, filepath.Join(t.TempDir(), "none.json"), func(_ *route.Route, l *lossy) { l.neverExact = true })
+	gap := float32(1)
+	for name, change := range map[string]func(*search.Request){
+		"a filter": func(r *search.Request) { r.Filter = `{}` },
+		"a gap":    func(r *search.Request) { r.MaxGap = &gap },
+	} {
+		if _, drawn := s.draw(t, q, change); drawn {
+			t.Errorf("the answer to a search with %s was drawn", name)
+		}
+	}
+	for range 30 {
+		s.draw(t, q)
+	}
+	if n := s.counts.of(calibrate.SkippedFailed); n != 10 || s.counts.total() != 10 {
+		t.Errorf("%d exact answers were asked for in vain, of %d", n, s.counts.total())
+	}
+}
