@@ -53,12 +53,12 @@ func DefaultPolicy() Policy {
 
 func defaultRoute() Route {
 	return Route{
-		Policy:      DefaultPolicy(),
-		TableFormat: "float32",
-		TableLayout: "rows",
-		WriteBudget: 5 * time.Millisecond,
-		Reconcile:   Reconcile{Interval: time.Hour, RowsPerSecond: 10_000},
-		Audit:       Audit{PerSecond: 1, Alpha: 0.01},
+		Policy:          DefaultPolicy(),
+		TableFormat:     "float32",
+		TableLayout:     "rows",
+		WriteBudget:     5 * time.Millisecond,
+		Reconcile:       Reconcile{Interval: time.Hour, RowsPerSecond: 10_000},
+		Audit:           Audit{PerSecond: 1, Alpha: 0.01},
 		SelfCalibration: true,
 		KeepVersions:    3,
 	}
