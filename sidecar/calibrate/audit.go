@@ -305,13 +305,27 @@ func (a *Auditor) recall(ctx context.Context, r *route.Route, d drawn) (recall f
 	if !route.FreshNow(ctx, r.Freshness) {
 		return 0, SkippedBehind
 	}
-	if a.options.Busy() {
+	t := r.CurrentTable()
+	if t != nil {
+		defer t.Release()
+	}
+	var exact exactAnswer
+	var err error
+	switch {
+	case a.options.Busy():
 		return 0, SkippedLoad
-	}
-	if d.certificate.Proved() { // after the checks that other answers pass
+	case t == nil || !Precise(t): // proved answers too: where this fails, nothing may count
+		exact, err = a.searchExactly(ctx, r, d)
+	case d.certificate.Proved(): // after the checks that other answers pass
 		return 1, ""
+	default:
+		exact, err = scanTable(r.Model, t, d.request.Query, d.request.K, func() error {
+			if a.options.Busy() {
+				return errBusy
+			}
+			return ctx.Err()
+		})
 	}
-	exact, err := a.exact(ctx, r, d)
 	switch {
 	case errors.Is(err, errBusy):
 		return 0, SkippedLoad
@@ -319,22 +333,4 @@ func (a *Auditor) recall(ctx context.Context, r *route.Route, d drawn) (recall f
 		return 0, SkippedFailed
 	}
 	return exact.recall(d.answer), ""
-}
-
-// exact returns the exact answer: of the route's table if it keeps full precision, else of its store.
-func (a *Auditor) exact(ctx context.Context, r *route.Route, d drawn) (exactAnswer, error) {
-	t := r.CurrentTable()
-	if t == nil {
-		return a.searchExactly(ctx, r, d)
-	}
-	defer t.Release()
-	if !Precise(t) {
-		return a.searchExactly(ctx, r, d)
-	}
-	return scanTable(r.Model, t, d.request.Query, d.request.K, func() error {
-		if a.options.Busy() {
-			return errBusy
-		}
-		return ctx.Err()
-	})
 }

@@ -163,7 +163,8 @@ func (k *Keeper) readAudit() {
 		return
 	}
 	made := k.report.Calibration.Made
-	if k.audit.Calibration = made; k.path == "" {
+	k.audit.Calibration = made
+	if k.path == "" {
 		return
 	}
 	var a Audit
@@ -174,7 +175,6 @@ func (k *Keeper) readAudit() {
 	if err == nil && a.Calibration.Equal(made) && a.Audited >= a.Missed && a.Missed >= 0 {
 		k.audit = a
 	}
-	k.audit.Calibration = made
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		k.broken = fmt.Errorf("%w: %s: %w; calibrate again", ErrFile, auditPath(k.path), err)
 	}

@@ -79,19 +79,20 @@ func (a *Auditor) collect(ctx context.Context, r *route.Route, k *Keeper, d draw
 		return
 	}
 	recall, skipped := a.recall(ctx, r, d)
-	if skipped == SkippedFailed {
+	switch skipped {
+	case "":
+		s.failed, skipped = 0, OutcomeSampled
+	case SkippedFailed: // counts as an answer without any exact row: left out, it could make the others look better
 		if s.failed++; s.failed == selfFailures {
 			a.options.Logger.Info("route cannot calibrate itself, exact answers fail", "route", d.route,
 				"remedy", "run `likeness calibrate`, or give the route a table in full precision")
 		}
-	}
-	if skipped != "" {
+	default:
 		a.options.Recorder.Audited(d.route, skipped)
 		return
 	}
-	s.failed = 0
+	a.options.Recorder.Audited(d.route, skipped)
 	s.recalls[of] = append(s.recalls[of], recall)
-	a.options.Recorder.Audited(d.route, OutcomeSampled)
 	if len(s.recalls[of]) < selfQueries {
 		return
 	}
