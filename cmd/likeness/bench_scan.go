@@ -54,7 +54,7 @@ func newBenchScanCommand(a *app) *cobra.Command {
 	flags.IntVar(&f.Batch, "batch", 1, "queries that share a pass")
 	flags.IntVar(&f.Threads, "threads", 1, "threads at once")
 	flags.StringVar(&f.format, "format", string(rerank.FormatFloat32), "numbers of the table: float32, bfloat16, float16 or int8")
-	flags.BoolVar(&f.Tiles, "tiles", false, "float32 rows lie in tiles, as those of other formats always do")
+	flags.BoolVar(&f.Tiles, "tiles", false, "store float32 rows in tiles, as other formats always are")
 	flags.BoolVar(&f.Full, "full-precision", false, "keep float32 rows beside another format, and score those")
 	flags.BoolVar(&f.Whole, "whole", false, "score every item, whatever a bound says")
 	flags.StringVar(&f.kernel, "kernel", "", "go, avx2, avx512 or neon; empty is the fastest")

@@ -45,7 +45,7 @@ func (f *fitInputs) register(cmd *cobra.Command, common *fit.Common, pairsRequir
 	flags := cmd.Flags()
 	flags.StringVar(&f.out, "out", "", "model file to write, "+model.Extension)
 	flags.StringVar(&f.name, "name", "", "name of the model; empty is the file's")
-	flags.BoolVar(&f.force, "force", false, "replace what is there; begin an interrupted run again")
+	flags.BoolVar(&f.force, "force", false, "replace existing files; begin an interrupted run again")
 	flags.BoolVar(&f.resume, "resume", false, "go on with an interrupted fit of the same data and flags")
 	flags.BoolVar(&common.Normalise, "normalise", common.Normalise, "fit on unit vectors")
 	flags.Uint64Var(&common.Seed, "seed", common.Seed, "seed of the split, the order and the samples")

@@ -65,7 +65,7 @@ func newFitMoLCommand(a *app) *cobra.Command {
 
 func (f *fitMoLFlags) flags(cmd *cobra.Command) {
 	o, flags := &f.options, cmd.Flags()
-	flags.IntVar(&o.PairsQuery, "pairs-query", o.PairsQuery, "query components, those of user tables included")
+	flags.IntVar(&o.PairsQuery, "pairs-query", o.PairsQuery, "query components, including user tables")
 	flags.IntVar(&o.PairsItem, "pairs-item", o.PairsItem, "item components")
 	flags.IntVar(&o.Dim, "dim", o.Dim, "length of a component; 0 divides the vector's among the item's")
 	flags.StringVar((*string)(&o.Gates), "gates", string(o.Gates), "query, or full for query, item and logits")

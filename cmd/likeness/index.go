@@ -110,7 +110,7 @@ func (f *indexFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.strategies, "strategies", "per_embedding,average,combined", "strategies that will search the companion")
 	flags.StringVar(&f.weights, "weights", "", "uniform or gates, of the averaged search; empty is the route's")
 	flags.BoolVar(&f.features, "features", false, "also write the fields that the derived placement reads")
-	flags.BoolVar(&f.force, "force", false, "replace what is there; begin an interrupted run again")
+	flags.BoolVar(&f.force, "force", false, "replace existing files; begin an interrupted run again")
 	flags.StringVar(&f.partition, "partition", "", "build one part of several, as 2/4; /4 in an indexed Kubernetes job")
 	flags.IntVar(&f.merge, "merge", 0, "join the table from this many parts")
 	flags.BoolVar(&f.verify, "verify", false, "build nothing: compare every row with the collection; exit code 1 if any differs")

@@ -29,7 +29,7 @@ ranker, or to compare a fit with it.`,
 	flags := cmd.Flags()
 	flags.IntVar(&c.Dim, "dim", 0, "dimension of the vectors")
 	flags.BoolVar(&c.Normalise, "normalise", false, "divide both sides by their norms: the cosine")
-	flags.BoolVar(&force, "force", false, "replace what is there")
+	flags.BoolVar(&force, "force", false, "replace existing files")
 	_ = cmd.MarkFlagRequired("dim")
 	out := addOutput(cmd)
 	cmd.RunE = func(_ *cobra.Command, args []string) error {

@@ -59,7 +59,7 @@ func newModelImportCommand(a *app) *cobra.Command {
 	flags.StringArrayVar(&f.hyper, "hyper", nil, "hyper-parameter NAME=VALUE, over --config; may be repeated")
 	flags.StringVar(&f.prefix, "prefix", "", "prefix of the similarity's tensors, where a state dict has several")
 	flags.StringVar(&f.name, "name", "", "name of the model; empty keeps it")
-	flags.BoolVar(&f.force, "force", false, "replace what is there")
+	flags.BoolVar(&f.force, "force", false, "replace existing files")
 	_ = cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions([]string{"likeness", "rails"}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.MarkFlagFilename("config", "json")
 	out := addOutput(cmd)

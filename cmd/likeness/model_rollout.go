@@ -186,7 +186,7 @@ previous version, of versions that were not served yet, and any that a route nam
   likeness model gc --route products --remove`,
 		Args: cobra.NoArgs,
 	}
-	cmd.Flags().BoolVar(&remove, "remove", false, "remove it")
+	cmd.Flags().BoolVar(&remove, "remove", false, "delete what is listed")
 	out := f.add(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		return ask(a, cmd, f, *out, func(ctx context.Context, c likenessv1.AdminServiceClient, o ...grpc.CallOption) (*likenessv1.CollectVersionsResponse, error) {

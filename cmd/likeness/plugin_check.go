@@ -55,7 +55,7 @@ PATH are the scorer's.`,
 	cmd.Flags().IntVar(&c.options.Dim, "dim", 384, "length of the vectors that are made up")
 	cmd.Flags().StringVar(&c.query, "query", "", "the text of a query that it can read")
 	cmd.Flags().StringVar(&c.items, "items", "", "payloads of items that it can read, a JSON object a line")
-	cmd.Flags().StringSliceVar(&c.env, "env", nil, "environment variables that it may see")
+	cmd.Flags().StringSliceVar(&c.env, "env", nil, "environment variables that the plugin sees")
 	cmd.Flags().DurationVar(&c.options.Timeout, "timeout", 30*time.Second, "time for a case")
 	cmd.Flags().DurationVar(&c.command.StartTimeout, "start-timeout", 10*time.Second, "time to start")
 	cmd.Flags().Float64Var(&c.options.Tolerance, "tolerance", 1e-5, "relative difference of two scores of one item, at most")

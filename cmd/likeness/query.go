@@ -68,7 +68,7 @@ the ranker's scores. Marked rows show the ranker's score.`,
 	flags.Float32Var(&f.maxGap, "max-gap", 0, "search deeper until no missing item can beat the K-th by more")
 	flags.BoolVar(&f.requireExact, "require-exact", false, "fail unless the answer is exact")
 	flags.Int64Var(&f.userID, "user-id", 0, "user, where the model has user-id embeddings")
-	flags.StringVar(&f.text, "text", "", "what is searched for, in words, for the route's embedder or ranker")
+	flags.StringVar(&f.text, "text", "", "the query in words, for the route's embedder or ranker")
 	flags.Int32Var(&f.calls, "calls", 0, "items the ranker may score, supports included; 0 is supports alone")
 	flags.Int32Var(&f.rounds, "rounds", 0, "rounds in which the ranker is asked; 0 is the route's")
 	flags.BoolVar(&f.explain, "explain", false, "show the terms of every score")
