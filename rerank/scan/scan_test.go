@@ -258,6 +258,66 @@ func TestEnded(t *testing.T) {
 	}
 }
 
+// failing is a query whose scores fail once, in a chunk that is not the first.
+type failing struct {
+	rerank.Encoded
+	calls atomic.Int32
+	err   error
+}
+
+func (f *failing) Score(dst []float32, items rerank.Items) error {
+	if f.calls.Add(1) == 3 {
+		return f.err
+	}
+	return f.Encoded.Score(dst, items)
+}
+
+// TestAChunkThatFails: its error is that of the query, whose answer would lack its items, and of
+// no other query.
+func TestAChunkThatFails(t *testing.T) {
+	w := worlds(t, false)["dot"]
+	s := scan.New(w.table, w.sim.Spec())
+	want, _ := w.naive(t, w.encoded[1], 5, nil)
+	broken := errors.New("broken")
+	for range 2 {
+		queries := []scan.Query{{Encoded: w.encoded[1], K: 5}, {Encoded: &failing{Encoded: w.encoded[0], err: broken}, K: 5}, {Encoded: w.encoded[1], K: 5}}
+		results := make([]scan.Result, len(queries))
+		if err := s.Batch(context.Background(), queries, results); !errors.Is(err, broken) {
+			t.Errorf("error %v, want %v", err, broken)
+		}
+		for _, i := range []int{0, 2} {
+			if !same(results[i].Top, want) {
+				t.Errorf("query %d beside it has another answer", i)
+			}
+		}
+	}
+}
+
+// TestWhatIsCounted: every item that the filter lets through is visited, and every one of them is
+// scored if the bounds are off.
+func TestWhatIsCounted(t *testing.T) {
+	for name, w := range worlds(t, true) {
+		w.build(t, table.Meta{Format: rerank.FormatBFloat16, Full: true})
+		s := scan.New(w.table, w.sim.Spec())
+		within := scan.NewBitmap(w.table.Len())
+		for i := 0; i < w.table.Len(); i += 3 {
+			within.Add(int32(i))
+		}
+		for _, c := range []struct {
+			within *scan.Bitmap
+			items  int
+		}{{nil, w.table.Len()}, {within, within.Len()}} {
+			for _, whole := range []bool{false, true} {
+				r, err := s.Scan(context.Background(), scan.Query{Encoded: w.encoded[0], K: 5, Within: c.within, Whole: whole}, nil)
+				must(t, err)
+				if r.Items != c.items || (r.Scored == r.Items) != whole || r.Scored < 5 {
+					t.Errorf("%s, whole %t: %d items, %d of them scored; want %d", name, whole, r.Items, r.Scored, c.items)
+				}
+			}
+		}
+	}
+}
+
 // TestNothing wants an answer where there is nothing to go over.
 func TestNothing(t *testing.T) {
 	w := worlds(t, false)["dot"]
