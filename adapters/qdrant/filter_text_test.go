@@ -2,10 +2,12 @@ package qdrant_test
 
 import (
 	"errors"
+	"math"
 	"testing"
 
 	client "github.com/qdrant/go-client/qdrant"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/adapters/qdrant"
@@ -28,13 +30,16 @@ func TestFilterText(t *testing.T) {
 			t.Errorf("%v: %s, %v, want %s", f, got, err, want)
 		}
 	}
-	for _, f := range []*client.Filter{
-		{Must: []*client.Condition{{}}},
-		{Must: []*client.Condition{client.NewHasID(client.NewIDUUID("5C56C793-69F3-4FBF-87E6-C4BF54C28C26"))}},
-		{Must: []*client.Condition{client.NewRange("a", &client.Range{})}, MinShould: &client.MinShould{}},
+	// What JSON cannot say, or says otherwise, is refused: a write by such a filter may be of any row.
+	for name, f := range map[string]*client.Filter{
+		"an unknown condition":      {Must: []*client.Condition{{}}},
+		"a UUID of capitals":        {Must: []*client.Condition{client.NewHasID(client.NewIDUUID("5C56C793-69F3-4FBF-87E6-C4BF54C28C26"))}},
+		"two ranges":                {Must: []*client.Condition{{ConditionOneOf: &client.Condition_Field{Field: &client.FieldCondition{Key: "a", Range: &client.Range{Gt: client.PtrOf(1.0)}, DatetimeRange: &client.DatetimeRange{Gt: timestamppb.Now()}}}}}},
+		"a bound that is no number": {Must: []*client.Condition{client.NewRange("a", &client.Range{Gt: client.PtrOf(math.NaN())})}},
+		"an unknown match":          {Must: []*client.Condition{{ConditionOneOf: &client.Condition_Field{Field: &client.FieldCondition{Key: "a", Match: &client.Match{}}}}}},
 	} {
-		if text, err := qdrant.FilterText(f); err != nil && !errors.Is(err, adapters.ErrFilter) {
-			t.Errorf("%v: %s, %v", f, text, err)
+		if text, err := qdrant.FilterText(f); !errors.Is(err, adapters.ErrFilter) {
+			t.Errorf("%s: %s, %v", name, text, err)
 		}
 	}
 }
