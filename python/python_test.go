@@ -9,30 +9,41 @@ import (
 	"runtime"
 	"testing"
 
+	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
 	"github.com/likenessdb/likeness/e2e/harness"
 )
 
 // cache is where packages are kept between runs.
 const cache = "../.cache/clients"
 
-// TestPackage builds the wheel of this platform, installs it into an empty virtual environment,
-// and runs the tests in that.
 func TestPackage(t *testing.T) {
-	python := install(t, buildWheel(t))
-	pytest(t, python, "tests/test_client.py", "tests/test_retrievers.py", "tests/test_binary.py")
+	binary := filepath.Join(t.TempDir(), "likeness")
+	command(t, nil, "go", "build", "-o", binary, "../cmd/likeness")
+	t.Run("wheel", func(t *testing.T) {
+		programs := install(t, buildWheel(t, binary))
+		pytest(t, filepath.Join(programs, "python"), []string{"PATH=" + programs}, "client", "binary")
+	})
+	t.Run("frameworks", func(t *testing.T) {
+		db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
+		python, err := harness.Python(t.Context(), cache, filepath.Join("tests", "frameworks.txt"))
+		if err != nil {
+			unavailable(t, err)
+		}
+		pytest(t, python.Path, []string{
+			"QDRANT_URL=" + db.REST, "QDRANT_GRPC=" + db.Address, "LIKENESS_BINARY=" + binary, "PYTHONPATH=src", "HAYSTACK_TELEMETRY_ENABLED=false",
+		}, "langchain", "llama_index", "haystack")
+	})
 }
 
-// buildWheel makes the wheel as tools/release.sh does, but for the version and the licences. The
-// binary is the one that other tests build.
-func buildWheel(t *testing.T) string {
+// buildWheel makes the wheel of this platform as tools/release.sh does, but for the version and the
+// licences.
+func buildWheel(t *testing.T, binary string) string {
 	t.Helper()
 	hatchling, err := harness.Python(t.Context(), cache, "../tools/supply/hatchling.txt")
 	if err != nil {
 		unavailable(t, err)
 	}
 	dir := t.TempDir()
-	binary := filepath.Join(dir, "likeness")
-	command(t, nil, "go", "build", "-o", binary, "../cmd/likeness")
 	command(t, append(hatchling.Env, "LIKENESS_WHEEL_BINARY="+binary, "LIKENESS_WHEEL_PLATFORM="+runtime.GOOS+"/"+runtime.GOARCH),
 		hatchling.Path, "-m", "hatchling", "build", "-t", "wheel", "-d", dir)
 	wheels, err := filepath.Glob(filepath.Join(dir, "likeness-*.whl"))
@@ -42,8 +53,8 @@ func buildWheel(t *testing.T) string {
 	return wheels[0]
 }
 
-// install makes a virtual environment of the wheel, what it needs, and pytest. It returns the
-// environment's folder of programs.
+// install makes a virtual environment of the wheel, the packages that the wheel needs, and pytest.
+// It returns the environment's folder of programs.
 func install(t *testing.T, wheel string) string {
 	t.Helper()
 	house, err := harness.Wheelhouse(t.Context(), cache, filepath.Join("tests", "requirements.txt"))
@@ -58,12 +69,14 @@ func install(t *testing.T, wheel string) string {
 	return programs
 }
 
-// pytest runs test files with only an environment's programs on the PATH.
-func pytest(t *testing.T, programs string, files ...string) {
+// pytest runs the tests of some subjects.
+func pytest(t *testing.T, python string, env []string, subjects ...string) {
 	t.Helper()
-	out := command(t, []string{"PATH=" + programs, "PYTHONDONTWRITEBYTECODE=1"},
-		filepath.Join(programs, "python"), append([]string{"-m", "pytest", "-q"}, files...)...)
-	t.Logf("%s", out)
+	args := []string{"-m", "pytest", "-q"}
+	for _, s := range subjects {
+		args = append(args, filepath.Join("tests", "test_"+s+".py"))
+	}
+	t.Logf("%s", command(t, append(env, "PYTHONDONTWRITEBYTECODE=1"), python, args...))
 }
 
 // unavailable ends a test whose packages could not be fetched.

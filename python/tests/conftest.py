@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from likeness import _binary
+from likeness import _binary, models
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 DATA = EXAMPLES / "data" / "banking77"
+MODEL = EXAMPLES / "models" / "banking77-questions-bilinear"
 TOKEN = "of-this-test"
 
 # The 77 topics that the questions of banking77 ask for.
@@ -25,7 +28,7 @@ stores:
   files:
     kind: embedded
     collections: {{intents: {{vectors: {DATA}/items_vectors.npy, payload: {DATA}/items.jsonl, metric: cosine}}}}
-models: {{similar: {{path: {EXAMPLES}/models/banking77-questions-bilinear}}}}
+models: {{similar: {{path: {MODEL}}}}}
 routes: {{intents: {{store: files, collection: intents, model: similar, placement: stored, exact_search: true}}}}
 """
 
@@ -75,3 +78,58 @@ def questions() -> dict[str, np.ndarray]:
 def vector(questions: dict[str, np.ndarray]) -> np.ndarray:
     """The vector of the first question."""
     return next(iter(questions.values()))
+
+
+class Asked:
+    """Questions in a collection, and others to ask, with the model that searches them."""
+
+    def __init__(self) -> None:
+        self.texts = [json.loads(line)["text"] for line in (DATA / "train.jsonl").read_text().splitlines()[:300]]
+        self.vectors = dict(zip(self.texts, np.load(DATA / "train_vectors.npy", mmap_mode="r")[:300], strict=True))
+        lines = (DATA / "test.jsonl").read_text().splitlines()[:3]
+        self.queries = [json.loads(line)["text"] for line in lines]
+        self.vectors |= dict(zip(self.queries, np.load(DATA / "test_vectors.npy", mmap_mode="r")[:3], strict=True))
+        self.model = models.Bilinear.load(MODEL)
+
+    def embed(self, text: str) -> list[float]:
+        """Returns the vector that a sentence model made of a text."""
+        return [float(x) for x in self.vectors.get(text, self.vectors[self.texts[0]])]
+
+    def score(self, query: str, text: str) -> float:
+        """Returns the similarity of a query and a text by the definition."""
+        q, x = np.float64(self.vectors[query]), np.float64(self.vectors[text])
+        return float(q @ self.model.weight @ x / np.linalg.norm(q) / np.linalg.norm(x))
+
+    def best(self, query: str, k: int, texts: list[str] | None = None) -> list[str]:
+        """Returns the texts that are best for a query."""
+        return sorted(texts or self.texts, key=lambda text: -self.score(query, text))[:k]
+
+
+@pytest.fixture(scope="session")
+def asked() -> Asked:
+    """The questions."""
+    return Asked()
+
+
+@pytest.fixture(scope="session")
+def qdrant() -> str:
+    """The address of the REST API of a Qdrant."""
+    return os.environ["QDRANT_URL"]
+
+
+@pytest.fixture(scope="module")
+def serve_collection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., str]]:
+    """Serves a collection of that Qdrant as the route ``questions``, and returns the sidecar's address."""
+    with ExitStack() as running:
+
+        def start(collection: str, vector: str = "") -> str:
+            folder = tmp_path_factory.mktemp("sidecar")
+            (folder / "likeness.yaml").write_text(f"""
+listen: {{grpc: "127.0.0.1:0", rest: "127.0.0.1:0", admin: ""}}
+stores: {{db: {{kind: qdrant, address: "{os.environ["QDRANT_GRPC"]}"}}}}
+models: {{similar: {{path: {MODEL}}}}}
+routes: {{questions: {{store: db, collection: {collection}, vector: "{vector}", model: similar, exact_search: true}}}}
+""")
+            return running.enter_context(contextmanager(serve)(folder))
+
+        yield start

@@ -67,10 +67,15 @@ def _batch(searches: Iterable[Search]) -> dict[str, Any]:
     return {"searches": [{"route": s.route} | _wire.from_search(s) for s in searches]}
 
 
-def _score(vector: Vector, ids: Sequence[Id] | None, vectors: Iterable[Vector] | None) -> dict[str, Any]:
+def _score(
+    vector: Vector | None, ids: Sequence[Id] | None, vectors: Iterable[Vector] | None, text: str
+) -> dict[str, Any]:
     if (ids is None) == (vectors is None):
         raise ValueError("score takes ids or vectors: give one of the two")
-    request: dict[str, Any] = {"query": {"vector": _wire.numbers(vector)}}
+    query: dict[str, Any] = {"text": text}
+    if vector is not None:
+        query["vector"] = _wire.numbers(vector)
+    request: dict[str, Any] = {"query": query}
     if ids is not None:
         request["ids"] = {"ids": [_wire.from_id(i) for i in ids]}
     if vectors is not None:
@@ -167,14 +172,15 @@ class Client:
     def score(
         self,
         route: str,
-        vector: Vector,
+        vector: Vector | None = None,
         ids: Sequence[Id] | None = None,
         *,
         vectors: Iterable[Vector] | None = None,
+        text: str = "",
         timeout: float | None = None,
     ) -> list[float]:
         """Returns the similarity of items, given by id or by vector, in order. NaN stands for an unknown id."""
-        data, _ = self._call("POST", _search_path(route, "score"), _score(vector, ids, vectors), timeout)
+        data, _ = self._call("POST", _search_path(route, "score"), _score(vector, ids, vectors, text), timeout)
         return [float(s) for s in data["scores"]]
 
     def routes(self, *, timeout: float | None = None) -> list[Route]:
@@ -283,14 +289,15 @@ class AsyncClient:
     async def score(
         self,
         route: str,
-        vector: Vector,
+        vector: Vector | None = None,
         ids: Sequence[Id] | None = None,
         *,
         vectors: Iterable[Vector] | None = None,
+        text: str = "",
         timeout: float | None = None,
     ) -> list[float]:
         """Returns the similarity of items, given by id or by vector, in order. NaN stands for an unknown id."""
-        data, _ = await self._call("POST", _search_path(route, "score"), _score(vector, ids, vectors), timeout)
+        data, _ = await self._call("POST", _search_path(route, "score"), _score(vector, ids, vectors, text), timeout)
         return [float(s) for s in data["scores"]]
 
     async def routes(self, *, timeout: float | None = None) -> list[Route]:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Union
+from typing import Any
 
-if TYPE_CHECKING:
-    import numpy as np
+import numpy as np
 
 Id = int | str
 """The id of an item, as the store has it. Numbers of 64 bits are exact."""
 
-Vector = Union[Sequence[float], "np.ndarray[Any, Any]"]
+Vector = Sequence[float] | np.ndarray[Any, Any]
 """A list of numbers, or anything that NumPy makes a one-dimensional array of, such as a PyTorch tensor."""
 
 
