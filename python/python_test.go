@@ -21,7 +21,7 @@ func TestPackage(t *testing.T) {
 	command(t, nil, "go", "build", "-o", binary, "../cmd/likeness")
 	t.Run("wheel", func(t *testing.T) {
 		programs := install(t, buildWheel(t, binary))
-		pytest(t, filepath.Join(programs, "python"), []string{"PATH=" + programs}, "client", "binary")
+		pytest(t, filepath.Join(programs, "python"), []string{"PATH=" + programs}, "client", "binary", "fitting")
 	})
 	t.Run("frameworks", func(t *testing.T) {
 		db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
@@ -31,7 +31,7 @@ func TestPackage(t *testing.T) {
 		}
 		pytest(t, python.Path, []string{
 			"QDRANT_URL=" + db.REST, "QDRANT_GRPC=" + db.Address, "LIKENESS_BINARY=" + binary, "PYTHONPATH=src", "HAYSTACK_TELEMETRY_ENABLED=false",
-		}, "langchain", "llama_index", "haystack")
+		}, "langchain", "llama_index", "haystack", "frames")
 	})
 }
 

@@ -10,9 +10,9 @@ import pytest
 from conftest import Asked
 from llama_index.core import VectorStoreIndex
 from llama_index.core.embeddings import BaseEmbedding
+from llama_index.core.llms import MockLLM
 from llama_index.core.query_engine import RetrieverQueryEngine
 from llama_index.core.response_synthesizers import ResponseMode, get_response_synthesizer
-from llama_index.core.llms import MockLLM
 from llama_index.core.schema import (
     MetadataMode,
     NodeRelationship,

@@ -1,6 +1,7 @@
 """Search Qdrant and Milvus by a similarity learned from what people chose.
 
-`Client` and `AsyncClient` ask a running sidecar.
+`Client` and `AsyncClient` ask a running sidecar. `fit_bilinear` and `fit_mol` learn a similarity from a log, and `evaluate` says
+whether it is worth it.
 """
 
 from ._version import __version__
@@ -18,6 +19,7 @@ from .errors import (
     Unauthenticated,
     Unavailable,
 )
+from .fitting import CommandFailed, EvalReport, FitReport, evaluate, fit_bilinear, fit_mol
 from .types import Answer, Calibration, Certificate, Hit, Id, Route, Search, Vector
 
 __all__ = [
@@ -26,7 +28,10 @@ __all__ = [
     "Calibration",
     "Certificate",
     "Client",
+    "CommandFailed",
     "DeadlineExceeded",
+    "EvalReport",
+    "FitReport",
     "Forbidden",
     "Hit",
     "Id",
@@ -43,4 +48,7 @@ __all__ = [
     "Unavailable",
     "Vector",
     "__version__",
+    "evaluate",
+    "fit_bilinear",
+    "fit_mol",
 ]

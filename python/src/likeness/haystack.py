@@ -89,9 +89,8 @@ class LikenessRetriever:
         """Returns the documents that are best for a query, in words, as a vector, or both."""
         vector = _vector(self.embed, query, query_embedding)
         text = payloads.words(query, vector, self.send_text)
-        answer = self._client.search(
-            self.route, vector, **({"k": top_k or self.top_k, "text": text} | (self.search or {}))
-        )
+        arguments: dict[str, Any] = {"k": top_k or self.top_k, "text": text} | (self.search or {})
+        answer = self._client.search(self.route, vector, **arguments)
         return {"documents": [self._document(hit, answer) for hit in answer.hits]}
 
     def _document(self, hit: Hit, answer: Answer) -> Document:

@@ -141,11 +141,10 @@ def _read(path: Path) -> tuple[dict[str, str], dict[str, np.ndarray[Any, Any]]]:
 
 
 def _self_check(weight: np.ndarray[Any, Any], normalise: bool) -> str:
-    """Returns the scores of three queries by three items, which ``likeness model verify`` compares with its own."""
+    """Returns the scores of two queries by three items, which ``likeness model verify`` compares with its own."""
     n, m = weight.shape
-    rows = np.arange(3)[:, None]
-    queries = np.sin(rows * n + np.arange(n) + 1)
-    items = np.cos(rows * m + np.arange(m) + 1)
+    queries = np.sin(np.arange(2 * n) + 1.0).reshape(2, n)
+    items = np.cos(np.arange(3 * m) + 1.0).reshape(3, m)
     if normalise:
         queries /= np.linalg.norm(queries, axis=1, keepdims=True)
         items /= np.linalg.norm(items, axis=1, keepdims=True)
