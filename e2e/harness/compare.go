@@ -9,19 +9,19 @@ import (
 	"strings"
 )
 
-// Rule leaves out of an outcome what differs between two direct runs.
+// Rule ignores a part of an outcome that differs between two direct runs.
 type Rule struct {
-	// Why says what varies, for the table in the reference.
+	// Why names the part that varies, for the table in the reference.
 	Why string
 	// Keys names object keys, at any depth, whose values are ignored.
 	Keys []string
 	// Beside, if not empty, is a key that the object must have too.
 	Beside string
-	// Text matches what is left out of strings, and of numbers as they are written.
+	// Text matches the ignored parts of strings, and of numbers as they are written.
 	Text *regexp.Regexp
-	// Lists are the keys of lists whose order is chance.
+	// Lists names the keys of lists whose order is random.
 	Lists []string
-	// Ties are points whose scores are equal: their order is chance.
+	// Ties: points with equal scores come in random order.
 	Ties bool
 }
 
@@ -43,14 +43,14 @@ func QdrantRules() []Rule {
 	}
 }
 
-// NodeRule is for gRPC clients on Node, and the one thing that they see otherwise
-// through the proxy: HTTP/2 permits no field that ends in a space, which some of
-// Qdrant's error texts do, and only the database can escape it.
+// NodeRule ignores the one difference that gRPC clients on Node see through the proxy: HTTP/2
+// permits no field that ends in a space, as some of Qdrant's error texts do, and only the database
+// can escape it.
 func NodeRule() Rule {
 	return Rule{Why: "gRPC on Node: a space at the end of an error's text", Text: regexp.MustCompile(` *$`)}
 }
 
-// Difference is a step with two outcomes.
+// Difference is a step with two different outcomes.
 type Difference struct {
 	Step      string
 	Got, Want string
@@ -94,7 +94,7 @@ func Compare(got, want []Step, rules []Rule) []Difference {
 	return all
 }
 
-// canonical is an outcome as text, with sorted keys and every digit of a number.
+// canonical returns an outcome as text, with sorted keys and all digits of numbers.
 func canonical(s Step, rules []Rule) string {
 	raw := s.Result
 	if s.Error != nil {
@@ -147,7 +147,7 @@ func apply(v any, rules []Rule) any {
 	return v
 }
 
-// applyTo is apply for the value of a key of an object.
+// applyTo is apply for the value of a key in an object.
 func applyTo(object map[string]any, key string, value any, rules []Rule) any {
 	value = apply(value, rules)
 	for _, r := range rules {
@@ -161,7 +161,7 @@ func applyTo(object map[string]any, key string, value any, rules []Rule) any {
 	return value
 }
 
-// byTie orders points of equal scores by their other fields. Other points stay in place.
+// byTie orders points with equal scores by their other fields. Other points stay in place.
 func byTie(a, b any) int {
 	p, isPoint := a.(map[string]any)
 	q, too := b.(map[string]any)

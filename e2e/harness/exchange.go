@@ -9,36 +9,35 @@ import (
 	"strings"
 )
 
-// Exchange is one call as its bytes on a wire tell it.
+// Exchange is one call, decoded from the bytes of a connection.
 type Exchange struct {
-	// Call is the method and the raw path with its query.
+	// Call is the method, and the raw path with its query.
 	Call string
-	// Cut says that it did not run to its end: cancelled, or the connection broke.
+	// Cut reports that the call did not end: it was cancelled, or the connection broke.
 	Cut bool
 	// Body is the request's first message.
 	Body []byte
-	// Metadata are the request's headers, by lower-case name, none left out.
+	// Metadata maps the lower-case names of all request headers to their values.
 	Metadata map[string][]string
-	// Request and Answer have a line for each header, message and trailer, those
-	// that are exempt left out.
+	// Request and Answer have a line for each header, message and trailer, except exempt ones.
 	Request, Answer []string
 }
 
-// Method is the path of a call of gRPC, or the method and path of a request of REST
-// without its query.
+// Method returns the path of a gRPC call, or the method and path of a REST request without its
+// query.
 func (e Exchange) Method() string {
 	path, _, _ := strings.Cut(e.Call, "?")
 	return path
 }
 
-// Text is all of the exchange, to compare and to show.
+// Text returns the whole exchange as text, for comparisons and messages.
 func (e Exchange) Text() string {
 	return e.Call + "\n> " + strings.Join(e.Request, "\n> ") + "\n< " + strings.Join(e.Answer, "\n< ")
 }
 
-// CompareExchanges returns what crossed only one of two taps; the order of calls
-// and how they were spread over connections does not count. Calls that were cut
-// on either side are not compared, since what of them had crossed is chance.
+// CompareExchanges returns the exchanges that only one of two taps recorded. The order of calls and
+// their distribution over connections do not count. Calls that were cut on either side are not
+// compared, since the bytes before the cut are random.
 func CompareExchanges(client, database []Exchange) []Difference {
 	left, cut := map[string]int{}, map[string]int{}
 	for _, e := range database {
@@ -55,7 +54,7 @@ func CompareExchanges(client, database []Exchange) []Difference {
 		case e.Cut && cut[e.Call] > 0:
 			cut[e.Call]--
 		case e.Cut:
-			cut[e.Call]-- // the database's side may have been whole
+			cut[e.Call]-- // the call may be complete on the database's side
 		case left[text] > 0:
 			left[text]--
 		default:
@@ -109,8 +108,7 @@ func commonPrefix(a, b string) int {
 	return n
 }
 
-// Requests counts the different requests among exchanges: method, path, query
-// and body.
+// Requests counts the distinct requests among exchanges: method, path, query and body.
 func Requests(all []Exchange) int {
 	seen := map[string]bool{}
 	for _, e := range all {
@@ -119,14 +117,14 @@ func Requests(all []Exchange) int {
 	return len(seen)
 }
 
-// body is a message's line: its length and sum say that all of it is the same,
-// its beginning says what it is.
+// body returns the line of a message: length and checksum to compare it, and its beginning to
+// recognise it.
 func body(b []byte) string {
 	return fmt.Sprintf("body %d bytes, sha256 %x, %.120q", len(b), sha256.Sum256(b), bytes.TrimSpace(b[:min(len(b), 120)]))
 }
 
-// unescaped is a gRPC message without its percent-encoding, which servers apply
-// to more or fewer characters.
+// unescaped returns the message of a gRPC status without percent-encoding, which servers apply to
+// different sets of characters.
 func unescaped(value string) string {
 	text, err := url.PathUnescape(value)
 	if err != nil {
@@ -135,7 +133,7 @@ func unescaped(value string) string {
 	return text
 }
 
-// headers are lines in order of name, lower case, the exempt left out.
+// headers returns lines for the headers that are not exempt, in lower case and sorted by name.
 func headers(exempt []string, each func(yield func(name, value string))) []string {
 	var lines []string
 	each(func(name, value string) {
@@ -143,13 +141,13 @@ func headers(exempt []string, each func(yield func(name, value string))) []strin
 		switch {
 		case slices.Contains(exempt, name):
 		case name == "grpc-timeout":
-			lines = append(lines, "header grpc-timeout: set") // it runs down on the way
+			lines = append(lines, "header grpc-timeout: set") // it decreases on the way
 		case name == "grpc-message":
-			if value != "" { // without one there is no header, or an empty one
+			if value != "" { // an absent header equals an empty one
 				lines = append(lines, "header "+name+": "+strings.TrimSpace(unescaped(value)))
 			}
 		case name == "content-type":
-			// application/grpc+proto says the same of the same messages.
+			// application/grpc+proto means the same as application/grpc for these messages.
 			lines = append(lines, "header "+name+": "+strings.Replace(value, "application/grpc+proto", "application/grpc", 1))
 		case name == "access-control-allow-methods":
 			parts := strings.Split(value, ",") // Qdrant's order is random

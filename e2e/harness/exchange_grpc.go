@@ -15,8 +15,8 @@ import (
 	"golang.org/x/net/http2/hpack"
 )
 
-// exemptGRPC are the headers of a hop and not of the call: how messages are
-// compressed, who the peers are.
+// exemptGRPC lists the headers that belong to a hop and not to the call: compression, and the
+// identity of the peers.
 var exemptGRPC = []string{":scheme", ":authority", ":method", ":path", "user-agent", "te", "grpc-encoding", "grpc-accept-encoding", "accept-encoding", "content-length", "date"}
 
 // grpcExchanges reads the calls of one HTTP/2 connection.
@@ -50,7 +50,8 @@ func grpcExchanges(up, down []byte) ([]Exchange, error) {
 			}
 		}
 		if slices.Contains(e.Answer, "header grpc-status: 12") {
-			// Who does not know a method answers before the message is there: it may not be sent.
+			// A server that does not know the method answers before the message arrives, which may
+			// then not be sent.
 			e.Request = slices.DeleteFunc(e.Request, func(line string) bool { return strings.HasPrefix(line, "body ") })
 		}
 		all = append(all, e)
@@ -112,7 +113,7 @@ func (s *stream) add(frame http2.Frame) {
 				case "grpc-encoding":
 					s.encoding = h.Value
 				case "grpc-status":
-					s.late = h.Value == "4" // which side noticed its deadline first is chance
+					s.late = h.Value == "4" // it is random which side notices its deadline first
 				}
 				yield(h.Name, h.Value)
 			}
@@ -122,7 +123,7 @@ func (s *stream) add(frame http2.Frame) {
 		s.data = append(s.data, f.Data()...)
 		s.ended = s.ended || f.StreamEnded()
 	case *http2.RSTStreamFrame:
-		// After its end a server may reset a stream to say that it reads no more.
+		// A server may reset a stream after its end, to say that it reads no more.
 		s.reset = s.reset || f.ErrCode != http2.ErrCodeNo
 	}
 }

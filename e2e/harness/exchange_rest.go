@@ -12,12 +12,12 @@ import (
 	"strings"
 )
 
-// exemptREST are the headers of a hop and not of the call: how bodies are cut
-// and connections kept. Host is the database's own.
+// exemptREST lists the headers that belong to a hop and not to the call: chunking of bodies, and
+// reuse of connections. Host is replaced by the database's own.
 var exemptREST = []string{"connection", "keep-alive", "transfer-encoding", "content-length", "host", "expect", "date", "te", "trailer", "upgrade", "proxy-connection"}
 
-// unreachable is the proxy's own answer where it has none of the database. A client
-// that waits sees it in its step; what is left are those that went away.
+// unreachable begins the proxy's own answer if the database gives none. A client that waits sees it
+// in its step; here it only remains for clients that left.
 const unreachable = "likeness: the database at"
 
 // restExchanges reads the requests and answers of one HTTP/1.1 connection. A
@@ -50,7 +50,7 @@ func restExchanges(up, down []byte) ([]Exchange, error) {
 	}
 }
 
-// answer reads what came to a request, after the informational answers.
+// answer reads the answer to a request, after the informational answers.
 func answer(in *bufio.Reader, r *http.Request) ([]string, error) {
 	for {
 		a, err := http.ReadResponse(in, r)

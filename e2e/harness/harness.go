@@ -27,7 +27,7 @@ import (
 
 // Step is one call as the client saw it. Exactly one of Result and Error is set.
 type Step struct {
-	// Name says what the call is and is unique in a scenario.
+	// Name describes the call and is unique in a scenario.
 	Name   string          `json:"step"`
 	Result json.RawMessage `json:"result,omitempty"`
 	Error  *Failure        `json:"error,omitempty"`
@@ -37,27 +37,27 @@ type Step struct {
 type Failure struct {
 	Type    string `json:"type"`
 	Message string `json:"message"`
-	// Code is the HTTP or gRPC status where the error tells one.
+	// Code is the HTTP or gRPC status, if the error has one.
 	Code string `json:"code,omitempty"`
 }
 
-// Address is where a database, or the proxy in front of it, listens.
+// Address is the address of a database, or of the proxy in front of it.
 type Address struct {
 	GRPC string // host:port
-	REST string // base URL; empty where the database has none
+	REST string // base URL; empty if the database has no REST API
 }
 
 // Client is an official client with a scenario.
 type Client struct {
-	// Name has the client's version and how it speaks: "Python qdrant-client 1.17.1, REST".
+	// Name has the client's version and protocol: "Python qdrant-client 1.17.1, REST".
 	Name string
-	// Run runs the scenario to its end. A call that fails is a step; an error
-	// says that the scenario itself could not go on.
+	// Run runs the scenario to its end. A failed call is a step; an error means that the scenario
+	// itself could not continue.
 	Run func(ctx context.Context, at Address) ([]Step, error)
 }
 
-// Script is a client whose scenario is a program that prints its steps as lines
-// of JSON. In args, {grpc}, {host}, {port} and {rest} stand for the address.
+// Script returns a client whose scenario is a program that prints its steps as lines of JSON. In
+// args, {grpc}, {host}, {port} and {rest} stand for parts of the address.
 func Script(name string, program *Program, args ...string) Client {
 	return Client{name, func(ctx context.Context, at Address) ([]Step, error) {
 		host, port, _ := strings.Cut(at.GRPC, ":")
@@ -83,8 +83,7 @@ func Script(name string, program *Program, args ...string) Client {
 
 func tail(s string) string { return s[max(0, len(s)-4000):] }
 
-// ReadSteps reads steps, a line each. A name that comes twice is an error: two
-// calls that are the same count as one step.
+// ReadSteps reads one step per line. A repeated name is an error.
 func ReadSteps(r io.Reader) ([]Step, error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 256<<20)

@@ -16,10 +16,9 @@ import (
 	"github.com/likenessdb/likeness/internal/filelock"
 )
 
-// Install makes what Python and Node give for every folder of clients, which lie
-// below root. Tests that run in a network namespace, from where nothing can be
-// fetched, call it before: what could not be installed is said by the test that
-// needs it.
+// Install installs the Python and Node packages of every folder of clients, all below root. Tests
+// that run in a network namespace, without access to registries, call it first. A failed
+// installation is reported by the test that needs it.
 func Install(ctx context.Context, cache, root string, clients ...string) {
 	for _, c := range clients {
 		folder := filepath.Join(root, c)
@@ -35,8 +34,8 @@ type Program struct {
 	Env  []string // added to this process's
 }
 
-// Python makes a virtual environment with the pinned requirements, once: it is
-// kept below cache under a name that changes with the file.
+// Python creates a virtual environment with the pinned requirements, once: it is cached in a folder
+// whose name depends on the requirements.
 func Python(ctx context.Context, cache, requirements string) (*Program, error) {
 	requirements, err := filepath.Abs(requirements)
 	if err != nil {
@@ -55,8 +54,8 @@ func Python(ctx context.Context, cache, requirements string) (*Program, error) {
 	return &Program{Path: filepath.Join(dir, "bin", "python"), Args: []string{"-W", "ignore"}, Env: []string{"PYTHONDONTWRITEBYTECODE=1"}}, nil
 }
 
-// Wheelhouse fetches the pinned requirements as wheels, once, for tests that install them into a virtual
-// environment of their own: pip install --no-index --find-links.
+// Wheelhouse downloads the pinned requirements as wheels, once, for tests that install them into
+// their own virtual environment: pip install --no-index --find-links.
 func Wheelhouse(ctx context.Context, cache, requirements string) (string, error) {
 	requirements, err := filepath.Abs(requirements)
 	if err != nil {
@@ -72,8 +71,7 @@ func Wheelhouse(ctx context.Context, cache, requirements string) (string, error)
 	return dir, nil
 }
 
-// Node installs the packages of a folder's package-lock.json, once, as Python does.
-// Scripts find them with require.
+// Node installs the packages of a folder's package-lock.json, once. Scripts find them with require.
 func Node(ctx context.Context, cache, folder string) (*Program, error) {
 	files := []string{filepath.Join(folder, "package.json"), filepath.Join(folder, "package-lock.json")}
 	dir, err := once(ctx, cache, "node", files, func(dir string) error {
@@ -98,12 +96,11 @@ func Node(ctx context.Context, cache, folder string) (*Program, error) {
 	return &Program{Path: node, Args: []string{"--no-warnings"}, Env: []string{"NODE_PATH=" + filepath.Join(dir, "node_modules")}}, nil
 }
 
-// patience is how long one process waits for another that fills the same folder.
+// patience limits the wait for another process that fills the same folder.
 const patience = 5 * time.Minute
 
-// once fills a folder below cache whose name depends on the contents of files; a
-// registry that fails is asked three times. A folder that was not filled to its
-// end lacks the mark and is filled again.
+// once fills a folder below cache whose name depends on the contents of files. It tries a failing
+// registry three times. A folder that was not filled completely lacks a mark and is filled again.
 func once(ctx context.Context, cache, kind string, files []string, fill func(dir string) error) (string, error) {
 	sum := sha256.New()
 	for _, f := range files {

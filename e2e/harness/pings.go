@@ -9,8 +9,8 @@ import (
 	"golang.org/x/net/http2"
 )
 
-// Pings counts the pings that clients sent, and lists why connections were told
-// to go away, of the HTTP/2 connections that crossed. Call it after Close.
+// Pings counts the clients' pings on the recorded HTTP/2 connections, and lists the reasons of
+// GOAWAY frames. Call it after Close.
 func (t *Tap) Pings() (pings int, away []string, err error) {
 	for _, w := range t.wires {
 		up := bytes.TrimPrefix(w.up.Bytes(), []byte(http2.ClientPreface))

@@ -6,8 +6,8 @@ import (
 	"os"
 )
 
-// RecordTo is the environment variable that names the file to which Record
-// appends results, a line of JSON each; `make compatibility` sets it.
+// RecordTo is the environment variable with the file to which Record appends results as lines of
+// JSON; `make compatibility` sets it.
 const RecordTo = "LIKENESS_PROXY_CONFORMANCE"
 
 // Result compares the runs of one client's scenario on one server.
@@ -16,16 +16,16 @@ type Result struct {
 	Server   string   `json:"server"`
 	Version  string   `json:"version"`
 	Steps    []string `json:"steps"`    // names
-	Requests int      `json:"requests"` // different ones that reached the proxy
-	// Differences counts steps whose outcome differs between a direct run and one through
-	// the proxy, Bytes calls that differ between the two sides of the proxy, Direct steps
+	Requests int      `json:"requests"` // distinct requests that reached the proxy
+	// Differences counts steps whose outcomes differ between a direct run and one through the
+	// proxy. Bytes counts calls that differ between the two sides of the proxy. Direct counts steps
 	// that differ between two direct runs.
 	Differences int `json:"differences"`
 	Bytes       int `json:"bytes"`
 	Direct      int `json:"direct"`
 }
 
-// Record appends a result where RecordTo names a file.
+// Record appends a result to the file that RecordTo names, if it is set.
 func Record(r Result) error {
 	path := os.Getenv(RecordTo)
 	if path == "" {

@@ -10,16 +10,16 @@ import (
 	"sync"
 )
 
-// Tap stands between two peers, hands on every byte and keeps it. It interprets nothing:
-// Exchanges does that at the end.
+// Tap forwards and records all bytes between two peers. It interprets nothing before Exchanges is
+// called.
 type Tap struct {
 	listener net.Listener
 	upstream string
 	group    sync.WaitGroup
 
-	mu      sync.Mutex // guards the wires, and what they hold
+	mu      sync.Mutex // guards wires and their contents
 	wires   []*wire
-	changed chan struct{} // holds one where bytes came since somebody looked
+	changed chan struct{} // holds an element if bytes arrived since the last look
 }
 
 // wire is one connection, with the bytes in both directions.
@@ -56,7 +56,7 @@ func NewTap(ctx context.Context, upstream string) (*Tap, error) {
 	return t, nil
 }
 
-// Address is where the tap listens, host:port.
+// Address returns the address at which the tap listens, host:port.
 func (t *Tap) Address() string { return t.listener.Addr().String() }
 
 func (t *Tap) accept() {
@@ -87,16 +87,16 @@ func (t *Tap) join(client net.Conn) {
 	both.Wait()
 }
 
-// pump copies until the source ends, and ends the destination's reading.
+// pump copies until the source ends, and then closes the destination for writing.
 func pump(dst, src net.Conn, kept keeper) {
 	_, err := io.Copy(io.MultiWriter(kept, dst), src)
 	half, ok := dst.(*net.TCPConn)
 	if err != nil || !ok || half.CloseWrite() != nil {
-		_ = dst.Close() // one of them is broken: so is the other
+		_ = dst.Close() // if one of them is broken, so is the other
 	}
 }
 
-// Close cuts what still runs and waits until all bytes are kept.
+// Close cuts running connections and waits until all bytes are recorded.
 func (t *Tap) Close() error {
 	err := t.listener.Close()
 	t.mu.Lock()
@@ -117,8 +117,8 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-// Exchanges are the calls that crossed, REST's and gRPC's. Before Close, what is still
-// under way counts as cut. It returns an error where the bytes are neither protocol.
+// Exchanges returns the recorded REST and gRPC calls. Before Close, calls in flight count as cut.
+// It returns an error if the bytes are neither protocol.
 func (t *Tap) Exchanges() ([]Exchange, error) {
 	t.mu.Lock()
 	var kept []wire
@@ -145,11 +145,11 @@ func (t *Tap) Exchanges() ([]Exchange, error) {
 	return all, nil
 }
 
-// Await waits until enough says so of the calls that crossed, which it is asked whenever
-// more bytes did. It returns the error of ctx if that ends first.
+// Await waits until enough returns true for the recorded calls. It calls enough whenever more bytes
+// have arrived. It returns the error of ctx if ctx ends first.
 func (t *Tap) Await(ctx context.Context, enough func([]Exchange) bool) error {
 	for {
-		if all, err := t.Exchanges(); err == nil && enough(all) { // what is half there may be no protocol yet
+		if all, err := t.Exchanges(); err == nil && enough(all) { // incomplete bytes may not be a protocol yet
 			return nil
 		}
 		select {

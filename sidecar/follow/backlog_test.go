@@ -9,7 +9,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/follow/journal"
 )
 
-// at returns a time so long after the start of a test's story.
+// at returns the time d after the start of a test.
 func at(d time.Duration) time.Time { return time.Unix(1_000_000, 0).Add(d) }
 
 func idsOf(all ...uint64) []rerank.ID {
@@ -30,8 +30,8 @@ func takeAll(b *backlog, now time.Time) (rows []*row, ids []rerank.ID) {
 	return rows, ids
 }
 
-// TestBacklog: a write is settled once each of its rows was read at a time at which the
-// read shows it, and not before. A last read follows a second later.
+// TestBacklog: a write is settled once each of its rows was read at a time when the read shows it,
+// and not before. A last read follows a second later.
 func TestBacklog(t *testing.T) {
 	b := newBacklog()
 	w := b.addWrite(at(0))
@@ -115,7 +115,7 @@ func TestBacklogForPass(t *testing.T) {
 			t.Errorf("%s: a pass that sees it does not settle it", name)
 		}
 		b.returnFromPass([]*write{w})
-		if !b.rowsChanged { // the pass had begun, and nobody knows how it ended
+		if !b.rowsChanged { // the outcome of the running pass is unknown
 			t.Errorf("%s: the next pass compares no rows", name)
 		}
 		if again := b.takeForPass(at(time.Hour)); len(again) != 1 {
@@ -124,8 +124,8 @@ func TestBacklogForPass(t *testing.T) {
 	}
 }
 
-// TestBacklogOverflow: where too many rows would wait, a pass settles them and all that
-// waits already.
+// TestBacklogOverflow: if too many rows would wait, a pass settles them and everything that waits
+// already.
 func TestBacklogOverflow(t *testing.T) {
 	b := newBacklog()
 	first, large := b.addWrite(at(0)), b.addWrite(at(0))
@@ -136,7 +136,7 @@ func TestBacklogOverflow(t *testing.T) {
 	if b.rows.len() != 0 || b.differing != 0 || !b.rowsChanged || len(b.forPass) != 2 {
 		t.Fatalf("%d rows, %d differing, %d writes for a pass", b.rows.len(), b.differing, len(b.forPass))
 	}
-	for _, r := range reading { // a read that was under way settles nothing more
+	for _, r := range reading { // a read that has begun settles nothing more
 		b.retry(r, at(0))
 		if settled := b.rowApplied(r, at(time.Hour)); len(settled) > 0 || b.rows.len() != 0 || b.differing != 0 {
 			t.Errorf("row %v is followed though a pass takes its place", r.id)
@@ -144,8 +144,7 @@ func TestBacklogOverflow(t *testing.T) {
 	}
 }
 
-// TestBacklogDiffering: rows that a pass found to differ are not shown until they are
-// applied.
+// TestBacklogDiffering: rows that a pass found to differ count as not shown until they are applied.
 func TestBacklogDiffering(t *testing.T) {
 	b := newBacklog()
 	b.noteDiffering(idsOf(1, 1, 2), at(0))
@@ -181,8 +180,8 @@ func TestGap(t *testing.T) {
 	}
 }
 
-// TestFreshAndClean: each reason by itself keeps derived data from being fresh, and an
-// end from being clean.
+// TestFreshAndClean: each reason alone prevents derived data from being fresh, and an end from
+// being clean.
 func TestFreshAndClean(t *testing.T) {
 	var none, missed gap
 	missed.note(at(0))

@@ -11,7 +11,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/table"
 )
 
-// tableOf makes a table of float16 rows, which keeps full precision if full is set.
+// tableOf creates a table of float16 rows, with full-precision rows if full is set.
 func tableOf(t *testing.T, full bool, ids []rerank.ID, features rerank.Matrix) *table.Table {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "t")
@@ -35,11 +35,11 @@ func tableOf(t *testing.T, full bool, ids []rerank.ID, features rerank.Matrix) *
 	return open
 }
 
-// TestCompareTable: a row differs from a table if any of its numbers does in the table's
-// format, or in full precision where the table keeps that.
+// TestCompareTable: a row differs from a table if any of its numbers differs in the table's format,
+// or in full precision if the table keeps it.
 func TestCompareTable(t *testing.T) {
 	const cols = 5
-	tooLarge := float32(1e6) // for float16
+	tooLarge := float32(1e6) // too large for float16
 	features := rerank.NewMatrix(6, cols)
 	for i := range features.Data {
 		features.Data[i] = float32(i + 1)
@@ -74,9 +74,9 @@ func TestCompareTable(t *testing.T) {
 	}
 }
 
-// TestCompareCompanionRows: a row differs from a companion that lacks it, holds another
-// vector or payload, or holds it though nothing derives from it. Rows that the table
-// counted do not count again.
+// TestCompareCompanionRows: a row differs from a companion that lacks it, has another vector or
+// payload for it, or has it although no data is derived from it. Rows that were counted for the
+// table do not count again.
 func TestCompareCompanionRows(t *testing.T) {
 	vectors := func(rows int) []rerank.Matrix {
 		out := []rerank.Matrix{rerank.NewMatrix(rows, 2), rerank.NewMatrix(rows, 3)}

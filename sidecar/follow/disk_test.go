@@ -19,9 +19,9 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// TestFullDisk: while the disk of the state folder takes nothing, writes are followed, and
-// the collection is stale, since nobody would know of them after a kill. That lasts until
-// all rows were compared, in the next process too.
+// TestFullDisk: while the disk of the state folder is full, writes are followed, and the collection
+// is stale, since a next process would not know of them. That lasts until all rows were compared,
+// in the next process too.
 func TestFullDisk(t *testing.T) {
 	for _, restart := range []string{"", "on the full disk", "with room again"} {
 		t.Run("restart "+restart, func(t *testing.T) {
@@ -46,7 +46,7 @@ func fillDisk(t *testing.T, disk, restart string) {
 		}
 	}
 	failed("nothing was written", false)
-	for n := range uint64(300) { // until the file in use has no room either
+	for n := range uint64(300) { // until the current file is full too
 		p.write(t, journal.Write{Kind: journal.Upsert, IDs: ids(n % 10)}, func() { p.world.put(t, n%10, 30+n, 1) })
 		synctest.Wait()
 		if p.f.Status()[0].Stale {
@@ -70,7 +70,7 @@ func fillDisk(t *testing.T, disk, restart string) {
 		failed("there is room", false)
 		p.expect(t, "there is room", state{stale: true})
 	case "on the full disk":
-		_ = p.f.Close(t.Context()) // it cannot write down how it ended
+		_ = p.f.Close(t.Context()) // it cannot record how it ended
 		p.f = nil
 		must(t, p.route.Live.Close())
 		p = startProcess(t, p.world, p.disk, false, onDisk)
@@ -94,8 +94,7 @@ func fillDisk(t *testing.T, disk, restart string) {
 	p.expect(t, "in the next process", state{fresh: true})
 }
 
-// TestFullDiskAtStart: a process that is started on a full disk and killed there leaves no
-// record that says that nothing was missed.
+// TestFullDiskAtStart: a process that starts on a full disk and is killed leaves no clean record.
 func TestFullDiskAtStart(t *testing.T) {
 	disk, err := smalldisk.New(t, 1<<20)
 	if err != nil {
@@ -117,8 +116,8 @@ func TestFullDiskAtStart(t *testing.T) {
 	})
 }
 
-// TestRecordCannotBeWritten: a process that cannot write down that it runs removes what
-// the one before it wrote, so that a kill and a loss of power are noticed all the same.
+// TestRecordCannotBeWritten: a process that cannot record its start removes the record of the
+// process before, so that a kill or a loss of power is noticed.
 func TestRecordCannotBeWritten(t *testing.T) {
 	for _, loss := range powerloss.Losses() {
 		synctest.Test(t, func(t *testing.T) {
@@ -141,8 +140,8 @@ func TestRecordCannotBeWritten(t *testing.T) {
 	}
 }
 
-// TestDamagedJournal: with a journal that cannot be read whole nothing is fresh until all
-// rows were compared, though the process before ended in order.
+// TestDamagedJournal: after a journal could not be read completely, nothing is fresh until all rows
+// were compared, even if the last process ended cleanly.
 func TestDamagedJournal(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := reconciled(t, 10)
@@ -175,9 +174,9 @@ func TestDamagedJournal(t *testing.T) {
 	})
 }
 
-// TestRecordPowerLoss loses power before every call to the disk, from the start of a
-// process to a write that is followed: the next process knows that it has to compare, or
-// has the write, or there was none yet.
+// TestRecordPowerLoss loses power before every call to the disk, from the start of a process to a
+// write that is followed. The next process compares all rows, or has the write, or there was none
+// yet.
 func TestRecordPowerLoss(t *testing.T) {
 	for _, loss := range powerloss.Losses() {
 		synctest.Test(t, func(t *testing.T) {
@@ -225,8 +224,8 @@ func TestRecordPowerLoss(t *testing.T) {
 	}
 }
 
-// TestFrozenKilled: that a table was outlived by a write is known after a kill, and after
-// a loss of power.
+// TestFrozenKilled: after a kill or a loss of power it is known that a write came after the table
+// was built.
 func TestFrozenKilled(t *testing.T) {
 	for _, loss := range powerloss.Losses() {
 		synctest.Test(t, func(t *testing.T) {
@@ -243,7 +242,7 @@ func TestFrozenKilled(t *testing.T) {
 				t.Errorf("before any write: %+v", s)
 			}
 			f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(1)})()
-			<-time.After(2 * time.Second) // it is written down once a second
+			<-time.After(2 * time.Second) // it is saved once a second
 			left := d.Lose(t, rand.New(rand.NewPCG(1, 1)), loss)
 			f = open(left)
 			if s := f.Status()[0]; r.Freshness.Fresh() || !s.Stale {
@@ -253,9 +252,9 @@ func TestFrozenKilled(t *testing.T) {
 	}
 }
 
-// TestFrozenKilledAtOnce: a write that the database may have carried out is known to the
-// next process however soon the process is killed, or loses power, after it was sent, also
-// where the table was built between two writes of one second. A refused write is forgotten.
+// TestFrozenKilledAtOnce: the next process knows of a write that the database may have carried out,
+// however soon after sending it the process was killed or lost power, even if the table was built
+// between two writes of one second. A refused write is forgotten.
 func TestFrozenKilledAtOnce(t *testing.T) {
 	for _, loss := range powerloss.Losses() {
 		synctest.Test(t, func(t *testing.T) {
@@ -306,8 +305,8 @@ func TestFrozenKilledAtOnce(t *testing.T) {
 	}
 }
 
-// TestFrozenFullDisk: where the time of a write cannot be saved, writes go on at once,
-// and a save is tried once in a while.
+// TestFrozenFullDisk: if the time of a write cannot be saved, writes continue without delay, and
+// saving is retried occasionally.
 func TestFrozenFullDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w, d := newWorld(t, 3), powerloss.New(t)
@@ -343,12 +342,12 @@ func TestFrozenFullDisk(t *testing.T) {
 	})
 }
 
-// TestFrozenWithinTheSecond: the time of a table is cut to seconds, so that a write of that
-// second counts.
+// TestFrozenWithinTheSecond: a table's time is cut to seconds, so a write within that second counts
+// as later.
 func TestFrozenWithinTheSecond(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3)
-		<-time.After(time.Until(time.Now().Truncate(time.Second).Add(time.Second))) // a table's time is exact now
+		<-time.After(time.Until(time.Now().Truncate(time.Second).Add(time.Second))) // the table's time is exact now
 		r := w.fixed(t, time.Now())
 		f, err := follow.New(follow.Options{Store: w.db}, []follow.Route{{Route: r}})
 		must(t, err)

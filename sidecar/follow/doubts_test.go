@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// TestDoubts: a search depends on the writes that were on their way when it looked,
-// and on no other.
+// TestDoubts: a search depends on the writes that were in flight when it began, and on no others.
 func TestDoubts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &doubts{}
@@ -56,7 +55,7 @@ func TestDoubts(t *testing.T) {
 		}
 
 		unmet := d.begin()
-		unmet(true) // before anybody looked: the caller has noted it as pending
+		unmet(true) // before any search: the caller has recorded it as pending
 		again := d.begin()
 		met = mustLook()
 		again(false)
@@ -66,8 +65,8 @@ func TestDoubts(t *testing.T) {
 	})
 }
 
-// TestLateDoubts: a write that is on its way for long counts as one that is carried
-// out, and only until the database refuses it.
+// TestLateDoubts: a write that has been in flight for long counts as carried out, until the
+// database refuses it.
 func TestLateDoubts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &doubts{}

@@ -19,8 +19,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// TestFollows: whatever the order of writes in flight, what is derived ends in the
-// collection's state, in every format of a table.
+// TestFollows: whatever the order of writes in flight, derived data ends in the collection's state,
+// in every format of a table.
 func TestFollows(t *testing.T) {
 	for _, format := range rerank.Formats() {
 		t.Run(string(format), func(t *testing.T) {
@@ -69,8 +69,8 @@ func rowsOf(t testing.TB, w *world) int {
 	return len(all)
 }
 
-// TestManyWritesOfOneRow cost few reads: those that end while the row is read are read
-// with the next one.
+// TestManyWritesOfOneRow: many writes of a row cost few reads. Those that end while the row is read
+// share the next read.
 func TestManyWritesOfOneRow(t *testing.T) {
 	w := newWorld(t, 3)
 	r := w.route(t, "")
@@ -134,7 +134,7 @@ func TestWholeCollection(t *testing.T) {
 	agree(t, r, 1)
 }
 
-// TestReconcile finds what nobody announced, says what it was, and repairs it.
+// TestReconcile finds unannounced writes, reports them, and repairs the rows.
 func TestReconcile(t *testing.T) {
 	w := newWorld(t, 40)
 	r := w.route(t, "")
@@ -164,8 +164,8 @@ func TestReconcile(t *testing.T) {
 	}
 }
 
-// TestReconcileSaysWhatItFound: a running follower tells what this pass found, and not
-// what an earlier one found and repaired.
+// TestReconcileSaysWhatItFound: a running follower reports the differences of this pass, and not
+// those that an earlier pass found and repaired.
 func TestReconcileSaysWhatItFound(t *testing.T) {
 	w := newWorld(t, 40)
 	r := w.route(t, "")
@@ -181,7 +181,7 @@ func TestReconcileSaysWhatItFound(t *testing.T) {
 	}
 }
 
-// TestAnotherDimension: what is wrong with every row is not found out row by row.
+// TestAnotherDimension: a fault of every row is not detected row by row.
 func TestAnotherDimension(t *testing.T) {
 	w := newWorld(t, 10)
 	r := w.route(t, "")
@@ -211,7 +211,7 @@ func TestAnotherDimension(t *testing.T) {
 	agree(t, r, 8)
 }
 
-// TestReconcileNow and then finds what bypassed it, without being asked.
+// TestReconcileNowAndThen finds writes that bypassed the follower, without being asked.
 func TestReconcileNowAndThen(t *testing.T) {
 	w := newWorld(t, 10)
 	r := w.route(t, "")
@@ -223,8 +223,8 @@ func TestReconcileNowAndThen(t *testing.T) {
 	agree(t, r, 9)
 }
 
-// TestOverBudget: a write that the journal does not take in time goes on at once,
-// and all rows are compared.
+// TestOverBudget: a write that the journal does not accept in time is forwarded at once, and all
+// rows are compared.
 func TestOverBudget(t *testing.T) {
 	w := newWorld(t, 10)
 	r := w.route(t, "")
@@ -249,8 +249,8 @@ func TestOverBudget(t *testing.T) {
 	agree(t, r, 9)
 }
 
-// TestDatabaseDown: it is followed once it can be read again, and nothing is
-// fresh before.
+// TestDatabaseDown: writes are followed once the database can be read again, and nothing is fresh
+// before.
 func TestDatabaseDown(t *testing.T) {
 	w := newWorld(t, 10)
 	r := w.route(t, "")
@@ -269,8 +269,8 @@ func TestDatabaseDown(t *testing.T) {
 	agree(t, r, 11)
 }
 
-// TestRestart: what was seen and not shown when the process ended is shown after,
-// and a process that ended in order has nothing to compare.
+// TestRestart: writes that were seen but not shown when the process ended are shown by the next
+// one. After a clean end there is nothing to compare.
 func TestRestart(t *testing.T) {
 	w := newWorld(t, 10)
 	r, dir := w.route(t, ""), t.TempDir()
@@ -303,7 +303,7 @@ func TestRestart(t *testing.T) {
 	must(t, f.Close(closing(t)))
 }
 
-// TestTwoSidecars share a companion, and each has a table: they converge.
+// TestTwoSidecars: two sidecars with a shared companion, and a table each, converge.
 func TestTwoSidecars(t *testing.T) {
 	w := newWorld(t, 40)
 	one, two := w.route(t, ""), w.route(t, rerank.FormatBFloat16)
@@ -362,8 +362,8 @@ func TestReplace(t *testing.T) {
 	}
 }
 
-// TestUnfit: numbers that a table's format cannot hold are not in it, and nothing
-// is fresh while there are any.
+// TestUnfit: rows with numbers that a table's format cannot hold are left out, and nothing is fresh
+// while there are any.
 func TestUnfit(t *testing.T) {
 	w := newWorld(t, 5)
 	sim := &spoiled{Similarity: w.model.Similarity, of: w.vector(0)[0]}
@@ -416,8 +416,8 @@ func TestUnfit(t *testing.T) {
 	clear()
 }
 
-// TestSpoiled: a row that cannot be derived any more, or does not fit into the table any
-// more, leaves the table, and the companion holds what can be derived.
+// TestSpoiled: a row that can no longer be derived, or no longer fits into the table, leaves the
+// table. The companion keeps the rows that can be derived.
 func TestSpoiled(t *testing.T) {
 	for name, number := range map[string]float32{"not finite": float32(math.NaN()), "too large": 1e6} {
 		t.Run(name, func(t *testing.T) {
@@ -450,7 +450,7 @@ func TestSpoiled(t *testing.T) {
 	}
 }
 
-// spoiled makes a number the first feature of row 0, once it is told which.
+// spoiled returns a given number as the first feature of row 0.
 type spoiled struct {
 	rerank.Similarity
 	of     float32 // the first number of the row's vector

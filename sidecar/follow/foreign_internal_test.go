@@ -31,8 +31,8 @@ func TestHorizon(t *testing.T) {
 	}
 }
 
-// TestForeignRows: a row that differs is foreign once no write of this process can explain
-// it: none that named it, none that is still on its way, and none that named no rows.
+// TestForeignRows: a row that differs is foreign once no write of this process can explain it: no
+// write that named it, none in flight, and none that named no rows.
 func TestForeignRows(t *testing.T) {
 	at := func(seconds int64) time.Time { return time.Unix(seconds, 0) }
 	id := rerank.UintID
@@ -65,8 +65,8 @@ func TestForeignRows(t *testing.T) {
 	}
 }
 
-// TestAcknowledges: only a comparison that an operator asked for, and that found nothing
-// foreign itself, ends a dispute.
+// TestAcknowledges: only a comparison that an operator requested, and that found nothing foreign
+// itself, ends a dispute.
 func TestAcknowledges(t *testing.T) {
 	began := time.Unix(1000, 0)
 	asked := []chan<- map[string]Drift{nil}

@@ -25,9 +25,8 @@ const interval = 500 * time.Millisecond
 // window is the detection window that docs/proxy.md states.
 const window = 2 * interval
 
-// TestForeignWrites: writes through the proxy dispute nothing, however many comparisons
-// there are. One that bypasses it is found, and remembered over a restart, until a
-// requested comparison has found no more.
+// TestForeignWrites: writes through the proxy never dispute the declaration. A write that bypasses
+// it is found, and remembered over a restart, until a requested comparison finds no more.
 func TestForeignWrites(t *testing.T) {
 	w := newWorldOn(t, openQdrant(t), 20)
 	r := w.route(t, "")
@@ -66,14 +65,14 @@ func TestForeignWrites(t *testing.T) {
 	until(t, func() bool { return r.Freshness.Horizon().Disputed == "" })
 }
 
-// states are the states of a collection: the seeds of its rows' vectors, by id.
+// states holds the successive states of a collection: the seeds of its rows' vectors, by id.
 type states struct {
 	mu   sync.Mutex
 	all  []map[uint64]uint64
-	done int // the last state that a write which has ended made
+	done int // the last state made by a write that has ended
 }
 
-// begin adds the state that a write will make.
+// begin adds the state that a write will create.
 func (s *states) begin(change func(map[uint64]uint64)) (end func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -94,7 +93,7 @@ func (s *states) at() int {
 	return s.done
 }
 
-// since returns the states that a search which began at a state may have met.
+// since returns the states that a search may have seen which began at state from.
 func (s *states) since(from int) []map[uint64]uint64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -128,7 +127,7 @@ func TestExactIsNeverWrong(t *testing.T) {
 		return f
 	}
 	f := open(follow.Route{Route: declared, Interval: interval}, follow.Route{Route: undeclared, Interval: interval})
-	open(follow.Route{Route: replica, Interval: interval}) // to which every write is foreign
+	open(follow.Route{Route: replica, Interval: interval}) // to this route, every write is foreign
 	stored := &route.Route{
 		Policy: route.Policy{Name: "stored", Collection: items, Vector: "vec", StoreName: "main", Placement: route.PlacementStored, ExactSearch: true, Depth: 100, UnitVectors: true},
 		Parts:  route.Parts{Store: w.db, Model: w.model},
@@ -178,7 +177,7 @@ func TestExactIsNeverWrong(t *testing.T) {
 	}
 }
 
-// foreignAt notes when writes past the proxy ended.
+// foreignAt records when writes past the proxy ended.
 type foreignAt struct {
 	mu    sync.Mutex
 	last  time.Time
@@ -191,7 +190,7 @@ func (f *foreignAt) note() {
 	f.last, f.count = time.Now(), f.count+1
 }
 
-// within reports whether a search that began at the time may not know of the last one yet.
+// within reports whether a search that began at that time may miss the last such write.
 func (f *foreignAt) within(began time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -212,11 +211,11 @@ func (w *world) writeUntil(ctx context.Context, t *testing.T, f *follow.Follower
 	for n := 1; ctx.Err() == nil; n++ {
 		id, seed := rng.Uint64N(25), rng.Uint64()
 		remove := rng.IntN(4) == 0
-		if n%60 == 0 { // a pause, in which the tables are fresh
+		if n%60 == 0 { // a pause in which the tables become fresh
 			pass(ctx, window)
 		}
 		past := n%150 == 0
-		if past { // noted before it is sent, and after
+		if past { // recorded before and after it is sent
 			foreign.note()
 		}
 		end := history.begin(func(rows map[uint64]uint64) {
@@ -251,8 +250,8 @@ func (w *world) writeUntil(ctx context.Context, t *testing.T, f *follow.Follower
 	}
 }
 
-// isAnswer reports whether hits are the best of a state of the collection, up to scores
-// that rounding can exchange.
+// isAnswer reports whether hits are the best rows of a state of the collection, up to scores that
+// rounding can exchange.
 func (w *world) isAnswer(t *testing.T, hits []search.Hit, rows map[uint64]uint64, q rerank.Query) bool {
 	t.Helper()
 	enc, err := w.model.Similarity.Encode(q)

@@ -19,7 +19,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// fixed is a route with a table that is not live, built at the time.
+// fixed returns a route with a table that is not live, built at the given time.
 func (w *world) fixed(t testing.TB, built time.Time) *route.Route {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "t")
@@ -35,8 +35,8 @@ func (w *world) fixed(t testing.TB, built time.Time) *route.Route {
 	return &route.Route{Policy: route.Policy{Name: "r", Collection: items, Vector: "vec", Placement: route.PlacementTable}, Parts: route.Parts{Store: w.db, Model: w.model, Table: opened}}
 }
 
-// TestFrozen: what cannot follow is fresh until the first write that is seen, in
-// later processes too where there is a folder, and once it is built anew.
+// TestFrozen: a table that cannot follow is fresh until the first write is seen, in later processes
+// too if there is a folder, and again once it is rebuilt.
 func TestFrozen(t *testing.T) {
 	w := newWorld(t, 3)
 	before, after := time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
@@ -80,8 +80,8 @@ func TestFrozen(t *testing.T) {
 	}
 }
 
-// TestFrozenWrittenAgain: a table that was built anew is outlived by the next write. The
-// log says so once of each table.
+// TestFrozenWrittenAgain: a rebuilt table is stale after the next write. The log says so once for
+// each table.
 func TestFrozenWrittenAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, 3)
@@ -175,8 +175,8 @@ func TestFrozenBesideFollowed(t *testing.T) {
 	}
 }
 
-// TestFollowedBesideFrozen: a table that no write has outlived does not make fresh a
-// companion beside it that is behind.
+// TestFollowedBesideFrozen: an up-to-date fixed table does not make the companion beside it fresh,
+// which is behind.
 func TestFollowedBesideFrozen(t *testing.T) {
 	w := newWorld(t, 10)
 	r := w.fixed(t, time.Now().Add(-time.Hour))
@@ -215,7 +215,7 @@ type asks struct{ rerank.Similarity }
 
 func (asks) Questions() []rerank.Query { return make([]rerank.Query, 1) }
 
-// TestARankersItems: what a ranker has to be asked for cannot follow, and says so.
+// TestARankersItems: data that needs a ranker's scores cannot follow, and the log says so.
 func TestARankersItems(t *testing.T) {
 	w := newWorld(t, 3)
 	r := w.route(t, "")

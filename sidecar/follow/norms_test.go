@@ -11,10 +11,9 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search"
 )
 
-// TestUnitVectorsAreChecked: on a route that declares unit_vectors, a row of another norm
-// ends what lists prove, whether it is there when the route is opened, comes with the
-// candidates of a search, or is read by the follower. What a table's scan proves rests on
-// no norm.
+// TestUnitVectorsAreChecked: on a route that declares unit_vectors, a row with another norm
+// invalidates proofs by lists, whether it is there when the route is opened, comes with a search's
+// candidates, or is read by the follower. A scan's proof does not depend on norms.
 func TestUnitVectorsAreChecked(t *testing.T) {
 	w := newWorldOn(t, openQdrant(t), 20)
 	putNorm := func(id uint64, norm float32) {

@@ -7,7 +7,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// TestSchedule: what calls for a pass, when it is due, and whether it compares all rows.
+// TestSchedule: the reasons for a pass, when it is due, and whether it compares all rows.
 func TestSchedule(t *testing.T) {
 	missed := gap{since: at(10), last: at(20)}
 	waiting := []*write{{readable: at(30)}, {readable: at(25)}}
@@ -43,7 +43,7 @@ func TestSchedule(t *testing.T) {
 	}
 }
 
-// TestNextPage: pages come at the rate, and time that was lost is not made up for.
+// TestNextPage: pages come at the given rate, and lost time is not made up for.
 func TestNextPage(t *testing.T) {
 	for name, c := range map[string]struct {
 		due  time.Time
@@ -61,7 +61,7 @@ func TestNextPage(t *testing.T) {
 	}
 }
 
-// TestAddPage: a pass counts what a page found, and goes on behind it.
+// TestAddPage: a pass adds the counts of a page, and continues after it.
 func TestAddPage(t *testing.T) {
 	p := &pass{drift: []Drift{{Rows: 1}, {}}}
 	p.addPage(page{rows: 10, drift: []Drift{{Rows: 10, Changed: 1}, {Unfit: 2}}, cursor: "there"}, at(0), 5)
@@ -73,8 +73,7 @@ func TestAddPage(t *testing.T) {
 	}
 }
 
-// TestResumedPass: a pass goes on from where the last process left it, with the drift
-// that was found by then.
+// TestResumedPass: a pass continues where the last process left it, with the drift found so far.
 func TestResumedPass(t *testing.T) {
 	routes := []*derivation{{route: &route.Route{Policy: route.Policy{Name: "r"}}}}
 	before := &pass{full: true, complete: true, stage: 1, cursor: "here", routes: routes, drift: []Drift{{Rows: 7, Missing: 2}}}

@@ -13,7 +13,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/follow/journal"
 )
 
-// recordedWrites notes what peers passes on: "see", "done" and "open" with the write's first id, and "miss".
+// recordedWrites records the calls of peers: "see", "done" and "open" with the write's first id,
+// and "miss".
 type recordedWrites []string
 
 func (r *recordedWrites) seePeerWrite(jw journal.Write) *write {
@@ -48,8 +49,8 @@ func openShared(t *testing.T, o Options) *ownJournal {
 	return &ownJournal{Journal: j, isShared: true, log: slog.New(slog.DiscardHandler)}
 }
 
-// TestPeersPassOnWrites: each event of another sidecar's journal is passed on once, and a
-// sidecar that ends, that is not there, or whose journal is interrupted may have missed some.
+// TestPeersPassOnWrites: each event of another sidecar's journal is passed on once. Writes may be
+// missed if a sidecar ends, is absent, or has an interrupted journal.
 func TestPeersPassOnWrites(t *testing.T) {
 	o := Options{Shared: filepath.Join(t.TempDir(), "shared"), Replica: "other", Replicas: 2, Disk: disk.OrOS(nil)}
 	other := openShared(t, o)
@@ -95,7 +96,7 @@ func TestPeersPassOnWrites(t *testing.T) {
 	expect("its folder is gone", false, "miss")
 }
 
-// TestDoubtIsHeldBack: a doubt that a journal lacks keeps it interrupted until the doubt ends.
+// TestDoubtIsHeldBack: a doubt that the journal lacks keeps it interrupted until the doubt ends.
 func TestDoubtIsHeldBack(t *testing.T) {
 	j := openShared(t, Options{Shared: t.TempDir(), Replica: "own", Disk: disk.OrOS(nil)})
 	if err := j.Close(); err != nil { // it takes no writes any more

@@ -39,7 +39,7 @@ func share(t testing.TB, w *world, disk *powerloss.Disk, replicas int, names ...
 	return all
 }
 
-// reopen opens the sidecar with a route. It has no state of its own, as a new one.
+// reopen opens the sidecar with a route, and without state of its own, like a new one.
 func reopen(t testing.TB, w *world, disk *powerloss.Disk, replicas int, r *route.Route) sidecar {
 	t.Helper()
 	o := follow.Options{Store: w.db, Dir: t.TempDir(), Applied: true, Shared: filepath.Join(disk.Root(), "shared"), Replica: r.Name, Replicas: replicas, Disk: disk}
@@ -74,9 +74,8 @@ func (s sidecar) shows(id uint64) bool {
 	return there
 }
 
-// TestSharedJournal: from the moment at which a write may reach the database, no sidecar
-// certifies before its table shows the write; then all do again, without a comparison of
-// all rows.
+// TestSharedJournal: from the moment when a write may reach the database, no sidecar certifies
+// until its table shows the write. Then all certify again, without a comparison of all rows.
 func TestSharedJournal(t *testing.T) {
 	w := newWorld(t, 20)
 	all := share(t, w, powerloss.New(t), 2, "a", "b")
@@ -138,15 +137,15 @@ func TestSharedJournal(t *testing.T) {
 	agree(t, b.r, 20)
 }
 
-// TestSidecarsNotSeen: no sidecar certifies before it sees as many as there are, nor while a
-// journal of one that runs has writes that it cannot read.
+// TestSidecarsNotSeen: no sidecar certifies before it sees all replicas, nor while the journal of a
+// running one has writes that it cannot read.
 func TestSidecarsNotSeen(t *testing.T) {
 	w, d := newWorld(t, 20), powerloss.New(t)
 	a := share(t, w, d, 2, "a")[0]
 	fresh(t, a.r)
 	disputed := func(name string, want route.Dispute) {
 		t.Helper()
-		until(t, func() bool { return a.r.Freshness.Horizon().Disputed == want }) // within the time between two looks
+		until(t, func() bool { return a.r.Freshness.Horizon().Disputed == want }) // within the time between two reads
 		if got := a.f.Status()[0].PeerError; (got != "") != (want != "") {
 			t.Errorf("%s: the status says %q", name, got)
 		}
@@ -194,8 +193,8 @@ func (w *world) sharing(t *testing.T, name string) *route.Route {
 	return r
 }
 
-// TestSidecarEndsWithWrites: a sidecar ends with a write on its way, which the database
-// carries out. The others compare all rows before they certify again.
+// TestSidecarEndsWithWrites: a sidecar ends with a write in flight, which the database carries out.
+// The others compare all rows before they certify again.
 func TestSidecarEndsWithWrites(t *testing.T) {
 	w, d := newWorld(t, 20), powerloss.New(t)
 	all := share(t, w, d, 2, "a", "b")
@@ -204,7 +203,7 @@ func TestSidecarEndsWithWrites(t *testing.T) {
 	a.f.BeginOpen(t.Context(), upsert(100))
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	must(t, a.f.Close(ended)) // as after a kill, no entry says what became of the write
+	must(t, a.f.Close(ended)) // as after a kill, the journal has no outcome of the write
 	w.put(t, 100, 1, 1)
 	until(t, func() bool { return b.f.Status()[0].PeerError != "" })
 	fresh(t, b.r)
@@ -220,9 +219,9 @@ func TestSidecarEndsWithWrites(t *testing.T) {
 	agree(t, b.r, 21)
 }
 
-// TestSharedJournalFails: a write that the journal does not take is forwarded once the
-// others can see that, and refused if they cannot. They certify again once they have
-// compared all rows.
+// TestSharedJournalFails: a write that the journal does not accept is forwarded if the other
+// sidecars can see that, and refused otherwise. They certify again once they have compared all
+// rows.
 func TestSharedJournalFails(t *testing.T) {
 	w, d := newWorld(t, 20), powerloss.New(t)
 	all := share(t, w, d, 2, "a", "b")
@@ -308,7 +307,7 @@ func TestExactThroughSidecars(t *testing.T) {
 			w.writeThrough(ctx, t, rng, all[rng.IntN(2)].f, history)
 			quiet.RUnlock()
 			if n%20 == 0 {
-				pass(ctx, 100*time.Millisecond) // the tables come to be fresh
+				pass(ctx, 100*time.Millisecond) // the tables become fresh
 			}
 		}
 	})
@@ -384,7 +383,7 @@ func (w *world) writeThrough(ctx context.Context, t *testing.T, rng *rand.Rand, 
 	finish()
 }
 
-// BenchmarkSharedJournal measures what a search pays to know of the writes of another
+// BenchmarkSharedJournal measures the time that a search takes to learn of the writes of another
 // sidecar, on the disk of the test's folder.
 func BenchmarkSharedJournal(b *testing.B) {
 	w := newWorld(b, 20)
@@ -396,8 +395,8 @@ func BenchmarkSharedJournal(b *testing.B) {
 	}
 }
 
-// TestInterruptedSidecarStarts: a sidecar whose last process forwarded writes without a
-// journal does not tell the others that it has every write before it has compared all rows.
+// TestInterruptedSidecarStarts: a sidecar whose last process forwarded writes without a journal
+// does not claim to have every write before it has compared all rows.
 func TestInterruptedSidecarStarts(t *testing.T) {
 	w, d := newWorld(t, 20), powerloss.New(t)
 	all := share(t, w, d, 2, "a", "b")

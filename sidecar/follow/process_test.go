@@ -23,13 +23,13 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// link is how a process reaches the database.
+// link is the connection of a process to the database.
 type link struct {
 	writable
 	down    atomic.Bool
 	lost    atomic.Bool // the database says that the collection does not exist
 	fetches atomic.Int64
-	writes  atomic.Int64 // of the companion
+	writes  atomic.Int64 // writes to the companion
 	// refused is a row whose vectors the companion refuses. The zero ID means that it refuses none.
 	refused atomic.Pointer[rerank.ID]
 }
@@ -67,8 +67,8 @@ func (l *link) Write(ctx context.Context, collection string, s adapters.Schema, 
 	return l.writable.Write(ctx, collection, s, r)
 }
 
-// process is a sidecar's part that follows one collection, which compares all rows on
-// request only.
+// process is the part of a sidecar that follows one collection. It compares all rows only on
+// request.
 type process struct {
 	world *world
 	disk  *powerloss.Disk // of the table and of the follower's folder
@@ -79,8 +79,7 @@ type process struct {
 
 const tableFile = "items.table"
 
-// newProcess makes a collection of some rows, with a table and a companion of it, and
-// begins to follow it.
+// newProcess creates a collection with some rows, a table and a companion, and begins to follow it.
 func newProcess(t *testing.T, rows int, change ...func(*follow.Options, *follow.Route)) *process {
 	t.Helper()
 	w := newWorldOn(t, embedded.New(), rows)
@@ -116,7 +115,7 @@ func startProcess(t *testing.T, w *world, d *powerloss.Disk, down bool, change .
 	return p
 }
 
-// close ends the follower, as a sidecar does that has no time left unless drained.
+// close ends the follower. Unless drained is set, the follower gets no time to drain.
 func (p *process) close(t *testing.T, drained bool) {
 	t.Helper()
 	if p.f == nil {
@@ -131,7 +130,7 @@ func (p *process) close(t *testing.T, drained bool) {
 	p.f = nil
 }
 
-// end ends the process in order, and starts the next one.
+// end ends the process cleanly, and starts the next one.
 func (p *process) end(t *testing.T, drained, down bool, change ...func(*follow.Options, *follow.Route)) *process {
 	t.Helper()
 	p.close(t, drained)

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// planted says what came of the defects of one list of tools/mutants, as `make mutants`
-// keeps it in docs/benchmarks/mutants.json.
+// planted is the result of one list of tools/mutants, as `make mutants` stores it in
+// docs/benchmarks/mutants.json.
 type planted struct {
 	Area       string `json:"area"`
 	Noticed    int    `json:"noticed"`

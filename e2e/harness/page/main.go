@@ -34,7 +34,7 @@ func run(stdin io.Reader, stdout io.Writer) error {
 	return err
 }
 
-// read returns one result for each client and server, the last that was recorded.
+// read returns the last recorded result for each client and server.
 func read(r io.Reader) ([]harness.Result, error) {
 	last := map[[3]string]harness.Result{}
 	lines := bufio.NewScanner(r)
@@ -96,7 +96,7 @@ Qdrant's:
 - Calls that were cancelled or whose connection broke: what had crossed by then is chance. Their outcomes are compared.
 `
 
-// replayed are the names of steps that repeat another client's requests.
+// replayed matches the names of steps that repeat another client's requests.
 var replayed = regexp.MustCompile(`^\d{4} `)
 
 func page(all []harness.Result) string {

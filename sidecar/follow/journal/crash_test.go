@@ -37,8 +37,8 @@ func child(role string) int {
 	return 0
 }
 
-// appendForever appends from several goroutines, finishes a part, and prints each
-// number behind its Append and in front of its Done.
+// appendForever appends from several goroutines and finishes some writes. It prints each number
+// after its Append and before its Done.
 func appendForever(dir string) error {
 	j, _, err := journal.Open(dir, journal.Options{Segment: 8 << 10})
 	if err != nil {
@@ -70,8 +70,8 @@ func appendForever(dir string) error {
 	return <-failed
 }
 
-// TestCrash kills a process that appends, again and again: every write that was
-// acknowledged and not done is there.
+// TestCrash kills a process that appends, again and again: every acknowledged write that is not
+// done is in the journal.
 func TestCrash(t *testing.T) {
 	dir := t.TempDir()
 	var known []uint64 // acknowledged, not done
@@ -145,7 +145,7 @@ func start(t *testing.T, role, dir string) (*exec.Cmd, io.Reader, *strings.Build
 	return cmd, out, stderr
 }
 
-// TestDisk runs a process for which files end at a size that it chooses.
+// TestDisk runs a process whose files cannot grow beyond a size that it sets.
 func TestDisk(t *testing.T) {
 	dir := t.TempDir()
 	cmd, out, stderr := start(t, "disk", dir)
@@ -190,7 +190,7 @@ func diskFails(dir string) error {
 			return err
 		}
 	}
-	j.Done(finished) // while it cannot be written down
+	j.Done(finished) // this cannot be written to disk
 	if err := limitFiles(1 << 30); err != nil {
 		return err
 	}
@@ -206,7 +206,7 @@ func diskFails(dir string) error {
 	return j.Close()
 }
 
-// failing waits until another try has failed too.
+// failing waits until another attempt has failed.
 func failing(j *journal.Journal) error {
 	for {
 		_, err := j.Append(context.Background(), numbered(11))

@@ -13,8 +13,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/follow/journal"
 )
 
-// A journal that is opened on a full disk is open: what it has is returned where it can
-// be read, and it takes writes once there is room.
+// TestOpenOnAFullDisk: a journal can be opened on a full disk. It returns the entries that can be
+// read, and accepts writes once there is room.
 func TestOpenOnAFullDisk(t *testing.T) {
 	for name, c := range map[string]struct {
 		before bool // there is a journal already
@@ -65,7 +65,7 @@ func TestOpenOnAFullDisk(t *testing.T) {
 	}
 }
 
-// accepts appends a write as soon as the journal takes one.
+// accepts appends a write as soon as the journal accepts one.
 func accepts(t *testing.T, j *journal.Journal, n int) {
 	t.Helper()
 	for {
@@ -79,8 +79,8 @@ func accepts(t *testing.T, j *journal.Journal, n int) {
 	}
 }
 
-// What lies in a journal whose lock could not be taken when it was opened is dropped
-// once it can be: whoever opened it was told that anything may be missing.
+// TestClaimedLate: if a journal's lock could not be taken when it was opened, its entries are
+// dropped once it can. The caller of Open was told that any write may be missing.
 func TestClaimedLate(t *testing.T) {
 	disk, err := smalldisk.New(t, 1<<20)
 	if err != nil {
@@ -113,7 +113,7 @@ func TestClaimedLate(t *testing.T) {
 	}
 }
 
-// One that is closed while the disk is full ends.
+// TestClosedOnAFullDisk: a journal that is closed while the disk is full ends.
 func TestClosedOnAFullDisk(t *testing.T) {
 	disk, err := smalldisk.New(t, 1<<20)
 	if err != nil {

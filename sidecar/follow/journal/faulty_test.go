@@ -16,7 +16,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/follow/journal"
 )
 
-// faultyDisk is the operating system's, with a fault.
+// faultyDisk is the operating system's disk with a fault.
 type faultyDisk struct {
 	disk.OS
 	mu    sync.Mutex
@@ -79,8 +79,8 @@ func failsAt(calls ...string) func(string) error {
 	}
 }
 
-// TestRefusedWrites: a write that was refused since the disk failed is in no later
-// journal, wherever it failed, and those before and behind it are.
+// TestRefusedWrites: a write that was refused after the disk failed is in no later journal,
+// wherever the disk failed, and the writes before and after it are.
 func TestRefusedWrites(t *testing.T) {
 	for _, call := range []string{"write", "sync"} {
 		t.Run(call, func(t *testing.T) {
@@ -116,8 +116,8 @@ func TestRefusedWrites(t *testing.T) {
 	}
 }
 
-// TestDoneOnABrokenDisk: what ends while the disk fails does not come back, though it was
-// tried in vain to write that down.
+// TestDoneOnABrokenDisk: a write that ends while the disk fails does not come back, although its
+// end could not be recorded.
 func TestDoneOnABrokenDisk(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dir := &faultyDisk{}, t.TempDir()
@@ -144,8 +144,7 @@ func TestDoneOnABrokenDisk(t *testing.T) {
 	})
 }
 
-// TestWritesBehindAFailure: writes that come while the disk fails are told so, and are
-// not left waiting.
+// TestWritesBehindAFailure: writes that arrive while the disk fails get an error, and do not wait.
 func TestWritesBehindAFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &faultyDisk{}
@@ -180,8 +179,8 @@ func TestWritesBehindAFailure(t *testing.T) {
 	})
 }
 
-// TestWithdrawnWhileWritten: a write that its caller gave up while it was written is
-// neither pending nor in the next journal, and its place is free again.
+// TestWithdrawnWhileWritten: a write that its caller gave up during the write is neither pending
+// nor in the next journal, and its space is free again.
 func TestWithdrawnWhileWritten(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dir := &faultyDisk{}, t.TempDir()
@@ -217,7 +216,7 @@ func TestWithdrawnWhileWritten(t *testing.T) {
 	})
 }
 
-// TestLimit: what waits for the disk counts as well.
+// TestLimit: writes that wait for the disk count too.
 func TestLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d := &faultyDisk{}
@@ -304,7 +303,7 @@ func TestBytes(t *testing.T) {
 	})
 }
 
-// TestDoneWhileCarried: a write that ends while it is carried to another file is done.
+// TestDoneWhileCarried: a write that ends while it is copied to another file is done.
 func TestDoneWhileCarried(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		d, dir := &faultyDisk{}, t.TempDir()
@@ -313,7 +312,7 @@ func TestDoneWhileCarried(t *testing.T) {
 		first := add(t, j, numbered(0))
 		done := false
 		d.set(func(call string) error {
-			// The first write beyond half of the limit carries what is needed.
+			// The first write beyond half of the limit compacts the journal.
 			if s := j.Stats(); call == "write" && !done && s.Bytes >= o.Limit/2 && s.Pending == 1 {
 				j.Done(first)
 				done = true

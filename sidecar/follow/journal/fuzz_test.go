@@ -11,8 +11,8 @@ func encoded(seq uint64, body string) []byte {
 	return b
 }
 
-// FuzzRead reads anything as a segment: what it finds are records that are there,
-// in order, and a record behind the input is found too.
+// FuzzRead reads arbitrary bytes as a segment: the records that it finds exist, in order, and a
+// record after the input is found too.
 func FuzzRead(f *testing.F) {
 	one, two := encoded(1, `{"collection":"c","kind":"upsert","ids":[1]}`), encoded(2, "")
 	f.Add(append(bytes.Clone(one), two...))

@@ -28,7 +28,7 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// numbered is write n.
+// numbered returns write n.
 func numbered(n int) journal.Write {
 	return journal.Write{Collection: "c", Kind: journal.Upsert, IDs: []rerank.ID{rerank.UintID(uint64(n)), rerank.TextID(fmt.Sprint("id ", n))}}
 }
@@ -92,7 +92,7 @@ func TestWhatIsNotDoneComesBackInOrder(t *testing.T) {
 	}
 	closed(t, j)
 	closed(t, j)
-	for range 2 { // what is not done comes again
+	for range 2 { // writes that are not done come again
 		j, entries = open(t, dir, journal.Options{})
 		if !reflect.DeepEqual(entries, want) {
 			t.Fatalf("%+v\nwant %+v", entries, want)
@@ -118,7 +118,7 @@ func TestOneProcess(t *testing.T) {
 	}
 }
 
-// TestConcurrentAppends: everybody's write is there, and finished files go.
+// TestConcurrentAppends: every caller's write is in the journal, and finished files are removed.
 func TestConcurrentAppends(t *testing.T) {
 	dir, o := t.TempDir(), journal.Options{Segment: 4 << 10}
 	j, _ := open(t, dir, o)
@@ -157,8 +157,8 @@ func TestConcurrentAppends(t *testing.T) {
 	closed(t, j)
 }
 
-// TestFull: an unfinished write keeps its own place only, and what is not done
-// ends at the limit.
+// TestFull: an unfinished write takes only its own space, and unfinished writes together are
+// limited.
 func TestFull(t *testing.T) {
 	dir, o := t.TempDir(), journal.Options{Limit: 8 << 10}
 	j, _ := open(t, dir, o)
@@ -227,8 +227,7 @@ func TestWithdrawn(t *testing.T) {
 	closed(t, j)
 }
 
-// TestTorn cuts the last file everywhere, in steps of three bytes: the whole records in front of the cut
-// are there.
+// TestTorn cuts the last file at every third byte: the complete records before the cut are read.
 func TestTorn(t *testing.T) {
 	dir := t.TempDir()
 	j, _ := open(t, dir, journal.Options{})
@@ -244,7 +243,7 @@ func TestTorn(t *testing.T) {
 		t.Fatal(err)
 	}
 	for cut := 0; cut <= len(whole); cut += 3 {
-		for _, tail := range []int{0, len(whole) - cut} { // as after the end of the process, and of power
+		for _, tail := range []int{0, len(whole) - cut} { // as after the end of the process, and after a loss of power
 			at := t.TempDir()
 			if err := os.WriteFile(filepath.Join(at, filepath.Base(name)), append(slices.Clone(whole[:cut]), make([]byte, tail)...), 0o600); err != nil {
 				t.Fatal(err)
@@ -262,8 +261,8 @@ func TestTorn(t *testing.T) {
 	}
 }
 
-// TestDamaged changes every third byte of a finished file: the error names the file and
-// what can be read is there.
+// TestDamaged changes every third byte of a finished file: the error names the file, and readable
+// records are returned.
 func TestDamaged(t *testing.T) {
 	dir, o := t.TempDir(), journal.Options{Segment: 200}
 	j, _ := open(t, dir, o)

@@ -18,7 +18,7 @@ import (
 type ledger struct {
 	mu           sync.Mutex
 	acknowledged map[uint64]journal.Write // and not done
-	last         uint64                   // the greatest number that was given
+	last         uint64                   // the greatest number that was issued
 }
 
 func newLedger() *ledger { return &ledger{acknowledged: map[uint64]journal.Write{}} }
@@ -39,9 +39,8 @@ func (l *ledger) done(j *journal.Journal, seq uint64) {
 	j.Done(seq)
 }
 
-// check loses power and opens what is left: every write that was acknowledged and not
-// done is there as it was written, and no number is given twice. The goroutine of a
-// journal may call it.
+// check loses power and opens the remaining files: every acknowledged write that is not done is
+// there unchanged, and no number is issued twice. The goroutine of a journal may call it.
 func (l *ledger) check(t testing.TB, d *powerloss.Disk, rng *rand.Rand, loss powerloss.Loss, at string) {
 	t.Helper()
 	l.mu.Lock()
@@ -79,7 +78,7 @@ func TestPowerLoss(t *testing.T) {
 			o := journal.Options{Segment: 300, Limit: 4 << 10, Disk: d}
 			checks := 0
 			d.Before(func(call string) {
-				if checks++; !t.Failed() && (checks%3 == 0 || checks < 60) { // of the many that are alike some
+				if checks++; !t.Failed() && (checks%3 == 0 || checks < 60) { // a part of the many similar calls
 					l.check(t, d, rng, loss, call)
 				}
 			})
@@ -106,7 +105,7 @@ func TestPowerLoss(t *testing.T) {
 	}
 }
 
-// TestDonePowerLoss: what was done before a Close does not come back, and the next number
+// TestDonePowerLoss: writes that were done before a Close do not come back, and the next number
 // does not depend on a write that is still in a file.
 func TestDonePowerLoss(t *testing.T) {
 	d, rng := powerloss.New(t), rand.New(rand.NewPCG(1, 6))

@@ -18,7 +18,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/follow/journal"
 )
 
-// pending adds events to the writes that are not done.
+// pending applies events to the writes that are not done.
 func pending(all map[uint64]journal.Write, events []journal.Event) {
 	for _, e := range events {
 		if e.Done {
@@ -29,9 +29,8 @@ func pending(all map[uint64]journal.Write, events []journal.Event) {
 	}
 }
 
-// TestReader: a reader knows every write as soon as Append has returned, and whether it is
-// done after the next commit, while segments begin, are compacted and are pruned, and over
-// restarts. Nothing is lost.
+// TestReader: a reader knows every write as soon as Append has returned, and its end after the next
+// commit, while segments begin, are compacted and pruned, and over restarts. Nothing is lost.
 func TestReader(t *testing.T) {
 	rng, dir := rand.New(rand.NewPCG(1, 8)), t.TempDir()
 	o := journal.Options{Segment: 400, Limit: 4 << 10, Shared: true}
@@ -77,9 +76,9 @@ func TestReader(t *testing.T) {
 	closed(t, j)
 }
 
-// TestReaderPowerLoss loses power before every call to the disk. What is left names every
-// write that was acknowledged and is not done, before its process opens it again and after.
-// Unless the reader says that writes are lost, it names the ones that are done as well.
+// TestReaderPowerLoss loses power before every call to the disk. The remaining files name every
+// acknowledged write that is not done, before and after its process opens them again. Unless the
+// reader says that writes are lost, it also names those that are done.
 func TestReaderPowerLoss(t *testing.T) {
 	for _, loss := range powerloss.Losses() {
 		d, rng, l := powerloss.New(t), rand.New(rand.NewPCG(uint64(loss), 9)), newLedger()
@@ -147,8 +146,8 @@ func TestReaderPowerLoss(t *testing.T) {
 	}
 }
 
-// TestReaderDamage: a reader says that writes are lost, or that there may be more than it can
-// read, whatever happens to the files.
+// TestReaderDamage: whatever happens to the files, a reader says that writes are lost, or that
+// there may be more than it can read.
 func TestReaderDamage(t *testing.T) {
 	change := func(of func(b []byte) []byte) func(t *testing.T, dir string) {
 		return func(t *testing.T, dir string) {
@@ -217,8 +216,8 @@ func TestReaderDamage(t *testing.T) {
 	}
 }
 
-// TestInterrupt: a shared journal that failed takes no write before the readers can see
-// that it lacks some. They compare all rows once it has every write again.
+// TestInterrupt: a shared journal that failed accepts no write before its readers can see that it
+// lacks some. They compare all rows once it has every write again.
 func TestInterrupt(t *testing.T) {
 	d := powerloss.New(t)
 	dir := filepath.Join(d.Root(), "journal")
@@ -272,8 +271,8 @@ func TestInterrupt(t *testing.T) {
 	read(false, nil)
 }
 
-// TestMark: a journal begins with every write, loses the mark with its damage, and keeps
-// what its last process left.
+// TestMark: a new journal has every write, a damaged one loses its mark, and the entries of its
+// last process stay.
 func TestMark(t *testing.T) {
 	for name, c := range map[string]struct {
 		between func(dir string) error

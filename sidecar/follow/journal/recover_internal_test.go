@@ -33,8 +33,8 @@ func mustOpen(t *testing.T, dir string) (*Journal, []Entry) {
 	return j, entries
 }
 
-// TestUnreadableWrite: a whole record whose write cannot be read is damage, and what comes
-// behind it counts.
+// TestUnreadableWrite: a complete record whose write cannot be read is damage, and the records
+// after it count.
 func TestUnreadableWrite(t *testing.T) {
 	dir := t.TempDir()
 	writeSegment(t, dir, 1, encodeHeader(0), encoded(1, `{"collection":`), encoded(2, someBody))
@@ -50,8 +50,8 @@ func TestUnreadableWrite(t *testing.T) {
 	}
 }
 
-// TestCarriedTwice: a process was killed when it had carried a write over and had not
-// removed its old file. The write is there once, and neither file outlives it.
+// TestCarriedTwice: a process was killed after it had copied a write to a new file and before it
+// had removed the old one. The write is read once, and both files are removed.
 func TestCarriedTwice(t *testing.T) {
 	dir := t.TempDir()
 	writeSegment(t, dir, 1, encodeHeader(0), encoded(1, someBody), encoded(2, someBody), encoded(2, ""))
@@ -93,12 +93,12 @@ func TestLaterVersion(t *testing.T) {
 	}
 }
 
-// TestMissingFile: a header tells that acknowledged writes came before, and which of them
-// was the last. A file that is missing is damage; nothing is where it was removed.
+// TestMissingFile: a header states the last acknowledged write before the file. A missing file is
+// damage, unless it was removed on purpose.
 func TestMissingFile(t *testing.T) {
 	for name, c := range map[string]struct {
 		first, second uint64 // the writes in the files; 0: the file is missing
-		durable       uint64 // what the third says
+		durable       uint64 // as the third file states
 		damaged       bool
 	}{
 		"nothing":              {1, 2, 2, false},
