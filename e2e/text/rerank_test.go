@@ -33,7 +33,7 @@ func TestRerank(t *testing.T) {
 			want: []string{`"results":[{"index":`, `{"index":0,"relevance_score":`}, head: map[string]string{"Likeness-Missing": "1"},
 		},
 		"TEI": {
-			path: "/rerank?route=topics", body: `{` + query + `, "texts": ["exchange rate", "card arrival"], "return_text": true, "truncate": true}`, status: 200,
+			path: "/v1/routes/topics/rerank", body: `{` + query + `, "texts": ["exchange rate", "card arrival"], "return_text": true, "truncate": true}`, status: 200,
 			want: []string{`[{"index":1,"score":0.`, `"text":"card arrival"},{"index":0,`},
 		},
 		"strings as ids": {

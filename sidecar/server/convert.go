@@ -143,17 +143,31 @@ func toScoreRequest(r scoring, explain bool) (search.ScoreRequest, error) {
 		req.IDs = append(req.IDs, toID(id))
 	}
 	if with, ok := r.(interface{ GetDocuments() *likenessv1.Documents }); ok {
-		for _, d := range with.GetDocuments().GetDocuments() {
-			one := search.Document{Text: d.GetText()}
-			if d.GetId() != nil {
-				one.ID = toID(d.GetId())
-			}
-			req.Documents = append(req.Documents, one)
-		}
+		req.Documents = toDocuments(with.GetDocuments().GetDocuments())
 	}
 	var err error
 	req.Vectors, err = toMatrix(r.GetVectors().GetVectors())
 	return req, err
+}
+
+func toDocuments(documents []*likenessv1.Document) []search.Document {
+	if len(documents) == 0 {
+		return nil
+	}
+	out := make([]search.Document, len(documents))
+	for i, d := range documents {
+		switch v := d.GetDocument().(type) {
+		case *likenessv1.Document_Number:
+			out[i].ID = rerank.UintID(v.Number)
+		case *likenessv1.Document_Negative:
+			out[i].ID = rerank.IntID(v.Negative)
+		case *likenessv1.Document_Id:
+			out[i].ID = rerank.TextID(v.Id)
+		case *likenessv1.Document_Text:
+			out[i].Text = v.Text
+		}
+	}
+	return out
 }
 
 func toMatrix(vectors []*likenessv1.Vector) (rerank.Matrix, error) {

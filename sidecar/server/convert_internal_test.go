@@ -200,10 +200,11 @@ func TestRequestsAreWhole(t *testing.T) {
 		t.Errorf("vectors became %+v, %v", byVector.Vectors, err)
 	}
 	scores.Items = &likenessv1.ScoreRequest_Documents{Documents: &likenessv1.Documents{Documents: []*likenessv1.Document{
-		{Document: &likenessv1.Document_Id{Id: fromID(rerank.UintID(7))}}, {Document: &likenessv1.Document_Text{Text: "seven"}},
+		{Document: &likenessv1.Document_Number{Number: 7}}, {Document: &likenessv1.Document_Negative{Negative: -7}},
+		{Document: &likenessv1.Document_Id{Id: "7"}}, {Document: &likenessv1.Document_Text{Text: "seven"}},
 	}}}
 	documents, err := toScoreRequest(scores, false)
-	if want := []search.Document{{ID: rerank.UintID(7)}, {Text: "seven"}}; err != nil || !slices.Equal(documents.Documents, want) {
+	if want := []search.Document{{ID: rerank.UintID(7)}, {ID: rerank.IntID(-7)}, {ID: rerank.TextID("7")}, {Text: "seven"}}; err != nil || !slices.Equal(documents.Documents, want) {
 		t.Errorf("documents became %+v, %v", documents.Documents, err)
 	}
 	byID.Vectors, byID.Documents = byVector.Vectors, documents.Documents

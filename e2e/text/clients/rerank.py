@@ -42,7 +42,7 @@ def main():
     nodes = [NodeWithScore(node=TextNode(text=text), score=0.0) for text in TEXTS]
     for name, reranker in (
         ("LlamaIndex, Cohere", LlamaCohereRerank(api_key="none", base_url=URL, model=ROUTE, top_n=2)),
-        ("LlamaIndex, TEI", TextEmbeddingInference(base_url=URL + "?route=" + ROUTE, top_n=2)),
+        ("LlamaIndex, TEI", TextEmbeddingInference(base_url=URL + "/v1/routes/" + ROUTE, top_n=2)),
     ):
         got = reranker.postprocess_nodes(nodes, query_str=QUERY)
         tell(name, got[0].node.get_content(), [n.score for n in got])

@@ -132,7 +132,7 @@ func (g *Gateway) mux() (http.Handler, error) {
 			return nil, fmt.Errorf("paths of the API: %w", err)
 		}
 	}
-	for path, form := range map[string]rerankForm{"/v1/rerank": cohereV1, "/v2/rerank": cohereV2, "/rerank": teiForm} {
+	for path, form := range map[string]rerankForm{"/v1/rerank": cohereV1, "/v2/rerank": cohereV2, "/rerank": teiForm, "/v1/routes/{route}/rerank": teiForm} {
 		if err := mux.HandlePath(http.MethodPost, path, g.rerank(mux, form)); err != nil {
 			return nil, fmt.Errorf("paths of rerank: %w", err)
 		}

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/grpc/codes"
@@ -64,13 +65,13 @@ var (
 
 // rerank answers a call of a rerank API by a call of Score.
 func (g *Gateway) rerank(mux *runtime.ServeMux, form rerankForm) runtime.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request, _ map[string]string) {
+	return func(w http.ResponseWriter, r *http.Request, path map[string]string) {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
 		var answer any
 		ctx, err := runtime.AnnotateContext(ctx, mux, r, likenessv1.SearchService_Score_FullMethodName)
 		if err == nil {
-			answer, err = g.reranked(ctx, w.Header(), r, form)
+			answer, err = g.reranked(ctx, w.Header(), r, form, path["route"])
 		}
 		if err != nil {
 			form.refuse(w, g.statusOfCall(ctx, err))
@@ -95,15 +96,17 @@ func (g *Gateway) statusOfCall(ctx context.Context, err error) *status.Status {
 	return st
 }
 
-// reranked scores the documents of a request and sets the headers of the answer.
-func (g *Gateway) reranked(ctx context.Context, header http.Header, r *http.Request, form rerankForm) (any, error) {
+// reranked scores the documents of a request and sets the headers of the answer. route is the one that
+// the path names, if it does.
+func (g *Gateway) reranked(ctx context.Context, header http.Header, r *http.Request, form rerankForm, route string) (any, error) {
 	request, err := readRerank(r)
 	if err != nil {
 		return nil, err
 	}
-	route, err := g.routeOf(ctx, r, request)
-	if err != nil {
-		return nil, err
+	if route = cmp.Or(route, request.Model); route == "" {
+		if route, err = g.onlyRoute(ctx); err != nil {
+			return nil, err
+		}
 	}
 	documents, err := documentsOf(request.Documents, r.URL.Query().Get("documents") == "ids")
 	if err != nil {
@@ -158,12 +161,8 @@ func readRerank(r *http.Request) (*rerankRequest, error) {
 	return request, nil
 }
 
-// routeOf returns the route of a request: its model, the query parameter route, or the only route
-// that the caller may search.
-func (g *Gateway) routeOf(ctx context.Context, r *http.Request, request *rerankRequest) (string, error) {
-	if name := cmp.Or(request.Model, r.URL.Query().Get("route")); name != "" {
-		return name, nil
-	}
+// onlyRoute returns the only route that the caller may search.
+func (g *Gateway) onlyRoute(ctx context.Context) (string, error) {
 	all, err := likenessv1.NewCatalogServiceClient(g.conn).ListRoutes(ctx, &likenessv1.ListRoutesRequest{})
 	if err != nil {
 		return "", err
@@ -171,7 +170,7 @@ func (g *Gateway) routeOf(ctx context.Context, r *http.Request, request *rerankR
 	if routes := all.GetRoutes(); len(routes) == 1 {
 		return routes[0].GetName(), nil
 	}
-	return "", plan.BadField("model", "it is empty, and there are %d routes; give the name of one as model, or as ?route= in the URL", len(all.GetRoutes()))
+	return "", plan.BadField("model", "it is empty, and there are %d routes; give the name of one as model, or call /v1/routes/ROUTE/rerank", len(all.GetRoutes()))
 }
 
 // documentsOf converts the documents of a request: numbers and objects with an id are ids; strings and
@@ -205,18 +204,17 @@ func documentOf(raw json.RawMessage, asIDs bool) (*likenessv1.Document, error) {
 		}
 		raw, asIDs = object.ID, true
 	}
-	var text string
-	if json.Unmarshal(raw, &text) == nil && string(raw) != "null" {
+	if text, ok := textOf(raw); ok {
 		if asIDs {
-			return idDocument(&likenessv1.ItemId{Id: &likenessv1.ItemId_Text{Text: text}}), nil
+			return &likenessv1.Document{Document: &likenessv1.Document_Id{Id: text}}, nil
 		}
 		return textDocument(text)
 	}
 	if n, err := strconv.ParseUint(string(raw), 10, 64); err == nil {
-		return idDocument(&likenessv1.ItemId{Id: &likenessv1.ItemId_Number{Number: n}}), nil
+		return &likenessv1.Document{Document: &likenessv1.Document_Number{Number: n}}, nil
 	}
 	if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
-		return idDocument(&likenessv1.ItemId{Id: &likenessv1.ItemId_Negative{Negative: n}}), nil
+		return &likenessv1.Document{Document: &likenessv1.Document_Negative{Negative: n}}, nil
 	}
 	return nil, fmt.Errorf("%.80s is no id and no text; an id is a string or an integer", raw)
 }
@@ -228,8 +226,17 @@ func textDocument(text string) (*likenessv1.Document, error) {
 	return &likenessv1.Document{Document: &likenessv1.Document_Text{Text: text}}, nil
 }
 
-func idDocument(id *likenessv1.ItemId) *likenessv1.Document {
-	return &likenessv1.Document{Document: &likenessv1.Document_Id{Id: id}}
+// textOf returns the text of a JSON string. It copies a string of plain ASCII, as most ids are,
+// without a parser.
+func textOf(raw json.RawMessage) (text string, ok bool) {
+	if len(raw) < 2 || raw[0] != '"' {
+		return "", false
+	}
+	inside := raw[1 : len(raw)-1]
+	if !slices.ContainsFunc(inside, func(b byte) bool { return b == '\\' || b >= utf8.RuneSelf }) {
+		return string(inside), true
+	}
+	return text, json.Unmarshal(raw, &text) == nil
 }
 
 // order ranks the documents that have a score, the best first, and keeps the first topN.
@@ -240,7 +247,7 @@ func order(scores []float32, topN *int) []reranked {
 			ranked = append(ranked, reranked{i, score})
 		}
 	}
-	slices.SortStableFunc(ranked, func(a, b reranked) int { return cmp.Compare(b.score, a.score) })
+	slices.SortFunc(ranked, func(a, b reranked) int { return cmp.Or(cmp.Compare(b.score, a.score), a.index-b.index) })
 	if topN != nil {
 		ranked = ranked[:min(*topN, len(ranked))]
 	}

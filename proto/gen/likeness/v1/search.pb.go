@@ -1418,6 +1418,8 @@ type Document struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Document:
 	//
+	//	*Document_Number
+	//	*Document_Negative
 	//	*Document_Id
 	//	*Document_Text
 	Document      isDocument_Document `protobuf_oneof:"document"`
@@ -1462,13 +1464,31 @@ func (x *Document) GetDocument() isDocument_Document {
 	return nil
 }
 
-func (x *Document) GetId() *ItemId {
+func (x *Document) GetNumber() uint64 {
+	if x != nil {
+		if x, ok := x.Document.(*Document_Number); ok {
+			return x.Number
+		}
+	}
+	return 0
+}
+
+func (x *Document) GetNegative() int64 {
+	if x != nil {
+		if x, ok := x.Document.(*Document_Negative); ok {
+			return x.Negative
+		}
+	}
+	return 0
+}
+
+func (x *Document) GetId() string {
 	if x != nil {
 		if x, ok := x.Document.(*Document_Id); ok {
 			return x.Id
 		}
 	}
-	return nil
+	return ""
 }
 
 func (x *Document) GetText() string {
@@ -1484,15 +1504,28 @@ type isDocument_Document interface {
 	isDocument_Document()
 }
 
+type Document_Number struct {
+	// An id as in ItemId: an unsigned number, a negative one, a string.
+	Number uint64 `protobuf:"varint,1,opt,name=number,proto3,oneof"`
+}
+
+type Document_Negative struct {
+	Negative int64 `protobuf:"zigzag64,2,opt,name=negative,proto3,oneof"`
+}
+
 type Document_Id struct {
-	Id *ItemId `protobuf:"bytes,1,opt,name=id,proto3,oneof"`
+	Id string `protobuf:"bytes,3,opt,name=id,proto3,oneof"`
 }
 
 type Document_Text struct {
 	// A text, of which the route's embedder makes a vector. A number or a UUID is the id of an item instead, unless the
 	// collection's ids are strings of any kind.
-	Text string `protobuf:"bytes,2,opt,name=text,proto3,oneof"`
+	Text string `protobuf:"bytes,4,opt,name=text,proto3,oneof"`
 }
+
+func (*Document_Number) isDocument_Document() {}
+
+func (*Document_Negative) isDocument_Document() {}
 
 func (*Document_Id) isDocument_Document() {}
 
@@ -2137,10 +2170,12 @@ const file_likeness_v1_search_proto_rawDesc = "" +
 	"\aVectors\x12;\n" +
 	"\avectors\x18\x01 \x03(\v2\x13.likeness.v1.VectorB\f\xbaH\t\x92\x01\x06\b\x01\x10\x80\x80\x01R\avectors\">\n" +
 	"\aItemIds\x123\n" +
-	"\x03ids\x18\x01 \x03(\v2\x13.likeness.v1.ItemIdB\f\xbaH\t\x92\x01\x06\b\x01\x10\x80\x80\x01R\x03ids\"g\n" +
-	"\bDocument\x12%\n" +
-	"\x02id\x18\x01 \x01(\v2\x13.likeness.v1.ItemIdH\x00R\x02id\x12!\n" +
-	"\x04text\x18\x02 \x01(\tB\v\xbaH\br\x06\x10\x01(\x80\x80@H\x00R\x04textB\x11\n" +
+	"\x03ids\x18\x01 \x03(\v2\x13.likeness.v1.ItemIdB\f\xbaH\t\x92\x01\x06\b\x01\x10\x80\x80\x01R\x03ids\"\x9e\x01\n" +
+	"\bDocument\x12\x18\n" +
+	"\x06number\x18\x01 \x01(\x04H\x00R\x06number\x12%\n" +
+	"\bnegative\x18\x02 \x01(\x12B\a\xbaH\x04B\x02\x10\x00H\x00R\bnegative\x12\x1b\n" +
+	"\x02id\x18\x03 \x01(\tB\t\xbaH\x06r\x04(\xff\xff\x03H\x00R\x02id\x12!\n" +
+	"\x04text\x18\x04 \x01(\tB\v\xbaH\br\x06\x10\x01(\x80\x80@H\x00R\x04textB\x11\n" +
 	"\bdocument\x12\x05\xbaH\x02\b\x01\"N\n" +
 	"\tDocuments\x12A\n" +
 	"\tdocuments\x18\x01 \x03(\v2\x15.likeness.v1.DocumentB\f\xbaH\t\x92\x01\x06\b\x01\x10\x80\x80\x01R\tdocuments\"\x86\x02\n" +
@@ -2270,36 +2305,35 @@ var file_likeness_v1_search_proto_depIdxs = []int32{
 	15, // 25: likeness.v1.SearchResult.error:type_name -> likeness.v1.Error
 	16, // 26: likeness.v1.Vectors.vectors:type_name -> likeness.v1.Vector
 	3,  // 27: likeness.v1.ItemIds.ids:type_name -> likeness.v1.ItemId
-	3,  // 28: likeness.v1.Document.id:type_name -> likeness.v1.ItemId
-	19, // 29: likeness.v1.Documents.documents:type_name -> likeness.v1.Document
-	2,  // 30: likeness.v1.ScoreRequest.query:type_name -> likeness.v1.Query
-	18, // 31: likeness.v1.ScoreRequest.ids:type_name -> likeness.v1.ItemIds
-	17, // 32: likeness.v1.ScoreRequest.vectors:type_name -> likeness.v1.Vectors
-	20, // 33: likeness.v1.ScoreRequest.documents:type_name -> likeness.v1.Documents
-	3,  // 34: likeness.v1.ScoreResponse.missing:type_name -> likeness.v1.ItemId
-	9,  // 35: likeness.v1.ScoreResponse.model:type_name -> likeness.v1.ModelRef
-	29, // 36: likeness.v1.ScoreResponse.certificate:type_name -> likeness.v1.Certificate
-	11, // 37: likeness.v1.ScoreResponse.timings:type_name -> likeness.v1.Timings
-	2,  // 38: likeness.v1.ExplainRequest.query:type_name -> likeness.v1.Query
-	18, // 39: likeness.v1.ExplainRequest.ids:type_name -> likeness.v1.ItemIds
-	17, // 40: likeness.v1.ExplainRequest.vectors:type_name -> likeness.v1.Vectors
-	25, // 41: likeness.v1.ExplainResponse.explanations:type_name -> likeness.v1.Explanation
-	3,  // 42: likeness.v1.ExplainResponse.missing:type_name -> likeness.v1.ItemId
-	9,  // 43: likeness.v1.ExplainResponse.model:type_name -> likeness.v1.ModelRef
-	26, // 44: likeness.v1.Explanation.terms:type_name -> likeness.v1.Term
-	5,  // 45: likeness.v1.SearchService.Search:input_type -> likeness.v1.SearchRequest
-	12, // 46: likeness.v1.SearchService.SearchBatch:input_type -> likeness.v1.SearchBatchRequest
-	21, // 47: likeness.v1.SearchService.Score:input_type -> likeness.v1.ScoreRequest
-	23, // 48: likeness.v1.SearchService.Explain:input_type -> likeness.v1.ExplainRequest
-	7,  // 49: likeness.v1.SearchService.Search:output_type -> likeness.v1.SearchResponse
-	13, // 50: likeness.v1.SearchService.SearchBatch:output_type -> likeness.v1.SearchBatchResponse
-	22, // 51: likeness.v1.SearchService.Score:output_type -> likeness.v1.ScoreResponse
-	24, // 52: likeness.v1.SearchService.Explain:output_type -> likeness.v1.ExplainResponse
-	49, // [49:53] is the sub-list for method output_type
-	45, // [45:49] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	19, // 28: likeness.v1.Documents.documents:type_name -> likeness.v1.Document
+	2,  // 29: likeness.v1.ScoreRequest.query:type_name -> likeness.v1.Query
+	18, // 30: likeness.v1.ScoreRequest.ids:type_name -> likeness.v1.ItemIds
+	17, // 31: likeness.v1.ScoreRequest.vectors:type_name -> likeness.v1.Vectors
+	20, // 32: likeness.v1.ScoreRequest.documents:type_name -> likeness.v1.Documents
+	3,  // 33: likeness.v1.ScoreResponse.missing:type_name -> likeness.v1.ItemId
+	9,  // 34: likeness.v1.ScoreResponse.model:type_name -> likeness.v1.ModelRef
+	29, // 35: likeness.v1.ScoreResponse.certificate:type_name -> likeness.v1.Certificate
+	11, // 36: likeness.v1.ScoreResponse.timings:type_name -> likeness.v1.Timings
+	2,  // 37: likeness.v1.ExplainRequest.query:type_name -> likeness.v1.Query
+	18, // 38: likeness.v1.ExplainRequest.ids:type_name -> likeness.v1.ItemIds
+	17, // 39: likeness.v1.ExplainRequest.vectors:type_name -> likeness.v1.Vectors
+	25, // 40: likeness.v1.ExplainResponse.explanations:type_name -> likeness.v1.Explanation
+	3,  // 41: likeness.v1.ExplainResponse.missing:type_name -> likeness.v1.ItemId
+	9,  // 42: likeness.v1.ExplainResponse.model:type_name -> likeness.v1.ModelRef
+	26, // 43: likeness.v1.Explanation.terms:type_name -> likeness.v1.Term
+	5,  // 44: likeness.v1.SearchService.Search:input_type -> likeness.v1.SearchRequest
+	12, // 45: likeness.v1.SearchService.SearchBatch:input_type -> likeness.v1.SearchBatchRequest
+	21, // 46: likeness.v1.SearchService.Score:input_type -> likeness.v1.ScoreRequest
+	23, // 47: likeness.v1.SearchService.Explain:input_type -> likeness.v1.ExplainRequest
+	7,  // 48: likeness.v1.SearchService.Search:output_type -> likeness.v1.SearchResponse
+	13, // 49: likeness.v1.SearchService.SearchBatch:output_type -> likeness.v1.SearchBatchResponse
+	22, // 50: likeness.v1.SearchService.Score:output_type -> likeness.v1.ScoreResponse
+	24, // 51: likeness.v1.SearchService.Explain:output_type -> likeness.v1.ExplainResponse
+	48, // [48:52] is the sub-list for method output_type
+	44, // [44:48] is the sub-list for method input_type
+	44, // [44:44] is the sub-list for extension type_name
+	44, // [44:44] is the sub-list for extension extendee
+	0,  // [0:44] is the sub-list for field type_name
 }
 
 func init() { file_likeness_v1_search_proto_init() }
@@ -2320,6 +2354,8 @@ func file_likeness_v1_search_proto_init() {
 		(*SearchResult_Error)(nil),
 	}
 	file_likeness_v1_search_proto_msgTypes[17].OneofWrappers = []any{
+		(*Document_Number)(nil),
+		(*Document_Negative)(nil),
 		(*Document_Id)(nil),
 		(*Document_Text)(nil),
 	}
