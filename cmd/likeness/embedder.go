@@ -6,6 +6,7 @@ import (
 	"os"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -18,6 +19,10 @@ import (
 // embedderKey is the environment variable with the bearer token of an embedder that a flag names by
 // its URL.
 const embedderKey = "EMBEDDER_API_KEY"
+
+// embedderTimeout bounds a call of an embedder that a flag names by its URL. Nobody waits for it as for
+// a search.
+const embedderTimeout = time.Minute
 
 // addEmbedderFlag adds the flag that names the embedder of queries that are text.
 func addEmbedderFlag(cmd *cobra.Command, to *string) {
@@ -53,7 +58,7 @@ func openEmbedder(c *config.Config, named string) (*embed.Client, error) {
 		return nil, usagef("--embedder: the configuration has no embedder %q; it has %q. Name one, or give a URL", named, c.EmbedderNames())
 	}
 	url, model, _ := strings.Cut(named, "#")
-	client, err := embed.New(embed.Options{Name: url, URL: url, Model: model, Token: os.Getenv(embedderKey), RetryBudget: 0.1})
+	client, err := embed.New(embed.Options{Name: url, URL: url, Model: model, Token: os.Getenv(embedderKey), Timeout: embedderTimeout, RetryBudget: 0.1})
 	if err != nil {
 		return nil, usagef("--embedder: %w; want URL#MODEL, such as http://localhost:11434/v1/embeddings#all-minilm", err)
 	}

@@ -108,7 +108,7 @@ func TestRerankClients(t *testing.T) {
 			t.Errorf("%s: %s", got.Client, line)
 		}
 	}
-	if len(lines) < 6 {
+	if len(lines) != 9 {
 		t.Errorf("%d answers: %s", len(lines), out)
 	}
 }

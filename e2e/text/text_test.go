@@ -347,7 +347,7 @@ func TestCommands(t *testing.T) {
 	b, err := os.ReadFile(data + "train.jsonl")
 	must(t, err)
 	for i, line := range strings.Split(strings.TrimSpace(string(b)), "\n") {
-		if i%20 > 0 {
+		if i%40 > 0 {
 			continue
 		}
 		var q struct {
