@@ -155,16 +155,16 @@ func (p *process) reconcile(t *testing.T) follow.Drift {
 	return found["r"]
 }
 
-// comparisonWaits begins a comparison of all rows that finds row 1 to differ and waits for
-// it, since the companion refuses the row until p.link.refused is nil.
+// comparisonWaits begins a comparison of all rows that finds row 1 to differ. The comparison waits
+// for this row, which the companion refuses until p.link.refused is nil.
 func (p *process) comparisonWaits(t *testing.T) (ended <-chan follow.Drift) {
 	t.Helper()
 	bad := rerank.UintID(1)
 	p.link.refused.Store(&bad)
-	p.world.put(t, 1, uint64(1000+time.Now().Unix()), 1) // a vector that it never had
+	p.world.put(t, 1, uint64(1000+time.Now().Unix()), 1) // a vector that the row never had
 	found := make(chan follow.Drift, 1)
 	go func(f *follow.Follower) {
-		all, _ := f.Reconcile(t.Context(), items) // it fails if the process ends meanwhile
+		all, _ := f.Reconcile(t.Context(), items) // fails if the process ends meanwhile
 		found <- all["r"]
 	}(p.f)
 	<-time.After(time.Second)
@@ -177,7 +177,7 @@ func (p *process) begin(t *testing.T, w journal.Write) (done func()) {
 	return p.f.Begin(t.Context(), w)
 }
 
-// write does a write through the proxy: the follower sees it before and after do.
+// write makes a write through the proxy: the follower sees it before and after do.
 func (p *process) write(t *testing.T, w journal.Write, do func()) {
 	t.Helper()
 	done := p.begin(t, w)
@@ -190,12 +190,11 @@ type state struct {
 	pending int
 	stale   bool
 	fresh   bool
-	// differing rows are those that the table or the companion shows otherwise than the
-	// collection has them.
+	// differing counts the rows for which the table or the companion differs from the collection.
 	differing int64
 }
 
-// expect fails unless the process is in a state now.
+// expect fails the test unless the process is in the given state.
 func (p *process) expect(t *testing.T, when string, want state) {
 	t.Helper()
 	synctest.Wait()
@@ -214,7 +213,7 @@ func (p *process) expect(t *testing.T, when string, want state) {
 	}
 }
 
-// comparisons is the number of passes over rows of the collection.
+// comparisons wants the given number of passes over rows of the collection.
 func (p *process) comparisons(t *testing.T, when string, want int64) {
 	t.Helper()
 	if s := p.f.Status()[0]; s.Reconciles != want || want == 0 && s.Rows != 0 {
@@ -222,7 +221,7 @@ func (p *process) comparisons(t *testing.T, when string, want int64) {
 	}
 }
 
-// reconciled is a process that is fresh.
+// reconciled returns a process that is fresh.
 func reconciled(t *testing.T, rows int, change ...func(*follow.Options, *follow.Route)) *process {
 	t.Helper()
 	p := newProcess(t, rows, change...)

@@ -12,7 +12,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// refusable are writes whose rows are named, chosen by a filter, or any.
+// refusable lists writes whose rows are named, selected by a filter, or unknown.
 var refusable = []journal.Write{
 	{Collection: items, Kind: journal.Delete, IDs: ids(1)},
 	{Collection: items, Kind: journal.Delete, Filter: `{"some":"filter"}`},
@@ -20,7 +20,7 @@ var refusable = []journal.Write{
 	{Collection: items, Kind: journal.Upsert, All: true},
 }
 
-// beginAll begins every kind of write in both ways, and returns what refuses them.
+// beginAll begins every kind of write in both ways, and returns a function that refuses them all.
 func beginAll(t testing.TB, f *follow.Follower) (refuse func()) {
 	t.Helper()
 	var ends []func()
@@ -37,8 +37,8 @@ func beginAll(t testing.TB, f *follow.Follower) (refuse func()) {
 	}
 }
 
-// TestRefusedWrites: while a write is on its way nothing is fresh; once the database
-// has refused it nothing is read, compared, counted or remembered.
+// TestRefusedWrites: while a write is in flight nothing is fresh. Once the database has refused it,
+// nothing is read, compared, counted or remembered.
 func TestRefusedWrites(t *testing.T) {
 	w := newWorld(t, 20)
 	r := w.route(t, "")
@@ -78,8 +78,8 @@ func TestRefusedWrites(t *testing.T) {
 	must(t, j.Close())
 }
 
-// TestDoubtfulWritesAreFollowed: a write that was doubtful and that the database
-// carried out is pending before the doubt ends, and then followed.
+// TestDoubtfulWritesAreFollowed: a doubtful write that the database carried out is pending before
+// the doubt ends, and is then followed.
 func TestDoubtfulWritesAreFollowed(t *testing.T) {
 	w := newWorld(t, 20)
 	r := w.route(t, "")
@@ -101,8 +101,8 @@ func TestDoubtfulWritesAreFollowed(t *testing.T) {
 	agree(t, r, 20)
 }
 
-// TestRefusedByAFullJournal: a write that the journal did not take and that the
-// database refused makes nothing stale.
+// TestRefusedByAFullJournal: a write that the journal did not accept makes nothing stale if the
+// database refused it.
 func TestRefusedByAFullJournal(t *testing.T) {
 	w := newWorld(t, 5)
 	r := w.route(t, "")
@@ -117,8 +117,8 @@ func TestRefusedByAFullJournal(t *testing.T) {
 	}
 }
 
-// TestFrozenRefused: what cannot follow outlives refused writes, in the next process
-// too, and is not fresh while one is on its way.
+// TestFrozenRefused: a table that cannot follow stays valid after refused writes, in the next
+// process too, and is not fresh while one is in flight.
 func TestFrozenRefused(t *testing.T) {
 	w := newWorld(t, 3)
 	dir := t.TempDir()
@@ -136,7 +136,7 @@ func TestFrozenRefused(t *testing.T) {
 	if r.Freshness.Fresh() {
 		t.Error("fresh while writes are on their way")
 	}
-	until(t, func() bool { // a process that is killed now must not forget them
+	until(t, func() bool { // a process that is killed now must remember them
 		_, err := os.Stat(path)
 		return err == nil
 	})

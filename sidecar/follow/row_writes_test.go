@@ -17,8 +17,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/follow/journal"
 )
 
-// TestNotWaitedFor: a write that the client did not wait for is pending until a read that
-// is sure to show it.
+// TestNotWaitedFor: a write that the client did not wait for is pending until a read that is sure
+// to show it.
 func TestNotWaitedFor(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := reconciled(t, 10, func(o *follow.Options, _ *follow.Route) { o.Applied = false })
@@ -38,7 +38,7 @@ func TestNotWaitedFor(t *testing.T) {
 		<-time.After(100 * time.Millisecond)
 		p.expect(t, "a write that was waited for", state{fresh: true})
 
-		// A write that is cut off may be applied after its call has ended.
+		// A write whose call was cut may be applied afterwards.
 		cut := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(3), Waited: true})
 		cut()
 		<-time.After(100 * time.Millisecond)
@@ -46,7 +46,7 @@ func TestNotWaitedFor(t *testing.T) {
 		<-time.After(2 * time.Second)
 		p.expect(t, "applied late", state{fresh: true})
 
-		// In the next process nobody knows any more whether it was answered.
+		// The next process does not know whether it was answered.
 		p.link.down.Store(true)
 		lost := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(4), Waited: true})
 		p = p.kill(t, powerloss.None, false, func(o *follow.Options, _ *follow.Route) { o.Applied = false })
@@ -59,7 +59,7 @@ func TestNotWaitedFor(t *testing.T) {
 	})
 }
 
-// TestPayloadOnly: the companion's payload follows a write that leaves the vector.
+// TestPayloadOnly: the companion's payload follows a write that leaves the vector unchanged.
 func TestPayloadOnly(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := reconciled(t, 10)
@@ -90,8 +90,8 @@ func sameJSON(t *testing.T, a json.RawMessage, b string) bool {
 	return fmt.Sprint(x) == fmt.Sprint(y)
 }
 
-// TestRowAgain: rows that are written again before they are followed, or at once, or
-// deleted in between.
+// TestRowAgain: rows are written again before they are followed, or at once, or are deleted in
+// between.
 func TestRowAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := reconciled(t, 10)
@@ -119,7 +119,7 @@ func TestRowAgain(t *testing.T) {
 		slow()
 		<-time.After(time.Minute)
 		p.expect(t, "followed", state{fresh: true})
-		for n := range 5 { // within the time in which a row is looked at for the last time
+		for n := range 5 { // within the delay of a row's last read
 			done := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(5)})
 			if n%2 == 0 {
 				p.world.remove(t, 5)
@@ -169,8 +169,8 @@ func TestSomeRowsFail(t *testing.T) {
 	})
 }
 
-// TestNotFound: a collection that the database does not find, and that no write dropped,
-// leaves what was derived from it as it is.
+// TestNotFound: if the database does not find a collection that no write dropped, derived data
+// stays as it is.
 func TestNotFound(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := reconciled(t, 10)
@@ -181,7 +181,7 @@ func TestNotFound(t *testing.T) {
 		p.link.lost.Store(true)
 		done := p.begin(t, journal.Write{Kind: journal.Upsert, IDs: ids(1, 2)})
 		done()
-		p.world.put(t, 5, 95, 5) // nobody sees it
+		p.world.put(t, 5, 95, 5) // past the proxy
 		<-time.After(time.Second)
 		p.expect(t, "it is not found", state{pending: 1, differing: 1})
 		p.link.lost.Store(false)
@@ -198,8 +198,8 @@ func TestNotFound(t *testing.T) {
 	})
 }
 
-// TestCompanionBuiltAnew: a companion that is built anew with other fields is followed
-// with those.
+// TestCompanionBuiltAnew: a companion that is rebuilt with other fields is followed with these
+// fields.
 func TestCompanionBuiltAnew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := reconciled(t, 10)
@@ -215,8 +215,8 @@ func TestCompanionBuiltAnew(t *testing.T) {
 	})
 }
 
-// TestOtherCollection: a collection that is made anew, or that an alias leads to now, is
-// not fresh until all rows were compared.
+// TestOtherCollection: a collection that was created again, or that an alias names now, is not
+// fresh until all rows were compared.
 func TestOtherCollection(t *testing.T) {
 	for _, restart := range []bool{false, true} {
 		t.Run(fmt.Sprint("restart ", restart), func(t *testing.T) {
@@ -278,8 +278,8 @@ func TestWholeWrites(t *testing.T) {
 	}
 }
 
-// TestWholeWritesByThemselves: where comparisons are not on request only, a write that
-// names no rows begins one by itself, of as much as the write can have changed.
+// TestWholeWritesByThemselves: if comparisons are not limited to requests, a write that names no
+// rows starts one, of all rows that the write may have changed.
 func TestWholeWritesByThemselves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newProcess(t, 10, func(o *follow.Options, _ *follow.Route) { o.OnRequest = false })
@@ -302,8 +302,8 @@ func TestWholeWritesByThemselves(t *testing.T) {
 	})
 }
 
-// TestDrift: what nobody announced is found by a comparison. While the rows that it
-// found are not shown yet, nothing is fresh.
+// TestDrift: a comparison finds unannounced writes. Until the found rows are shown, nothing is
+// fresh.
 func TestDrift(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := reconciled(t, 10)
@@ -327,7 +327,7 @@ func TestDrift(t *testing.T) {
 	})
 }
 
-// TestMissedMeanwhile: a comparison does not stand for what was missed after it began.
+// TestMissedMeanwhile: a comparison does not cover writes that were missed after it began.
 func TestMissedMeanwhile(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := reconciled(t, 10)
@@ -346,8 +346,8 @@ func TestMissedMeanwhile(t *testing.T) {
 	})
 }
 
-// TestReplacedStale: a route that takes the place of another is not fresh until all rows
-// were compared, also where the comparison under way was of the other.
+// TestReplacedStale: a route that replaces another is not fresh until all rows were compared, even
+// if a comparison for the other route is running.
 func TestReplacedStale(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := reconciled(t, 10)
@@ -366,11 +366,11 @@ func TestReplacedStale(t *testing.T) {
 	})
 }
 
-// maxRows is how many rows may wait to be looked at.
+// maxRows is the limit on waiting rows.
 const maxRows = 1 << 18
 
-// TestVeryLargeWrite: a write of more rows than may wait is left to a comparison, with
-// all that waits before it, and nothing is counted twice.
+// TestVeryLargeWrite: a write of more rows than may wait is left to a comparison, together with all
+// waiting rows, and nothing is counted twice.
 func TestVeryLargeWrite(t *testing.T) {
 	for _, kind := range []journal.Kind{journal.Upsert, journal.Delete} {
 		t.Run(string(kind), func(t *testing.T) {
@@ -410,8 +410,8 @@ func TestVeryLargeWrite(t *testing.T) {
 	}
 }
 
-// TestReplacedDuringComparison: a comparison that was asked for ends when what took the
-// place of a route was compared, and not with the route before.
+// TestReplacedDuringComparison: a requested comparison ends when it has compared the route's
+// replacement, and not the former route.
 func TestReplacedDuringComparison(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := reconciled(t, 10)

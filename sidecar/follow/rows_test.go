@@ -22,13 +22,13 @@ func rowsOfIDs(all ...uint64) []*row {
 	return out
 }
 
-// TestApplyEach: a row that fails keeps no other row from being applied, and an error of
-// the whole collection leaves its rows unapplied.
+// TestApplyEach: a row that fails prevents no other row from being applied. An error of the whole
+// collection leaves all its rows unapplied.
 func TestApplyEach(t *testing.T) {
 	rows := rowsOfIDs(0, 1, 2, 3, 4)
 	bad := errors.New("the row is refused")
 	for name, c := range map[string]struct {
-		fails           map[uint64]error // by row
+		fails           map[uint64]error // errors by row
 		failed, applied []uint64
 		unapplied       []uint64
 		err             error
@@ -75,7 +75,7 @@ func TestApplyEach(t *testing.T) {
 	}
 }
 
-// lastFetch keeps the last request, and finds no row.
+// lastFetch records the last request, and returns no row.
 type lastFetch struct {
 	request adapters.FetchRequest
 	err     error
@@ -129,8 +129,8 @@ func TestMeansNoRows(t *testing.T) {
 	}
 }
 
-// TestChangedRows: rows are applied that are not what was applied last: another vector,
-// another payload, gone, or found to differ.
+// TestChangedRows: a row is applied unless it equals the row that was applied last. It may have
+// another vector or payload, be gone, or be known to differ.
 func TestChangedRows(t *testing.T) {
 	have := adapters.Rows{IDs: idsOf(1, 2, 3), Vectors: []rerank.Matrix{rerank.NewMatrix(3, 2)}}
 	for i := range have.Vectors[0].Data {
@@ -170,8 +170,8 @@ func TestChangedRows(t *testing.T) {
 	expect("gone still")
 }
 
-// TestRowFailuresAreLoggedOnce: rows that fail at every retry are a line when that begins
-// and a line when no row fails any more.
+// TestRowFailuresAreLoggedOnce: rows that fail at every retry make one log line when they begin to
+// fail, and one when no row fails any more.
 func TestRowFailuresAreLoggedOnce(t *testing.T) {
 	var lines strings.Builder
 	failures := newRowFailures(slog.New(slog.NewTextHandler(&lines, nil)))

@@ -64,7 +64,7 @@ func TestFollowsServers(t *testing.T) {
 	}
 }
 
-// everyKind is a payload with every kind of value.
+// everyKind returns a payload with every kind of value.
 func everyKind(rng *rand.Rand) json.RawMessage {
 	return fmt.Appendf(nil, `{"n":%d,"big":9007199254740993,"f":%g,"whole":2.0,"s":"ü<&>\"","list":[1,2.5,"x",[]],"deep":{"a":{"b":true}}}`,
 		rng.IntN(9), rng.Float64())

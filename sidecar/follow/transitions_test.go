@@ -31,8 +31,8 @@ func someWrites(t *testing.T, w *world) []someWrite {
 
 const sixWritten = 6
 
-// TestKilledMidway kills a process, or its machine, with writes that the database has
-// applied and that are not followed. The next process has them from the journal alone.
+// TestKilledMidway kills a process, or its machine, with writes that the database has applied and
+// that are not followed yet. The next process knows them from the journal alone.
 func TestKilledMidway(t *testing.T) {
 	for _, answered := range []bool{false, true} {
 		for _, loss := range powerloss.Losses() {
@@ -75,13 +75,12 @@ func killMidway(t *testing.T, answered bool, loss powerloss.Loss) {
 	}
 	p.expect(t, "compared", state{fresh: true})
 	p = p.kill(t, loss, false)
-	<-time.After(time.Minute) // a loss of power may bring back what was followed
+	<-time.After(time.Minute) // a loss of power may bring back writes that were followed
 	p.expect(t, "started again with nothing to follow", state{stale: true})
 }
 
-// TestEnded: a process that ends in order and has no time to follow some writes leaves
-// them to the next one. That is stale as well, since rows that wait for their last look
-// are in no journal.
+// TestEnded: a process that ends cleanly without time to follow some writes leaves them to the next
+// one. The collection is stale then, since rows that wait for their last read are in no journal.
 func TestEnded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := reconciled(t, 20)
@@ -107,7 +106,7 @@ func TestEnded(t *testing.T) {
 	})
 }
 
-// TestDrained: a process that is given time ends with nothing left.
+// TestDrained: a process that has time to end leaves nothing to do.
 func TestDrained(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := reconciled(t, 20)
@@ -116,7 +115,7 @@ func TestDrained(t *testing.T) {
 			w.do()
 			done()
 		}
-		p.write(t, journal.Write{Kind: journal.Delete, Filter: "{}"}, func() { p.world.remove(t, 6) }) // a drain does not wait for what needs a comparison
+		p.write(t, journal.Write{Kind: journal.Delete, Filter: "{}"}, func() { p.world.remove(t, 6) }) // a drain does not wait for writes that need a comparison
 		p = p.end(t, true, true)
 		p.expect(t, "in the next process", state{pending: 1, differing: 1})
 		p.link.down.Store(false)
@@ -125,7 +124,7 @@ func TestDrained(t *testing.T) {
 	})
 }
 
-// TestEndedStale: what was missed is not forgotten by an end in order, nor by a kill.
+// TestEndedStale: neither a clean end nor a kill forgets missed writes.
 func TestEndedStale(t *testing.T) {
 	impatient := func(_ *follow.Options, r *follow.Route) { r.WriteBudget = time.Nanosecond }
 	for _, killed := range []bool{false, true} {
@@ -160,15 +159,15 @@ func TestEndedStale(t *testing.T) {
 	}
 }
 
-// TestUnjournaledInFlight: a write that the journal did not take and that is followed
-// before the end leaves the collection stale all the same.
+// TestUnjournaledInFlight: a write that the journal did not accept leaves the collection stale,
+// even if it is followed before the end.
 func TestUnjournaledInFlight(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := reconciled(t, 10)
 		canceled, cancel := context.WithCancel(t.Context())
 		cancel()
 		done := p.f.Begin(canceled, journal.Write{Collection: items, Kind: journal.Delete, IDs: ids(1)})
-		p.reconcile(t) // while it is on its way
+		p.reconcile(t) // while it is in flight
 		p.expect(t, "compared in between", state{pending: 1})
 		p.close(t, false)
 		p.world.remove(t, 1)

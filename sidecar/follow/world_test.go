@@ -49,7 +49,7 @@ type database struct {
 	writable
 	fetches atomic.Int64
 	down    atomic.Bool
-	hold    sync.RWMutex // while it is held, what is fetched does not come
+	hold    sync.RWMutex // while it is held, fetches wait
 }
 
 func (d *database) Fetch(ctx context.Context, r adapters.FetchRequest) (adapters.Rows, error) {
@@ -73,14 +73,14 @@ func (d *database) Scan(ctx context.Context, r adapters.ScanRequest, yield func(
 
 const items, companion = "items", "items_mol"
 
-// world is a collection, the companion and the table of a Mixture-of-Logits.
+// world is a collection with the companion and the table of a Mixture-of-Logits.
 type world struct {
 	db     *database
 	model  route.Model
 	schema adapters.Schema
 }
 
-// theModel is read once: its weights lie in the repository.
+// theModel is read once, from the repository.
 var theModel = sync.OnceValues(func() (*model.Model, error) { return model.Open("../../examples/models/banking77-mol") })
 
 func newWorld(t testing.TB, rows int) *world {
@@ -155,7 +155,7 @@ func ids(all ...uint64) []rerank.ID {
 	return out
 }
 
-// route has a live table of its own beside the companion.
+// route returns a route with a live table of its own and the companion.
 func (w *world) route(t testing.TB, format rerank.Format) *route.Route {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "items.table")
@@ -183,14 +183,14 @@ func (w *world) follow(t testing.TB, r *route.Route, change ...func(*follow.Rout
 	return f
 }
 
-// closing is a context that gives a follower time to end.
+// closing returns a context that gives a follower time to end.
 func closing(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
 }
 
-// agree fails where anything derived differs from the collection.
+// agree fails the test if derived data differ from the collection.
 func agree(t testing.TB, r *route.Route, rows int64) {
 	t.Helper()
 	d, err := follow.Compare(t.Context(), r, nil)
@@ -206,7 +206,7 @@ func fresh(t testing.TB, r *route.Route) {
 	until(t, r.Freshness.Fresh)
 }
 
-// until waits for what another goroutine does.
+// until waits for a condition that another goroutine brings about.
 func until(t testing.TB, holds func() bool) {
 	t.Helper()
 	deadline, tick := time.After(time.Minute), time.NewTicker(time.Millisecond)

@@ -36,8 +36,8 @@ func (f fails) Score(context.Context, search.ScoreRequest) (search.ScoreAnswer, 
 	return search.ScoreAnswer{}, f.err
 }
 
-// TestAdmitted: whoever lets a search begin is told how it ended, once, and a search that
-// may not begin does not.
+// TestAdmitted: the admitter of a search gets its outcome once. A search that is not admitted does
+// not begin.
 func TestAdmitted(t *testing.T) {
 	down, full := errors.New("down"), errors.New("full")
 	by := &admitter{}

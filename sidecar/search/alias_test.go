@@ -14,14 +14,15 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search"
 )
 
-// aliased is a store of two collections and the alias "live", which is switched to the
-// other one at every search until there are no switches left.
+// aliased is a store with two collections and the alias "live". Each search switches the alias to
+// the other collection, until there are no switches left.
 type aliased struct {
 	*embedded.Store
 	target   atomic.Pointer[string]
 	switches atomic.Int32
 	searched []string
-	// silent: the store cannot be asked what the alias stands for. hides: it refuses to tell.
+	// silent: the store does not answer for the alias. hides: it refuses to tell the alias's
+	// collection.
 	silent, hides bool
 }
 
@@ -62,8 +63,8 @@ func (a *aliased) Fetch(ctx context.Context, r adapters.FetchRequest) (adapters.
 	return a.Store.Fetch(ctx, r)
 }
 
-// openAliased returns the store and an engine of the routes "live", "one" and "two",
-// each of the collection of its name.
+// openAliased returns the store and an engine with the routes "live", "one" and "two", each for the
+// collection of its name.
 func openAliased(t *testing.T, hides bool) (*aliased, *search.Engine) {
 	t.Helper()
 	sim, err := dot.New(dot.Config{Dim: 4}, nil)
@@ -87,8 +88,8 @@ func openAliased(t *testing.T, hides bool) (*aliased, *search.Engine) {
 	return store, p
 }
 
-// TestASearchOfAnAliasIsOfOneCollection: whenever the alias of a route is switched while a
-// search goes on, its hits are the best of one collection. No call names the alias.
+// TestASearchOfAnAliasIsOfOneCollection: whenever a route's alias is switched during a search, the
+// hits are the best of one collection. No call names the alias.
 func TestASearchOfAnAliasIsOfOneCollection(t *testing.T) {
 	store, p := openAliased(t, false)
 	ids := func(name string, q uint64) (all []rerank.ID, a search.Answer) {
@@ -131,10 +132,10 @@ func TestAnAliasThatDoesNotStayProvesNothing(t *testing.T) {
 		{0, 1, false, rerank.StatusExact},
 		{1, 2, false, rerank.StatusExact},
 		{2, 3, false, rerank.StatusExact},
-		{3, 3, false, rerank.StatusUnknown}, // the last search was switched away from, too
+		{3, 3, false, rerank.StatusUnknown}, // switched during the last search as well
 		{0, 1, true, rerank.StatusUnknown},
 	} {
-		_, err := p.Search(t.Context(), search.Request{Route: "live", Query: rerank.Query{Vector: []float32{1, 2, 3, 4}}, K: 10}) // learns what the alias stands for
+		_, err := p.Search(t.Context(), search.Request{Route: "live", Query: rerank.Query{Vector: []float32{1, 2, 3, 4}}, K: 10}) // learns the alias's collection
 		must(t, err)
 		store.searched, store.silent = nil, c.silent
 		store.switches.Store(c.switches)
@@ -147,8 +148,8 @@ func TestAnAliasThatDoesNotStayProvesNothing(t *testing.T) {
 	}
 }
 
-// TestAnAliasThatComesBack: a collection that an alias stands for again when the search ends
-// is not the answer of a search that began while the alias stood for another one.
+// TestAnAliasThatComesBack: a collection is not the answer of a search that began while the alias
+// named another one, even if the alias names it again at the end.
 func TestAnAliasThatComesBack(t *testing.T) {
 	store, p := openAliased(t, false)
 	ask := func() rerank.Status {
@@ -160,14 +161,14 @@ func TestAnAliasThatComesBack(t *testing.T) {
 	two := "two"
 	store.target.Store(&two)
 	store.searched = nil
-	store.switches.Store(1) // back, during the search
+	store.switches.Store(1) // and back, during the search
 	if status := ask(); status != rerank.StatusExact || !slices.Equal(store.searched, []string{"two", "one"}) {
 		t.Errorf("%s, of the collections %q", status, store.searched)
 	}
 }
 
-// TestANameThatTheStoreHides: where the store does not tell whether the route's collection
-// is an alias, no answer is exact; one that names the collection itself is.
+// TestANameThatTheStoreHides: if the store does not tell whether the route's collection is an
+// alias, no answer is exact, unless the request names the collection itself.
 func TestANameThatTheStoreHides(t *testing.T) {
 	_, p := openAliased(t, true)
 	for collection, want := range map[string]rerank.Status{"": rerank.StatusUnknown, "one": rerank.StatusExact} {

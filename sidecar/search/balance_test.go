@@ -91,9 +91,9 @@ func (e *frailQuery) Bound(probes []rerank.Probe, lists []rerank.List) rerank.Bo
 	return e.toyQuery.Bound(probes, lists)
 }
 
-// TestEverythingComesBack: turns, the route's version, the table's snapshots and
-// goroutines are back after every step was cancelled, failed, panicked or hung until
-// the deadline, of a search and of a scoring.
+// TestEverythingComesBack: processor turns, the route's version, the table's snapshots and
+// goroutines are given back after each step of a search or a scoring was cancelled, failed,
+// panicked, or hung until the deadline.
 func TestEverythingComesBack(t *testing.T) {
 	down := errors.New("down")
 	ends := map[string]func(cancel context.CancelFunc) error{
@@ -135,7 +135,7 @@ func everythingComesBack(t *testing.T, part string, end func(context.CancelFunc)
 			armed, sim.do = false, nil
 			rt := w.route(placement, func(r *route.Route) {
 				r.Store, r.Vector, r.Table, r.Live, r.Strategy, r.Timeout = store, vectorField, nil, l, strategy, 5*time.Second
-				r.Depth = 150 // more candidates than one processor encodes
+				r.Depth = 150 // more candidates than one processor encodes at a time
 				r.Freshness, r.Device = freshness(false), &striking{strike}
 				r.Ranker, r.RankerName = &strikingRanker{j, strike}, "critic"
 			})
@@ -173,13 +173,13 @@ func everythingComesBack(t *testing.T, part string, end func(context.CancelFunc)
 	balance.Now(t, balance.Unmapped(path))
 }
 
-// surviving does something, whether or not it panics.
+// surviving calls do and recovers a panic.
 func surviving(do func()) {
 	defer func() { _ = recover() }()
 	do()
 }
 
-// mapped opens a live table of the world's first items, and says where its file is.
+// mapped opens a live table of the world's first items, and returns the path of its file.
 func (w *recorded) mapped(t testing.TB, items int) (l *table.Live, path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "t.table")
@@ -193,7 +193,7 @@ func (w *recorded) mapped(t testing.TB, items int) (l *table.Live, path string) 
 	return l, path
 }
 
-// striking is a device that ends as it is told, and does nothing.
+// striking is a device that only fails, as strike tells it.
 type striking struct{ strike func(string) error }
 
 func (d *striking) Rescore(context.Context, *table.Table, rerank.Query, []int32, int) (score.Selection, error) {
@@ -213,7 +213,7 @@ func (d *striking) err() error {
 	return fmt.Errorf("%w: it does nothing", adapters.ErrUnsupported)
 }
 
-// strikingRanker ends as it is told when it is asked what it is.
+// strikingRanker fails as it is told when its description is requested.
 type strikingRanker struct {
 	*critic
 	strike func(string) error

@@ -14,8 +14,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search"
 )
 
-// ready answers searches with lists made before, so that what is measured is
-// the sidecar's own share: probes, union, table, score, top K, certificate.
+// ready answers searches with prepared lists, so that a benchmark measures the sidecar's own work:
+// probes, union, table, score, top K, certificate.
 type ready struct {
 	*embedded.Store
 	made []rerank.List
@@ -26,7 +26,7 @@ func (r *ready) Search(_ context.Context, req adapters.SearchRequest) ([]rerank.
 }
 
 func BenchmarkSearch(b *testing.B) {
-	const dim = 8 // so that the kernel costs next to nothing
+	const dim = 8 // makes the kernel's share negligible
 	for _, c := range []struct{ lists, depth int }{{1, 1000}, {16, 200}} {
 		for _, text := range []bool{false, true} {
 			b.Run(fmt.Sprintf("lists=%d/depth=%d/text=%t", c.lists, c.depth, text), func(b *testing.B) {

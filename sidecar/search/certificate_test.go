@@ -18,7 +18,7 @@ import (
 
 func ptr(x float32) *float32 { return &x }
 
-// inexact makes the lists of a store approximate by their own word.
+// inexact makes the lists of a store claim to be approximate.
 func inexact(lists []rerank.List) []rerank.List {
 	for i := range lists {
 		lists[i].Exact = false
@@ -26,7 +26,7 @@ func inexact(lists []rerank.List) []rerank.List {
 	return lists
 }
 
-// TestStop: what ends the search for more candidates, and what it proved.
+// TestStop: why the search for more candidates ended, and what it proved.
 func TestStop(t *testing.T) {
 	product, mixture := &toy{dim: 6, blocks: 1}, &toy{dim: 6, blocks: 3}
 	for _, c := range []struct {
@@ -89,7 +89,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// slow makes a store take that long for a call, unless the caller gives up.
+// slow makes calls of a store take that long, unless the caller gives up.
 func slow(took time.Duration, slowCall string) func(context.Context, string) error {
 	return func(ctx context.Context, call string) error {
 		if call != slowCall {
@@ -104,7 +104,7 @@ func slow(took time.Duration, slowCall string) func(context.Context, string) err
 	}
 }
 
-// TestDeadline: the clock is the test's own.
+// TestDeadline uses the clock of a bubble.
 func TestDeadline(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -176,7 +176,7 @@ func wantPlain(t *testing.T, w *world, a search.Answer, q []float32, k int, reas
 	sameHits(t, a.Hits, want)
 }
 
-// TestGroupedLists: the first rows all belong to few items; K distinct ones come back.
+// TestGroupedLists: the first rows belong to few items, and the answer has K distinct items.
 func TestGroupedLists(t *testing.T) {
 	vectors := random(9, 240, 4)
 	for r := range 30 { // ten items whose three rows lead every list
@@ -195,7 +195,7 @@ func TestGroupedLists(t *testing.T) {
 	}
 }
 
-// TestLimitsOfTheStore narrow the route's.
+// TestLimitsOfTheStore: the store's limits apply in addition to the route's.
 func TestLimitsOfTheStore(t *testing.T) {
 	w := newWorld(t, &toy{dim: 6, blocks: 3}, random(1, 300, 6))
 	w.store = embedded.New(embedded.WithLimits(adapters.Limits{MaxDepth: 64, MaxProbes: 3}))

@@ -11,8 +11,7 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// TestAgree: scores are the same within the errors of both sides; a hit that is gone says
-// nothing.
+// TestAgree: scores agree within the errors of both sides. A missing hit is no contradiction.
 func TestAgree(t *testing.T) {
 	one := rerank.UintID(1)
 	for name, c := range map[string]struct {
@@ -36,8 +35,8 @@ func TestAgree(t *testing.T) {
 	}
 }
 
-// TestStoppedBy: an error of a later round keeps the answer of the rounds before if time is over
-// or the store gives no deeper lists.
+// TestStoppedBy: an error of a later round keeps the answer of the earlier rounds if time has run
+// out or the store gives no deeper lists.
 func TestStoppedBy(t *testing.T) {
 	over, cancel := context.WithDeadline(t.Context(), time.Now().Add(-time.Second))
 	defer cancel()

@@ -25,7 +25,7 @@ func failing(err error, calls ...string) func(context.Context, string) error {
 	}
 }
 
-// TestFailurePolicy: what a route answers when a step fails.
+// TestFailurePolicy: the answers of a route when a step fails.
 func TestFailurePolicy(t *testing.T) {
 	broken := errors.New("out of registers")
 	for _, c := range []struct {
@@ -34,9 +34,9 @@ func TestFailurePolicy(t *testing.T) {
 		place    route.Placement
 		strategy rerank.Strategy
 		store    decorated
-		reason   string // of the open route's answer; "" where it has none
-		open     error  // of the open route
-		closed   error  // of the closed route
+		reason   string // of the fail_open route's answer; "" if it has none
+		open     error  // of the fail_open route
+		closed   error  // of the fail_closed route
 	}{
 		{"scoring", toy{broken: broken}, route.PlacementTable, rerank.PerEmbedding, decorated{}, failure.Scoring, nil, failure.ErrDegraded},
 		{"scoring a scan", toy{broken: broken}, route.PlacementTable, rerank.Scan, decorated{}, failure.Scoring, nil, failure.ErrDegraded},
@@ -79,8 +79,8 @@ func TestFailurePolicy(t *testing.T) {
 	}
 }
 
-// TestDegradedNeedsOneSpace: where queries and stored vectors cannot be
-// compared, or nothing but the table is there, no plain answer exists.
+// TestDegradedNeedsOneSpace: there is no plain answer if queries and stored vectors cannot be
+// compared, or if only the table is there.
 func TestDegradedNeedsOneSpace(t *testing.T) {
 	w := newWorld(t, &toy{dim: 6, blocks: 3}, random(1, 30, 6))
 	w.sim = &toy{dim: 6, blocks: 3, broken: errors.New("no")}
@@ -105,7 +105,7 @@ func TestGroupedFallback(t *testing.T) {
 	}
 }
 
-// TestStoreBreaksItsContract: such a store yields ErrStore, whatever the policy.
+// TestStoreBreaksItsContract: a faulty answer of the store leads to ErrStore, whatever the policy.
 func TestStoreBreaksItsContract(t *testing.T) {
 	nan := float32(math.NaN())
 	lists := map[string]func([]rerank.List) []rerank.List{

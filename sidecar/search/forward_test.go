@@ -24,14 +24,14 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/score"
 )
 
-// vectorField and consistency are the route's, partition the request's.
+// vectorField and consistency are settings of the route; partition is the request's.
 const (
 	vectorField = "vec"
 	consistency = "majority"
 	partition   = "north"
 )
 
-// callerKey is the credential in the context of every request here.
+// callerKey is the credential in the context of all requests.
 const callerKey = "key-of-the-caller"
 
 // recorded is a world whose store records its calls, under a named vector field.
@@ -73,7 +73,7 @@ func name(t testing.TB, w *world) {
 	must(t, w.store.Load(collection, in))
 }
 
-// pipe makes a pipeline of a route on which every setting that reaches a store is set.
+// pipe returns a pipeline for a route with every setting set that reaches a store.
 func (w *recorded) pipe(t testing.TB, p route.Placement, change ...func(*route.Route)) *search.Engine {
 	t.Helper()
 	store, err := recorder.New(w.store, &w.calls, w.hooks)
@@ -87,17 +87,17 @@ func (w *recorded) pipe(t testing.TB, p route.Placement, change ...func(*route.R
 	}
 	piped := pipe(t, r)
 	must(t, piped.Open(t.Context()))
-	w.calls.Forget() // the calls of Open are nobody's
+	w.calls.Forget() // forgets the calls of Open
 	return piped
 }
 
-// asCaller is a caller's context.
+// asCaller returns the context of a caller.
 func asCaller(ctx context.Context) context.Context {
 	return adapters.AsCaller(metadata.NewOutgoingContext(ctx, metadata.Pairs("api-key", callerKey)))
 }
 
-// search asks as a caller, and wants every call that the request led to made as
-// the caller and with a deadline.
+// search makes a search as a caller. It wants all calls that the search leads to to have the
+// caller's credential and a deadline.
 func (w *recorded) search(t testing.TB, p *search.Engine, r search.Request) search.Answer {
 	t.Helper()
 	r.Route = "r"
@@ -135,8 +135,8 @@ func of[A any](t testing.TB, w *recorded, m recorder.Method) (all []A) {
 	return all
 }
 
-// wantSearch holds every field of a search but its probes to what is wanted. Fields
-// that are not set have to be excepted, with the reason.
+// wantSearch compares every field of a search except its probes. Fields that are not set must be
+// listed in except, with the reason.
 func wantSearch(t testing.TB, what string, got, want adapters.SearchRequest, except map[string]string) {
 	t.Helper()
 	want.Probes = got.Probes
@@ -148,7 +148,7 @@ func wantSearch(t testing.TB, what string, got, want adapters.SearchRequest, exc
 	}
 }
 
-// wantFetch does so with a fetch.
+// wantFetch is wantSearch for a fetch.
 func wantFetch(t testing.TB, what string, got, want adapters.FetchRequest, except map[string]string) {
 	t.Helper()
 	if unset := recorder.Unset(want, except); len(unset) > 0 {
@@ -159,7 +159,7 @@ func wantFetch(t testing.TB, what string, got, want adapters.FetchRequest, excep
 	}
 }
 
-// wanted is a search on which everything is set; owned says whether items own rows.
+// wanted returns a search with every field set. owned says whether items own rows.
 func wanted(owned bool) (s adapters.SearchRequest, except map[string]string) {
 	s = adapters.SearchRequest{
 		Collection: collection, Vector: vectorField, Filter: even, Exact: true, UnitVectors: true,
@@ -178,8 +178,8 @@ func wanted(owned bool) (s adapters.SearchRequest, except map[string]string) {
 	return s, except
 }
 
-// everyField are the fields of a request, and where they are seen to arrive. A field
-// that is added belongs here, with an assertion.
+// everyField lists the fields of a request, and where their arrival is checked. A new field must be
+// added here, with a check.
 var everyField = map[string]string{
 	"Route": "TestSwitch", "Query": "TestTheModelGetsThePlan", "K": "TestDeepeningAsksTheSame", "Filter": "TestSearchesArriveWhole",
 	"Partitions": "TestSearchesArriveWhole", "Strategy": "TestTheModelGetsThePlan", "Depth": "TestTheModelGetsThePlan",
@@ -201,8 +201,8 @@ func TestEveryFieldOfARequestIsSeen(t *testing.T) {
 	}
 }
 
-// TestSearchesArriveWhole: the first stage and every kind of plain answer ask with all
-// that the request and the route say.
+// TestSearchesArriveWhole: the first stage and every kind of plain answer send all settings of the
+// request and the route.
 func TestSearchesArriveWhole(t *testing.T) {
 	broken := errors.New("out of registers")
 	for _, c := range []struct {
@@ -213,7 +213,7 @@ func TestSearchesArriveWhole(t *testing.T) {
 		strategy rerank.Strategy
 		broken   error
 		before   func(n int) func(context.Context, recorder.Call) error
-		reason   string // "": rescored
+		reason   string // "" if rescored
 		searches int
 	}{
 		{name: "one probe", blocks: 1, place: route.PlacementStored, strategy: rerank.Average, searches: 1},
@@ -262,7 +262,7 @@ func TestSearchesArriveWhole(t *testing.T) {
 	}
 }
 
-// refusing refuses the first call of a method.
+// refusing makes the first call of a method fail.
 func refusing(m recorder.Method, err error) func(int) func(context.Context, recorder.Call) error {
 	return func(times int) func(context.Context, recorder.Call) error {
 		var mu sync.Mutex
@@ -278,7 +278,7 @@ func refusing(m recorder.Method, err error) func(int) func(context.Context, reco
 	}
 }
 
-// hanging has the first search last until its deadline.
+// hanging makes the first searches last until their deadline.
 func hanging(times int) func(context.Context, recorder.Call) error {
 	first := refusing(recorder.Search, context.DeadlineExceeded)(times)
 	return func(ctx context.Context, c recorder.Call) error {
@@ -290,8 +290,8 @@ func hanging(times int) func(context.Context, recorder.Call) error {
 	}
 }
 
-// TestDeepeningAsksTheSame: every round asks for the same, twice as deep, and for
-// vectors in the first one only.
+// TestDeepeningAsksTheSame: every round makes the same search at twice the depth. Only the first
+// one requests vectors.
 func TestDeepeningAsksTheSame(t *testing.T) {
 	w := newRecorded(t, &toy{dim: 6, blocks: 3}, random(1, 300, 6))
 	for _, strategy := range []rerank.Strategy{rerank.PerEmbedding, rerank.Combined} {
@@ -332,7 +332,7 @@ func TestDeepeningAsksTheSame(t *testing.T) {
 	}
 }
 
-// tied are vectors that no inner product tells apart.
+// tied returns vectors whose inner products are all equal.
 func tied(rows, dim int) rerank.Matrix {
 	m := rerank.NewMatrix(rows, dim)
 	for i := range m.Data {
@@ -341,8 +341,8 @@ func tied(rows, dim int) rerank.Matrix {
 	return m
 }
 
-// TestFeaturesAreReadWhole: what a placement lacks is fetched from where it stands,
-// with the route's field, owner and consistency.
+// TestFeaturesAreReadWhole: features that a placement lacks are fetched from their source, with the
+// route's field, owner and consistency.
 func TestFeaturesAreReadWhole(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -392,8 +392,7 @@ func TestFeaturesAreReadWhole(t *testing.T) {
 	}
 }
 
-// TestPayloadsArriveWhole: payloads are those that were asked, of the hits, after a
-// plain answer too.
+// TestPayloadsArriveWhole: the hits have the requested payloads, also in a plain answer.
 func TestPayloadsArriveWhole(t *testing.T) {
 	for _, grouped := range []bool{false, true} {
 		for _, down := range []error{nil, errors.New("out of registers")} {
@@ -420,8 +419,8 @@ func TestPayloadsArriveWhole(t *testing.T) {
 	}
 }
 
-// TestVersionsOfHits: hits have the versions that the lists showed, if a list of the collection
-// itself showed every one of them.
+// TestVersionsOfHits: hits have the versions from the lists, if each hit was in a list of the
+// collection itself.
 func TestVersionsOfHits(t *testing.T) {
 	numbered := func(lists []rerank.List) []rerank.List {
 		for i := range lists {
@@ -438,7 +437,7 @@ func TestVersionsOfHits(t *testing.T) {
 		strategy     rerank.Strategy
 		unasked      bool
 		lists        func([]rerank.List) []rerank.List
-		asks, answer bool // the store is asked for versions; the answer has them
+		asks, answer bool // versions are requested from the store; the answer has them
 	}{
 		{name: "table", place: route.PlacementTable, strategy: rerank.PerEmbedding, lists: numbered, asks: true, answer: true},
 		{name: "stored", place: route.PlacementStored, strategy: rerank.PerEmbedding, lists: numbered, asks: true, answer: true},
@@ -473,8 +472,8 @@ func TestVersionsOfHits(t *testing.T) {
 	}
 }
 
-// TestConfirmingReads: what a table or companion that lags behind may still have is
-// read again, of the collection, as the caller; not where the caller does that itself.
+// TestConfirmingReads: rows that a table or companion may show although the database has deleted
+// them are read again, from the collection and as the caller, unless the caller reads them itself.
 func TestConfirmingReads(t *testing.T) {
 	for _, place := range []route.Placement{route.PlacementTable, route.PlacementDerived} {
 		w := newRecorded(t, &toy{dim: 6, blocks: 3}, random(1, 90, 6))
@@ -504,8 +503,8 @@ func TestConfirmingReads(t *testing.T) {
 	}
 }
 
-// TestFilteredScansAskForTheFilter: a scan asks which ids the filter lets through; of
-// items that own rows, which owners.
+// TestFilteredScansAskForTheFilter: a scan requests the ids that pass the filter or, if items own
+// rows, their owners.
 func TestFilteredScansAskForTheFilter(t *testing.T) {
 	rows := newRecorded(t, &toy{dim: 6, blocks: 3}, random(1, 90, 6))
 	p := rows.pipe(t, route.PlacementTable, func(r *route.Route) { r.Strategy = rerank.Scan })
@@ -533,7 +532,7 @@ func TestFilteredScansAskForTheFilter(t *testing.T) {
 	}
 }
 
-// TestScoreReadsWhole: scoring ids reads them as a search does, as the caller and with
+// TestScoreReadsWhole: scoring ids reads them as a search does, with the caller's credential and
 // the route's deadline.
 func TestScoreReadsWhole(t *testing.T) {
 	for _, grouped := range []bool{false, true} {
@@ -555,8 +554,8 @@ func TestScoreReadsWhole(t *testing.T) {
 	}
 }
 
-// TestCallsNameTheCollection: a request that names a collection is answered from that
-// one alone; the route's own is not asked.
+// TestCallsNameTheCollection: a request that names a collection is answered from it alone, and the
+// route's collection is not used.
 func TestCallsNameTheCollection(t *testing.T) {
 	w := newRecorded(t, &toy{dim: 6, blocks: 3}, random(1, 90, 6))
 	p := w.pipe(t, route.PlacementStored, func(r *route.Route) { r.Failure = route.FailClosed })
@@ -579,8 +578,8 @@ func TestCallsNameTheCollection(t *testing.T) {
 	}
 }
 
-// TestRefiningReadsWhole: scores that a format rounded are made again of the stored
-// vectors where a proof is asked for.
+// TestRefiningReadsWhole: scores that the table's format rounded are recomputed from stored vectors
+// if a proof is requested.
 func TestRefiningReadsWhole(t *testing.T) {
 	base := dotWorld(t)
 	name(t, base)
@@ -595,8 +594,8 @@ func TestRefiningReadsWhole(t *testing.T) {
 	}
 }
 
-// TestNoFallbackAsksNothingMore: a caller who has the store's own answer is not given
-// it, and the store not asked for it.
+// TestNoFallbackAsksNothingMore: a caller who has the store's own answer gets no plain answer, and
+// the store is not asked for one.
 func TestNoFallbackAsksNothingMore(t *testing.T) {
 	w := newRecorded(t, &toy{dim: 6, blocks: 3}, random(1, 90, 6))
 	w.sim = &toy{dim: 6, blocks: 3, broken: errors.New("out of registers")}
@@ -607,7 +606,7 @@ func TestNoFallbackAsksNothingMore(t *testing.T) {
 	}
 }
 
-// noted is a toy that keeps what it is asked.
+// noted is a toy that records its calls.
 type noted struct {
 	*toy
 	users bool
@@ -633,7 +632,7 @@ func (n *noted) Encode(q rerank.Query) (rerank.Encoded, error) {
 	return &notedQuery{e.(*toyQuery), n}, nil
 }
 
-// last returns the query and the plan that came last, and forgets the plan.
+// last returns the last query and plan, and forgets the plan.
 func (n *noted) last() (q rerank.Query, p rerank.Plan) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -653,12 +652,12 @@ func (e *notedQuery) Probes(p rerank.Plan) ([]rerank.Probe, error) {
 	e.of.mu.Lock()
 	e.of.plans = append(e.of.plans, p)
 	e.of.mu.Unlock()
-	p.Head = "" // a toy has none
+	p.Head = "" // a toy has no heads
 	return e.toyQuery.Probes(p)
 }
 
-// TestTheModelGetsThePlan: a model is asked for probes with all that the request says,
-// or the route where it says nothing, and encodes the whole query.
+// TestTheModelGetsThePlan: the model gets the settings of the request or, for those that it leaves
+// out, of the route, and encodes the whole query.
 func TestTheModelGetsThePlan(t *testing.T) {
 	sim := &noted{toy: &toy{dim: 6, blocks: 3}, users: true}
 	w := newRecorded(t, sim.toy, random(1, 90, 6))
@@ -700,7 +699,7 @@ func TestTheModelGetsThePlan(t *testing.T) {
 	}
 }
 
-// declining is a device that notes what it is asked and does none of it.
+// declining is a device that records its requests and declines them.
 type declining struct {
 	query  []rerank.Query
 	within []*scan.Bitmap
@@ -720,8 +719,8 @@ func (d *declining) Scan(_ context.Context, _ *table.Table, q rerank.Query, with
 
 func (d *declining) Judge(error) {}
 
-// TestADeviceGetsTheWholeQuery: with the items that the filter lets through, and room
-// for more of them than the answer has.
+// TestADeviceGetsTheWholeQuery: a device gets the whole query, the items that pass the filter, and
+// a limit above the answer's length.
 func TestADeviceGetsTheWholeQuery(t *testing.T) {
 	sim := &noted{toy: &toy{dim: 6, blocks: 3}, users: true}
 	w := newRecorded(t, sim.toy, random(1, 900, 6))
@@ -755,8 +754,8 @@ func TestADeviceGetsTheWholeQuery(t *testing.T) {
 	}
 }
 
-// TestRankersGetTheWholeQuery: a ranker is asked with the whole query, of rows that are
-// read as it wants them, of support items too.
+// TestRankersGetTheWholeQuery: a ranker gets the whole query, and rows with the fields that it
+// wants, including support items.
 func TestRankersGetTheWholeQuery(t *testing.T) {
 	base := newRelevances(t, 150, 10)
 	name(t, base.world)
@@ -794,7 +793,7 @@ func TestRankersGetTheWholeQuery(t *testing.T) {
 			t.Fatalf("item %d: %q", i, lines)
 		}
 	}
-	for i, s := range of[adapters.SearchRequest](t, w, recorder.Search) { // of every round
+	for i, s := range of[adapters.SearchRequest](t, w, recorder.Search) { // in every round
 		want, except := wanted(false)
 		want.WithVectors = s.WithVectors
 		wantSearch(t, fmt.Sprintf("search %d", i), s, want, except)

@@ -15,7 +15,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/failure"
 )
 
-// freshness says what it is.
+// freshness is a Freshness with a constant value.
 type freshness bool
 
 func (f freshness) Fresh() bool { return bool(f) }
@@ -24,7 +24,7 @@ func (f freshness) Assess() (bool, route.Doubt) { return bool(f), nil }
 
 func (freshness) Horizon() route.Horizon { return route.Horizon{} }
 
-// doubtful is fresh if the writes on their way are refused.
+// doubtful is fresh if the writes in flight are refused.
 type doubtful struct{ refused bool }
 
 func (doubtful) Fresh() bool { return false }
@@ -35,8 +35,8 @@ func (doubtful) Horizon() route.Horizon { return route.Horizon{} }
 
 func (d doubtful) Cleared(context.Context) bool { return d.refused }
 
-// TestDoubt: an answer that was made while writes were on their way claims nothing,
-// unless the database refused them all.
+// TestDoubt: an answer that was made while writes were in flight claims nothing, unless the
+// database refused them all.
 func TestDoubt(t *testing.T) {
 	w := newWorld(t, &toy{dim: 4, blocks: 2}, random(8, 15, 4))
 	for _, strategy := range []rerank.Strategy{rerank.PerEmbedding, rerank.Scan} {
@@ -52,8 +52,8 @@ func TestDoubt(t *testing.T) {
 	}
 }
 
-// TestFreshness: nothing is proved from a table or companion that does not show
-// every write, and what is computed from the collection alone is as exact as ever.
+// TestFreshness: a table or companion that lacks writes proves nothing. Answers from the collection
+// alone are as exact as ever.
 func TestFreshness(t *testing.T) {
 	w := newWorld(t, &toy{dim: 4, blocks: 2}, random(8, 15, 4))
 	for _, placement := range []route.Placement{route.PlacementTable, route.PlacementDerived, route.PlacementStored} {
@@ -73,14 +73,14 @@ func TestFreshness(t *testing.T) {
 	}
 }
 
-// TestGone: an item of a table that is behind is left out where the collection
-// does not have it any more, unless the caller looks itself.
+// TestGone: an item of a stale table is left out if the collection no longer has it, unless the
+// caller checks that itself.
 func TestGone(t *testing.T) {
 	w := dotWorld(t)
 	query := random(201, 1, 16).Data
 	best := w.exact(t, query, nil)
 	l := w.live(t, 900)
-	gone := rerank.UintID(5000) // in the table only, and better than all
+	gone := rerank.UintID(5000) // only in the table, with the best score
 	row := rerank.Matrix{Rows: 1, Cols: 16, Data: slices.Clone(query)}
 	rerank.Normalise(row.Data)
 	must(t, l.Upsert([]rerank.ID{gone}, row, nil))
@@ -116,9 +116,9 @@ type seen struct {
 
 func (s seen) Horizon() route.Horizon { return s.horizon }
 
-// TestSnapshot: a proof of a table or companion is exact of the collection only where all
-// writes are declared to pass through this process and nothing disputes it. What the
-// database itself searched is exact all the same.
+// TestSnapshot: a proof from a table or companion is exact only if all writes are declared to pass
+// through this process and nothing disputes it. Searches of the database itself are exact
+// regardless.
 func TestSnapshot(t *testing.T) {
 	w := newWorld(t, &toy{dim: 4, blocks: 2}, random(8, 15, 4))
 	at := time.Now()

@@ -17,11 +17,10 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/plan"
 )
 
-// documented are the errors that a request can be answered with.
+// documented lists the errors with which a request may be answered.
 var documented = []error{route.ErrUnknown, plan.ErrRequest, rerank.ErrQuery, rerank.ErrStrategy, adapters.ErrFilter, context.DeadlineExceeded}
 
-// FuzzSearch: whatever a request says, it is answered with the truth or with an
-// error that is documented, and never with a panic.
+// FuzzSearch: a request is answered correctly or with a documented error, and never panics.
 func FuzzSearch(f *testing.F) {
 	rng := rand.New(rand.NewPCG(3, 3))
 	vectors := random(11, 90, 5)
@@ -66,8 +65,7 @@ func FuzzSearch(f *testing.F) {
 	})
 }
 
-// check judges the answer to a request that was not refused, as far as the
-// query's inner products stay within float32.
+// check checks the answer to a valid request, if the query's inner products stay within float32.
 func (tr *trial) check(t *testing.T, r search.Request, a search.Answer) {
 	norm := rerank.Norm(r.Query.Vector)
 	if norm > 1e6 || norm < 1e-6 {

@@ -17,7 +17,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search"
 )
 
-// TestGoldenRetrieval: the runs of the RAILS reference, through the pipeline.
+// TestGoldenRetrieval repeats the runs of the RAILS reference through the pipeline.
 func TestGoldenRetrieval(t *testing.T) {
 	const dir = "../../testdata/golden/"
 	b, err := os.ReadFile(dir + "mol/a_ml1m_8x4x64/config.json")
@@ -69,7 +69,7 @@ func TestGoldenRetrieval(t *testing.T) {
 	}
 }
 
-// goldenWorld has the ids of the file.
+// goldenWorld returns a world with the ids of the file.
 func goldenWorld(t *testing.T, sim rerank.Similarity, f *safetensors.File) *world {
 	base := f.Tensors["item_embeddings"]
 	w := newWorld(t, sim, rerank.Matrix{Rows: base.Shape[0], Cols: base.Shape[1], Data: base.Data})

@@ -21,8 +21,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search"
 )
 
-// TestOpen: a route that contradicts its model, table or collection is refused
-// at start, and the message names what and the remedy.
+// TestOpen: a route that contradicts its model, table or collection is refused at the start. The
+// error names the contradiction and the remedy.
 func TestOpen(t *testing.T) {
 	raw, unit, grouped := &toy{dim: 6, blocks: 3}, &toy{dim: 6, blocks: 3, normalise: true}, &toy{dim: 6, blocks: 1, grouped: true}
 	alter := func(change func(*table.Meta)) func(*testing.T, *world, *route.Route) {
@@ -48,7 +48,7 @@ func TestOpen(t *testing.T) {
 		sim    *toy
 		place  route.Placement
 		change func(*testing.T, *world, *route.Route)
-		says   string // "" is a route that opens
+		says   string // "" for a route that opens
 	}{
 		{"raw model, inner product", raw, route.PlacementStored, metric(adapters.InnerProduct, false), ""},
 		{"raw model, cosine", raw, route.PlacementStored, metric(adapters.Cosine, true), "loses their norms"},
@@ -138,7 +138,7 @@ func TestNewNamesEveryWrongRoute(t *testing.T) {
 	}
 }
 
-// TestDefaults of a route that does not say.
+// TestDefaults: the defaults of a route without settings.
 func TestDefaults(t *testing.T) {
 	for _, c := range []struct {
 		sim   *toy
@@ -162,8 +162,8 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// TestStoreThatIsDownAtStart: the sidecar starts before its database, serves
-// what needs none, and the rest once it is there.
+// TestStoreThatIsDownAtStart: the sidecar starts before its database, serves the routes that do not
+// need it, and the others once it is there.
 func TestStoreThatIsDownAtStart(t *testing.T) {
 	w := newWorld(t, &toy{dim: 6, blocks: 3}, random(1, 50, 6))
 	var down atomic.Bool
@@ -223,15 +223,15 @@ func TestCollectionReplaced(t *testing.T) {
 	}
 }
 
-// observer records what it is told.
+// observer records the errors of searches.
 type observer struct{ errs []error }
 
 func (o *observer) Searched(_ context.Context, _ string, _ search.Request, _ search.Answer, err error) {
 	o.errs = append(o.errs, err)
 }
 
-// TestTelemetry: one observation a search, one span a step, and nothing of the
-// vectors or payloads in either.
+// TestTelemetry: a search makes one observation, a step one span, and neither contains vectors or
+// payloads.
 func TestTelemetry(t *testing.T) {
 	w := newWorld(t, &toy{dim: 6, blocks: 3}, random(1, 50, 6))
 	var seen observer
@@ -268,7 +268,7 @@ func TestTelemetry(t *testing.T) {
 	must(t, provider.Shutdown(context.Background()))
 }
 
-// otherMetric compares vectors in a way that adapters.Metric has no word for.
+// otherMetric compares vectors by a metric that adapters.Metric does not know.
 type otherMetric struct {
 	*embedded.Store
 	metric adapters.Metric

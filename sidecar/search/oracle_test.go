@@ -45,7 +45,7 @@ func product(a, b []float64) (sum float64) {
 	return sum
 }
 
-// linear is x·Wᵀ + b, W (out, in).
+// linear returns x·Wᵀ + b, with W (out, in).
 func linear(t tensor.Set, weight, bias string, x []float64) []float64 {
 	w := t[weight]
 	in := len(x)
@@ -59,7 +59,7 @@ func linear(t tensor.Set, weight, bias string, x []float64) []float64 {
 	return out
 }
 
-// formula is the oracle of an inner product qᵀWx; w nil is the identity.
+// formula is the oracle of an inner product qᵀWx. A nil w means the identity.
 func formula(normalise bool, w func(i, j int) float64, items int) oracle {
 	prepare := func(v []float64) []float64 {
 		if normalise {
@@ -106,7 +106,7 @@ func silu(x float64) float64 { return x / (1 + math.Exp(-x)) }
 
 func gelu(x float64) float64 { return x * (1 + math.Erf(x/math.Sqrt2)) / 2 }
 
-// components are formulae 1 and 3.
+// components computes formulae 1 and 3.
 func (m oracleMoL) components(side string, hidden int, act mol.Activation, x []float64) []float64 {
 	weight := ".1.weight"
 	if hidden > 0 {
@@ -141,7 +141,7 @@ func (m oracleMoL) components(side string, hidden int, act mol.Activation, x []f
 	return out
 }
 
-// gate is linear, silu, linear; nil if the part does not exist.
+// gate computes linear, silu, linear. It returns nil if the part does not exist.
 func (m oracleMoL) gate(part, first, second string, x []float64) []float64 {
 	if _, ok := m.t[part+first+".weight"]; !ok {
 		return nil
@@ -182,7 +182,7 @@ func (m oracleMoL) phi(q []float64) func([]float64) float64 {
 	}
 }
 
-// mix is formulae 6 to 8.
+// mix computes formulae 6 to 8.
 func mix(c mol.Combination, logits, query, item, pair []float64) float64 {
 	at := func(part []float64, l int) float64 {
 		if len(part) == 0 {
@@ -209,7 +209,7 @@ func mix(c mol.Combination, logits, query, item, pair []float64) float64 {
 	return phi / sum
 }
 
-// truth is φ of every item that has a row that keep lets through.
+// truth returns φ of every item with a row for which keep is true.
 func (o oracle) truth(w *world, items [][]float64, q []float32, keep func(int) bool) map[rerank.ID]float64 {
 	phi := o.phi(wide(q))
 	out := make(map[rerank.ID]float64, len(items))

@@ -16,8 +16,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search"
 )
 
-// graph is a store whose lists miss items as a graph index does: which items a
-// list misses depends on its depth, so that a list is no prefix of a deeper one.
+// graph is a store whose lists miss items as a graph index does: the missed items depend on the
+// depth, so that a list is no prefix of a deeper one.
 type graph struct{ *embedded.Store }
 
 func (a graph) Search(ctx context.Context, r adapters.SearchRequest) ([]rerank.List, error) {
@@ -51,9 +51,9 @@ func (a graph) Search(ctx context.Context, r adapters.SearchRequest) ([]rerank.L
 	return lists, err
 }
 
-// TestPagesOfOneList: the pages of a query, whatever their lengths, are parts of one
-// list: none repeats or skips an item, though the index is approximate, a calibration
-// chose a depth for short answers, or a gap is asked for.
+// TestPagesOfOneList: the pages of a query, whatever their lengths, are parts of one list. No page
+// repeats or skips an item, although the index is approximate, a calibration chose a depth for
+// short answers, or a gap is requested.
 func TestPagesOfOneList(t *testing.T) {
 	inner, err := dot.New(dot.Config{Dim: 6}, nil)
 	must(t, err)
@@ -75,7 +75,7 @@ func TestPagesOfOneList(t *testing.T) {
 		"several, exact, gap": {several, route.PlacementTable, rerank.PerEmbedding, func(r *route.Route) { r.MaxGap, r.ExactSearch, r.Store = &gap, true, several.store }},
 		"several, combined":   {several, route.PlacementTable, rerank.Combined, nil},
 	} {
-		for _, depth := range []int{10, 100} { // that a calibration chose
+		for _, depth := range []int{10, 100} { // the depth of a calibration
 			r := c.world.route(c.placement, func(r *route.Route) {
 				r.Store, r.Strategy, r.Depth = graph{c.world.store}, c.strategy, 60
 				r.Promise = &promise{c: &rerank.Calibration{
@@ -121,8 +121,8 @@ func rankedIDs(t *testing.T, p *search.Engine, r search.Request) (ids []rerank.I
 	return ids
 }
 
-// TestAPageCarriesThePromise: a page of the calibrated length carries the promise,
-// though its list is deeper than the calibration asks.
+// TestAPageCarriesThePromise: a page of the calibrated length carries the promise, although its
+// list is deeper than the calibrated depth.
 func TestAPageCarriesThePromise(t *testing.T) {
 	w := newWorld(t, &toy{dim: 6, blocks: 3}, random(1, 300, 6))
 	r := w.route(route.PlacementTable, func(r *route.Route) { r.Strategy, r.Promise = rerank.PerEmbedding, promised() })

@@ -30,8 +30,7 @@ func promised() *promise {
 	}}
 }
 
-// TestCalibration: a promise goes with the answers of its own kind only, and the
-// others say why not.
+// TestCalibration: only answers of the calibrated kind carry a promise, and the others say why not.
 func TestCalibration(t *testing.T) {
 	given := promised()
 	w := newWorld(t, &toy{dim: 6, blocks: 3}, random(1, 300, 6))
@@ -66,8 +65,8 @@ func TestCalibration(t *testing.T) {
 	}
 }
 
-// TestPromiseOfARewrittenRoute: the lists of a rewritten route are as deep as was audited,
-// and an answer of a list that is not does not carry the promise.
+// TestPromiseOfARewrittenRoute: the lists of a rewritten route are as deep as the audited ones, and
+// an answer from any other list does not carry the promise.
 func TestPromiseOfARewrittenRoute(t *testing.T) {
 	given := promised()
 	given.c.Rule = rerank.Rule{Strategy: rerank.Average, Depth: 12, Weights: rerank.UniformWeights}
@@ -99,7 +98,8 @@ func TestPromiseOfARewrittenRoute(t *testing.T) {
 	}
 }
 
-// TestVoidPromise: what is not claimed says why, and its depth is used all the same.
+// TestVoidPromise: an answer says why a promise is not claimed. The calibrated depth is used
+// nevertheless.
 func TestVoidPromise(t *testing.T) {
 	w := newWorld(t, &toy{dim: 6, blocks: 3}, random(1, 300, 6))
 	req := search.Request{Query: rerank.Query{Vector: random(2, 1, 6).Row(0)}, K: 5}
@@ -120,7 +120,7 @@ func TestVoidPromise(t *testing.T) {
 	}
 }
 
-// TestPromiseOfAll: who is promised all of the top K is promised all of a part of it.
+// TestPromiseOfAll: a promise of the whole top K covers every part of it.
 func TestPromiseOfAll(t *testing.T) {
 	given := promised()
 	given.c.Recall = 1

@@ -25,7 +25,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/plan"
 )
 
-// kinds make a random similarity for vectors of dim elements, and its oracle.
+// kinds maps names to functions that make a random similarity for vectors of dim elements, and its
+// oracle.
 var kinds = map[string]func(testing.TB, *rand.Rand, int) (rerank.Similarity, oracle){
 	"dot": func(t testing.TB, rng *rand.Rand, dim int) (rerank.Similarity, oracle) {
 		c := dot.Config{Dim: dim, Normalise: coin(rng)}
@@ -101,7 +102,7 @@ func randomBilinear(t testing.TB, rng *rand.Rand, dim int) (rerank.Similarity, o
 	return s, o
 }
 
-// randomMoL is a small one, of every kind of gates; a third of them query-only.
+// randomMoL returns a small MoL with random kinds of gates, a third of them query-only.
 func randomMoL(t testing.TB, rng *rand.Rand, dim int) (rerank.Similarity, oracle) {
 	c := mol.Config{
 		QueryDim: dim, ItemDim: dim, Dim: 2 + rng.IntN(3), PairsQuery: 1 + rng.IntN(3), PairsItem: 1 + rng.IntN(3),
@@ -154,16 +155,16 @@ func approximate(rng *rand.Rand) func([]rerank.List) []rerank.List {
 	}
 }
 
-// trial is a world that searches are drawn for.
+// trial is a world for which random searches are made.
 type trial struct {
 	*world
 	oracle
 	items     [][]float64
 	pipelines []*search.Engine
 	rng       *rand.Rand
-	features  rerank.Matrix // of the vectors, made when they are first asked for
-	norm      float64       // the greatest of a row
-	exact     int           // answers that were called exact
+	features  rerank.Matrix // computed when first needed
+	norm      float64       // the greatest norm of a row
+	exact     int           // answers that claimed to be exact
 	by        map[rerank.Proof]int
 }
 
@@ -212,8 +213,8 @@ func (tr *trial) rounding(q []float32, truth map[rerank.ID]float64) float64 {
 	}
 }
 
-// ask draws a request and judges its answer. It reports false for a strategy
-// that the model or placement does not have.
+// ask makes a random request and checks its answer. It returns false for a strategy that the model
+// or placement lacks.
 func (tr *trial) ask(t testing.TB, q []float32) bool {
 	rng := tr.rng
 	r := search.Request{
@@ -247,10 +248,9 @@ func (tr *trial) ask(t testing.TB, q []float32) bool {
 	return true
 }
 
-// scoresKeepEpsilon compares the scores of an answer of inner products with float64
-// on the numbers that the model itself has made in float32, its feature rows and its
-// side of the query. What is left is the kernel's rounding, so that ε must cover it
-// with no allowance at all.
+// scoresKeepEpsilon compares the scores of an answer with inner products in float64 of the model's
+// own float32 numbers: its feature rows and its side of the query. Only the kernel's rounding
+// remains, which ε must cover without any allowance.
 func (tr *trial) scoresKeepEpsilon(t testing.TB, a search.Answer, q []float32) {
 	t.Helper()
 	if !tr.sim.Spec().SingleInnerProduct {
@@ -322,9 +322,9 @@ func contradiction(a search.Answer, truth map[rerank.ID]float64, k int, rounding
 	return ""
 }
 
-// TestCertificatesAreTrue: on random models of every kind, under every strategy
-// and placement, over exact lists and over lists that miss rows, no certificate
-// claims more than brute force in float64 finds.
+// TestCertificatesAreTrue: on random models of every kind, with every strategy and placement, over
+// exact lists and lists that miss rows, no certificate claims more than brute force in float64
+// finds.
 func TestCertificatesAreTrue(t *testing.T) {
 	const perWorld = 25
 	cases := 500
@@ -358,7 +358,7 @@ func TestCertificatesAreTrue(t *testing.T) {
 	}
 }
 
-// TestCertificatesOfTrainedModels: the same on the models that are shipped.
+// TestCertificatesOfTrainedModels does the same for the shipped models.
 func TestCertificatesOfTrainedModels(t *testing.T) {
 	for _, c := range []struct {
 		model, items string

@@ -20,9 +20,9 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/plan"
 )
 
-// TestSupportsMakeTheQuery: without a vector the first calls make it, the rest are spent
-// on the best candidates; with it they are saved; with 0 calls the supports alone are
-// asked, and the answer is φ's as if the client had sent their scores.
+// TestSupportsMakeTheQuery: without a vector the first calls compute it, and the rest are spent on
+// the best candidates; with a vector they are saved. With 0 calls only the support items are
+// scored, and the answer is φ's, as if the client had sent their scores.
 func TestSupportsMakeTheQuery(t *testing.T) {
 	const supports = 10
 	w := newRelevances(t, 150, supports)
@@ -79,8 +79,8 @@ func TestSupportsMakeTheQuery(t *testing.T) {
 	}
 }
 
-// TestSupportsThatFail: without the support items' scores there is no vector, and so no
-// other answer.
+// TestSupportsThatFail: without the support items' scores there is no vector and therefore no
+// answer.
 func TestSupportsThatFail(t *testing.T) {
 	w := newRelevances(t, 120, 8)
 	for _, c := range []struct {
@@ -152,8 +152,8 @@ func TestSupportsAreHeld(t *testing.T) {
 	}
 }
 
-// TestRoundsFindMore: at equal calls, rounds find more of the true best than one round
-// does, and no round spends more than there is.
+// TestRoundsFindMore: with equal calls, several rounds find more of the true best items than one
+// round, and never spend more calls.
 func TestRoundsFindMore(t *testing.T) {
 	w := newRelevances(t, 600, 8)
 	const calls, queries = 80, 30
@@ -189,8 +189,8 @@ func TestRoundsFindMore(t *testing.T) {
 	}
 }
 
-// TestRoundsOutliveTheStore: where a later round cannot search, its calls are spent on
-// what the first one found.
+// TestRoundsOutliveTheStore: if a later round cannot search, its calls are spent on the first
+// round's candidates.
 func TestRoundsOutliveTheStore(t *testing.T) {
 	w := newRelevances(t, 300, 8)
 	searches := 0
@@ -211,8 +211,8 @@ func TestRoundsOutliveTheStore(t *testing.T) {
 	}
 }
 
-// TestSupportsJoin: a support item that is among the true best is a hit, whatever φ
-// says of it; under a filter only if the store lets it through.
+// TestSupportsJoin: a support item among the true best is a hit, whatever its φ, and under a filter
+// only if it passes.
 func TestSupportsJoin(t *testing.T) {
 	w := newRelevances(t, 200, 8)
 	favourite := w.sim.Supports()[3]
@@ -233,8 +233,8 @@ func TestSupportsJoin(t *testing.T) {
 	}
 }
 
-// TestRankedRequests: what a request may ask of a ranker, and what is refused before
-// anything is called.
+// TestRankedRequests: the ranker settings that a request may have. Others are refused before any
+// call.
 func TestRankedRequests(t *testing.T) {
 	w := newRelevances(t, 60, 8)
 	plain := newWorld(t, &toy{dim: 6, blocks: 3}, random(1, 60, 6))
@@ -274,8 +274,8 @@ func TestRankedRequests(t *testing.T) {
 	}
 }
 
-// TestRankedRoutes: a route that cannot spend what it says is refused at start, whether
-// or not its ranker runs.
+// TestRankedRoutes: a route whose calls cannot be spent is refused at the start, whether or not its
+// ranker runs.
 func TestRankedRoutes(t *testing.T) {
 	w := newRelevances(t, 60, 8)
 	plain := newWorld(t, &toy{dim: 6, blocks: 3}, random(1, 60, 6))
@@ -339,7 +339,7 @@ func TestNoMixture(t *testing.T) {
 	}
 }
 
-// wantScores holds each hit's score to R, or to φ of the query as the supports make it.
+// wantScores compares each hit's score with R, or with φ of the query that the support items make.
 func wantScores(t *testing.T, w *relevances, req search.Request, a search.Answer) {
 	t.Helper()
 	var made []float32

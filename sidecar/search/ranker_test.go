@@ -23,9 +23,9 @@ import (
 
 var everyPlacement = []route.Placement{route.PlacementTable, route.PlacementStored, route.PlacementDerived}
 
-// TestRankerOrders: with calls for every item the answer is R's order, wherever
-// candidates come from; with fewer, the best candidates by φ in R's order, and then the
-// others in φ's. The ranker is asked of exactly so many items.
+// TestRankerOrders: with calls for every item the answer has R's order, wherever candidates come
+// from. With fewer calls, it has the best candidates by φ in R's order, followed by the others in
+// φ's. The ranker scores exactly that many items.
 func TestRankerOrders(t *testing.T) {
 	w := newWorld(t, &toy{dim: 6, blocks: 3}, random(1, 90, 6))
 	q := rerank.Query{Vector: random(2, 1, 6).Row(0)}
@@ -71,8 +71,8 @@ func TestRankerOrders(t *testing.T) {
 	}
 }
 
-// TestRankerReads: the ranker gets what it asked for of an item and nothing else, and
-// the query as the client asked it.
+// TestRankerReads: the ranker gets the parts of an item that it asked for and no others, and the
+// query as the client sent it.
 func TestRankerReads(t *testing.T) {
 	w := newWorld(t, &toy{dim: 6, blocks: 3}, random(1, 60, 6))
 	q := rerank.Query{Vector: random(2, 1, 6).Row(0), Text: "red shoes", Context: map[string]float32{"hour": 12}}
@@ -112,8 +112,8 @@ func TestRankerReads(t *testing.T) {
 	}
 }
 
-// TestRankerFails: an answer says what the ranker did not score and why, whatever it
-// does; what it scored before counts.
+// TestRankerFails: an answer says which items the ranker did not score and why, however it fails.
+// Scores before the failure count.
 func TestRankerFails(t *testing.T) {
 	w := newWorld(t, &toy{dim: 6, blocks: 3}, random(1, 90, 6))
 	q := rerank.Query{Vector: random(2, 1, 6).Row(0)}
@@ -129,7 +129,7 @@ func TestRankerFails(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		critic *critic
-		ranked int // hits
+		ranked int // ranked hits
 		cut    int
 		reason string
 		closed error // of a fail_closed route
@@ -189,8 +189,8 @@ func TestRankerFails(t *testing.T) {
 	}
 }
 
-// TestRankerLies: a ranker that returns another number of scores, or changes its
-// version in mid-search, is not believed.
+// TestRankerLies: a ranker that returns a wrong number of scores, or changes its version during a
+// search, is not trusted.
 func TestRankerLies(t *testing.T) {
 	w := newWorld(t, &toy{dim: 6, blocks: 3}, random(1, 90, 6))
 	q := rerank.Query{Vector: random(2, 1, 6).Row(0)}
@@ -213,7 +213,7 @@ func TestRankerLies(t *testing.T) {
 	}
 }
 
-// always is a relevance that is the same for all.
+// always returns a relevance with a constant score.
 func always(score float64) func(plugin.Query, plugin.Item) float32 {
 	return func(plugin.Query, plugin.Item) float32 { return float32(score) }
 }
@@ -226,7 +226,7 @@ func (liar) Rank(_ context.Context, _ plugin.Query, items []plugin.Item) (ranker
 	return ranker.Result{Scores: make([]float32, len(items)-1), Calls: len(items)}, nil
 }
 
-// changing has another version, and other scores, with every call.
+// changing changes its version, and its scores, with every call.
 type changing struct {
 	*critic
 	calls int
@@ -242,8 +242,8 @@ func (c *changing) Rank(ctx context.Context, q plugin.Query, items []plugin.Item
 	return got, err
 }
 
-// TestRankerDeadline: what was scored before the deadline is the answer, which comes in
-// time and says what is missing. The clock is the test's own.
+// TestRankerDeadline: the scores before the deadline make the answer, which is in time and says
+// what is missing. The clock is a bubble's.
 func TestRankerDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld(t, &toy{dim: 6, blocks: 3}, random(1, 90, 6))
@@ -274,8 +274,7 @@ func TestRankerDeadline(t *testing.T) {
 	})
 }
 
-// TestRankerGone: an item that the collection does not have any more is no hit, and
-// costs no call.
+// TestRankerGone: an item that is no longer in the collection is no hit, and costs no call.
 func TestRankerGone(t *testing.T) {
 	w := newWorld(t, &toy{dim: 6, blocks: 3}, random(1, 90, 6))
 	q := rerank.Query{Vector: random(2, 1, 6).Row(0)}
@@ -299,8 +298,7 @@ func TestRankerGone(t *testing.T) {
 	}
 }
 
-// TestRankerOfGroups: an item of several rows is asked of once, with its first row, and
-// is one hit.
+// TestRankerOfGroups: an item with several rows is scored once, by its first row, and is one hit.
 func TestRankerOfGroups(t *testing.T) {
 	w := newWorld(t, &toy{dim: 6, blocks: 1, grouped: true}, random(1, 90, 6))
 	q := rerank.Query{Vector: random(2, 1, 6).Row(0)}

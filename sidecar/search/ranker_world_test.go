@@ -21,15 +21,15 @@ import (
 
 var _ ranker.Ranker = (*critic)(nil)
 
-// critic is an exact ranker: R is a function of the query and the item. It scores in
-// batches, and counts what it was asked.
+// critic is an exact ranker: R is a function of the query and the item. It scores in batches, and
+// counts its items.
 type critic struct {
 	relevance func(q plugin.Query, it plugin.Item) float32
 	wants     plugin.Description
-	batch     int // items of a batch; 0: all at once
+	batch     int // items per batch; 0: all at once
 	// before is called with every batch; its error is the ranker's.
 	before func(ctx context.Context, batch int, items []plugin.Item) error
-	down   error // of Describe
+	down   error // error of Describe
 
 	mu    sync.Mutex
 	items []plugin.Item
@@ -73,19 +73,19 @@ func (j *critic) asked() []plugin.Item {
 	return slices.Clone(j.items)
 }
 
-// number is an item's number.
+// number returns an item's number.
 func number(it plugin.Item) int {
 	n, _ := it.ID.Uint64()
 	return int(n)
 }
 
-// opinion is a relevance that has little to do with any vector: a hash of the item.
+// opinion is a relevance that hardly depends on any vector: a hash of the item.
 func opinion(_ plugin.Query, it plugin.Item) float32 {
 	rng := rand.New(rand.NewPCG(uint64(number(it)), 11))
-	return float32(rng.IntN(1000)) / 8 // ties happen
+	return float32(rng.IntN(1000)) / 8 // some tie
 }
 
-// judged are the first k of those items in the order of a relevance.
+// judged returns the first k of the items in the order of a relevance.
 func judged(ids []rerank.ID, k int, relevance func(rerank.ID) float32) []rerank.Scored {
 	top := rerank.NewTopK(k)
 	for _, id := range ids {
@@ -96,21 +96,21 @@ func judged(ids []rerank.ID, k int, relevance func(rerank.ID) float32) []rerank.
 
 func opinionOf(id rerank.ID) float32 { return opinion(plugin.Query{}, plugin.Item{ID: id}) }
 
-// ranking makes a route's ranker.
+// ranking sets a route's ranker.
 func ranking(j ranker.Ranker, calls, rounds int) func(*route.Route) {
 	return func(r *route.Route) { r.Ranker, r.RankerName, r.Calls, r.RankRounds = j, "critic", calls, rounds }
 }
 
-// relevances is a world of relevance-based embeddings: R(x, q) of items and of queries
-// that are named by their text.
+// relevances is a world of relevance-based embeddings: R(x, q) for items and for queries that are
+// named by their text.
 type relevances struct {
 	*world
 	sim   *rbe.Similarity
 	truth func(q string, item int) float32
 }
 
-// newRelevances makes R of a few directions, bent so that no inner product is R, and
-// fits a CUR approximation with supports of it.
+// newRelevances makes an R of a few directions, bent so that no inner product equals R, and fits a
+// CUR approximation to it.
 func newRelevances(t testing.TB, items, supports int) *relevances {
 	t.Helper()
 	const dim, queries = 12, 40
@@ -157,7 +157,7 @@ func (r *relevances) critic() *critic {
 	}
 }
 
-// best are the first k items of a query by R.
+// best returns the first k items of a query by R.
 func (r *relevances) best(q string, k int) []rerank.Scored {
 	return judged(r.items(), k, func(id rerank.ID) float32 {
 		n, _ := id.Uint64()
@@ -165,7 +165,7 @@ func (r *relevances) best(q string, k int) []rerank.Scored {
 	})
 }
 
-// found is the share of the first k by R among the hits.
+// found returns the share of the first k items by R among the hits.
 func (r *relevances) found(q string, hits []search.Hit) float64 {
 	n := 0
 	for _, want := range r.best(q, len(hits)) {
@@ -176,8 +176,8 @@ func (r *relevances) found(q string, hits []search.Hit) float64 {
 	return float64(n) / float64(len(hits))
 }
 
-// wantOrder holds every answer of a ranker to what it may be: ranked hits first, by R,
-// then the others by φ; each in its order, and no item twice.
+// wantOrder checks the order of a ranker's answer: first ranked hits by R, then the others by φ,
+// and no item twice.
 func wantOrder(t testing.TB, a search.Answer) {
 	t.Helper()
 	seen := map[rerank.ID]bool{}

@@ -9,8 +9,8 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 )
 
-// TestLogsHideFilters: whatever of a filter a store repeats, no key and no value of it
-// gets into a log, and the caller still reads it.
+// TestLogsHideFilters: if a store's error repeats parts of a filter, no key and no value of it gets
+// into a log, but the caller can read it.
 func TestLogsHideFilters(t *testing.T) {
 	for name, tc := range map[string]struct{ filter, text, keep string }{
 		"Qdrant's strict mode": {`{"must":[{"key":"patient.name","match":{"value":"Ada"}}]}`, `Index required but not found for "patient.name" of one of the following types: [keyword]`, "Index required"},

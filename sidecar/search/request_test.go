@@ -16,10 +16,10 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/plan"
 )
 
-// searchOnly hides what else a store can do.
+// searchOnly hides the optional abilities of a store.
 type searchOnly struct{ adapters.Store }
 
-// TestBadRequests are named before any call to the store.
+// TestBadRequests: faulty requests are refused before any call to the store.
 func TestBadRequests(t *testing.T) {
 	w := newWorld(t, &toy{dim: 4, blocks: 2}, random(1, 50, 4))
 	var calls atomic.Int64
@@ -87,7 +87,7 @@ func TestRequestsThatTheStoreCannotServe(t *testing.T) {
 	must(t, err)
 }
 
-// parted has partitions: it notes those that it is asked for.
+// parted has partitions, and records those of each request.
 type parted struct {
 	*decorated
 	asked []string
@@ -98,8 +98,8 @@ func (p *parted) Search(ctx context.Context, r adapters.SearchRequest) ([]rerank
 	return p.decorated.Search(ctx, r)
 }
 
-// TestPartitions: the store is asked for the request's, or the route's; what cannot
-// be told apart, or is outside of the route's, is refused.
+// TestPartitions: the store searches the request's partitions, or the route's. Partitions that
+// cannot be distinguished, or that are not the route's, are refused.
 func TestPartitions(t *testing.T) {
 	w := newWorld(t, &toy{dim: 4, blocks: 2}, random(1, 50, 4))
 	store := &parted{decorated: &decorated{Store: w.store}}
@@ -152,8 +152,8 @@ func TestCancelled(t *testing.T) {
 	}
 }
 
-// TestScanIfFaster wants the planner's word in the answer, and an exact one where it
-// chose the scan; a request that names its strategy is not planned.
+// TestScanIfFaster: the answer names the planner's choice, and is exact if that is the scan. A
+// request that names its strategy is not planned.
 func TestScanIfFaster(t *testing.T) {
 	w := newWorld(t, &toy{dim: 4, blocks: 2}, random(1, 50, 4))
 	p := pipe(t, w.route(route.PlacementTable, func(r *route.Route) { r.ScanIfFaster, r.Strategy = true, rerank.Average }))

@@ -102,7 +102,7 @@ func TestCertificate(t *testing.T) {
 	}
 }
 
-// TestAsOf: only a snapshot says from when its data is.
+// TestAsOf: only a snapshot states the time of its data.
 func TestAsOf(t *testing.T) {
 	at := time.Now()
 	for want, source := range map[rerank.Status]certify.Source{
@@ -156,7 +156,7 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// open leaves a gap in a search of several lists.
+// open leaves a gap between the K-th score and the bound, in a search of several lists.
 func open(e *certify.Evidence) {
 	e.Encoded, e.Target = bounded{max: 2, epsilon: .001}, nil
 	e.Lists = append(e.Lists, rerank.List{Exact: true})

@@ -18,8 +18,8 @@ func (b bounded) Bound([]rerank.Probe, []rerank.List) rerank.Bound { return b.bo
 
 var infinite = float32(math.Inf(1))
 
-// exactList is the evidence of one list of φ itself, from a store that searched
-// exhaustively. The scores are the hits', best first.
+// exactList returns the evidence of one list ordered by φ, from a store that searched exhaustively.
+// The scores are the hits', best first.
 func exactList(k int, bound rerank.Bound, scores ...float32) *Evidence {
 	probes := []rerank.Probe{{Target: rerank.TargetScore}}
 	e := &Evidence{Encoded: bounded{bound: bound}, Probes: probes, Target: &probes[0], Lists: []rerank.List{{Exact: true}}, K: k, Hits: len(scores)}
@@ -32,8 +32,8 @@ func exactList(k int, bound rerank.Bound, scores ...float32) *Evidence {
 	return e
 }
 
-// TestTied: a list is deepened while a row behind it may score as much as the K-th,
-// within what both are off: a tie to the last bit is one.
+// TestTied: a list is deepened while a row after it may score as much as the K-th, within the
+// errors of both. A tie to the last bit counts.
 func TestTied(t *testing.T) {
 	for name, c := range map[string]struct {
 		max, epsilon float32
@@ -60,8 +60,8 @@ func TestTied(t *testing.T) {
 	}
 }
 
-// TestSettled: a search goes on while the K-th place is not settled, whatever gap was
-// asked, and ends where it is.
+// TestSettled: a search continues while the K-th place is not settled, whatever gap was requested,
+// and ends once it is.
 func TestSettled(t *testing.T) {
 	tie, clear := rerank.Bound{Max: 2}, rerank.Bound{Max: 1}
 	gap := float32(100)

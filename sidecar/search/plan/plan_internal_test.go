@@ -15,7 +15,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// promise is a calibration that is given.
+// promise is a calibration that a test sets.
 type promise struct{ calibration *rerank.Calibration }
 
 func (p promise) Calibration() (c *rerank.Calibration, void string) { return p.calibration, "" }
@@ -24,7 +24,7 @@ func (promise) Opened(*route.Route, map[string]string)              {}
 // someRanker is a ranker that nobody calls here.
 type someRanker struct{ ranker.Ranker }
 
-// checked is a route of a stored vector field with limits that differ from each other.
+// checked returns a route of a stored vector field, with limits that differ from each other.
 func checked(change ...func(*route.Checked)) *route.Checked {
 	c := &route.Checked{Spec: rerank.Spec{QueryDim: 2, ItemDim: 2}}
 	c.Name, c.Placement, c.Strategy, c.Weights, c.Head = "r", route.PlacementStored, rerank.Average, rerank.UniformWeights, "h"
@@ -48,8 +48,8 @@ type refiner struct{ rerank.Refiner }
 func gap(x float32) *float32 { return &x }
 func calls(n int) *int       { return &n }
 
-// TestResolve: each field that a request leaves empty gets the route's value, and a field
-// that it names keeps its own.
+// TestResolve: a field that a request leaves empty gets the route's value, and other fields keep
+// their own.
 func TestResolve(t *testing.T) {
 	vector := rerank.Query{Vector: []float32{1, 2}}
 	routed := checked(narrowed, ranked, func(c *route.Checked) { c.MaxGap = gap(3) })
@@ -77,14 +77,14 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// TestLimits tries each limit and one beyond it.
+// TestLimits tries each limit and one value beyond it.
 func TestLimits(t *testing.T) {
 	vector := rerank.Query{Vector: []float32{1, 2}}
 	inf, nan := float32(math.Inf(1)), float32(math.NaN())
 	for name, c := range map[string]struct {
 		route *route.Checked
 		r     Request
-		field string // of the error; empty: the request is taken
+		field string // named in the error; empty: no error
 	}{
 		"k":                                  {checked(), Request{Query: vector, K: 60}, ""},
 		"k of 1":                             {checked(), Request{Query: vector, K: 1}, ""},
@@ -150,8 +150,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestDefaultDepths: a request without a depth is served as deep as its rule was
-// calibrated, or as deep as the route says.
+// TestDefaultDepths: a request without a depth gets the calibrated depth of its rule, or the
+// route's.
 func TestDefaultDepths(t *testing.T) {
 	calibrated := func(rule rerank.Rule) func(*route.Checked) {
 		return func(c *route.Checked) { c.Promise = promise{&rerank.Calibration{K: 10, Rule: rule}} }
@@ -192,8 +192,8 @@ func TestDefaultDepths(t *testing.T) {
 	}
 }
 
-// TestFirstDepths: a single list has room for the last rank, and for one more where its
-// scores are the similarity's.
+// TestFirstDepths: a single list reaches the last rank, and one more if its scores are the
+// similarity's.
 func TestFirstDepths(t *testing.T) {
 	inner := func(c *route.Checked) { c.Spec.SingleInnerProduct = true }
 	for name, c := range map[string]struct {
@@ -217,8 +217,8 @@ func TestFirstDepths(t *testing.T) {
 	}
 }
 
-// TestRewrittenDepth: a rewritten search asks for the rows of the answer; a search that
-// can be proved exact asks for one more.
+// TestRewrittenDepth: a rewritten search requests the rows of the answer, and one more if it can be
+// proved exact.
 func TestRewrittenDepth(t *testing.T) {
 	exact := func(c *route.Checked) { c.ExactSearch = true }
 	for name, c := range map[string]struct {
@@ -238,8 +238,8 @@ func TestRewrittenDepth(t *testing.T) {
 	}
 }
 
-// TestWiden: a search finds what the pages of its query and its ranker need, and a scan
-// only the answer and the ranker's.
+// TestWiden: a search finds as many items as the pages of its query and its ranker need, a scan
+// only those of the answer and the ranker.
 func TestWiden(t *testing.T) {
 	for name, c := range map[string]struct {
 		strategy               rerank.Strategy
@@ -262,7 +262,7 @@ func TestWiden(t *testing.T) {
 	}
 }
 
-// TestCanChoose: measured costs choose a scan only where the scan could answer.
+// TestCanChoose: measured costs choose a scan only if the scan can answer.
 func TestCanChoose(t *testing.T) {
 	matches := func(c *route.Checked) { c.StoreCan.Match = matcher{} }
 	for name, c := range map[string]struct {
@@ -287,7 +287,7 @@ func TestCanChoose(t *testing.T) {
 
 type matcher struct{ adapters.Matcher }
 
-// oneRow is a table of one item.
+// oneRow returns a table of one item.
 func oneRow(t *testing.T) *table.Table {
 	t.Helper()
 	path := t.TempDir() + "/one.table"
@@ -306,7 +306,7 @@ func oneRow(t *testing.T) *table.Table {
 	return opened
 }
 
-// encoded makes the probes that it is given, and remembers what it was asked for.
+// encoded returns given probes, and records the plans for which they are requested.
 type encoded struct {
 	rerank.Encoded
 	probes []rerank.Probe
@@ -318,7 +318,7 @@ func (e encoded) Probes(p rerank.Plan) ([]rerank.Probe, error) {
 	return slices.Clone(e.probes), nil
 }
 
-// TestProbes: the similarity is asked for the probes of the request, deeper each round.
+// TestProbes: the similarity makes the probes of the request, deeper in each round.
 func TestProbes(t *testing.T) {
 	asked := rerank.Plan{}
 	p := &Plan{
@@ -342,8 +342,8 @@ func TestProbes(t *testing.T) {
 	}
 }
 
-// TestCanRewrite: one probe of the stored vectors whose inner product is the similarity
-// is the answer, and nothing else is.
+// TestCanRewrite: a search can be rewritten if one probe of the stored vectors is the similarity,
+// and only then.
 func TestCanRewrite(t *testing.T) {
 	probe := rerank.Probe{Vector: []float32{3, 4}, Target: rerank.TargetScore}
 	huge := float32(math.MaxFloat32)
@@ -374,8 +374,8 @@ func TestCanRewrite(t *testing.T) {
 
 type pullBacker struct{ rerank.PullBacker }
 
-// TestReadsDerived: an answer rests on the table or the companion where its rows, or its
-// candidates, come from there.
+// TestReadsDerived: an answer depends on the table or the companion if its rows or its candidates
+// come from there.
 func TestReadsDerived(t *testing.T) {
 	companion := []rerank.Probe{{Field: "f"}}
 	for name, c := range map[string]struct {
@@ -423,8 +423,7 @@ func TestNeedsStore(t *testing.T) {
 	}
 }
 
-// TestScanRule: a scan is calibrated by the route's weights and head, whatever a request
-// names.
+// TestScanRule: a scan is calibrated with the route's weights and head, whatever a request names.
 func TestScanRule(t *testing.T) {
 	p := &Plan{Request: Request{Strategy: rerank.Scan, Weights: rerank.GateWeights, Head: "x", Depth: 3}}
 	want := rerank.Rule{Strategy: rerank.Scan, Weights: rerank.UniformWeights, Head: "h"}
@@ -449,8 +448,8 @@ type similarity struct {
 
 func (s similarity) Encode(rerank.Query) (rerank.Encoded, error) { return s.encoded, nil }
 
-// TestNew: a plan holds the request, the encoded query and its abilities. It leaves the
-// strategy as it is where the request named one.
+// TestNew: a plan holds the request, the encoded query and its abilities. It keeps a strategy that
+// the request names.
 func TestNew(t *testing.T) {
 	r := Request{K: 5, Strategy: rerank.Average, MaxRank: 9}
 	q := &pulled{encoded: encoded{asked: new(rerank.Plan)}}
@@ -466,7 +465,7 @@ func TestNew(t *testing.T) {
 	if refined.Request.K != 40 || refined.Can.PullBack != nil || p.Request.K != 5 || p.Can.PullBack == nil {
 		t.Errorf("the refined plan is %+v, and the first one became %+v", refined, p)
 	}
-	c.ScanIfFaster, c.Table = true, oneRow(t) // without Costs: to choose would be a panic
+	c.ScanIfFaster, c.Table = true, oneRow(t) // without Costs, so that choosing would panic
 	if p, err = New(t.Context(), route.View{Checked: c, Table: c.Table}, r, true); err != nil || p.Request.Strategy != rerank.Average {
 		t.Errorf("a strategy that was asked for became %s, %v", p.Request.Strategy, err)
 	}
@@ -480,7 +479,7 @@ type pulled struct {
 
 func (p pulled) Probes(r rerank.Plan) ([]rerank.Probe, error) { return p.encoded.Probes(r) }
 
-// TestStartRewrites: a rewritten plan asks for the rows of the answer, in its probe too.
+// TestStartRewrites: a rewritten plan requests the rows of the answer, in its probe too.
 func TestStartRewrites(t *testing.T) {
 	probe := rerank.Probe{Vector: []float32{3, 4}, Target: rerank.TargetScore, Depth: 20}
 	for placement, want := range map[route.Placement]int{route.PlacementRewrite: 5, route.PlacementStored: 20} {
@@ -509,7 +508,7 @@ func TestTargetProbe(t *testing.T) {
 	}
 }
 
-// TestRuleOfARequest: a calibration sees everything that finds the candidates.
+// TestRuleOfARequest: the rule of a calibration covers everything that determines the candidates.
 func TestRuleOfARequest(t *testing.T) {
 	r := Request{Strategy: rerank.Combined, Depth: 3, AverageDepth: 4, Weights: rerank.GateWeights, Head: "x"}
 	if got, want := r.Rule(), (rerank.Rule{Strategy: rerank.Combined, Depth: 3, AverageDepth: 4, Weights: rerank.GateWeights, Head: "x"}); got != want {

@@ -23,7 +23,7 @@ func (described) Describe(context.Context) (plugin.Description, error) {
 // supports is a model whose query vectors are scores of support items.
 type supports struct{ rerank.SupportAsker }
 
-// TestVectorOfScores: a ranker does not see a vector that is made of scores, and sees any other.
+// TestVectorOfScores: a ranker gets the query's vector, unless the vector consists of scores.
 func TestVectorOfScores(t *testing.T) {
 	calls := 5
 	r := plan.Request{Query: rerank.Query{Vector: []float32{1, 2}, Text: "t"}, Calls: &calls, Rounds: 1}
@@ -44,8 +44,8 @@ func TestVectorOfScores(t *testing.T) {
 	}
 }
 
-// TestRoundsGoOn: another round can change the answer while fewer rows than asked were scored,
-// or while the last one changed it.
+// TestRoundsGoOn: another round can change the answer if fewer rows than requested were scored, or
+// if the last round changed it.
 func TestRoundsGoOn(t *testing.T) {
 	s := &Spending{Ranking: Ranking{Budget: 9}, scores: map[rerank.ID]float32{}, asked: map[rerank.ID]bool{}, gone: map[rerank.ID]bool{}}
 	s.candidates = retrieve.NewIDSet(0)
@@ -57,16 +57,16 @@ func TestRoundsGoOn(t *testing.T) {
 			}
 		}
 	}
-	rounds(2, true, true) // nothing was scored
+	rounds(2, true, true) // no row was scored
 	for n := range uint64(2) {
 		id := rerank.UintID(n)
 		s.candidates.Add(id, 0)
 		s.scores[id] = float32(n)
 	}
-	rounds(3, true, true) // one row lacks
+	rounds(3, true, true) // one row is missing
 	rounds(2, false)      // the same two rows
 	s.scores[rerank.UintID(0)] = 5
-	rounds(2, true, false) // in another order, and then in the same
+	rounds(2, true, false) // in another order, then unchanged
 	s.Calls, s.scores[rerank.UintID(1)] = 9, 7
-	rounds(2, false) // no call is left
+	rounds(2, false) // no calls are left
 }

@@ -17,7 +17,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/plan"
 )
 
-// list is a list with these ids, the best first.
+// list returns a list with these ids, the best first.
 func list(ids ...uint64) rerank.List {
 	var l rerank.List
 	for i, id := range ids {
@@ -47,7 +47,7 @@ type recorder struct {
 
 	search  adapters.SearchRequest
 	fetch   adapters.FetchRequest
-	lists   [][]rerank.List // of the calls, one after the other
+	lists   [][]rerank.List // the answers to the calls, in order
 	depths  []int
 	rows    adapters.Rows
 	failure error
@@ -85,8 +85,8 @@ func asked(probes ...rerank.Probe) *plan.Plan {
 	return &plan.Plan{Probes: probes, AnswerRows: 3, Request: plan.Request{K: 3, Filter: "filter", Partitions: []string{"part"}, Strategy: rerank.Average}}
 }
 
-// TestListsPassOn: each setting of the route and each field of the request that a search
-// of the store depends on reaches it.
+// TestListsPassOn: each setting of the route and each field of the request that matters to a search
+// reaches the store.
 func TestListsPassOn(t *testing.T) {
 	store := &recorder{lists: [][]rerank.List{{list(1, 2)}}}
 	v, p := view(store), asked(rerank.Probe{Vector: []float32{1, 2}, Depth: 4})
@@ -116,8 +116,8 @@ func TestListsPassOn(t *testing.T) {
 	}
 }
 
-// TestWithVectors: lists bring vectors only where that saves reading them: by one probe
-// of the stored vectors, in the first round, for a route that scores them.
+// TestWithVectors: lists include vectors only if that saves reading them: with one probe of the
+// stored vectors, in the first round, for a route that scores them.
 func TestWithVectors(t *testing.T) {
 	one := func() *plan.Plan { return asked(rerank.Probe{Depth: 4}) }
 	two := asked(rerank.Probe{}, rerank.Probe{})
@@ -136,8 +136,8 @@ func TestWithVectors(t *testing.T) {
 	}
 }
 
-// TestWithPayload: the payload comes with a rewritten search whose list is the answer, or
-// has one row more.
+// TestWithPayload: a rewritten search includes the payload if its list is the answer, or has one
+// row more.
 func TestWithPayload(t *testing.T) {
 	for want, all := range map[bool][]plan.Plan{
 		true: {{Rewritten: true, Depth: 3}, {Rewritten: true, Depth: 4}},
@@ -158,7 +158,7 @@ func TestWithPayload(t *testing.T) {
 	}
 }
 
-// TestBrokenContract: what a store must not answer is an error, and no answer.
+// TestBrokenContract: answers that a store must not give are errors.
 func TestBrokenContract(t *testing.T) {
 	nan, infinite := float32(math.NaN()), float32(math.Inf(1))
 	for name, c := range map[string]struct {
@@ -197,8 +197,7 @@ func TestBrokenContract(t *testing.T) {
 	}
 }
 
-// TestUnion: candidates count once over all rounds, and a list that names one twice is
-// refused.
+// TestUnion: candidates count once over all rounds, and a list with a repeated id is refused.
 func TestUnion(t *testing.T) {
 	v, p := view(&recorder{}), asked(rerank.Probe{}, rerank.Probe{})
 	var u Union
@@ -257,7 +256,7 @@ func TestIDSet(t *testing.T) {
 	}
 }
 
-// TestAlign: fetched rows belong to the ids that were asked, whichever are missing.
+// TestAlign: fetched rows are assigned to the requested ids, whichever are missing.
 func TestAlign(t *testing.T) {
 	rows := func(owners []rerank.ID, ids ...uint64) adapters.Rows {
 		return adapters.Rows{IDs: idsOf(ids...), Owners: owners, Vectors: []rerank.Matrix{rerank.NewMatrix(len(ids), 2)}}
@@ -302,7 +301,7 @@ func TestAlign(t *testing.T) {
 	}
 }
 
-// TestSplit: the ids at some places, and the rest, in their order.
+// TestSplit: the ids at given places, and the remaining ones, in their order.
 func TestSplit(t *testing.T) {
 	for _, c := range []struct {
 		places      []int
@@ -319,8 +318,8 @@ func TestSplit(t *testing.T) {
 	}
 }
 
-// TestStoreFailed: which errors of the store are the answer, and which let the route's
-// failure policy decide. The database can answer where only the companion fails.
+// TestStoreFailed: which errors of the store are returned, and which leave the answer to the
+// route's failure policy. The database can answer if only the companion fails.
 func TestStoreFailed(t *testing.T) {
 	both := []error{adapters.ErrFilter, adapters.ErrLimit, adapters.ErrRefused, rerank.ErrQuery}
 	collectionOnly := []error{adapters.ErrUnavailable, adapters.ErrNotFound, adapters.ErrField, adapters.ErrDimension, adapters.ErrMetric}
@@ -343,8 +342,8 @@ func TestStoreFailed(t *testing.T) {
 	}
 }
 
-// TestPlain: the database's own answer is asked for with everything that the search was,
-// and deeper until there are enough items.
+// TestPlain: the database's own answer is requested with all settings of the search, and deeper
+// until there are enough items.
 func TestPlain(t *testing.T) {
 	r := plan.Request{Query: rerank.Query{Vector: []float32{1, 2}}, K: 3, Filter: "filter", Partitions: []string{"part"}}
 	store := &recorder{lists: [][]rerank.List{{list(1, 2, 3)}}}
