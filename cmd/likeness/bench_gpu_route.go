@@ -38,11 +38,11 @@ func (f *benchGPUFlags) ofRoute(ctx context.Context, stderr io.Writer) (*gpuRepo
 	if err != nil {
 		return nil, err
 	}
-	r, err := f.route.find(c)
+	r, err := f.route.config(c)
 	if err != nil {
 		return nil, err
 	}
-	w, closeTable, err := f.route.work(ctx, c, f.rows)
+	w, closeTable, err := f.route.openWork(ctx, c, f.rows)
 	if err != nil {
 		return nil, err
 	}
@@ -70,9 +70,9 @@ func (f *benchGPUFlags) onPlugin(ctx context.Context, c *config.Config, name str
 	return &gpuReport{Device: said.Name, Version: said.Version, Cases: []gpuCase{one}}, err
 }
 
-// find returns the route's configuration in the version that is in service. It refuses a route
+// config returns the route's configuration in the version that is in service. It refuses a route
 // without a device or a table.
-func (b *benchGPURoute) find(c *config.Config) (config.Route, error) {
+func (b *benchGPURoute) config(c *config.Config) (config.Route, error) {
 	r, err := routeOf(c, b.name, "")
 	if err != nil {
 		return r, err
@@ -83,9 +83,9 @@ func (b *benchGPURoute) find(c *config.Config) (config.Route, error) {
 	return r, nil
 }
 
-// work opens the route's table and reads queries from the file. The rows of the returned work may
+// openWork opens the route's table and reads queries from the file. The rows of the returned work may
 // lie in the table's memory, which closeTable releases.
-func (b *benchGPURoute) work(ctx context.Context, c *config.Config, most int) (_ *workload.Work, closeTable func() error, err error) {
+func (b *benchGPURoute) openWork(ctx context.Context, c *config.Config, most int) (_ *workload.Work, closeTable func() error, err error) {
 	parts, err := wiring.Open(ctx, c, wiring.Part{Route: b.name, WithoutStore: true})
 	if err != nil {
 		return nil, nil, err

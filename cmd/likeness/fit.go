@@ -81,7 +81,7 @@ type fitHead struct {
 // both a model and the context's error; run then writes the model and returns the
 // error.
 func (f *fitInputs) run(ctx context.Context, p *progress, learn func(context.Context, fit.Data) (*learned, error)) (_ *fitHead, err error) {
-	if err := f.free(); err != nil {
+	if err := f.refuseExisting(); err != nil {
 		return nil, err
 	}
 	f.RowPerTime = f.common.SplitBy == fit.ByTime
@@ -100,7 +100,7 @@ func (f *fitInputs) run(ctx context.Context, p *progress, learn func(context.Con
 		Items: d.Items, Queries: d.Queries, Relevant: d.Relevant, Weights: d.Weights, Times: d.Times, UserIDs: d.UserIDs,
 	})
 	if found == nil {
-		return nil, f.explain(failed)
+		return nil, f.asUsageError(failed)
 	}
 	m, err := f.write(d, found, failed != nil)
 	if err != nil {
@@ -113,9 +113,9 @@ func (f *fitInputs) run(ctx context.Context, p *progress, learn func(context.Con
 	return head, checkpoint.remove()
 }
 
-// explain turns errors that the user can mend into wrong usage, and adds how to go on after an
+// asUsageError turns errors that the user can mend into wrong usage, and adds how to go on after an
 // interruption.
-func (f *fitInputs) explain(err error) error {
+func (f *fitInputs) asUsageError(err error) error {
 	switch {
 	case errors.Is(err, fit.ErrCheckpoint):
 		return usagef("%s: %w; begin again with --force", f.checkpoint(), err)
@@ -128,9 +128,9 @@ func (f *fitInputs) explain(err error) error {
 	}
 }
 
-// free refuses an output file that exists, before the work begins. With --resume it accepts the
+// refuseExisting refuses an output file that exists, before the work begins. With --resume it accepts the
 // model that the interrupted fit wrote.
-func (f *fitInputs) free() error {
+func (f *fitInputs) refuseExisting() error {
 	if info, err := os.Stat(filepath.Dir(f.out)); err != nil || !info.IsDir() {
 		return usagef("%s cannot be written: its directory does not exist", f.out)
 	}

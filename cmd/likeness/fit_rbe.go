@@ -139,7 +139,7 @@ type fitRBEResult struct {
 }
 
 func (f *fitRBEFlags) run(ctx context.Context, p *progress, stderr io.Writer) (_ *fitRBEResult, err error) {
-	if err := errors.Join(f.free(), f.pairs()); err != nil {
+	if err := errors.Join(f.refuseExisting(), f.pairs()); err != nil {
 		return nil, err
 	}
 	checkpoint := checkpointFile{path: f.checkpoint(), resume: f.resume}
@@ -149,13 +149,13 @@ func (f *fitRBEFlags) run(ctx context.Context, p *progress, stderr io.Writer) (_
 		return &fitRBEResult{Asked: scores.asked}, nil
 	}
 	if err != nil {
-		return nil, f.explain(err)
+		return nil, f.asUsageError(err)
 	}
 	defer func() { err = errors.Join(err, scores.close()) }()
 	f.options.Progress, f.options.Note, f.options.Checkpoint = p.begin, p.note, checkpoint
 	fitted, err := fitrbe.Fit(ctx, scores.Matrix, f.options)
 	if err != nil {
-		return nil, f.explain(err)
+		return nil, f.asUsageError(err)
 	}
 	if f.base != "" {
 		if err := npy.Write(f.base, fitrbe.BaseVectors(scores.Matrix, fitted.SupportQueries)); err != nil {

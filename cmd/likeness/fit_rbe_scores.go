@@ -126,7 +126,7 @@ func (f *fitRBEFlags) askScores(ctx context.Context, p *progress, stderr io.Writ
 	s.query = func(i int) rerank.ID { return queries.IDs[i] }
 	items = f.sample(items, s.asked)
 	if err := f.fill(ctx, s, ranker, items, p); err != nil {
-		return s, ranker.kept(err)
+		return s, ranker.withStoredScores(err)
 	}
 	d := ranker.Description()
 	s.digests["ranker"] = rankerName(d.Name, d.Version)
@@ -172,7 +172,7 @@ func (f *fitRBEFlags) itemDigests(s *rbeScores) error {
 }
 
 // readItems reads the items from a collection or from files.
-func (f *fitRBEFlags) readItems(ctx context.Context, ranker *asked, p *progress) (all relevance.Items, err error) {
+func (f *fitRBEFlags) readItems(ctx context.Context, ranker *openRanker, p *progress) (all relevance.Items, err error) {
 	if f.route == "" && f.collection == "" {
 		rows, err := f.fileRows(ctx)
 		if err != nil {
@@ -266,7 +266,7 @@ func (f *fitRBEFlags) sample(items relevance.Items, r *rbeAsked) relevance.Items
 var errEstimated = errors.New("estimated")
 
 // fill asks the ranker for the matrix, and drops the items that it does not score.
-func (f *fitRBEFlags) fill(ctx context.Context, s *rbeScores, ranker *asked, items relevance.Items, p *progress) error {
+func (f *fitRBEFlags) fill(ctx context.Context, s *rbeScores, ranker *openRanker, items relevance.Items, p *progress) error {
 	if err := f.options.Check(items.Len(), len(s.questions)); err != nil {
 		return usageError{err}
 	}

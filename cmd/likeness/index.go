@@ -202,7 +202,7 @@ func (f *indexFlags) run(ctx context.Context, src *source, p *progress) (_ built
 		return built{}, err
 	}
 	defer func() { err = errors.Join(err, t.closeAll()) }()
-	if err := f.settle(&t); err != nil {
+	if err := f.applyTo(&t); err != nil {
 		return built{}, err
 	}
 	wantTable, companion := t.table != "" && f.only != "companion", t.companion != "" && f.only != "table"
@@ -227,9 +227,9 @@ func (f *indexFlags) run(ctx context.Context, src *source, p *progress) (_ built
 	}
 	var b built
 	if b.Asked, err = f.estimateAsked(ctx, &t, p); err != nil || f.ask.estimate && b.Asked != nil {
-		return b, t.kept(err)
+		return b, t.withStoredScores(err)
 	}
-	defer func() { err = t.ended(b.Asked, err) }()
+	defer func() { err = t.countAsked(b.Asked, err) }()
 	if wantTable {
 		b.Table, err = f.buildTable(ctx, t, p)
 		// An earlier run may have ended after it wrote the table, or a queue may have repeated the
@@ -249,8 +249,8 @@ func (f *indexFlags) run(ctx context.Context, src *source, p *progress) (_ built
 	return b, nil
 }
 
-// settle replaces settings of the route by flags that were given.
-func (f *indexFlags) settle(t *target) (err error) {
+// applyTo replaces settings of the route by flags that were given.
+func (f *indexFlags) applyTo(t *target) (err error) {
 	t.source.Batch, t.source.RowsPerSecond, t.source.Checkpoint = f.batch, f.rate, f.checkpoint
 	if t.source.Part, err = f.part(); err != nil {
 		return err

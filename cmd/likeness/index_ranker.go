@@ -16,7 +16,7 @@ import (
 
 // ranked holds the ranker of a build and the base vectors that it computes.
 type ranked struct {
-	*asked
+	*openRanker
 
 	base *relevance.Base
 }
@@ -65,7 +65,7 @@ func (f *indexFlags) throughRanker(ctx context.Context, src *source, t *target, 
 	if err != nil {
 		return err
 	}
-	t.ranked = &ranked{asked: a, base: &relevance.Base{Asker: a.Asker, Questions: questions}}
+	t.ranked = &ranked{openRanker: a, base: &relevance.Base{Asker: a.Asker, Questions: questions}}
 	t.source.Base = t.ranked.base
 	if d := a.Description(); t.fittedTo != "" && t.fittedTo != rankerName(d.Name, d.Version) && !f.anyVersion {
 		return usagef("model %s was fitted to ranker %q, and this is %q; fit it again, or give --any-version", t.model.Name, t.fittedTo, rankerName(d.Name, d.Version))
@@ -115,20 +115,20 @@ func (t *target) rowProgress(p *progress) index.Progress {
 	return p.begin
 }
 
-// kept adds the location of stored scores to err, if a ranker is asked.
-func (t *target) kept(err error) error {
+// withStoredScores adds the location of stored scores to err, if a ranker is asked.
+func (t *target) withStoredScores(err error) error {
 	if t.ranked == nil {
 		return err
 	}
-	return t.ranked.kept(err)
+	return t.ranked.withStoredScores(err)
 }
 
-// ended stores the final number of calls in r, and adds the location of stored scores to err.
-func (t *target) ended(r *indexAsked, err error) error {
+// countAsked stores the final number of calls in r, and adds the location of stored scores to err.
+func (t *target) countAsked(r *indexAsked, err error) error {
 	if r != nil {
 		r.Asked = t.ranked.Asked()
 	}
-	return t.kept(err)
+	return t.withStoredScores(err)
 }
 
 // rankedDrift compares a route's rows with the ranker's stored scores and, with
@@ -151,5 +151,5 @@ func (f *indexFlags) rankedDrift(ctx context.Context, src *source, c *config.Con
 	if n := t.ranked.base.Unknown; n > 0 {
 		p.note(fmt.Sprintf("%d rows have no scores in %s: they are new or were written since, or it is another folder; --verify-all asks the ranker for them", n, t.ranked.dir))
 	}
-	return drift, true, t.ranked.kept(err)
+	return drift, true, t.ranked.withStoredScores(err)
 }

@@ -108,15 +108,15 @@ func (f *rankerFlags) configuration() (*config.Config, error) {
 	return c, nil
 }
 
-// asked is an open ranker with the scores that it gave in earlier runs.
-type asked struct {
+// openRanker is a ranker that is running, with the scores that it gave in earlier runs.
+type openRanker struct {
 	*relevance.Asker
 
 	dir     string
 	closers []io.Closer
 }
 
-func (a *asked) Close() error {
+func (a *openRanker) Close() error {
 	var failed []error
 	for _, c := range a.closers {
 		failed = append(failed, c.Close())
@@ -127,7 +127,7 @@ func (a *asked) Close() error {
 // open starts the ranker and opens its stored scores, in the folder of --cache if it is given, else
 // in dir. load reads the configuration, and is called only if the ranker is named there. With
 // keptOnly the ranker is not asked for scores that are not stored. The caller closes the result.
-func (f *rankerFlags) open(ctx context.Context, load func() (*config.Config, error), dir string, keptOnly bool, stderr io.Writer) (_ *asked, err error) {
+func (f *rankerFlags) open(ctx context.Context, load func() (*config.Config, error), dir string, keptOnly bool, stderr io.Writer) (_ *openRanker, err error) {
 	name := f.ranker
 	if f.direct() {
 		load, name = f.configuration, directName
@@ -136,7 +136,7 @@ func (f *rankerFlags) open(ctx context.Context, load func() (*config.Config, err
 	if err != nil {
 		return nil, err
 	}
-	f.unhurried(c)
+	f.raiseTimeouts(c)
 	if f.cache != "" {
 		dir = f.cache
 	}
@@ -148,7 +148,7 @@ func (f *rankerFlags) open(ctx context.Context, load func() (*config.Config, err
 	if err != nil {
 		return nil, err
 	}
-	a := &asked{dir: dir, closers: []io.Closer{closer}}
+	a := &openRanker{dir: dir, closers: []io.Closer{closer}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.Close())
@@ -176,9 +176,9 @@ func quarantined(of io.Closer) bool {
 	return ok && slices.ContainsFunc(rankers.States(), func(s plugins.State) bool { return s.Status == plugins.Quarantined })
 }
 
-// unhurried raises the timeouts of plugins and rankers to --scorer-timeout: no search waits for
+// raiseTimeouts raises the timeouts of plugins and rankers to --scorer-timeout: no search waits for
 // them here, and a busy ranker may be slow to answer a health check.
-func (f *rankerFlags) unhurried(c *config.Config) {
+func (f *rankerFlags) raiseTimeouts(c *config.Config) {
 	for name, p := range c.Plugins {
 		p.HealthTimeout, p.StartTimeout = max(p.HealthTimeout, f.timeout/2), max(p.StartTimeout, f.timeout)
 		c.Plugins[name] = p
@@ -215,8 +215,8 @@ func estimateText(e relevance.Estimate) string {
 	return text
 }
 
-// kept adds to the error of an interrupted run where its scores are stored.
-func (a *asked) kept(err error) error {
+// withStoredScores adds to the error of an interrupted run where its scores are stored.
+func (a *openRanker) withStoredScores(err error) error {
 	if err == nil {
 		return nil
 	}
