@@ -21,11 +21,10 @@ type isolated struct{ m *testing.M }
 
 func (i isolated) Run() int { return servers.Isolate(i.m) }
 
-// TestChaos: under every fault that can be made here, several at a time, an answer is
-// right, or says that it may not be, or is an error; no acknowledged write is lost, and
-// after one reconcile all that is derived agrees with the stores. LIKENESS_SOAK=1 lets
-// it go on for CHAOS_FOR (30m); CHAOS_SEED draws the same faults again,
-// CHAOS_FAULTS, a regular expression, only some ("half-open link of link one").
+// TestChaos: under all faults that can be injected here, several at a time, an answer is right, or
+// flagged, or an error. No acknowledged write is lost, and after one reconcile all derived data
+// agree with the stores. LIKENESS_SOAK=1 runs for CHAOS_FOR (30m). CHAOS_SEED repeats the faults of
+// a run; CHAOS_FAULTS, a regular expression, selects some ("half-open link of link one").
 func TestChaos(t *testing.T) {
 	p, rate, every := plan{span: 20 * time.Second, shortest: 100 * time.Millisecond, longest: 300 * time.Millisecond,
 		least: 20 * time.Millisecond, greatest: 200 * time.Millisecond, once: true}, 60.0, 100*time.Millisecond
@@ -55,7 +54,7 @@ func TestChaos(t *testing.T) {
 	began := time.Now()
 	w.unleash(t.Context(), t, p, lanes)
 	took := time.Since(began)
-	if p.once { // beside other tests the machine may be busy: nothing is right in time while it is asked for more than it can do
+	if p.once { // next to other tests the machine may be too busy for answers in time
 		stopSearching()
 		stopSearching = w.searching(t.Context(), lanes, rate/10, seed+1)
 	}
@@ -74,7 +73,7 @@ func TestChaos(t *testing.T) {
 	w.report(t, took, usage, ackedQdrant+ackedMilvus, unsureQdrant+unsureMilvus)
 }
 
-// searching is an open loop over all lanes until stop, which waits for what is open.
+// searching sends searches on all lanes in an open loop until stop, which waits for open calls.
 func (w *world) searching(ctx context.Context, lanes []*lane, rate float64, seed uint64) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var done sync.WaitGroup
@@ -90,7 +89,7 @@ func (w *world) searching(ctx context.Context, lanes []*lane, rate float64, seed
 	}
 }
 
-// allRight asks each lane until its answer is right.
+// allRight searches on each lane until the answer is right.
 func (w *world) allRight(t *testing.T, lanes []*lane) {
 	t.Helper()
 	ctx := within(t, time.Minute)

@@ -17,9 +17,9 @@ import (
 //go:embed testdata/clock.go.txt
 var clockSource []byte
 
-// clockOverlay makes a build whose time.Now can be set from outside: a Go program asks
-// the kernel for the time without the C library, so that nothing can stand in between.
-// It returns "" where this Go's package time is another than the one known here.
+// clockOverlay prepares a build whose time.Now can be set from outside. A Go program asks the
+// kernel for the time without the C library, so nothing can intercept it. It returns "" if package
+// time differs from the version known here.
 func clockOverlay(t *testing.T, folder string) string {
 	t.Helper()
 	root, err := exec.CommandContext(t.Context(), "go", "env", "GOROOT").Output()
@@ -43,7 +43,7 @@ func clockOverlay(t *testing.T, folder string) string {
 	return file
 }
 
-// set changes by how much a sidecar's clock is off.
+// set changes the offset of a sidecar's clock.
 func (s *sidecar) set(by time.Duration) error {
 	f, err := os.OpenFile(s.clock, os.O_WRONLY|os.O_CREATE, 0o600)
 	if err != nil {
@@ -56,7 +56,7 @@ func (s *sidecar) set(by time.Duration) error {
 	return err
 }
 
-// clockFault sets a sidecar's clock, and back.
+// clockFault changes a sidecar's clock, and changes it back.
 func (w *world) clockFault(t *testing.T, s *sidecar) fault {
 	t.Helper()
 	return fault{name: "clock jump", target: "clock of " + s.name, lanes: of(s), begin: func() func() {

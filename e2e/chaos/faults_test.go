@@ -17,12 +17,12 @@ import (
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
 )
 
-// fault is something that breaks for a while.
+// fault breaks something for a while.
 type fault struct {
 	name   string
-	target string              // at most one fault at a time breaks it
-	lanes  func(*lane) bool    // that feel it
-	begin  func() (end func()) // end heals
+	target string              // at most one fault at a time has this target
+	lanes  func(*lane) bool    // lanes that it affects
+	begin  func() (end func()) // end heals it
 }
 
 func of(s *sidecar) func(*lane) bool { return func(l *lane) bool { return l.side == s } }
@@ -63,7 +63,7 @@ func (w *world) faults(t *testing.T) []fault {
 	if len(all) == 0 {
 		t.Fatal("no fault is named so")
 	}
-	slices.SortFunc(all, func(a, b fault) int { return strings.Compare(a.name+a.target, b.name+b.target) }) // the seed decides, not the maps
+	slices.SortFunc(all, func(a, b fault) int { return strings.Compare(a.name+a.target, b.name+b.target) }) // so that the order depends on the seed and not on maps
 	return all
 }
 
@@ -132,13 +132,13 @@ func (w *world) processFaults(t *testing.T, s *sidecar) []fault {
 
 const halfOpenLink = "half-open link"
 
-// crosses reports whether the answers of a lane need a link, by its name.
+// crosses reports whether the answers of a lane need the named link.
 func crosses(link string, l *lane) bool {
 	side, kind, _ := strings.Cut(link, " ")
 	return l.side.name == side && l.store != "" && (kind == "grpc" || strings.HasSuffix(l.name, "rest"))
 }
 
-// half are the lanes with half-open links that nobody has given up yet.
+// half returns the lanes with half-open links that were not given up yet.
 func (w *world) half(lanes []*lane) []string {
 	var names []string
 	for link, r := range w.links {
@@ -165,7 +165,7 @@ func (w *world) linkFaults(name string, r *relay) []fault {
 	return all
 }
 
-// lieFault leads a sidecar's link to the liar for a while.
+// lieFault redirects a sidecar's link to a liar for a while.
 func (w *world) lieFault(s *sidecar, lie string) fault {
 	store := "qdrant"
 	direct := w.qdrant.Address
@@ -203,16 +203,16 @@ func (w *world) diskFault(t *testing.T) fault {
 	}}
 }
 
-// plan is how faults come.
+// plan says how often faults come, and for how long.
 type plan struct {
 	span              time.Duration
 	shortest, least   time.Duration // a fault, the pause between two
 	longest, greatest time.Duration
-	once              bool // one of each kind, and no more
+	once              bool // only one fault of each kind
 }
 
-// unleash lets faults happen until the time is over, up to three at a time, each kind
-// in turn, and ends when all are healed.
+// unleash injects faults until the time is over, up to three at a time and each kind in turn. It
+// returns when all are healed.
 func (w *world) unleash(ctx context.Context, t *testing.T, p plan, lanes []*lane) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(ctx, p.span)
@@ -264,7 +264,7 @@ func (w *world) happen(ctx context.Context, f fault, d time.Duration, lanes []*l
 	w.ledger.heal(f.name, felt, w.half(lanes))
 }
 
-// shuffled deals each kind once before any comes again.
+// shuffled returns faults in random order, each kind once before any comes again.
 func (w *world) shuffled(all []fault) []fault {
 	kinds := map[string][]fault{}
 	for _, i := range w.rng.Perm(len(all)) {
@@ -296,7 +296,7 @@ func firstOfEachKind(deck []fault) []fault {
 	})
 }
 
-// between draws a duration, short ones more often than long ones.
+// between returns a random duration, more often a short one.
 func between(rng *rand.Rand, low, high time.Duration) time.Duration {
 	return time.Duration(float64(low) * math.Pow(float64(high)/float64(low), rng.Float64()))
 }

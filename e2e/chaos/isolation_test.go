@@ -12,8 +12,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/bench"
 )
 
-// TestOneSlowStore: while one store answers five seconds late, searches of another
-// one's route go on. What it costs them is a figure, of LIKENESS_SOAK=1.
+// TestOneSlowStore: while one store answers five seconds late, searches of another store's route go
+// on. With LIKENESS_SOAK=1 their delay is measured.
 func TestOneSlowStore(t *testing.T) {
 	span, rate := time.Second, 40.0
 	if os.Getenv("LIKENESS_SOAK") != "" {
@@ -38,7 +38,7 @@ routes:
 `, w.one.api, w.one.admin, late.address(), w.qdrant.Address, depth), 0o600))
 	must(t, w.one.start())
 	must(t, w.one.ready(within(t, time.Minute)))
-	well := &lane{"well", w.one, "", true, apiWithin(w.one, "well", 4*time.Second), w.oracle.check} // less than the other is late
+	well := &lane{"well", w.one, "", true, apiWithin(w.one, "well", 4*time.Second), w.oracle.check} // less than the slow store's delay
 	slowed := &lane{"slow", w.one, "", true, api(w.one, "slow"), w.oracle.check}
 	measure := func() bench.LoadResult {
 		load := bench.Load{Rate: rate, Duration: span, WarmUp: span / 10, MaxOpen: 512, Seed: 1}

@@ -26,17 +26,17 @@ import (
 	"github.com/likenessdb/likeness/sidecar/bench"
 )
 
-// lane is one way to search.
+// lane is a way to search.
 type lane struct {
 	name  string
 	side  *sidecar
-	store string // that it needs: qdrant, milvus or ""
-	api   bool   // it has a timeout of the sidecar's own
+	store string // store that it needs: qdrant, milvus or ""
+	api   bool   // the sidecar's timeout applies
 	ask   func(ctx context.Context, q []float32) (answer, error)
 	check func(got []hit, q []float32) string
 }
 
-// answer is an answer, with the reason it gives for being incomplete.
+// answer is an answer, with its own reason for being incomplete.
 type answer struct {
 	hits []hit
 	flag string
@@ -57,13 +57,13 @@ func (w *world) lanes() []*lane {
 		&lane{"three milvus grpc", w.three, "milvus", false, milvusGRPC(w.three), w.oracle.check})
 }
 
-// Backstops of calls: an answer of the API is due long before.
+// Limits of calls in case an answer never comes; answers of the API are due much earlier.
 const (
 	apiBackstop   = 10 * time.Second
 	proxyBackstop = time.Second
 )
 
-// search makes one call of a lane and judges it.
+// search makes a call on a lane and checks its answer.
 func (w *world) search(ctx context.Context, l *lane, n int) bench.Outcome {
 	q := vector(rand.New(rand.NewPCG(uint64(n), 2)))
 	limit := proxyBackstop
@@ -125,8 +125,8 @@ func apiWithin(s *sidecar, route string, timeout time.Duration) func(context.Con
 	}
 }
 
-// flagOf reads likeness-status: an answer is vouched for where it is rescored and proved,
-// of the collection or of a table.
+// flagOf evaluates likeness-status: an answer counts as unflagged if it is rescored and proved, for
+// the collection or for a table.
 func flagOf(status string) string {
 	if strings.HasPrefix(status, "rescored;") && (strings.Contains(status, "certificate=exact") || strings.Contains(status, "certificate=snapshot")) {
 		return ""

@@ -16,38 +16,38 @@ type verdict string
 
 const (
 	right   verdict = "right"
-	flagged verdict = "flagged" // it says that it may not be right
+	flagged verdict = "flagged" // the answer says that it may be wrong
 	refused verdict = "refused" // an error
-	wrong   verdict = "wrong"   // neither
+	wrong   verdict = "wrong"   // neither right nor flagged nor an error
 )
 
-// ledger counts what was done to the sidecars and what they answered.
+// ledger counts the faults and the sidecars' answers.
 type ledger struct {
 	mu       sync.Mutex
 	injected map[string]int
 	answers  map[string]map[verdict]int // by lane
 	wrongs   []string
-	late     []string        // answers that came long after the deadline of a sidecar that was not stopped
-	over     []time.Duration // by which answers of the API missed their timeout
+	late     []string        // answers long after the deadline of a running sidecar
+	over     []time.Duration // by how much answers of the API missed their timeout
 	slowest  []string        // those that missed it by a second, and the faults at that time
-	noticed  []time.Duration // after which half-open links were given up, from the first that was sent into them
-	active   map[string]int  // faults under way, by lane
-	broken   []string        // faults under way
-	mixed    map[string]bool // lanes on which a fault came into another one, until they are right again
+	noticed  []time.Duration // after which time half-open links were given up, from the first bytes sent into them
+	active   map[string]int  // running faults by lane
+	broken   []string        // running faults
+	mixed    map[string]bool // lanes with overlapping faults, until they are right again
 	waiting  map[string]*healing
 	healed   map[string]*recovery // by fault
 	overlaps int
 }
 
-// healing is a fault that has ended but from which a lane has not recovered yet.
+// healing is a fault that has ended, and from which a lane has not recovered yet.
 type healing struct {
 	fault string
 	since time.Time
 	alone bool
 }
 
-// recovery is how long lanes took to be right again after a fault: where it was the only
-// one, and where a lane had still to do with another.
+// recovery holds the times that lanes took to be right again after a fault: alone if it was the
+// only fault, mixed if a lane also had another one.
 type recovery struct{ alone, mixed []time.Duration }
 
 func newLedger() *ledger {
@@ -61,7 +61,7 @@ func (l *ledger) inject(what string) {
 	l.injected[what]++
 }
 
-// answer enters a call of a lane that began then.
+// answer records a call of a lane.
 func (l *ledger) answer(lane string, began time.Time, v verdict, detail string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -88,7 +88,7 @@ func (l *ledger) answer(lane string, began time.Time, v verdict, detail string) 
 	}
 }
 
-// overdue enters by how much an answer missed its timeout.
+// overdue records by how much an answer missed its timeout.
 func (l *ledger) overdue(lane string, by time.Duration, fits bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -101,14 +101,14 @@ func (l *ledger) overdue(lane string, by time.Duration, fits bool) {
 	}
 }
 
-// notice enters after what time a half-open link was given up.
+// notice records after which time a half-open link was given up.
 func (l *ledger) notice(after time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.noticed = append(l.noticed, after)
 }
 
-// hurt says that a fault begins on these lanes: what they recover from is mixed.
+// hurt records that a fault begins on these lanes. Recoveries that are under way become mixed.
 func (l *ledger) hurt(fault string, lanes []string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -169,7 +169,7 @@ func (l *ledger) verdicts() (all map[verdict]int, table string) {
 	return all, b.String()
 }
 
-// recoveries are the times from the end of a fault to the first right answer.
+// recoveries returns the times from the end of a fault to the first right answer, as text.
 func (l *ledger) recoveries() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -218,14 +218,14 @@ func quantile(took []time.Duration, p float64) time.Duration {
 	return sorted[max(int(math.Ceil(p*float64(len(sorted))))-1, 0)]
 }
 
-// unhealed are the lanes that a fault hurt and that have not answered right since.
+// unhealed returns the lanes that had a fault and no right answer since.
 func (l *ledger) unhealed() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Sorted(maps.Keys(l.waiting))
 }
 
-// A recovery counts as a fault's own only where the lane had nothing else to recover from.
+// A recovery counts as a fault's own only if the lane had no other fault to recover from.
 func TestRecoveriesOfOneFault(t *testing.T) {
 	lane := []string{"lane"}
 	right := func(l *ledger) { l.answer("lane", time.Now().Add(time.Hour), right, "") }

@@ -22,8 +22,8 @@ import (
 	"google.golang.org/protobuf/proto"
 )
 
-// The lies. Each makes an answer that no honest store gives; what a store could say
-// honestly, as that a row is not there, cannot be seen through.
+// The lies. Each makes an answer that no honest store gives. Lies that an honest store could tell,
+// such as that a row is missing, cannot be detected.
 const (
 	lieNaN      = "score not a number"
 	lieInfinite = "infinite score"
@@ -42,7 +42,7 @@ var lies = []string{lieNaN, lieInfinite, lieTwice, lieMore, lieOrder, lieCount, 
 type liar struct {
 	conn   *grpc.ClientConn
 	ledger *ledger
-	lie    atomic.Pointer[string] // nil: it is honest
+	lie    atomic.Pointer[string] // nil: it does not lie
 }
 
 // raw carries messages as bytes.
@@ -52,7 +52,7 @@ func (raw) Marshal(v any) ([]byte, error)   { return *v.(*[]byte), nil }
 func (raw) Unmarshal(b []byte, v any) error { *v.(*[]byte) = slices.Clone(b); return nil }
 func (raw) Name() string                    { return "proto" }
 
-// startLiar returns it and its address.
+// startLiar returns a liar and its address.
 func startLiar(t *testing.T, to string, counts *ledger) (*liar, string) {
 	t.Helper()
 	conn, err := grpc.NewClient(to, grpc.WithTransportCredentials(insecure.NewCredentials()), patient,
@@ -111,8 +111,8 @@ func (l *liar) handle(_ any, in grpc.ServerStream) error {
 	return err
 }
 
-// edited is an answer, with a lie in it where it is time for one and the answer is
-// one of a search or has vectors.
+// edited returns an answer, with a lie in it if a lie is active and the answer has search results
+// or vectors.
 func (l *liar) edited(method string, answer *[]byte) *[]byte {
 	lie := l.lie.Load()
 	if lie == nil {
@@ -127,7 +127,7 @@ func (l *liar) edited(method string, answer *[]byte) *[]byte {
 	}
 	if *lie == lieGarbage {
 		l.ledger.inject("lie: " + *lie)
-		spoiled := append(slices.Clone(*answer), 0x07) // a field 0 of a type that does not exist
+		spoiled := append(slices.Clone(*answer), 0x07) // a field with number 0 and an invalid wire type
 		return &spoiled
 	}
 	milvus := strings.Contains(method, "milvus")
@@ -281,7 +281,7 @@ func editMilvusQuery(b []byte, lie string) (proto.Message, bool) {
 	return m, true
 }
 
-// begin starts a lie; what it returns ends it.
+// begin starts a lie, and returns the function that ends it.
 func (l *liar) begin(lie string) (end func()) {
 	l.lie.Store(&lie)
 	return func() { l.lie.Store(nil) }

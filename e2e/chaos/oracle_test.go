@@ -30,7 +30,7 @@ type hit struct {
 	score float64
 }
 
-// oracle knows φ(q,x) = qᵀWx of all rows, in float64.
+// oracle computes φ(q,x) = qᵀWx of all rows, in float64.
 type oracle struct {
 	w    [][]float64
 	rows map[uint64][]float32
@@ -44,7 +44,7 @@ func vector(rng *rand.Rand) []float32 {
 	return v
 }
 
-// newOracle draws W and writes it as a model into a folder.
+// newOracle makes a random W and writes it as a model into a folder.
 func newOracle(t *testing.T, rng *rand.Rand, folder string) *oracle {
 	t.Helper()
 	o := &oracle{rows: map[uint64][]float32{}}
@@ -82,7 +82,7 @@ func (o *oracle) score(q, x []float32) float64 {
 	return sum
 }
 
-// best are all rows, best first.
+// best returns all rows, best first.
 func (o *oracle) best(q []float32) []hit {
 	hits := make([]hit, 0, len(o.rows))
 	for _, id := range slices.Sorted(maps.Keys(o.rows)) {
@@ -102,8 +102,8 @@ func (o *oracle) ranked(q []float32) []hit {
 	return hits
 }
 
-// agree says what is wrong with an answer; rows of nearly the same score may come in
-// either order.
+// agree returns the fault of an answer, or "". Rows of nearly equal scores may come in either
+// order.
 func agree(got, want []hit, of map[uint64]float64) string {
 	if len(got) != len(want) {
 		return fmt.Sprintf("%d rows, want %d", len(got), len(want))
@@ -132,7 +132,7 @@ func scores(hits []hit) map[uint64]float64 {
 	return m
 }
 
-// check says what is wrong with an answer to q.
+// check returns the fault of an answer to q, or "".
 func (o *oracle) check(got []hit, q []float32) string {
 	all := o.best(q)
 	return agree(got, all[:min(wanted, len(all))], scores(all))

@@ -10,16 +10,16 @@ import (
 	"time"
 )
 
-// trouble says what a relay does to the traffic.
+// trouble is a fault of the traffic.
 type trouble int32
 
 const (
 	none     trouble = iota
-	slow             // what comes from the server is kept back
-	hold             // nothing crosses until the trouble is over
+	slow             // the server's bytes are held back for a while
+	hold             // no bytes cross until the trouble is over
 	resetAll         // connections are reset
 	cut              // a connection ends in the middle of the server's answer
-	halfOpen         // connections that are there swallow everything, for good; new ones are well
+	halfOpen         // existing connections swallow all bytes, for good; new ones work
 )
 
 // relay is a TCP link between a sidecar and its store.
@@ -29,7 +29,7 @@ type relay struct {
 	ledger   *ledger
 	now      atomic.Int32 // trouble
 	ending   atomic.Bool
-	delay    atomic.Int64 // of slow
+	delay    atomic.Int64 // delay of slow
 
 	mu    sync.Mutex
 	links map[*link]bool
@@ -39,8 +39,8 @@ type relay struct {
 // link is one connection.
 type link struct {
 	client, server *net.TCPConn
-	dead           atomic.Bool  // it swallows
-	used           atomic.Int64 // since when the sidecar has sent into it, as Unix time in ns; 0: it has not
+	dead           atomic.Bool  // it swallows all bytes
+	used           atomic.Int64 // when the sidecar first sent into it, as Unix time in ns; 0: it has not
 }
 
 func (l *link) close() {
@@ -94,7 +94,7 @@ func (r *relay) serve(client *net.TCPConn) {
 		return
 	}
 	server, err := net.DialTimeout("tcp", *r.to.Load(), time.Second)
-	if err != nil { // the store is down: so is the link
+	if err != nil { // the store is down, so the link breaks too
 		_ = client.SetLinger(0)
 		_ = client.Close()
 		return
@@ -116,7 +116,7 @@ func (r *relay) serve(client *net.TCPConn) {
 	r.mu.Unlock()
 }
 
-// copy carries one direction; answers is that from the server.
+// copy forwards one direction; answers marks the direction from the server.
 func (r *relay) copy(l *link, to, from *net.TCPConn, answers bool) {
 	b := make([]byte, 32<<10)
 	for {
@@ -136,7 +136,7 @@ func (r *relay) copy(l *link, to, from *net.TCPConn, answers bool) {
 	}
 }
 
-// carry sends a piece on, and reports whether the link goes on.
+// carry forwards a piece, and reports whether the link continues.
 func (r *relay) carry(l *link, to *net.TCPConn, piece []byte, answers bool) bool {
 	if l.dead.Load() {
 		if !answers {
@@ -175,7 +175,7 @@ func (r *relay) carry(l *link, to *net.TCPConn, piece []byte, answers bool) bool
 	return err == nil
 }
 
-// begin starts a trouble; the second result ends it.
+// begin starts a trouble, and returns the function that ends it.
 func (r *relay) begin(what trouble, delay time.Duration) (end func()) {
 	r.delay.Store(int64(delay))
 	switch what {
@@ -196,13 +196,13 @@ func (r *relay) begin(what trouble, delay time.Duration) (end func()) {
 	return func() { r.now.Store(int32(none)) }
 }
 
-// swallows reports whether a half-open connection is left.
+// swallows reports whether any half-open connection is left.
 func (r *relay) swallows() (left bool) {
 	r.each(func(l *link) { left = left || l.dead.Load() })
 	return left
 }
 
-// turn leads the link elsewhere: connections that are there are reset.
+// turn redirects the link to another server, and resets existing connections.
 func (r *relay) turn(to string) {
 	r.to.Store(&to)
 	r.each(func(l *link) {

@@ -28,20 +28,20 @@ import (
 	"google.golang.org/grpc/keepalive"
 )
 
-// patient connects again soon: what is measured is the sidecar, not its client.
+// patient reconnects quickly, so that tests measure the sidecar and not its client.
 var patient = grpc.WithConnectParams(grpc.ConnectParams{
 	Backoff:           backoff.Config{BaseDelay: 20 * time.Millisecond, Multiplier: 1.5, Jitter: 0.2, MaxDelay: 200 * time.Millisecond},
 	MinConnectTimeout: time.Second,
 })
 
-// pingsAllowed takes any keepalive, as the stores do that matter here.
+// pingsAllowed accepts frequent keepalive pings, as the relevant stores do.
 var pingsAllowed = grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{MinTime: 100 * time.Millisecond, PermitWithoutStream: true})
 
-// sidecar is a process of `likeness serve` on ports of its own, which it keeps.
+// sidecar is a process of `likeness serve` with ports of its own, which it keeps over restarts.
 type sidecar struct {
 	name, binary, file string
 	log                string
-	clock              string // its clock is off by the number in this file; "": its clock is the machine's
+	clock              string // file with the offset of its clock; "": the machine's clock
 	api, admin         string // addresses
 	grpc, rest         string // of its proxy
 
@@ -51,15 +51,15 @@ type sidecar struct {
 	mu    sync.Mutex
 	pid   int
 	ended chan struct{}
-	// epoch is even while it runs undisturbed, and differs after each disturbance.
+	// epoch is even while the sidecar runs undisturbed, and changes with each disturbance.
 	epoch atomic.Int64
 }
 
-// nextPort is the one behind that which was handed out last. A sidecar listens on its ports
-// long after it got them: until then they look free to whoever asks next.
+// nextPort follows the last port handed out. A sidecar listens on its ports long after it got them,
+// and until then they look free.
 var nextPort = 15000 + rand.IntN(10000)
 
-// ports are free ones, below those that the system gives to clients, and no two are the same.
+// ports returns distinct free ports, below those that the system gives to clients.
 func ports(t *testing.T, n int) []string {
 	t.Helper()
 	var free []string
@@ -106,7 +106,7 @@ func newSidecar(t *testing.T, name, binary, folder string) *sidecar {
 	return s
 }
 
-// run runs the program with other arguments to its end.
+// run runs the program with other arguments until it ends.
 func (s *sidecar) run(t *testing.T, args ...string) {
 	t.Helper()
 	cmd := exec.CommandContext(t.Context(), s.binary, args...)
@@ -119,7 +119,7 @@ func (s *sidecar) run(t *testing.T, args ...string) {
 // clean is an environment without the variables of the test run.
 func clean() []string { return []string{"PATH=" + os.Getenv("PATH"), "HOME=" + os.Getenv("HOME")} }
 
-// start starts the process from a thread that lives as long: it dies with the test.
+// start starts the process on a thread that lives as long, so that the process dies with the test.
 func (s *sidecar) start() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -150,7 +150,7 @@ func (s *sidecar) start() error {
 	return <-started
 }
 
-// kill is kill -9.
+// kill sends SIGKILL.
 func (s *sidecar) kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -183,7 +183,7 @@ func (s *sidecar) running() (pid int, alive bool) {
 	}
 }
 
-// children returns its child processes, and which of them nobody has reaped.
+// children returns the sidecar's child processes, and which of them are zombies.
 func (s *sidecar) children() (alive, zombies []int) {
 	pid, _ := s.running()
 	files, _ := filepath.Glob("/proc/[0-9]*/stat")
@@ -206,7 +206,7 @@ func (s *sidecar) children() (alive, zombies []int) {
 	return alive, zombies
 }
 
-// metrics reads the admin listener.
+// metrics reads the metrics of the admin listener.
 func (s *sidecar) metrics(ctx context.Context) (map[string]float64, error) {
 	values := map[string]float64{}
 	err := s.lines(ctx, "/metrics", func(line string) {
@@ -262,7 +262,7 @@ func (s *sidecar) lines(ctx context.Context, page string, read func(line string)
 	return lines.Err()
 }
 
-// ready waits until it is.
+// ready waits until the sidecar is ready.
 func (s *sidecar) ready(ctx context.Context) error {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()

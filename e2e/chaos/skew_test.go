@@ -38,18 +38,18 @@ const (
 	now    = "now"
 )
 
-// other is the version beside a version.
+// other returns the other version.
 func other(version string) string {
 	return map[string]string{before: now, now: before}[version]
 }
 
-// skew is a world of two versions: the binary and the scorer of each.
+// skew is a world with two versions: the binary and the scorer of each.
 type skew struct {
 	*world
 	likeness, scorer map[string]string
 }
 
-// previous is the folder of the version before.
+// previous returns the folder of the previous version.
 func previous(t *testing.T) string {
 	t.Helper()
 	folder := os.Getenv("LIKENESS_PREVIOUS")
@@ -152,7 +152,7 @@ func (x *skew) index(t *testing.T, s *sidecar, companion bool) {
 	s.run(t, append([]string{"index", "--config", s.file, "--route", things, "--strategies", "average"}, only...)...)
 }
 
-// as makes a sidecar one of a version, and starts it.
+// as switches a sidecar to a version, and starts it.
 func (x *skew) as(t *testing.T, s *sidecar, version string) {
 	t.Helper()
 	s.binary = x.likeness[version]
@@ -160,7 +160,7 @@ func (x *skew) as(t *testing.T, s *sidecar, version string) {
 	must(t, s.ready(within(t, time.Minute)))
 }
 
-// end asks it to end, and waits.
+// end stops a sidecar cleanly, and waits.
 func (s *sidecar) end(t *testing.T) {
 	t.Helper()
 	s.signal(syscall.SIGTERM)
@@ -172,7 +172,8 @@ func (s *sidecar) end(t *testing.T) {
 	s.kill()
 }
 
-// right asks every route of a sidecar until the answer is right: plugins take a moment.
+// right searches every route of a sidecar until the answer is right, because plugins take a moment
+// to start.
 func (x *skew) right(t *testing.T, s *sidecar) {
 	t.Helper()
 	x.allRight(t, []*lane{
@@ -196,7 +197,7 @@ func (x *skew) right(t *testing.T, s *sidecar) {
 	}
 }
 
-// output runs a command of a version to its end, whatever that is.
+// output runs a command of a version until it ends, successfully or not.
 func (x *skew) output(t *testing.T, version string, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.CommandContext(within(t, 2*time.Minute), x.likeness[version], args...)
@@ -205,9 +206,9 @@ func (x *skew) output(t *testing.T, version string, args ...string) (string, err
 	return string(b), err
 }
 
-// TestVersionSkew runs the version before and this one side by side, against the real
-// Qdrant: plugins, clients, files and configurations of one with the other, an upgrade
-// and the way back under load, and writes that both follow.
+// TestVersionSkew runs the previous version and this one side by side on a real Qdrant: plugins,
+// clients, files and configurations of one with the other, an upgrade and the way back under load,
+// and writes that both follow.
 func TestVersionSkew(t *testing.T) {
 	if os.Getenv("LIKENESS_SOAK") == "" {
 		t.Skip("it builds the version before this one; set LIKENESS_SOAK=1")
@@ -228,7 +229,7 @@ func TestVersionSkew(t *testing.T) {
 	writes := x.bothWrite(one, two)
 	x.sideBySide(t, writes)
 	l := x.rolling(t, one, two)
-	// Each now reads what the other wrote: tables with their logs, journals, choices of versions.
+	// Each now reads the other's files: tables with their logs, journals, choices of versions.
 	x.right(t, one)
 	x.right(t, two)
 	x.sideBySide(t, writes)
@@ -237,8 +238,8 @@ func TestVersionSkew(t *testing.T) {
 		l.calls.Load(), l.refused.Load(), writes.sent(), checks)
 }
 
-// clients asks a sidecar by the commands of the other version, and by this version's
-// Go client.
+// clients calls a sidecar with the commands of the other version, and with this version's Go
+// client.
 func (x *skew) clients(t *testing.T, s *sidecar, by string) (made int) {
 	t.Helper()
 	vector := strings.ReplaceAll(fmt.Sprint(content(7, 7)), " ", ",")
@@ -283,11 +284,11 @@ func (x *skew) plugins(t *testing.T, version string) (made int) {
 	return made + 1
 }
 
-// writes go on through two sidecars, into the rows of the live table and of the companion.
+// writes writes through two sidecars, to the rows of the live table and of the companion.
 type writes struct {
 	sides  []*sidecar
 	all    []*writer
-	things atomic.Int64 // acknowledged
+	things atomic.Int64 // acknowledged writes
 }
 
 func (x *skew) bothWrite(sides ...*sidecar) *writes {
@@ -328,8 +329,8 @@ func (w *writes) ofThings(ctx context.Context, t *testing.T, s *sidecar, seed ui
 	}
 }
 
-// sideBySide writes through both sidecars at once, and compares what each derived with
-// the collections.
+// sideBySide writes through both sidecars concurrently, and compares their derived data with the
+// collections.
 func (x *skew) sideBySide(t *testing.T, w *writes) {
 	t.Helper()
 	ctx := within(t, time.Minute)
@@ -347,7 +348,7 @@ func (x *skew) sideBySide(t *testing.T, w *writes) {
 	for _, s := range w.sides {
 		x.derived(t, s, rows)
 	}
-	for n := range 4 { // the second time nothing is left for either
+	for n := range 4 { // the second time neither finds a difference
 		s := w.sides[n%2]
 		r, err := likenessv1.NewAdminServiceClient(s.conn).Reconcile(within(t, time.Minute), &likenessv1.ReconcileRequest{Route: things})
 		if d := r.GetDrift(); err != nil || n >= 2 && d.GetMissing()+d.GetChanged()+d.GetSurplus()+d.GetUnfit() > 0 {
@@ -359,11 +360,11 @@ func (x *skew) sideBySide(t *testing.T, w *writes) {
 // load contains the results of searches while sidecars changed their version.
 type load struct {
 	calls, failed, refused atomic.Int64
-	first                  atomic.Value // what failed first
+	first                  atomic.Value // the first failure
 }
 
-// rolling makes both sidecars the version before, and then upgrades them one after the
-// other, takes them back and upgrades them again, under searches that clients balance.
+// rolling starts both sidecars with the previous version, then upgrades them one after the other,
+// takes them back and upgrades them again, under searches of clients that balance their load.
 func (x *skew) rolling(t *testing.T, sides ...*sidecar) *load {
 	t.Helper()
 	for _, s := range sides {
@@ -413,7 +414,7 @@ func (x *skew) rolling(t *testing.T, sides ...*sidecar) *load {
 func (l *load) count(err error) bench.Outcome {
 	l.calls.Add(1)
 	switch {
-	case errors.Is(err, client.ErrOverloaded) || status.Code(err) == codes.ResourceExhausted: // by a machine that has more to do
+	case errors.Is(err, client.ErrOverloaded) || status.Code(err) == codes.ResourceExhausted: // the machine is overloaded
 		l.refused.Add(1)
 		return bench.Refused
 	case err != nil:
@@ -424,7 +425,7 @@ func (l *load) count(err error) bench.Outcome {
 	return bench.Good
 }
 
-// balanced is a connection to all of the addresses, in turns.
+// balanced returns a connection that uses all addresses in turn.
 func balanced(t *testing.T, addresses ...string) *grpc.ClientConn {
 	t.Helper()
 	name, state := manual.NewBuilderWithScheme("skew"), resolver.State{}
@@ -461,7 +462,7 @@ func (x *skew) refusals(t *testing.T, s *sidecar) (made int) {
 		{s.name + "-one.table", "next.table", now, "format version is 3, want 1 to 2"},
 		{"w.safetensors", "next.safetensors", before, "format is 2, want 1"},
 		{"w.safetensors", "next.safetensors", now, "format is 2, want 1"},
-		{"listen: {", "listen: {rest: \"127.0.0.1:0\", ", before, "rest"}, // a key that the version before did not have
+		{"listen: {", "listen: {rest: \"127.0.0.1:0\", ", before, "rest"}, // a key that the previous version does not have
 	} {
 		file := filepath.Join(x.folder, "next.yaml")
 		must(t, os.WriteFile(file, []byte(strings.ReplaceAll(string(config), tc.from, tc.to)), 0o600))
@@ -470,11 +471,11 @@ func (x *skew) refusals(t *testing.T, s *sidecar) (made int) {
 		}
 		made++
 	}
-	if out, err := x.output(t, now, "config", "validate", "--connect", "--config", s.file); err != nil { // beside the sidecar, before an upgrade
+	if out, err := x.output(t, now, "config", "validate", "--connect", "--config", s.file); err != nil { // beside the running sidecar, as before an upgrade
 		t.Errorf("config validate beside a sidecar: %v\n%s", err, out)
 	}
 	s.end(t)
-	for version := range x.likeness { // the configuration itself is one for both
+	for version := range x.likeness { // both versions read the same configuration
 		if out, err := x.output(t, version, "config", "validate", "--connect", "--config", s.file); err != nil {
 			t.Errorf("config validate of the version %s: %v\n%s", version, err, out)
 		}

@@ -11,18 +11,19 @@ import (
 type sample struct {
 	at         time.Time
 	rss        float64 // bytes
-	live       float64 // bytes of the heap that are in use, right after a collection
+	live       float64 // bytes of the heap in use, right after a collection
 	goroutines float64
 	zombies    int
 }
 
-// usage is the usage of the sidecar that is never killed, and the most zombies of any sidecar.
+// usage is the resource usage of the sidecar that is never killed, and the greatest number of
+// zombies of any sidecar.
 type usage struct {
 	samples []sample
-	idle    float64 // goroutines before
+	idle    float64 // goroutines before the load
 }
 
-// watch reads the metrics again and again until stop, which returns what it saw.
+// watch reads the metrics repeatedly until stop, which returns the samples.
 func (w *world) watch(ctx context.Context, every time.Duration) (stop func() usage) {
 	u := usage{}
 	if m, err := w.two.metrics(ctx); err == nil {
@@ -60,9 +61,9 @@ func resident(s sample) float64 { return s.rss }
 
 func live(s sample) float64 { return s.live }
 
-// slope is the growth by least squares, in MiB an hour, over the second half of the
-// run. Resident memory also grows while the heap finds its size and is not given back;
-// what is live after a collection grows when something is kept.
+// slope returns the growth by least squares, in MiB an hour, over the second half of the run.
+// Resident memory also grows until the heap has found its size, and is not given back. The heap in
+// use after a collection grows only if memory leaks.
 func (u usage) slope(of func(sample) float64) float64 {
 	s := u.samples[len(u.samples)/2:]
 	if len(s) < 2 {
@@ -76,8 +77,8 @@ func (u usage) slope(of func(sample) float64) float64 {
 	return (n*sxy - sx*sy) / (n*sxx - sx*sx)
 }
 
-// settled are the goroutines of a sidecar when nobody asks any more: the least of
-// what is seen within some seconds.
+// settled returns the goroutines of a sidecar without load: the least number seen within some
+// seconds.
 func (w *world) settled(t *testing.T, s *sidecar, atMost float64) float64 {
 	t.Helper()
 	ctx := within(t, 20*time.Second)
@@ -93,7 +94,7 @@ func (w *world) settled(t *testing.T, s *sidecar, atMost float64) float64 {
 	return least
 }
 
-// report says what was reached, and fails where a promise was not kept.
+// report prints the results, and fails the test if a promise was not kept.
 func (w *world) report(t *testing.T, took time.Duration, u usage, acked, unsure int) {
 	t.Helper()
 	faults, list := w.ledger.faults()

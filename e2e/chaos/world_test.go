@@ -22,35 +22,35 @@ import (
 	"github.com/likenessdb/likeness/sidecar/plugins/faulty"
 )
 
-// The collections: fixed is searched while all breaks, written is written to.
+// The collections. Searches use fixed during all faults; writes go to written.
 const (
 	fixed   = "fixed"
 	written = "written"
 )
 
-// timeout of the routes: within it the API answers, whatever the store does.
+// timeout is the timeout of the routes, within which the API answers, whatever the store does.
 const timeout = 500 * time.Millisecond
 
-// world is two stores, the sidecars before them, and the links between.
+// world is two stores, the sidecars in front of them, and the links between.
 type world struct {
 	ledger *ledger
 	oracle *oracle
 	rng    *rand.Rand
 	folder string
-	disk   string // a small file system, "" where none can be mounted
+	disk   string // a small file system; "" if none can be mounted
 	clocks bool   // the sidecars' clocks can be set
 
 	qdrant, milvus *servers.Server
-	toQdrant       *grpc.ClientConn // past everything
+	toQdrant       *grpc.ClientConn // bypasses sidecars and links
 	toMilvus       *grpc.ClientConn
 
-	one, two, three *sidecar // two is never killed; three is Milvus's
+	one, two, three *sidecar // two is never killed; three uses Milvus
 	links           map[string]*relay
 	liars           map[string]*liar
 	lying           map[string]string // addresses of the liars
 }
 
-// newWorld starts all. With clocks the program is built so that its clock can be set,
+// newWorld starts all processes. With clocks the program is built so that its clock can be set,
 // which takes minutes the first time.
 func newWorld(t *testing.T, seed uint64, clocks bool) *world {
 	t.Helper()
@@ -121,7 +121,7 @@ func dial(t *testing.T, to string) *grpc.ClientConn {
 	return conn
 }
 
-// build builds the program that is deployed.
+// build builds the program as it is deployed.
 func build(t *testing.T, folder, overlay string) string {
 	t.Helper()
 	binary := filepath.Join(folder, "likeness")
@@ -132,7 +132,7 @@ func build(t *testing.T, folder, overlay string) string {
 	return binary
 }
 
-// smallDisk is a file system of 4 MiB, where one is permitted.
+// smallDisk mounts a file system of 4 MiB, if that is permitted.
 func smallDisk(t *testing.T) string {
 	t.Helper()
 	disk, err := smalldisk.New(t, 4<<20)

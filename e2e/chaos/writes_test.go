@@ -20,23 +20,22 @@ import (
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 )
 
-// firstID is a row that is there from the start.
+// firstID is a row that exists from the start.
 const firstID = 1 << 30
 
 // content is the vector of a version of a row.
 func content(id, version uint64) []float32 { return vector(rand.New(rand.NewPCG(id, version))) }
 
-// writer writes rows of its own, one after the other. A row whose write was not
-// acknowledged is never written again: it may be in either state, and may still get
-// into the other.
+// writer writes rows of its own, one after the other. After an unacknowledged write it never writes
+// that row again, because the row may be in either state, and may still change.
 type writer struct {
 	upsert func(ctx context.Context, id uint64, v []float32) error
 	rng    *rand.Rand
-	first  uint64 // of its ids
+	first  uint64 // its first id
 
 	next    uint64
-	acked   map[uint64]uint64 // versions
-	perhaps map[uint64]uint64 // the version of a write that was not acknowledged
+	acked   map[uint64]uint64 // versions by id
+	perhaps map[uint64]uint64 // versions of unacknowledged writes, by id
 	sent    int
 }
 
@@ -141,7 +140,7 @@ func writing(ctx context.Context, all []*writer, every time.Duration) (stop func
 	}
 }
 
-// qdrantRows are the rows of the written collection, past everything.
+// qdrantRows reads the rows of the written collection directly from Qdrant.
 func (w *world) qdrantRows(t *testing.T) map[uint64][]float32 {
 	t.Helper()
 	rows := map[uint64][]float32{}
@@ -195,7 +194,7 @@ func (w *world) milvusRows(t *testing.T) map[uint64][]float32 {
 	}
 }
 
-// milvusBetween are some of the rows with these ids, from included.
+// milvusBetween reads some of the rows with ids from from to to.
 func (w *world) milvusBetween(t *testing.T, from, to, most int64) (ids []int64, values []float32) {
 	t.Helper()
 	r, err := milvuspb.NewMilvusServiceClient(w.toMilvus).Query(within(t, time.Minute), &milvuspb.QueryRequest{CollectionName: written,
@@ -254,8 +253,8 @@ func acknowledged(t *testing.T, store string, rows map[uint64][]float32, all []*
 	return acked, unsure
 }
 
-// derived reconciles once, and then compares what a sidecar derived with the store's
-// rows: by a second reconcile, which finds nothing, and by searches.
+// derived reconciles once, and then compares a sidecar's derived data with the store's rows: by a
+// second reconcile, which must find no difference, and by searches.
 func (w *world) derived(t *testing.T, s *sidecar, rows map[uint64][]float32) {
 	t.Helper()
 	admin := likenessv1.NewAdminServiceClient(s.conn)
@@ -282,7 +281,7 @@ func (w *world) derived(t *testing.T, s *sidecar, rows map[uint64][]float32) {
 	}
 }
 
-// followed waits until a sidecar has no write pending: until then it vouches for nothing.
+// followed waits until a sidecar has no pending write, because it proves nothing before.
 func (w *world) followed(t *testing.T, s *sidecar) {
 	t.Helper()
 	ctx := within(t, time.Minute)

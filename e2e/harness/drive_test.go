@@ -16,7 +16,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy"
 )
 
-// cache is where what the clients need is kept between runs.
+// cache is the folder in which the clients' packages are kept between runs.
 const cache = "../../.cache/clients"
 
 // database starts fresh servers of one kind and version.
@@ -26,8 +26,7 @@ type database struct {
 	start         func(t *testing.T) harness.Address
 }
 
-// program fails the test in CI, and skips it elsewhere, where a client's
-// packages cannot be had.
+// program fails the test in CI, and skips it elsewhere, if a client's packages cannot be installed.
 func program(t *testing.T, p *harness.Program, err error) *harness.Program {
 	t.Helper()
 	switch {
@@ -41,7 +40,7 @@ func program(t *testing.T, p *harness.Program, err error) *harness.Program {
 	return nil
 }
 
-// runs has a client make its scenario on several addresses at the same time.
+// runs runs a client's scenario on several addresses concurrently.
 func runs(t *testing.T, c harness.Client, at ...harness.Address) [][]harness.Step {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
@@ -60,10 +59,9 @@ func runs(t *testing.T, c harness.Client, at ...harness.Address) [][]harness.Ste
 	return steps
 }
 
-// hung reports whether a server could not read from itself in time: Qdrant 1.17.0 on
-// two processors does not wake up at times when many queries come at once, with and
-// without a proxy before it. After a minute it says so, or answers 408 and nothing else, which
-// no step asks for.
+// hung reports whether a server could not read from itself in time. Qdrant 1.17.0 on two processors
+// sometimes does not wake up when many queries arrive at once, with or without a proxy. After a
+// minute it says so, or answers 408, which no step expects.
 func hung(steps []harness.Step) bool {
 	return slices.ContainsFunc(steps, func(s harness.Step) bool {
 		e := s.Error
@@ -71,9 +69,9 @@ func hung(steps []harness.Step) bool {
 	})
 }
 
-// conform runs a client's scenario directly, through the proxy and, if twice,
-// directly again, each on a fresh server, and compares: outcomes under the rules,
-// bytes on both sides of the proxy. It returns what the client sent.
+// conform runs a client's scenario directly, through the proxy and, if twice is set, directly
+// again, each on a fresh server. It compares outcomes under the rules, and bytes on both sides of
+// the proxy. It returns the client's requests.
 func conform(t *testing.T, db database, c harness.Client, twice bool) []harness.Exchange {
 	t.Helper()
 	var steps [][]harness.Step
@@ -123,9 +121,9 @@ func report(t *testing.T, what string, differences []harness.Difference) int {
 	return len(differences)
 }
 
-// taps are a proxy between taps.
+// taps is a proxy between two taps.
 type taps struct {
-	at               harness.Address // of those towards the client
+	at               harness.Address // of the taps towards the client
 	client, database []*harness.Tap
 	stop             func()
 }
@@ -165,7 +163,7 @@ func tapped(t *testing.T, server harness.Address) *taps {
 	return p
 }
 
-// forward runs a proxy until stop, or the test's end.
+// forward runs a proxy until stop is called or the test ends.
 func forward(t *testing.T, o proxy.Options) (at proxy.Addresses, stop func()) {
 	t.Helper()
 	o.Logger, o.Grace = slog.New(slog.DiscardHandler), 20*time.Second
@@ -189,7 +187,7 @@ func forward(t *testing.T, o proxy.Options) (at proxy.Addresses, stop func()) {
 	return p.Addresses(), stop
 }
 
-// exchanges ends the proxy and returns what crossed each side.
+// exchanges ends the proxy and returns the exchanges on each side.
 func (p *taps) exchanges(t *testing.T) (client, database []harness.Exchange) {
 	t.Helper()
 	read := func(taps []*harness.Tap) (all []harness.Exchange) {

@@ -26,15 +26,14 @@ import (
 	"github.com/likenessdb/likeness/e2e/harness"
 )
 
-// envCrossings says how many random messages cross; `make soak` asks for 100,000.
+// envCrossings sets the number of random messages; `make soak` uses 100,000.
 const envCrossings = "LIKENESS_CROSSINGS"
 
-// perRound is how many messages one pair of taps keeps.
+// perRound is the number of messages that one pair of taps records.
 const perRound = 2500
 
-// TestRandomMessagesCross sends valid and invalid gRPC messages and HTTP requests
-// through the proxy to a real server: all are the same on both sides of it, and
-// so are the answers.
+// TestRandomMessagesCross sends valid and invalid gRPC messages and HTTP requests through the proxy
+// to a real server: requests and answers are the same on both sides of the proxy.
 func TestRandomMessagesCross(t *testing.T) {
 	total := 2 * perRound
 	if s := os.Getenv(envCrossings); s != "" {
@@ -65,7 +64,7 @@ func TestRandomMessagesCross(t *testing.T) {
 	}
 }
 
-// prepare makes the collection "c", with four points.
+// prepare creates the collection "c" with four points.
 func prepare(t *testing.T, at harness.Address) {
 	t.Helper()
 	c, err := connectGo(at, qdrantKey)
@@ -84,7 +83,7 @@ func prepare(t *testing.T, at harness.Address) {
 	}
 }
 
-// randomCalls makes n calls of the methods of a service, and of none.
+// randomCalls makes n calls of a service's methods and of unknown methods.
 func randomCalls(t *testing.T, rng *rand.Rand, address string, service protoreflect.FullName, n int) {
 	t.Helper()
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()), grpc.WithDefaultCallOptions(grpc.ForceCodecV2(rawCodec{})))
@@ -106,13 +105,13 @@ func randomCalls(t *testing.T, rng *rand.Rand, address string, service protorefl
 		request, answer := randomMessage(rng, m.Input()), []byte(nil)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		ctx = metadata.AppendToOutgoingContext(ctx, "api-key", qdrantKey, "x-random", strconv.Itoa(rng.IntN(9)), "x-bytes-bin", string(randomBytes(rng, 8)))
-		_ = conn.Invoke(ctx, name, &request, &answer) // most are refused; the taps say how
+		_ = conn.Invoke(ctx, name, &request, &answer) // most are refused; the taps record how
 		cancel()
 	}
 }
 
-// randomMessage is a message of this type: as it should be, with bytes changed,
-// cut or added, or no message at all.
+// randomMessage returns a message of a type: valid, with bytes changed, cut or added, or random
+// bytes.
 func randomMessage(rng *rand.Rand, d protoreflect.MessageDescriptor) []byte {
 	kind, err := protoregistry.GlobalTypes.FindMessageByName(d.FullName())
 	if err != nil {
@@ -149,8 +148,7 @@ func randomBytes(rng *rand.Rand, most int) []byte {
 	return b
 }
 
-// fill sets some fields. Numbers are small: a limit of 2^60 is a test of the
-// server's memory.
+// fill sets some fields. Numbers are small, because a limit of 2^60 would test the server's memory.
 func fill(rng *rand.Rand, m protoreflect.Message, depth int) {
 	fields := m.Descriptor().Fields()
 	for i := range fields.Len() {
@@ -214,7 +212,7 @@ var bodies = []string{
 	`{"positive":[1],"negative":[2],"limit":2}`, `{"ids":[1,"5c56c793-69f3-4fbf-87e6-c4bf54c28c26"]}`, `{"payload":{"a":1.50},"points":[1]}`, `{}`, ``,
 }
 
-// randomHTTP sends n requests as bare bytes, each on a connection of its own.
+// randomHTTP sends n requests as plain bytes, each on its own connection.
 func randomHTTP(t *testing.T, rng *rand.Rand, address string, n int) {
 	t.Helper()
 	pick := func(of ...string) string { return of[rng.IntN(len(of))] }
@@ -243,7 +241,7 @@ func randomHTTP(t *testing.T, rng *rand.Rand, address string, n int) {
 	}
 }
 
-// sendBare writes a request and reads until the server closes.
+// sendBare writes a request and reads until the server closes the connection.
 func sendBare(address, request string) error {
 	conn, err := net.Dial("tcp", address)
 	if err != nil {
@@ -253,6 +251,6 @@ func sendBare(address, request string) error {
 	if _, err := io.WriteString(conn, request); err != nil {
 		return err
 	}
-	_, _ = io.Copy(io.Discard, conn) // a broken connection is a call that was cut
+	_, _ = io.Copy(io.Discard, conn) // a broken connection counts as a cut call
 	return nil
 }

@@ -21,7 +21,7 @@ import (
 	"github.com/likenessdb/likeness/e2e/harness"
 )
 
-// goClient makes the requests, and some of its own, through the official Go client.
+// goClient makes the given requests, and some of its own, with the official Go client.
 func goClient(requests []grpcRequest) harness.Client {
 	return harness.Client{Name: "Go go-client 1.18.3, gRPC", Run: func(ctx context.Context, at harness.Address) ([]harness.Step, error) {
 		c, err := connectGo(at, qdrantKey)
@@ -114,8 +114,8 @@ func plain(v any) (json.RawMessage, error) {
 	return json.Marshal(all)
 }
 
-// own are steps by the client's own helpers, and what only code can do: many
-// calls at once, cancellation, deadlines.
+// own makes steps with the client's own helpers, and those that need code: many concurrent calls,
+// cancellation, deadlines.
 func (g *goScenario) own(at harness.Address) {
 	const name = "go"
 	ctx, c, wait := g.ctx, g.c, true
@@ -179,7 +179,7 @@ func (g *goScenario) own(at harness.Address) {
 	}
 }
 
-// atOnce are the same answers, however many calls run.
+// atOnce makes many concurrent calls, which must have equal answers.
 func (g *goScenario) atOnce(query *qdrantapi.QueryPoints) (any, error) {
 	found := make([]string, 200)
 	var group errgroup.Group
@@ -197,7 +197,7 @@ func (g *goScenario) atOnce(query *qdrantapi.QueryPoints) (any, error) {
 	return slices.Compact(found), err
 }
 
-// cancelled gives calls up while they run; each ends as cancelled, or was done.
+// cancelled cancels calls while they run. Each ends as cancelled, or had succeeded.
 func (g *goScenario) cancelled(query *qdrantapi.QueryPoints) (any, error) {
 	var group errgroup.Group
 	for range 40 {

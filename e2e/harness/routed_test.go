@@ -32,7 +32,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/serve"
 )
 
-// routedRows are how many of the shipped questions are in the collection.
+// routedRows is the number of shipped questions in the collection.
 const routedRows = 2000
 
 // question is a search on the routed collection.
@@ -76,10 +76,9 @@ func TestQdrantRoutedCollections(t *testing.T) {
 	}
 }
 
-// TestQdrantRewrittenCollections has every client ask real questions of a collection whose
-// route rewrites them. By the identity the answers are the database's own, to the bit. By a
-// rotation of a collection whose vectors were rotated they have the same rows in the same
-// order.
+// TestQdrantRewrittenCollections makes every client send real questions to a collection whose route
+// rewrites them. With the identity, the answers equal the database's own to the bit. With a
+// rotation, on a collection of rotated vectors, they have the same rows in the same order.
 func TestQdrantRewrittenCollections(t *testing.T) {
 	db, other := qdrant(servers.QdrantNewest).start(t), qdrant(servers.QdrantNewest).start(t)
 	questions := fillQuestions(t, db, qdrantapi.Distance_Dot, slices.Clone)
@@ -106,8 +105,8 @@ func TestQdrantRewrittenCollections(t *testing.T) {
 	}
 }
 
-// rotate turns each pair of numbers of a vector by the angle of a triangle of sides 3, 4 and
-// 5, to one side or, with a way of -1, to the other.
+// rotate rotates each pair of numbers of a vector by an angle of the 3-4-5 triangle, or back if way
+// is -1.
 func rotate(v []float32, way float64) []float32 {
 	out := make([]float32, len(v))
 	for i := 0; i < len(v); i += 2 {
@@ -118,7 +117,7 @@ func rotate(v []float32, way float64) []float32 {
 }
 
 // bilinearModel writes a bilinear model and returns its path. Each row of W is a unit vector,
-// turned.
+// transformed by turn.
 func bilinearModel(t *testing.T, dim int, turn func([]float32) []float32) string {
 	t.Helper()
 	w := tensor.Tensor{Shape: []int{dim, dim}}
@@ -139,7 +138,7 @@ func bilinearModel(t *testing.T, dim int, turn func([]float32) []float32) string
 	return path
 }
 
-// askingClients are the official clients, which ask the questions.
+// askingClients returns the official clients, with scenarios that ask the questions.
 func askingClients(t *testing.T, questions []question) []harness.Client {
 	t.Helper()
 	python, err := harness.Python(t.Context(), cache, script("qdrant/requirements.txt"))
@@ -157,7 +156,7 @@ func askingClients(t *testing.T, questions []question) []harness.Client {
 	}
 }
 
-// tapProxy puts taps before a sidecar's proxy.
+// tapProxy puts taps in front of a sidecar's proxy.
 func tapProxy(t *testing.T, at serve.Addresses) *taps {
 	t.Helper()
 	p := &taps{at: harness.Address{}, stop: func() {}}
@@ -172,7 +171,7 @@ func tapProxy(t *testing.T, at serve.Addresses) *taps {
 	return p
 }
 
-// checkStatus wants every search to say that status.
+// checkStatus wants every search to have that status.
 func checkStatus(t *testing.T, crossed []harness.Exchange, status string, least int) {
 	t.Helper()
 	searches := 0
@@ -191,7 +190,7 @@ func checkStatus(t *testing.T, crossed []harness.Exchange, status string, least 
 	}
 }
 
-// fillQuestions writes shipped questions into a collection and returns others to ask.
+// fillQuestions writes shipped questions into a collection and returns other questions to ask.
 func fillQuestions(t *testing.T, db harness.Address, metric qdrantapi.Distance, turn func([]float32) []float32) (out []question) {
 	t.Helper()
 	task, err := banking77.Questions("../../examples/data/banking77")
@@ -275,7 +274,7 @@ proxy: {store: main, listen_grpc: "127.0.0.1:0", listen_rest: "127.0.0.1:0", res
 	return serve.Addresses{}
 }
 
-// answers asks likeness's own API.
+// answers asks the questions over likeness's own API.
 func answers(t *testing.T, address string, questions []question) (steps []harness.Step) {
 	t.Helper()
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))

@@ -63,7 +63,7 @@ func TestBombsTogether(t *testing.T) {
 		len(big)>>20, read>>20, quiet>>20, float64(read-quiet)/float64(len(big)))
 }
 
-// zippedZeros is n zeros, packed.
+// zippedZeros returns n zeros, compressed.
 func zippedZeros(t *testing.T, n int) []byte {
 	t.Helper()
 	var b bytes.Buffer
@@ -78,8 +78,8 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// sendFrame makes a call of SearchBatch with these bytes as its message, which a
-// client of gRPC would pack itself, and returns how it ended.
+// sendFrame calls SearchBatch with these bytes as the message, which a gRPC client would compress
+// itself, and returns how the call ended.
 func sendFrame(t *testing.T, client http.RoundTripper, address string, message []byte, encoding string) (status, text string) {
 	t.Helper()
 	frame := binary.BigEndian.AppendUint32([]byte{0}, uint32(len(message)))
@@ -99,7 +99,7 @@ func sendFrame(t *testing.T, client http.RoundTripper, address string, message [
 		return "", ""
 	}
 	defer func() { _ = answer.Body.Close() }()
-	_, _ = io.Copy(io.Discard, answer.Body) // the trailers come behind it
+	_, _ = io.Copy(io.Discard, answer.Body) // the trailers come after it
 	for _, h := range []http.Header{answer.Trailer, answer.Header} {
 		if s := h.Get("Grpc-Status"); s != "" {
 			return s, h.Get("Grpc-Message")

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestAdminAndRESTRefuseOtherSites asks every path of the admin port, and the API's, as
-// pages of other sites would: by a name that was pointed at the listener, and from
-// another origin. Probes and scrapes by address, and by an allowed name, are answered.
+// TestAdminAndRESTRefuseOtherSites calls every path of the admin port and of the API as pages of
+// other sites could: by a name that was pointed at the listener, and from another origin. Probes
+// and scrapes by address, and by an allowed name, are answered.
 func TestAdminAndRESTRefuseOtherSites(t *testing.T) {
 	s := start(t, strings.Replace(base, "listen: {", `listen: {rest: "127.0.0.1:0", allowed_hosts: [likeness.monitoring.svc], `, 1), true)
 	_, admin, _ := strings.Cut(s.at.Admin, ":")
@@ -36,7 +36,7 @@ func TestAdminAndRESTRefuseOtherSites(t *testing.T) {
 	}
 	paths := []string{"GET /v1/routes"}
 	for _, path := range append(adminPaths(), "GET /livez", "GET /readyz", "GET /healthz") {
-		if !strings.HasSuffix(path, "/profile") && !strings.HasSuffix(path, "/trace") { // they take their time
+		if !strings.HasSuffix(path, "/profile") && !strings.HasSuffix(path, "/trace") { // these take long
 			paths = append(paths, path)
 		}
 	}

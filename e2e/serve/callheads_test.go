@@ -15,7 +15,7 @@ import (
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
 )
 
-// called is a listener of gRPC that stands before a database, with a call that is answered.
+// called is a gRPC listener in front of a database, with a call that is answered.
 type called struct {
 	address string
 	well    func() error
@@ -37,7 +37,7 @@ func calledBefore(t *testing.T) map[string]called {
 	}
 }
 
-// heading is a head of a call with one more field.
+// heading returns the head of a call with one more field.
 func heading(t *testing.T, value string) []byte {
 	t.Helper()
 	var out bytes.Buffer
@@ -68,8 +68,8 @@ func TestCallHeadsWithoutEnd(t *testing.T) {
 	}
 }
 
-// Frames of a head that have nothing in them are no memory, and are read for as long as
-// they come; who sends them keeps its own connection busy and nobody else's.
+// Empty frames of a head take no memory, and are read for as long as they come. Their sender keeps
+// only its own connection busy.
 func TestCallHeadsOfNothing(t *testing.T) {
 	for name, to := range calledBefore(t) {
 		conn, framer := dialHTTP2(t, to.address)
@@ -85,7 +85,7 @@ func TestCallHeadsOfNothing(t *testing.T) {
 	}
 }
 
-// dialHTTP2 begins to speak HTTP/2.
+// dialHTTP2 opens an HTTP/2 connection.
 func dialHTTP2(t *testing.T, address string) (net.Conn, *http2.Framer) {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -99,7 +99,7 @@ func dialHTTP2(t *testing.T, address string) (net.Conn, *http2.Framer) {
 	return conn, framer
 }
 
-// refusesHead sends a head, and reports whether the call or its connection is ended.
+// refusesHead sends a head, and reports whether the server ended the call or its connection.
 func refusesHead(t *testing.T, address string, block []byte) bool {
 	t.Helper()
 	conn, framer := dialHTTP2(t, address)
@@ -122,8 +122,8 @@ func refusesHead(t *testing.T, address string, block []byte) bool {
 	}
 }
 
-// writeHead writes a head in frames, until the other side takes no more of it: one that has
-// no end where block is nil or empty, of fields or of nothing.
+// writeHead writes a head in frames, until the other side takes no more. If block is nil the head
+// is endless and has fields; if block is empty, it has endless empty frames.
 func writeHead(framer *http2.Framer, block []byte) error {
 	const most = 16 << 10
 	endless := len(block) == 0

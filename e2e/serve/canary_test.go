@@ -24,7 +24,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
 
-// What must not show: credentials, a token of a caller, the values of a filter and of a
+// Values that must not show: credentials, a caller's token, the values of a filter and of a
 // payload, and the numbers of a vector.
 const (
 	canaryToken  = "canary-token-5f1e"
@@ -33,10 +33,9 @@ const (
 	canaryNumber = 13.371337
 )
 
-// TestNothingOfACallerShows plants secrets, vectors, payloads and filters in calls that
-// succeed and in calls that fail, by the API and by the proxy, with the log at each
-// level, and looks for them in the log, in the errors that callers get, on every page of
-// the admin port, and in `config print`.
+// TestNothingOfACallerShows plants secrets, vectors, payloads and filters in calls that succeed and
+// in calls that fail, over the API and the proxy, with the log at each level. It looks for them in
+// the log, in callers' errors, on every page of the admin port, and in `config print`.
 func TestNothingOfACallerShows(t *testing.T) {
 	db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{APIKey: key})
 	fill(t, connect(t, db.Address))
@@ -47,7 +46,7 @@ func TestNothingOfACallerShows(t *testing.T) {
 	t.Logf("reliability row=31 figure=secrets, tokens, filters, payloads and vectors in none of %d KiB of logs at two levels, admin pages, errors and printed configuration", searched>>10)
 }
 
-// shows returns how many bytes it looked through.
+// shows looks for the canaries, and returns how many bytes it searched.
 func shows(t *testing.T, db *servers.Server, level string) (searched int) {
 	dir := t.TempDir()
 	must2(t, model.Write(filepath.Join(dir, "w.safetensors"), testModel(t)))
@@ -77,7 +76,7 @@ proxy: {store: main, listen_grpc: "127.0.0.1:0"}
 	case err := <-ended:
 		t.Fatal(err)
 	}
-	var said strings.Builder // what callers are told
+	var said strings.Builder // the errors that callers got
 	for _, with := range []context.Context{
 		metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+canaryToken),
 		metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer wrong-"+canaryToken),
@@ -100,7 +99,7 @@ proxy: {store: main, listen_grpc: "127.0.0.1:0"}
 	return searched + printed.Len() + len(out.String()) + said.Len()
 }
 
-// planted makes calls that go well and calls that fail, with canaries in all of them.
+// planted makes calls that succeed and calls that fail, all with canaries.
 func planted(ctx context.Context, t *testing.T, at serve.Addresses, said *strings.Builder) {
 	t.Helper()
 	note := func(err error) {

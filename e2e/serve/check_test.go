@@ -20,7 +20,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/serve"
 )
 
-// aside is a store that is down, which is no reason not to start, and a route of it.
+// aside is a store that is down, which must not prevent the start, and a route of it.
 const aside = base + `
   far: {store: db, collection: things, placement: stored, model: plain}
 `
@@ -30,8 +30,8 @@ func withDatabase(text string) string {
 	return strings.Replace(text, "stores:\n", "stores:\n  db: {kind: qdrant, address: \"127.0.0.1:1\"}\n", 1)
 }
 
-// TestCheckRefusesWhatRunRefuses holds every refusal of Run at its start against Check:
-// both must say the same.
+// TestCheckRefusesWhatRunRefuses: Check refuses the same configurations as Run at its start, with
+// the same error.
 func TestCheckRefusesWhatRunRefuses(t *testing.T) {
 	far := withDatabase(aside)
 	replaced := func(text, old, by string) string {
@@ -165,8 +165,8 @@ func checkOnce(t *testing.T, file string, connect bool) error {
 	return err
 }
 
-// TestCheckOfStores holds what a sidecar says of its routes and of its proxy, which it
-// does not end for, against Check.
+// TestCheckOfStores compares Check with a running sidecar's reports about routes and the proxy that
+// do not end it.
 func TestCheckOfStores(t *testing.T) {
 	server := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
 	store, err := qdrant.Open(qdrant.Options{Address: server.Address})

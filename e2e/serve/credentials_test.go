@@ -35,10 +35,10 @@ import (
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
 )
 
-// ownMilvus is the authorization that a sidecar of these tests has before Milvus.
+// ownMilvus is the sidecar's own authorization for Milvus in these tests.
 var ownMilvus = base64.StdEncoding.EncodeToString([]byte("root:" + key))
 
-// seen are the credentials of a call that came to a database, as it came.
+// seen holds the credentials of a call as it reached a database.
 type seen struct {
 	method             string
 	key, authorization []string
@@ -47,9 +47,9 @@ type seen struct {
 // hop stands in front of a database and records the credentials of calls. It lets every caller in,
 // with the credentials that the database wants.
 type hop struct {
-	as      metadata.MD // the database's; nil: those that came
+	as      metadata.MD // credentials for the database; nil: the caller's
 	forward func(method string) bool
-	edit    func(method string, answer []byte) []byte // nil: answers stay as they are
+	edit    func(method string, answer []byte) []byte // nil: answers are not changed
 	to      *grpc.ClientConn
 
 	mu   sync.Mutex
@@ -62,9 +62,8 @@ func (h *hop) note(s seen) {
 	h.seen = append(h.seen, s)
 }
 
-// take returns the calls since the last time, without those that a sidecar makes of its
-// own accord and with its own credentials: which names and fields a collection has, and
-// which version the database.
+// take returns the calls since the last take, except those that a sidecar makes for itself with its
+// own credentials, for names, fields, and the database's version.
 func (h *hop) take() []seen {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -99,7 +98,7 @@ func (plainBytes) Unmarshal(data mem.BufferSlice, v any) error {
 
 func (plainBytes) Name() string { return "proto" }
 
-// startHop listens before a database's gRPC.
+// startHop listens in front of a database's gRPC port.
 func startHop(t *testing.T, h *hop, database string) (address string) {
 	t.Helper()
 	h.to = connect(t, database)
@@ -112,7 +111,7 @@ func startHop(t *testing.T, h *hop, database string) (address string) {
 	return l.Addr().String()
 }
 
-// handle takes calls of one message, and streams, whose messages it answers each by an empty one.
+// handle forwards unary calls. It answers each message of a stream with an empty one.
 func (h *hop) handle(_ any, s grpc.ServerStream) error {
 	method, _ := grpc.MethodFromServerStream(s)
 	md, _ := metadata.FromIncomingContext(s.Context())
@@ -139,7 +138,7 @@ func (h *hop) handle(_ any, s grpc.ServerStream) error {
 	}
 }
 
-// caller is one of many, by its number: no two have the same credentials.
+// caller is a caller, by number. No two callers have the same credentials.
 type caller int
 
 func (c caller) key() string { return fmt.Sprintf("key-of-caller-%d", c) }
@@ -163,7 +162,7 @@ func (c caller) its(got []seen) string {
 	return ""
 }
 
-// methods are all of a package's services.
+// methods calls each for all methods of a file's services.
 func methods(file protoreflect.FileDescriptor, each func(name string, m protoreflect.MethodDescriptor)) {
 	for i := range file.Services().Len() {
 		all := file.Services().Get(i).Methods()
@@ -173,7 +172,8 @@ func methods(file protoreflect.FileDescriptor, each func(name string, m protoref
 	}
 }
 
-// request is an empty message but for the collection, which what destroys does not get.
+// request returns an empty message with the collection's name, which destructive methods do not
+// get.
 func request(m protoreflect.MethodDescriptor) proto.Message {
 	r := dynamicpb.NewMessage(m.Input())
 	destroys := slices.ContainsFunc([]string{"Create", "Drop", "Delete", "Truncate", "Release", "Rename", "Alter"}, func(verb string) bool {
@@ -185,7 +185,7 @@ func request(m protoreflect.MethodDescriptor) proto.Message {
 	return r
 }
 
-// invoke makes a call of any kind; what is answered does not matter.
+// invoke makes a call of any kind, and ignores the answer.
 func invoke(ctx context.Context, conn *grpc.ClientConn, name string, m protoreflect.MethodDescriptor, in proto.Message) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
@@ -208,7 +208,7 @@ func invoke(ctx context.Context, conn *grpc.ClientConn, name string, m protorefl
 	}
 }
 
-// each calls every method once, as a caller of its own, and looks at what came.
+// each calls every method once, each as another caller, and checks the credentials that arrive.
 func (h *hop) each(t *testing.T, conn *grpc.ClientConn, files ...protoreflect.FileDescriptor) (called int) {
 	t.Helper()
 	for _, file := range files {
@@ -224,8 +224,8 @@ func (h *hop) each(t *testing.T, conn *grpc.ClientConn, files ...protoreflect.Fi
 	return called
 }
 
-// interleave makes calls of two callers over one connection at the same time: what comes
-// is one's or the other's, whole.
+// interleave makes concurrent calls of two callers over one connection: each call arrives with the
+// credentials of one of them, never mixed.
 func (h *hop) interleave(t *testing.T, calls int, call func(context.Context) error) {
 	t.Helper()
 	var all sync.WaitGroup
@@ -253,9 +253,9 @@ func (h *hop) interleave(t *testing.T, calls int, call func(context.Context) err
 	}
 }
 
-// Every method of Qdrant's services, and REST, reaches the database with the caller's
-// credentials alone, what is asked to rescore its searches too: never with the store's
-// own, and never with another caller's.
+// Every method of Qdrant's services, and REST, reaches the database with the caller's credentials
+// alone, and so do the requests for rescoring its searches: never with the store's own, and never
+// with another caller's.
 func TestQdrantCredentials(t *testing.T) {
 	db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{APIKey: key})
 	fill(t, connect(t, db.Address))
@@ -416,7 +416,7 @@ func (h *hop) rest(t *testing.T, base string) {
 	}
 }
 
-// Every method of Milvus's service likewise, streams too.
+// The same holds for every method of Milvus's service, including streams.
 func TestMilvusCredentials(t *testing.T) {
 	db := servers.MilvusLiteForTest(t, servers.Options{})
 	fillMilvus(t, client.Config{Address: db.Address}, client.WithConsistencyLevel(entity.ClStrong))

@@ -15,9 +15,9 @@ import (
 	"github.com/likenessdb/likeness/rerank/table"
 )
 
-// TestDeviceAbsent: a route whose device is likeness-gpu, on a machine that has none,
-// or built without the tag that gives it one. The plugin ends as it starts; the sidecar
-// answers by itself and says what the plugin said.
+// TestDeviceAbsent: a route uses likeness-gpu on a machine without a GPU, or a build without GPU
+// support. The plugin ends at its start, and the sidecar answers by itself and reports the plugin's
+// error.
 func TestDeviceAbsent(t *testing.T) {
 	dir := t.TempDir()
 	gpu := filepath.Join(dir, "likeness-gpu")

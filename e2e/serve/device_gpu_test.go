@@ -25,12 +25,12 @@ import (
 	"github.com/likenessdb/likeness/rerank/table"
 )
 
-// withGPU names a likeness-gpu to test with, withDrivers the folder of the drivers in
-// which its kernels run on the CPU (fake) and that has no device (stub).
+// withGPU names a likeness-gpu to test with. withDrivers names the folder with two drivers: one
+// that runs kernels on the CPU (fake), and one without a device (stub).
 const withGPU, withDrivers = "LIKENESS_GPU", "LIKENESS_GPU_DRIVERS"
 
-// gpuWorld is a sidecar with two routes to one table: many, which a likeness-gpu scores,
-// and here, which the sidecar does.
+// gpuWorld is a sidecar with two routes to one table: many is scored by a likeness-gpu, and here by
+// the sidecar.
 type gpuWorld struct {
 	*sidecar
 	logged *syncBuffer
@@ -97,7 +97,7 @@ func molTable(t *testing.T, dir string) {
 	must2(t, w.Close())
 }
 
-// ask makes a query up, and the context of a trace.
+// ask makes a random query, and the context of a trace.
 func (w *gpuWorld) ask(t *testing.T) (ctx context.Context, trace string, vector []float32) {
 	t.Helper()
 	w.asked++
@@ -109,7 +109,7 @@ func (w *gpuWorld) ask(t *testing.T) (ctx context.Context, trace string, vector 
 	return metadata.AppendToOutgoingContext(t.Context(), "traceparent", "00-"+trace+"-b7ad6b7169203331-01"), trace, vector
 }
 
-// compare asks both routes the same, and wants one answer to the bit.
+// compare sends the same query to both routes, and wants answers that are equal to the bit.
 func (w *gpuWorld) compare(t *testing.T) (trace string) {
 	t.Helper()
 	ctx, trace, vector := w.ask(t)
@@ -132,7 +132,7 @@ func (w *gpuWorld) compare(t *testing.T) (trace string) {
 	return trace
 }
 
-// until searches until a metric is something at least, and returns the last trace.
+// until searches until a metric reaches a value, and returns the last trace.
 func (w *gpuWorld) until(t *testing.T, metric string, least float64) (trace string) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); ; {
@@ -169,7 +169,7 @@ const (
 	gpuRestarts = `likeness_plugin_restarts_total{plugin="gpu"}`
 )
 
-// end ends the sidecar, and wants what the trace of a search says of the device.
+// end ends the sidecar, and checks the device's attributes in the trace of a search.
 func (w *gpuWorld) end(t *testing.T, says map[string]string) {
 	t.Helper()
 	if n := w.metric(t, answers("contradicted")); n > 0 {
@@ -188,9 +188,9 @@ func (w *gpuWorld) end(t *testing.T, says map[string]string) {
 	}
 }
 
-// TestGPULost: after a sticky CUDA error every call of the context fails. The search that
-// meets it, and those after it, are answered here; the process ends, and a fresh one
-// is loaded and used.
+// TestGPULost: after a sticky CUDA error every call of the context fails. The sidecar answers the
+// search that meets the error and those after it. The plugin's process ends, and a new one is
+// loaded and used.
 func TestGPULost(t *testing.T) {
 	once := filepath.Join(t.TempDir(), "once")
 	must2(t, os.WriteFile(once, nil, 0o600))
@@ -212,7 +212,7 @@ func TestGPULost(t *testing.T) {
 	w.end(t, map[string]string{used: "^used$", lost: "device lost|cut off", again: "^used$"})
 }
 
-// TestGPUKilled: a plugin that somebody kills is started again, and loaded.
+// TestGPUKilled: a plugin that is killed is started again, and loaded.
 func TestGPUKilled(t *testing.T) {
 	w := startGPU(t, nil, drivers("fake"))
 	w.until(t, answers("used"), 1)
@@ -229,8 +229,8 @@ func TestGPUKilled(t *testing.T) {
 	w.end(t, map[string]string{again: "^used$"})
 }
 
-// TestGPUNoRoomToScore: a device that has the table, and no memory left for a launch, is
-// left alone and tried again. Its process is as good as before, and stays.
+// TestGPUNoRoomToScore: a device that holds the table, but has no memory left for a launch, is not
+// used and tried again later. Its process is intact and stays.
 func TestGPUNoRoomToScore(t *testing.T) {
 	const memory = 2_300_000 // for the table, and for bringing it
 	w := startGPU(t, []string{"--memory", "1GiB"}, drivers("fake", fmt.Sprintf("FAKE_CUDA_MEMORY=%d", memory)))
@@ -242,7 +242,7 @@ func TestGPUNoRoomToScore(t *testing.T) {
 	w.end(t, map[string]string{failed: "not enough memory on the device: allocating .*OutOfMemory"})
 }
 
-// TestGPUUnusable: a plugin that cannot have the table says why, and the sidecar answers.
+// TestGPUUnusable: a plugin that cannot load the table says why, and the sidecar answers.
 func TestGPUUnusable(t *testing.T) {
 	for name, c := range map[string]struct {
 		args, environ []string

@@ -17,9 +17,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/serve"
 )
 
-// A sidecar that is started while the disk of its state and its table is full serves:
-// searches are answered and writes forwarded, and once there is room everything that
-// was written shows, though it was never written down.
+// A sidecar that starts while the disk of its state and its table is full serves: it answers
+// searches and forwards writes. Once there is room, all writes show, although none was recorded.
 func TestStartsOnAFullDisk(t *testing.T) {
 	for name, before := range map[string]bool{"first start": false, "after an end in order": true} {
 		t.Run(name, func(t *testing.T) {
@@ -48,7 +47,7 @@ func TestStartsOnAFullDisk(t *testing.T) {
 			}
 			first, _ := p.search(t)
 			best := p.write(t)
-			// All rows are compared with the table meanwhile: nothing is proved before that is done.
+			// Meanwhile all rows are compared with the table. Nothing is proved before that ends.
 			isRight := func(state string, got []hit) bool {
 				return len(got) == len(first) && (state == unproved || strings.HasPrefix(state, ofTheTable) && got[0].id == best)
 			}
@@ -108,7 +107,7 @@ func (p *follower) admin(t *testing.T, path string) (code int, body string) {
 	return (&sidecar{at: p.at}).get(t, path)
 }
 
-// write writes a row that is the best of all, through the proxy, and returns its id.
+// write writes, through the proxy, a row that ranks first, and returns its id.
 func (p *follower) write(t *testing.T) (id string) {
 	t.Helper()
 	wait := true

@@ -16,9 +16,9 @@ import (
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 )
 
-// TestHealthWhileAStoreIsDown: a store that goes away changes neither readiness nor the
-// health of a route, which would take every replica out of service at once; what is
-// wrong is said beside, and in traces, until the store is back.
+// TestHealthWhileAStoreIsDown: a store's failure changes neither readiness nor the health of a
+// route, which would take all replicas out of service at once. Reports and traces show the failure
+// until the store is back.
 func TestHealthWhileAStoreIsDown(t *testing.T) {
 	const ok, failed = "0af7651916cd43dd8448eb211c80319c", "4bf92f3577b34da6a3ce929d0e0e4736"
 	db := filled(t, servers.Options{})

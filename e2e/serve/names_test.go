@@ -19,7 +19,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/model"
 )
 
-// hostile are names that would leave a folder, or share one, were they paths.
+// hostile returns names that would lead out of a folder, or share one, if they were used as paths.
 func hostile(outside string) []string {
 	return []string{
 		"..", ".", "../outside", "../../../../etc/passwd", "/etc/passwd", outside, "things/../outside", "v1/../../outside",
@@ -43,9 +43,9 @@ func tree(t *testing.T, dir string) (all []string) {
 	return all
 }
 
-// TestNamesAreNoPaths: names of routes, versions and models that come from outside are
-// looked up and nothing else: by gRPC and by JSON over HTTP a hostile one is not found
-// or not valid, and no file is opened, made or removed for it.
+// TestNamesAreNoPaths: names of routes, versions and models from outside are only looked up. Over
+// gRPC and as JSON over HTTP, a hostile name is not found or not valid, and no file is opened,
+// created or removed.
 func TestNamesAreNoPaths(t *testing.T) {
 	dir := t.TempDir()
 	inside, outside := filepath.Join(dir, "state"), filepath.Join(dir, "outside")

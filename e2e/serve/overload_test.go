@@ -39,10 +39,10 @@ routes:
     unit_vectors: true, exact_search: true, timeout: 30s}
 `
 
-// TestOverload asks a sidecar in a process of its own, with one processor, for five
-// times what it can answer, over real connections: what it lets in it answers, what
-// it refuses says when to ask again, and it is well afterwards. How quick that is
-// LIKENESS_SOAK=1 logs, for twice and ten times as much too.
+// TestOverload sends a sidecar in a process of its own, with one processor, five times its
+// capacity, over real connections. It answers the calls that it admits, its refusals say when to
+// try again, and it works normally afterwards. LIKENESS_SOAK=1 logs the times, also for twice and
+// ten times the capacity.
 func TestOverload(t *testing.T) {
 	load := bench.Load{Workers: 16, MaxOpen: 2000, Duration: time.Second, Seed: 1}
 	multiples := []float64{5}

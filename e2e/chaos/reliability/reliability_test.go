@@ -14,7 +14,7 @@ import (
 
 const root = "../../.."
 
-// TestEveryTestExists: each test that the table names is one of that package.
+// TestEveryTestExists: each test in the table exists in its package.
 func TestEveryTestExists(t *testing.T) {
 	rows, err := parseRows(table)
 	if err != nil {
@@ -44,7 +44,7 @@ func TestEveryTestExists(t *testing.T) {
 	}
 }
 
-// testsIn are the tests and fuzz targets of a package.
+// testsIn returns the tests and fuzz targets of a package.
 func testsIn(t *testing.T, folder string) map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(root, filepath.FromSlash(folder), "*_test.go"))
@@ -120,8 +120,8 @@ func TestRowsAreChecked(t *testing.T) {
 	}
 }
 
-// TestAPromiseNeedsATestThatRan: a promise is shown by a test that passed, in any run, and
-// is not where the test failed, was skipped or is missing.
+// TestAPromiseNeedsATestThatRan: a promise is shown by a test that passed in some run, and not by
+// one that failed, was skipped or is missing.
 func TestAPromiseNeedsATestThatRan(t *testing.T) {
 	rows := []row{{Number: 7, Property: "Memory", Tests: []string{"a/b.TestOne", "a/b.TestTwo"}, Elsewhere: map[string]string{"a/b.TestTwo": "make soak"}}}
 	event := func(action string) string {
