@@ -101,6 +101,27 @@ func TestDoubtfulWritesAreFollowed(t *testing.T) {
 	agree(t, r, 20)
 }
 
+// TestASearchLearnsWhatBecameOfAWrite: a search of a table that cannot follow, and that met a write
+// on its way, is told whether the database carried the write out.
+func TestASearchLearnsWhatBecameOfAWrite(t *testing.T) {
+	w := newWorld(t, 3)
+	r := w.fixed(t, time.Now())
+	f, err := follow.New(follow.Options{Store: w.db, Dir: t.TempDir()}, []follow.Route{{Route: r}})
+	must(t, err)
+	for _, applied := range []bool{false, true} {
+		end := f.BeginOpen(t.Context(), refusable[0])
+		_, doubt := r.Freshness.Assess()
+		if doubt == nil {
+			t.Fatal("no doubt while a write is on its way")
+		}
+		end(applied, nil)
+		if doubt.Cleared(t.Context()) == applied || r.Freshness.Fresh() == applied {
+			t.Errorf("carried out %t: fresh is %t", applied, r.Freshness.Fresh())
+		}
+	}
+	must(t, f.Close(closing(t)))
+}
+
 // TestRefusedByAFullJournal: a write that the journal did not accept makes nothing stale if the
 // database refused it.
 func TestRefusedByAFullJournal(t *testing.T) {
