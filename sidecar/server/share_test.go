@@ -12,8 +12,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/server"
 )
 
-// Tokens are callers: beside another one, none has more than its share of a limit that is
-// reached.
+// Tokens are callers: beside another one, none takes the last place of a limit beyond its share.
 func TestTokensShareALimit(t *testing.T) {
 	entered, release := make(chan struct{}), make(chan struct{})
 	w := start(t, answering(func(context.Context, search.Request) (search.Answer, error) {
@@ -28,13 +27,17 @@ func TestTokensShareALimit(t *testing.T) {
 		return err
 	}
 	ended := make(chan error)
-	for _, token := range []string{"token-b", "token-a", "token-a", "token-a"} {
+	begin := func(token string) {
 		go func() { ended <- search(token) }()
 		<-entered
 	}
-	if err := search("token-a"); err == nil || !strings.Contains(err.Error(), "has its share") {
-		t.Errorf("the fourth search of a caller of two, of four: %v", err)
+	for _, token := range []string{"token-b", "token-a", "token-a"} {
+		begin(token)
 	}
+	if err := search("token-a"); err == nil || !strings.Contains(err.Error(), "has its share") {
+		t.Errorf("the third search of a caller of two, of four: %v", err)
+	}
+	begin("token-b")
 	close(release)
 	for range 4 {
 		if err := <-ended; err != nil {
