@@ -16,6 +16,8 @@ import (
 // cache is where packages are kept between runs.
 const cache = "../.cache/clients"
 
+// TestPackage installs the wheel into an empty virtual environment and runs the tests in that, and those
+// of the frameworks where the frameworks are.
 func TestPackage(t *testing.T) {
 	binary := filepath.Join(t.TempDir(), "likeness")
 	command(t, nil, "go", "build", "-o", binary, "../cmd/likeness")
@@ -33,6 +35,20 @@ func TestPackage(t *testing.T) {
 			"QDRANT_URL=" + db.REST, "QDRANT_GRPC=" + db.Address, "LIKENESS_BINARY=" + binary, "PYTHONPATH=src", "HAYSTACK_TELEMETRY_ENABLED=false",
 		}, "langchain", "llama_index", "haystack", "frames")
 	})
+}
+
+// TestSentenceTransformers runs the module of sentence-transformers.
+func TestSentenceTransformers(t *testing.T) {
+	if os.Getenv("LIKENESS_SOAK") == "" {
+		t.Skip("it installs PyTorch, 5 GB; set LIKENESS_SOAK=1")
+	}
+	binary := filepath.Join(t.TempDir(), "likeness")
+	command(t, nil, "go", "build", "-o", binary, "../cmd/likeness")
+	python, err := harness.Python(t.Context(), cache, filepath.Join("tests", "st.txt"))
+	if err != nil {
+		unavailable(t, err)
+	}
+	pytest(t, python.Path, []string{"LIKENESS_BINARY=" + binary, "PYTHONPATH=src", "HF_HUB_OFFLINE=1"}, "st")
 }
 
 // buildWheel makes the wheel of this platform as tools/release.sh does, but for the version and the

@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import os
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import numpy as np
@@ -117,18 +119,49 @@ def qdrant() -> str:
     return os.environ["QDRANT_URL"]
 
 
+@pytest.fixture(scope="session")
+def embedder(asked: Asked) -> Iterator[str]:
+    """A service of the vectors that a sentence model made of the questions, in OpenAI's form."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_POST(self) -> None:
+            texts = json.loads(self.rfile.read(int(self.headers["Content-Length"])))["input"]
+            data = [{"index": i, "embedding": asked.embed(text)} for i, text in enumerate(texts)]
+            body = json.dumps({"data": data}).encode()
+            self.send_response(200)
+            self.send_header("Content-Type", "application/json")
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}/v1/embeddings"
+    server.shutdown()
+    server.server_close()
+
+
 @pytest.fixture(scope="module")
-def serve_collection(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., str]]:
-    """Serves a collection of that Qdrant as the route ``questions``, and returns the sidecar's address."""
+def serve_collection(tmp_path_factory: pytest.TempPathFactory, embedder: str) -> Iterator[Callable[[str], str]]:
+    """Serves a collection of that Qdrant as the routes ``questions`` and ``worded``, and returns the sidecar's address.
+
+    ``worded`` has an embedder.
+    """
     with ExitStack() as running:
 
-        def start(collection: str, vector: str = "") -> str:
+        def start(collection: str) -> str:
             folder = tmp_path_factory.mktemp("sidecar")
             (folder / "likeness.yaml").write_text(f"""
 listen: {{grpc: "127.0.0.1:0", rest: "127.0.0.1:0", admin: ""}}
 stores: {{db: {{kind: qdrant, address: "{os.environ["QDRANT_GRPC"]}"}}}}
 models: {{similar: {{path: {MODEL}}}}}
-routes: {{questions: {{store: db, collection: {collection}, vector: "{vector}", model: similar, exact_search: true}}}}
+embedders: {{service: {{url: "{embedder}", model: shipped, dimension: 384}}}}
+routes:
+  questions: {{store: db, collection: {collection}, model: similar, exact_search: true}}
+  worded: {{store: db, collection: {collection}, model: similar, exact_search: true, embedder: service}}
 """)
             return running.enter_context(contextmanager(serve)(folder))
 

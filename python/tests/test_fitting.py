@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from conftest import DATA
+from conftest import DATA, Asked
 
 import likeness
 from likeness import _binary, models
@@ -78,6 +78,26 @@ def test_files_and_ids(fitted: tuple[likeness.FitReport, str], tmp_path: Path) -
         **FAST,
     )
     assert report.data["version"] == fitted[0].data["version"]
+
+
+def test_texts(items: np.ndarray, tmp_path: Path, asked: Asked, embedder: str) -> None:
+    """Texts in place of vectors, by the service that embeds them."""
+    topics = dict(log("train"))
+    pairs = [(text, topics[row]) for row, text in enumerate(asked.texts)]
+    out = tmp_path / "texts.safetensors"
+    report = likeness.fit_bilinear(
+        items, asked.texts, pairs, out, progress=False, embedder=f"{embedder}#shipped", **FAST
+    )
+    rows = likeness.fit_bilinear(
+        items,
+        np.float32([asked.embed(t) for t in asked.texts]),
+        list(enumerate(topics[row] for row in range(300))),
+        tmp_path / "rows.safetensors",
+        progress=False,
+        **FAST,
+    )
+    assert report.data["log"]["pairs"] == rows.data["log"]["pairs"] > 250
+    assert report.gain == pytest.approx(rows.gain, abs=0.2)
 
 
 def test_mol(items: np.ndarray, tmp_path: Path) -> None:

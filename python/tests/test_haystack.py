@@ -44,7 +44,7 @@ def store(qdrant: str) -> QdrantDocumentStore:
 
 
 @pytest.fixture(scope="module")
-def url(store: QdrantDocumentStore, serve_collection: Callable[..., str]) -> str:
+def url(store: QdrantDocumentStore, serve_collection: Callable[[str], str]) -> str:
     return serve_collection("haystack")
 
 
@@ -100,6 +100,15 @@ def test_ranker(url: str) -> None:
     assert ranker.run(documents=[], query=query) == {"documents": []}
     with pytest.raises(likeness.NotFound, match="give item_id"):
         ranker.run(documents=[stranger], query=query)
+
+
+def test_text(url: str) -> None:
+    """A route with an embedder takes the words."""
+    query = ASKED.queries[2]
+    found = LikenessRetriever(url, "worded", top_k=3).run(query=query)["documents"]
+    assert [d.content for d in found] == ASKED.best(query, 3)
+    ranked = LikenessRanker(url, "worded").run(documents=found[::-1], query=query)["documents"]
+    assert [d.content for d in ranked] == ASKED.best(query, 3)
 
 
 def test_missing_text(url: str) -> None:

@@ -39,7 +39,7 @@ def store(qdrant: str, asked: Asked) -> QdrantVectorStore:
 
 
 @pytest.fixture(scope="module")
-def url(store: QdrantVectorStore, serve_collection: Callable[..., str]) -> str:
+def url(store: QdrantVectorStore, serve_collection: Callable[[str], str]) -> str:
     return serve_collection("langchain")
 
 
@@ -97,6 +97,21 @@ def test_reranker(url: str, store: QdrantVectorStore, asked: Asked) -> None:
             reranker.compress_documents([stranger], query)
         with pytest.raises(ValueError, match=r"metadata have a, b: give item_id"):
             reranker.compress_documents([Document(page_content="x", metadata={"a": 1, "b": 2})], query)
+
+
+def test_text(url: str, store: QdrantVectorStore, asked: Asked) -> None:
+    """A route with an embedder takes the words."""
+    query = asked.queries[2]
+    with likeness.Client(url) as client:
+        answer = client.search("worded", text=query, k=3)
+        assert [payloads.read(h).text for h in answer.hits] == asked.best(query, 3)
+        assert answer.timings["embed"] >= 0
+        documents = LikenessRetriever(client=client, route="worded", k=3).invoke(query)
+        assert [d.page_content for d in documents] == asked.best(query, 3)
+        reranker = LikenessReranker(client=client, route="worded")
+        assert [d.page_content for d in reranker.compress_documents(documents[::-1], query)] == asked.best(query, 3)
+        with pytest.raises(likeness.Invalid, match="no embedder"):
+            LikenessRetriever(client=client, route="questions").invoke(query)
 
 
 def test_missing_text(url: str, store: QdrantVectorStore, qdrant: str, asked: Asked) -> None:

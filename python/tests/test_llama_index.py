@@ -65,7 +65,7 @@ def index(qdrant: str, asked: Asked, nodes: list[TextNode]) -> VectorStoreIndex:
 
 
 @pytest.fixture(scope="module")
-def url(index: VectorStoreIndex, serve_collection: Callable[..., str]) -> str:
+def url(index: VectorStoreIndex, serve_collection: Callable[[str], str]) -> str:
     return serve_collection("llama_index")
 
 
@@ -129,6 +129,17 @@ def test_postprocessor(url: str, index: VectorStoreIndex, asked: Asked) -> None:
             postprocessor.postprocess_nodes([stranger], query_str=query)
         with pytest.raises(ValueError, match="query_bundle or query_str"):
             postprocessor.postprocess_nodes(found)
+
+
+def test_text(url: str, asked: Asked) -> None:
+    """A route with an embedder takes the words."""
+    query = asked.queries[2]
+    with likeness.Client(url) as client:
+        found = LikenessRetriever(client, "worded", similarity_top_k=3).retrieve(query)
+        assert [n.text for n in found] == asked.best(query, 3)
+        postprocessor = LikenessPostprocessor(client=client, route="worded")
+        best = postprocessor.postprocess_nodes(found[::-1], query_str=query)
+        assert [n.text for n in best] == asked.best(query, 3)
 
 
 def test_missing_text(url: str, asked: Asked) -> None:

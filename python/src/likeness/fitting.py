@@ -20,7 +20,8 @@ from .types import Id
 
 Rows = Any
 """Vectors: a path (.npy, .safetensors, .parquet), an array of one row each, or a frame with the columns ``id`` and
-``vector``. A frame is anything with columns, such as of pandas or polars."""
+``vector``. A frame is anything with columns, such as of pandas or polars. Items may be None, where ``config`` and
+``collection`` say where they are. Queries may be texts, of which ``embedder`` makes the vectors; each is its own id."""
 
 Pairs = Any
 """A log of choices: a path (.csv, .jsonl, .parquet), a frame with the columns ``query`` and ``item``, and perhaps
@@ -131,7 +132,8 @@ def fit_bilinear(
         query_ids: Ids of the queries' rows, where ``queries`` is an array.
         overwrite: Replace a model that is there.
         progress: Where the progress is written: stderr, a file, or nowhere (False).
-        **options: Flags of ``likeness fit bilinear``, such as ``form="low_rank"``, ``rank=32``, ``cold="guard"``.
+        **options: Flags of ``likeness fit bilinear``, such as ``form="low_rank"``, ``rank=32``, ``cold="guard"``,
+            ``config="likeness.yaml"``, ``collection="products"``.
 
     Raises:
         CommandFailed: The input is not valid, or the fit failed.
@@ -287,8 +289,12 @@ def _inputs(
 
 def _rows(folder: Path, name: str, ids_name: str, rows: Rows, ids: Sequence[Id] | None) -> dict[str, Any]:
     flags: dict[str, Any] = {}
+    if rows is None:
+        return flags
     if isinstance(rows, str | os.PathLike):
         flags[name] = rows
+    elif isinstance(rows, Sequence) and rows and all(isinstance(r, str) for r in rows):
+        flags[name] = _lines(folder / f"{name}.jsonl", ({"query": text} for text in rows))
     else:
         if _is_frame(rows):
             _need(rows, name, "vector")
@@ -327,7 +333,10 @@ def _pairs(folder: Path, name: str, pairs: Pairs) -> str | os.PathLike[str]:
         )
     else:
         rows = (p if isinstance(p, Mapping) else dict(zip(("query", "item", "weight"), p, strict=False)) for p in pairs)
-    file = folder / f"{name}.jsonl"
+    return _lines(folder / f"{name}.jsonl", rows)
+
+
+def _lines(file: Path, rows: Iterable[Mapping[str, Any]]) -> Path:
     with file.open("w") as lines:
         for row in rows:
             lines.write(json.dumps(row, default=_plain) + "\n")
