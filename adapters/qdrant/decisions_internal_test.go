@@ -245,7 +245,9 @@ func TestScansAnyway(t *testing.T) {
 // TestKeepsFloat32: a setting of a newer server may mean that it keeps rounded vectors only.
 func TestKeepsFloat32(t *testing.T) {
 	unknown := protowire.AppendVarint(protowire.AppendTag(nil, 100, protowire.VarintType), 1)
-	half, other := qdrant.Datatype_Float16, qdrant.Datatype(99)
+	half, turbo4 := qdrant.Datatype_Float16, qdrant.Datatype(4) // of Qdrant 1.20, 4 bits for an element and no original
+	onDisk := &qdrant.VectorParams{}
+	onDisk.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 8, protowire.VarintType), 2))
 	newer := &qdrant.VectorParams{}
 	newer.ProtoReflect().SetUnknown(unknown)
 	inside := &qdrant.ScalarQuantization{}
@@ -260,7 +262,8 @@ func TestKeepsFloat32(t *testing.T) {
 		"default":                      {&qdrant.VectorParams{}, nil, true},
 		"quantized":                    {&qdrant.VectorParams{}, qdrant.NewQuantizationScalar(&qdrant.ScalarQuantization{}), true},
 		"float16":                      {&qdrant.VectorParams{Datatype: &half}, nil, false},
-		"an unknown datatype":          {&qdrant.VectorParams{Datatype: &other}, nil, false},
+		"4 bits":                       {&qdrant.VectorParams{Datatype: &turbo4}, nil, false},
+		"in memory or on disk":         {onDisk, nil, true},
 		"an unknown setting":           {newer, nil, false},
 		"an unknown quantization":      {&qdrant.VectorParams{}, kind, false},
 		"an unknown setting inside it": {&qdrant.VectorParams{}, qdrant.NewQuantizationScalar(inside), false},

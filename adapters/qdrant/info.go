@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/qdrant/go-client/qdrant"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/likenessdb/likeness/adapters"
@@ -181,24 +182,35 @@ func (in *info) readFields() error {
 	return nil
 }
 
+// memoryFields are the numbers of the fields that say where Qdrant 1.20 keeps vectors, which changes nothing in what it
+// keeps.
+var memoryFields = map[protoreflect.Name]protowire.Number{
+	"VectorParams": 8, "ScalarQuantization": 4, "ProductQuantization": 3, "BinaryQuantization": 4, "TurboQuantization": 3,
+}
+
 // keepsFloat32 reports whether Qdrant keeps the vectors of a field as float32, beside what its
 // quantization q makes of them. It reports false if the configuration has a datatype or a setting
 // that this version does not know: a newer server may keep rounded vectors only.
 func keepsFloat32(p *qdrant.VectorParams, q *qdrant.QuantizationConfig) bool {
 	isFloat32 := p.GetDatatype() == qdrant.Datatype_Default || p.GetDatatype() == qdrant.Datatype_Float32
-	return isFloat32 && !hasUnknownFields(p.ProtoReflect()) && !hasUnknownFields(q.ProtoReflect())
+	known := isKnown(p.ProtoReflect()) && isKnown(q.ProtoReflect())
+	q.ProtoReflect().Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
+		known = known && (f.Message() == nil || isKnown(v.Message()))
+		return known
+	})
+	return isFloat32 && known
 }
 
-// hasUnknownFields reports whether a message, or a message in it, has a field that its type lacks.
-func hasUnknownFields(m protoreflect.Message) bool {
-	unknown := len(m.GetUnknown()) > 0
-	m.Range(func(f protoreflect.FieldDescriptor, v protoreflect.Value) bool {
-		if f.Message() != nil && !f.IsList() && !f.IsMap() {
-			unknown = unknown || hasUnknownFields(v.Message())
+// isKnown reports whether a message has no field that its type lacks, but for where vectors are kept.
+func isKnown(m protoreflect.Message) bool {
+	for rest := m.GetUnknown(); len(rest) > 0; {
+		number, _, n := protowire.ConsumeField(rest)
+		if n < 0 || number != memoryFields[m.Descriptor().Name()] {
+			return false
 		}
-		return !unknown
-	})
-	return unknown
+		rest = rest[n:]
+	}
+	return true
 }
 
 // scansAnyway reports whether a search of a field compares all vectors whether or not it asks for

@@ -18,6 +18,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
@@ -421,6 +422,10 @@ func TestCallsThatPassReachTheDatabaseAsTheyCame(t *testing.T) {
 		{"not-nearest", with(func(m *milvuspb.SearchRequest) { m.SearchByPrimaryKeys = true })},
 		{"hybrid", with(func(m *milvuspb.SearchRequest) { m.SubReqs = []*milvuspb.SubSearchRequest{{}} })},
 		{"function-score", with(func(m *milvuspb.SearchRequest) { m.FunctionScore = &schemapb.FunctionScore{} })},
+		// Chains of functions, which Milvus 3 has, are field 24.
+		{"unknown-field", with(func(m *milvuspb.SearchRequest) {
+			m.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, 24, protowire.BytesType), []byte{10, 1, 'x'}))
+		})},
 		{"filter", with(func(m *milvuspb.SearchRequest) { m.DslType = commonpb.DslType_Dsl })},
 		{"consistency", with(func(m *milvuspb.SearchRequest) { m.GuaranteeTimestamp = 3 })},
 		{"partitions", with(func(m *milvuspb.SearchRequest) { m.PartitionNames = []string{"none"} })},

@@ -24,7 +24,7 @@ import (
 )
 
 // The fields of a SearchRequest that rewriting reads or replaces. Every other field
-// crosses unread.
+// that this version knows crosses unread.
 const (
 	partitionsField    = 4
 	filterField        = 5
@@ -34,10 +34,12 @@ const (
 	byKeysField        = 16
 	subRequestsField   = 17
 	functionScoreField = 19
+	lastSearchField    = 20 // a later field may order the rows otherwise, as chains of functions do
 
 	listsField      = 5 // of a HybridSearchRequest
 	rankParamsField = 6
 	rankerField     = 13
+	lastHybridField = 14
 
 	keyField   = 1 // of a KeyValuePair
 	valueField = 2
@@ -69,6 +71,9 @@ func locate(request []byte) (searches []routing.Search, err error) {
 	var vectors [][]float32
 	count, groups := uint64(0), 0
 	err = wire.Walk(request, func(f wire.Field) (err error) {
+		if f.Number > lastSearchField {
+			return errOther
+		}
 		switch f.Number { //nolint:exhaustive // the others cross unread
 		case subRequestsField, functionScoreField:
 			return errOther
@@ -279,6 +284,9 @@ func appendParam(out []byte, key, value string) []byte {
 func locateHybrid(request []byte, routed func(field string) bool) (searches []routing.Search, lists []int, err error) {
 	offset := uint64(0)
 	err = wire.Walk(request, func(f wire.Field) error {
+		if f.Number > lastHybridField {
+			return errOther
+		}
 		switch f.Number { //nolint:exhaustive // the others cross unread
 		case rankerField:
 			return errOther

@@ -55,7 +55,8 @@ func plainRequest(t testing.TB, vectors ...[]float32) *milvuspb.SearchRequest {
 		SearchParams: params("anns_field", "v", "topk", "7", "offset", "2", "round_decimal", "-1", "metric_type", "IP", "params", `{"nprobe":4}`),
 		Nq:           int64(len(vectors)), GuaranteeTimestamp: 3, PlaceholderGroup: encoded(t, groupOf(commonpb.PlaceholderType_FloatVector, vectors...)),
 	}
-	m.ProtoReflect().SetUnknown(protowire.AppendString(protowire.AppendTag(nil, 1000, protowire.BytesType), "unknown"))
+	m.Base = &commonpb.MsgBase{}
+	m.Base.ProtoReflect().SetUnknown(protowire.AppendString(protowire.AppendTag(nil, 1000, protowire.BytesType), "unknown"))
 	return m
 }
 
@@ -116,20 +117,41 @@ func TestLocate(t *testing.T) {
 	}
 	group := encoded(t, groupOf(commonpb.PlaceholderType_FloatVector, []float32{1}))
 	for name, m := range map[string]*milvuspb.SearchRequest{
-		"no vectors":        {Nq: 1},
-		"another count":     {Nq: 2, PlaceholderGroup: group},
-		"bytes":             {Nq: 1, PlaceholderGroup: encoded(t, groupOf(commonpb.PlaceholderType_BinaryVector, []float32{1}))},
-		"two groups":        {Nq: 2, PlaceholderGroup: append(bytes.Clone(group), group...)},
-		"five bytes":        {Nq: 1, PlaceholderGroup: encoded(t, &commonpb.PlaceholderGroup{Placeholders: []*commonpb.PlaceholderValue{{Type: commonpb.PlaceholderType_FloatVector, Values: [][]byte{{1, 2, 3, 4, 5}}}}})},
-		"not encoded":       {Nq: 1, PlaceholderGroup: []byte{10, 255}},
-		"hybrid":            {Nq: 1, PlaceholderGroup: group, SubReqs: []*milvuspb.SubSearchRequest{{}}},
-		"by keys":           {Nq: 1, PlaceholderGroup: group, SearchByPrimaryKeys: true},
-		"a function":        {Nq: 1, PlaceholderGroup: group, FunctionScore: &schemapb.FunctionScore{}},
-		"another metric":    {Nq: 1, PlaceholderGroup: group, SearchParams: params("metric_type", "L2")},
-		"a limit of a word": {Nq: 1, PlaceholderGroup: group, SearchParams: params("topk", "x")},
+		"no vectors":          {Nq: 1},
+		"another count":       {Nq: 2, PlaceholderGroup: group},
+		"bytes":               {Nq: 1, PlaceholderGroup: encoded(t, groupOf(commonpb.PlaceholderType_BinaryVector, []float32{1}))},
+		"two groups":          {Nq: 2, PlaceholderGroup: append(bytes.Clone(group), group...)},
+		"five bytes":          {Nq: 1, PlaceholderGroup: encoded(t, &commonpb.PlaceholderGroup{Placeholders: []*commonpb.PlaceholderValue{{Type: commonpb.PlaceholderType_FloatVector, Values: [][]byte{{1, 2, 3, 4, 5}}}}})},
+		"not encoded":         {Nq: 1, PlaceholderGroup: []byte{10, 255}},
+		"hybrid":              {Nq: 1, PlaceholderGroup: group, SubReqs: []*milvuspb.SubSearchRequest{{}}},
+		"by keys":             {Nq: 1, PlaceholderGroup: group, SearchByPrimaryKeys: true},
+		"a function":          {Nq: 1, PlaceholderGroup: group, FunctionScore: &schemapb.FunctionScore{}},
+		"another metric":      {Nq: 1, PlaceholderGroup: group, SearchParams: params("metric_type", "L2")},
+		"a limit of a word":   {Nq: 1, PlaceholderGroup: group, SearchParams: params("topk", "x")},
+		"chains of functions": newer(&milvuspb.SearchRequest{Nq: 1, PlaceholderGroup: group}, 24),
 	} {
 		if got, err := locate(encoded(t, m)); err == nil {
 			t.Errorf("%s: %+v", name, got)
+		}
+	}
+}
+
+// newer adds a message in a field that this version does not know, as a newer client does.
+func newer[M proto.Message](m M, number protowire.Number) M {
+	m.ProtoReflect().SetUnknown(protowire.AppendBytes(protowire.AppendTag(nil, number, protowire.BytesType), []byte{8, 1}))
+	return m
+}
+
+// TestKnownFields: the last fields that rewriting takes for known are those of the messages.
+func TestKnownFields(t *testing.T) {
+	for last, m := range map[protowire.Number]proto.Message{lastSearchField: &milvuspb.SearchRequest{}, lastHybridField: &milvuspb.HybridSearchRequest{}} {
+		fields := m.ProtoReflect().Descriptor().Fields()
+		most := protowire.Number(0)
+		for i := range fields.Len() {
+			most = max(most, fields.Get(i).Number())
+		}
+		if most != last {
+			t.Errorf("%s has fields up to %d, want %d: look at the new ones", m.ProtoReflect().Descriptor().Name(), most, last)
 		}
 	}
 }

@@ -35,6 +35,8 @@ type layout struct {
 	query, prefetch protowire.Number
 	// others lists fields of searches that are not by a vector in the request.
 	others []protowire.Number
+	// last is the last field that this version knows: a later one may mean that the rows are found or ordered otherwise.
+	last protowire.Number
 	// points is the path to the rows of an answer.
 	points []protowire.Number
 	// batch reports that the first field of points is repeated, with one value per search.
@@ -47,23 +49,23 @@ type layout struct {
 var (
 	searchLayout = layout{
 		vector: []protowire.Number{2}, limit: 4, params: 7, threshold: 8, offset: 9, name: 10, timeout: 13,
-		narrows: []protowire.Number{3, 14}, others: []protowire.Number{15}, points: []protowire.Number{1},
+		narrows: []protowire.Number{3, 14}, others: []protowire.Number{15}, last: 15, points: []protowire.Number{1},
 	}
 	queryLayout = layout{
 		vector: []protowire.Number{3, nearestField, denseField, dataField}, name: 4, params: 6, threshold: 7, limit: 8, offset: 9, timeout: 15,
-		defaultLimit: 10, narrows: []protowire.Number{5, 13}, query: 3, prefetch: 2, others: []protowire.Number{14}, points: []protowire.Number{1},
+		defaultLimit: 10, narrows: []protowire.Number{5, 13}, query: 3, prefetch: 2, others: []protowire.Number{14}, last: 15, points: []protowire.Number{1},
 	}
 	searchGroupsLayout = layout{
 		vector: []protowire.Number{2}, limit: 4, params: 6, threshold: 7, name: 8, timeout: 14,
-		narrows: []protowire.Number{3, 10, 15}, others: []protowire.Number{16}, points: []protowire.Number{1, 1, 2}, groups: true,
+		narrows: []protowire.Number{3, 10, 15}, others: []protowire.Number{16}, last: 16, points: []protowire.Number{1, 1, 2}, groups: true,
 	}
 	queryGroupsLayout = layout{
 		vector: []protowire.Number{3, nearestField, denseField, dataField}, name: 4, params: 6, threshold: 7, limit: 11, timeout: 16,
-		defaultLimit: 10, narrows: []protowire.Number{5, 13, 17}, query: 3, prefetch: 2, others: []protowire.Number{10}, points: []protowire.Number{1, 1, 2}, groups: true,
+		defaultLimit: 10, narrows: []protowire.Number{5, 13, 17}, query: 3, prefetch: 2, others: []protowire.Number{10}, last: 17, points: []protowire.Number{1, 1, 2}, groups: true,
 	}
 	prefetchLayout = layout{
 		vector: []protowire.Number{2, nearestField, denseField, dataField}, name: 3, params: 5, threshold: 6, limit: 7,
-		defaultLimit: 10, narrows: []protowire.Number{4}, query: 2, prefetch: 1, others: []protowire.Number{8},
+		defaultLimit: 10, narrows: []protowire.Number{4}, query: 2, prefetch: 1, others: []protowire.Number{8}, last: 8,
 	}
 )
 
@@ -200,7 +202,7 @@ func locateOne(message []byte, l layout) (s routing.Search, timeout uint64, err 
 	}
 	var params searchParams
 	err = wire.Walk(message, func(f wire.Field) (err error) {
-		if f.Number == l.prefetch || slices.Contains(l.others, f.Number) {
+		if f.Number == l.prefetch || f.Number > l.last || slices.Contains(l.others, f.Number) {
 			return errOther
 		}
 		s.Narrowed = s.Narrowed || slices.Contains(l.narrows, f.Number)

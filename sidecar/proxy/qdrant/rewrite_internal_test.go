@@ -465,7 +465,7 @@ func TestRewriteJSON(t *testing.T) {
 		path, body, want string
 		search           routing.Search
 	}{
-		{"search", ` {"vector" : [1, 2.5e0] ,"limit":3,"new":{"a":[1]},"filter":null}`, ` {"vector" : [-0.5,7] ,"limit":3,"new":{"a":[1]},"filter":null}`, routing.Search{Query: []float32{1, 2.5}, Limit: 3}},
+		{"search", ` {"vector" : [1, 2.5e0] ,"limit":3,"with_payload":{"include":["a"]},"filter":null}`, ` {"vector" : [-0.5,7] ,"limit":3,"with_payload":{"include":["a"]},"filter":null}`, routing.Search{Query: []float32{1, 2.5}, Limit: 3}},
 		{"search", `{"vector":{"name":"v","vector":[1]},"score_threshold":1,"limit":1}`, `{"vector":{"name":"v","vector":[-0.5,7]},"score_threshold":9,"limit":1}`, routing.Search{Vector: "v", Query: []float32{1}, Limit: 1, Threshold: proto.Float32(1), Narrowed: true}},
 		{"search", `{"score_threshold":1.5,"limit":1,"vector":{"vector":[1],"name":"v"}}`, `{"score_threshold":9,"limit":1,"vector":{"vector":[-0.5,7],"name":"v"}}`, routing.Search{Vector: "v", Query: []float32{1}, Limit: 1, Threshold: proto.Float32(1.5), Narrowed: true}},
 		{"query", `{"query":[1],"using":"v","prefetch":null}`, `{"query":[-0.5,7],"using":"v","prefetch":null}`, routing.Search{Vector: "v", Query: []float32{1}, Limit: 10}},
@@ -489,9 +489,11 @@ func TestRewriteJSON(t *testing.T) {
 	}
 	for path, bodies := range map[string][]string{
 		"search": {`{}`, `{"vector":[]}`, `{"vector":[1],"vector":[1]}`, `{"vector":{"name":"v","vector":{"indices":[1],"values":[1]}}}`, `{"vector":{"vector":[1],"other":1}}`, `{"vector":[01]}`,
-			`{"vector":[1.]}`, `{"vector":[nan]}`, `{"vector":[1,]}`, `{"vector":[1]`, `{"vector":[1]} x`, `{"vector":[1e60]}`, `[]`, `{"vector":"[1]"}`, `{"vector":[1],"score_threshold":"1"}`, `{"vector":[1],"limit":-1}`},
+			`{"vector":[1.]}`, `{"vector":[nan]}`, `{"vector":[1,]}`, `{"vector":[1]`, `{"vector":[1]} x`, `{"vector":[1e60]}`, `[]`, `{"vector":"[1]"}`, `{"vector":[1],"score_threshold":"1"}`, `{"vector":[1],"limit":-1}`,
+			`{"vector":[1],"newer":true}`},
 		"query": {`{"query":1}`, `{"query":"id"}`, `{"query":[[1]]}`, `{"query":{"nearest":[1],"mmr":{}}}`, `{"query":{"nearest":3}}`, `{"query":{"indices":[1],"values":[1]}}`, `{"query":{"fusion":"rrf"},"prefetch":[{"query":[1]}]}`,
-			`{"query":[1],"prefetch":[]}`, `{"query":[1],"prefetch":{}}`, `{"query":[1],"lookup_from":{"collection":"c"}}`, `{"query":[1],"using":1}`, `{"query":{"recommend":{"positive":[1]}}}`, `{"query":{"formula":"$score"}}`},
+			`{"query":[1],"prefetch":[]}`, `{"query":[1],"prefetch":{}}`, `{"query":[1],"lookup_from":{"collection":"c"}}`, `{"query":[1],"using":1}`, `{"query":{"recommend":{"positive":[1]}}}`, `{"query":{"formula":"$score"}}`,
+			`{"query":{"relevance_feedback":{"target":[1],"feedback":[],"strategy":{}}}}`, `{"query":[1],"newer":{}}`},
 		"search/batch": {`{"vector":[1]}`, `{"searches":[{"vector":[1]},{}]}`, `{"searches":[{"vector":[1]}],"other":1}`, `{"searches":[{"vector":[1]}],"searches":[]}`},
 	} {
 		for _, body := range bodies {
@@ -635,5 +637,45 @@ func TestSizeOfABatch(t *testing.T) {
 		if searches, err := searchesOf(m); err != want || err == nil && len(searches) != n { //nolint:errorlint // exactly this
 			t.Errorf("%d searches: %d, %v, want %v", n, len(searches), err, want)
 		}
+	}
+}
+
+// TestKnownFields: the last field that each layout takes for known is the last one of the message, and a later one is
+// no plain search.
+func TestKnownFields(t *testing.T) {
+	for _, c := range []struct {
+		layout  layout
+		message proto.Message
+	}{
+		{searchLayout, &qdrant.SearchPoints{}}, {queryLayout, &qdrant.QueryPoints{}}, {searchGroupsLayout, &qdrant.SearchPointGroups{}},
+		{queryGroupsLayout, &qdrant.QueryPointGroups{}}, {prefetchLayout, &qdrant.PrefetchQuery{}},
+	} {
+		fields, last := c.message.ProtoReflect().Descriptor().Fields(), protowire.Number(0)
+		for i := range fields.Len() {
+			last = max(last, fields.Get(i).Number())
+		}
+		if name := c.message.ProtoReflect().Descriptor().Name(); last != c.layout.last {
+			t.Errorf("%s has fields up to %d, want %d: look at the new ones", name, last, c.layout.last)
+		}
+	}
+	plain := &qdrant.QueryPoints{CollectionName: "c", Query: qdrant.NewQueryDense([]float32{1})}
+	newer := proto.Clone(plain)
+	newer.ProtoReflect().SetUnknown(protowire.AppendVarint(protowire.AppendTag(nil, 200, protowire.VarintType), 1))
+	feedback := &qdrant.QueryPoints{CollectionName: "c", Query: &qdrant.Query{Variant: &qdrant.Query_RelevanceFeedback{RelevanceFeedback: &qdrant.RelevanceFeedbackInput{}}}}
+	for want, m := range map[bool]proto.Message{true: plain, false: newer} {
+		b, err := proto.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := locate(b, queryLayout, func(string) bool { return true }); (err == nil) != want {
+			t.Errorf("%v: %v", m, err)
+		}
+	}
+	b, err := proto.Marshal(feedback)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := locate(b, queryLayout, func(string) bool { return true }); err == nil {
+		t.Error("a query by relevance feedback is taken for a plain search")
 	}
 }

@@ -137,7 +137,7 @@ func (l *locator) read(levels int) (s stage, ok bool) {
 	l.staged = levels <= maxPrefetchLevels // a prefetch is always a stage
 	whole := levels > 0 && l.scanner.Object(func(key string) bool {
 		if !slices.Contains(locatedKeys, key) {
-			return l.scanner.Skip()
+			return slices.Contains(passedKeys, key) && l.scanner.Skip()
 		}
 		if slices.Contains(l.seen, key) {
 			return false // a repeated key is ambiguous
@@ -160,6 +160,10 @@ func (l *locator) read(levels int) (s stage, ok bool) {
 	l.params.apply(&l.search)
 	return s, l.addTo(&s)
 }
+
+// passedKeys are the other keys of a search that this version knows. A key that it does not know
+// may mean that the rows are found or ordered otherwise.
+var passedKeys = []string{"with_payload", "with_vector", "group_by", "group_size", "with_lookup"}
 
 // locatedKeys are the keys of a search that read looks at.
 var locatedKeys = []string{
