@@ -139,6 +139,10 @@ bench-search: build servers ## Measure where the time of a search goes, alone an
 compatibility: servers ## Run the conformance kit against every server and remake docs/reference/compatibility.md and proxy.md
 	@tools/compatibility.sh
 
+.PHONY: versions
+versions: ## Print which versions of clients, servers and frameworks the tests run, and the newest in their registries (STRICT=1: fail if one was not run)
+	@go -C tools run ./versions -root .. $(if $(STRICT),-check)
+
 ##@ Set-up, done by the others
 
 .PHONY: servers

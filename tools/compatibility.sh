@@ -9,6 +9,7 @@ mkdir -p .cache
 rm -f "$outcomes"
 LIKENESS_COMPATIBILITY=$outcomes go test -count 1 -timeout 20m ./adapters/...
 go run ./adapters/adaptertest/compatibility <"$outcomes" >docs/reference/compatibility.md.new
+{ echo; go -C tools run ./versions -root .. -page; } >>docs/reference/compatibility.md.new
 mv docs/reference/compatibility.md.new docs/reference/compatibility.md
 
 # The official clients through the proxy, on every version.

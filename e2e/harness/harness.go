@@ -8,7 +8,7 @@
 // needs beside it, and add it to the list of its database's test:
 //
 //	python, err := harness.Python(ctx, cache, "clients/milvus/requirements.txt")
-//	client := harness.Script("pymilvus 2.6.17", python, "clients/milvus/scenario.py", "--address", "{grpc}")
+//	client := harness.Script("Python pymilvus 2.6.17", python, "clients/milvus/scenario.py", "--address", "{grpc}")
 //
 // The scripts are ordinary programs: run one by hand to see its steps.
 package harness

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"time"
 
 	"github.com/cenkalti/backoff/v5"
@@ -22,9 +23,41 @@ import (
 func Install(ctx context.Context, cache, root string, clients ...string) {
 	for _, c := range clients {
 		folder := filepath.Join(root, c)
-		_, _ = Python(ctx, cache, filepath.Join(folder, "requirements.txt"))
+		for _, age := range []Age{Oldest, Newest} {
+			_, _ = Python(ctx, cache, filepath.Join(folder, age.Requirements()))
+		}
 		_, _ = Node(ctx, cache, folder)
 	}
+}
+
+// Age says which release of a client a test runs.
+type Age string
+
+// The oldest release that is supported, and the newest.
+const (
+	Oldest Age = "oldest"
+	Newest Age = "newest"
+)
+
+// Requirements returns the name of the file that pins the Python packages of an age.
+func (a Age) Requirements() string {
+	if a == Oldest {
+		return "requirements.txt"
+	}
+	return "requirements-" + string(a) + ".txt"
+}
+
+// Pinned returns the version of a package in a file of pinned Python packages or in a package.json.
+func Pinned(file, name string) (string, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return "", err
+	}
+	m := regexp.MustCompile(`(?m)^\s*"?` + regexp.QuoteMeta(name) + `(?:==|": ")([^"\s]+)`).FindSubmatch(b)
+	if m == nil {
+		return "", fmt.Errorf("%s does not pin %s", file, name)
+	}
+	return string(m[1]), nil
 }
 
 // Program runs scripts.

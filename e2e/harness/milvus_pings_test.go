@@ -11,7 +11,8 @@ import (
 // itself and gRPC's own defaults answer by going away. The interval is shortened.
 func TestIdleMilvusClientsStay(t *testing.T) {
 	db := servers.MilvusLiteForTest(t, servers.Options{})
-	c := harness.Script("idle", milvusPython(t), script("milvus/idle.py"), "--address", "{grpc}", "--every", "600", "--pings", "5")
+	python, _ := milvusPython(t, harness.Oldest)
+	c := harness.Script("idle", python, script("milvus/idle.py"), "--address", "{grpc}", "--every", "600", "--pings", "5")
 	through := tapped(t, harness.Address{GRPC: db.Address})
 	steps, err := c.Run(t.Context(), through.at)
 	if err != nil {

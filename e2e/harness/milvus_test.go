@@ -18,9 +18,12 @@ const milvusToken = "root:Milvus"
 func milvus(t *testing.T, version string) database {
 	t.Helper()
 	var s *servers.Server
-	if version == servers.MilvusLiteVer {
+	switch version {
+	case servers.MilvusLiteVer:
 		s = servers.MilvusLiteForTest(t, servers.Options{})
-	} else {
+	case servers.MilvusLiteNewest:
+		s = servers.NewestMilvusLiteForTest(t, servers.Options{})
+	default:
 		s = servers.MilvusForTest(t, servers.Options{Authorization: true})
 	}
 	return database{s.Name, version, harness.MilvusRules(), func(*testing.T) harness.Address { return harness.Address{GRPC: s.Address} }}
@@ -63,10 +66,11 @@ func conformMilvus(t *testing.T, db database, c harness.Client) {
 	}
 }
 
-func milvusPython(t *testing.T) *harness.Program {
+func milvusPython(t *testing.T, age harness.Age) (python *harness.Program, name string) {
 	t.Helper()
-	python, err := harness.Python(t.Context(), cache, script("milvus/requirements.txt"))
-	return program(t, python, err)
+	file := "milvus/" + age.Requirements()
+	python, err := harness.Python(t.Context(), cache, script(file))
+	return program(t, python, err), "Python pymilvus " + pinned(t, file, "pymilvus")
 }
 
 func milvusClients(t *testing.T, version string) []harness.Client {
@@ -77,11 +81,16 @@ func milvusClients(t *testing.T, version string) []harness.Client {
 	if token != "" {
 		args = append(args, "--token", token)
 	}
-	return []harness.Client{
-		harness.Script("Python pymilvus 2.6.17", milvusPython(t), append([]string{script("milvus/scenario.py")}, args...)...),
-		harness.Script("Node milvus2-sdk-node 3.0.6", node, append([]string{script("milvus/scenario.cjs")}, args...)...),
-		milvusGo(token),
+	var clients []harness.Client
+	for _, age := range []harness.Age{harness.Oldest, harness.Newest} {
+		// Every day the newest client meets the newest server, and the oldest the others.
+		if thorough() || (age == harness.Newest) == (version == servers.MilvusLiteNewest) {
+			python, name := milvusPython(t, age)
+			clients = append(clients, harness.Script(name, python, append([]string{script("milvus/scenario.py")}, args...)...))
+		}
 	}
+	sdk := pinned(t, "milvus/package.json", "@zilliz/milvus2-sdk-node")
+	return append(clients, harness.Script("Node milvus2-sdk-node "+sdk, node, append([]string{script("milvus/scenario.cjs")}, args...)...), milvusGo(token))
 }
 
 // milvusUser is the token that a server asks for.
@@ -95,7 +104,7 @@ func milvusUser(version string) string {
 // TestMilvusClients has every client make its scenario; the Node client on the
 // standalone Milvus is for `make compatibility` and `make soak`.
 func TestMilvusClients(t *testing.T) {
-	for _, version := range []string{servers.MilvusLiteVer, servers.MilvusVer} {
+	for _, version := range []string{servers.MilvusLiteVer, servers.MilvusLiteNewest, servers.MilvusVer} {
 		t.Run(version, func(t *testing.T) {
 			t.Parallel()
 			db := milvus(t, version)

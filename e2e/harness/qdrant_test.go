@@ -20,18 +20,25 @@ func qdrant(version string) database {
 	}}
 }
 
-// TestQdrantClients has the Python client make every call over REST and over
+// qdrantPython returns the Python client of an age, over REST and over gRPC.
+func qdrantPython(t *testing.T, age harness.Age) (rest, grpc harness.Client) {
+	t.Helper()
+	file := "qdrant/" + age.Requirements()
+	python, err := harness.Python(t.Context(), cache, script(file))
+	python = program(t, python, err)
+	name := "Python qdrant-client " + pinned(t, file, "qdrant-client")
+	args := []string{script("qdrant/scenario.py"), "--url", "{rest}", "--grpc-port", "{port}", "--key", qdrantKey}
+	return harness.Script(name+", REST", python, args...), harness.Script(name+", gRPC", python, append(args, "--grpc")...)
+}
+
+// TestQdrantClients has the newest Python client make every call over REST and over
 // gRPC, and then the clients of other languages make the same requests. All of
-// them on the oldest server too, and every one directly twice, is for
+// them on the oldest server too, the oldest Python client, and every one directly twice, is for
 // `make compatibility` and `make soak`.
 func TestQdrantClients(t *testing.T) {
-	python, err := harness.Python(t.Context(), cache, script("qdrant/requirements.txt"))
-	python = program(t, python, err)
 	node, err := harness.Node(t.Context(), cache, script("qdrant"))
 	node = program(t, node, err)
-	args := []string{script("qdrant/scenario.py"), "--url", "{rest}", "--grpc-port", "{port}", "--key", qdrantKey}
-	pythonREST := harness.Script("Python qdrant-client 1.17.1, REST", python, args...)
-	pythonGRPC := harness.Script("Python qdrant-client 1.17.1, gRPC", python, append(args, "--grpc")...)
+	pythonREST, pythonGRPC := qdrantPython(t, harness.Newest)
 	var rest []restRequest
 	var grpc []grpcRequest
 	check := func(version string, c harness.Client) (crossed []harness.Exchange) {
@@ -49,12 +56,17 @@ func TestQdrantClients(t *testing.T) {
 			check(version, goClient(grpc))
 			continue
 		}
+		if thorough() {
+			oldREST, oldGRPC := qdrantPython(t, harness.Oldest)
+			check(version, oldREST)
+			check(version, oldGRPC)
+		}
 		rest, grpc = restRequests(check(version, pythonREST)), grpcRequests(check(version, pythonGRPC))
 		file := requestFile(t, rest)
-		scriptREST := harness.Script("JavaScript js-client-rest 1.18.0", node, script("qdrant/replay.cjs"), "--rest", "{rest}", "--key", qdrantKey, "--requests", file)
+		scriptREST := harness.Script("JavaScript js-client-rest "+pinned(t, "qdrant/package.json", "@qdrant/js-client-rest"), node, script("qdrant/replay.cjs"), "--rest", "{rest}", "--key", qdrantKey, "--requests", file)
 		check(version, scriptREST)
 		file = requestFile(t, grpc)
-		check(version, harness.Script("JavaScript js-client-grpc 1.18.0", node, script("qdrant/replay.cjs"), "--grpc", "http://{grpc}", "--key", qdrantKey, "--requests", file))
+		check(version, harness.Script("JavaScript js-client-grpc "+pinned(t, "qdrant/package.json", "@qdrant/js-client-grpc"), node, script("qdrant/replay.cjs"), "--grpc", "http://{grpc}", "--key", qdrantKey, "--requests", file))
 		check(version, goClient(grpc))
 	}
 }

@@ -18,6 +18,12 @@ func MilvusLiteForTest(t testing.TB, o Options) *Server {
 	return forTest(t, func() (*Server, error) { return MilvusLite(t.Context(), Dir(), o) })
 }
 
+// NewestMilvusLiteForTest starts the newest milvus-lite in the manner of QdrantForTest.
+func NewestMilvusLiteForTest(t testing.TB, o Options) *Server {
+	t.Helper()
+	return forTest(t, func() (*Server, error) { return NewestMilvusLite(t.Context(), Dir(), o) })
+}
+
 // MilvusForTest starts a standalone Milvus in the manner of QdrantForTest. It needs a
 // TestMain that calls Isolate, and skips the test if the machine permits no network
 // namespace.

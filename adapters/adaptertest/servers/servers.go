@@ -26,10 +26,11 @@ const EnvDir = "LIKENESS_SERVERS"
 
 // Versions of the servers that `make servers` fetches.
 const (
-	QdrantOldest  = "1.16.3"
-	QdrantNewest  = "1.17.0"
-	MilvusLiteVer = "2.5.1"
-	MilvusVer     = "2.3.5"
+	QdrantOldest     = "1.16.3"
+	QdrantNewest     = "1.17.0"
+	MilvusLiteVer    = "2.5.1"
+	MilvusLiteNewest = "3.2.2" // another program than before, in Python
+	MilvusVer        = "2.3.5"
 )
 
 // ErrMissing means that a server's binary is not in the directory.
@@ -98,6 +99,25 @@ func MilvusLite(ctx context.Context, dir string, o Options) (*Server, error) {
 			s.Address = loopback(ports[0])
 			s.args = []string{filepath.Join(s.dir, "data.db"), s.Address, "ERROR"}
 			s.env = append([]string{"LD_LIBRARY_PATH=" + lib, "GLOG_log_dir=" + s.dir}, o.Env...)
+			s.ready = listening(s.Address)
+			return nil
+		},
+	})
+}
+
+// NewestMilvusLite starts the newest milvus-lite in the manner of MilvusLite.
+func NewestMilvusLite(ctx context.Context, dir string, o Options) (*Server, error) {
+	if o.APIKey != "" || o.Authorization {
+		return nil, errors.New("servers: milvus-lite knows no users; start it without APIKey and Authorization")
+	}
+	return startOnFreePorts(ctx, &launch{
+		name: "milvus-lite", version: MilvusLiteNewest,
+		binary: filepath.Join(dir, "milvus-lite-"+MilvusLiteNewest, "bin", "python"),
+		ports:  1,
+		prepare: func(s *Server, ports []int) error {
+			s.Address = loopback(ports[0])
+			s.args = []string{"-m", "milvus_lite", "server", "--data-dir", filepath.Join(s.dir, "data"), "--host", "127.0.0.1", "--port", strconv.Itoa(ports[0])}
+			s.env = append([]string{"PYTHONDONTWRITEBYTECODE=1"}, o.Env...)
 			s.ready = listening(s.Address)
 			return nil
 		},
