@@ -1,10 +1,12 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
 	"path/filepath"
+	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -18,8 +20,9 @@ how exact their answers could be, measures the database's own search, learns a
 similarity from what is there, and says whether it is worth it. It needs no
 configuration and writes nothing to the database.
 
-It learns from a log (--pairs with --queries) or from a payload field whose rows belong
-together by value (--label). Without either it says what is missing.
+It learns from a log (--pairs with --queries, or with queries as text --questions with
+--embedder) or from a payload field whose rows belong together by value (--label).
+Without any it says what is missing.
 
 The folder --out gets a report with examples, the model, and likeness.yaml, which
 serves exactly this.`
@@ -32,15 +35,19 @@ func newTryCommand(a *app) *cobra.Command {
 		Long:  tryLong,
 		Example: `  likeness try http://localhost:6333 products
   likeness try localhost:19530 products --label category
-  likeness try https://db.example.com:6333 products --queries queries.npy --pairs log.csv`,
+  likeness try https://db.example.com:6333 products --queries queries.npy --pairs log.csv
+  likeness try localhost:6333 products --questions log.csv --text title --embedder http://localhost:11434/v1/embeddings#all-minilm`,
 		Args: cobra.ExactArgs(2),
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.Vector, "vector", "", "vector field; empty is the only or unnamed one")
 	flags.StringVar(&o.Label, "label", "", "payload field: rows of one value belong together")
 	flags.StringVar(&o.Log.Pairs, "pairs", "", "logged pairs: .csv, .jsonl or .parquet")
-	flags.StringVar(&o.Log.Queries, "queries", "", "query vectors of the log: .npy, .safetensors, .parquet or .jsonl")
+	flags.StringVar(&o.Log.Queries, "queries", "", "query vectors of the log: .npy, .safetensors or .parquet")
 	flags.StringVar(&o.Log.QueryIDs, "query-ids", "", "ids by which the log names the queries: .npy, text or .parquet")
+	flags.StringVar(&o.Questions.Log, "questions", "", "log like --pairs whose column query holds texts")
+	flags.StringVar(&o.Questions.Embedder, "embedder", "", "service that embeds the texts: https://host/v1/embeddings#MODEL or https://host/embed; its token is in EMBEDDER_API_KEY")
+	flags.StringVar(&o.Questions.Field, "text", "", "payload field from which the vectors were made, to check the embedder; examples show it")
 	flags.StringVar(&o.Title, "title", "", "payload field that examples show; empty picks one")
 	flags.StringVar(&o.KeyEnv, "api-key-env", "", "environment variable with the API key or Milvus's token; empty is QDRANT_API_KEY or MILVUS_TOKEN, if set")
 	flags.StringVar(&o.KeyFile, "api-key-file", "", "file with the API key or token")
@@ -54,15 +61,18 @@ func newTryCommand(a *app) *cobra.Command {
 	flags.StringVar(&o.Out, "out", "likeness-try", "folder to write")
 	flags.BoolVar(&o.Force, "force", false, "write to a folder that is not empty")
 	cmd.MarkFlagsRequiredTogether("pairs", "queries")
-	cmd.MarkFlagsMutuallyExclusive("pairs", "label")
+	cmd.MarkFlagsRequiredTogether("questions", "embedder")
+	cmd.MarkFlagsMutuallyExclusive("pairs", "label", "questions")
 	cmd.MarkFlagsMutuallyExclusive("api-key-env", "api-key-file")
 	_ = cmd.MarkFlagFilename("pairs", "csv", "jsonl", "ndjson", "parquet")
-	_ = cmd.MarkFlagFilename("queries", append([]string{"jsonl"}, vectorFiles...)...)
+	_ = cmd.MarkFlagFilename("questions", "csv", "jsonl", "ndjson", "parquet")
+	_ = cmd.MarkFlagFilename("queries", vectorFiles...)
 	_ = cmd.MarkFlagFilename("query-ids", idFiles...)
 	_ = cmd.MarkFlagDirname("out")
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		o.URL, o.Collection = args[0], args[1]
+		o.Questions.Embedder, o.Questions.Model, _ = strings.Cut(o.Questions.Embedder, "#")
+		o.URL, o.Collection, o.Title = args[0], args[1], cmp.Or(o.Title, o.Questions.Field)
 		p := newProgress(a.stderr)
 		o.Progress, o.Note = p.begin, p.note
 		r, err := try(cmd.Context(), o)

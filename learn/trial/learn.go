@@ -29,8 +29,8 @@ const (
 // learn fits a bilinear form, and judges it.
 func (t *trial) learn(ctx context.Context, k *task) (*model.Model, error) {
 	if t.look.field.Metric == adapters.L2 && !t.sample.unit {
-		return nil, &Refusal{fmt.Sprintf("vector %q of collection %q is compared by L2, and its vectors have norms from %.3g to %.3g: a learned similarity is an inner product, and follows from L2 for vectors of norm 1 only; use a cosine field, or write unit vectors",
-			t.look.Vector.Name, t.Collection, t.sample.least, t.sample.most), nil}
+		return nil, &Refusal{fmt.Sprintf("%s of collection %q is compared by L2, and its vectors have norms from %.3g to %.3g: a learned similarity is an inner product, and follows from L2 for vectors of norm 1 only; use a cosine field, or write unit vectors",
+			t.look.Vector.phrase(), t.Collection, t.sample.least, t.sample.most), nil}
 	}
 	o := fitbilinear.DefaultOptions()
 	o.Normalise = t.normalises()

@@ -55,6 +55,14 @@ func (v Vector) String() string {
 	return fmt.Sprintf("%s (%d dimensions, %s, %s)", name, v.Dim, v.Metric, v.Kind)
 }
 
+// phrase names the vector within a sentence.
+func (v Vector) phrase() string {
+	if v.Name == "" {
+		return "the unnamed vector"
+	}
+	return fmt.Sprintf("vector %q", v.Name)
+}
+
 // Similarity is a kind of similarity that could serve the collection.
 type Similarity struct {
 	Name string `json:"name"`
@@ -127,9 +135,9 @@ func usable(f adapters.VectorField, of string) (adapters.VectorField, error) {
 	case adapters.InnerProduct, adapters.Cosine, adapters.L2:
 		return f, nil
 	case "":
-		return f, &Refusal{fmt.Sprintf("vector %q of %s has no index; create one with the metric COSINE or IP and load the collection", f.Name, of), nil}
+		return f, &Refusal{fmt.Sprintf("%s of %s has no index; create one with the metric COSINE or IP and load the collection", vectorOf(f, "").phrase(), of), nil}
 	}
-	return f, &Refusal{fmt.Sprintf("vector %q of %s is compared by %s, from which no inner product follows; likeness needs cosine, inner product or L2", f.Name, of, f.Metric), nil}
+	return f, &Refusal{fmt.Sprintf("%s of %s is compared by %s, from which no inner product follows; likeness needs cosine, inner product or L2", vectorOf(f, "").phrase(), of, f.Metric), nil}
 }
 
 func (t *trial) listVectors() string {

@@ -77,8 +77,8 @@ func (t *trial) checkSample() error {
 	case len(s.ids) == 0 && s.missing.Rows == 0:
 		return &Refusal{of + " has no rows; there is nothing to try", nil}
 	case len(s.ids) == 0:
-		return &Refusal{fmt.Sprintf("none of the %d rows read of %s has the vector %q, as row %s; write vectors, or name another with --vector: %s",
-			s.missing.Rows, of, t.look.Vector.Name, s.missing.First, t.listVectors()), nil}
+		return &Refusal{fmt.Sprintf("none of the %d rows read of %s has %s, as row %s; write vectors, or name another with --vector: %s",
+			s.missing.Rows, of, t.look.Vector.phrase(), s.missing.First, t.listVectors()), nil}
 	case len(s.ids) < 2:
 		return &Refusal{fmt.Sprintf("%s has one row with a vector; likeness orders rows, so there have to be more", of), nil}
 	}

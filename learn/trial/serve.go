@@ -173,9 +173,13 @@ func (t *trial) fillExample(ctx context.Context, e *Example, k *task, q int, was
 			titles[id], labels[id] = shorten(textAt(payload, t.look.Title), titleBytes), textAt(payload, t.Label)
 		}
 	}
-	e.Query = titles[e.Own]
-	if e.Own.IsZero() {
-		e.Query = fmt.Sprintf("query %s", k.queryIDs[q])
+	switch {
+	case k.rowsAsQueries:
+		e.Query = titles[e.Own]
+	case k.textQueries:
+		e.Query = shorten(k.queryIDs[q].String(), titleBytes)
+	default:
+		e.Query = "query " + k.queryIDs[q].String()
 	}
 	right := func(id rerank.ID) bool {
 		if k.rowsAsQueries {

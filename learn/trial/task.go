@@ -37,6 +37,8 @@ type task struct {
 	popularity []float64
 	// rowsAsQueries: queryIDs are rows of the collection, which a search finds first.
 	rowsAsQueries bool
+	// textQueries: queryIDs are the texts of the queries.
+	textQueries bool
 }
 
 // Bounds of a task, so that a trial takes minutes and not hours.
@@ -55,8 +57,10 @@ const (
 // newTask returns what the options give to learn from, or nil if they give nothing.
 func (t *trial) newTask(ctx context.Context) (*task, error) {
 	switch {
+	case t.Questions.Log != "":
+		return t.taskOfQuestions(ctx)
 	case t.Log.Pairs != "":
-		return t.taskOfLog(ctx)
+		return t.taskOfLog(ctx, dataset.Sources{Queries: t.Log.Queries, Pairs: t.Log.Pairs, QueryIDs: t.Log.QueryIDs})
 	case t.Label != "":
 		return t.taskOfLabel()
 	}
@@ -65,7 +69,7 @@ func (t *trial) newTask(ctx context.Context) (*task, error) {
 
 // missing says what a trial needs in order to learn, and what would do.
 func (t *trial) missing() string {
-	text := "Nothing was learned, because there is nothing to learn from: give a log of queries and the rows that people chose (--queries and --pairs)"
+	text := "Nothing was learned, because there is nothing to learn from: give a log of queries and the rows that people chose (--queries and --pairs, or for queries as text --questions and --embedder)"
 	if labels := t.look.labels(); len(labels) > 0 {
 		return text + ", or a field whose values say which rows belong together, as --label " + strings.Join(labels[:min(len(labels), 4)], " or --label ") + "."
 	}
@@ -167,13 +171,11 @@ func hashRows(m rerank.Matrix) []uint64 {
 	return hashes
 }
 
-// taskOfLog reads a log, and divides its queries.
-func (t *trial) taskOfLog(ctx context.Context) (*task, error) {
-	d, err := dataset.Open(ctx, dataset.Sources{
-		Read: &dataset.Vectors{Matrix: t.sample.vectors, IDs: t.sample.ids}, ReadName: "collection " + t.Collection,
-		Queries: t.Log.Queries, Pairs: t.Log.Pairs, QueryIDs: t.Log.QueryIDs,
-		RowPerTime: true, Progress: dataset.Progress(t.Progress),
-	})
+// taskOfLog reads a log of the rows that were read, and divides its queries.
+func (t *trial) taskOfLog(ctx context.Context, s dataset.Sources) (*task, error) {
+	s.Read, s.ReadName = &dataset.Vectors{Matrix: t.sample.vectors, IDs: t.sample.ids}, "collection "+t.Collection
+	s.RowPerTime, s.Progress = true, dataset.Progress(t.Progress)
+	d, err := dataset.Open(ctx, s)
 	if errors.Is(err, dataset.ErrInput) {
 		return nil, &Refusal{err.Error(), err}
 	}
@@ -181,8 +183,8 @@ func (t *trial) taskOfLog(ctx context.Context) (*task, error) {
 		return nil, err
 	}
 	if d.Queries.Cols != t.sample.vectors.Cols {
-		return nil, errors.Join(&Refusal{fmt.Sprintf("the queries of %s have %d dimensions, and vector %q of collection %q has %d; embed them with the model that made the vectors",
-			t.Log.Queries, d.Queries.Cols, t.look.Vector.Name, t.Collection, t.sample.vectors.Cols), nil}, d.Close())
+		return nil, errors.Join(&Refusal{fmt.Sprintf("the queries of the log have %d dimensions, and %s of collection %q has %d; embed them with the model that made the vectors",
+			d.Queries.Cols, t.look.Vector.phrase(), t.Collection, t.sample.vectors.Cols), nil}, d.Close())
 	}
 	k := &task{
 		metric: fmt.Sprintf("mrr@%d", t.K), pairsPerQuery: pairsOfLog,
@@ -192,9 +194,9 @@ func (t *trial) taskOfLog(ctx context.Context) (*task, error) {
 	k.divide(d)
 	if k.queries.Rows < leastQueries || k.teach.Queries.Rows < leastQueries {
 		return nil, errors.Join(&Refusal{fmt.Sprintf("the log %s has pairs of too few queries with rows of collection %q: %d to learn from and %d to judge by, and there have to be %d of each; bring a longer log",
-			t.Log.Pairs, t.Collection, k.teach.Queries.Rows, k.queries.Rows, leastQueries), nil}, d.Close())
+			s.Pairs, t.Collection, k.teach.Queries.Rows, k.queries.Rows, leastQueries), nil}, d.Close())
 	}
-	k.from = fmt.Sprintf("%d queries of %s taught, %d other queries judged", k.teach.Queries.Rows, t.Log.Pairs, k.queries.Rows)
+	k.from = fmt.Sprintf("%d queries of %s taught, %d other queries judged", k.teach.Queries.Rows, s.Pairs, k.queries.Rows)
 	if d.Times != nil {
 		k.from += ", which were asked later"
 	}

@@ -67,11 +67,20 @@ func (t *trial) configuration() ([]byte, error) {
 	f := t.look.field
 	route := routeKeys{Store: storeName, Collection: t.Collection, Vector: f.Name, Model: modelName, UnitVectors: t.sample.unit && string(f.Metric) != "cosine"}
 	route.ExactSearch = canBeExact(f) && t.look.Rows <= exactRows
-	text, err := encodeYAML(file{
+	content := file{
 		Stores: map[string]storeKeys{storeName: store},
 		Models: map[string]modelKeys{modelName: {Path: modelFile}},
-		Routes: map[string]routeKeys{t.Collection: route},
-	})
+	}
+	if q := t.Questions; q.Log != "" {
+		embedder := embedderKeys{URL: q.Embedder, Model: q.Model, Dimension: f.Dim}
+		if os.Getenv(EmbedderKey) != "" {
+			embedder.TokenEnv = EmbedderKey
+		}
+		content.Embedders = map[string]embedderKeys{embedderName: embedder}
+		route.Embedder = embedderName
+	}
+	content.Routes = map[string]routeKeys{t.Collection: route}
+	text, err := encodeYAML(content)
 	if err != nil {
 		return nil, err
 	}

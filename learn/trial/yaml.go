@@ -9,9 +9,10 @@ import (
 
 // file is the part of a configuration that a trial writes.
 type file struct {
-	Stores map[string]storeKeys `yaml:"stores"`
-	Models map[string]modelKeys `yaml:"models,omitempty"`
-	Routes map[string]routeKeys `yaml:"routes,omitempty"`
+	Stores    map[string]storeKeys    `yaml:"stores"`
+	Embedders map[string]embedderKeys `yaml:"embedders,omitempty"`
+	Models    map[string]modelKeys    `yaml:"models,omitempty"`
+	Routes    map[string]routeKeys    `yaml:"routes,omitempty"`
 }
 
 type storeKeys struct {
@@ -28,6 +29,13 @@ type tlsKeys struct {
 	CAFile  string `yaml:"ca_file,omitempty"`
 }
 
+type embedderKeys struct {
+	URL       string `yaml:"url"`
+	Model     string `yaml:"model,omitempty"`
+	TokenEnv  string `yaml:"token_env,omitempty"`
+	Dimension int    `yaml:"dimension"`
+}
+
 type modelKeys struct {
 	Path string `yaml:"path"`
 }
@@ -37,6 +45,7 @@ type routeKeys struct {
 	Collection  string `yaml:"collection"`
 	Vector      string `yaml:"vector,omitempty"`
 	Model       string `yaml:"model"`
+	Embedder    string `yaml:"embedder,omitempty"`
 	UnitVectors bool   `yaml:"unit_vectors,omitempty"`
 	ExactSearch bool   `yaml:"exact_search,omitempty"`
 	Depth       int    `yaml:"depth,omitempty"`
