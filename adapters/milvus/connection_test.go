@@ -7,6 +7,9 @@ import (
 	"errors"
 	"io"
 	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -163,4 +166,15 @@ func frontEnd(t *testing.T, certificate tls.Certificate, to string) string {
 	})
 	t.Cleanup(func() { l.Close(); wg.Wait() })
 	return l.Addr().String()
+}
+
+// TestHTTPPort: a port that speaks HTTP/1.1 gets a sentence without the words of HTTP/2.
+func TestHTTPPort(t *testing.T) {
+	server := httptest.NewServer(http.NotFoundHandler())
+	defer server.Close()
+	s := open(t, milvus.Options{Address: strings.TrimPrefix(server.URL, "http://")})
+	err := s.Ping(t.Context())
+	if !errors.Is(err, adapters.ErrUnavailable) || !strings.Contains(err.Error(), "give Milvus's gRPC port, 19530") || strings.Contains(err.Error(), "frame") {
+		t.Errorf("ping: %v, want ErrUnavailable with the gRPC port", err)
+	}
 }

@@ -17,6 +17,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/adapters/internal/wire"
 )
 
 // errNoAlias means that the alias to alter does not exist yet.
@@ -83,6 +84,9 @@ func (s *Store) callError(ctx context.Context, err error) error {
 	case codes.DeadlineExceeded:
 		return context.DeadlineExceeded
 	case codes.Unavailable:
+		if wire.AnsweredHTTP1(st.Message()) {
+			return fmt.Errorf("%w: the server at %s speaks HTTP/1.1, and not gRPC; give Milvus's gRPC port, 19530 by default", adapters.ErrUnavailable, s.options.Address)
+		}
 		return fmt.Errorf("%w: %s at %s", adapters.ErrUnavailable, st.Message(), s.options.Address)
 	case codes.Unauthenticated, codes.PermissionDenied:
 		return fmt.Errorf("%w: %s; check user, password or API key", adapters.ErrRefused, st.Message())

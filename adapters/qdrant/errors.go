@@ -11,6 +11,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/adapters/internal/wire"
 )
 
 // translate converts an error of gRPC or Qdrant to a sentinel error of package
@@ -20,6 +21,9 @@ func (s *Store) translate(ctx context.Context, err error, what, collection strin
 	where := fmt.Sprintf("qdrant at %s, %s", s.options.Address, what)
 	if collection != "" {
 		where += fmt.Sprintf(" of collection %q", collection)
+	}
+	if wire.AnsweredHTTP1(st.Message()) {
+		return fmt.Errorf("%s: %w: the server speaks HTTP/1.1 there, as Qdrant's REST port does; give its gRPC port, 6334 by default", where, adapters.ErrUnavailable)
 	}
 	if cause := s.sentinel(ctx, st); cause != nil {
 		return fmt.Errorf("%s: %w: %s", where, cause, st.Message())

@@ -12,6 +12,7 @@ import (
 	"net/http/httptest"
 	"net/http/httputil"
 	"net/url"
+	"strings"
 	"sync"
 	"syscall"
 	"testing"
@@ -136,6 +137,18 @@ func TestOptions(t *testing.T) {
 				s.Close()
 			}
 		}
+	}
+}
+
+// TestRESTPort: the REST port in place of the gRPC port gets a sentence without the words
+// of HTTP/2.
+func TestRESTPort(t *testing.T) {
+	server := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
+	s := open(t, qdrant.Options{Address: strings.TrimPrefix(server.REST, "http://")})
+	defer s.Close()
+	err := s.Ping(t.Context())
+	if !errors.Is(err, adapters.ErrUnavailable) || !strings.Contains(err.Error(), "give its gRPC port, 6334") || strings.Contains(err.Error(), "frame") {
+		t.Errorf("ping: %v, want ErrUnavailable with the gRPC port", err)
 	}
 }
 

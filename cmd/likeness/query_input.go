@@ -80,7 +80,7 @@ func request(vector []float32) *likenessv1.SearchRequest {
 }
 
 func (f *vectorFlags) readRow() (*likenessv1.SearchRequest, error) {
-	m, err := npy.Open(f.file)
+	m, err := npy.OpenVectors(f.file)
 	if err != nil {
 		return nil, err
 	}

@@ -228,6 +228,43 @@ func TestSourcesRefused(t *testing.T) {
 	}
 }
 
+// A log most of whose ids are unknown is refused, with unknown ids beside known ones. Up
+// to half of them are counted.
+func TestUnknownIDs(t *testing.T) {
+	f := newFolder(t)
+	s := f.sources("log.csv", "query,item\n0,a\n0,sku-1\n1,sku-2\n1,sku-3\n")
+	s.ItemIDs = f.file("ids.txt", "a\nb\nc\n")
+	_, err := dataset.Open(t.Context(), s)
+	want := `3 of 4 rows have an unknown item, as "sku-1", "sku-2", "sku-3", while the items have ids as "a", "b", "c"`
+	if !errors.Is(err, dataset.ErrInput) || !strings.Contains(err.Error(), want) {
+		t.Errorf("want ErrInput with %s, have: %v", want, err)
+	}
+	s.Pairs = f.file("half.csv", "query,item\n0,a\n0,sku-1\n1,sku-2\n1,c\n")
+	if d := open(t, s); d.Counts.UnknownItems != 2 || d.Counts.Pairs != 2 {
+		t.Errorf("counts %+v", d.Counts)
+	}
+}
+
+// UUIDs are the same in upper and lower case, with hyphens and without.
+func TestUUIDs(t *testing.T) {
+	f := newFolder(t)
+	s := f.sources("log.csv", "query,item\n0,A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11\n1,b0eebc999c0b4ef8bb6d6bb9bd380a12\n1,c0eebc99-9c0b-4ef8-bb6d-6bb9bd380a13\n")
+	s.ItemIDs = f.file("ids.txt", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11\nb0eebc99-9c0b-4ef8-bb6d-6bb9bd380a12\nC0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A13\n")
+	if d := open(t, s); !reflect.DeepEqual(d.Relevant, [][]int32{{0}, {1, 2}}) {
+		t.Errorf("pairs %v, counts %+v", d.Relevant, d.Counts)
+	}
+}
+
+// A file with one vector alone is a single query.
+func TestOneVector(t *testing.T) {
+	f := newFolder(t)
+	s := f.sources("log.csv", "query,item\n0,1\n0,2\n")
+	s.Queries = f.file("one.npy", "\x93NUMPY\x01\x00\x38\x00{'descr': '<f4', 'fortran_order': False, 'shape': (2,)}\n"+"\x00\x00\x80\x3f\x00\x00\x00\x40")
+	if d := open(t, s); d.Queries.Rows != 1 || !reflect.DeepEqual(d.Queries.Data, []float32{1, 2}) {
+		t.Errorf("queries %+v", d.Queries)
+	}
+}
+
 // cut writes all but the last byte of a file.
 func (f folder) cut(name, to string) string {
 	f.t.Helper()

@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+
+	"github.com/google/uuid"
 
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/npy"
@@ -68,6 +71,10 @@ type idIndex struct {
 	column   string // "query" or "item", for error messages
 	rows     int
 	rowsByID map[string]int32 // nil if rows are named by number
+	// rowsByUUID has the rows whose id is a UUID, by its usual spelling, if some id has
+	// another one. A log may spell UUIDs in another way than a store.
+	rowsByUUID map[string]int32
+	known      string // some ids, for error messages
 }
 
 // newIDIndex rejects distinct ids with the same text, such as the string "7" and the
@@ -84,6 +91,50 @@ func newIDIndex(column, file string, rows int, ids []rerank.ID) (idIndex, error)
 			return x, fmt.Errorf("%w: %s: rows %d and %d both have the %s id %s", ErrInput, file, before, row, column, text)
 		}
 		x.rowsByID[text] = int32(row)
+		if usual, is := usualUUID(text); is && usual != text {
+			if x.rowsByUUID == nil {
+				x.rowsByUUID = map[string]int32{}
+			}
+			x.rowsByUUID[usual] = int32(row)
+		}
 	}
+	x.known = exampleIDs(ids)
 	return x, nil
+}
+
+// find returns the row of an id.
+func (x idIndex) find(text string) (row int32, ok bool) {
+	if row, ok = x.rowsByID[text]; ok {
+		return row, true
+	}
+	usual, is := usualUUID(text)
+	if !is {
+		return 0, false
+	}
+	if row, ok = x.rowsByID[usual]; !ok {
+		row, ok = x.rowsByUUID[usual]
+	}
+	return row, ok
+}
+
+// usualUUID returns the usual spelling of a UUID: lower case, with hyphens.
+func usualUUID(text string) (string, bool) {
+	const hyphenated, plain = 36, 32
+	if len(text) != hyphenated && len(text) != plain {
+		return "", false
+	}
+	u, err := uuid.Parse(text)
+	return u.String(), err == nil
+}
+
+// exampleIDs quotes the first, a middle and the last id.
+func exampleIDs(ids []rerank.ID) string {
+	if len(ids) == 0 {
+		return "none"
+	}
+	var examples []string
+	for _, at := range slices.Compact([]int{0, len(ids) / 2, len(ids) - 1}) {
+		examples = append(examples, fmt.Sprintf("%.80q", ids[at].String()))
+	}
+	return strings.Join(examples, ", ")
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strings"
 )
 
 // check rejects a log without usable pairs, and weights whose sum overflows.
@@ -24,16 +25,34 @@ func (l *pairLog) check() error {
 	c := l.counts
 	switch {
 	case pairs > 0:
-		return nil
+		if err := l.checkUnknown(l.items, c.UnknownItems); err != nil {
+			return err
+		}
+		return l.checkUnknown(l.queries, c.UnknownQueries)
 	case c.Rows == 0:
 		return errors.New("there is no pair in it")
 	}
 	text := fmt.Sprintf("no pair is left of %d rows: %d have an unknown query, %d an unknown item, %d weight 0",
 		c.Rows, c.UnknownQueries, c.UnknownItems, c.ZeroWeights)
 	if l.firstUnknown != "" {
-		text += "; the first unknown is " + l.firstUnknown + ". Are the ids those of these vectors?"
+		text += "; the first unknown is " + l.firstUnknown
+		for _, x := range []idIndex{l.queries, l.items} {
+			if x.known != "" {
+				text += fmt.Sprintf("; the %s have ids as %s", pluralOf(x.column), x.known)
+			}
+		}
+		text += "; are the ids those of these vectors?"
 	}
 	return errors.New(text)
+}
+
+// checkUnknown rejects a log most of whose rows have an unknown id in a column.
+func (l *pairLog) checkUnknown(x idIndex, unknown int) error {
+	if float64(unknown) <= mostUnknown*float64(l.counts.Rows) {
+		return nil
+	}
+	return fmt.Errorf("%d of %d rows have an unknown %s, as %s, while the %s have ids as %s; are the ids those of these vectors?",
+		unknown, l.counts.Rows, x.column, strings.Join(l.unknown[x.column], ", "), pluralOf(x.column), x.known)
 }
 
 // countSeveralTimes counts the queries whose pairs have different times.

@@ -35,6 +35,13 @@ type entry struct {
 	hasTime     bool
 }
 
+const (
+	// mostUnknown is the share of unknown ids above which a log is refused: its ids are
+	// then probably not those of the vectors.
+	mostUnknown  = 0.5
+	shownUnknown = 3 // unknown ids in an error message
+)
+
 // progressRows is the number of log rows between two reports of progress.
 const progressRows = 1 << 14
 
@@ -49,9 +56,10 @@ type loggedItem struct {
 type pairLog struct {
 	queries, items idIndex
 	byQuery        [][]loggedItem
-	timed          bool   // every row so far has a time
-	weighted       bool   // some row has a weight
-	firstUnknown   string // the first unknown id and its line
+	timed          bool                // every row so far has a time
+	weighted       bool                // some row has a weight
+	firstUnknown   string              // the first unknown id and its line
+	unknown        map[string][]string // by column, the first unknown ids
 	counts         *Counts
 	reportRows     func(n int) // reports the number of rows read
 }
@@ -170,7 +178,7 @@ func (l *pairLog) findRow(x idIndex, text string, line int, unknown *int) (int32
 	if x.rowsByID == nil {
 		return x.parseRow(text)
 	}
-	row, ok := x.rowsByID[text]
+	row, ok := x.find(text)
 	if ok {
 		return row, nil
 	}
@@ -179,6 +187,12 @@ func (l *pairLog) findRow(x idIndex, text string, line int, unknown *int) (int32
 	}
 	if *unknown++; l.firstUnknown == "" {
 		l.firstUnknown = fmt.Sprintf("%s %q of line %d", x.column, text, line)
+	}
+	if *unknown <= shownUnknown {
+		if l.unknown == nil {
+			l.unknown = map[string][]string{}
+		}
+		l.unknown[x.column] = append(l.unknown[x.column], fmt.Sprintf("%.80q", text))
 	}
 	return -1, nil
 }

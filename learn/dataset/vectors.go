@@ -30,7 +30,8 @@ type Vectors struct {
 	closer  io.Closer
 }
 
-// OpenVectors opens a file of vectors: a two-dimensional .npy array; a two-dimensional
+// OpenVectors opens a file of vectors: a two-dimensional .npy array, or a one-dimensional one
+// for a single vector; a two-dimensional
 // tensor of .safetensors (FILE#NAME, or the only tensor); or a column of lists of
 // .parquet (FILE#NAME, or the only such column), with the ids of its column "id" if
 // there is one. Numbers of 16, 32 or 64 bits become float32. float32 of .npy and
@@ -64,7 +65,7 @@ func openVectors(ctx context.Context, path, name string) (*Vectors, error) {
 		if name != "" {
 			return nil, fmt.Errorf("%s holds one array; leave out #%s", path, name)
 		}
-		m, err := npy.Open(path)
+		m, err := npy.OpenVectors(path)
 		if err != nil {
 			return nil, err
 		}

@@ -157,7 +157,7 @@ func (t *trial) explain(ctx context.Context, err error) error {
 	case errors.Is(err, adapters.ErrRefused) && t.KeyEnv == "" && t.KeyFile == "":
 		return &Refusal{fmt.Sprintf("%s wants an %s; set %s, or give --api-key-env or --api-key-file", server, keyWord(server), KeyVariable(server.Kind)), err}
 	case errors.Is(err, adapters.ErrRefused):
-		return &Refusal{fmt.Sprintf("%s refuses to show collection %q with the %s from %s; give one that may read it", server, t.Collection, keyWord(server), cmp.Or(t.KeyFile, t.KeyEnv)), err}
+		return &Refusal{fmt.Sprintf("%s refuses to show collection %q to the credentials in %s; give some that may read it", server, t.Collection, cmp.Or(t.KeyFile, t.KeyEnv)), err}
 	}
 	return err
 }

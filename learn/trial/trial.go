@@ -124,6 +124,9 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	defer func() { err = errors.Join(err, parts.Close()) }()
 	t := &trial{Options: o, store: parts.Stores[storeName], report: &Report{Folder: o.Out}}
 	t.can = adapters.AbilitiesOf(t.store)
+	if server.Version == "" { // which some servers tell only with credentials
+		server.Version, _ = t.can.Inspect.Version(ctx)
+	}
 	t.report.Look.Server = server
 	t.look = &t.report.Look
 	return t.report, t.run(ctx)

@@ -31,12 +31,17 @@ type Matrix struct {
 // mapped. float16 and float64 numbers are converted to float32 in memory, where a float64
 // that is too large becomes infinite. Open does not check the values: use
 // rerank.CheckFinite. It returns ErrFormat or the system's error.
-func Open(path string) (*Matrix, error) {
+func Open(path string) (*Matrix, error) { return open(path, false) }
+
+// OpenVectors does what Open does, and reads a one-dimensional array as a single row.
+func OpenVectors(path string) (*Matrix, error) { return open(path, true) }
+
+func open(path string, one bool) (*Matrix, error) {
 	file, err := mmap.Open(path)
 	if err != nil {
 		return nil, fmt.Errorf("opening matrix: %w", err)
 	}
-	m, err := decodeMatrix(file)
+	m, err := decodeMatrix(file, one)
 	if err != nil {
 		_ = file.Close()
 		return nil, fmt.Errorf("%w: %s: %w", ErrFormat, path, err)
@@ -58,10 +63,14 @@ func (m *Matrix) Close() error {
 	return m.file.Close()
 }
 
-func decodeMatrix(file *mmap.Map) (*Matrix, error) {
+// decodeMatrix reads a two-dimensional array, and with one also a single vector.
+func decodeMatrix(file *mmap.Map, one bool) (*Matrix, error) {
 	h, data, err := parse(file.Bytes)
 	if err != nil {
 		return nil, err
+	}
+	if one && len(h.shape) == 1 {
+		h.shape = []int{1, h.shape[0]}
 	}
 	if len(h.shape) != 2 {
 		return nil, fmt.Errorf("the array has shape %v; save a two-dimensional one, one row a vector", h.shape)
