@@ -206,7 +206,9 @@ func (f *fitter) finishFull(ctx context.Context, final, judged *fullForm, scores
 	}
 	f.report.Spectrum = describeSpectrum(finalParts, judgedParts, f.judge, f.options, f.judge.Mean(scores))
 	rank := f.report.Spectrum.Suggested
-	f.report.addChoice(fmt.Sprintf("I + rank %d", rank), f.judge, f.judge.ReciprocalRanks(judgedParts.cut(rank).probe))
+	if 2*rank < final.w.Cols { // with fewer numbers than the full form
+		f.report.addChoice(fmt.Sprintf("I + rank %d", rank), f.judge, f.judge.ReciprocalRanks(judgedParts.cut(rank).probe))
+	}
 	f.report.addChoice(string(bilinear.Full), f.judge, scores)
 	switch {
 	case f.options.Reduce == 0:

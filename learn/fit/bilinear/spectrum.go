@@ -18,8 +18,8 @@ type Spectrum struct {
 	Singular []float64 `json:"singular_values"`
 	// Ranks describes I plus the leading components of W − I, for some ranks.
 	Ranks []RankQuality `json:"ranks"`
-	// Suggested is the least rank that keeps the share Quality of the full form's MRR
-	// on the held-out queries.
+	// Suggested is a low rank that keeps the share Quality of the full form's MRR on the
+	// held-out queries, found as suggestRank says.
 	Suggested int     `json:"suggested_rank"`
 	Quality   float64 `json:"quality_asked"`
 	// EnergyRank is the least rank that keeps the share Energy of Σσ².
@@ -104,6 +104,20 @@ func (d *decomposition) bound(rank int) float64 {
 	return 0
 }
 
+// suggestRank returns the first power of 2 that is enough as a rank, or a rank below it
+// that is enough too. The quality need not rise with the rank: a search by halves over
+// all ranks can miss low ranks that are better than high ones.
+func suggestRank(n int, enough func(rank int) bool) int {
+	below := 0
+	for rank := 1; rank < n; rank *= 2 {
+		if enough(rank) {
+			return below + 1 + sort.Search(rank-below-1, func(i int) bool { return enough(below + 1 + i) })
+		}
+		below = rank
+	}
+	return below + 1 + sort.Search(n-below-1, func(i int) bool { return enough(below + 1 + i) })
+}
+
 // describeSpectrum describes the spectrum of final. It measures the quality of a rank
 // by the same rank of judged, which has not seen the judge's queries; fullMRR is the
 // MRR of judged uncut.
@@ -116,8 +130,7 @@ func describeSpectrum(final, judged *decomposition, j *judge.Judge, o Options, f
 		}
 		return known[rank]
 	}
-	// The MRR rises with the rank, up to noise.
-	s.Suggested = 1 + sort.Search(len(final.sigma)-1, func(i int) bool { return mrr(i+1) >= o.Quality*fullMRR })
+	s.Suggested = suggestRank(len(final.sigma), func(rank int) bool { return mrr(rank) >= o.Quality*fullMRR })
 	ranks := []int{8, 16, 32, 64, 128, s.Suggested, s.EnergyRank}
 	if o.Reduce > 0 {
 		ranks = append(ranks, o.Reduce)

@@ -83,3 +83,21 @@ func TestRankOfTheEnergy(t *testing.T) {
 		t.Errorf("bounds %g and %g", d.bound(1), d.bound(4))
 	}
 }
+
+// A low rank that is enough is found where the quality falls again after it, as on noise.
+func TestSuggestedRank(t *testing.T) {
+	for name, tc := range map[string]struct {
+		enough func(rank int) bool
+		want   int
+	}{
+		"rises":              {func(rank int) bool { return rank >= 37 }, 37},
+		"falls after a peak": {func(rank int) bool { return rank >= 60 && rank <= 70 || rank >= 237 }, 60},
+		"the first":          {func(int) bool { return true }, 1},
+		"late":               {func(rank int) bool { return rank >= 300 }, 300},
+		"none":               {func(int) bool { return false }, 384},
+	} {
+		if got := suggestRank(384, tc.enough); got != tc.want {
+			t.Errorf("%s: rank %d, want %d", name, got, tc.want)
+		}
+	}
+}
