@@ -11,6 +11,7 @@ import (
 	"github.com/likenessdb/likeness/learn/dataset"
 	"github.com/likenessdb/likeness/learn/eval"
 	"github.com/likenessdb/likeness/learn/eval/report"
+	"github.com/likenessdb/likeness/learn/trial"
 	"github.com/likenessdb/likeness/rerank/dot"
 	"github.com/likenessdb/likeness/sidecar/route"
 )
@@ -31,7 +32,7 @@ type evalFlags struct {
 	dataFlags
 	models               []string
 	baseline, strategies string
-	metric               string
+	metric, title        string
 	trainedPairs, html   string
 	k, every, resamples  int
 	confidence           float64
@@ -59,6 +60,7 @@ func newEvalCommand(a *app) *cobra.Command {
 	flags.IntVar(&f.k, "k", 10, "length of an answer")
 	flags.IntVar(&f.every, "every", 1, "use every nth query row only")
 	flags.StringVar(&f.metric, "metric", "", "metric of differences, segments and the verdict, as ndcg@10; empty is mrr@k")
+	flags.StringVar(&f.title, "title", "", "payload field of a collection that regressions show; empty picks one")
 	flags.StringVar(&f.baseline, "baseline", "cosine", "compare with cosine, dot or none")
 	flags.StringVar(&f.strategies, "strategies", "", "first-stage strategies to compare, separated by commas")
 	flags.IntVar(&f.resamples, "resamples", 2000, "bootstrap samples of the intervals")
@@ -130,7 +132,23 @@ func (f *evalFlags) run(ctx context.Context, p *progress) (_ *eval.Report, _ *da
 	}
 	r.Counts.DuplicatePairs, r.Counts.UnknownItems = d.Counts.DuplicatePairs, d.Counts.UnknownItems
 	r.Counts.MissingItems, r.Counts.FirstMissingItem = d.Counts.MissingItems, d.Counts.FirstMissingItem
-	return r, &d.Counts, nil
+	return r, &d.Counts, f.nameRegressions(ctx, r)
+}
+
+// nameRegressions reads what the rows in the regressions are, if they are rows of a
+// collection.
+func (f *evalFlags) nameRegressions(ctx context.Context, r *eval.Report) (err error) {
+	if f.Items != "" {
+		return nil
+	}
+	store, err := f.openCollection(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, store.Close()) }()
+	titles, err := trial.Titles(ctx, f.Collection.Store, f.Collection.Name, r.RegressionItems(), f.title)
+	r.NameRegressions(titles)
+	return err
 }
 
 // badDataset turns the error of invalid input into wrong usage.

@@ -3,13 +3,19 @@ package main
 import (
 	"fmt"
 	"io"
+	"slices"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/likenessdb/likeness/learn/eval"
 )
 
-// shownRegressions is the number of regressions in the text. JSON and HTML list more.
-const shownRegressions = 5
+// shownRegressions is the number of regressions in the text, shownTitle the number of
+// letters of a title. JSON and HTML have more.
+const (
+	shownRegressions = 5
+	shownTitle       = 60
+)
 
 func printReport(w io.Writer, r *eval.Report) error {
 	_, _ = fmt.Fprintf(w, "%d items, %d queries with %d pairs; %g %% intervals of %d resamples\n\n",
@@ -42,8 +48,9 @@ func printMetrics(w io.Writer, r *eval.Report) error {
 		_, _ = fmt.Fprintf(t, "%s\t", m.Name)
 	}
 	_, _ = fmt.Fprintln(t)
-	for _, name := range eval.MetricNames(r.K) {
-		_, _ = fmt.Fprintf(t, "%s\t", name)
+	for _, names := range equalMetrics(r) {
+		name := names[0]
+		_, _ = fmt.Fprintf(t, "%s\t", strings.Join(names, " = "))
 		if r.Baseline != nil {
 			_, _ = fmt.Fprintf(t, "%.4f\t", r.Baseline[name])
 		}
@@ -53,6 +60,20 @@ func printMetrics(w io.Writer, r *eval.Report) error {
 		_, _ = fmt.Fprintln(t)
 	}
 	return t.Flush()
+}
+
+// equalMetrics lists the metrics, those together that are equal for every model and the
+// baseline.
+func equalMetrics(r *eval.Report) (groups [][]string) {
+	for _, name := range eval.MetricNames(r.K) {
+		at := slices.IndexFunc(groups, func(group []string) bool { return r.EqualMetrics(group[0], name) })
+		if at < 0 {
+			groups = append(groups, []string{name})
+		} else {
+			groups[at] = append(groups[at], name)
+		}
+	}
+	return groups
 }
 
 func printModelReport(w io.Writer, r *eval.Report, m *eval.ModelReport) error {
@@ -72,12 +93,8 @@ func printModelReport(w io.Writer, r *eval.Report, m *eval.ModelReport) error {
 		if i == 0 {
 			_, _ = fmt.Fprintln(w, "  worst regressions:")
 		}
-		query := fmt.Sprintf("row %d", x.Query)
-		if x.QueryID != nil {
-			query = x.QueryID.String()
-		}
 		_, _ = fmt.Fprintf(w, "    query %s: item %s falls from rank %d to %d, %.3g behind; first is %s\n",
-			query, x.Item, x.RankBefore, x.RankAfter, -x.Margin, x.Instead)
+			oneLine(x.QueryName(), shownTitle), oneLine(x.ItemName(), shownTitle), x.RankBefore, x.RankAfter, -x.Margin, oneLine(x.InsteadName(), shownTitle))
 	}
 	return nil
 }

@@ -82,7 +82,7 @@ func TestEvalPrintsText(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"banking77-mol", "mrr@3", "first-stage recall", "scan"} {
+	for _, want := range []string{"banking77-mol", "mrr@3", "first-stage recall", "scan", "mrr@1 = ndcg@1 = recall@1 = hit_rate@1 = p@1"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is missing in\n%s", want, out)
 		}

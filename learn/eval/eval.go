@@ -46,6 +46,15 @@ type Report struct {
 	Verdict           Verdict             `json:"verdict"`
 }
 
+// EqualMetrics reports whether two metrics are equal for every model and the baseline.
+func (r *Report) EqualMetrics(a, b string) bool {
+	equal := r.Baseline[a] == r.Baseline[b]
+	for _, m := range r.Models {
+		equal = equal && m.Metrics[a] == m.Metrics[b]
+	}
+	return equal
+}
+
 // Method says how the intervals were computed.
 type Method struct {
 	// Metric names the metric that differences, segments and the verdict use.

@@ -1,6 +1,7 @@
 package eval
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
@@ -266,6 +267,49 @@ type Regression struct {
 	RankAfter  int       `json:"rank_after"`
 	Margin     float64   `json:"margin"`
 	Instead    rerank.ID `json:"instead"`
+	// QueryTitle, ItemTitle and InsteadTitle say what the query and the rows are, if the
+	// caller of Run filled them in.
+	QueryTitle   string `json:"query_title,omitempty"`
+	ItemTitle    string `json:"item_title,omitempty"`
+	InsteadTitle string `json:"instead_title,omitempty"`
+}
+
+// QueryName returns the title of the query, or its id or row number.
+func (x Regression) QueryName() string {
+	switch {
+	case x.QueryTitle != "":
+		return x.QueryTitle
+	case x.QueryID != nil:
+		return x.QueryID.String()
+	}
+	return fmt.Sprintf("row %d", x.Query)
+}
+
+// ItemName returns the title of the relevant item, or its id.
+func (x Regression) ItemName() string { return cmp.Or(x.ItemTitle, x.Item.String()) }
+
+// InsteadName returns the title of the item that is first instead, or its id.
+func (x Regression) InsteadName() string { return cmp.Or(x.InsteadTitle, x.Instead.String()) }
+
+// RegressionItems returns the ids of the items that the regressions of a report name.
+func (r *Report) RegressionItems() []rerank.ID {
+	var ids []rerank.ID
+	for _, m := range r.Models {
+		for _, x := range m.Regressions {
+			ids = append(ids, x.Item, x.Instead)
+		}
+	}
+	return ids
+}
+
+// NameRegressions fills in the titles of the items in the regressions.
+func (r *Report) NameRegressions(titles map[rerank.ID]string) {
+	for _, m := range r.Models {
+		for i := range m.Regressions {
+			x := &m.Regressions[i]
+			x.ItemTitle, x.InsteadTitle = titles[x.Item], titles[x.Instead]
+		}
+	}
 }
 
 const maxRegressions = 20

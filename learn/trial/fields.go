@@ -50,15 +50,21 @@ func (t *trial) readFields(ctx context.Context) error {
 	if err != nil && !errors.Is(err, errEnough) {
 		return t.explain(ctx, err)
 	}
+	t.look.Fields = listFields(found)
+	return nil
+}
+
+// listFields lists the fields by name.
+func listFields(found map[string]*fieldCount) (fields []Field) {
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		c := found[name]
 		f := Field{Name: name, Type: c.kind, Rows: c.rows, Values: len(c.values)}
 		if c.kind == "string" {
 			f.Length = c.length / c.rows
 		}
-		t.look.Fields = append(t.look.Fields, f)
+		fields = append(fields, f)
 	}
-	return nil
+	return fields
 }
 
 // fieldCount counts the values of a field.

@@ -77,7 +77,33 @@ func (t *trial) serve(ctx context.Context, k *task) (err error) {
 	if err := t.measureRoute(ctx, engine, k); err != nil {
 		return err
 	}
-	return t.addExamples(ctx, engine, k)
+	if err := t.addExamples(ctx, engine, k); err != nil {
+		return err
+	}
+	return t.nameRegressions(ctx, k)
+}
+
+// nameRegressions fills in the titles of the queries and rows that lose.
+func (t *trial) nameRegressions(ctx context.Context, k *task) error {
+	r := t.report.Learned.Judgment
+	ids := r.RegressionItems()
+	lost := r.Models[0].Regressions
+	for _, x := range lost {
+		if k.rowsAsQueries {
+			ids = append(ids, *x.QueryID)
+		}
+	}
+	titles, err := Titles(ctx, t.store, t.Collection, ids, t.look.Title)
+	if err != nil {
+		return t.explain(ctx, err)
+	}
+	r.NameRegressions(titles)
+	for i := range lost {
+		if k.rowsAsQueries {
+			lost[i].QueryTitle = titles[*lost[i].QueryID]
+		}
+	}
+	return nil
 }
 
 // measureRoute asks the route the judging queries, one at a time.

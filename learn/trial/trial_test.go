@@ -158,6 +158,14 @@ func checkTrial(t *testing.T, o trial.Options, r *trial.Report) {
 			}
 		}
 	}
+	for _, x := range v.Models[0].Regressions {
+		if !strings.HasPrefix(x.ItemName(), "good ") || !strings.HasPrefix(x.InsteadName(), "good ") || !strings.HasPrefix(x.QueryName(), "good ") {
+			t.Errorf("regression without titles: %+v", x)
+		}
+	}
+	if len(v.Models[0].Regressions) == 0 {
+		t.Error("no regressions, whose titles are to be checked")
+	}
 	if err := report.WriteTrial(filepath.Join(o.Out, trial.ReportFile), r); err != nil {
 		t.Fatal(err)
 	}

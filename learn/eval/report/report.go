@@ -38,7 +38,6 @@ func evaluationFunctions() template.FuncMap {
 	return template.FuncMap{
 		"number": number, "signed": signed, "percent": percent, "interval": interval, "paired": formatPaired,
 		"metrics": eval.MetricNames, "answer": formatAnswer, "negate": func(v float64) float64 { return -v },
-		"query": queryName,
 	}
 }
 
@@ -111,13 +110,6 @@ func formatAnswer(v eval.Verdict) string {
 	default:
 		return "No baseline"
 	}
-}
-
-func queryName(x eval.Regression) string {
-	if x.QueryID != nil {
-		return x.QueryID.String()
-	}
-	return fmt.Sprintf("row %d", x.Query)
 }
 
 // reportFigures returns the plots for which the report has numbers.
