@@ -13,6 +13,7 @@ import (
 	"github.com/likenessdb/likeness/learn/eval/report"
 	"github.com/likenessdb/likeness/learn/trial"
 	"github.com/likenessdb/likeness/rerank/dot"
+	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
@@ -141,7 +142,11 @@ func (f *evalFlags) nameRegressions(ctx context.Context, r *eval.Report) (err er
 	if f.Items != "" {
 		return nil
 	}
-	store, err := f.openCollection(ctx)
+	c, err := config.Load(f.config.Source)
+	if err != nil {
+		return err
+	}
+	store, err := f.openCollection(ctx, c)
 	if err != nil {
 		return err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/learn/dataset"
 	"github.com/likenessdb/likeness/learn/eval/report"
 	"github.com/likenessdb/likeness/learn/trial"
 )
@@ -28,7 +29,7 @@ The folder --out gets a report with examples, the model, and likeness.yaml, whic
 serves exactly this.`
 
 func newTryCommand(a *app) *cobra.Command {
-	o := trial.Options{}
+	o, questions := trial.Options{}, ""
 	cmd := &cobra.Command{
 		Use:   "try URL COLLECTION",
 		Short: "Try likeness on a collection of Qdrant or Milvus, without writing to it",
@@ -36,18 +37,18 @@ func newTryCommand(a *app) *cobra.Command {
 		Example: `  likeness try http://localhost:6333 products
   likeness try localhost:19530 products --label category
   likeness try https://db.example.com:6333 products --queries queries.npy --pairs log.csv
-  likeness try localhost:6333 products --questions log.csv --text title --embedder http://localhost:11434/v1/embeddings#all-minilm`,
+  likeness try localhost:6333 products --questions log.jsonl --text title --embedder http://localhost:11434/v1/embeddings#all-minilm`,
 		Args: cobra.ExactArgs(2),
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&o.Vector, "vector", "", "vector field; empty is the only or unnamed one")
 	flags.StringVar(&o.Label, "label", "", "payload field: rows of one value belong together")
 	flags.StringVar(&o.Log.Pairs, "pairs", "", "logged pairs: .csv, .jsonl or .parquet")
-	flags.StringVar(&o.Log.Queries, "queries", "", "query vectors of the log: .npy, .safetensors or .parquet")
+	flags.StringVar(&o.Log.Queries, "queries", "", "queries of the log: vectors in .npy, .safetensors or .parquet, or texts in .jsonl")
 	flags.StringVar(&o.Log.QueryIDs, "query-ids", "", "ids by which the log names the queries: .npy, text or .parquet")
-	flags.StringVar(&o.Questions.Log, "questions", "", "log like --pairs whose column query holds texts")
-	flags.StringVar(&o.Questions.Embedder, "embedder", "", "service that embeds the texts: https://host/v1/embeddings#MODEL or https://host/embed; its token is in EMBEDDER_API_KEY")
-	flags.StringVar(&o.Questions.Field, "text", "", "payload field from which the vectors were made, to check the embedder; examples show it")
+	flags.StringVar(&questions, "questions", "", `log in .jsonl with the queries as texts: {"query": "…", "item": 7}`)
+	flags.StringVar(&o.Embedder.URL, "embedder", "", "what embeds texts: URL#MODEL, as http://localhost:11434/v1/embeddings#all-minilm; its token is in "+trial.EmbedderKey)
+	flags.StringVar(&o.Embedder.Field, "text", "", "payload field from which the vectors were made, to check the embedder; examples show it")
 	flags.StringVar(&o.Title, "title", "", "payload field that examples show; empty picks one")
 	flags.StringVar(&o.KeyEnv, "api-key-env", "", "environment variable with the API key or Milvus's token; empty is QDRANT_API_KEY or MILVUS_TOKEN, if set")
 	flags.StringVar(&o.KeyFile, "api-key-file", "", "file with the API key or token")
@@ -65,14 +66,20 @@ func newTryCommand(a *app) *cobra.Command {
 	cmd.MarkFlagsMutuallyExclusive("pairs", "label", "questions")
 	cmd.MarkFlagsMutuallyExclusive("api-key-env", "api-key-file")
 	_ = cmd.MarkFlagFilename("pairs", "csv", "jsonl", "ndjson", "parquet")
-	_ = cmd.MarkFlagFilename("questions", "csv", "jsonl", "ndjson", "parquet")
-	_ = cmd.MarkFlagFilename("queries", vectorFiles...)
+	_ = cmd.MarkFlagFilename("questions", "jsonl", "ndjson")
+	_ = cmd.MarkFlagFilename("queries", queryFiles...)
 	_ = cmd.MarkFlagFilename("query-ids", idFiles...)
 	_ = cmd.MarkFlagDirname("out")
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		o.Questions.Embedder, o.Questions.Model, _ = strings.Cut(o.Questions.Embedder, "#")
-		o.URL, o.Collection, o.Title = args[0], args[1], cmp.Or(o.Title, o.Questions.Field)
+		if questions != "" {
+			if !dataset.HoldsTexts(questions) {
+				return usagef("--questions %s: want .jsonl or .ndjson", questions)
+			}
+			o.Log.Queries, o.Log.Pairs = questions, questions
+		}
+		o.Embedder.URL, o.Embedder.Model, _ = strings.Cut(o.Embedder.URL, "#")
+		o.URL, o.Collection, o.Title = args[0], args[1], cmp.Or(o.Title, o.Embedder.Field)
 		p := newProgress(a.stderr)
 		o.Progress, o.Note = p.begin, p.note
 		r, err := try(cmd.Context(), o)

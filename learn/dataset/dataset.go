@@ -35,11 +35,9 @@ type Sources struct {
 	Read     *Vectors
 	ReadName string
 	// Queries is the file of query vectors, or of texts that Embedder turns into vectors; see
-	// OpenQueries. ReadQueries, if set, takes the place of both: vectors that were read
-	// already.
-	Queries     string
-	Embedder    embed.Embedder
-	ReadQueries *Vectors
+	// OpenQueries.
+	Queries  string
+	Embedder embed.Embedder
 	// Pairs is the file of the log: .jsonl or .ndjson, .parquet, or CSV under any
 	// other name. If empty, there is no log.
 	Pairs string
@@ -143,19 +141,16 @@ func (d *Dataset) open(ctx context.Context, s Sources) error {
 	if err := d.openItems(ctx, s); err != nil {
 		return err
 	}
-	queries := s.ReadQueries
-	if queries == nil {
-		var err error
-		if queries, err = OpenQueries(ctx, s.Queries, s.Embedder, s.Progress); err != nil {
-			return fmt.Errorf("queries: %w", err)
-		}
-		d.addFile("queries", s.Queries)
+	queries, err := OpenQueries(ctx, s.Queries, s.Embedder, s.Progress)
+	if err != nil {
+		return fmt.Errorf("queries: %w", err)
 	}
 	d.closers = append(d.closers, queries)
 	d.Queries, d.QueryIDs = queries.Matrix, queries.IDs
 	if _, err := countNotFinite(queries.name, d.Queries, false); err != nil {
 		return fmt.Errorf("queries: %w", err)
 	}
+	d.addFile("queries", s.Queries)
 	d.Counts.Queries = d.Queries.Rows
 	if err := d.readIDs(s); err != nil {
 		return err

@@ -14,6 +14,7 @@ import (
 	"github.com/likenessdb/likeness/learn/dataset"
 	"github.com/likenessdb/likeness/learn/fit"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/embed"
 )
 
 // task is what a trial learns from and what judges it. No query of one side is a query,
@@ -57,10 +58,10 @@ const (
 // newTask returns what the options give to learn from, or nil if they give nothing.
 func (t *trial) newTask(ctx context.Context) (*task, error) {
 	switch {
-	case t.Questions.Log != "":
-		return t.taskOfQuestions(ctx)
+	case t.Log.Pairs != "" && dataset.HoldsTexts(t.Log.Queries):
+		return t.taskOfTexts(ctx)
 	case t.Log.Pairs != "":
-		return t.taskOfLog(ctx, dataset.Sources{Queries: t.Log.Queries, Pairs: t.Log.Pairs, QueryIDs: t.Log.QueryIDs})
+		return t.taskOfLog(ctx, nil)
 	case t.Label != "":
 		return t.taskOfLabel()
 	}
@@ -69,7 +70,7 @@ func (t *trial) newTask(ctx context.Context) (*task, error) {
 
 // missing says what a trial needs in order to learn, and what would do.
 func (t *trial) missing() string {
-	text := "Nothing was learned, because there is nothing to learn from: give a log of queries and the rows that people chose (--queries and --pairs, or for queries as text --questions and --embedder)"
+	text := "Nothing was learned, because there is nothing to learn from: give a log of queries and the rows that people chose (--queries and --pairs, or --questions and --embedder, if the queries are texts)"
 	if labels := t.look.labels(); len(labels) > 0 {
 		return text + ", or a field whose values say which rows belong together, as --label " + strings.Join(labels[:min(len(labels), 4)], " or --label ") + "."
 	}
@@ -171,11 +172,14 @@ func hashRows(m rerank.Matrix) []uint64 {
 	return hashes
 }
 
-// taskOfLog reads a log of the rows that were read, and divides its queries.
-func (t *trial) taskOfLog(ctx context.Context, s dataset.Sources) (*task, error) {
-	s.Read, s.ReadName = &dataset.Vectors{Matrix: t.sample.vectors, IDs: t.sample.ids}, "collection "+t.Collection
-	s.RowPerTime, s.Progress = true, dataset.Progress(t.Progress)
-	d, err := dataset.Open(ctx, s)
+// taskOfLog reads a log of the rows that were read, and divides its queries. An embedder
+// makes vectors of queries that are texts.
+func (t *trial) taskOfLog(ctx context.Context, by embed.Embedder) (*task, error) {
+	d, err := dataset.Open(ctx, dataset.Sources{
+		Read: &dataset.Vectors{Matrix: t.sample.vectors, IDs: t.sample.ids}, ReadName: "collection " + t.Collection,
+		Queries: t.Log.Queries, Embedder: by, Pairs: t.Log.Pairs, QueryIDs: t.Log.QueryIDs,
+		RowPerTime: true, Progress: dataset.Progress(t.Progress),
+	})
 	if errors.Is(err, dataset.ErrInput) {
 		return nil, &Refusal{err.Error(), err}
 	}
@@ -194,9 +198,9 @@ func (t *trial) taskOfLog(ctx context.Context, s dataset.Sources) (*task, error)
 	k.divide(d)
 	if k.queries.Rows < leastQueries || k.teach.Queries.Rows < leastQueries {
 		return nil, errors.Join(&Refusal{fmt.Sprintf("the log %s has pairs of too few queries with rows of collection %q: %d to learn from and %d to judge by, and there have to be %d of each; bring a longer log",
-			s.Pairs, t.Collection, k.teach.Queries.Rows, k.queries.Rows, leastQueries), nil}, d.Close())
+			t.Log.Pairs, t.Collection, k.teach.Queries.Rows, k.queries.Rows, leastQueries), nil}, d.Close())
 	}
-	k.from = fmt.Sprintf("%d queries of %s taught, %d other queries judged", k.teach.Queries.Rows, s.Pairs, k.queries.Rows)
+	k.from = fmt.Sprintf("%d queries of %s taught, %d other queries judged", k.teach.Queries.Rows, t.Log.Pairs, k.queries.Rows)
 	if d.Times != nil {
 		k.from += ", which were asked later"
 	}

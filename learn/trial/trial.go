@@ -37,8 +37,8 @@ type Options struct {
 	Label string
 	// Log is a log of chosen items.
 	Log Log
-	// Questions is a log whose queries are texts.
-	Questions Questions
+	// Embedder makes vectors of the log's queries, if these are texts.
+	Embedder Embedder
 	// Title is the payload field that examples show. If empty, Run picks one.
 	Title string
 	// Rows is the greatest number of rows that are read.
@@ -56,22 +56,10 @@ type Options struct {
 	Note     func(string)
 }
 
-// Log names the files of a log: the queries' vectors, the chosen items, and the ids by
-// which the log names the queries, if they are no row numbers.
+// Log names the files of a log: the queries' vectors or texts, the chosen items, and the
+// ids by which the log names the queries, if they are no row numbers. Lines of JSON can be
+// both files.
 type Log struct{ Queries, Pairs, QueryIDs string }
-
-// Questions names a log whose column query holds texts, and the service that turns texts
-// into vectors.
-type Questions struct {
-	Log string
-	// Embedder is the URL of the service: https://host/v1/embeddings, or https://host/embed.
-	// Model is the model that requests name. The bearer token is in the environment
-	// variable EmbedderKey, if that is set.
-	Embedder, Model string
-	// Field is the payload field with the text from which the vectors were made. The
-	// embedder has to make the same vectors. If empty, that is not checked.
-	Field string
-}
 
 // Report is the outcome of a trial.
 type Report struct {
@@ -160,9 +148,6 @@ func (t *trial) run(ctx context.Context) error {
 	}
 	return t.serve(ctx, task)
 }
-
-// EmbedderKey is the environment variable with the bearer token of the embedder.
-const EmbedderKey = "EMBEDDER_API_KEY"
 
 // Names in the configuration that is written.
 const (

@@ -71,8 +71,8 @@ func (t *trial) configuration() ([]byte, error) {
 		Stores: map[string]storeKeys{storeName: store},
 		Models: map[string]modelKeys{modelName: {Path: modelFile}},
 	}
-	if q := t.Questions; q.Log != "" {
-		embedder := embedderKeys{URL: q.Embedder, Model: q.Model, Dimension: f.Dim}
+	if e := t.Embedder; e.URL != "" {
+		embedder := embedderKeys{URL: e.URL, Model: e.Model, Dimension: f.Dim}
 		if os.Getenv(EmbedderKey) != "" {
 			embedder.TokenEnv = EmbedderKey
 		}
