@@ -279,15 +279,22 @@ func TestBroken(t *testing.T) {
 	}
 }
 
+// joins is an observer that tells of every caller that has begun to wait.
+type joins struct{ joined chan struct{} }
+
+func (joins) EmbedderCalled(context.Context, string, int) func(string) { return func(string) {} }
+func (j joins) EmbedderCached(string, int, int)                        { j.joined <- struct{}{} }
+func (joins) EmbedderBroken(string, bool)                              {}
+
 // TestOneCallerLeaves: the others that wait for the same text get it.
 func TestOneCallerLeaves(t *testing.T) {
-	arrived, goOn := make(chan struct{}), make(chan struct{})
+	arrived, goOn, callers := make(chan struct{}), make(chan struct{}), joins{make(chan struct{}, 2)}
 	c := open(t, func(w http.ResponseWriter, r *http.Request) {
 		texts := inputs(t, r)
 		close(arrived)
 		<-goOn
 		lengths(w, texts)
-	}, tei)
+	}, func(o *embed.Options) { tei(o); o.Observer = callers })
 	ctx, cancel := context.WithCancel(t.Context())
 	first := make(chan error, 1)
 	go func() {
@@ -303,6 +310,8 @@ func TestOneCallerLeaves(t *testing.T) {
 		}
 		second <- err
 	}()
+	<-callers.joined
+	<-callers.joined
 	cancel()
 	if err := <-first; !errors.Is(err, context.Canceled) {
 		t.Error(err)
