@@ -183,6 +183,7 @@ func TestRESTSecured(t *testing.T) {
 		tokens, filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"))), true)
 	at := "https://" + s.at.REST
 	search := `{"query":{"vector":[1,2]},"k":1}`
+	rerank, rerankTEI := `{"model":"things","query":"x","documents":["x"]}`, `{"query":"x","texts":["x"]}`
 	for _, http2 := range []bool{false, true} {
 		transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}, ForceAttemptHTTP2: http2}
 		client := &http.Client{Transport: transport}
@@ -192,6 +193,11 @@ func TestRESTSecured(t *testing.T) {
 			{name: "no admin", path: "/v1/routes/things:rollBack", body: `{}`, header: map[string]string{"Authorization": "Bearer open"}, status: 403, want: []string{`ADMIN_FORBIDDEN`}},
 			{name: "none", path: searchThings, body: search, status: 401, want: []string{`TOKEN_INVALID`}, head: map[string]string{"WWW-Authenticate": "Bearer"}},
 			{name: "wrong", path: searchThings, body: search, header: map[string]string{"Authorization": "Bearer guess"}, status: 401},
+			{name: "rerank", path: "/v2/rerank", body: rerank, header: map[string]string{"Authorization": "Bearer open"}, status: 400, want: []string{`"message":"request not valid: documents: \"x\" is no id, and route \"things\" has no embedder`}},
+			{name: "rerank of another route", path: "/v1/rerank", body: rerank, header: map[string]string{"Authorization": "Bearer shut"}, status: 403, want: []string{`ROUTE_FORBIDDEN`, `"message":"`}},
+			{name: "rerank by the only route", path: "/rerank", body: rerankTEI, header: map[string]string{"Authorization": "Bearer open"}, status: 400, want: []string{`"error":"request not valid: documents: `, `"error_type":"Validation"`}},
+			{name: "rerank by no route", path: "/rerank", body: rerankTEI, header: map[string]string{"Authorization": "Bearer shut"}, status: 400, want: []string{`there are 0 routes`}},
+			{name: "rerank of nobody", path: "/v2/rerank", body: rerank, status: 401, want: []string{`TOKEN_INVALID`}},
 			{name: "the schema", method: "GET", path: "/openapi.json", status: 200},
 			{name: "health", method: "GET", path: "/healthz", status: 200},
 		} {

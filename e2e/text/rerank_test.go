@@ -26,7 +26,7 @@ func TestRerank(t *testing.T) {
 		},
 		"texts of version 1": {
 			path: "/v1/rerank", body: `{"model": "topics", ` + query + `, "documents": ["exchange rate", {"text": "card arrival"}], "return_documents": true}`, status: 200,
-			want: []string{`"results":[{"index":1,"relevance_score":0.`, `"document":{"text":"card arrival"}},{"index":0,`, `"document":{"text":"exchange rate"}}`, `{"version":"1"}`},
+			want: []string{`"results":[{"index":1,"relevance_score":0.`, `"document":{"text": "card arrival"}},{"index":0,`, `"document":{"text":"exchange rate"}}`, `{"version":"1"}`},
 		},
 		"ids beside texts": {
 			path: "/v2/rerank", body: `{"model": "topics", ` + query + `, "documents": ["exchange rate", 0, "card arrival", 99999]}`, status: 200,

@@ -239,6 +239,11 @@ func TestRefusedTexts(t *testing.T) {
 	if _, err := c.Embed(t.Context(), []string{"1", "2", "3", "4"}); err != nil || len(calls.calls()[len(calls.calls())-1]) != 2 {
 		t.Errorf("%v, calls %q: the limit was not learned", err, calls.calls())
 	}
+	for range 6 {
+		if _, err := c.Embed(t.Context(), []string{"bad"}); !errors.Is(err, embed.ErrText) {
+			t.Error(err)
+		}
+	}
 	if c.Breaker() != "closed" {
 		t.Error("texts that were refused opened the breaker")
 	}

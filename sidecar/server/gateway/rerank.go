@@ -53,13 +53,13 @@ type reranked struct {
 
 // rerankForm is what clients of one API take for an answer and for an error.
 type rerankForm struct {
-	answer func(r *rerankRequest, ranked []reranked, id string) any
+	answer func(r *rerankRequest, ranked []reranked, id string) []byte
 	refuse func(w http.ResponseWriter, st *status.Status)
 }
 
 var (
-	cohereV1 = rerankForm{func(r *rerankRequest, ranked []reranked, id string) any { return cohereAnswer(r, ranked, id, "1") }, refuseCohere}
-	cohereV2 = rerankForm{func(r *rerankRequest, ranked []reranked, id string) any { return cohereAnswer(r, ranked, id, "2") }, refuseCohere}
+	cohereV1 = rerankForm{func(r *rerankRequest, ranked []reranked, id string) []byte { return cohereAnswer(r, ranked, id, "1") }, refuseCohere}
+	cohereV2 = rerankForm{func(r *rerankRequest, ranked []reranked, id string) []byte { return cohereAnswer(r, ranked, id, "2") }, refuseCohere}
 	teiForm  = rerankForm{teiAnswer, refuseTEI}
 )
 
@@ -68,7 +68,7 @@ func (g *Gateway) rerank(mux *runtime.ServeMux, form rerankForm) runtime.Handler
 	return func(w http.ResponseWriter, r *http.Request, path map[string]string) {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
-		var answer any
+		var answer []byte
 		ctx, err := runtime.AnnotateContext(ctx, mux, r, likenessv1.SearchService_Score_FullMethodName)
 		if err == nil {
 			answer, err = g.reranked(ctx, w.Header(), r, form, path["route"])
@@ -79,7 +79,7 @@ func (g *Gateway) rerank(mux *runtime.ServeMux, form rerankForm) runtime.Handler
 		}
 		_ = answering(ctx, w, nil)
 		w.Header().Set("Content-Type", "application/json")
-		_ = json.NewEncoder(w).Encode(answer)
+		_, _ = w.Write(answer)
 	}
 }
 
@@ -98,7 +98,7 @@ func (g *Gateway) statusOfCall(ctx context.Context, err error) *status.Status {
 
 // reranked scores the documents of a request and sets the headers of the answer. route is the one that
 // the path names, if it does.
-func (g *Gateway) reranked(ctx context.Context, header http.Header, r *http.Request, form rerankForm, route string) (any, error) {
+func (g *Gateway) reranked(ctx context.Context, header http.Header, r *http.Request, form rerankForm, route string) ([]byte, error) {
 	request, err := readRerank(r)
 	if err != nil {
 		return nil, err
@@ -255,40 +255,46 @@ func order(scores []float32, topN *int) []reranked {
 }
 
 // cohereAnswer is the answer of Cohere's rerank, in a version of its API.
-func cohereAnswer(r *rerankRequest, ranked []reranked, id, version string) any {
-	type result struct {
-		Index    int             `json:"index"`
-		Score    float32         `json:"relevance_score"`
-		Document json.RawMessage `json:"document,omitempty"`
-	}
-	results := make([]result, len(ranked))
-	for i, one := range ranked {
-		results[i] = result{Index: one.index, Score: one.score}
-		if r.ReturnDocuments {
-			results[i].Document = r.Documents[one.index]
-			if text := string(bytes.TrimSpace(results[i].Document)); strings.HasPrefix(text, `"`) {
-				results[i].Document = json.RawMessage(`{"text":` + text + `}`)
-			}
+func cohereAnswer(r *rerankRequest, ranked []reranked, id, version string) []byte {
+	quoted, _ := json.Marshal(id)
+	out := append([]byte(`{"id":`), quoted...)
+	out = append(out, `,"results":`...)
+	out = appendResults(out, ranked, "relevance_score", func(out []byte, index int) []byte {
+		switch document := r.Documents[index]; {
+		case !r.ReturnDocuments:
+			return out
+		case bytes.HasPrefix(document, []byte(`"`)):
+			return append(append(append(out, `,"document":{"text":`...), document...), '}')
+		default:
+			return append(append(out, `,"document":`...), document...)
 		}
-	}
-	return map[string]any{"id": id, "results": results, "meta": map[string]any{"api_version": map[string]string{"version": version}}}
+	})
+	return append(out, `,"meta":{"api_version":{"version":"`+version+`"}}}`...)
 }
 
 // teiAnswer is the answer of Text Embeddings Inference.
-func teiAnswer(r *rerankRequest, ranked []reranked, _ string) any {
-	type result struct {
-		Index int             `json:"index"`
-		Score float32         `json:"score"`
-		Text  json.RawMessage `json:"text,omitempty"`
-	}
-	results := make([]result, len(ranked))
-	for i, one := range ranked {
-		results[i] = result{Index: one.index, Score: one.score}
-		if r.ReturnText {
-			results[i].Text = r.Documents[one.index]
+func teiAnswer(r *rerankRequest, ranked []reranked, _ string) []byte {
+	return appendResults(nil, ranked, "score", func(out []byte, index int) []byte {
+		if !r.ReturnText {
+			return out
 		}
+		return append(append(out, `,"text":`...), r.Documents[index]...)
+	})
+}
+
+// appendResults appends the results as JSON. document appends what a form says of a document, which is
+// JSON of the request.
+func appendResults(out []byte, ranked []reranked, score string, document func(out []byte, index int) []byte) []byte {
+	out = append(out, '[')
+	for i, one := range ranked {
+		if i > 0 {
+			out = append(out, ',')
+		}
+		out = strconv.AppendInt(append(out, `{"index":`...), int64(one.index), 10)
+		out = strconv.AppendFloat(append(out, `,"`+score+`":`...), float64(one.score), 'g', -1, 32)
+		out = append(document(out, one.index), '}')
 	}
-	return results
+	return append(out, ']')
 }
 
 // refuseCohere writes an error as Cohere does: clients show its message.
