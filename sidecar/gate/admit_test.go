@@ -70,8 +70,7 @@ func TestAHardLimitRefusesAtOnce(t *testing.T) {
 	}
 }
 
-// A rewritten search is in flight until the database has answered it, or until it
-// could not be rewritten.
+// A rewritten search is in flight until the database has answered it, or until rewriting failed.
 func TestARewrittenSearchIsInFlightUntilItIsAnswered(t *testing.T) {
 	failed := errors.New("not rewritten")
 	var next error
@@ -84,7 +83,7 @@ func TestARewrittenSearchIsInFlightUntilItIsAnswered(t *testing.T) {
 		t.Errorf("second search: %v, want ErrOverload", err)
 	}
 	first.Answered(t.Context(), search.DatabaseAnswer{})
-	for range 2 { // a search that is not rewritten leaves nothing behind
+	for range 2 { // a search that is not rewritten gives its slot back
 		next = failed
 		if _, err := a.Rewrite(t.Context(), request); !errors.Is(err, failed) {
 			t.Errorf("error %v, want %v", err, failed)
@@ -92,8 +91,8 @@ func TestARewrittenSearchIsInFlightUntilItIsAnswered(t *testing.T) {
 	}
 }
 
-// A limit that adapts to the time of scoring does not refuse rewritten searches: the database
-// would be sent the original requests in their place.
+// A limit that adapts to the time of scoring does not refuse rewritten searches, because the
+// database would get the original requests instead.
 func TestAnAdaptiveLimitLetsRewrittenSearchesIn(t *testing.T) {
 	a := admit(searcher(func(context.Context) error { return nil }), options{MaxSearches: 200, Adaptive: true})
 	for i := range 200 {
@@ -141,12 +140,12 @@ func TestOverloadKeepsGoodput(t *testing.T) {
 		work    = 10 * time.Millisecond
 		timeout = 500 * time.Millisecond
 		seconds = 20
-		rate    = 500 // of 100 a second that can be answered
+		rate    = 500 // 100 a second can be answered
 	)
 	synctest.Test(t, func(t *testing.T) {
 		core := make(chan struct{}, 1)
 		a := admit(searcher(func(ctx context.Context) error {
-			core <- struct{}{} // in the order of arrival, whether it is still wanted or not
+			core <- struct{}{} // in the order of arrival, whether the caller still waits or not
 			<-time.After(work)
 			<-core
 			return ctx.Err()

@@ -9,8 +9,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/gate"
 )
 
-// TestAnswersCount: the bytes of an answer count as they come, until the call ends, and an
-// answer of more bytes than all messages may have is refused.
+// TestAnswersCount: the bytes of an answer count as they arrive, until the call ends. An answer
+// longer than the limit of all messages is refused.
 func TestAnswersCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := gate.New(gate.Options{ReceivedBytes: 8 << 20})

@@ -12,7 +12,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/gate"
 )
 
-// processor is a searcher whose searches take turns of 10 ms.
+// processor returns a searcher whose searches take turns of 10 ms.
 func processor(shared *turns.Turns) searcher {
 	return func(ctx context.Context) error {
 		if err := shared.Take(ctx); err != nil {
@@ -24,8 +24,8 @@ func processor(shared *turns.Turns) searcher {
 	}
 }
 
-// Once more came than can be answered, calls are refused before they are read while
-// enough wait for the processor, whatever is to be searched; then everybody is let in.
+// Once more calls have arrived than can be answered, calls of any kind are refused before they are
+// read while enough wait for the processor. Afterwards all are let in.
 func TestArrive(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		shared := turns.New(1)
@@ -38,7 +38,7 @@ func TestArrive(t *testing.T) {
 		var mu sync.Mutex
 		early, late, good := 0, 0, 0
 		for range 2500 {
-			<-time.After(2 * time.Millisecond) // five times what can be answered
+			<-time.After(2 * time.Millisecond) // five times the capacity
 			wg.Go(func() {
 				ctx, cancel := context.WithCancel(t.Context())
 				defer cancel()
@@ -82,7 +82,7 @@ func TestArrive(t *testing.T) {
 	})
 }
 
-// Calls that never search, as one whose message is wrong, count no longer than they last.
+// Calls that never search, such as those with an invalid message, count only while they last.
 func TestArrivalsEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := admit(searcher(func(context.Context) error {
@@ -115,11 +115,11 @@ func TestArrivalsEnd(t *testing.T) {
 	})
 }
 
-// What was learned of a route outlives other limits of it, as far as they allow.
+// The learned times of a route survive a change of its limits, as far as the new limits allow.
 func TestLimitsThatWereLearnedStay(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := admit(searcher(func(context.Context) error {
-			<-time.After(time.Millisecond) // however many at a time
+			<-time.After(time.Millisecond) // without a limit on concurrency
 			return nil
 		}), options{MaxSearches: 1024, Adaptive: true})
 		fresh, _ := a.Load("products")

@@ -14,10 +14,10 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search"
 )
 
-// insideKey holds what a search does once it was let in.
+// insideKey is the context key of a function that a search calls once it was let in.
 type insideKey struct{}
 
-// patient is a searcher whose searches do what their context says.
+// patient is a searcher whose searches call the function in their context.
 var patient = searcher(func(ctx context.Context) error {
 	if inside, ok := ctx.Value(insideKey{}).(func(context.Context) error); ok {
 		return inside(ctx)
@@ -25,7 +25,7 @@ var patient = searcher(func(ctx context.Context) error {
 	return nil
 })
 
-// slots are the slots for searches, or scorings, of a route.
+// slots returns the slots for searches, or scorings, of a route.
 func slots(a *admitting, route string, n int, score bool) balance.Resource {
 	return balance.Slots(fmt.Sprintf("slots of %q, scoring %t", route, score), n, func(ctx context.Context, inside func()) error {
 		return enter(ctx, a, route, score, func(context.Context) error {
@@ -35,7 +35,7 @@ func slots(a *admitting, route string, n int, score bool) balance.Resource {
 	})
 }
 
-// enter makes one call that does something once it was let in.
+// enter makes one call that calls inside once it was let in.
 func enter(ctx context.Context, a *admitting, route string, score bool, inside func(context.Context) error) (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -107,12 +107,12 @@ func TestEverySlotComesBack(t *testing.T) {
 	}
 }
 
-// settings are the ways in which a route can be bounded.
+// settings lists the ways to limit a route.
 func settings(most int) map[string]options {
 	route := func(l gate.Limit) map[string]gate.Limit { return map[string]gate.Limit{"products": l} }
 	return map[string]options{
 		"a common limit": {MaxSearches: most},
-		// The route's limit is found below the common one: who is refused waited for it.
+		// The route's limit is below the common one, for which a refused call has waited.
 		"an adaptive one, with room beside it": {MaxSearches: 10 * most, Adaptive: true},
 		"an adaptive one":                      {MaxSearches: most, Adaptive: true},
 		"the route's own":                      {MaxSearches: most, Limits: route(gate.Limit{MaxSearches: most / 2})},
@@ -128,7 +128,7 @@ func wantSlots(t *testing.T, a *admitting, o options) {
 	if own := o.Limits["products"].MaxSearches; own > 0 {
 		routes = own
 	}
-	if o.Adaptive { // it lets in fewer at first
+	if o.Adaptive { // at first it lets fewer in
 		l, ok := a.Load("products")
 		if !ok || l.InFlight != 0 || l.Queued != 0 {
 			t.Errorf("in the end %+v", l)
@@ -144,8 +144,8 @@ func wantSlots(t *testing.T, a *admitting, o options) {
 	}
 }
 
-// TestRefusalsTakeNothing: what is refused, for whatever reason, leaves every slot to
-// others, and the reason is the one that it says.
+// TestRefusalsTakeNothing: a refused call, whatever the reason, leaves every slot to others, and
+// the error states the reason.
 func TestRefusalsTakeNothing(t *testing.T) {
 	const most = 6
 	for name, o := range settings(most) {
@@ -165,7 +165,7 @@ func TestRefusalsTakeNothing(t *testing.T) {
 						})
 					}()
 				}
-				<-time.After(time.Second) // who waits for a limit that adapts has waited in vain
+				<-time.After(time.Second) // calls that wait for an adaptive limit have timed out
 				for _, score := range []bool{false, true} {
 					for range 20 {
 						ctx, cancel := context.WithTimeout(t.Context(), 40*time.Millisecond)
@@ -193,7 +193,7 @@ func TestRefusalsTakeNothing(t *testing.T) {
 	}
 }
 
-// TestARateRefusesWithoutASlot: what comes too often takes none of the slots.
+// TestARateRefusesWithoutASlot: calls beyond the rate take no slots.
 func TestARateRefusesWithoutASlot(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const most = 4

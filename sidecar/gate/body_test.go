@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// client is a body that comes through a pipe, and the writer of its answer.
+// client is a body that comes through a pipe, with the writer of its answer.
 type client struct {
 	http.ResponseWriter
 	body *io.PipeReader
@@ -27,7 +27,7 @@ func newClient() (*client, *http.Request) {
 	return c, r
 }
 
-// SetReadDeadline ends reading where the deadline is over, as a connection does.
+// SetReadDeadline makes reads fail after the deadline, as a connection does.
 func (c *client) SetReadDeadline(at time.Time) error {
 	if !at.IsZero() && at.Before(time.Now()) {
 		_ = c.body.CloseWithError(os.ErrDeadlineExceeded)
@@ -46,7 +46,7 @@ func (c *client) sendSlowly(parts, length int, pause time.Duration) {
 	}
 }
 
-// A slow body passes, however long it takes; one that stops or drips does not.
+// A slow body passes, however long it takes. A body that stops or drips does not.
 func TestPace(t *testing.T) {
 	for name, tc := range map[string]struct {
 		parts, length int
@@ -77,7 +77,7 @@ func TestPace(t *testing.T) {
 	}
 }
 
-// Bodies that are announced and do not come take no room, and one that comes is let in.
+// Bodies that are announced and do not arrive take no room, and a body that arrives is let in.
 func TestAnnouncedBodiesTakeNoRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := New(Options{ReceivedBytes: 4 << 20})
@@ -111,7 +111,7 @@ func TestAnnouncedBodiesTakeNoRoom(t *testing.T) {
 				t.Error(err)
 			}
 		}
-		// One that came in part and stops gives its room back soon.
+		// A body that stops midway soon gives its room back.
 		c, r = newClient()
 		senders.Go(func() { c.sendSlowly(2, 64<<10, 2*heldPaceTime) })
 		began := time.Now()

@@ -10,8 +10,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/gate"
 )
 
-// TestGunzip: a message of the greatest length is whole, and a longer one is known to be too
-// large, instead of being cut off.
+// TestGunzip: a message of the maximum length is complete, and a longer one is reported as too
+// large instead of being cut off.
 func TestGunzip(t *testing.T) {
 	const most = 1000
 	d := gate.NewGunzip(most, gate.MessageSetting)

@@ -15,7 +15,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search"
 )
 
-// refusals notes what was refused.
+// refusals records refused calls.
 type refusals struct {
 	mu  sync.Mutex
 	all map[string]int
@@ -32,8 +32,8 @@ func (r *refusals) note(route string, reason gate.Reason) {
 
 func fine(context.Context) error { return nil }
 
-// A route's rate lets a burst in, then so many a second, scorings among them; what
-// is refused says when to ask again, and asking then succeeds.
+// A route's rate lets a burst in, and then a number of calls per second, including scorings. A
+// refusal says when to try again, and that succeeds.
 func TestRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var told refusals
@@ -75,7 +75,7 @@ func TestRate(t *testing.T) {
 	})
 }
 
-// A reload that leaves a route's limits as they are gives it no second burst.
+// A reload that does not change a route's limits gives it no second burst.
 func TestRateOutlivesAReload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		o := options{MaxSearches: 100, Adaptive: true, Limits: map[string]gate.Limit{"products": {Rate: 1, Burst: 5}}}
@@ -131,7 +131,7 @@ func TestSearchesOfARoute(t *testing.T) {
 	}
 }
 
-// With no memory left nothing is begun, and when there is some again it is.
+// Without free memory nothing is begun. Once there is some, searches begin again.
 func TestMemory(t *testing.T) {
 	var told refusals
 	a := admit(searcher(fine), options{MaxSearches: 100, Adaptive: true, Refused: told.note})
@@ -140,7 +140,7 @@ func TestMemory(t *testing.T) {
 	}
 	defer debug.SetMemoryLimit(debug.SetMemoryLimit(1))
 	var refusal *gate.RefusedError
-	for !errors.As(full(a), &refusal) { // it is looked at now and then
+	for !errors.As(full(a), &refusal) { // memory is checked occasionally
 	}
 	if refusal.Reason != gate.ReasonMemory || refusal.Setting != "limits.memory" {
 		t.Errorf("refusal %+v: %v", refusal, refusal)
@@ -159,7 +159,7 @@ func TestMemory(t *testing.T) {
 	}
 }
 
-// full is why a call is refused that comes now.
+// full returns why a call is refused now.
 func full(a *admitting) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()

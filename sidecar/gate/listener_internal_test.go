@@ -20,8 +20,8 @@ func (l accepts) Accept() (net.Conn, error) {
 }
 func (accepts) Addr() net.Addr { return nil }
 
-// A connection is read at once, and after readInterval during an overload;
-// what is read in parts does not wait between them.
+// A connection is read at once, and during an overload after readInterval. Reads of the rest of a
+// buffer do not wait.
 func TestListenerReadsLessOftenDuringAnOverload(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()

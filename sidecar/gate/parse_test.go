@@ -12,7 +12,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/gate"
 )
 
-// Long JSON is parsed on half of the processors, and short JSON beside it.
+// Long JSON is parsed on half of the processors, and short JSON at any time.
 func TestParsing(t *testing.T) {
 	const long, short = 1 << 20, 1 << 10
 	for processors, most := range map[int]int{1: 1, 2: 1, 5: 2} {
@@ -60,7 +60,7 @@ func TestParsing(t *testing.T) {
 	}
 }
 
-// TestParsingTakesTurnsAgain: a message that was parsed, or could not be, gives its turn back.
+// TestParsingTakesTurnsAgain: a message gives its turn back, whether parsing succeeded or failed.
 func TestParsingTakesTurnsAgain(t *testing.T) {
 	g, broken := gate.New(gate.Options{Processors: turns.New(2)}), errors.New("broken")
 	ctx, cancel := context.WithTimeout(t.Context(), 2*time.Second)

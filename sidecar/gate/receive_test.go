@@ -21,7 +21,7 @@ type taken struct {
 	done  bool
 }
 
-// take begins a Take, and returns when it has ended or waits.
+// take begins a Take, and returns once it has ended or waits.
 func take(ctx context.Context, b *gate.Gate, n, held int64) *taken {
 	out := &taken{}
 	go func() {
@@ -38,9 +38,9 @@ func from(t *testing.T, host string) context.Context {
 	return gate.WithSender(t.Context(), host+":1")
 }
 
-// TestTakeInOrder: messages of several senders are let in while there is room. Then those that
-// came first are let in first, even if a later one would fit, unless that is small enough for
-// the reserve.
+// TestTakeInOrder: messages of several senders are let in while there is room. Afterwards the
+// oldest comes first, even if a later one would fit, unless that one is small enough for the
+// reserve.
 func TestTakeInOrder(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := gateOf(1000 * kib)
@@ -60,7 +60,7 @@ func TestTakeInOrder(t *testing.T) {
 		if first.done || second.done || !small.done || late.done || b.ReceivedBytes() != 875*kib {
 			t.Fatalf("%+v %+v %+v %+v, %d bytes", first, second, small, late, b.ReceivedBytes())
 		}
-		in[0].grant.Shrink(220 * kib) // room for the second alone
+		in[0].grant.Shrink(220 * kib) // makes room for the second alone
 		synctest.Wait()
 		if first.done || second.done || late.done {
 			t.Fatal("one is let in past the first that waits")
@@ -79,8 +79,8 @@ func TestTakeInOrder(t *testing.T) {
 	})
 }
 
-// TestALargeMessageLeavesRoom: a message of all bytes leaves an eighth of them to small
-// messages of others, one after the other.
+// TestALargeMessageLeavesRoom: a message of the maximum length leaves an eighth of the bytes to
+// small messages of others.
 func TestALargeMessageLeavesRoom(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := gateOf(1000 * kib)
@@ -134,7 +134,7 @@ func TestASenderThatStallsLeavesRoom(t *testing.T) {
 	})
 }
 
-// Who goes away while waiting takes nothing, and gives its turn back.
+// A sender that leaves while its message waits takes no room, and gives its turn back.
 func TestTakeEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := gateOf(1000 * kib)
@@ -157,7 +157,8 @@ func TestTakeEnds(t *testing.T) {
 	})
 }
 
-// TestTakeRefuses: what waits may hold half of the bytes in windows; more is refused at once.
+// TestTakeRefuses: waiting messages may hold half of the bytes in their windows. More are refused
+// at once.
 func TestTakeRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := gateOf(1000 * kib)
@@ -185,7 +186,8 @@ func TestTakeRefuses(t *testing.T) {
 	})
 }
 
-// What is here already is counted beyond what there is, and messages wait until it is gone.
+// Bytes that have arrived already are counted even beyond the limit, and messages wait until they
+// are gone.
 func TestCount(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := gateOf(1000 * kib)
@@ -212,7 +214,7 @@ func TestCount(t *testing.T) {
 	})
 }
 
-// Without a budget everything is let in, and nothing is counted.
+// Without a budget every message is let in, and nothing is counted.
 func TestNoBudget(t *testing.T) {
 	b := gateOf(0)
 	g, err := b.Receive(t.Context(), 1<<40, 0)
@@ -225,7 +227,7 @@ func TestNoBudget(t *testing.T) {
 	}
 }
 
-// The smaller of the two settings bounds a message, and is the one that is named.
+// The smaller of two settings limits a message, and the error names it.
 func TestMost(t *testing.T) {
 	b := gateOf(100)
 	for limit, want := range map[int]string{50: gate.MessageSetting, 100: gate.MessageSetting, 101: gate.ReceivedSetting} {
@@ -245,10 +247,10 @@ func TestAMessageIsNotKeptBackByOneThatWasGivenUp(t *testing.T) {
 				t.Fatal("there is room, and a message waits")
 			}
 		}
-		if in := take(from(t, "d"), g, 125*kib, kib); !in.done { // the rest but for the reserve
+		if in := take(from(t, "d"), g, 125*kib, kib); !in.done { // all but the reserve
 			t.Fatal("there is room, and a message waits")
 		}
-		if in := take(from(t, "e"), g, 60*kib, kib); !in.done { // of the reserve
+		if in := take(from(t, "e"), g, 60*kib, kib); !in.done { // from the reserve
 			t.Fatal("there is a reserve, and a message waits")
 		}
 		ctx, giveUp := context.WithCancel(from(t, "f"))

@@ -11,7 +11,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/gate"
 )
 
-// flood sends searches of a caller, a thousand a second, until ctx ends.
+// flood sends a thousand searches a second as a caller, until ctx ends.
 func flood(ctx context.Context, search func(ctx context.Context) error, caller string) {
 	for ctx.Err() == nil {
 		go func() { _ = search(gate.WithCaller(context.WithoutCancel(ctx), caller)) }()
@@ -19,8 +19,8 @@ func flood(ctx context.Context, search func(ctx context.Context) error, caller s
 	}
 }
 
-// Callers that flood leave others their share of every limit, also where the shares do not add up
-// to the limit, and at whatever time a caller searches.
+// Callers that flood a limit leave others their share of it, even if the shares do not add up to
+// the limit, and whenever the others search.
 func TestAFloodLeavesOthersTheirShare(t *testing.T) {
 	route := func(l gate.Limit) options {
 		return options{MaxSearches: 100, Limits: map[string]gate.Limit{"products": l}}
@@ -55,7 +55,7 @@ func TestAFloodLeavesOthersTheirShare(t *testing.T) {
 				}
 				time.Sleep(time.Second) //nolint:forbidigo // of the bubble: no time passes
 				refused := 0
-				for range 50 { // seven a second, each at another time of the second
+				for range 50 { // seven a second, at changing times within the second
 					if err := search(gate.WithCaller(t.Context(), "honest")); errors.Is(err, gate.ErrOverload) {
 						refused++
 					}
@@ -72,8 +72,8 @@ func TestAFloodLeavesOthersTheirShare(t *testing.T) {
 	}
 }
 
-// Callers that stay below the limit together are not held to their shares, and a caller
-// alone has the whole limit again a second after others have left.
+// Callers that stay below the limit together are not held to their shares. A caller alone has the
+// whole limit again a second after the others have left.
 func TestSharesOfALimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := admit(searcher(func(context.Context) error {
@@ -113,7 +113,7 @@ func TestSharesOfALimit(t *testing.T) {
 	})
 }
 
-// A caller takes more than its share of a rate as long as enough is left for others.
+// A caller may exceed its share of a rate while enough is left for others.
 func TestABurstLeavesOthersOfARate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		a := admit(searcher(fine), options{MaxSearches: 100, Limits: map[string]gate.Limit{"products": {Rate: 10, Burst: 8}}})

@@ -17,7 +17,7 @@ import (
 	"google.golang.org/grpc/status"
 )
 
-// scripted is the wire of a call whose bytes are known.
+// scripted is the wire of a call with prepared bytes.
 type scripted struct {
 	io.Reader
 	compression string
@@ -55,7 +55,7 @@ type serverStream struct {
 
 func (s serverStream) Context() context.Context { return s.ctx }
 
-// frame is a message of a call as its bytes come.
+// frame returns a message as the bytes of a gRPC frame.
 func frame(packed bool, message []byte) []byte {
 	flag := byte(0)
 	if packed {
@@ -77,7 +77,7 @@ func gzipped(t *testing.T, message []byte) []byte {
 	return b.Bytes()
 }
 
-// receiving is a stream whose wire has these bytes, at a Gate of 8 MiB of messages.
+// receiving returns a stream whose wire has these bytes, at a Gate for 8 MiB of messages.
 func receiving(t *testing.T, isUnary bool, wire ...[]byte) (*stream, *Gate) {
 	t.Helper()
 	g := New(Options{ReceivedBytes: 8 << 20})
@@ -88,14 +88,14 @@ func receiving(t *testing.T, isUnary bool, wire ...[]byte) (*stream, *Gate) {
 	}, g
 }
 
-// TestMessages: what a call's bytes become, message by message.
+// TestMessages: which messages a call's bytes become.
 func TestMessages(t *testing.T) {
 	short, long := []byte("short"), bytes.Repeat([]byte("long "), 100_000) // 500 kB
 	for name, c := range map[string]struct {
 		isUnary bool
 		wire    [][]byte
 		want    [][]byte
-		code    codes.Code // of the error behind the messages; codes.OK is io.EOF
+		code    codes.Code // of the error after the messages; codes.OK means io.EOF
 	}{
 		"one":                          {true, [][]byte{frame(false, short)}, [][]byte{short}, codes.OK},
 		"a long one":                   {true, [][]byte{frame(false, long)}, [][]byte{long}, codes.OK},
@@ -163,8 +163,8 @@ func TestBytesOfAMessage(t *testing.T) {
 	}
 }
 
-// TestUsage: a search is refused once what a collection would leave is near the limit, or
-// everything once the heap is beyond it.
+// TestUsage: a search is refused if the next collection would leave the heap near the limit, and
+// everything once the heap exceeds it.
 func TestUsage(t *testing.T) {
 	const mib = 1 << 20
 	for name, c := range map[string]struct {
@@ -188,8 +188,8 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestRefusals: each refusal says its kind, its reason, the setting that bounds it, and
-// what to do.
+// TestRefusals: each refusal states its kind, its reason, the setting that limits it, and the
+// remedy.
 func TestRefusals(t *testing.T) {
 	cause := errors.New("the cause")
 	for name, c := range map[string]struct {

@@ -69,7 +69,7 @@ type received struct {
 	after   time.Duration
 }
 
-// call is a call of gRPC whose client is spoken frame by frame.
+// call is a gRPC call whose client sends single frames.
 type call struct {
 	framer *http2.Framer
 	got    chan received
@@ -94,7 +94,7 @@ func begin(t *testing.T, b *gate.Gate, run func(t *testing.T, c *call)) {
 		ended := make(chan error, 1)
 		go func() { ended <- server.Serve(listen(theirs)) }()
 		reading := make(chan struct{})
-		go func() { // what the server says is read and left
+		go func() { // reads and drops the server's frames
 			defer close(reading)
 			_, _ = io.Copy(io.Discard, ours)
 		}()
@@ -111,7 +111,7 @@ func begin(t *testing.T, b *gate.Gate, run func(t *testing.T, c *call)) {
 	})
 }
 
-// head sends the head of the call, whose messages may come compressed.
+// head sends the head of the call, which allows compressed messages.
 func (c *call) head(t *testing.T) {
 	t.Helper()
 	var block bytes.Buffer
@@ -136,7 +136,7 @@ func (c *call) announce(t *testing.T, packed byte, n int) {
 	}
 }
 
-// send sends bytes of the message in frames of so many.
+// send sends bytes of the message in frames of a given length.
 func (c *call) send(t *testing.T, b []byte, frame int, end bool) {
 	t.Helper()
 	for len(b) > 0 {
@@ -148,8 +148,8 @@ func (c *call) send(t *testing.T, b []byte, frame int, end bool) {
 	}
 }
 
-// A client that announces a message and does not send it takes no room; one that sends its
-// first 64 KiB and not the rest in time gives the room back.
+// A client that announces a message without sending it takes no room. A client that sends its first
+// 64 KiB, but not the rest in time, gives the room back.
 func TestStalled(t *testing.T) {
 	for name, tc := range map[string]struct {
 		sent  int
@@ -181,7 +181,7 @@ func TestStalled(t *testing.T) {
 	}
 }
 
-// A message that comes slowly, and within its time, is taken whole, in whatever frames.
+// A message that arrives slowly, but in time, is received completely, in whatever frames.
 func TestSlow(t *testing.T) {
 	want := bytes.Repeat([]byte("0123456789abcdef"), 2*kib)
 	for name, frame := range map[string]int{"large frames": 8 * kib, "small frames": 100} {
@@ -200,7 +200,7 @@ func TestSlow(t *testing.T) {
 	}
 }
 
-// While a message waits for its turn its time does not run.
+// The time of a message does not run while the message waits for its turn.
 func TestWaitingIsNoStall(t *testing.T) {
 	b := gateOf(512 * kib)
 	begin(t, b, func(t *testing.T, c *call) {
@@ -226,7 +226,7 @@ func TestWaitingIsNoStall(t *testing.T) {
 	})
 }
 
-// What is compressed takes the most that it can become, and then what it became.
+// A compressed message takes the room of its greatest possible length, and then of its real length.
 func TestCompressed(t *testing.T) {
 	var packed bytes.Buffer
 	z := gzip.NewWriter(&packed)
@@ -251,8 +251,8 @@ func TestCompressed(t *testing.T) {
 	})
 }
 
-// A body that is announced and does not come in time is given up, with or without its
-// length; sooner where it holds room, which it does once its first 64 KiB are here.
+// A body that is announced and does not arrive in time is given up, whether its length is known or
+// not, and sooner if it holds room, which it does after its first 64 KiB.
 func TestBodyStalls(t *testing.T) {
 	for name, c := range map[string]struct {
 		head string

@@ -12,7 +12,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/plugins"
 )
 
-// installed is a plugin with a model beside it, as somebody would install it.
+// installed is a plugin with a model beside it, as it would be installed.
 type installed struct {
 	t      *testing.T
 	folder string
@@ -43,7 +43,7 @@ func (i installed) write(name string, content []byte, mode os.FileMode) {
 	}
 }
 
-// digest is the SHA-256 of a file of it.
+// digest returns the SHA-256 of one of the files.
 func (i installed) digest(name string) string {
 	i.t.Helper()
 	content, err := os.ReadFile(i.path(name))
@@ -53,7 +53,7 @@ func (i installed) digest(name string) string {
 	return fmt.Sprintf("%x", sha256.Sum256(content))
 }
 
-// sum is a line of sha256sum.
+// sum returns a line of sha256sum.
 func (i installed) sum(name string) string { return i.digest(name) + "  " + name + "\n" }
 
 // flip changes one bit of a file.
@@ -84,7 +84,7 @@ func TestWhatWasCheckedIsStarted(t *testing.T) {
 	p := start(t, o)
 	ready(t, p)
 	answers(t, p)
-	i.flip("ranker") // what runs is a copy
+	i.flip("ranker") // the running file is a copy
 	answers(t, p)
 	if !strings.Contains(log.String(), "1 2 3") {
 		t.Errorf("the plugin did not find its model: %s", log.String())
@@ -152,7 +152,7 @@ func TestAFileThatIsRepairedIsStarted(t *testing.T) {
 	answers(t, p)
 }
 
-// A folder that a killed sidecar left is removed, one that is in use is not.
+// The folder of a killed sidecar is removed, a folder in use is not.
 func TestFoldersOfTheDeadAreRemoved(t *testing.T) {
 	o := options(t)
 	dead := filepath.Join(o.TempDir, "likeness-host-1")

@@ -20,9 +20,9 @@ import (
 	"github.com/likenessdb/likeness/plugin"
 )
 
-// TestEndsOfAPlugin: the first end in a while is followed by a start at once, further ones by
-// pauses, and the last that is allowed within a minute by the quarantine, after which counting
-// begins anew.
+// TestEndsOfAPlugin: after its first end a plugin is started again at once, after further ones
+// after pauses. After the last end that is allowed within a minute it is in quarantine, and then
+// counting starts anew.
 func TestEndsOfAPlugin(t *testing.T) {
 	now := time.Unix(0, 0)
 	f := newFlaps(Options{QuarantineAfter: 3, Quarantine: time.Hour})
@@ -67,7 +67,7 @@ func TestDefaultsOfAPlugin(t *testing.T) {
 	}
 }
 
-// TestFoldersThatOthersReach: a socket lies in a folder that nobody else may enter.
+// TestFoldersThatOthersReach: a socket must lie in a folder that nobody else may enter.
 func TestFoldersThatOthersReach(t *testing.T) {
 	folder := t.TempDir()
 	for mode, private := range map[os.FileMode]bool{0o700: true, 0o710: false, 0o750: false, 0o701: false, 0o777: false} {
@@ -83,7 +83,8 @@ func TestFoldersThatOthersReach(t *testing.T) {
 	}
 }
 
-// TestErrorsOfACall: what a plugin's end did is said so, a caller's own end is not.
+// TestErrorsOfACall: an error names the plugin's end if that ended the call, and not if the caller
+// did.
 func TestErrorsOfACall(t *testing.T) {
 	p := &Plugin{options: Options{Name: "p", MaxMessageBytes: 7}, changed: make(chan struct{})}
 	here, gone := &session{}, &session{}
@@ -118,7 +119,7 @@ func TestErrorsOfACall(t *testing.T) {
 	}
 }
 
-// TestStatesAreCopies: who reads a state does not share its counts.
+// TestStatesAreCopies: the reader of a state does not share its counters.
 func TestStatesAreCopies(t *testing.T) {
 	p := &Plugin{changed: make(chan struct{}), state: State{PID: 7, Resident: 9, Ends: map[Reason]int64{}}}
 	before := p.State()
@@ -138,7 +139,7 @@ func TestStatesAreCopies(t *testing.T) {
 	}
 }
 
-// TestHealthOfAPlugin: one that answers is alive, even if it knows no health check.
+// TestHealthOfAPlugin: a plugin that answers is alive, even if it has no health check.
 func TestHealthOfAPlugin(t *testing.T) {
 	for name, c := range map[string]struct {
 		status grpc_health_v1.HealthCheckResponse_ServingStatus
@@ -175,7 +176,7 @@ func TestHealthOfAPlugin(t *testing.T) {
 	}
 }
 
-// TestAddressesOfOtherMachines take certificates on both sides.
+// TestAddressesOfOtherMachines: addresses of other machines need certificates on both sides.
 func TestAddressesOfOtherMachines(t *testing.T) {
 	ours := &tls.Config{Certificates: make([]tls.Certificate, 1)}
 	for name, c := range map[string]struct {
@@ -196,7 +197,7 @@ func TestAddressesOfOtherMachines(t *testing.T) {
 	}
 }
 
-// TestSweep: a folder that nobody holds is removed once it is old enough to have its lock.
+// TestSweep: a folder without a lock holder is removed once it is old enough to have been locked.
 func TestSweep(t *testing.T) {
 	parent := t.TempDir()
 	fresh, old := filepath.Join(parent, scratchPrefix+"fresh"), filepath.Join(parent, scratchPrefix+"old")

@@ -22,7 +22,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/plugins/faulty"
 )
 
-// exists reports whether a process does, dead and not reaped included.
+// exists reports whether a process exists, possibly as a zombie.
 func exists(pid int) bool { return syscall.Kill(pid, 0) == nil }
 
 func TestKilledAndBack(t *testing.T) {
@@ -92,8 +92,8 @@ func TestWhatItPanickedWithIsItsLastWord(t *testing.T) {
 	}
 }
 
-// A plugin's own children, which have its pipes, neither delay the news of its end nor
-// outlive it.
+// A plugin's child processes, which hold its pipes, neither delay the news of its end nor survive
+// it.
 func TestItsChildrenEndWithIt(t *testing.T) {
 	folder := t.TempDir()
 	script, note := filepath.Join(folder, "plugin.sh"), filepath.Join(folder, "child")
@@ -119,7 +119,7 @@ func TestItsChildrenEndWithIt(t *testing.T) {
 	gone(t, child)
 }
 
-// gone waits until a process that is not our child is; who reaps it has its own time.
+// gone waits until a process that is not our child has been reaped.
 func gone(t *testing.T, pid int) {
 	t.Helper()
 	if _, err := backoff.Retry(t.Context(), func() (struct{}, error) {

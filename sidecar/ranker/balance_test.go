@@ -16,10 +16,10 @@ import (
 	"github.com/likenessdb/likeness/sidecar/ranker"
 )
 
-// insideKey holds what a call does when it has reached the scorer.
+// insideKey is the context key of a function that a call calls when it has reached the scorer.
 type insideKey struct{}
 
-// gate is a scorer whose calls do what the test says.
+// gate is a scorer whose calls the test controls.
 type gate struct {
 	description plugin.Description
 	mu          sync.Mutex
@@ -49,8 +49,8 @@ func (g *gate) set(do func(ctx context.Context, items []plugin.Item) error) {
 	g.do = do
 }
 
-// TestSlotsComeBack: as many calls as the scorer takes can be in flight at the same time
-// after every way in which a call can end, whoever waited for a slot meanwhile.
+// TestSlotsComeBack: after every way in which a call can end, the scorer's full number of
+// concurrent calls is possible again, whoever waited for a slot meanwhile.
 func TestSlotsComeBack(t *testing.T) {
 	const parallel = 4
 	down := errors.New("no reason")
@@ -108,7 +108,7 @@ func fails(err error) func(context.CancelFunc) func(context.Context, []plugin.It
 	}
 }
 
-// heard is a scorer that notes what it is asked.
+// heard is a scorer that records its calls.
 type heard struct {
 	description plugin.Description
 	mu          sync.Mutex
@@ -128,8 +128,8 @@ func (h *heard) Score(ctx context.Context, q plugin.Query, items []plugin.Item) 
 	return make([]float32, len(items)), nil
 }
 
-// TestTheScorerHearsEverything: of the query and of every item, in batches, within the
-// timeout of a call.
+// TestTheScorerHearsEverything: the scorer gets all parts of the query and of every item, in
+// batches, within the timeout of a call.
 func TestTheScorerHearsEverything(t *testing.T) {
 	h := &heard{description: plugin.Description{Version: "1", MaxItems: 2, Parallel: 1}}
 	c := ranker.New(h, ranker.Options{Name: "r", Timeout: 7 * time.Second})

@@ -70,8 +70,8 @@ func TestTwice(t *testing.T) {
 	}
 }
 
-// TestRankWithin: a call that is made again counts, unless the scorer was not there for
-// the first, and none is made beyond what there is.
+// TestRankWithin: a repeated call counts, unless the scorer was absent for the first one, and no
+// call is made beyond the budget.
 func TestRankWithin(t *testing.T) {
 	items := make([]plugin.Item, 30)
 	for i := range items {

@@ -159,7 +159,7 @@ func TestOneBatchFailsAndTheOthersStand(t *testing.T) {
 	})
 }
 
-// TestHalves finds a limit that nobody declares, keeps to it, and tries more later.
+// TestHalves finds an undeclared limit, keeps to it, and later tries more.
 func TestHalves(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scorer{description: plugin.Description{Version: "1"}, takesItems: 24}
@@ -215,7 +215,7 @@ func TestAnItemTooLargeAlone(t *testing.T) {
 	})
 }
 
-// TestTurns wants a request of one batch answered while one of hundreds is.
+// TestTurns: a request of one batch is answered while a request of hundreds is running.
 func TestTurns(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scorer{description: plugin.Description{Version: "1", MaxItems: 1, Parallel: 2}, start: 10 * time.Millisecond}
@@ -235,8 +235,8 @@ func TestTurns(t *testing.T) {
 	})
 }
 
-// TestDeadline cuts batches to what can come back, keeps what came, and sends nothing
-// that cannot.
+// TestDeadline: batches are cut to the size that can be answered in time, answers are kept, and
+// hopeless batches are not sent.
 func TestDeadline(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scorer{description: plugin.Description{Version: "1", MaxItems: 20, Parallel: 1}, start: 10 * time.Millisecond, each: 2 * time.Millisecond}
@@ -310,8 +310,8 @@ func TestBreaker(t *testing.T) {
 	})
 }
 
-// TestAProbeThatIsGivenUp: a caller that leaves during the probe takes it along, so that the
-// ranker is probed again.
+// TestAProbeThatIsGivenUp: if its caller leaves, a probe ends with it, and the ranker is probed
+// again.
 func TestAProbeThatIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scorer{description: plugin.Description{Version: "1"}, fail: func(int, []plugin.Item) error { return plugin.ErrUnavailable }}
@@ -334,8 +334,7 @@ func TestAProbeThatIsGivenUp(t *testing.T) {
 	})
 }
 
-// TestHang wants those that wait for a ranker that hangs told at once when it is given
-// up.
+// TestHang: calls that wait for a hanging ranker end as soon as the ranker is given up.
 func TestHang(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &scorer{description: plugin.Description{Version: "1", Parallel: 4}, start: time.Hour}
@@ -352,7 +351,7 @@ func TestHang(t *testing.T) {
 	})
 }
 
-// TestRetryBudget keeps an outage from being multiplied.
+// TestRetryBudget: retries do not multiply an outage.
 func TestRetryBudget(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		down := false

@@ -10,8 +10,8 @@ import (
 	"github.com/likenessdb/likeness/plugin"
 )
 
-// TestSlots: jobs get slots in the order in which they asked, a higher limit serves who
-// waits, and a slot that is handed to somebody who has left goes to the next.
+// TestSlots: jobs get slots in the order of their requests. A higher limit serves waiting jobs, and
+// a slot offered to a job that has left goes to the next one.
 func TestSlots(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &slots{limit: 1}
@@ -77,8 +77,7 @@ func TestSlots(t *testing.T) {
 	})
 }
 
-// TestLimitsLearn: what a scorer refuses makes the batches smaller, and what it accepts
-// makes them larger again.
+// TestLimitsLearn: refusals make the batches smaller, and accepted ones make them larger again.
 func TestLimitsLearn(t *testing.T) {
 	var l limits
 	within := func(name string, items, bytes int) {
@@ -106,8 +105,8 @@ func TestLimitsLearn(t *testing.T) {
 	}
 }
 
-// TestBatchesGrowAgain: a smaller bound is tried anew after some full batches, later after
-// each refusal, and two batches that were refused at the same time teach once.
+// TestBatchesGrowAgain: a larger batch is tried after some full batches, later after each refusal.
+// Two batches that are refused at the same time count once.
 func TestBatchesGrowAgain(t *testing.T) {
 	b := bound{}
 	full := func() (n int) {
@@ -127,8 +126,8 @@ func TestBatchesGrowAgain(t *testing.T) {
 	}
 }
 
-// TestSame: two scores of one item differ by no more than rounding, beside the spread of
-// the scores around them.
+// TestSame: two scores of one item are the same if they differ by no more than rounding, relative
+// to the spread of the scores around them.
 func TestSame(t *testing.T) {
 	nan := float32(math.NaN())
 	for name, c := range map[string]struct {
@@ -159,8 +158,8 @@ func TestEvenSize(t *testing.T) {
 	}
 }
 
-// TestFill: a batch has as many items as its bytes allow, and one at least, unless the
-// scorer declared that it takes no such item.
+// TestFill: a batch has as many items as its bytes allow, but at least one, unless the scorer
+// declared that it takes no such item.
 func TestFill(t *testing.T) {
 	items := []plugin.Item{{Payload: []byte("a")}, {Payload: []byte("b")}, {Payload: []byte("c")}}
 	one := itemSize(&items[0])

@@ -97,7 +97,7 @@ func TestTrialQueries(t *testing.T) {
 	for name, c := range map[string]struct {
 		rt     *route.Route
 		recent []search.Request
-		kept   int // the recent requests that are tried
+		kept   int // the recent requests that are used
 	}{
 		"no ranker":                 {plain, recent(), 3},
 		"a ranker":                  {ranked, recent(), 1},
@@ -164,7 +164,7 @@ func TestPointAlias(t *testing.T) {
 	}
 }
 
-// aliasing is a store that notes the alias it is asked to move.
+// aliasing is a store that records the moves of aliases.
 type aliasing struct {
 	adapters.Store
 	moved string
@@ -222,8 +222,8 @@ func (d dropping) Drop(_ context.Context, name string) error {
 	return d.refuses
 }
 
-// TestCompanionsAreDropped: those of dropped versions that are there, and an error says that one
-// was not.
+// TestCompanionsAreDropped: existing companions of dropped versions are dropped, and an error names
+// one that was not.
 func TestCompanionsAreDropped(t *testing.T) {
 	refused := errors.New("refused")
 	things := config.Route{KeepVersions: 1, Versions: map[string]config.Version{
@@ -274,8 +274,8 @@ func TestInfo(t *testing.T) {
 	}
 }
 
-// TestNamesInUse: a table or companion is in use while any route, or any version that is
-// not dropped, names it; a companion by its store.
+// TestNamesInUse: a table or companion is in use if a route, or a version that is kept, names it.
+// Companions of different stores are different.
 func TestNamesInUse(t *testing.T) {
 	things := config.Route{Versions: map[string]config.Version{"v1": {Table: "t1", Companion: "c1"}, "v2": {Table: "t2", Companion: "c2"}}}
 	things.StoreName, things.Collection, things.CompanionAlias = "s", "things", "alias"
@@ -316,7 +316,7 @@ func TestFilesOf(t *testing.T) {
 	}
 }
 
-// TestStillDraining: channels that are closed are let go.
+// TestStillDraining: closed channels are removed.
 func TestStillDraining(t *testing.T) {
 	open, closed := make(chan struct{}), make(chan struct{})
 	close(closed)
@@ -325,7 +325,8 @@ func TestStillDraining(t *testing.T) {
 	}
 }
 
-// TestLockRoute: one at a time changes a route; another waits no longer than its context.
+// TestLockRoute: only one caller at a time changes a route. Another one waits until its context
+// ends at the latest.
 func TestLockRoute(t *testing.T) {
 	m := &Manager{locks: map[string]chan struct{}{"r": make(chan struct{}, 1), "s": make(chan struct{}, 1)}}
 	unlock, err := m.lockRoute(t.Context(), "r")
@@ -354,7 +355,7 @@ func TestLockRoute(t *testing.T) {
 	}
 }
 
-// TestReadyVersions: a version that answered no query goes into service only by force.
+// TestReadyVersions: a version that answered no query goes into service only with force.
 func TestReadyVersions(t *testing.T) {
 	broken := errors.New("broken")
 	for name, c := range map[string]struct {

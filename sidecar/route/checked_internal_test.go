@@ -14,11 +14,11 @@ import (
 	"github.com/likenessdb/likeness/sidecar/ranker"
 )
 
-// watched is a Freshness that a test makes by hand, and a Doubt.
+// watched is a Freshness with values that a test sets, and a Doubt.
 type watched struct {
 	fresh   bool
 	horizon Horizon
-	doubted bool // writes are on their way
+	doubted bool // writes are in flight
 	refused bool // the database refuses them all
 }
 
@@ -69,7 +69,7 @@ func TestWhatAViewShows(t *testing.T) {
 	}
 }
 
-// TestSeesEveryWrite: the operator's word counts while nothing contradicts it.
+// TestSeesEveryWrite: the operator's declaration counts while nothing contradicts it.
 func TestSeesEveryWrite(t *testing.T) {
 	for _, c := range []struct {
 		writes   string
@@ -84,8 +84,8 @@ func TestSeesEveryWrite(t *testing.T) {
 	}
 }
 
-// TestForCollection: a route that is directed to another collection than the one that its table
-// shows has nothing to prove from the table, unless a follower knows better.
+// TestForCollection: if a route is directed to a collection other than its table's, the table
+// proves nothing, unless a follower knows better.
 func TestForCollection(t *testing.T) {
 	for name, c := range map[string]struct {
 		own, to   string
@@ -126,8 +126,8 @@ func (i identifies) Identify(context.Context, string) (adapters.Identity, error)
 	return adapters.Identity{Collection: i.name}, i.err
 }
 
-// TestOwnNames: a store that does not tell what a name stands for hides it, and one that fails
-// is not known to.
+// TestOwnNames: a store that does not tell what a name stands for hides it. If it fails, the name
+// is unknown.
 func TestOwnNames(t *testing.T) {
 	for _, c := range []struct {
 		store  adapters.Store
@@ -147,7 +147,7 @@ func TestOwnNames(t *testing.T) {
 	}
 }
 
-// TestItemsAreCached for a minute, for a ranker that reads the same of them.
+// TestItemsAreCached: items are cached for a minute, by the fields that a ranker reads.
 func TestItemsAreCached(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		wants, others := plugin.Description{Payload: true}, plugin.Description{Vectors: true}
@@ -293,7 +293,7 @@ func TestLimitsOfARanker(t *testing.T) {
 	}
 }
 
-// TestFieldsOfARoute: what a route says of its vectors has to fit the field that has them.
+// TestFieldsOfARoute: the route's settings about vectors must fit the vector field.
 func TestFieldsOfARoute(t *testing.T) {
 	field := func(m adapters.Metric, dim int) adapters.VectorField {
 		return adapters.VectorField{Name: "v", Dim: dim, Metric: m, Datatype: adapters.Float32, FullPrecision: true, Exact: true}
@@ -360,7 +360,7 @@ func TestFieldsThatBarRewriting(t *testing.T) {
 	}
 }
 
-// TestNeverExact: a search is exact only over the vectors themselves, all of them.
+// TestNeverExact: a search is exact only if it compares all original vectors.
 func TestNeverExact(t *testing.T) {
 	for _, c := range []struct {
 		f  adapters.VectorField
@@ -375,7 +375,7 @@ func TestNeverExact(t *testing.T) {
 	}
 }
 
-// TestNormsAreWatched: a vector of another norm than 1 is noticed, once for the log.
+// TestNormsAreWatched: a vector without norm 1 is noticed, and logged once.
 func TestNormsAreWatched(t *testing.T) {
 	ids := []rerank.ID{rerank.UintID(1), rerank.UintID(2)}
 	for name, c := range map[string]struct {

@@ -21,8 +21,8 @@ type nothing struct{ server.Admin }
 
 func (nothing) List(string) ([]rollout.Info, error) { return nil, nil }
 
-// TestWhoMayActivate: tokens with admin, on their routes; without tokens, those on
-// a loopback address.
+// TestWhoMayActivate: tokens with admin, on their routes. Without tokens, callers on a loopback
+// address.
 func TestWhoMayActivate(t *testing.T) {
 	tokens := filepath.Join(t.TempDir(), "tokens.yaml")
 	if err := os.WriteFile(tokens, []byte("- {name: reader, token: reader}\n- {name: operator, token: operator, admin: true, routes: [things]}\n"), 0o600); err != nil {

@@ -33,7 +33,7 @@ func healthy(t *testing.T, w *world) {
 	}
 }
 
-// settled waits until about as many goroutines run as before, and what else is to be.
+// settled waits until about as many goroutines run as before and free is true.
 func settled(t *testing.T, before int, free func() bool) (now int) {
 	t.Helper()
 	tick, end := time.NewTicker(10*time.Millisecond), time.After(20*time.Second)
@@ -53,7 +53,7 @@ func settled(t *testing.T, before int, free func() bool) (now int) {
 
 func always() bool { return true }
 
-// Callers that go away free what they had, each of them.
+// Callers that leave free all their resources.
 func TestManyCancels(t *testing.T) {
 	calls, each := 10, 50
 	if long() {
@@ -98,8 +98,8 @@ func TestManyCancels(t *testing.T) {
 	t.Logf("reliability row=2 figure=%d calls given up: %+d goroutines, every slot free", calls*each, now-before)
 }
 
-// A connection may have so many calls, many connections hold many streams, and each
-// of those costs little.
+// A connection may have a limited number of calls, many connections many streams, and each of them
+// costs little.
 func TestManyStreams(t *testing.T) {
 	conns, streams := 5, 100
 	if long() {
@@ -139,7 +139,7 @@ func TestManyStreams(t *testing.T) {
 	settled(t, goroutines+8*conns, always) // the connections stay
 }
 
-// settings is the number of streams that a server lets a connection have.
+// settings returns the number of streams that a server permits on a connection.
 func settings(t *testing.T, address string) uint32 {
 	t.Helper()
 	framer := raw2(t, address)
@@ -155,7 +155,7 @@ func settings(t *testing.T, address string) uint32 {
 	}
 }
 
-// raw2 is a connection of HTTP/2 without a client's manners.
+// raw2 opens an HTTP/2 connection that sends arbitrary frames.
 func raw2(t *testing.T, address string) *http2.Framer {
 	t.Helper()
 	conn, err := net.Dial("tcp", address)
@@ -173,8 +173,8 @@ func raw2(t *testing.T, address string) *http2.Framer {
 	return framer
 }
 
-// A flood of calls that are cancelled as soon as they begin is survived, and others
-// are answered meanwhile.
+// The server survives a flood of calls that are cancelled as soon as they begin, and answers others
+// meanwhile.
 func TestAFloodOfResets(t *testing.T) {
 	w := start(t)
 	healthy(t, w)
@@ -199,7 +199,7 @@ func TestAFloodOfResets(t *testing.T) {
 				err = framer.WriteRSTStream(stream, http2.ErrCodeCancel)
 			}
 			if err != nil {
-				break // the server has had enough of this connection
+				break // the server has closed this connection
 			}
 			if resets++; resets%1000 == 0 {
 				healthy(t, w)

@@ -103,7 +103,7 @@ type calibrated struct{ made *rerank.Calibration }
 func (c calibrated) Calibration() (made *rerank.Calibration, void string) { return c.made, "void" }
 func (calibrated) Opened(*route.Route, map[string]string)                 {}
 
-// TestAnswersAreWhole: a field of an answer that the API has reaches the client.
+// TestAnswersAreWhole: every field of an answer reaches the client.
 func TestAnswersAreWhole(t *testing.T) {
 	shown := filled[route.Route](t)
 	shown.Policy = filled[route.Policy](t)
@@ -178,9 +178,9 @@ func zeros(v any) (names []string) {
 	return names
 }
 
-// TestRequestsAreWhole: a field that a client sends reaches the engine.
+// TestRequestsAreWhole: every field that a client sends reaches the engine.
 func TestRequestsAreWhole(t *testing.T) {
-	ours := []string{ // what the proxy or the engine itself fills in
+	ours := []string{ // set by the proxy or the engine itself
 		"plan.Request.Collection", "plan.Request.Partitions", "plan.Request.NoFallback", "plan.Request.Confirms", "plan.Request.MaxRank", "plan.Request.Versions",
 		"search.ScoreRequest.Collection",
 	}
@@ -232,8 +232,8 @@ func TestIDs(t *testing.T) {
 	}
 }
 
-// TestEveryWordHasAValue: a strategy, a status, a proof and a reason to stop that the
-// engine knows has a value in the API.
+// TestEveryWordHasAValue: every strategy, status, proof and reason to stop of the engine has a
+// value in the API.
 func TestEveryWordHasAValue(t *testing.T) {
 	for _, s := range rerank.Strategies() {
 		if enumOf(strategies, s) == 0 {

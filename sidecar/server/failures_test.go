@@ -28,7 +28,7 @@ func bearing(t *testing.T, token string) context.Context {
 	return metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+token)
 }
 
-// TestFailuresAreFewLines: who guesses tokens does not fill the log.
+// TestFailuresAreFewLines: guessing tokens does not fill the log.
 func TestFailuresAreFewLines(t *testing.T) {
 	w := start(t, tokensOf(t, "- {name: all, token: canary}\n"))
 	const calls = 500
@@ -47,7 +47,7 @@ func TestFailuresAreFewLines(t *testing.T) {
 	}
 }
 
-// TestChangesHaveAName: a line says who changed what is served, and who was not allowed to.
+// TestChangesHaveAName: a log line names the caller of each change, and of each refused one.
 func TestChangesHaveAName(t *testing.T) {
 	w := start(t, tokensOf(t, "- {name: olga, token: first-canary, admin: true}\n- {name: shop, token: second-canary, routes: [other]}\n"))
 	admin := likenessv1.NewAdminServiceClient(w.conn)
@@ -80,7 +80,8 @@ func hasLine(log string, words []string) bool {
 	return false
 }
 
-// TestRefusedRequestsHaveAnAddress: so do requests of HTTP that never became a call.
+// TestRefusedRequestsHaveAnAddress: the log names the address of HTTP requests that never became a
+// call.
 func TestRefusedRequestsHaveAnAddress(t *testing.T) {
 	w := start(t, tokensOf(t, "- {name: all, token: canary}\n"))
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/routes", http.NoBody)

@@ -31,7 +31,7 @@ type asked struct {
 	left time.Duration // until the deadline; 0: without one
 }
 
-// noting is a searcher that notes what it is asked, and answers.
+// noting is a searcher that records its requests, and answers.
 type noting struct {
 	search.Searcher
 	answer search.Answer
@@ -78,7 +78,7 @@ func startNoting(t *testing.T, n *noting) *world {
 	})
 }
 
-// everything is a search on which every field is set.
+// everything returns a search with every field set.
 func everything() *likenessv1.SearchRequest {
 	return &likenessv1.SearchRequest{
 		Route: "things",
@@ -107,8 +107,8 @@ func unset(m protoreflect.Message, path string) (names []string) {
 	return names
 }
 
-// without returns copies of a message, each without one of the fields that are set, of
-// the messages in it too, by the path of the field.
+// without returns copies of a message, each lacking one set field at any depth, by the path of the
+// field.
 func without(m proto.Message) map[string]proto.Message {
 	out := map[string]proto.Message{}
 	var walk func(of protoreflect.Message, path []protoreflect.FieldDescriptor)
@@ -132,8 +132,8 @@ func without(m proto.Message) map[string]proto.Message {
 	return out
 }
 
-// TestEveryFieldReachesThePipeline: of a search, alone and in a batch. A field of the
-// API that is added and not passed on fails it.
+// TestEveryFieldReachesThePipeline sends searches alone and in a batch. It fails if a new field of
+// the API is not passed on.
 func TestEveryFieldReachesThePipeline(t *testing.T) {
 	n := &noting{}
 	w := startNoting(t, n)
@@ -205,7 +205,7 @@ func TestEveryFieldReachesThePipeline(t *testing.T) {
 	}
 }
 
-// TestEveryFieldOfAScoring: of Score and Explain.
+// TestEveryFieldOfAScoring does the same for Score and Explain.
 func TestEveryFieldOfAScoring(t *testing.T) {
 	n := &noting{}
 	w := startNoting(t, n)
@@ -270,8 +270,8 @@ func answerWith() search.Answer {
 	}
 }
 
-// TestEveryFieldOfAnAnswerReachesTheClient: nothing that the pipeline says is lost on
-// the way, and no field of the API is never filled.
+// TestEveryFieldOfAnAnswerReachesTheClient: no value of the pipeline's answer is lost, and every
+// field of the API is filled by some answer.
 func TestEveryFieldOfAnAnswerReachesTheClient(t *testing.T) {
 	n := &noting{}
 	w := startNoting(t, n)
@@ -339,8 +339,8 @@ func fields(of reflect.Type, f func(path string, index []int)) {
 	walk(of, "", nil)
 }
 
-// TestABatchHasOneVersion: a route that is replaced while a batch is answered answers all
-// of it as it was, and ends with the batch.
+// TestABatchHasOneVersion: if a route is replaced during a batch, the old version answers the whole
+// batch, and ends with it.
 func TestABatchHasOneVersion(t *testing.T) {
 	var p *search.Engine
 	var ended <-chan struct{}

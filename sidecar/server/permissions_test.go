@@ -32,9 +32,9 @@ func (idle) RollBack(context.Context, string) (rollout.Activation, error) {
 }
 func (idle) Collect(context.Context, string, bool) ([]rollout.Garbage, error) { return nil, nil }
 
-// rule is who may call an RPC.
+// rule says who may call an RPC.
 type rule struct {
-	// request asks of a route, or of none where the RPC has none.
+	// request returns a request for a route, or a request without one if the RPC has none.
 	request func(route string) proto.Message
 	// admin: the caller needs admin: true. routed: the route has to be the caller's.
 	admin, routed bool
@@ -42,7 +42,7 @@ type rule struct {
 	inside bool
 }
 
-// rules has every RPC of the API: one without a rule fails TestPermissions.
+// rules returns the rule of every RPC of the API. TestPermissions fails for an RPC without a rule.
 func rules() map[string]rule {
 	q := &likenessv1.Query{Vector: []float32{1, 2}}
 	ids := &likenessv1.ItemIds{Ids: []*likenessv1.ItemId{{Id: &likenessv1.ItemId_Number{Number: 1}}}}
@@ -72,8 +72,8 @@ func rules() map[string]rule {
 	}
 }
 
-// TestPermissions calls every RPC of the API as everybody: a token is needed for each,
-// a route has to be the caller's, and what changes anything takes admin: true.
+// TestPermissions calls every RPC as every kind of caller: each needs a token, routes must be the
+// caller's, and changes need admin: true.
 func TestPermissions(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "tokens.yaml")
 	text := fmt.Sprintf("- {name: admin, token: admin-canary, admin: true, routes: [things]}\n- {name: some, sha256: %x, routes: [things]}\n", sha256.Sum256([]byte("some-canary")))

@@ -43,8 +43,8 @@ func newAuthority(t *testing.T, name string) certifier {
 	return certifier{a}
 }
 
-// issue writes a certificate of 127.0.0.1 and its key; files written again get
-// another time, so that a change is seen however coarse the clock of files is.
+// issue writes a certificate for 127.0.0.1 and its key. Files that are written again get another
+// time, so that the change is noticed however coarse file times are.
 func (a certifier) issue(t *testing.T, dir, name string, serial int64) (certFile, keyFile string) {
 	t.Helper()
 	pair, err := a.Issue(serial, "", time.Now().Add(time.Hour))
@@ -117,8 +117,8 @@ func TestTLSAndRotation(t *testing.T) {
 	}
 }
 
-// TestFilesAreReported: how the files of a listener and of the callers are is told to
-// whoever asks, and one that cannot be used is one line of the log, not one a call.
+// TestFilesAreReported: the status reports the state of the listener's and the callers' files. A
+// file that cannot be used makes one log line, not one for each call.
 func TestFilesAreReported(t *testing.T) {
 	dir, ca := t.TempDir(), newAuthority(t, "one")
 	cert, key := ca.issue(t, dir, "server", 1)

@@ -28,8 +28,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
 
-// figures returns what a metric has, by the values of its labels in the order of their
-// names; of a histogram the sum and the count.
+// figures returns the values of a metric by its labels, ordered by name. For a histogram it returns
+// sum and count.
 func figures(t *testing.T, m prometheus.Gatherer) map[string]string {
 	t.Helper()
 	families, err := m.Gather()
@@ -60,7 +60,7 @@ func figure(m *dto.Metric) string {
 	return fmt.Sprintf("%.4g", m.GetGauge().GetValue()+m.GetCounter().GetValue())
 }
 
-// expect compares some figures, by the beginning of their names.
+// expect compares the figures whose names begin with a prefix.
 func expect(t *testing.T, m prometheus.Gatherer, prefixes []string, want map[string]string) {
 	t.Helper()
 	got := figures(t, m)
@@ -78,8 +78,7 @@ func expect(t *testing.T, m prometheus.Gatherer, prefixes []string, want map[str
 	}
 }
 
-// TestFiguresOfSearches: every number of an answer is in the metric of its name, in its
-// unit.
+// TestFiguresOfSearches: every number of an answer appears in its metric, in the right unit.
 func TestFiguresOfSearches(t *testing.T) {
 	m := metrics()
 	answer := search.Answer{
@@ -112,7 +111,7 @@ func TestFiguresOfSearches(t *testing.T) {
 	})
 }
 
-// TestFiguresOfRoutes: a route has the labels of the version that it serves, and no others.
+// TestFiguresOfRoutes: a route's metrics have the labels of the version in service, and no others.
 func TestFiguresOfRoutes(t *testing.T) {
 	m := metrics()
 	expect(t, m, []string{"route_"}, map[string]string{"route_info m v table things main": "1", "route_open things": "0"})
@@ -136,8 +135,7 @@ func TestFiguresOfRoutes(t *testing.T) {
 	})
 }
 
-// TestFiguresOfWork: what is counted of calls, stores, rankers, the proxy, audits and
-// reloads.
+// TestFiguresOfWork: the counters of calls, stores, rankers, the proxy, audits and reloads.
 func TestFiguresOfWork(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := metrics()
@@ -186,7 +184,7 @@ func TestFiguresOfWork(t *testing.T) {
 	})
 }
 
-// TestFiguresOfStates: what is read of followed tables, plugins and devices when the
+// TestFiguresOfStates: the states of followed tables, plugins and devices, which are read when the
 // metrics are scraped.
 func TestFiguresOfStates(t *testing.T) {
 	m := metrics()
@@ -264,8 +262,8 @@ func TestWrongNorms(t *testing.T) {
 	expect(t, m, []string{"wrong_norm"}, map[string]string{"wrong_norm right": "0", "wrong_norm wrong": "1"})
 }
 
-// TestHistoryOfTrouble: trouble with a store begins with the first search that met it, counts
-// the others, and ends with an answer that the store gave.
+// TestHistoryOfTrouble: trouble with a store begins with the first search that fails by it, counts
+// the others, and ends with an answer from the store.
 func TestHistoryOfTrouble(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		h := telemetry.NewSearchHistory([]string{"things"})

@@ -21,8 +21,8 @@ type long struct{ Text []string }
 // LogValue implements slog.LogValuer.
 func (l long) LogValue() slog.Value { return slog.GroupValue(slog.Any("texts", l.Text)) }
 
-// TestLogLinesAreShort writes values of every kind and of any length, and wants lines
-// of 4 KiB at most, which are whole, and say how long the values were.
+// TestLogLinesAreShort logs values of every kind and length: each line is complete, has at most 4
+// KiB, and states the length of shortened values.
 func TestLogLinesAreShort(t *testing.T) {
 	units := []string{"a", "\"", "\\", "\n", "\x00", "\xff", "é", "\u2028", "�", "😀", "<", "\x7f", "\U0010ffff", "\u200b"}
 	values := func(s string) map[string]slog.Attr {
@@ -95,7 +95,7 @@ func TestLogLinesOfChance(t *testing.T) {
 	}
 }
 
-// write returns the one line that a logger writes, and checks it.
+// write returns the line that a logger writes, after checking it.
 func write(t *testing.T, format, kind string, say func(l *slog.Logger)) string {
 	t.Helper()
 	var b bytes.Buffer
@@ -117,7 +117,7 @@ type callersError struct{ part string }
 func (e callersError) Error() string             { return "no index on " + e.part }
 func (e callersError) Redact(text string) string { return strings.ReplaceAll(text, e.part, "[filter]") }
 
-// TestLogRedactsErrors: an error that knows a caller's part of its text hides it,
+// TestLogRedactsErrors: an error that knows which part of its text is a caller's hides that part,
 // however it is wrapped.
 func TestLogRedactsErrors(t *testing.T) {
 	own := callersError{"secret-key"}

@@ -10,8 +10,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
 
-// TestProxyHistory: searches count for each of their routes, and the ten comparisons of a day
-// that differ most are kept, the least alike first.
+// TestProxyHistory: searches count for each of their routes. The ten most different comparisons of
+// a day are kept, the most different first.
 func TestProxyHistory(t *testing.T) {
 	m := telemetry.NewMetrics(buildinfo.Info{}, nil)
 	m.Proxied([]string{"a", "b"}, "rewritten", "")
@@ -48,7 +48,7 @@ func TestProxyHistory(t *testing.T) {
 	}
 }
 
-// TestOldComparisons: a comparison of more than a day ago is not shown, even if no other came since.
+// TestOldComparisons: a comparison from more than a day ago is not shown, even if none came since.
 func TestOldComparisons(t *testing.T) {
 	m := telemetry.NewMetrics(buildinfo.Info{}, nil)
 	m.Shadowed("a", telemetry.Comparison{At: time.Now().Add(-25 * time.Hour)})

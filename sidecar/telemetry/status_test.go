@@ -29,7 +29,7 @@ func (down) Ping(context.Context) error {
 	return fmt.Errorf("%w: canary of a store's own words", adapters.ErrUnavailable)
 }
 
-// TestTrouble: a store is in trouble while searches fail by it, and no longer.
+// TestTrouble: a store is in trouble while searches fail because of it, and no longer.
 func TestTrouble(t *testing.T) {
 	w := telemetry.NewSearchHistory([]string{"things"})
 	answered := search.Answer{Timings: search.Timings{Retrieve: time.Millisecond}}
@@ -62,8 +62,7 @@ func TestTrouble(t *testing.T) {
 	}
 }
 
-// TestBoard: every part shows what its source says, escaped, and a store's own words
-// nowhere.
+// TestBoard: every part shows its source's values, escaped, and never a store's own error text.
 func TestBoard(t *testing.T) {
 	w := telemetry.NewSearchHistory([]string{"<i>things"})
 	for i := range 600 {

@@ -159,7 +159,7 @@ func TestNoTracesWithoutAnEndpoint(t *testing.T) {
 	}
 }
 
-// What a collector refuses is in the log, and nowhere else.
+// A collector's refusal is logged, and appears nowhere else.
 func TestTracesThatAreRefused(t *testing.T) {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

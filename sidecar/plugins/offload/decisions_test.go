@@ -21,7 +21,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/score"
 )
 
-// obeying is a device whose answers a test changes. It may be replaced by a fresh one, as by a
+// obeying is a device whose answers the test sets. It may be replaced by a new one, as by a
 // restart.
 type obeying struct {
 	inner atomic.Pointer[device.Device]
@@ -150,7 +150,7 @@ func (l *log) count(text string) int {
 	return strings.Count(l.b.String(), text)
 }
 
-// watched is a scorer of the world on a device, once it is ready, and its log.
+// watched returns a scorer of the world on a device, once it is ready, and its log.
 func (w *world) watched(t *testing.T, d device.Device) (*offload.Scorer, *log) {
 	t.Helper()
 	l := &log{}
@@ -167,8 +167,8 @@ func (w *world) watched(t *testing.T, d device.Device) (*offload.Scorer, *log) {
 
 var query = rerank.Query{Vector: random(9, 1, dim).Row(0)}
 
-// TestWhatStopsTheUseOfADevice: a failure of the device does, until it was checked; one of a
-// single query, or of a caller, does not, nor do two answers in a row that came too late.
+// TestWhatStopsTheUseOfADevice: a failure of the device stops its use until the device was checked.
+// A failure of a single query or of a caller does not, nor do two late answers in a row.
 func TestWhatStopsTheUseOfADevice(t *testing.T) {
 	fails := func(err error) func(context.Context) error { return func(context.Context) error { return err } }
 	waits := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
@@ -229,8 +229,8 @@ func TestWhatStopsTheUseOfADevice(t *testing.T) {
 	})
 }
 
-// TestWhatADeviceIsNotAsked: rows that it does not have, of a table that it does not have, and
-// more than it gives.
+// TestWhatADeviceIsNotAsked: a device gets no request for rows or tables that it lacks, nor for
+// more rows than it returns.
 func TestWhatADeviceIsNotAsked(t *testing.T) {
 	w, d := newWorld(t, items), obedient()
 	d.maxK, d.patch = 20, make(chan struct{})
@@ -274,8 +274,8 @@ func TestWhatADeviceIsNotAsked(t *testing.T) {
 	}
 }
 
-// TestARestartIsSeen: a device with wrong scores is not used until it starts again, which is
-// seen without a search.
+// TestARestartIsSeen: a device with wrong scores is not used until it restarts, which is noticed
+// without a search.
 func TestARestartIsSeen(t *testing.T) {
 	w, d := newWorld(t, items), obedient()
 	s, l := w.watched(t, d)
@@ -318,7 +318,7 @@ func TestADeviceThatCannotBeAsked(t *testing.T) {
 	ready(t, s)
 }
 
-// TestItemsOfSeveralRows: a device scores rows, and is not used for items that own several.
+// TestItemsOfSeveralRows: a device scores rows, and is not used for items with several rows.
 func TestItemsOfSeveralRows(t *testing.T) {
 	w := newWorld(t, items)
 	starts := make([]int32, 0, items/2+1)
@@ -335,9 +335,9 @@ func TestItemsOfSeveralRows(t *testing.T) {
 	}
 }
 
-// TestRowsOfADevice: a device gets every row in full precision, and finds none that is dead,
-// be it dead when the table is loaded or come and gone between two patches. A table that is
-// loaded again takes the place of the one before, and of no other.
+// TestRowsOfADevice: a device gets every row in full precision, and returns none that is dead,
+// whether it was dead when the table was loaded or came and went between two patches. A reloaded
+// table replaces only its own former version.
 func TestRowsOfADevice(t *testing.T) {
 	w, d := newWorld(t, items), obedient()
 	d.patch = make(chan struct{}, 100)

@@ -19,7 +19,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/plugins/offload"
 )
 
-// noting is a device that notes what it is asked.
+// noting is a device that records its requests.
 type noting struct {
 	device.Device
 	mu    sync.Mutex
@@ -55,8 +55,8 @@ func (n *noting) Scan(ctx context.Context, a device.Ask, bitmap []byte) (device.
 	return n.Device.Scan(ctx, a, bitmap)
 }
 
-// TestTheDeviceHearsEverything: a device gets the query, the rows and the filter of a
-// call, of the model and the table that it was loaded with, within the call's timeout.
+// TestTheDeviceHearsEverything: a device gets the query, the rows and the filter of a call, for the
+// model and the table with which it was loaded, within the call's timeout.
 func TestTheDeviceHearsEverything(t *testing.T) {
 	w := newWorld(t, items)
 	n := &noting{Device: cpu.New(cpu.Options{})}
@@ -95,8 +95,8 @@ func TestTheDeviceHearsEverything(t *testing.T) {
 	}
 }
 
-// TestAScorerGivesTheTableBack: what a device was loaded from is freed with the scorer,
-// whatever the device said.
+// TestAScorerGivesTheTableBack: the loaded table is freed together with the scorer, whatever the
+// device answered.
 func TestAScorerGivesTheTableBack(t *testing.T) {
 	for name, ended := range map[string]error{"answers": nil, "fails": errors.New("out of registers"), "is busy": device.ErrBusy} {
 		t.Run(name, func(t *testing.T) {

@@ -19,7 +19,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search"
 )
 
-// requests are searches that a device takes part in.
+// requests returns searches that use a device.
 func requests() map[string]search.Request {
 	gap := float32(0)
 	return map[string]search.Request{
@@ -34,8 +34,8 @@ func requests() map[string]search.Request {
 	}
 }
 
-// agree asks two pipelines and wants one answer, to the bit; but for epsilon, which
-// covers the rows that were scored here, and those are fewer with a device.
+// agree runs a search on two pipelines and wants equal answers, to the bit, except for epsilon. It
+// covers the rows that this process scored, which are fewer with a device.
 func agree(t *testing.T, with, without *search.Engine, name string, r search.Request, seed uint64) {
 	t.Helper()
 	r.Route, r.Query = "r", rerank.Query{Vector: random(seed, 1, dim).Row(0)}
@@ -53,8 +53,8 @@ func agree(t *testing.T, with, without *search.Engine, name string, r search.Req
 	}
 }
 
-// TestProcess: a real plugin process gives the answers of this one, to the bit, is
-// loaded again when it was killed, and freed at the end.
+// TestProcess: a real plugin process gives the same answers as this process, to the bit. It is
+// loaded again after a kill, and freed at the end.
 func TestProcess(t *testing.T) {
 	w := newWorld(t, items)
 	p, err := plugins.Start(t.Context(), plugins.Options{Name: "gpu", Path: os.Args[0], Env: []string{serves + "=1"}})
@@ -201,9 +201,8 @@ func TestLies(t *testing.T) {
 	}
 }
 
-// TestMeasured: what rests on a measured error is used for scans alone, where no gap was
-// asked for, and the certificate says so and is never exact; a row that it should not
-// have left out makes it another's answer.
+// TestMeasured: a measured error is used only for scans without a gap, and the certificate says so
+// and is never exact. If a row contradicts the measurement, this process answers.
 func TestMeasured(t *testing.T) {
 	w := newWorld(t, items)
 	gap := float32(0)
@@ -240,7 +239,7 @@ func TestMeasured(t *testing.T) {
 	}
 }
 
-// TestHangs: a device that does not answer costs half of the time of some searches.
+// TestHangs: a device that does not answer costs some searches half of their time.
 func TestHangs(t *testing.T) {
 	w := newWorld(t, items)
 	l := &liar{Device: cpu.New(cpu.Options{}), lie: func(ctx context.Context, _ *device.Best) error { <-ctx.Done(); return ctx.Err() }}
@@ -279,8 +278,8 @@ func (d *slow) LoadTable(ctx context.Context, h device.TableHead, rows device.Ro
 	})
 }
 
-// TestProgress: while a table is loaded its status says how far that is, and searches
-// are answered here.
+// TestProgress: the status tells how far the loading of a table is, and meanwhile searches are
+// answered here.
 func TestProgress(t *testing.T) {
 	w := newWorld(t, items)
 	d := &slow{Device: cpu.New(cpu.Options{}), may: make(chan struct{})}
@@ -296,7 +295,7 @@ func TestProgress(t *testing.T) {
 	ready(t, s)
 }
 
-// TestNoRoom: a device that the table does not fit is said to be, and not used.
+// TestNoRoom: a device without room for the table is reported, and not used.
 func TestNoRoom(t *testing.T) {
 	w := newWorld(t, items)
 	s := w.scorer(t, local(t, cpu.New(cpu.Options{Memory: items * dim})))

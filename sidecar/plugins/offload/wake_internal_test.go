@@ -13,8 +13,8 @@ import (
 	"github.com/likenessdb/likeness/rerank/table"
 )
 
-// TestASearchOfANewerTableWakes: a search whose table is newer than the device's has the device
-// updated at once, though the device has all rows that the search asks for.
+// TestASearchOfANewerTableWakes: a search whose table is newer than the device's triggers an update
+// at once, even if the device has all rows that the search needs.
 func TestASearchOfANewerTableWakes(t *testing.T) {
 	conn, err := grpc.NewClient("passthrough:///nowhere", grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {

@@ -96,7 +96,7 @@ func (w *world) ids() []rerank.ID {
 	return ids
 }
 
-// alive makes the table one that takes writes.
+// alive makes the table writable.
 func (w *world) alive(t testing.TB) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "items.table")
@@ -111,7 +111,7 @@ func (w *world) alive(t testing.TB) {
 	t.Cleanup(func() { must(t, w.live.Close()) })
 }
 
-// scorer begins to load the world on the device of a connection.
+// scorer begins to load the world's table on the device of a connection.
 func (w *world) scorer(t testing.TB, conn grpc.ClientConnInterface) *offload.Scorer {
 	t.Helper()
 	s := offload.New(offload.Options{
@@ -127,7 +127,7 @@ func (w *world) scorer(t testing.TB, conn grpc.ClientConnInterface) *offload.Sco
 	return s
 }
 
-// pipe is a pipeline of the world, with a device or without.
+// pipe returns a pipeline of the world, with or without a device.
 func (w *world) pipe(t testing.TB, d score.Device) *search.Engine {
 	t.Helper()
 	r := &route.Route{
@@ -165,7 +165,7 @@ func local(t testing.TB, d device.Device) grpc.ClientConnInterface {
 	return conn
 }
 
-// eventually waits for what happens in the background.
+// eventually waits for background work.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(2 * time.Millisecond)
