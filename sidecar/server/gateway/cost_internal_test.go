@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"bytes"
+	"net/http"
 	"strings"
 	"testing"
 
@@ -34,6 +35,21 @@ func TestCostOfJSON(t *testing.T) {
 	honest := cost.Repeated(`{"searches":[`, constant(`{"route":"r","k":10,"query":{"vector":[1,2,3],"context":{"a":1,"b":2}}}`), "]}")
 	if err := decode(honest(1<<20), &likenessv1.SearchBatchRequest{}); err != nil {
 		t.Error(err)
+	}
+}
+
+// The JSON of a rerank call is read in memory in proportion to its length, also where it has more
+// documents than a call takes.
+func TestCostOfDocuments(t *testing.T) {
+	constant := func(part string) func(int) string { return func(int) string { return part } }
+	for family, input := range map[string]func(length int) []byte{
+		"numbers": cost.Repeated(`{"query":"q","documents":[`, constant("0"), "]}"), "texts": cost.Repeated(`{"query":"q","texts":[`, constant(`""`), "]}"),
+		"objects": cost.Repeated(`{"query":"q","documents":[`, constant("{}"), "]}"), "lists": cost.Repeated(`{"query":"q","documents":[[`, constant("[]"), "]]}"),
+	} {
+		cost.Linear(t, family, jsonCost, func(length int) []byte { return input(8 * length) }, func(data []byte) {
+			from := &body{Reader: bytes.NewReader(data), data: data, inTurn: func(parse func() error) error { return parse() }}
+			_, _ = readRerank(&http.Request{Body: from})
+		})
 	}
 }
 

@@ -36,13 +36,40 @@ const maxDocuments = 16384
 // rerankRequest has the fields of all forms. Fields that it does not have, such as max_tokens_per_doc,
 // mean nothing here and are ignored.
 type rerankRequest struct {
-	Model           string            `json:"model"` // the route
-	Query           string            `json:"query"`
-	Documents       []json.RawMessage `json:"documents"`
-	Texts           []json.RawMessage `json:"texts"` // TEI's documents
-	TopN            *int              `json:"top_n"`
-	ReturnDocuments bool              `json:"return_documents"`
-	ReturnText      bool              `json:"return_text"`
+	Model           string    `json:"model"` // the route
+	Query           string    `json:"query"`
+	Documents       documents `json:"documents"`
+	Texts           documents `json:"texts"` // TEI's documents
+	TopN            *int      `json:"top_n"`
+	ReturnDocuments bool      `json:"return_documents"`
+	ReturnText      bool      `json:"return_text"`
+}
+
+// documents are the elements of a JSON array, at most maxDocuments: an element of one byte becomes a
+// slice.
+type documents []json.RawMessage
+
+// UnmarshalJSON implements json.Unmarshaler.
+func (d *documents) UnmarshalJSON(data []byte) error {
+	if string(data) == "null" {
+		return nil
+	}
+	from := json.NewDecoder(bytes.NewReader(data))
+	if first, err := from.Token(); err != nil || first != json.Delim('[') {
+		return errors.New("the documents are no list")
+	}
+	*d = nil
+	for from.More() {
+		if len(*d) == maxDocuments {
+			return fmt.Errorf("there are more than %d documents", maxDocuments)
+		}
+		var one json.RawMessage
+		if err := from.Decode(&one); err != nil {
+			return err
+		}
+		*d = append(*d, one)
+	}
+	return nil
 }
 
 // reranked is one document of an answer.
@@ -147,10 +174,11 @@ func readRerank(r *http.Request) (*rerankRequest, error) {
 		}
 		return nil
 	})
+	if err != nil {
+		return nil, err
+	}
 	request.Documents = append(request.Documents, request.Texts...)
 	switch n := len(request.Documents); {
-	case err != nil:
-		return nil, err
 	case request.Query == "":
 		return nil, plan.BadField("query", "it is empty; give text")
 	case n == 0 || n > maxDocuments:
