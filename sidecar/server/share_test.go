@@ -3,6 +3,7 @@ package server_test
 import (
 	"context"
 	"strings"
+	"sync"
 	"testing"
 
 	"google.golang.org/grpc/metadata"
@@ -26,7 +27,8 @@ func TestTokensShareALimit(t *testing.T) {
 		_, err := w.search.Search(metadata.AppendToOutgoingContext(t.Context(), "authorization", "Bearer "+token), question())
 		return err
 	}
-	ended := make(chan error)
+	ended, letGo := make(chan error, 4), sync.OnceFunc(func() { close(release) })
+	defer letGo()
 	begin := func(token string) {
 		go func() { ended <- search(token) }()
 		<-entered
@@ -34,11 +36,18 @@ func TestTokensShareALimit(t *testing.T) {
 	for _, token := range []string{"token-b", "token-a", "token-a"} {
 		begin(token)
 	}
-	if err := search("token-a"); err == nil || !strings.Contains(err.Error(), "has its share") {
-		t.Errorf("the third search of a caller of two, of four: %v", err)
+	third := make(chan error, 1)
+	go func() { third <- search("token-a") }()
+	select {
+	case err := <-third:
+		if err == nil || !strings.Contains(err.Error(), "has its share") {
+			t.Errorf("the third search of a caller of two, of four: %v", err)
+		}
+	case <-entered:
+		t.Fatal("the third search of a caller of two, of four, has begun")
 	}
 	begin("token-b")
-	close(release)
+	letGo()
 	for range 4 {
 		if err := <-ended; err != nil {
 			t.Error(err)
