@@ -11,14 +11,11 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/likenessdb/likeness/learn/dataset"
+	"github.com/likenessdb/likeness/learn/trial"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/embed"
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
-
-// embedderKey is the environment variable with the bearer token of an embedder that a flag names by
-// its URL.
-const embedderKey = "EMBEDDER_API_KEY"
 
 // embedderTimeout bounds a call of an embedder that a flag names by its URL. Nobody waits for it as for
 // a search.
@@ -49,7 +46,7 @@ func queryEmbedder(c *config.Config, queries, named, route string) (*embed.Clien
 }
 
 // openEmbedder opens an embedder of the configuration, or the one at a URL, whose fragment is the
-// model. The caller closes it.
+// model and whose token is in the environment variable trial.EmbedderKey. The caller closes it.
 func openEmbedder(c *config.Config, named string) (*embed.Client, error) {
 	if slices.Contains(c.EmbedderNames(), named) {
 		return wiring.OpenEmbedder(c, named, wiring.EmbedderOptions{})
@@ -58,7 +55,7 @@ func openEmbedder(c *config.Config, named string) (*embed.Client, error) {
 		return nil, usagef("--embedder: the configuration has no embedder %q; it has %q. Name one, or give a URL", named, c.EmbedderNames())
 	}
 	url, model, _ := strings.Cut(named, "#")
-	client, err := embed.New(embed.Options{Name: url, URL: url, Model: model, Token: os.Getenv(embedderKey), Timeout: embedderTimeout, RetryBudget: 0.1})
+	client, err := embed.New(embed.Options{Name: url, URL: url, Model: model, Token: os.Getenv(trial.EmbedderKey), Timeout: embedderTimeout, RetryBudget: 0.1})
 	if err != nil {
 		return nil, usagef("--embedder: %w; want URL#MODEL, such as http://localhost:11434/v1/embeddings#all-minilm", err)
 	}
