@@ -220,12 +220,20 @@ func TestScansAnyway(t *testing.T) {
 	}
 	plain, quantized, multi, lower := fieldOf(adapters.L2, 1, true, true), fieldOf(adapters.L2, 1, true, true), fieldOf(adapters.L2, 1, true, true), fieldOf(adapters.L2, 1, true, true)
 	quantized.Quantized, multi.MaxSim, lower.params = "scalar", true, &qdrant.VectorParams{HnswConfig: &qdrant.HnswConfigDiff{FullScanThreshold: qdrant.PtrOf(uint64(0))}}
+	indexed := func(rows, indexed uint64) *info {
+		in := collection(&rows, 0)
+		in.raw.IndexedVectorsCount = &indexed
+		return in
+	}
 	for name, c := range map[string]struct {
 		in    *info
 		field *field
 		depth int
 		want  bool
 	}{
+		"nothing is indexed yet":             {indexed(9000, 0), plain, 10, true},
+		"something is indexed":               {indexed(9000, 1), plain, 10, false},
+		"nothing is indexed, and quantized":  {indexed(9000, 0), quantized, 10, false},
 		"room for all rows":                  {collection(qdrant.PtrOf(uint64(150)), 0), plain, 150, true},
 		"one row more":                       {collection(qdrant.PtrOf(uint64(151)), 0), plain, 150, false},
 		"below the threshold":                {collection(qdrant.PtrOf(uint64(128)), 1), plain, 10, true}, // 128 · 2 · 4 bytes

@@ -215,8 +215,9 @@ func isKnown(m protoreflect.Message) bool {
 
 // scansAnyway reports whether a search of a field compares all vectors whether or not it asks for
 // that, so that asking makes its list exact and costs nothing: because the list has room for all
-// rows, or because no segment can have more vectors than Qdrant compares without its index. The
-// number of rows may be out of date, which changes what a search costs, and not what it proves.
+// rows, because no row is in an index yet, or because no segment can have more vectors than Qdrant
+// compares without its index. These numbers may be out of date, which changes what a search costs,
+// and not what it proves.
 func (in *info) scansAnyway(f *field, depth int) bool {
 	if in.raw == nil || in.raw.PointsCount == nil {
 		return false
@@ -227,6 +228,9 @@ func (in *info) scansAnyway(f *field, depth int) bool {
 	}
 	if f.Quantized != "" || f.MaxSim { // the index compares less than whole vectors, or more than one for a row
 		return false
+	}
+	if indexed := in.raw.IndexedVectorsCount; indexed != nil && *indexed == 0 {
+		return true
 	}
 	threshold := in.raw.GetConfig().GetHnswConfig().GetFullScanThreshold()
 	if h := f.params.GetHnswConfig(); h != nil && h.FullScanThreshold != nil {

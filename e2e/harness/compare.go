@@ -161,11 +161,15 @@ func applyTo(object map[string]any, key string, value any, rules []Rule) any {
 	return value
 }
 
+// isScored reports whether a point is of a search: it has a score or, where a client leaves out a score of 0, a version,
+// which points that are read by their ids lack.
+func isScored(p map[string]any) bool { return p["score"] != nil || p["version"] != nil }
+
 // byTie orders points with equal scores by their other fields. Other points stay in place.
 func byTie(a, b any) int {
 	p, isPoint := a.(map[string]any)
 	q, too := b.(map[string]any)
-	if !isPoint || !too || p["score"] == nil || p["score"] != q["score"] {
+	if !isPoint || !too || !isScored(p) || !isScored(q) || p["score"] != q["score"] {
 		return 0
 	}
 	return strings.Compare(text(a), text(b))
