@@ -95,7 +95,11 @@ func Wheelhouse(ctx context.Context, cache, requirements string) (string, error)
 		return "", err
 	}
 	dir, err := once(ctx, cache, "wheels", []string{requirements}, func(dir string) error {
-		return command(ctx, dir, "python3", "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input", "--no-deps",
+		// Debian's python3 has no pip of its own.
+		if err := command(ctx, dir, "python3", "-m", "venv", "venv"); err != nil {
+			return err
+		}
+		return command(ctx, dir, filepath.Join(dir, "venv", "bin", "python"), "-m", "pip", "download", "--quiet", "--disable-pip-version-check", "--no-input", "--no-deps",
 			"--only-binary", ":all:", "--dest", dir, "--requirement", requirements)
 	})
 	if err != nil {

@@ -51,7 +51,7 @@ class FitReport:
         gain: What held-out queries gain in MRR@10 over the plain inner product.
         standard_error: The standard error of that gain.
         data: The whole report, as ``likeness fit --output json`` prints it.
-        plot: An SVG of the fit's spectrum; empty for a Mixture-of-Logits.
+        plot: An SVG of the fit's spectrum; empty where the fit drew none.
     """
 
     path: Path
@@ -224,7 +224,7 @@ def _fit(
     options: dict[str, Any],
 ) -> FitReport:
     data = _run(["fit", kind], inputs | {"out": out, "force": overwrite} | options, progress)
-    logged = data.get("logged") or {}
+    logged, plot = data.get("logged") or {}, Path(options.get("plot", ""))
     return FitReport(
         Path(out),
         data.get("recommendation", ""),
@@ -232,7 +232,7 @@ def _fit(
         logged.get("gain", float("nan")),
         logged.get("standard_error", float("nan")),
         data,
-        Path(options["plot"]).read_text() if "plot" in options else "",
+        plot.read_text() if plot.is_file() else "",
     )
 
 
