@@ -146,6 +146,24 @@ func TestIDsThatAreDamaged(t *testing.T) {
 	}
 }
 
+// TestTaggedIDs: a number is no text of the same bytes, and ids begin where the first offset says
+// that they do.
+func TestTaggedIDs(t *testing.T) {
+	column := idColumn{}
+	for _, id := range []rerank.ID{rerank.TextID("sab"), rerank.UintID(0x6161616161616161)} {
+		column.add(id)
+	}
+	b := column.encode()
+	read, err := decodeIDs(formAny, 2, b)
+	if err != nil || read.matches(1, rerank.TextID("aaaaaaaa")) || !read.matches(1, rerank.UintID(0x6161616161616161)) {
+		t.Errorf("a number is found by a text, or not at all; %v", err)
+	}
+	b[0] = 1 // the first id would be the text "ab"
+	if _, err := decodeIDs(formAny, 2, b); err == nil {
+		t.Error("ids that begin in the middle are taken")
+	}
+}
+
 // TestIndexesThatAreDamaged: an index that names an item that does not exist, or leaves one out, is
 // refused, and a search in it ends.
 func TestIndexesThatAreDamaged(t *testing.T) {
