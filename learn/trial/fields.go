@@ -130,7 +130,7 @@ func kindOf(value json.RawMessage) string {
 }
 
 // titleNames are usual names of the field that says what a row is, the best first.
-var titleNames = []string{"title", "name", "product_name", "headline", "question", "text", "page_content", "content", "body", "document", "description", "summary"} //nolint:gochecknoglobals // a constant
+var titleNames = []string{"title", "name", "product_name", "headline", "question", "text", "page_content", "content", "body", "document", "description", "summary"}
 
 // pickTitle returns the field that tells a reader what a row is, or "".
 func pickTitle(fields []Field, label string) string {

@@ -65,12 +65,12 @@ type Log struct{ Queries, Pairs, QueryIDs string }
 type Report struct {
 	Look     Look     `json:"look"`
 	Database Database `json:"database"`
-	// Missing says what is missing to learn a similarity, and Fields which payload fields
-	// may serve as a label. Missing is empty if a similarity was learned.
+	// Missing says what is missing to learn a similarity, and which payload fields may
+	// serve as a label. It is empty if a similarity was learned.
 	Missing string   `json:"missing,omitempty"`
 	Learned *Learned `json:"learned,omitempty"`
 	Served  *Served  `json:"served,omitempty"`
-	// Files lists what was written.
+	// Folder is the folder that was written.
 	Folder string `json:"folder"`
 }
 

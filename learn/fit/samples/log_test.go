@@ -160,3 +160,29 @@ func TestPrepareCountsAndRefuses(t *testing.T) {
 		}
 	}
 }
+
+// At most so many pairs of each query are drawn, in order, and all are drawn by some seed.
+func TestDrawPairs(t *testing.T) {
+	var pairs []Pair
+	for q := range int32(3) {
+		for x := range 2 + 4*q {
+			pairs = append(pairs, Pair{Query: q, Item: x, Weight: 1})
+		}
+	}
+	if all := DrawPairs(pairs, 0, 1); len(all) != len(pairs) {
+		t.Errorf("%d of %d pairs without a bound", len(all), len(pairs))
+	}
+	seen := map[Pair]bool{}
+	for seed := range uint64(100) {
+		drawn := DrawPairs(pairs, 3, seed)
+		if starts := PairStarts(drawn); len(drawn) != 2+3+3 || len(starts) != 4 || starts[1] != 2 || starts[2] != 5 {
+			t.Fatalf("seed %d drew %v", seed, drawn)
+		}
+		for _, p := range drawn {
+			seen[p] = true
+		}
+	}
+	if len(seen) != len(pairs) {
+		t.Errorf("%d of %d pairs were ever drawn", len(seen), len(pairs))
+	}
+}
