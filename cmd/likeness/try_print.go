@@ -26,8 +26,8 @@ func printTrial(w io.Writer, r *trial.Report) error {
 		_, _ = fmt.Fprintln(w, "But:", line)
 	}
 	printExamples(w, r.Served)
-	_, err := fmt.Fprintf(w, "\nwrote %s\nserve it:\n  likeness serve --config %s\n",
-		filepath.Join(r.Folder, trial.ReportFile), filepath.Join(r.Folder, trial.ConfigFile))
+	_, err := fmt.Fprintf(w, "\nwrote %s\nserve it:\n  likeness serve --config %s\nand give one client %s in place of the database's address\n",
+		filepath.Join(r.Folder, trial.ReportFile), filepath.Join(r.Folder, trial.ConfigFile), r.Served.Proxy)
 	return err
 }
 

@@ -77,6 +77,12 @@ func TestTry(t *testing.T) {
 		t.Fatalf("code %d: %s\n%s", j.code, j.err, j.out)
 	}
 	_, printed, _ := strings.Cut(r.out, "serve it:\n  likeness ")
+	printed, last, _ := strings.Cut(printed, "\n")
+	if want := "and give one client http://127.0.0.1:7633 (gRPC: 127.0.0.1:7634) in place of the database's address\n"; last != want {
+		t.Errorf("the last line is %q, want %q", last, want)
+	}
+	t.Setenv("LIKENESS_PROXY_LISTEN_GRPC", "127.0.0.1:0")
+	t.Setenv("LIKENESS_PROXY_LISTEN_REST", "127.0.0.1:0")
 	at := serveArgs(t, strings.Fields(printed)...)
 	c, err := client.Dial(at, client.Options{})
 	if err != nil {

@@ -42,6 +42,7 @@ type Server struct {
 	Kind    string `json:"kind"`              // qdrant or milvus
 	Version string `json:"version,omitempty"` // if the server tells it
 	Address string `json:"address"`           // host:port of its gRPC API
+	REST    string `json:"rest,omitempty"`    // URL of Qdrant's REST API, if the trial was given its port
 	TLS     bool   `json:"tls,omitempty"`
 }
 
@@ -166,7 +167,11 @@ func (a Access) recognise(ctx context.Context, host string, port int, secure boo
 
 // findGRPC finds the gRPC port of a Qdrant whose REST port answered.
 func (a Access) findGRPC(ctx context.Context, host string, restPort int, secure bool, version string) (Server, error) {
-	s := Server{Kind: qdrantKind, Version: version, TLS: secure, Address: a.GRPC}
+	rest := url.URL{Scheme: "http", Host: net.JoinHostPort(host, strconv.Itoa(restPort))}
+	if secure {
+		rest.Scheme = "https"
+	}
+	s := Server{Kind: qdrantKind, Version: version, TLS: secure, Address: a.GRPC, REST: rest.String()}
 	if s.Address == "" {
 		s.Address = net.JoinHostPort(host, strconv.Itoa(restPort+1))
 	}

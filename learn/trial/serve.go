@@ -21,6 +21,8 @@ import (
 type Served struct {
 	Route     string `json:"route"`
 	Placement string `json:"placement"`
+	// Proxy has the addresses at which the database's own clients are answered.
+	Proxy string `json:"proxy"`
 	Queries   int    `json:"queries"`
 	// P50 and P95 are times of a search in milliseconds, one at a time.
 	P50 float64 `json:"p50_ms"`
@@ -72,7 +74,7 @@ func (t *trial) serve(ctx context.Context, k *task) (err error) {
 	if err := engine.Open(ctx); err != nil {
 		return err
 	}
-	s := &Served{Route: t.Collection, Certificates: map[string]int{}, Placement: string(engine.Routes()[0].Placement)}
+	s := &Served{Route: t.Collection, Certificates: map[string]int{}, Placement: string(engine.Routes()[0].Placement), Proxy: t.look.Server.proxy().String()}
 	t.report.Served = s
 	if err := t.measureRoute(ctx, engine, k); err != nil {
 		return err

@@ -13,6 +13,7 @@ type file struct {
 	Embedders map[string]embedderKeys `yaml:"embedders,omitempty"`
 	Models    map[string]modelKeys    `yaml:"models,omitempty"`
 	Routes    map[string]routeKeys    `yaml:"routes,omitempty"`
+	Proxy     *proxyKeys              `yaml:"proxy,omitempty"`
 }
 
 type storeKeys struct {
@@ -49,6 +50,32 @@ type routeKeys struct {
 	UnitVectors bool   `yaml:"unit_vectors,omitempty"`
 	ExactSearch bool   `yaml:"exact_search,omitempty"`
 	Depth       int    `yaml:"depth,omitempty"`
+}
+
+type proxyKeys struct {
+	Store      string `yaml:"store"`
+	ListenGRPC string `yaml:"listen_grpc"`
+	ListenREST string `yaml:"listen_rest,omitempty"`
+	RESTURL    string `yaml:"rest_url,omitempty"`
+}
+
+// proxy returns the keys of a proxy for the server's clients, on the ports that docs/proxy.md uses.
+func (s Server) proxy() *proxyKeys {
+	switch {
+	case s.Kind == milvusKind:
+		return &proxyKeys{Store: storeName, ListenGRPC: "127.0.0.1:7653"}
+	case s.REST == "":
+		return &proxyKeys{Store: storeName, ListenGRPC: "127.0.0.1:7634"}
+	}
+	return &proxyKeys{Store: storeName, ListenGRPC: "127.0.0.1:7634", ListenREST: "127.0.0.1:7633", RESTURL: s.REST}
+}
+
+// String says where clients are answered.
+func (p *proxyKeys) String() string {
+	if p.ListenREST == "" {
+		return p.ListenGRPC
+	}
+	return "http://" + p.ListenREST + " (gRPC: " + p.ListenGRPC + ")"
 }
 
 // store returns the keys of the server's store. Files have absolute paths, because the
