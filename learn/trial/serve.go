@@ -22,8 +22,8 @@ type Served struct {
 	Route     string `json:"route"`
 	Placement string `json:"placement"`
 	// Proxy has the addresses at which the database's own clients are answered.
-	Proxy string `json:"proxy"`
-	Queries   int    `json:"queries"`
+	Proxy   string `json:"proxy"`
+	Queries int    `json:"queries"`
 	// P50 and P95 are times of a search in milliseconds, one at a time.
 	P50 float64 `json:"p50_ms"`
 	P95 float64 `json:"p95_ms"`

@@ -8,6 +8,8 @@ import (
 	"context"
 	"errors"
 	"os"
+	"slices"
+	"strings"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/learn/eval"
@@ -165,11 +167,15 @@ func open(ctx context.Context, a Access, s Server) (*wiring.Assembly, error) {
 	return wiring.Open(ctx, c, wiring.OnlyStore(storeName))
 }
 
-// parse makes the configuration of a server.
+// parse makes the configuration of a server. Variables that set keys of a sidecar's configuration
+// do not apply: it has a store alone.
 func parse(a Access, s Server) (*config.Config, error) {
 	text, err := storesYAML(a, s)
 	if err != nil {
 		return nil, err
 	}
-	return config.Parse("likeness.yaml", text, os.Environ(), nil)
+	environ := slices.DeleteFunc(os.Environ(), func(v string) bool {
+		return strings.HasPrefix(v, config.EnvPrefix) && !strings.HasPrefix(v, a.KeyEnv+"=")
+	})
+	return config.Parse("likeness.yaml", text, environ, nil)
 }
