@@ -264,9 +264,9 @@ func TestSchemasAreReadAgain(t *testing.T) {
 			}
 		}
 		read(1)
-		time.Sleep(999 * time.Millisecond)
+		time.Sleep(999 * time.Millisecond) //nolint:forbidigo // of the bubble: no time passes
 		read(0)
-		time.Sleep(time.Millisecond)
+		time.Sleep(time.Millisecond) //nolint:forbidigo // of the bubble: no time passes
 		read(1)
 		s.norms["c"] = map[string]normEstimate{"v": {greatest: 3, read: time.Now()}}
 		s.forget("c")
@@ -328,7 +328,7 @@ func TestLimitsBeforeTheServer(t *testing.T) {
 	if l := s.limits(); l.MaxDepth != 50 {
 		t.Errorf("the depth is %d", l.MaxDepth)
 	}
-	if err := statusError(&commonpb.Status{ErrorCode: commonpb.ErrorCode_PermissionDenied}); !errors.Is(err, adapters.ErrRefused) { //nolint:staticcheck // as servers before 2.4 answer
+	if err := statusError(&commonpb.Status{ErrorCode: commonpb.ErrorCode_PermissionDenied}); !errors.Is(err, adapters.ErrRefused) { // as servers before 2.4 answer
 		t.Errorf("an old server's refusal: %v", err)
 	}
 	if err := statusError(refused(1400, "any words")); !errors.Is(err, adapters.ErrRefused) {

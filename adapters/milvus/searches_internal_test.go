@@ -1,6 +1,7 @@
 package milvus
 
 import (
+	"bytes"
 	"errors"
 	"slices"
 	"testing"
@@ -103,7 +104,7 @@ func TestSearchesOfSeveralFields(t *testing.T) {
 	sent := r.take("Search")
 	for _, m := range sent {
 		m := m.(*milvuspb.SearchRequest)
-		if w := want[m.GetDsl()]; w == nil || m.GetNq() != w.GetNq() || string(m.GetPlaceholderGroup()) != string(w.GetPlaceholderGroup()) {
+		if w := want[m.GetDsl()]; w == nil || m.GetNq() != w.GetNq() || !bytes.Equal(m.GetPlaceholderGroup(), w.GetPlaceholderGroup()) {
 			t.Errorf("sent as %v", m)
 		}
 	}
@@ -263,7 +264,7 @@ func TestNorms(t *testing.T) {
 			}
 		}
 		read(1)
-		time.Sleep(normTTL - time.Second)
+		time.Sleep(normTTL - time.Second) //nolint:forbidigo // of the bubble: no time passes
 		read(0)
 		schema := adapters.Schema{Collection: "c", Owner: "item", Fields: []adapters.VectorField{{Name: "a", Dim: 2}, {Name: "b", Dim: 3}}}
 		ids := []rerank.ID{rerank.TextID("x")}
@@ -271,7 +272,7 @@ func TestNorms(t *testing.T) {
 			t.Error(err)
 		}
 		read(1)
-		time.Sleep(normTTL)
+		time.Sleep(normTTL) //nolint:forbidigo // of the bubble: no time passes
 		read(1)
 	})
 }

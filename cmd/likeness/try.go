@@ -96,7 +96,7 @@ func try(ctx context.Context, o trial.Options) (*trial.Report, error) {
 		return nil, usagef("--rows %d, --k %d: want 2 and 1 at least", o.Rows, o.K)
 	}
 	r, err := trial.Run(ctx, o)
-	var refused *trial.Refusal
+	var refused *trial.RefusalError
 	switch {
 	case errors.As(err, &refused) && !errors.Is(err, adapters.ErrUnavailable):
 		return nil, usageError{err}

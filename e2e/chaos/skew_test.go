@@ -284,7 +284,7 @@ func (x *skew) plugins(t *testing.T, version string) (made int) {
 	return made + 1
 }
 
-// writes writes through two sidecars, to the rows of the live table and of the companion.
+// writes changes the rows of the live table and of the companion through two sidecars.
 type writes struct {
 	sides  []*sidecar
 	all    []*writer

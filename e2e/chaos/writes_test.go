@@ -194,7 +194,7 @@ func (w *world) milvusRows(t *testing.T) map[uint64][]float32 {
 	}
 }
 
-// milvusBetween reads some of the rows with ids from from to to.
+// milvusBetween reads rows whose ids are in the range [from, to], at most the given number.
 func (w *world) milvusBetween(t *testing.T, from, to, most int64) (ids []int64, values []float32) {
 	t.Helper()
 	r, err := milvuspb.NewMilvusServiceClient(w.toMilvus).Query(within(t, time.Minute), &milvuspb.QueryRequest{CollectionName: written,

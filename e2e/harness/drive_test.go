@@ -50,7 +50,7 @@ func pinned(t *testing.T, file, name string) string {
 	return version
 }
 
-// runs runs a client's scenario on several addresses concurrently.
+// runs plays a client's scenario on several addresses concurrently.
 func runs(t *testing.T, c harness.Client, at ...harness.Address) [][]harness.Step {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)

@@ -366,7 +366,8 @@ func TestCommands(t *testing.T) {
 	var report struct {
 		Metrics, Baseline map[string]float64
 	}
-	must(t, json.Unmarshal([]byte(out[strings.Index(out, "{"):]), &report))
+	_, object, _ := strings.Cut(out, "{") // progress comes first
+	must(t, json.Unmarshal([]byte("{"+object), &report))
 	if !(report.Metrics["mrr@10"] > report.Baseline["mrr@10"] && report.Baseline["mrr@10"] > 0.6) {
 		t.Errorf("MRR@10 %.3f, of cosine %.3f", report.Metrics["mrr@10"], report.Baseline["mrr@10"])
 	}

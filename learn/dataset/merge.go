@@ -35,13 +35,7 @@ func (l *pairLog) check() error {
 	text := fmt.Sprintf("no pair is left of %d rows: %d have an unknown query, %d an unknown item, %d weight 0",
 		c.Rows, c.UnknownQueries, c.UnknownItems, c.ZeroWeights)
 	if l.firstUnknown != "" {
-		text += "; the first unknown is " + l.firstUnknown
-		for _, x := range []idIndex{l.queries, l.items} {
-			if x.known != "" {
-				text += fmt.Sprintf("; the %s have ids as %s", pluralOf(x.column), x.known)
-			}
-		}
-		text += "; are the ids those of these vectors?"
+		text += "; the first unknown is " + l.firstUnknown + l.queries.example() + l.items.example() + "; are the ids those of these vectors?"
 	}
 	return errors.New(text)
 }

@@ -210,6 +210,14 @@ func (x idIndex) parseRow(text string) (int32, error) {
 	return int32(n), nil
 }
 
+// example says how the known ids look, or nothing if none are known.
+func (x idIndex) example() string {
+	if x.known == "" {
+		return ""
+	}
+	return fmt.Sprintf("; the %s have ids as %s", pluralOf(x.column), x.known)
+}
+
 func pluralOf(column string) string {
 	if column == columnQuery {
 		return "queries"

@@ -44,11 +44,11 @@ const (
 func (t *trial) taskOfTexts(ctx context.Context) (_ *task, err error) {
 	e := t.Embedder
 	if e.URL == "" {
-		return nil, &Refusal{fmt.Sprintf("%s holds texts; name with --embedder the service that made the vectors of collection %q", t.Log.Queries, t.Collection), nil}
+		return nil, &RefusalError{fmt.Sprintf("%s holds texts; name with --embedder the service that made the vectors of collection %q", t.Log.Queries, t.Collection), nil}
 	}
 	client, err := embed.New(embed.Options{Name: "of --embedder", URL: e.URL, Model: e.Model, Token: os.Getenv(EmbedderKey), Batch: embedBatch, Timeout: embedWithin, RetryBudget: 0.1})
 	if err != nil {
-		return nil, &Refusal{fmt.Sprintf("--embedder %s: %v", e.host(), err), err}
+		return nil, &RefusalError{fmt.Sprintf("--embedder %s: %v", e.host(), err), err}
 	}
 	defer func() { err = errors.Join(err, client.Close()) }()
 	if err := t.checkEmbedder(ctx, client); err != nil {
@@ -69,7 +69,7 @@ func isEmbedders(err error) bool {
 }
 
 func (e Embedder) refusal(err error) error {
-	return &Refusal{fmt.Sprintf("the embedder at %s gives no vectors (%v); check --embedder URL#MODEL and the token in %s", e.host(), err, EmbedderKey), err}
+	return &RefusalError{fmt.Sprintf("the embedder at %s gives no vectors (%v); check --embedder URL#MODEL and the token in %s", e.host(), err, EmbedderKey), err}
 }
 
 // host returns the host of the URL, which may contain a password elsewhere.
@@ -103,7 +103,7 @@ func (t *trial) checkEmbedder(ctx context.Context, client embed.Embedder) error 
 		}
 	}
 	if len(texts) == 0 {
-		return &Refusal{fmt.Sprintf("none of the first %d rows of collection %q has text in the field %q; name the field from which the vectors were made", len(rows.IDs), t.Collection, field), nil}
+		return &RefusalError{fmt.Sprintf("none of the first %d rows of collection %q has text in the field %q; name the field from which the vectors were made", len(rows.IDs), t.Collection, field), nil}
 	}
 	vectors, err := client.Embed(ctx, texts)
 	switch {
@@ -112,7 +112,7 @@ func (t *trial) checkEmbedder(ctx context.Context, client embed.Embedder) error 
 	case err != nil:
 		return err
 	case len(vectors[0]) != t.look.field.Dim:
-		return &Refusal{fmt.Sprintf("the embedder at %s makes vectors of %d dimensions, and %s of collection %q has %d; give the embedder of the model that made them, or another --vector",
+		return &RefusalError{fmt.Sprintf("the embedder at %s makes vectors of %d dimensions, and %s of collection %q has %d; give the embedder of the model that made them, or another --vector",
 			t.Embedder.host(), len(vectors[0]), t.look.Vector.phrase(), t.Collection, t.look.field.Dim), nil}
 	}
 	var mean float64
@@ -120,7 +120,7 @@ func (t *trial) checkEmbedder(ctx context.Context, client embed.Embedder) error 
 		mean += cosine(v, stored[i]) / float64(len(vectors))
 	}
 	if mean < leastCosine {
-		return &Refusal{fmt.Sprintf("the embedder at %s makes other vectors of field %q than %s of collection %q: their cosine is %.2f in the mean of %d rows; give the embedder of the model that made them, or the field from which they were made",
+		return &RefusalError{fmt.Sprintf("the embedder at %s makes other vectors of field %q than %s of collection %q: their cosine is %.2f in the mean of %d rows; give the embedder of the model that made them, or the field from which they were made",
 			t.Embedder.host(), field, t.look.Vector.phrase(), t.Collection, mean, len(texts)), nil}
 	}
 	t.note("the embedder makes the vectors of the collection: their cosine is %.3f in the mean of %d rows", mean, len(texts))

@@ -69,7 +69,7 @@ const (
 
 // Find recognises the server at a URL: Qdrant by its REST port or its gRPC port, or
 // Milvus. It writes nothing and sends the credentials only to a server that it has
-// recognised. It returns a *Refusal that says what answers instead.
+// recognised. It returns a *RefusalError that says what answers instead.
 func Find(ctx context.Context, a Access) (Server, error) {
 	host, ports, secure, err := parseURL(a.URL)
 	if err != nil {
@@ -83,7 +83,7 @@ func Find(ctx context.Context, a Access) (Server, error) {
 		}
 		return a.recognise(ctx, host, port, secure)
 	}
-	return Server{}, &Refusal{fmt.Sprintf("nothing answers at %s (%v); start the server, or give the address of Qdrant's REST or gRPC port (6333, 6334) or of Milvus (19530)",
+	return Server{}, &RefusalError{fmt.Sprintf("nothing answers at %s (%v); start the server, or give the address of Qdrant's REST or gRPC port (6333, 6334) or of Milvus (19530)",
 		a.URL, reason(failed)), fmt.Errorf("%w: %w", adapters.ErrUnavailable, failed)}
 }
 
@@ -103,21 +103,21 @@ func parseURL(text string) (host string, ports []int, secure bool, err error) {
 	}
 	u, err := url.Parse(full)
 	if err != nil || u.Hostname() == "" || strings.Trim(u.Path, "/") != "" {
-		return "", nil, false, &Refusal{fmt.Sprintf("%q is no server's address; write http://host:port, https://host:port or host:port, and the collection after it", text), err}
+		return "", nil, false, &RefusalError{fmt.Sprintf("%q is no server's address; write http://host:port, https://host:port or host:port, and the collection after it", text), err}
 	}
 	switch u.Scheme {
 	case "http", "grpc", "tcp":
 	case "https", "grpcs":
 		secure = true
 	default:
-		return "", nil, false, &Refusal{fmt.Sprintf("%q begins with %s://; write http://, https:// or host:port", text, u.Scheme), nil}
+		return "", nil, false, &RefusalError{fmt.Sprintf("%q begins with %s://; write http://, https:// or host:port", text, u.Scheme), nil}
 	}
 	if u.Port() == "" {
 		return u.Hostname(), []int{qdrantREST, milvusPort}, secure, nil
 	}
 	port, err := strconv.ParseUint(u.Port(), 10, 16)
 	if err != nil || port == 0 {
-		return "", nil, false, &Refusal{fmt.Sprintf("%q has no port from 1 to 65535", text), err}
+		return "", nil, false, &RefusalError{fmt.Sprintf("%q has no port from 1 to 65535", text), err}
 	}
 	return u.Hostname(), []int{int(port)}, secure, nil
 }
@@ -140,11 +140,11 @@ func (a Access) recognise(ctx context.Context, host string, port int, secure boo
 	}
 	switch {
 	case said.wrongScheme == "https":
-		return Server{}, &Refusal{fmt.Sprintf("the server at %s speaks TLS; write https://%s", at.Address, at.Address), nil}
+		return Server{}, &RefusalError{fmt.Sprintf("the server at %s speaks TLS; write https://%s", at.Address, at.Address), nil}
 	case said.wrongScheme == "http":
-		return Server{}, &Refusal{fmt.Sprintf("the server at %s does not speak TLS; write http://%s", at.Address, at.Address), nil}
+		return Server{}, &RefusalError{fmt.Sprintf("the server at %s does not speak TLS; write http://%s", at.Address, at.Address), nil}
 	case said.certificate != nil:
-		return Server{}, &Refusal{fmt.Sprintf("the certificate of %s cannot be verified (%v); give its authority with --ca-file", at.Address, said.certificate), said.certificate}
+		return Server{}, &RefusalError{fmt.Sprintf("the certificate of %s cannot be verified (%v); give its authority with --ca-file", at.Address, said.certificate), said.certificate}
 	case said.qdrant != "":
 		return a.findGRPC(ctx, host, port, secure, said.qdrant)
 	}
@@ -160,9 +160,9 @@ func (a Access) recognise(ctx context.Context, host string, port int, secure boo
 		}
 	}
 	if said.http != "" {
-		return Server{}, &Refusal{fmt.Sprintf("%s answers HTTP as %s, and is neither Qdrant nor Milvus; give the address of Qdrant's REST or gRPC port (6333, 6334) or of Milvus (19530)", a.URL, said.http), nil}
+		return Server{}, &RefusalError{fmt.Sprintf("%s answers HTTP as %s, and is neither Qdrant nor Milvus; give the address of Qdrant's REST or gRPC port (6333, 6334) or of Milvus (19530)", a.URL, said.http), nil}
 	}
-	return Server{}, &Refusal{fmt.Sprintf("the server at %s answers, but neither as Qdrant nor as Milvus; give the address of Qdrant's REST or gRPC port (6333, 6334) or of Milvus (19530)", at.Address), nil}
+	return Server{}, &RefusalError{fmt.Sprintf("the server at %s answers, but neither as Qdrant nor as Milvus; give the address of Qdrant's REST or gRPC port (6333, 6334) or of Milvus (19530)", at.Address), nil}
 }
 
 // findGRPC finds the gRPC port of a Qdrant whose REST port answered.
@@ -176,7 +176,7 @@ func (a Access) findGRPC(ctx context.Context, host string, restPort int, secure 
 		s.Address = net.JoinHostPort(host, strconv.Itoa(restPort+1))
 	}
 	if _, err := a.version(ctx, s); err != nil {
-		return Server{}, &Refusal{fmt.Sprintf("Qdrant %s answers at %s, but its gRPC port does not at %s; publish it (docker run -p 6334:6334), or say where it is with --grpc host:port",
+		return Server{}, &RefusalError{fmt.Sprintf("Qdrant %s answers at %s, but its gRPC port does not at %s; publish it (docker run -p 6334:6334), or say where it is with --grpc host:port",
 			version, a.URL, s.Address), err}
 	}
 	return s, nil
@@ -227,7 +227,7 @@ func (a Access) greet(ctx context.Context, s Server) (g greetings, err error) {
 	}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, scheme+"://"+s.Address+"/", http.NoBody)
 	if err != nil {
-		return g, &Refusal{fmt.Sprintf("%q is no server's address", a.URL), err}
+		return g, &RefusalError{fmt.Sprintf("%q is no server's address", a.URL), err}
 	}
 	client := &http.Client{Transport: transport, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }}
 	answer, err := client.Do(request)
@@ -239,7 +239,10 @@ func (a Access) greet(ctx context.Context, s Server) (g greetings, err error) {
 	if strings.Contains(string(body), "HTTP request to an HTTPS") || strings.Contains(string(body), "plain HTTP request was sent to HTTPS") {
 		return greetings{wrongScheme: "https"}, nil
 	}
-	var told struct{ Title, Version string }
+	var told struct {
+		Title   string `json:"title"`
+		Version string `json:"version"`
+	}
 	if json.Unmarshal(body, &told) == nil && strings.HasPrefix(told.Title, "qdrant") {
 		return greetings{qdrant: told.Version}, nil
 	}
@@ -273,10 +276,10 @@ func (a Access) tls() (*tls.Config, error) {
 	}
 	pem, err := os.ReadFile(a.CAFile)
 	if err != nil {
-		return nil, &Refusal{fmt.Sprintf("--ca-file: %v", err), err}
+		return nil, &RefusalError{fmt.Sprintf("--ca-file: %v", err), err}
 	}
 	if c.RootCAs = x509.NewCertPool(); !c.RootCAs.AppendCertsFromPEM(pem) {
-		return nil, &Refusal{fmt.Sprintf("--ca-file: %s holds no certificate", a.CAFile), nil}
+		return nil, &RefusalError{fmt.Sprintf("--ca-file: %s holds no certificate", a.CAFile), nil}
 	}
 	return c, nil
 }

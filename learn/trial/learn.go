@@ -29,7 +29,7 @@ const (
 // learn fits a bilinear form, and judges it.
 func (t *trial) learn(ctx context.Context, k *task) (*model.Model, error) {
 	if t.look.field.Metric == adapters.L2 && !t.sample.unit {
-		return nil, &Refusal{fmt.Sprintf("%s of collection %q is compared by L2, and its vectors have norms from %.3g to %.3g: a learned similarity is an inner product, and follows from L2 for vectors of norm 1 only; use a cosine field, or write unit vectors",
+		return nil, &RefusalError{fmt.Sprintf("%s of collection %q is compared by L2, and its vectors have norms from %.3g to %.3g: a learned similarity is an inner product, and follows from L2 for vectors of norm 1 only; use a cosine field, or write unit vectors",
 			t.look.Vector.phrase(), t.Collection, t.sample.least, t.sample.most), nil}
 	}
 	o := fitbilinear.DefaultOptions()
@@ -42,7 +42,7 @@ func (t *trial) learn(ctx context.Context, k *task) (*model.Model, error) {
 	}
 	fitted, err := fitbilinear.Fit(ctx, k.teach, o)
 	if errors.Is(err, fit.ErrData) {
-		return nil, &Refusal{err.Error(), err}
+		return nil, &RefusalError{err.Error(), err}
 	}
 	if err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func (t *trial) judge(ctx context.Context, m *model.Model, k *task) (*eval.Repor
 		Baseline: route.Model{Name: name, Similarity: plain},
 	})
 	if errors.Is(err, eval.ErrInput) {
-		return nil, &Refusal{err.Error(), err}
+		return nil, &RefusalError{err.Error(), err}
 	}
 	return r, err
 }

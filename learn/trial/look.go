@@ -96,9 +96,9 @@ func (t *trial) lookAt(ctx context.Context) error {
 	t.look.Vector = vectorOf(t.look.field, string(t.look.field.Datatype))
 	switch {
 	case d.Rows < 0:
-		return &Refusal{fmt.Sprintf("collection %q of %s is not loaded; load it and try again", t.Collection, t.look.Server), adapters.ErrUnavailable}
+		return &RefusalError{fmt.Sprintf("collection %q of %s is not loaded; load it and try again", t.Collection, t.look.Server), adapters.ErrUnavailable}
 	case d.Rows == 0:
-		return &Refusal{fmt.Sprintf("collection %q of %s has no rows; there is nothing to try", t.Collection, t.look.Server), nil}
+		return &RefusalError{fmt.Sprintf("collection %q of %s has no rows; there is nothing to try", t.Collection, t.look.Server), nil}
 	}
 	return nil
 }
@@ -107,7 +107,7 @@ func vectorOf(f adapters.VectorField, kind string) Vector {
 	return Vector{Name: f.Name, Dim: f.Dim, Metric: string(f.Metric), Kind: kind, Quantized: f.Quantized}
 }
 
-// chooseField returns the field to try, or a *Refusal.
+// chooseField returns the field to try, or a *RefusalError.
 func (t *trial) chooseField(d adapters.Description) (adapters.VectorField, error) {
 	var none adapters.VectorField
 	of := fmt.Sprintf("collection %q of %s", t.Collection, t.look.Server)
@@ -118,26 +118,26 @@ func (t *trial) chooseField(d adapters.Description) (adapters.VectorField, error
 	case t.Vector == "" && len(d.Fields) == 1:
 		return usable(d.Fields[0], of)
 	case t.Vector == "" && len(d.Fields) > 1:
-		return none, &Refusal{fmt.Sprintf("%s has several vectors; name one with --vector: %s", of, t.listVectors()), nil}
+		return none, &RefusalError{fmt.Sprintf("%s has several vectors; name one with --vector: %s", of, t.listVectors()), nil}
 	case len(d.Fields) == 0 && len(d.MaxSim) > 0:
-		return none, &Refusal{fmt.Sprintf("%s has only vectors of several rows (%s), and a trial learns from one vector a row; see docs/how-to/behavioural-vectors.md", of, t.listVectors()), nil}
+		return none, &RefusalError{fmt.Sprintf("%s has only vectors of several rows (%s), and a trial learns from one vector a row; see docs/how-to/behavioural-vectors.md", of, t.listVectors()), nil}
 	case len(d.Fields) == 0 && len(d.Others) > 0:
-		return none, &Refusal{fmt.Sprintf("%s has no dense vector, only %s; add a dense one, from an embedding model, which likeness can learn from", of, t.listVectors()), nil}
+		return none, &RefusalError{fmt.Sprintf("%s has no dense vector, only %s; add a dense one, from an embedding model, which likeness can learn from", of, t.listVectors()), nil}
 	case len(d.Fields) == 0:
-		return none, &Refusal{of + " has no vector field; add a dense one, from an embedding model", nil}
+		return none, &RefusalError{of + " has no vector field; add a dense one, from an embedding model", nil}
 	}
-	return none, &Refusal{fmt.Sprintf("%s has no dense vector %q; it has %s", of, t.Vector, t.listVectors()), nil}
+	return none, &RefusalError{fmt.Sprintf("%s has no dense vector %q; it has %s", of, t.Vector, t.listVectors()), nil}
 }
 
-// usable returns a *Refusal for a field whose metric says nothing about inner products.
+// usable returns a *RefusalError for a field whose metric says nothing about inner products.
 func usable(f adapters.VectorField, of string) (adapters.VectorField, error) {
 	switch f.Metric {
 	case adapters.InnerProduct, adapters.Cosine, adapters.L2:
 		return f, nil
 	case "":
-		return f, &Refusal{fmt.Sprintf("%s of %s has no index; create one with the metric COSINE or IP and load the collection", vectorOf(f, "").phrase(), of), nil}
+		return f, &RefusalError{fmt.Sprintf("%s of %s has no index; create one with the metric COSINE or IP and load the collection", vectorOf(f, "").phrase(), of), nil}
 	}
-	return f, &Refusal{fmt.Sprintf("%s of %s is compared by %s, from which no inner product follows; likeness needs cosine, inner product or L2", vectorOf(f, "").phrase(), of, f.Metric), nil}
+	return f, &RefusalError{fmt.Sprintf("%s of %s is compared by %s, from which no inner product follows; likeness needs cosine, inner product or L2", vectorOf(f, "").phrase(), of, f.Metric), nil}
 }
 
 func (t *trial) listVectors() string {
@@ -148,16 +148,16 @@ func (t *trial) listVectors() string {
 	return strings.Join(all, ", ")
 }
 
-// explain turns an error of the store into a *Refusal, where the user can do something.
+// explain turns an error of the store into a *RefusalError, where the user can do something.
 func (t *trial) explain(ctx context.Context, err error) error {
 	server := t.look.Server
 	switch {
 	case errors.Is(err, adapters.ErrNotFound):
-		return &Refusal{fmt.Sprintf("%s has no collection %q%s", server, t.Collection, t.nearest(ctx)), err}
+		return &RefusalError{fmt.Sprintf("%s has no collection %q%s", server, t.Collection, t.nearest(ctx)), err}
 	case errors.Is(err, adapters.ErrRefused) && t.KeyEnv == "" && t.KeyFile == "":
-		return &Refusal{fmt.Sprintf("%s wants an %s; set %s, or give --api-key-env or --api-key-file", server, keyWord(server), KeyVariable(server.Kind)), err}
+		return &RefusalError{fmt.Sprintf("%s wants an %s; set %s, or give --api-key-env or --api-key-file", server, keyWord(server), KeyVariable(server.Kind)), err}
 	case errors.Is(err, adapters.ErrRefused):
-		return &Refusal{fmt.Sprintf("%s refuses to show collection %q to the credentials in %s; give some that may read it", server, t.Collection, cmp.Or(t.KeyFile, t.KeyEnv)), err}
+		return &RefusalError{fmt.Sprintf("%s refuses to show collection %q to the credentials in %s; give some that may read it", server, t.Collection, cmp.Or(t.KeyFile, t.KeyEnv)), err}
 	}
 	return err
 }

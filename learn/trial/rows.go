@@ -69,18 +69,18 @@ func (t *trial) readSample(ctx context.Context) error {
 	return t.checkSample()
 }
 
-// checkSample returns a *Refusal if there is nothing to measure.
+// checkSample returns a *RefusalError if there is nothing to measure.
 func (t *trial) checkSample() error {
 	s := t.sample
 	of := fmt.Sprintf("collection %q of %s", t.Collection, t.look.Server)
 	switch {
 	case len(s.ids) == 0 && s.missing.Rows == 0:
-		return &Refusal{of + " has no rows; there is nothing to try", nil}
+		return &RefusalError{of + " has no rows; there is nothing to try", nil}
 	case len(s.ids) == 0:
-		return &Refusal{fmt.Sprintf("none of the %d rows read of %s has %s, as row %s; write vectors, or name another with --vector: %s",
+		return &RefusalError{fmt.Sprintf("none of the %d rows read of %s has %s, as row %s; write vectors, or name another with --vector: %s",
 			s.missing.Rows, of, t.look.Vector.phrase(), s.missing.First, t.listVectors()), nil}
 	case len(s.ids) < 2:
-		return &Refusal{fmt.Sprintf("%s has one row with a vector; likeness orders rows, so there have to be more", of), nil}
+		return &RefusalError{fmt.Sprintf("%s has one row with a vector; likeness orders rows, so there have to be more", of), nil}
 	}
 	if s.unit {
 		t.look.Vector.Norms = "unit vectors"

@@ -158,7 +158,7 @@ func (t *trial) labelRefusal(labels, rows int) error {
 	if others := t.look.labels(); len(others) > 0 {
 		hint = "; fields that group rows are " + strings.Join(others, ", ")
 	}
-	return &Refusal{fmt.Sprintf("field %q groups too few of the %d rows read of collection %q: it has %d values, and %d rows share theirs with another; there have to be 2 and %d%s",
+	return &RefusalError{fmt.Sprintf("field %q groups too few of the %d rows read of collection %q: it has %d values, and %d rows share theirs with another; there have to be 2 and %d%s",
 		t.Label, len(t.sample.ids), t.Collection, labels, rows, 2*leastQueries, hint), nil}
 }
 
@@ -181,13 +181,13 @@ func (t *trial) taskOfLog(ctx context.Context, by embed.Embedder) (*task, error)
 		RowPerTime: true, Progress: dataset.Progress(t.Progress),
 	})
 	if errors.Is(err, dataset.ErrInput) {
-		return nil, &Refusal{err.Error(), err}
+		return nil, &RefusalError{err.Error(), err}
 	}
 	if err != nil {
 		return nil, err
 	}
 	if d.Queries.Cols != t.sample.vectors.Cols {
-		return nil, errors.Join(&Refusal{fmt.Sprintf("the queries of the log have %d dimensions, and %s of collection %q has %d; embed them with the model that made the vectors",
+		return nil, errors.Join(&RefusalError{fmt.Sprintf("the queries of the log have %d dimensions, and %s of collection %q has %d; embed them with the model that made the vectors",
 			d.Queries.Cols, t.look.Vector.phrase(), t.Collection, t.sample.vectors.Cols), nil}, d.Close())
 	}
 	k := &task{
@@ -197,7 +197,7 @@ func (t *trial) taskOfLog(ctx context.Context, by embed.Embedder) (*task, error)
 	}
 	k.divide(d)
 	if k.queries.Rows < leastQueries || k.teach.Queries.Rows < leastQueries {
-		return nil, errors.Join(&Refusal{fmt.Sprintf("the log %s has pairs of too few queries with rows of collection %q: %d to learn from and %d to judge by, and there have to be %d of each; bring a longer log",
+		return nil, errors.Join(&RefusalError{fmt.Sprintf("the log %s has pairs of too few queries with rows of collection %q: %d to learn from and %d to judge by, and there have to be %d of each; bring a longer log",
 			t.Log.Pairs, t.Collection, k.teach.Queries.Rows, k.queries.Rows, leastQueries), nil}, d.Close())
 	}
 	k.from = fmt.Sprintf("%d queries of %s taught, %d other queries judged", k.teach.Queries.Rows, t.Log.Pairs, k.queries.Rows)

@@ -17,17 +17,17 @@ import (
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
-// Refusal says in one sentence why a collection cannot be tried, and what to do. It
+// RefusalError says in one sentence why a collection cannot be tried, and what to do. It
 // wraps the error that was met, if there was one.
-type Refusal struct {
+type RefusalError struct {
 	Sentence string
 	Cause    error
 }
 
-func (r *Refusal) Error() string { return r.Sentence }
+func (r *RefusalError) Error() string { return r.Sentence }
 
 // Unwrap returns the cause.
-func (r *Refusal) Unwrap() error { return r.Cause }
+func (r *RefusalError) Unwrap() error { return r.Cause }
 
 // Options says what to try and how.
 type Options struct {
@@ -93,7 +93,7 @@ type trial struct {
 	report *Report
 }
 
-// Run tries a collection. It returns a *Refusal for everything that the user can mend,
+// Run tries a collection. It returns a *RefusalError for everything that the user can mend,
 // and otherwise the store's error or the context's.
 func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	if err := o.checkOut(); err != nil {

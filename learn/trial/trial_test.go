@@ -95,9 +95,9 @@ func rest(t *testing.T, server *servers.Server, method, path, body string) strin
 	if err != nil {
 		t.Fatal(err)
 	}
-	request.Header.Set("api-key", masterKey)
+	request.Header.Set("Api-Key", masterKey)
 	request.Header.Set("Content-Type", "application/json")
-	answer, err := http.DefaultClient.Do(request)
+	answer, err := (&http.Client{Transport: &http.Transport{DisableKeepAlives: true}}).Do(request)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -233,7 +233,8 @@ func TestLog(t *testing.T) {
 	m, _ := goods()
 	rng := rand.New(rand.NewPCG(5, 6))
 	queries := rerank.NewMatrix(400, dim)
-	pairs := "query,item\n"
+	var pairs strings.Builder
+	pairs.WriteString("query,item\n")
 	for q := range queries.Rows {
 		row := rng.IntN(rows)
 		for c, v := range m.Row(row) {
@@ -243,12 +244,12 @@ func TestLog(t *testing.T) {
 			}
 			queries.Row(q)[c] = v + float32(noise*rng.NormFloat64())
 		}
-		pairs += fmt.Sprintf("%d,%d\n", q, row+1)
+		_, _ = fmt.Fprintf(&pairs, "%d,%d\n", q, row+1)
 	}
 	o := options(t, server.Address, "goods")
 	dir := t.TempDir()
 	o.KeyEnv, o.Log = keyEnv, trial.Log{Queries: filepath.Join(dir, "q.npy"), Pairs: filepath.Join(dir, "log.csv")}
-	if err := errors.Join(npy.Write(o.Log.Queries, queries), os.WriteFile(o.Log.Pairs, []byte(pairs), 0o600)); err != nil {
+	if err := errors.Join(npy.Write(o.Log.Queries, queries), os.WriteFile(o.Log.Pairs, []byte(pairs.String()), 0o600)); err != nil {
 		t.Fatal(err)
 	}
 	r, err := trial.Run(t.Context(), o)
@@ -280,7 +281,7 @@ func TestNothingToLearnFrom(t *testing.T) {
 func wrong(t *testing.T, o trial.Options, want string) {
 	t.Helper()
 	_, err := trial.Run(t.Context(), o)
-	var refused *trial.Refusal
+	var refused *trial.RefusalError
 	if !errors.As(err, &refused) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "\n") || strings.Contains(err.Error(), "rpc error") {
 		t.Errorf("%s %s: %v\nwant a refusal with %q", o.URL, o.Collection, err, want)
 	}

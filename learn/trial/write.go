@@ -23,24 +23,24 @@ const (
 // which answers then can be proved by.
 const exactRows = 200_000
 
-// checkOut returns a *Refusal if the folder exists and may not be replaced.
+// checkOut returns a *RefusalError if the folder exists and may not be replaced.
 func (o Options) checkOut() error {
 	entries, err := os.ReadDir(o.Out)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
-		return &Refusal{fmt.Sprintf("the folder %s cannot be used: %v; name another with --out", o.Out, err), err}
+		return &RefusalError{fmt.Sprintf("the folder %s cannot be used: %v; name another with --out", o.Out, err), err}
 	case len(entries) == 0 || o.Force:
 		return nil
 	}
-	return &Refusal{fmt.Sprintf("the folder %s is not empty; replace what is in it with --force, or name another with --out", o.Out), nil}
+	return &RefusalError{fmt.Sprintf("the folder %s is not empty; replace what is in it with --force, or name another with --out", o.Out), nil}
 }
 
 // writeFolder writes the model and the configuration that serves it. m may be nil.
 func (t *trial) writeFolder(m *model.Model) error {
 	if err := os.MkdirAll(t.Out, 0o755); err != nil {
-		return &Refusal{fmt.Sprintf("the folder %s cannot be made: %v; name another with --out", t.Out, err), err}
+		return &RefusalError{fmt.Sprintf("the folder %s cannot be made: %v; name another with --out", t.Out, err), err}
 	}
 	if m == nil {
 		return nil

@@ -27,7 +27,7 @@ func TestMeasuredRoute(t *testing.T) {
 	want := given
 	want.MaxGap, want.Timeout, want.Failure, want.ScanIfFaster = nil, 0, route.FailClosed, false
 	want.Promise = &opening{}
-	if got := measuredRoute(given, want.Promise); !reflect.DeepEqual(got, want) {
+	if got := measuredRoute(given, want.Promise); !reflect.DeepEqual(got, want) { //nolint:govet // neither has an error
 		t.Errorf("a calibration searches %+v, want %+v", got, want)
 	}
 }
@@ -38,7 +38,7 @@ func TestRequestByRule(t *testing.T) {
 	q := rerank.Query{Vector: []float32{1}, UserID: 2, HasUserID: true}
 	got := requestByRule("things", q, 3, rule)
 	want := search.Request{Route: "things", Query: q, K: 3, Strategy: rerank.Combined, Depth: 7, AverageDepth: 5, Weights: rerank.GateWeights, Head: "h"}
-	if !reflect.DeepEqual(got, want) {
+	if !reflect.DeepEqual(got, want) { //nolint:govet // neither has an error
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }

@@ -11,7 +11,7 @@ import (
 // asked is a text that callers wait for.
 type asked struct {
 	text    string
-	ctx     context.Context // values, such as a trace, of the first caller
+	ctx     context.Context //nolint:containedctx // of the first caller, for its values, such as a trace
 	callers int             // callers that still wait
 	done    chan struct{}   // closed when vector or err is set
 	vector  []float32

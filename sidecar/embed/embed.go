@@ -106,7 +106,7 @@ type Client struct {
 	service *jsonhttp.Client
 	breaker circuitbreaker.CircuitBreaker[any]
 	retries budget.Budget
-	life    context.Context // ends the calls in flight when the client is closed
+	life    context.Context //nolint:containedctx // ends the calls in flight when the client is closed
 	end     context.CancelFunc
 	calls   sync.WaitGroup
 

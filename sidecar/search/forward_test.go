@@ -96,8 +96,8 @@ func asCaller(ctx context.Context) context.Context {
 	return adapters.AsCaller(metadata.NewOutgoingContext(ctx, metadata.Pairs("api-key", callerKey)))
 }
 
-// search makes a search as a caller. It wants all calls that the search leads to to have the
-// caller's credential and a deadline.
+// search makes a search as a caller. It wants every call that follows from the search to have
+// the caller's credential and a deadline.
 func (w *recorded) search(t testing.TB, p *search.Engine, r search.Request) search.Answer {
 	t.Helper()
 	r.Route = "r"

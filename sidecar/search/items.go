@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -143,7 +144,7 @@ func splitDocuments(c *route.Checked, r *ScoreRequest) (p documentPlaces) {
 			ids, r.IDs = append(ids, i), append(r.IDs, id)
 		}
 	}
-	p.of = append(ids, texts...)
+	p.of = slices.Concat(ids, texts)
 	return p
 }
 

@@ -91,8 +91,7 @@ func TestATableOfAnotherModelIsRefused(t *testing.T) {
 func TestHowTablesAreOpened(t *testing.T) {
 	a, c, m, r := tabled(t)
 	r.TableLive = true
-	live, err := a.openVersion(c, r, "", m)
-	if err != nil {
+	if _, err := a.openVersion(c, r, "", m); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := a.openVersion(c, r, "", m); !errors.Is(err, filelock.ErrHeld) {
@@ -110,7 +109,8 @@ func TestHowTablesAreOpened(t *testing.T) {
 		t.Error(err)
 	}
 	a.part.Tables = TablesAsConfigured
-	if live, err = a.openVersion(c, r, "", m); err != nil {
+	live, err := a.openVersion(c, r, "", m)
+	if err != nil {
 		t.Fatal(err)
 	}
 	if err := live.Close(); err != nil {

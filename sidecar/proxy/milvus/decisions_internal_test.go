@@ -212,7 +212,7 @@ func TestSchemasAreKeptForAWhile(t *testing.T) {
 		}
 	}
 	bounded := s.describeAnswer
-	for _, refusal := range []*commonpb.Status{{Code: 100}, {ErrorCode: commonpb.ErrorCode_CollectionNotExists}} { //nolint:staticcheck // as older servers answer
+	for _, refusal := range []*commonpb.Status{{Code: 100}, {ErrorCode: commonpb.ErrorCode_CollectionNotExists}} { // as older servers answer
 		s.describeAnswer = &milvuspb.DescribeCollectionResponse{Status: refusal}
 		read(len(s.described)+1, false)
 	}
@@ -345,7 +345,7 @@ func TestConfirmedAnswers(t *testing.T) {
 
 		for name, change := range map[string]func(){
 			"it refuses":             func() { s.searchAnswer.Status = &commonpb.Status{Code: 1} },
-			"an old server refuses":  func() { s.searchAnswer.Status = &commonpb.Status{ErrorCode: commonpb.ErrorCode_UnexpectedError} }, //nolint:staticcheck // as above
+			"an old server refuses":  func() { s.searchAnswer.Status = &commonpb.Status{ErrorCode: commonpb.ErrorCode_UnexpectedError} }, // as above
 			"too many lists":         func() { s.searchAnswer.Results.Topks = []int64{1, 1, 1} },
 			"a negative length":      func() { s.searchAnswer.Results.Topks = []int64{-1, 4} },
 			"rows behind the lists":  func() { s.searchAnswer.Results.Topks = []int64{2} },
@@ -386,7 +386,7 @@ func TestAccess(t *testing.T) {
 		"rows":           {rawgrpc.Reply{Message: encoded(t, results([]int64{1}, 1))}, routing.AccessGranted},
 		"refused":        {rawgrpc.Reply{Message: encoded(t, &milvuspb.SearchResults{Status: &commonpb.Status{Code: 1401}})}, routing.AccessDenied},
 		"a wrong word":   {rawgrpc.Reply{Message: encoded(t, &milvuspb.SearchResults{Status: &commonpb.Status{Code: 1400}})}, routing.AccessDenied},
-		"of old servers": {rawgrpc.Reply{Message: encoded(t, &milvuspb.SearchResults{Status: &commonpb.Status{ErrorCode: commonpb.ErrorCode_PermissionDenied}})}, routing.AccessDenied}, //nolint:staticcheck // as they answer
+		"of old servers": {rawgrpc.Reply{Message: encoded(t, &milvuspb.SearchResults{Status: &commonpb.Status{ErrorCode: commonpb.ErrorCode_PermissionDenied}})}, routing.AccessDenied}, // as they answer
 		"an error":       {rawgrpc.Reply{Message: encoded(t, &milvuspb.SearchResults{Status: &commonpb.Status{Code: 100}})}, routing.AccessUnknown},
 		"malformed":      {rawgrpc.Reply{Message: []byte{10, 255}}, routing.AccessUnknown},
 		"no answer":      {rawgrpc.Reply{Err: status.Error(codes.Unavailable, "")}, routing.AccessUnknown},
@@ -774,7 +774,7 @@ func TestOutcomesOfWrites(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer lost.Close()
-	_, _, _, unsent := lost.Call(t.Context(), milvuspb.MilvusService_Insert_FullMethodName, nil)
+	_, _, _, unsent := lost.Call(t.Context(), milvuspb.MilvusService_Insert_FullMethodName, nil) //nolint:dogsled // only the error matters
 	for name, c := range map[string]struct {
 		answer []byte
 		err    error
@@ -784,10 +784,10 @@ func TestOutcomesOfWrites(t *testing.T) {
 		"an insert, refused":       {inner(&commonpb.Status{Code: 1100}), nil, routing.Refused},
 		"a drop, refused":          {encoded(t, &commonpb.Status{Code: 100}), nil, routing.Refused},
 		"a wrong password":         {inner(&commonpb.Status{Code: 1400}), nil, routing.Refused},
-		"refused by an old server": {inner(&commonpb.Status{ErrorCode: commonpb.ErrorCode_PermissionDenied}), nil, routing.Refused}, //nolint:staticcheck // as it answers
+		"refused by an old server": {inner(&commonpb.Status{ErrorCode: commonpb.ErrorCode_PermissionDenied}), nil, routing.Refused}, // as it answers
 		"failed":                   {inner(&commonpb.Status{Code: 5}), nil, routing.Failed},
 		"interrupted":              {inner(&commonpb.Status{Code: 3}), nil, routing.Failed},
-		"failed by an old server":  {inner(&commonpb.Status{ErrorCode: commonpb.ErrorCode_UnexpectedError}), nil, routing.Failed}, //nolint:staticcheck // as it answers
+		"failed by an old server":  {inner(&commonpb.Status{ErrorCode: commonpb.ErrorCode_UnexpectedError}), nil, routing.Failed}, // as it answers
 		"a drop, failed":           {encoded(t, &commonpb.Status{Code: 5}), nil, routing.Failed},
 		"no credentials":           {nil, status.Error(codes.Unauthenticated, ""), routing.Refused},
 		"no right":                 {nil, status.Error(codes.PermissionDenied, ""), routing.Refused},

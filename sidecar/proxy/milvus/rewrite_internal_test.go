@@ -56,7 +56,7 @@ func plainRequest(t testing.TB, vectors ...[]float32) *milvuspb.SearchRequest {
 		Nq:           int64(len(vectors)), GuaranteeTimestamp: 3, PlaceholderGroup: encoded(t, groupOf(commonpb.PlaceholderType_FloatVector, vectors...)),
 	}
 	m.Base = &commonpb.MsgBase{}
-	m.Base.ProtoReflect().SetUnknown(protowire.AppendString(protowire.AppendTag(nil, 1000, protowire.BytesType), "unknown"))
+	m.GetBase().ProtoReflect().SetUnknown(protowire.AppendString(protowire.AppendTag(nil, 1000, protowire.BytesType), "unknown"))
 	return m
 }
 

@@ -22,7 +22,7 @@ func isRouted(field string) bool { return field == "routed" }
 // leg is a prefetch by a vector of a field.
 func leg(field string, number float32) *qdrant.PrefetchQuery {
 	p := &qdrant.PrefetchQuery{Query: qdrant.NewQueryDense([]float32{number}), Using: proto.String(field), Limit: proto.Uint64(7), Params: &qdrant.SearchParams{}}
-	p.Params.ProtoReflect().SetUnknown(protowire.AppendString(protowire.AppendTag(nil, 1000, protowire.BytesType), "unknown"))
+	p.GetParams().ProtoReflect().SetUnknown(protowire.AppendString(protowire.AppendTag(nil, 1000, protowire.BytesType), "unknown"))
 	return p
 }
 

@@ -84,7 +84,7 @@ func TestNamesAreReadAgain(t *testing.T) {
 		store.names["c"] = adapters.Identity{Collection: "c", Aliases: []string{"new"}}
 		time.Sleep(namesFor - 1) //nolint:forbidigo // of the bubble: no time passes
 		names("old", 1)
-		time.Sleep(1) //nolint:forbidigo // of the bubble: no time passes
+		time.Sleep(time.Nanosecond) //nolint:forbidigo // of the bubble: no time passes
 		names("new", 2)
 		r.names.renamed()
 		names("new", 3)
@@ -183,9 +183,9 @@ func TestNamesOfRoutedCollections(t *testing.T) {
 
 // counting is a context that never ends, and counts the functions registered for its end.
 type counting struct {
-	context.Context //nolint:containedctx // it is one
-	done            chan struct{}
-	waiting         int
+	context.Context
+	done    chan struct{}
+	waiting int
 }
 
 func (c *counting) Done() <-chan struct{} { return c.done }
@@ -216,7 +216,7 @@ func TestARaceIsLetGo(t *testing.T) {
 		if synctest.Wait(); own.Err() != nil {
 			t.Errorf("it ended with its call, which had let it go: %v", own.Err())
 		}
-		time.Sleep(1) //nolint:forbidigo // of the bubble: no time passes
+		time.Sleep(time.Nanosecond) //nolint:forbidigo // of the bubble: no time passes
 		if synctest.Wait(); !errors.Is(own.Err(), context.DeadlineExceeded) || closing.waiting != 0 {
 			t.Errorf("after a moment: %v, the router's end ends %d", own.Err(), closing.waiting)
 		}
