@@ -26,6 +26,9 @@ func TestPackage(t *testing.T) {
 		pytest(t, filepath.Join(programs, "python"), []string{"PATH=" + programs}, "client", "binary", "fitting")
 	})
 	t.Run("frameworks", func(t *testing.T) {
+		if os.Getenv("LIKENESS_SOAK") == "" {
+			t.Skip("it installs three frameworks; set LIKENESS_SOAK=1")
+		}
 		db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
 		python, err := harness.Python(t.Context(), cache, filepath.Join("tests", "frameworks.txt"))
 		if err != nil {

@@ -84,6 +84,7 @@ func TestRerank(t *testing.T) {
 
 // TestRerankClients: the clients that applications have, unmodified, get a real answer.
 func TestRerankClients(t *testing.T) {
+	atLength(t, "it installs the clients of three frameworks")
 	program := python(t, "clients/requirements.txt")
 	w := start(t)
 	cmd := exec.CommandContext(t.Context(), program, "-W", "ignore", "clients/rerank.py", "http://"+w.at.REST, "topics")

@@ -37,6 +37,14 @@ import (
 	"github.com/likenessdb/likeness/sidecar/serve"
 )
 
+// atLength skips a test that takes minutes, unless it is run at length.
+func atLength(t *testing.T, why string) {
+	t.Helper()
+	if os.Getenv("LIKENESS_SOAK") == "" {
+		t.Skip(why + "; set LIKENESS_SOAK=1")
+	}
+}
+
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 const (
@@ -323,6 +331,7 @@ func TestDimension(t *testing.T) {
 
 // TestCommands: query, fit, eval and calibrate take text.
 func TestCommands(t *testing.T) {
+	atLength(t, "it fits and evaluates by a sentence model")
 	w := start(t)
 	binary := filepath.Join(w.dir, "likeness")
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../cmd/likeness").CombinedOutput(); err != nil {

@@ -35,6 +35,7 @@ func rowsOf(t *testing.T, file string, n int) (texts []string, items []int) {
 // TestTry: `likeness try` learns from a log of texts, refuses an embedder that made other
 // vectors, and writes a configuration that embeds texts.
 func TestTry(t *testing.T) {
+	atLength(t, "it fits by a sentence model")
 	db, embedder := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{}), startModel(t)
 	vectors, err := npy.Open(data + "items_vectors.npy")
 	must(t, err)
