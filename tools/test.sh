@@ -13,8 +13,8 @@ trap 'rm -f "$results" "$results.plain" "$results.clients"' EXIT
 # the time, so that they run beside everything else. The proxy's own tests look for races.
 clients=e2e/harness
 # The device's kernels run in a process of their own, built by the C++ compiler; archtest reads text.
-# What fits models and asks a sentence model from end to end looks for races in the packages that it uses.
-alone='./gpu/kernels ./gpu/bench ./internal/archtest ./learn/trial ./e2e/text ./python'
+# The command, which fits models, the trial and the sentence model leave looking for races to the packages that they use.
+alone='./gpu/kernels ./gpu/bench ./internal/archtest ./cmd/likeness ./learn/trial ./e2e/text ./python'
 # The kit leaves one case out under the race detector. It lies at two depths.
 large='^100,000_rows$'
 

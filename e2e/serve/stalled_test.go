@@ -116,7 +116,7 @@ func beginGRPC(t *testing.T, path string, length, sent int) []byte {
 	t.Helper()
 	var head, out bytes.Buffer
 	encoder := hpack.NewEncoder(&head)
-	for _, f := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", path}, {":authority", "a"}, {"content-type", "application/grpc"}, {"te", "trailers"}, {"Api-Key", key}} {
+	for _, f := range [][2]string{{":method", "POST"}, {":scheme", "http"}, {":path", path}, {":authority", "a"}, {"content-type", "application/grpc"}, {"te", "trailers"}, {"api-key", key}} {
 		must2(t, encoder.WriteField(hpack.HeaderField{Name: f[0], Value: f[1]}))
 	}
 	out.WriteString(http2.ClientPreface)

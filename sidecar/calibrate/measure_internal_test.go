@@ -38,7 +38,7 @@ func TestRequestByRule(t *testing.T) {
 	q := rerank.Query{Vector: []float32{1}, UserID: 2, HasUserID: true}
 	got := requestByRule("things", q, 3, rule)
 	want := search.Request{Route: "things", Query: q, K: 3, Strategy: rerank.Combined, Depth: 7, AverageDepth: 5, Weights: rerank.GateWeights, Head: "h"}
-	if !reflect.DeepEqual(got, want) { //nolint:govet // neither has an error
+	if !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
