@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/internal/edits"
 	"github.com/likenessdb/likeness/rerank"
 )
 
@@ -199,28 +200,11 @@ func (t *trial) nearest(ctx context.Context) string {
 	return "; it has " + strings.Join(quoted, ", ")
 }
 
-// distance is the least number of letters to insert, remove or replace that turns a into
-// b, whatever their case.
+// distance returns the number of edits that turn a name into another, whatever their case. Long
+// names are compared by their beginnings.
 func distance(a, b string) int {
 	x, y := []rune(strings.ToLower(a)), []rune(strings.ToLower(b))
-	x, y = x[:min(len(x), 256)], y[:min(len(y), 256)]
-	row := make([]int, len(y)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range x {
-		previous := row[0]
-		row[0] = i + 1
-		for j := range y {
-			replaced := previous
-			if x[i] != y[j] {
-				replaced++
-			}
-			previous = row[j+1]
-			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(y)]
+	return edits.Distance(x[:min(len(x), 256)], y[:min(len(y), 256)])
 }
 
 // canBeExact reports whether the store can search the field exhaustively over float32

@@ -12,6 +12,8 @@ import (
 	"unicode"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/likenessdb/likeness/internal/edits"
 )
 
 // keyOf returns the key of a field, and false for a field without one.
@@ -283,7 +285,7 @@ func envName(path string) string {
 func hint(word string, known []string) string {
 	best, distance := "", len(word)/2+2
 	for _, k := range known {
-		if d := levenshtein(word, k); d < distance {
+		if d := edits.Distance([]byte(word), []byte(k)); d < distance {
 			best, distance = k, d
 		}
 	}
@@ -291,28 +293,6 @@ func hint(word string, known []string) string {
 		return ""
 	}
 	return fmt.Sprintf("; did you mean %q?", best)
-}
-
-// levenshtein returns the least number of bytes to insert, remove or replace that turns a
-// into b.
-func levenshtein(a, b string) int {
-	row := make([]int, len(b)+1)
-	for j := range row {
-		row[j] = j
-	}
-	for i := range len(a) {
-		previous := row[0]
-		row[0] = i + 1
-		for j := range len(b) {
-			cost := previous
-			if a[i] != b[j] {
-				cost++
-			}
-			previous = row[j+1]
-			row[j+1] = min(cost, row[j]+1, row[j+1]+1)
-		}
-	}
-	return row[len(b)]
 }
 
 func contains(list []string, s string) bool { return slices.Contains(list, s) }

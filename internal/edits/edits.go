@@ -1,0 +1,25 @@
+// Package edits counts how many edits turn one word into another, so that an error can suggest
+// the name that was meant.
+package edits
+
+// Distance returns the least number of elements to insert, remove or replace that turns a into b,
+// their Levenshtein distance. It takes time in proportion to the product of the lengths.
+func Distance[T comparable](a, b []T) int {
+	row := make([]int, len(b)+1)
+	for j := range row {
+		row[j] = j
+	}
+	for i := range a {
+		previous := row[0]
+		row[0] = i + 1
+		for j := range b {
+			replaced := previous
+			if a[i] != b[j] {
+				replaced++
+			}
+			previous = row[j+1]
+			row[j+1] = min(replaced, row[j]+1, row[j+1]+1)
+		}
+	}
+	return row[len(b)]
+}

@@ -1,0 +1,21 @@
+package edits_test
+
+import (
+	"testing"
+
+	"github.com/likenessdb/likeness/internal/edits"
+)
+
+func TestDistance(t *testing.T) {
+	for _, c := range []struct {
+		a, b string
+		want int
+	}{
+		{"", "", 0}, {"", "abc", 3}, {"abc", "", 3}, {"route", "route", 0}, {"route", "routes", 1}, {"rout", "route", 1},
+		{"roote", "route", 1}, {"kitten", "sitting", 3}, {"ab", "ba", 2}, {"flaw", "lawn", 2},
+	} {
+		if got := edits.Distance([]rune(c.a), []rune(c.b)); got != c.want {
+			t.Errorf("%q to %q: %d edits, want %d", c.a, c.b, got, c.want)
+		}
+	}
+}
