@@ -205,7 +205,7 @@ func (a Access) version(ctx context.Context, s Server) (version string, err erro
 	return version, err
 }
 
-// greetings is what a server answers to an HTTP request.
+// greetings describes the answer of a server to an HTTP request.
 type greetings struct {
 	qdrant      string // version of a Qdrant's REST port
 	http        string // name and status of another HTTP server

@@ -13,7 +13,7 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Database is what was measured of the database's own search.
+// Database has the measurements of the database's own search.
 type Database struct {
 	Queries int `json:"queries"`
 	K       int `json:"k"`

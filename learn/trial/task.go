@@ -17,7 +17,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/embed"
 )
 
-// task is what a trial learns from and what judges it. No query of one side is a query,
+// task has the data from which a trial learns, and the queries that judge it. No query of one side is a query,
 // or an item, of the other.
 type task struct {
 	from   string // a sentence about the data
@@ -162,8 +162,8 @@ func (t *trial) labelRefusal(labels, rows int) error {
 		t.Label, len(t.sample.ids), t.Collection, labels, rows, 2*leastQueries, hint), nil}
 }
 
-// hashRows hashes the vectors. The order of the hashes is that of chance, and the same
-// for the same vectors.
+// hashRows hashes the vectors. Sorting by the hashes gives an order that looks random, and that is
+// the same whenever the vectors are.
 func hashRows(m rerank.Matrix) []uint64 {
 	hashes := make([]uint64, m.Rows)
 	for r := range hashes {

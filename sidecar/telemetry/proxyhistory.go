@@ -34,7 +34,7 @@ type Comparison struct {
 
 // FirstChanged reports whether the answers have different first rows.
 func (c Comparison) FirstChanged() bool {
-	return len(c.Served) != 0 && len(c.Rescored) != 0 && c.Served[0] != c.Rescored[0] || (len(c.Served) == 0) != (len(c.Rescored) == 0)
+	return !slices.Equal(c.Served[:min(1, len(c.Served))], c.Rescored[:min(1, len(c.Rescored))])
 }
 
 // ProxyCounts counts the searches of a route through the proxy since the start.
