@@ -23,8 +23,9 @@ import (
 
 const fitBilinearLong = `Learns W from a log. The items' vectors stay as they are stored, so that a search is one
 inner product of Wᵀq with them. The fit starts at the identity and is pulled towards it,
-as strongly as held-out queries and items need. docs/fit.md explains the report and
---cold.
+as strongly as held-out queries and items need. Where queries and items have different
+dimensions, or coordinates, it starts at the least-squares map between them instead.
+docs/fit.md explains the report and --cold.
 
 ` + dataHelp + `
 
@@ -72,12 +73,13 @@ func (f *fitBilinearFlags) flags(cmd *cobra.Command) {
 	o, flags := &f.options, cmd.Flags()
 	flags.StringVar(&f.form, "form", string(o.Form), "form of W: full, low_rank, identity_low_rank or diagonal")
 	flags.IntVar(&o.Rank, "rank", o.Rank, "rank of the low-rank forms")
-	flags.StringVar(&f.cut, "cut", "", "write I + low rank: a rank, or auto for the least with --quality")
+	flags.StringVar(&f.cut, "cut", "", "write I + low rank (low rank, after a least-squares start): a rank, or auto for the least with --quality")
 	flags.Float64Var(&o.Quality, "quality", o.Quality, "share of held-out quality that the suggested rank keeps")
 	flags.Float64Var(&o.Energy, "energy", o.Energy, "share of the energy of W − I whose rank is reported")
 	flags.StringVar(&f.plot, "plot", "", "SVG file: spectrum of W − I, quality of its ranks")
 	flags.Float64Var(&o.Scale, "scale", o.Scale, "inverse of the softmax's temperature; 0 tries 20, 40 and 10")
 	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "passes over the data, at most")
+	flags.IntVar(&o.Steps, "steps", o.Steps, "steps of a fit to a short log, at least: more passes than --rounds")
 	flags.Float64Var(&o.Rate, "rate", o.Rate, "learning rate; 0 tries the form's own and a fifth of it")
 	forms := []string{"full", "low_rank", "identity_low_rank", "diagonal"}
 	_ = cmd.RegisterFlagCompletionFunc("form", cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp))
@@ -162,13 +164,16 @@ func printFit(w io.Writer, r *fitResult) error {
 
 func printPulls(w io.Writer, r *fitResult) error {
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintf(t, "\nscale\trate\tpull to I\tlogged\tnDCG@10\tnot logged\tplain\t\t\n")
+	_, _ = fmt.Fprintf(t, "\nscale\trate\tpull\tlogged\tnDCG@10\tnot logged\tplain\t\t\n")
 	for _, p := range r.Pulls {
 		cold, plain, mark := trialCells(p)
 		_, _ = fmt.Fprintf(t, "%g\t%g\t%g\t%.4f\t%.4f\t%s\t%s\t%s\t\n", p.Scale, p.Rate, p.Pull, p.LoggedMRR, p.LoggedNDCG, cold, plain, mark)
 	}
 	if err := t.Flush(); err != nil {
 		return err
+	}
+	if r.Start == fitbilinear.FromLeastSquares {
+		_, _ = fmt.Fprintln(w, "started at the least-squares map of queries to their items: the identity is far from it")
 	}
 	why := "the best for logged items; the collection has no others, or they were not asked for"
 	if r.Guarded {
@@ -178,12 +183,20 @@ func printPulls(w io.Writer, r *fitResult) error {
 	return err
 }
 
+// rankColumn names what a rank of the spectrum makes.
+func rankColumn(s *fitbilinear.Spectrum) string {
+	if s.Of == "W" {
+		return "rank"
+	}
+	return "I + rank"
+}
+
 func printSpectrum(w io.Writer, s *fitbilinear.Spectrum) error {
 	if s == nil {
 		return nil
 	}
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintf(t, "\nI + rank\tenergy of W − I\t|φ − φ_r| ≤ ‖q‖‖x‖ ×\tMRR@10\t\t\n")
+	_, _ = fmt.Fprintf(t, "\n%s\tenergy of %s\t|φ − φ_r| ≤ ‖q‖‖x‖ ×\tMRR@10\t\t\n", rankColumn(s), s.Of)
 	for _, r := range s.Ranks {
 		var marks []string
 		if r.Rank == s.Suggested {

@@ -16,19 +16,19 @@ const (
 	plotMargin            = 56.0
 )
 
-// plotSpectrum draws the singular values of W − I, which bound what a rank can reach, and the
+// plotSpectrum draws the singular values, which bound what a rank can reach, and the
 // quality by rank.
 func plotSpectrum(path string, s *fitbilinear.Spectrum) error {
 	label := fmt.Sprintf("rank %d", s.Suggested)
-	values := panel{title: "singular values of W − I: |φ − φ_r| ≤ ‖q‖‖x‖σ(r+1)", x: "number", line: true, mark: float64(s.Suggested), label: label}
+	values := panel{title: "singular values of " + s.Of + ": |φ − φ_r| ≤ ‖q‖‖x‖σ(r+1)", x: "number", line: true, mark: float64(s.Suggested), label: label}
 	for i, v := range s.Singular {
 		values.points = append(values.points, [2]float64{float64(i + 1), v})
 	}
-	quality := panel{title: "MRR@10 of I + rank, held-out queries", x: "rank", line: true, dots: true, mark: float64(s.Suggested), label: label}
+	quality := panel{title: "MRR@10 of " + rankColumn(s) + ", held-out queries", x: "rank", line: true, dots: true, mark: float64(s.Suggested), label: label}
 	for _, r := range s.Ranks {
 		quality.points = append(quality.points, [2]float64{float64(r.Rank), r.MRR})
 	}
-	return writePlot(path, "Spectrum of W − I", values, quality)
+	return writePlot(path, "Spectrum of "+s.Of, values, quality)
 }
 
 // plotBudgets draws the quality on held-out queries for each budget of vectors.

@@ -75,7 +75,7 @@ func TestFitBilinear(t *testing.T) {
 			t.Errorf("code %d, want %q in\n%s%s", text.code, want, text.out, text.err)
 		}
 	}
-	if m, err = model.Open(filepath.Join(dir, "m.safetensors")); err != nil || !strings.Contains(string(m.Parameters().Config), "identity_low_rank") {
+	if m, err = model.Open(filepath.Join(dir, "m.safetensors")); err != nil || !strings.Contains(string(m.Parameters().Config), `"low_rank"`) {
 		t.Errorf("cut to a rank: %v", err)
 	}
 }
@@ -102,7 +102,7 @@ func TestFitRefuses(t *testing.T) {
 	nan.Data[9] = float32(math.NaN())
 	for want, args := range map[string][]string{
 		"row 1, column 1 is NaN":    {"--items", matrix("nan.npy", nan)},
-		"columns":                   {"--items", matrix("wide.npy", rerank.NewMatrix(30, 9))},
+		"fit full or low_rank":      {"--items", matrix("wide.npy", rerank.NewMatrix(30, 9)), "--form", "diagonal"},
 		"two items":                 {"--items", matrix("one.npy", rerank.NewMatrix(1, 8)), "--pairs", file("one.csv", "query,item\n0,0\n")},
 		"there is nothing to tell":  {"--pairs", file("same.csv", "query,item\n0,4\n1,4\n")},
 		"line 2: item is row 99":    {"--pairs", file("far.csv", "query,item\n0,99\n")},

@@ -65,11 +65,10 @@ func (d Data) Check() error {
 	case len(d.Items.Data) != d.Items.Rows*d.Items.Cols || len(d.Queries.Data) != rows*d.Queries.Cols:
 		return fmt.Errorf("%w: %d items of %d columns have %d numbers, %d queries of %d columns %d; every row needs the same length",
 			ErrData, d.Items.Rows, d.Items.Cols, len(d.Items.Data), rows, d.Queries.Cols, len(d.Queries.Data))
-	case d.Items.Cols != d.Queries.Cols:
-		return fmt.Errorf("%w: queries have %d columns and items %d; a form that starts at the inner product needs both alike",
-			ErrData, d.Queries.Cols, d.Items.Cols)
 	case d.Items.Cols < 1 || d.Items.Rows < 2:
 		return fmt.Errorf("%w: %d items of dimension %d; want two items at least", ErrData, d.Items.Rows, d.Items.Cols)
+	case d.Queries.Cols < 1:
+		return fmt.Errorf("%w: %d queries of dimension %d", ErrData, rows, d.Queries.Cols)
 	case len(d.Relevant) != rows:
 		return fmt.Errorf("%w: pairs of %d queries for a matrix of %d", ErrData, len(d.Relevant), rows)
 	case d.Weights != nil && len(d.Weights) != rows:
@@ -83,6 +82,16 @@ func (d Data) Check() error {
 		if err := d.checkPairs(q); err != nil {
 			return err
 		}
+	}
+	return nil
+}
+
+// CheckInnerProduct returns ErrData if queries and items have no inner product, because
+// their dimensions differ.
+func (d Data) CheckInnerProduct() error {
+	if d.Items.Cols != d.Queries.Cols {
+		return fmt.Errorf("%w: queries have %d columns and items %d; this fit starts at their inner product, fit bilinear does not need one",
+			ErrData, d.Queries.Cols, d.Items.Cols)
 	}
 	return nil
 }

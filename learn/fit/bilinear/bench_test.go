@@ -26,7 +26,7 @@ func BenchmarkTraining(b *testing.B) {
 	for _, kind := range []bilinear.Form{bilinear.Full, bilinear.LowRank, bilinear.IdentityLowRank, bilinear.Diagonal} {
 		b.Run(string(kind), func(b *testing.B) {
 			for b.Loop() {
-				l := newLearner(log, newForm(kind, o.Rank, log, 1), pairs, setting{pull: 1e-5, scale: 20, rate: o.rateFor(kind)}, o.Rounds, o)
+				l := newLearner(log, newForm(kind, o.Rank, log, 1, start{}), pairs, setting{pull: 1e-5, scale: 20, rate: o.rateFor(kind)}, o.Rounds, o)
 				for round := range o.Rounds {
 					if _, err := l.TakeRound(b.Context(), round); err != nil {
 						b.Fatal(err)

@@ -53,6 +53,7 @@ type holdout struct {
 	items  []bool       // nil: no item is held out
 	logged *judge.Judge // of held-out queries for the other items
 	cold   *judge.Judge // judges the items of the set; nil without such items
+	plain  judge.Probe  // what cold compares with
 }
 
 // chooser chooses a setting by trials. Each trial fits once per holdout.
@@ -76,10 +77,12 @@ func (f *fitter) chooseSetting(ctx context.Context) (setting, error) {
 	hasCold := counts.LoggedItems+counts.ZeroItems < counts.Items
 	f.report.Guarded = canHoldOut && (o.Cold == fit.ColdGuard || o.Cold == fit.ColdAuto && hasCold)
 	c := &chooser{fitter: f}
+	var withheld [][]bool
 	if f.report.Guarded {
-		c.holdOut(sets)
-	} else {
-		c.holdOut(nil)
+		withheld = sets
+	}
+	if err := c.holdOut(withheld); err != nil {
+		return setting{}, err
 	}
 	c.done = o.Progress.Begin("choosing how the fit is held back", c.estimateFits(len(sets)))
 	s, err := c.chooseScale(ctx)
@@ -104,18 +107,23 @@ func (f *fitter) chooseSetting(ctx context.Context) (setting, error) {
 
 // holdOut makes the later trials withhold these sets of items, one set per fit. Without sets they
 // withhold nothing.
-func (c *chooser) holdOut(sets [][]bool) {
+func (c *chooser) holdOut(sets [][]bool) error {
 	c.holdouts, c.trials = nil, map[setting]*trial{}
 	if len(sets) == 0 {
 		c.holdouts = []holdout{{logged: c.judge}}
 	}
 	for _, set := range sets {
+		plain, err := c.plainWithout(set)
+		if err != nil {
+			return err
+		}
 		c.holdouts = append(c.holdouts, holdout{
-			items:  set,
+			items: set, plain: plain,
 			logged: judge.New(c.log, c.split.HeldOut, func(x int32) bool { return !set[x] }),
 			cold:   judge.New(c.log, c.log.UnseenQueries(c.split, set), func(x int32) bool { return set[x] }),
 		})
 	}
+	return nil
 }
 
 // chooseScale returns a setting with the best scale, under a pull of medium strength.
@@ -252,7 +260,9 @@ func (c *chooser) chooseRate(ctx context.Context, chosen *trial) (*trial, error)
 // compareCold fits with the chosen setting once more, without a set of items, and reports how well
 // these items are found.
 func (c *chooser) compareCold(ctx context.Context, chosen *trial, set []bool) error {
-	c.holdOut([][]bool{set})
+	if err := c.holdOut([][]bool{set}); err != nil {
+		return err
+	}
 	t, err := c.try(ctx, chosen.setting)
 	if err != nil {
 		return err
@@ -308,7 +318,7 @@ func (c *chooser) rate(s setting, all []marks) *trial {
 			continue
 		}
 		cold.Scores = append(cold.Scores, all[i].ColdReciprocalRanks...)
-		cold.Baseline = append(cold.Baseline, h.cold.ReciprocalRanks(judge.InnerProduct)...)
+		cold.Baseline = append(cold.Baseline, h.cold.ReciprocalRanks(h.plain)...)
 		cold.Weights, cold.Items = append(cold.Weights, h.cold.Weights...), append(cold.Items, h.cold.FirstItems...)
 	}
 	t.LoggedMRR, t.LoggedNDCG = judge.Mean(reciprocalRanks, weights), judge.Mean(ndcg, weights)
@@ -328,12 +338,16 @@ func (c *chooser) fitWithout(ctx context.Context, s setting, i int, h holdout) (
 		name = fmt.Sprintf("%s, without item set %d of %d", s, i+1, len(c.holdouts))
 	}
 	return train.Try(c.fitter.trials, name, func() (marks, error) {
-		form := newForm(c.options.Form, c.options.Rank, c.log, c.options.Seed)
 		pairs := c.log.TrainingPairs(c.split, h.items)
 		if len(pairs) == 0 {
 			return marks{}, errNoPairs(c.options.ColdShare)
 		}
-		if _, err := c.fitter.trials.Train(ctx, c.newLearner(form, pairs, s), c.plan(name, form, h.logged)); err != nil {
+		form, err := c.newForm(c.options.Form, pairs)
+		if err != nil {
+			return marks{}, err
+		}
+		l := c.newLearner(form, pairs, s)
+		if _, err := c.fitter.trials.Train(ctx, l, c.plan(name, l, h.logged)); err != nil {
 			return marks{}, err
 		}
 		var m marks
@@ -348,9 +362,9 @@ func (c *chooser) fitWithout(ctx context.Context, s setting, i int, h holdout) (
 }
 
 // keepIfBest keeps the form of a trial, in case the fit is interrupted, if the form is the best so
-// far and better than the plain inner product.
+// far and better than the plain similarity.
 func (c *chooser) keepIfBest(form form, mrr float64, s setting) {
-	least := c.judge.Mean(c.judge.ReciprocalRanks(judge.InnerProduct))
+	least := c.judge.Mean(c.judge.ReciprocalRanks(c.plain))
 	if c.best != nil {
 		least = c.best.mrr
 	}

@@ -97,7 +97,7 @@ func TestAGuardWantsHeldOutItemsFoundBetter(t *testing.T) {
 		"worse, and nobody guards":  {false, worse, true},
 		"better, and nobody guards": {false, perfect, true},
 	} {
-		ch := &chooser{fitter: &fitter{report: Report{Guarded: c.guarded}}, holdouts: []holdout{{logged: j, cold: j}}}
+		ch := &chooser{fitter: &fitter{report: Report{Guarded: c.guarded}}, holdouts: []holdout{{logged: j, cold: j, plain: judge.InnerProduct}}}
 		got := ch.rate(setting{pull: 1}, []marks{{ReciprocalRanks: perfect, NDCG: worse, ColdReciprocalRanks: c.cold}})
 		if got.Admissible != c.want || got.LoggedMRR != 1 || got.LoggedNDCG != j.Mean(worse) || got.Cold.MRR != j.Mean(c.cold) {
 			t.Errorf("%s: %+v", name, got.PullTrial)
@@ -144,7 +144,7 @@ func TestTheBestFormIsKeptUnlessGuarded(t *testing.T) {
 	}
 	j := judge.New(l, fittest.AllRows(60), nil)
 	plain := j.Mean(j.ReciprocalRanks(judge.InnerProduct))
-	ch := &chooser{fitter: &fitter{judge: j}}
+	ch := &chooser{fitter: &fitter{judge: j, plain: judge.InnerProduct}}
 	if ch.keepIfBest(nil, plain, setting{pull: 1}); ch.best != nil {
 		t.Error("a form that is no better than the plain inner product is kept")
 	}

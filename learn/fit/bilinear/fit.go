@@ -21,9 +21,10 @@ type Fitted struct {
 	Report  Report
 }
 
-// Fit fits φ = qᵀWx. It chooses the scale, the pull to the identity and the number of
-// rounds on held-out queries and held-out items, judges the choice on the held-out
-// queries, and then fits all pairs. It uses every core. It returns fit.ErrData,
+// Fit fits φ = qᵀWx. It starts at the identity, or, where queries and items lie in
+// different coordinates, at the least-squares map between them. It chooses the scale, the
+// pull to the start and the number of rounds on held-out queries and held-out items, judges
+// the choice on the held-out queries, and then fits all pairs. It uses every core. It returns fit.ErrData,
 // fit.ErrOption, fit.ErrCheckpoint or the context's error; with the last it also
 // returns the best form so far, if one was better than the plain inner product.
 func Fit(ctx context.Context, d fit.Data, o Options) (*Fitted, error) {
@@ -44,6 +45,12 @@ func Fit(ctx context.Context, d fit.Data, o Options) (*Fitted, error) {
 	}
 	f := &fitter{log: log, options: o, split: split, judge: judge.New(log, split.HeldOut, nil), trials: trials}
 	f.report = Report{Counts: log.Counts, Form: o.Form, Seed: o.Seed, Normalise: o.Normalise}
+	if err := f.chooseStart(); err != nil {
+		return nil, err
+	}
+	if f.plain, err = f.plainWithout(nil); err != nil {
+		return nil, err
+	}
 	return f.run(ctx)
 }
 
@@ -53,8 +60,9 @@ type fitter struct {
 	options Options
 	split   samples.Split
 	judge   *judge.Judge // of the held-out queries
+	plain   judge.Probe  // what the fit is compared with on the held-out queries
 	trials  *train.Trials
-	best    *bestForm // so far; nil if none was better than the plain inner product
+	best    *bestForm // so far; nil if none was better than the plain similarity
 	report  Report
 
 	lastNote time.Time // when a round was noted last
@@ -85,7 +93,10 @@ func (f *fitter) run(ctx context.Context) (*Fitted, error) {
 	}
 	f.report.Rounds = rounds
 	scores := f.measure(judged)
-	final := newForm(f.options.Form, f.options.Rank, f.log, f.options.Seed)
+	final, err := f.newForm(f.options.Form, f.allPairs())
+	if err != nil {
+		return nil, err
+	}
 	if rounds > 0 {
 		f.best = &bestForm{form: judged, judged: judged, setting: s}
 		name := fmt.Sprintf("%s to all pairs", f.options.Form)
@@ -113,44 +124,69 @@ func (f *fitter) interrupt(err error) (*Fitted, error) {
 	return f.finish(f.options.Form, f.best.form), err
 }
 
-// measure compares a form with the plain inner product on the held-out queries, and
-// returns the reciprocal ranks of the form.
+// measure compares a form with the plain similarity on the held-out queries, and returns
+// the reciprocal ranks of the form.
 func (f *fitter) measure(judged form) []float64 {
-	scores, baseline := f.judge.ReciprocalRanks(judged.probe), f.judge.ReciprocalRanks(judge.InnerProduct)
+	scores, baseline := f.judge.ReciprocalRanks(judged.probe), f.judge.ReciprocalRanks(f.plain)
 	f.report.Logged = f.judge.Compare(scores, baseline)
-	f.report.addChoice("plain inner product", f.judge, baseline)
+	f.report.addChoice(f.report.plainName(f.isSquare()), f.judge, baseline)
 	return scores
+}
+
+// isSquare reports whether queries and items have one dimension, so that they have an inner
+// product.
+func (f *fitter) isSquare() bool { return f.log.Queries.Cols == f.log.Items.Cols }
+
+// plainWithout returns the similarity that a fit without the pairs of the withheld items is
+// compared with: the plain inner product, or the least-squares start where there is none.
+func (f *fitter) plainWithout(withheld []bool) (judge.Probe, error) {
+	if f.isSquare() {
+		return judge.InnerProduct, nil
+	}
+	s, err := f.startOf(f.log.TrainingPairs(f.split, withheld))
+	return s.probe, err
+}
+
+// newForm makes a form at the start of a fit to the pairs.
+func (f *fitter) newForm(kind bilinear.Form, pairs []samples.Pair) (form, error) {
+	s, err := f.startOf(pairs)
+	return newForm(kind, f.options.Rank, f.log, f.options.Seed, s), err
 }
 
 func (f *fitter) allPairs() []samples.Pair { return f.log.Pairs(f.split.All(), nil) }
 
 func (f *fitter) newLearner(form form, pairs []samples.Pair, s setting) *learner {
-	return newLearner(f.log, form, pairs, s, f.options.Rounds, f.options)
+	return newLearner(f.log, form, pairs, s, 0, f.options)
 }
 
 // trainWithoutHeldOut fits a form to the pairs of the training queries, and returns
 // the number of rounds that the held-out queries judged best.
 func (f *fitter) trainWithoutHeldOut(ctx context.Context, kind bilinear.Form, s setting) (form, int, error) {
-	form := newForm(kind, f.options.Rank, f.log, f.options.Seed)
+	pairs := f.log.TrainingPairs(f.split, nil)
+	form, err := f.newForm(kind, pairs)
+	if err != nil {
+		return form, 0, err
+	}
 	name := fmt.Sprintf("%s without the held-out queries", kind)
-	plan := f.plan(name, form, f.judge)
+	l := f.newLearner(form, pairs, s)
+	plan := f.plan(name, l, f.judge)
 	plan.KeepTrained = true
 	plan.Done = f.options.Progress.Begin("fitting "+name, plan.Rounds)
-	trained, err := f.trials.Train(ctx, f.newLearner(form, f.log.TrainingPairs(f.split, nil), s), plan)
+	trained, err := f.trials.Train(ctx, l, plan)
 	if trained == nil {
 		return form, 0, err
 	}
 	return form, trained.TakenRounds, err
 }
 
-// plan returns the plan of a trial that the judge ends early. Where items without
+// plan returns the plan of a trial of l that the judge ends early. Where items without
 // logs are guarded, nothing ends a trial early and the pull alone holds the fit back:
 // the rounds that are best for logged items are not those that are best for others.
-func (f *fitter) plan(name string, form form, j *judge.Judge) train.Plan {
-	plan := train.Plan{Name: name, Rounds: f.options.Rounds, Note: f.noteRound}
+func (f *fitter) plan(name string, l *learner, j *judge.Judge) train.Plan {
+	plan := train.Plan{Name: name, Rounds: l.rounds, Note: f.noteRound}
 	if !f.report.Guarded {
-		plan.Judge = func(int) (float64, error) { return j.Quality(form.probe), nil }
-		plan.Patience, plan.PreferLater = f.options.patience(), true // later rounds are steadier
+		plan.Judge = func(int) (float64, error) { return j.Quality(l.form.probe), nil }
+		plan.Patience, plan.PreferLater = patience(l.rounds), true // later rounds are steadier
 	}
 	return plan
 }
@@ -181,33 +217,36 @@ func (f *fitter) noteRound(s *train.Snapshot) {
 	}
 }
 
-// finishFull compares a full form with simpler ones, reports the spectrum of W − I,
-// and cuts the form to a lower rank if the options ask for it. judged is the form
+// finishFull compares a full form with simpler ones, reports the spectrum of W − I (of W,
+// after a least-squares start), and cuts the form to a lower rank if the options ask for it. judged is the form
 // without the held-out queries, scores its reciprocal ranks on them.
 func (f *fitter) finishFull(ctx context.Context, final, judged *fullForm, scores []float64) (*Fitted, error) {
-	simple := setting{pull: 1e-5, scale: f.report.Scale, rate: f.options.rateFor(bilinear.Diagonal)}
-	diagonal, _, err := f.trainWithoutHeldOut(ctx, bilinear.Diagonal, simple)
-	if err != nil {
-		f.best = &bestForm{form: final, judged: judged, setting: f.report.setting()}
-		return f.interrupt(err)
+	if f.isSquare() {
+		simple := setting{pull: 1e-5, scale: f.report.Scale, rate: f.options.rateFor(bilinear.Diagonal)}
+		diagonal, _, err := f.trainWithoutHeldOut(ctx, bilinear.Diagonal, simple)
+		if err != nil {
+			f.best = &bestForm{form: final, judged: judged, setting: f.report.setting()}
+			return f.interrupt(err)
+		}
+		f.report.addChoice(string(bilinear.Diagonal), f.judge, f.judge.ReciprocalRanks(diagonal.probe))
 	}
-	f.report.addChoice(string(bilinear.Diagonal), f.judge, f.judge.ReciprocalRanks(diagonal.probe))
-	if f.report.Rounds == 0 && f.options.Reduce == 0 { // W = I has no spectrum
+	identity := f.report.Start == FromIdentity
+	if identity && f.report.Rounds == 0 && f.options.Reduce == 0 { // W = I has no spectrum
 		f.report.addChoice(string(bilinear.Full), f.judge, scores)
 		return f.finish(bilinear.Full, final), nil
 	}
-	judgedParts, err := decompose(judged.w)
+	judgedParts, err := decompose(judged.w, identity)
 	if err != nil {
 		return nil, err
 	}
-	finalParts, err := decompose(final.w)
+	finalParts, err := decompose(final.w, identity)
 	if err != nil {
 		return nil, err
 	}
 	f.report.Spectrum = describeSpectrum(finalParts, judgedParts, f.judge, f.options, f.judge.Mean(scores))
 	rank := f.report.Spectrum.Suggested
-	if 2*rank < final.w.Cols { // with fewer numbers than the full form
-		f.report.addChoice(fmt.Sprintf("I + rank %d", rank), f.judge, f.judge.ReciprocalRanks(judgedParts.cut(rank).probe))
+	if 2*rank < min(final.w.Rows, final.w.Cols) { // with fewer numbers than the full form
+		f.report.addChoice(f.report.rankName(rank), f.judge, f.judge.ReciprocalRanks(judgedParts.cut(rank).probe))
 	}
 	f.report.addChoice(string(bilinear.Full), f.judge, scores)
 	switch {
@@ -221,12 +260,12 @@ func (f *fitter) finishFull(ctx context.Context, final, judged *fullForm, scores
 		f.best = &bestForm{form: final, judged: judged, setting: f.report.setting()}
 		return f.interrupt(err)
 	}
-	return f.finish(bilinear.IdentityLowRank, cut), nil
+	return f.finish(f.report.Form, cut), nil
 }
 
-// cutRank makes I plus a matrix of low rank of a full form. The leading components of
-// W − I approximate W best, but another matrix of the same rank finds items better:
-// the factors are fitted some rounds more.
+// cutRank makes I plus a matrix of low rank of a full form, or, after a least-squares start,
+// a matrix of low rank alone. The leading components approximate W best, but another matrix
+// of the same rank finds items better: the factors are fitted some rounds more.
 func (f *fitter) cutRank(ctx context.Context, final, judged *decomposition, rank int) (form, error) {
 	s := f.report.setting()
 	s.rate = f.options.rateFor(bilinear.IdentityLowRank) / 5
@@ -234,28 +273,34 @@ func (f *fitter) cutRank(ctx context.Context, final, judged *decomposition, rank
 	judgedCut, finalCut := judged.cut(rank), final.cut(rank)
 	for _, part := range []struct {
 		name  string
-		form  form
+		form  *lowRankForm
 		pairs []samples.Pair
 	}{
 		{"without the held-out queries", judgedCut, f.log.TrainingPairs(f.split, nil)},
 		{"to all pairs", finalCut, f.allPairs()},
 	} {
-		name := fmt.Sprintf("I + rank %d %s", rank, part.name)
+		var err error
+		if part.form.start, err = f.startOf(part.pairs); err != nil {
+			return nil, err
+		}
+		name := f.report.rankName(rank) + " " + part.name
 		if err := f.trainStage(ctx, name, newLearner(f.log, part.form, part.pairs, s, rounds, f.options), rounds); err != nil {
 			return nil, err
 		}
 	}
-	f.report.Form, f.report.CutTo = bilinear.IdentityLowRank, rank
-	f.report.addChoice(fmt.Sprintf("I + rank %d, fitted on", rank), f.judge, f.judge.ReciprocalRanks(judgedCut.probe))
+	f.report.addChoice(f.report.rankName(rank)+", fitted on", f.judge, f.judge.ReciprocalRanks(judgedCut.probe))
+	f.report.CutTo, f.report.Form = rank, bilinear.IdentityLowRank
+	if f.report.Start == FromLeastSquares {
+		f.report.Form = bilinear.LowRank
+	}
 	return finalCut, nil
 }
 
 // finish returns the form as the outcome of the fit.
 func (f *fitter) finish(kind bilinear.Form, final form) *Fitted {
 	f.report.recommend(f.judge)
-	dim := f.log.Items.Cols
 	return &Fitted{
-		Config:  bilinear.Config{QueryDim: dim, ItemDim: dim, Normalise: f.options.Normalise, Form: kind},
+		Config:  bilinear.Config{QueryDim: f.log.Queries.Cols, ItemDim: f.log.Items.Cols, Normalise: f.options.Normalise, Form: kind},
 		Tensors: final.tensors(), Report: f.report,
 	}
 }

@@ -22,7 +22,8 @@ type form interface {
 	// computes the gradients from ds, the gradient of the loss by S.
 	forward(s, q, x rerank.Matrix)
 	backward(ds, q, x rerank.Matrix)
-	// addPull adds the gradient of λ‖W − I‖² (Frobenius) and returns its value.
+	// addPull adds the gradient of λ‖W − W₀‖² (Frobenius), where W₀ is the start, and
+	// returns its value.
 	addPull(lambda float64) float64
 	// probe writes Q W to u: vectors whose inner products with items are the scores.
 	probe(u, q rerank.Matrix)
@@ -36,9 +37,9 @@ var (
 	_ form = (*lowRankForm)(nil)
 )
 
-// newForm makes a form of a kind at its start: the identity, or the nearest W that the
-// kind allows.
-func newForm(kind bilinear.Form, rank int, l *samples.Log, seed uint64) form {
+// newForm makes a form of a kind at the start, or at the nearest W that the kind allows.
+// Diagonal and identity-low-rank forms start at the identity.
+func newForm(kind bilinear.Form, rank int, l *samples.Log, seed uint64, s start) form {
 	dim := l.Items.Cols
 	switch kind {
 	case bilinear.Diagonal:
@@ -48,14 +49,16 @@ func newForm(kind bilinear.Form, rank int, l *samples.Log, seed uint64) form {
 		}
 		return f
 	case bilinear.LowRank:
-		axes, rng := linalg.PrincipalAxes(l.Items, l.Queries, rank), rand.New(rand.NewPCG(seed, 0x10b))
-		other := rerank.Matrix{Rows: dim, Cols: rank, Data: slices.Clone(axes.Data)}
-		for _, m := range []rerank.Matrix{axes, other} { // leaves the saddle point at which the gradients stay on the axes
+		rng := rand.New(rand.NewPCG(seed, 0x10b))
+		p, q := lowRankStart(l, rank, s)
+		for _, m := range []rerank.Matrix{p, q} { // leaves the saddle point at which the gradients stay on the axes
 			for i := range m.Data {
-				m.Data[i] += float32(0.3 * rng.NormFloat64() / math.Sqrt(float64(dim)))
+				m.Data[i] += float32(0.3 * rng.NormFloat64() / math.Sqrt(float64(m.Rows)))
 			}
 		}
-		return newLowRank(axes, other, false)
+		f := newLowRank(p, q, false)
+		f.start = s
+		return f
 	case bilinear.IdentityLowRank:
 		start, rng := rerank.NewMatrix(dim, rank), rand.New(rand.NewPCG(seed, 0x10a))
 		for i := range start.Data {
@@ -63,18 +66,31 @@ func newForm(kind bilinear.Form, rank int, l *samples.Log, seed uint64) form {
 		}
 		return newLowRank(start, rerank.NewMatrix(dim, rank), true)
 	default:
-		f := &fullForm{w: rerank.NewMatrix(dim, dim), grad: rerank.NewMatrix(dim, dim)}
-		for i := range dim {
-			f.w.Data[i*dim+i] = 1
-		}
-		return f
+		w := s.value(dim)
+		w.Data = slices.Clone(w.Data)
+		return &fullForm{w: w, grad: rerank.NewMatrix(w.Rows, w.Cols), start: s}
 	}
+}
+
+// lowRankStart returns the P and Q of the PQᵀ nearest to the start.
+func lowRankStart(l *samples.Log, rank int, s start) (p, q rerank.Matrix) {
+	if s.w == nil {
+		p = linalg.PrincipalAxes(l.Items, l.Queries, rank)
+		return p, rerank.Matrix{Rows: p.Rows, Cols: rank, Data: slices.Clone(p.Data)}
+	}
+	d, err := decompose(*s.w, false)
+	if err != nil { // any start will do
+		return rerank.NewMatrix(s.w.Rows, rank), rerank.NewMatrix(s.w.Cols, rank)
+	}
+	f := d.cut(rank)
+	return f.p, f.q
 }
 
 // fullForm learns every element of W.
 type fullForm struct {
 	w, grad rerank.Matrix
 	between rerank.Matrix // W Xᵀ or Q W, then the gradient of that
+	start   start
 }
 
 func (f *fullForm) params() [][]float32 { return [][]float32{f.w.Data} }
@@ -109,7 +125,10 @@ func (f *fullForm) backward(ds, q, x rerank.Matrix) {
 func (f *fullForm) addPull(lambda float64) float64 {
 	var sum float64
 	for i, w := range f.w.Data {
-		if i%(f.w.Cols+1) == 0 {
+		switch {
+		case f.start.w != nil:
+			w -= f.start.w.Data[i]
+		case i%(f.w.Cols+1) == 0:
 			w--
 		}
 		sum += float64(w) * float64(w)
@@ -179,6 +198,7 @@ type lowRankForm struct {
 	gradP, gradQ rerank.Matrix
 	a, b         rerank.Matrix // QP and XQ, then their gradients
 	direct       rerank.Matrix // Q Xᵀ
+	start        start         // W₀ of PQᵀ; I + PQᵀ starts at I
 }
 
 func newLowRank(p, q rerank.Matrix, identity bool) *lowRankForm {
@@ -212,23 +232,31 @@ func (f *lowRankForm) backward(ds, q, x rerank.Matrix) {
 	linalg.Multiply(f.gradQ, x, true, f.b, false)
 }
 
-// addPull implements form. With G = QᵀQ and H = PᵀP, ‖PQᵀ‖² = tr(HG) and tr(PQᵀ) = Σ P∘Q.
+// addPull implements form. With G = QᵀQ and H = PᵀP, ‖PQᵀ‖² = tr(HG) and
+// tr(W₀ᵀPQᵀ) = Σ P∘(W₀Q).
 func (f *lowRankForm) addPull(lambda float64) float64 {
 	rank := f.p.Cols
 	g, h := rerank.NewMatrix(rank, rank), rerank.NewMatrix(rank, rank)
 	linalg.Multiply(g, f.q, true, f.q, false)
 	linalg.Multiply(h, f.p, true, f.p, false)
-	both := rerank.NewMatrix(f.p.Rows, rank)
-	linalg.Multiply(both, f.p, false, g, false)
-	linalg.AddScaled(f.gradP.Data, both.Data, 2*lambda)
-	linalg.Multiply(both, f.q, false, h, false)
-	linalg.AddScaled(f.gradQ.Data, both.Data, 2*lambda)
+	bothP, bothQ := rerank.NewMatrix(f.p.Rows, rank), rerank.NewMatrix(f.q.Rows, rank)
+	linalg.Multiply(bothP, f.p, false, g, false)
+	linalg.AddScaled(f.gradP.Data, bothP.Data, 2*lambda)
+	linalg.Multiply(bothQ, f.q, false, h, false)
+	linalg.AddScaled(f.gradQ.Data, bothQ.Data, 2*lambda)
 	sum := linalg.Dot(g.Data, h.Data)
-	if !f.identity {
-		linalg.AddScaled(f.gradP.Data, f.q.Data, -2*lambda)
-		linalg.AddScaled(f.gradQ.Data, f.p.Data, -2*lambda)
-		sum += float64(f.p.Rows) - 2*linalg.Dot(f.p.Data, f.q.Data)
+	if f.identity {
+		return lambda * sum
 	}
+	q, p, square := f.q, f.p, float64(f.p.Rows) // W₀Q, W₀ᵀP and ‖W₀‖² of the identity
+	if w := f.start.w; w != nil {
+		q, p, square = bothP, bothQ, linalg.Dot(w.Data, w.Data)
+		linalg.Multiply(q, *w, false, f.q, false)
+		linalg.Multiply(p, *w, true, f.p, false)
+	}
+	linalg.AddScaled(f.gradP.Data, q.Data, -2*lambda)
+	linalg.AddScaled(f.gradQ.Data, p.Data, -2*lambda)
+	sum += square - 2*linalg.Dot(f.p.Data, q.Data)
 	return lambda * sum
 }
 
@@ -242,6 +270,8 @@ func (f *lowRankForm) probe(u, q rerank.Matrix) {
 }
 
 func (f *lowRankForm) tensors() tensor.Set {
-	shape := []int{f.p.Rows, f.p.Cols}
-	return tensor.Set{"P": {Shape: shape, Data: f.p.Data}, "Q": {Shape: shape, Data: f.q.Data}}
+	return tensor.Set{
+		"P": {Shape: []int{f.p.Rows, f.p.Cols}, Data: f.p.Data},
+		"Q": {Shape: []int{f.q.Rows, f.q.Cols}, Data: f.q.Data},
+	}
 }

@@ -42,8 +42,9 @@ func TestGradients(t *testing.T) {
 func checkGradient(t *testing.T, kind bilinear.Form, items, limit int) {
 	t.Helper()
 	p := prepare(t, 40, items, 8)
-	f := newForm(kind, 3, p, 1)
 	rng := rand.New(rand.NewPCG(5, 6))
+	w := fittest.NormalMatrix(rng, 8, 8) // a start other than the identity, for forms that can have one
+	f := newForm(kind, 3, p, 1, start{&w})
 	for _, v := range f.params() { // away from the start, where some gradients are zero
 		linalg.AddScaled(v, fittest.NormalMatrix(rng, 1, len(v)).Data, 0.3)
 	}
@@ -82,12 +83,19 @@ func checkGradient(t *testing.T, kind bilinear.Form, items, limit int) {
 	}
 }
 
-// The pull is ‖W − I‖² whatever the form.
-func TestPullIsTheDistanceToTheIdentity(t *testing.T) {
+// The pull is ‖W − W₀‖² whatever the form, where W₀ is the start.
+func TestPullIsTheDistanceToTheStart(t *testing.T) {
 	p := prepare(t, 20, 10, 8)
 	rng := rand.New(rand.NewPCG(7, 8))
-	for _, kind := range []bilinear.Form{bilinear.Full, bilinear.LowRank, bilinear.IdentityLowRank, bilinear.Diagonal} {
-		f := newForm(kind, 3, p, 1)
+	far := fittest.NormalMatrix(rng, 8, 8)
+	for _, tc := range []struct {
+		kind  bilinear.Form
+		start start
+	}{
+		{bilinear.Full, start{}}, {bilinear.LowRank, start{}}, {bilinear.IdentityLowRank, start{}}, {bilinear.Diagonal, start{}},
+		{bilinear.Full, start{&far}}, {bilinear.LowRank, start{&far}},
+	} {
+		f := newForm(tc.kind, 3, p, 1, tc.start)
 		for _, v := range f.params() {
 			linalg.AddScaled(v, fittest.NormalMatrix(rng, 1, len(v)).Data, 0.5)
 		}
@@ -96,9 +104,9 @@ func TestPullIsTheDistanceToTheIdentity(t *testing.T) {
 			eye.Data[9*i] = 1
 		}
 		f.probe(w, eye)
-		linalg.AddScaled(w.Data, eye.Data, -1)
+		linalg.AddScaled(w.Data, tc.start.value(8).Data, -1)
 		if got, want := f.addPull(2), 2*linalg.Dot(w.Data, w.Data); math.Abs(got-want) > 1e-4*want {
-			t.Errorf("%s: pull is %g, want %g", kind, got, want)
+			t.Errorf("%s: pull is %g, want %g", tc.kind, got, want)
 		}
 	}
 }

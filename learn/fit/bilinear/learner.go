@@ -39,10 +39,14 @@ type learner struct {
 var _ train.Learner = (*learner)(nil)
 
 // newLearner makes a learner of f. It uses the batch size, the seed and the limits of
-// the softmax of the options; the rate falls to 0 over the given rounds.
+// the softmax of the options; the rate falls to 0 over the given rounds, or, if they are 0,
+// over as many as the options give a log of this size.
 func newLearner(l *samples.Log, f form, pairs []samples.Pair, s setting, rounds int, o Options) *learner {
 	pairs = samples.DrawPairs(pairs, o.PairsPerQuery, o.Seed)
 	batches := train.NewBatches(pairs, o.Batch, rand.NewPCG(o.Seed, 0xf17))
+	if rounds == 0 {
+		rounds = o.roundsFor(batches.Size, batches.Steps)
+	}
 	return &learner{
 		form: f, pull: s.pull, rate: s.rate, rounds: rounds, queries: l.Queries, batches: batches,
 		candidates: train.NewCandidates(l.Items, pairs, train.CandidateLimits{All: o.Softmax, Draws: o.Draws, Batch: batches.Size}),

@@ -32,6 +32,9 @@ type Options struct {
 	Rate   float64
 	Batch  int
 	Rounds int // at most
+	// Steps is the least number of steps of a fit to a short log, whose batches have less
+	// than half of Batch: its rounds are few steps, in which W cannot leave its start.
+	Steps int
 	// Softmax is the number of items with pairs up to which the softmax runs over all
 	// of them. Beyond it, it runs over the items of the batch and Draws sampled ones.
 	Softmax, Draws int
@@ -48,7 +51,7 @@ func DefaultOptions() Options {
 	return Options{
 		Common: fit.DefaultCommon(), Form: bilinear.Full, Rank: 32, Quality: 0.99, Energy: 0.9,
 		Pulls: []float64{1e-5, 3e-4, 2.5e-3, 5e-3, 1e-2, 2e-2, 4e-2, 1e-1},
-		Batch: 512, Rounds: 10, Softmax: 4096, Draws: 512,
+		Batch: 512, Rounds: 10, Steps: 400, Softmax: 4096, Draws: 512,
 	}
 }
 
@@ -57,13 +60,16 @@ func (o Options) check(d fit.Data) error {
 	if err := o.Common.Check(d); err != nil {
 		return err
 	}
-	dim := d.Items.Cols
+	dim := min(d.Items.Cols, d.Queries.Cols)
 	forms := []bilinear.Form{bilinear.Full, bilinear.LowRank, bilinear.IdentityLowRank, bilinear.Diagonal}
 	switch {
 	case !slices.Contains(forms, o.Form):
 		return fmt.Errorf("%w: form %q is none of %q", fit.ErrOption, o.Form, forms)
 	case o.hasLowRank() && (o.Rank < 1 || o.Rank > dim):
 		return fmt.Errorf("%w: rank is %d, want 1 to the dimension %d", fit.ErrOption, o.Rank, dim)
+	case (o.Form == bilinear.Diagonal || o.Form == bilinear.IdentityLowRank) && d.Items.Cols != d.Queries.Cols:
+		return fmt.Errorf("%w: form %s needs both sides of one dimension, queries have %d columns and items %d; fit %s or %s",
+			fit.ErrOption, o.Form, d.Queries.Cols, d.Items.Cols, bilinear.Full, bilinear.LowRank)
 	case o.Reduce != 0 && o.Form != bilinear.Full:
 		return fmt.Errorf("%w: a rank cut of the spectrum needs form %s, not %s", fit.ErrOption, bilinear.Full, o.Form)
 	case o.Reduce < ReduceAuto || o.Reduce > dim:
@@ -72,9 +78,9 @@ func (o Options) check(d fit.Data) error {
 		return fmt.Errorf("%w: the share of quality is %g, want more than 0 and less than 1", fit.ErrOption, o.Quality)
 	case !fit.IsShare(o.Energy):
 		return fmt.Errorf("%w: the share of energy is %g, want more than 0 and less than 1", fit.ErrOption, o.Energy)
-	case !(o.Scale >= 0) || o.Rate < 0 || o.Batch < 2 || o.Rounds < 1 || o.Draws < 1 || o.PairsPerQuery < 0 || len(o.Pulls) == 0:
-		return fmt.Errorf("%w: scale %g, rate %g, batch %d, rounds %d, draws %d, %d pairs of a query, %d pulls; want positive numbers and a batch of 2 at least",
-			fit.ErrOption, o.Scale, o.Rate, o.Batch, o.Rounds, o.Draws, o.PairsPerQuery, len(o.Pulls))
+	case !(o.Scale >= 0) || o.Rate < 0 || o.Batch < 2 || o.Rounds < 1 || o.Steps < 0 || o.Draws < 1 || o.PairsPerQuery < 0 || len(o.Pulls) == 0:
+		return fmt.Errorf("%w: scale %g, rate %g, batch %d, rounds %d, steps %d, draws %d, %d pairs of a query, %d pulls; want positive numbers and a batch of 2 at least",
+			fit.ErrOption, o.Scale, o.Rate, o.Batch, o.Rounds, o.Steps, o.Draws, o.PairsPerQuery, len(o.Pulls))
 	}
 	return nil
 }
@@ -97,5 +103,15 @@ func (o Options) rateFor(form bilinear.Form) float64 {
 	}
 }
 
-// patience is the number of rounds without a better rating before a trial ends.
-func (o Options) patience() int { return max(3, o.Rounds/2) }
+// roundsFor returns the number of rounds of a fit whose rounds have the given number of
+// steps over batches of the given size.
+func (o Options) roundsFor(batch, steps int) int {
+	if 2*batch >= o.Batch {
+		return o.Rounds
+	}
+	return max(o.Rounds, (o.Steps+steps-1)/steps)
+}
+
+// patience is the number of rounds without a better rating before a trial of the given
+// number of rounds ends.
+func patience(rounds int) int { return max(3, rounds/2) }

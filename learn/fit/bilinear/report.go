@@ -15,8 +15,10 @@ type Report struct {
 	Normalise bool          `json:"normalise"`
 	Seed      uint64        `json:"seed"`
 	Counts    fit.Counts    `json:"counts"`
-	// Pull is λ of λ‖W − I‖². Rounds is the number of rounds that the final fit took;
-	// 0 means that nothing was better than the plain inner product, which was kept.
+	// Start says at which W₀ the fit started.
+	Start Start `json:"start"`
+	// Pull is λ of λ‖W − W₀‖². Rounds is the number of rounds that the final fit took;
+	// 0 means that nothing was better than the start, which was kept.
 	Pull   float64 `json:"pull"`
 	Rounds int     `json:"rounds"`
 	// Scale is the factor of φ before the softmax, Rate the learning rate of Adam.
@@ -54,6 +56,23 @@ func (r *Report) addChoice(name string, j *judge.Judge, reciprocalRanks []float6
 	r.Choices = append(r.Choices, Choice{Name: name, MRR: j.Mean(reciprocalRanks), reciprocalRanks: reciprocalRanks})
 }
 
+// plainName names the similarity that a fit is compared with. It is the plain inner product
+// if queries and items have one dimension.
+func (r *Report) plainName(square bool) string {
+	if square {
+		return "plain inner product"
+	}
+	return "least squares"
+}
+
+// rankName names the form that a rank of the spectrum makes.
+func (r *Report) rankName(rank int) string {
+	if r.Start == FromLeastSquares {
+		return fmt.Sprintf("rank %d", rank)
+	}
+	return fmt.Sprintf("I + rank %d", rank)
+}
+
 // setSetting reports the setting that was chosen.
 func (r *Report) setSetting(s setting) {
 	r.Pull, r.Scale, r.Rate = s.pull, s.scale, s.rate
@@ -82,7 +101,10 @@ func (r *Report) recommend(j *judge.Judge) {
 	name := r.Choices[simplest].Name
 	switch simplest {
 	case 0:
-		r.Recommendation = "Stay with the plain inner product: on held-out queries nothing was surely better."
+		r.Recommendation = fmt.Sprintf("Stay with the %s: on held-out queries nothing was surely better.", name)
+		if name != "plain inner product" {
+			r.Recommendation = "Use it: the least-squares map is as good as anything fitted further, and queries and items have no inner product."
+		}
 	case best:
 		r.Recommendation = fmt.Sprintf("Use %s: nothing simpler was as good on held-out queries.", name)
 	default:

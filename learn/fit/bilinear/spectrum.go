@@ -12,11 +12,14 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Spectrum says how much of W − I a low rank keeps.
+// Spectrum says how much of W − I a low rank keeps, or how much of W, if the fit started at
+// the least-squares map.
 type Spectrum struct {
-	// Singular holds the singular values of W − I, the greatest first.
+	// Of names the matrix: W − I or W.
+	Of string `json:"of"`
+	// Singular holds its singular values, the greatest first.
 	Singular []float64 `json:"singular_values"`
-	// Ranks describes I plus the leading components of W − I, for some ranks.
+	// Ranks describes I plus the leading components of W − I, or those of W, for some ranks.
 	Ranks []RankQuality `json:"ranks"`
 	// Suggested is a low rank that keeps the share Quality of the full form's MRR on the
 	// held-out queries, found as suggestRank says.
@@ -37,43 +40,57 @@ type RankQuality struct {
 	MRR float64 `json:"mrr"`
 }
 
-// decomposition is the singular value decomposition of W − I.
+// decomposition is the singular value decomposition of W − I, or of W.
 type decomposition struct {
-	u, v  mat.Dense
-	sigma []float64
+	u, v     mat.Dense
+	sigma    []float64
+	identity bool // of W − I
 }
 
-// decompose decomposes w − I.
-func decompose(w rerank.Matrix) (*decomposition, error) {
+// decompose decomposes w − I if identity is set, otherwise w.
+func decompose(w rerank.Matrix, identity bool) (*decomposition, error) {
 	difference := mat.NewDense(w.Rows, w.Cols, nil)
 	for r := range w.Rows {
 		for c, v := range w.Row(r) {
 			difference.Set(r, c, float64(v))
 		}
-		difference.Set(r, r, difference.At(r, r)-1)
+		if identity {
+			difference.Set(r, r, difference.At(r, r)-1)
+		}
 	}
 	var svd mat.SVD
 	if !svd.Factorize(difference, mat.SVDThin) { //nolint:misspell // gonum's name
-		return nil, errors.New("the singular values of W − I do not converge")
+		return nil, errors.New("the singular values of W do not converge")
 	}
-	d := &decomposition{sigma: svd.Values(nil)}
+	d := &decomposition{sigma: svd.Values(nil), identity: identity}
 	svd.UTo(&d.u)
 	svd.VTo(&d.v)
 	return d, nil
 }
 
-// cut returns I + PQᵀ of that rank: P = U√Σ, Q = V√Σ.
+// name names the matrix that was decomposed.
+func (d *decomposition) name() string {
+	if d.identity {
+		return "W − I"
+	}
+	return "W"
+}
+
+// cut returns I + PQᵀ of that rank, or PQᵀ: P = U√Σ, Q = V√Σ.
 func (d *decomposition) cut(rank int) *lowRankForm {
-	n := len(d.sigma)
-	p, q := rerank.NewMatrix(n, rank), rerank.NewMatrix(n, rank)
-	for k := range rank {
+	left, _ := d.u.Dims()
+	right, _ := d.v.Dims()
+	p, q := rerank.NewMatrix(left, rank), rerank.NewMatrix(right, rank)
+	for k := range min(rank, len(d.sigma)) {
 		root := math.Sqrt(d.sigma[k])
-		for i := range n {
+		for i := range left {
 			p.Data[i*rank+k] = float32(d.u.At(i, k) * root)
+		}
+		for i := range right {
 			q.Data[i*rank+k] = float32(d.v.At(i, k) * root)
 		}
 	}
-	return newLowRank(p, q, true)
+	return newLowRank(p, q, d.identity)
 }
 
 // rankOfEnergy returns the least rank that keeps the share of the energy Σσ².
@@ -122,7 +139,7 @@ func suggestRank(n int, enough func(rank int) bool) int {
 // by the same rank of judged, which has not seen the judge's queries; fullMRR is the
 // MRR of judged uncut.
 func describeSpectrum(final, judged *decomposition, j *judge.Judge, o Options, fullMRR float64) *Spectrum {
-	s := &Spectrum{Singular: final.sigma, Quality: o.Quality, EnergyRank: final.rankOfEnergy(o.Energy), Energy: o.Energy}
+	s := &Spectrum{Of: final.name(), Singular: final.sigma, Quality: o.Quality, EnergyRank: final.rankOfEnergy(o.Energy), Energy: o.Energy}
 	known := map[int]float64{}
 	mrr := func(rank int) float64 {
 		if _, done := known[rank]; !done {

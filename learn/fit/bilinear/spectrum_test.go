@@ -37,7 +37,7 @@ func TestSpectrumOfTheGoldenForm(t *testing.T) {
 	for i := range w.Rows {
 		plusI.Data[i*(w.Cols+1)]++
 	}
-	d, err := decompose(plusI)
+	d, err := decompose(plusI, true)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,6 +43,9 @@ func Fit(ctx context.Context, d fit.Data, o Options, sink VectorSink) (*Fitted, 
 	if err := o.check(d); err != nil {
 		return nil, err
 	}
+	if err := d.CheckInnerProduct(); err != nil {
+		return nil, err
+	}
 	log, err := samples.PrepareUnscaled(d)
 	if err != nil {
 		return nil, err

@@ -30,6 +30,9 @@ func Fit(ctx context.Context, d fit.Data, o Options) (*Fitted, error) {
 	if err := o.check(d); err != nil {
 		return nil, err
 	}
+	if err := d.CheckInnerProduct(); err != nil {
+		return nil, err
+	}
 	log, err := samples.Prepare(d, o.Normalise)
 	if err != nil {
 		return nil, err

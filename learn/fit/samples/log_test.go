@@ -149,7 +149,7 @@ func TestPrepareCountsAndRefuses(t *testing.T) {
 		d    fit.Data
 		want string
 	}{
-		"dimensions":  {fit.Data{Items: m(2, 1, 0, 0, 1), Queries: m(1, 1), Relevant: [][]int32{{0}}}, "queries have 1 columns and items 2"},
+		"no columns":  {fit.Data{Items: m(2, 1, 0, 0, 1), Queries: rerank.Matrix{Rows: 1}, Relevant: [][]int32{{0}}}, "1 queries of dimension 0"},
 		"one item":    {fit.Data{Items: m(2, 1, 0), Queries: m(2, 1, 1), Relevant: [][]int32{{0}}}, "two items"},
 		"no pairs":    {fit.Data{Items: m(2, 1, 0, 0, 1), Queries: m(2, 1, 1), Relevant: [][]int32{nil}}, "name 0 items"},
 		"a NaN":       {fit.Data{Items: m(2, 1, 0, nan, 1), Queries: m(2, 1, 1), Relevant: [][]int32{{0, 1}}}, "items[1][0] is NaN"},
