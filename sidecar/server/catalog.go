@@ -59,12 +59,15 @@ func (c catalog) GetModel(ctx context.Context, r *likenessv1.GetModelRequest) (*
 // ListRoutes lists the routes that the caller's token allows.
 func (c catalog) ListRoutes(ctx context.Context, _ *likenessv1.ListRoutesRequest) (*likenessv1.ListRoutesResponse, error) {
 	out := &likenessv1.ListRoutesResponse{}
-	for _, r := range c.searcher.Routes() {
-		if allow(ctx, r.Name) == nil {
-			out.Routes = append(out.Routes, fromRoute(r))
-		}
+	for _, r := range c.allowed(ctx) {
+		out.Routes = append(out.Routes, fromRoute(r))
 	}
 	return out, nil
+}
+
+// allowed returns the routes that the caller's token allows.
+func (s *services) allowed(ctx context.Context) []*route.Route {
+	return slices.DeleteFunc(s.searcher.Routes(), func(r *route.Route) bool { return allow(ctx, r.Name) != nil })
 }
 
 func (c catalog) GetRoute(ctx context.Context, r *likenessv1.GetRouteRequest) (*likenessv1.GetRouteResponse, error) {

@@ -160,7 +160,9 @@ func toDocuments(documents []*likenessv1.Document) []search.Document {
 		case *likenessv1.Document_Number:
 			out[i].ID = rerank.UintID(v.Number)
 		case *likenessv1.Document_Negative:
-			out[i].ID = rerank.IntID(v.Negative)
+			if v.Negative < 0 { // the rule of the field; otherwise the document names nothing
+				out[i].ID = rerank.IntID(v.Negative)
+			}
 		case *likenessv1.Document_Id:
 			out[i].ID = rerank.TextID(v.Id)
 		case *likenessv1.Document_Text:

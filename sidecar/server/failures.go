@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/peer"
@@ -92,8 +91,11 @@ type remote string
 func (remote) Network() string  { return "tcp" }
 func (r remote) String() string { return string(r) }
 
-// who says who makes a call, as far as that is known.
-type who struct{ caller *Caller }
+// who says who makes a call of which method, as far as that is known.
+type who struct {
+	method string
+	caller *Caller
+}
 
 type whoKey struct{}
 
@@ -126,8 +128,8 @@ func callerKey(ctx context.Context) string {
 // address, and the subject of the client certificate.
 func identity(ctx context.Context) []slog.Attr {
 	var attrs []slog.Attr
-	if method, ok := grpc.Method(ctx); ok {
-		attrs = append(attrs, slog.String("method", method))
+	if w, ok := ctx.Value(whoKey{}).(*who); ok {
+		attrs = append(attrs, slog.String("method", w.method))
 	}
 	if c := callerOf(ctx); c != nil {
 		attrs = append(attrs, slog.String("caller", c.Name))

@@ -44,26 +44,35 @@ type stream struct {
 
 func (s stream) Context() context.Context { return s.ctx }
 
-// observe gives a call an id, counts and logs it, and converts its error to a status.
+// observe is the interceptor that observes calls. It sends each caller the id of its call.
 func (s *services) observe(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	ctx, id := telemetry.WithRequestID(traceparent.FromIncoming(ss.Context()), callerRequestID(ss.Context()))
-	ctx = context.WithValue(ctx, whoKey{}, &who{})
-	ended := s.recorder.CallStarted(ctx, strings.TrimPrefix(info.FullMethod, "/"))
+	return s.observed(ss.Context(), info.FullMethod, func(ctx context.Context, id string) error {
+		err := ss.SetHeader(metadata.Pairs(RequestIDHeader, id))
+		if gone := ctx.Err(); gone != nil { // the call is over, so its header cannot be sent either
+			return gone
+		}
+		if err != nil {
+			return err
+		}
+		return handler(srv, stream{ss, ctx})
+	})
+}
+
+// observed makes a call of a method: it gives the call an id, counts and logs it, and converts its
+// error to the error of a status.
+func (s *services) observed(ctx context.Context, method string, call func(ctx context.Context, id string) error) error {
+	ctx, id := telemetry.WithRequestID(traceparent.FromIncoming(ctx), callerRequestID(ctx))
+	ctx = context.WithValue(ctx, whoKey{}, &who{method: method})
+	ended := s.recorder.CallStarted(ctx, strings.TrimPrefix(method, "/"))
 	start := time.Now()
-	err := ss.SetHeader(metadata.Pairs(RequestIDHeader, id))
-	if gone := ctx.Err(); gone != nil { // the call is over, so its header cannot be sent either
-		err = gone
-	}
-	if err == nil {
-		err = s.recovered(ctx, func() error { return handler(srv, stream{ss, ctx}) })
-	}
+	err := s.recovered(ctx, func() error { return call(ctx, id) })
 	st := statusOf(err)
 	ended(st.Code())
 	if err != nil {
 		trace.SpanFromContext(ctx).SetAttributes(attribute.String("error.type", outcomeOf(err).reason))
 		s.failures.log(ctx, st.Code(), err)
 	}
-	s.log.DebugContext(ctx, "call", "method", info.FullMethod, "code", st.Code().String(), "seconds", time.Since(start).Seconds())
+	s.log.DebugContext(ctx, "call", "method", method, "code", st.Code().String(), "seconds", time.Since(start).Seconds())
 	return st.Err()
 }
 

@@ -1,12 +1,17 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"math"
 
+	"go.opentelemetry.io/otel/trace"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/status"
 
+	"github.com/likenessdb/likeness/internal/traceparent"
+	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
+	"github.com/likenessdb/likeness/sidecar/search"
 	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
 
@@ -36,6 +41,38 @@ func (s *Server) Local() *grpc.Server {
 	s.register(to)
 	s.registerHealth(to)
 	return to
+}
+
+// Rerank scores documents for a caller who reached another listener of this process: it is
+// SearchService.Score without a connection and messages. ctx has the caller's headers as the incoming
+// metadata of gRPC. Without a route, the documents are items of the only route that the caller may
+// use. It returns the error of a status.
+func (s *Server) Rerank(ctx context.Context, r search.ScoreRequest) (answer search.ScoreAnswer, err error) {
+	ctx, span := s.shared.tracer.Start(traceparent.FromIncoming(ctx), "likeness.v1.SearchService/Score", trace.WithSpanKind(trace.SpanKindServer))
+	defer span.End()
+	err = s.shared.observed(ctx, likenessv1.SearchService_Score_FullMethodName, func(ctx context.Context, _ string) error {
+		ctx, err := s.shared.authenticated(ctx)
+		if err != nil {
+			return err
+		}
+		if r.Route == "" {
+			if r.Route, err = s.shared.onlyRoute(ctx); err != nil {
+				return err
+			}
+		}
+		answer, err = s.shared.scoreItems(ctx, r)
+		return err
+	})
+	return answer, err
+}
+
+// onlyRoute returns the only route that the caller may use.
+func (s *services) onlyRoute(ctx context.Context) (string, error) {
+	routes := s.allowed(ctx)
+	if len(routes) == 1 {
+		return routes[0].Name, nil
+	}
+	return "", fieldError("model", "it is empty, and there are %d routes; give the name of one as model, or call /v1/routes/ROUTE/rerank", len(routes))
 }
 
 // Authenticate returns an error, for StatusOf, unless a call with these authorization headers may

@@ -128,12 +128,20 @@ func (s searchService) Explain(ctx context.Context, r *likenessv1.ExplainRequest
 }
 
 func (s searchService) score(ctx context.Context, r scoring, explain bool) (search.ScoreAnswer, error) {
-	if err := allow(ctx, r.GetRoute()); err != nil {
-		return search.ScoreAnswer{}, err
-	}
 	request, err := toScoreRequest(r, explain)
 	if err != nil {
 		return search.ScoreAnswer{}, err
 	}
-	return s.searcher.Score(ctx, request)
+	return s.scoreItems(ctx, request)
+}
+
+// scoreItems scores items of a route that the caller may use.
+func (s *services) scoreItems(ctx context.Context, r search.ScoreRequest) (search.ScoreAnswer, error) {
+	if err := allow(ctx, r.Route); err != nil {
+		return search.ScoreAnswer{}, err
+	}
+	if err := checkDocuments(r.Documents); err != nil {
+		return search.ScoreAnswer{}, err
+	}
+	return s.searcher.Score(ctx, r)
 }

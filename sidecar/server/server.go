@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
+	"go.opentelemetry.io/otel/trace/noop"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/health"
 	"google.golang.org/grpc/health/grpc_health_v1"
@@ -86,6 +87,7 @@ type services struct {
 	limits    atomic.Pointer[Limits]
 	validator protovalidate.Validator
 	recorder  Recorder
+	tracer    trace.Tracer // of calls that no gRPC server receives
 	log       *slog.Logger
 	failures  *failures
 	tokens    atomic.Pointer[watched[*tokens]] // nil if everybody is served
@@ -102,7 +104,10 @@ func New(o Options) (*Server, error) {
 	draining, end := context.WithCancel(context.Background())
 	s := &services{
 		searcher: o.Searcher, models: o.Models, admin: o.Admin, openAdmin: o.OpenAdmin, reconcile: o.Reconcile, gate: o.Gate,
-		validator: validator, recorder: o.Recorder, log: o.Logger, draining: draining,
+		validator: validator, recorder: o.Recorder, tracer: noop.Tracer{}, log: o.Logger, draining: draining,
+	}
+	if o.TracerProvider != nil {
+		s.tracer = o.TracerProvider.Tracer("likeness")
 	}
 	s.limits.Store(&o.Limits)
 	s.failures = newFailures(o.Logger, func() int { return s.limits.Load().MaxMessageBytes })

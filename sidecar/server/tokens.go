@@ -136,16 +136,29 @@ func filesOf(w *watched[*tokens]) (f telemetry.Files) {
 
 // authenticate refuses a call without a valid bearer token. Health needs no token.
 func (s *services) authenticate(srv any, ss grpc.ServerStream, info *grpc.StreamServerInfo, handler grpc.StreamHandler) error {
-	tokens := s.tokens.Load()
-	if tokens == nil || strings.HasPrefix(info.FullMethod, "/grpc.health.") {
+	if strings.HasPrefix(info.FullMethod, "/grpc.health.") {
 		return handler(srv, ss)
 	}
-	caller, err := tokens.get().caller(metadata.ValueFromIncomingContext(ss.Context(), "authorization"))
+	ctx, err := s.authenticated(ss.Context())
 	if err != nil {
 		return err
 	}
-	ss.Context().Value(whoKey{}).(*who).caller = caller //nolint:forcetypeassert // observe puts it there
-	return handler(srv, stream{ss, gate.WithCaller(ss.Context(), caller.Name)})
+	return handler(srv, stream{ss, ctx})
+}
+
+// authenticated notes whose token an observed call has, if there are tokens. It returns
+// errUnauthorised.
+func (s *services) authenticated(ctx context.Context) (context.Context, error) {
+	tokens := s.tokens.Load()
+	if tokens == nil {
+		return ctx, nil
+	}
+	caller, err := tokens.get().caller(metadata.ValueFromIncomingContext(ctx, "authorization"))
+	if err != nil {
+		return ctx, err
+	}
+	ctx.Value(whoKey{}).(*who).caller = caller //nolint:forcetypeassert // observed puts it there
+	return gate.WithCaller(ctx, caller.Name), nil
 }
 
 // caller returns the caller whose token the authorization headers contain. It returns

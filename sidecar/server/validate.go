@@ -9,12 +9,13 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
+	"github.com/likenessdb/likeness/sidecar/search"
 )
 
 // maxQueryDim is the max_items rule of Query.vector.
 const maxQueryDim = 65536
 
-// validate checks a message by the rules of its proto definition, with two exceptions. SearchBatch
+// validate checks a message by the rules of its proto definition, with three exceptions. SearchBatch
 // checks the searches of a batch, so that each has its own error. checkVector and checkDocuments check
 // Query.vector and ScoreRequest.documents, because protovalidate takes longer for their elements than
 // many a call takes.
@@ -22,10 +23,8 @@ func (s *services) validate(m proto.Message) error {
 	if err := s.validator.Validate(m, protovalidate.WithFilter(protovalidate.FilterFunc(isValidated))); err != nil {
 		return err
 	}
-	if r, ok := m.(*likenessv1.ScoreRequest); ok {
-		if err := checkDocuments(r); err != nil {
-			return err
-		}
+	if r, ok := m.(*likenessv1.ScoreRequest); ok && r.GetDocuments() != nil && len(r.GetDocuments().GetDocuments()) == 0 {
+		return fieldError("documents", "there are 0; give 1 to %d", MaxDocuments)
 	}
 	if r, ok := m.(interface{ GetQuery() *likenessv1.Query }); ok {
 		return checkVector(r.GetQuery().GetVector())
@@ -45,38 +44,28 @@ func isValidated(_ protoreflect.Message, d protoreflect.Descriptor) bool {
 	}
 }
 
-// The rules of Documents and Document.
+// The rules of Query, Documents and Document.
 const (
-	maxDocuments = 16384
+	MaxDocuments = 16384   // of a call
+	MaxTextBytes = 1 << 20 // of a query or a document
 	maxIDBytes   = 65535
-	maxTextBytes = 1 << 20
 )
 
-func checkDocuments(r *likenessv1.ScoreRequest) error {
-	if _, given := r.GetItems().(*likenessv1.ScoreRequest_Documents); !given {
-		return nil
-	}
-	documents := r.GetDocuments().GetDocuments()
-	if n := len(documents); n == 0 || n > maxDocuments {
-		return fieldError("documents", "there are %d; give 1 to %d", n, maxDocuments)
+// checkDocuments checks the documents of a call that scores them. A call of other items has none.
+func checkDocuments(documents []search.Document) error {
+	if n := len(documents); n > MaxDocuments {
+		return fieldError("documents", "there are %d; give 1 to %d", n, MaxDocuments)
 	}
 	for i, d := range documents {
 		problem := ""
-		switch v := d.GetDocument().(type) {
-		case nil:
+		id, _ := d.ID.Text()
+		switch {
+		case d.ID.IsZero() && d.Text == "":
 			problem = "it is neither an id nor a text"
-		case *likenessv1.Document_Negative:
-			if v.Negative >= 0 {
-				problem = "it must be negative; give it as number"
-			}
-		case *likenessv1.Document_Id:
-			if len(v.Id) > maxIDBytes {
-				problem = fmt.Sprintf("an id of %d bytes, at most %d", len(v.Id), maxIDBytes)
-			}
-		case *likenessv1.Document_Text:
-			if n := len(v.Text); n == 0 || n > maxTextBytes {
-				problem = fmt.Sprintf("a text of %d bytes, want 1 to %d", n, maxTextBytes)
-			}
+		case len(id) > maxIDBytes:
+			problem = fmt.Sprintf("an id of %d bytes, at most %d", len(id), maxIDBytes)
+		case len(d.Text) > MaxTextBytes:
+			problem = fmt.Sprintf("a text of %d bytes, at most %d", len(d.Text), MaxTextBytes)
 		}
 		if problem != "" {
 			return fieldError("documents["+itoa(int64(i))+"]", "%s", problem)

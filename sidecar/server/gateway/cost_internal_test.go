@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"bytes"
-	"net/http"
 	"strings"
 	"testing"
 
@@ -47,8 +46,7 @@ func TestCostOfDocuments(t *testing.T) {
 		"objects": cost.Repeated(`{"query":"q","documents":[`, constant("{}"), "]}"), "lists": cost.Repeated(`{"query":"q","documents":[[`, constant("[]"), "]]}"),
 	} {
 		cost.Linear(t, family, jsonCost, func(length int) []byte { return input(8 * length) }, func(data []byte) {
-			from := &body{Reader: bytes.NewReader(data), data: data, inTurn: func(parse func() error) error { return parse() }}
-			_, _ = readRerank(&http.Request{Body: from})
+			_ = (&rerankRequest{}).parse(data, false)
 		})
 	}
 }

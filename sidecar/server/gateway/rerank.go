@@ -12,13 +12,17 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 	"unicode/utf8"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/likenessdb/likeness/internal/jsonwalk"
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/search"
 	"github.com/likenessdb/likeness/sidecar/search/plan"
 	"github.com/likenessdb/likeness/sidecar/server"
 )
@@ -28,48 +32,20 @@ const (
 	modelHeader       = "Likeness-Model"       // name and version of the model
 	certificateHeader = "Likeness-Certificate" // exact, snapshot or unknown
 	missingHeader     = "Likeness-Missing"     // how many documents are no items of the collection, if any
+	timingHeader      = "Server-Timing"        // milliseconds of the embedder, and of embedding and scoring together
 )
 
-// maxDocuments bounds the documents of a request, as the rules of Documents do.
-const maxDocuments = 16384
+// maxRouteBytes bounds the name of a route, as the rules of ScoreRequest do.
+const maxRouteBytes = 256
 
-// rerankRequest has the fields of all forms. Fields that it does not have, such as max_tokens_per_doc,
-// mean nothing here and are ignored.
+// rerankRequest has the fields of all forms. Other fields, such as max_tokens_per_doc, mean nothing
+// here and are ignored.
 type rerankRequest struct {
-	Model           string    `json:"model"` // the route
-	Query           string    `json:"query"`
-	Documents       documents `json:"documents"`
-	Texts           documents `json:"texts"` // TEI's documents
-	TopN            *int      `json:"top_n"`
-	ReturnDocuments bool      `json:"return_documents"`
-	ReturnText      bool      `json:"return_text"`
-}
-
-// documents are the elements of a JSON array, at most maxDocuments: an element of one byte becomes a
-// slice.
-type documents []json.RawMessage
-
-// UnmarshalJSON implements json.Unmarshaler.
-func (d *documents) UnmarshalJSON(data []byte) error {
-	if string(data) == "null" {
-		return nil
-	}
-	from := json.NewDecoder(bytes.NewReader(data))
-	if first, err := from.Token(); err != nil || first != json.Delim('[') {
-		return errors.New("the documents are no list")
-	}
-	*d = nil
-	for from.More() {
-		if len(*d) == maxDocuments {
-			return fmt.Errorf("there are more than %d documents", maxDocuments)
-		}
-		var one json.RawMessage
-		if err := from.Decode(&one); err != nil {
-			return err
-		}
-		*d = append(*d, one)
-	}
-	return nil
+	route, query    string
+	documents       []search.Document
+	texts           [][]byte // the JSON of each document, for an answer that returns the documents
+	topN            *int
+	returnDocuments bool
 }
 
 // reranked is one document of an answer.
@@ -90,13 +66,13 @@ var (
 	teiForm  = rerankForm{teiAnswer, refuseTEI}
 )
 
-// rerank answers a call of a rerank API by a call of Score.
+// rerank answers a call of a rerank API.
 func (g *Gateway) rerank(mux *runtime.ServeMux, form rerankForm) runtime.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request, path map[string]string) {
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
 		var answer []byte
-		ctx, err := runtime.AnnotateContext(ctx, mux, r, likenessv1.SearchService_Score_FullMethodName)
+		ctx, err := runtime.AnnotateIncomingContext(ctx, mux, r, likenessv1.SearchService_Score_FullMethodName)
 		if err == nil {
 			answer, err = g.reranked(ctx, w.Header(), r, form, path["route"])
 		}
@@ -106,6 +82,7 @@ func (g *Gateway) rerank(mux *runtime.ServeMux, form rerankForm) runtime.Handler
 		}
 		_ = answering(ctx, w, nil)
 		w.Header().Set("Content-Type", "application/json")
+		w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
 		_, _ = w.Write(answer)
 	}
 }
@@ -130,33 +107,27 @@ func (g *Gateway) reranked(ctx context.Context, header http.Header, r *http.Requ
 	if err != nil {
 		return nil, err
 	}
-	if route = cmp.Or(route, request.Model); route == "" {
-		if route, err = g.onlyRoute(ctx); err != nil {
-			return nil, err
-		}
-	}
-	documents, err := documentsOf(request.Documents, r.URL.Query().Get("documents") == "ids")
-	if err != nil {
-		return nil, err
-	}
-	scored, err := likenessv1.NewSearchServiceClient(g.conn).Score(ctx, &likenessv1.ScoreRequest{
-		Route: route, Query: &likenessv1.Query{Text: request.Query},
-		Items: &likenessv1.ScoreRequest_Documents{Documents: &likenessv1.Documents{Documents: documents}},
+	route = cmp.Or(route, request.route)
+	scored, err := g.options.Server.Rerank(ctx, search.ScoreRequest{
+		Route: route, Query: rerank.Query{Text: request.query}, Documents: request.documents,
 	})
 	if err != nil {
 		return nil, err
 	}
-	ranked := order(scored.GetScores(), request.TopN)
-	if len(ranked) == 0 && (request.TopN == nil || *request.TopN > 0) {
-		return nil, plan.BadField("documents", "none of the %d is an item of the collection of route %q; the first is %.80s", len(documents), route, request.Documents[0])
+	ranked := order(scored.Scores, request.topN)
+	if len(ranked) == 0 && (request.topN == nil || *request.topN > 0) {
+		return nil, plan.BadField("documents", "none of the %d is an item of the collection of route %q; the first is %.80s", len(request.documents), route, request.texts[0])
 	}
-	header.Set(modelHeader, scored.GetModel().GetName()+"@"+scored.GetModel().GetVersion())
-	header.Set(certificateHeader, strings.ToLower(strings.TrimPrefix(scored.GetCertificate().GetStatus().String(), "CERTIFICATE_STATUS_")))
-	if missing := len(scored.GetMissing()); missing > 0 {
+	header.Set(modelHeader, scored.Model+"@"+scored.Version)
+	header.Set(certificateHeader, string(scored.Certificate.Status))
+	header.Set(timingHeader, fmt.Sprintf("embed;dur=%.3f, score;dur=%.3f", milliseconds(scored.Embed), milliseconds(scored.Total)))
+	if missing := len(scored.Missing); missing > 0 {
 		header.Set(missingHeader, strconv.Itoa(missing))
 	}
 	return form.answer(request, ranked, header.Get(server.RequestIDHeader)), nil
 }
+
+func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
 
 // readRerank reads the body of a request.
 func readRerank(r *http.Request) (*rerankRequest, error) {
@@ -164,107 +135,130 @@ func readRerank(r *http.Request) (*rerankRequest, error) {
 	if !whole {
 		return nil, fmt.Errorf("%w: a request has a body", server.ErrMessage)
 	}
-	request := &rerankRequest{}
-	err := from.inTurn(func() error {
-		if err := checkCounts(from.data); err != nil {
-			return fmt.Errorf("%w: %w", server.ErrMessage, err)
-		}
-		if err := json.Unmarshal(from.data, request); err != nil {
-			return fmt.Errorf("%w: %w", server.ErrMessage, err)
-		}
-		return nil
-	})
-	if err != nil {
+	request, asIDs := &rerankRequest{}, r.URL.Query().Get("documents") == "ids"
+	if err := from.inTurn(func() error { return request.parse(from.data, asIDs) }); err != nil {
 		return nil, err
 	}
-	request.Documents = append(request.Documents, request.Texts...)
-	switch n := len(request.Documents); {
-	case request.Query == "":
+	switch n := len(request.documents); {
+	case len(request.route) > maxRouteBytes:
+		return nil, plan.BadField("model", "it has %d bytes, at most %d", len(request.route), maxRouteBytes)
+	case request.query == "":
 		return nil, plan.BadField("query", "it is empty; give text")
-	case n == 0 || n > maxDocuments:
-		return nil, plan.BadField("documents", "there are %d; give 1 to %d", n, maxDocuments)
-	case request.TopN != nil && *request.TopN < 0:
-		return nil, plan.BadField("top_n", "%d must not be negative", *request.TopN)
+	case len(request.query) > server.MaxTextBytes:
+		return nil, plan.BadField("query", "it has %d bytes, at most %d", len(request.query), server.MaxTextBytes)
+	case n == 0:
+		return nil, plan.BadField("documents", "there are 0; give 1 to %d", server.MaxDocuments)
+	case request.topN != nil && *request.topN < 0:
+		return nil, plan.BadField("top_n", "%d must not be negative", *request.topN)
 	}
 	return request, nil
 }
 
-// onlyRoute returns the only route that the caller may search.
-func (g *Gateway) onlyRoute(ctx context.Context) (string, error) {
-	all, err := likenessv1.NewCatalogServiceClient(g.conn).ListRoutes(ctx, &likenessv1.ListRoutesRequest{})
-	if err != nil {
-		return "", err
+// parse reads a request. It walks over the text once after having checked it, because decoding by
+// reflection takes longer than scoring does. asIDs makes ids of all documents that are strings. It
+// returns server.ErrMessage or a *plan.FieldError.
+func (r *rerankRequest) parse(data []byte, asIDs bool) error {
+	if err := checkCounts(data); err != nil {
+		return fmt.Errorf("%w: %w", server.ErrMessage, err)
 	}
-	if routes := all.GetRoutes(); len(routes) == 1 {
-		return routes[0].GetName(), nil
+	if !utf8.Valid(data) {
+		return fmt.Errorf("%w: the JSON is not UTF-8", server.ErrMessage)
 	}
-	return "", plan.BadField("model", "it is empty, and there are %d routes; give the name of one as model, or call /v1/routes/ROUTE/rerank", len(all.GetRoutes()))
-}
-
-// documentsOf converts the documents of a request: numbers and objects with an id are ids; strings and
-// objects with a text are texts in the sense of Document.text. asIDs makes ids of all strings.
-func documentsOf(raw []json.RawMessage, asIDs bool) ([]*likenessv1.Document, error) {
-	out := make([]*likenessv1.Document, len(raw))
-	for i, one := range raw {
-		d, err := documentOf(one, asIDs)
-		if err != nil {
-			return nil, plan.BadField(fmt.Sprintf("documents[%d]", i), "%v", err)
-		}
-		out[i] = d
+	if !json.Valid(data) {
+		return fmt.Errorf("%w: %w", server.ErrMessage, json.Unmarshal(data, new(any)))
 	}
-	return out, nil
-}
-
-func documentOf(raw json.RawMessage, asIDs bool) (*likenessv1.Document, error) {
-	var object struct {
-		ID   json.RawMessage `json:"id"`
-		Text *string         `json:"text"`
+	fields := map[string]any{
+		"model": &r.route, "query": &r.query, "top_n": &r.topN,
+		"return_documents": &r.returnDocuments, "return_text": &r.returnDocuments, // Cohere's and TEI's name
 	}
-	if bytes.HasPrefix(raw, []byte("{")) {
-		if err := json.Unmarshal(raw, &object); err != nil {
-			return nil, err
-		}
-		if len(object.ID) == 0 || string(object.ID) == "null" {
-			if object.Text == nil {
-				return nil, fmt.Errorf(`%.80s has no id and no text; give one of them`, raw)
+	var problem error
+	scanner := jsonwalk.New(data)
+	isObject := scanner.Object(func(key string) bool {
+		value, _ := scanner.Value()
+		switch to, known := fields[key]; {
+		case key == "documents" || key == "texts": // TEI's name
+			problem = r.addDocuments(value, asIDs)
+		case known:
+			if err := json.Unmarshal(value, to); err != nil {
+				problem = fmt.Errorf("%w: %s: %w", server.ErrMessage, key, err)
 			}
-			return textDocument(*object.Text)
 		}
-		raw, asIDs = object.ID, true
+		return problem == nil
+	})
+	if problem == nil && !isObject {
+		problem = fmt.Errorf("%w: the JSON is no object", server.ErrMessage)
 	}
-	if text, ok := textOf(raw); ok {
-		if asIDs {
-			return &likenessv1.Document{Document: &likenessv1.Document_Id{Id: text}}, nil
-		}
-		return textDocument(text)
-	}
-	if n, err := strconv.ParseUint(string(raw), 10, 64); err == nil {
-		return &likenessv1.Document{Document: &likenessv1.Document_Number{Number: n}}, nil
-	}
-	if n, err := strconv.ParseInt(string(raw), 10, 64); err == nil {
-		return &likenessv1.Document{Document: &likenessv1.Document_Negative{Negative: n}}, nil
-	}
-	return nil, fmt.Errorf("%.80s is no id and no text; an id is a string or an integer", raw)
+	return problem
 }
 
-func textDocument(text string) (*likenessv1.Document, error) {
-	if strings.TrimSpace(text) == "" {
-		return nil, errors.New("its text is empty")
+// addDocuments adds the documents of a JSON array.
+func (r *rerankRequest) addDocuments(array []byte, asIDs bool) error {
+	if string(array) == "null" {
+		return nil
 	}
-	return &likenessv1.Document{Document: &likenessv1.Document_Text{Text: text}}, nil
+	var problem error
+	scanner := jsonwalk.New(array)
+	isArray := scanner.Array(func() bool {
+		if len(r.documents) == server.MaxDocuments {
+			problem = plan.BadField("documents", "there are more than %d", server.MaxDocuments)
+			return false
+		}
+		text, _ := scanner.Value()
+		document, err := documentOf(text, asIDs)
+		if err != nil {
+			problem = plan.BadField(fmt.Sprintf("documents[%d]", len(r.documents)), "%v", err)
+			return false
+		}
+		r.documents, r.texts = append(r.documents, document), append(r.texts, text)
+		return true
+	})
+	if problem == nil && !isArray {
+		problem = plan.BadField("documents", "they are no list")
+	}
+	return problem
 }
 
-// textOf returns the text of a JSON string. It copies a string of plain ASCII, as most ids are,
-// without a parser.
-func textOf(raw json.RawMessage) (text string, ok bool) {
-	if len(raw) < 2 || raw[0] != '"' {
-		return "", false
+// documentOf converts a document's JSON: numbers and objects with an id are ids; strings and objects
+// with a text are texts, which may name an item. asIDs makes ids of all strings.
+func documentOf(text []byte, asIDs bool) (search.Document, error) {
+	if text[0] == '{' {
+		var id, words []byte
+		scanner := jsonwalk.New(text)
+		scanner.Object(func(key string) bool {
+			value, ok := scanner.Value()
+			switch {
+			case key == "id" && string(value) != "null":
+				id = value
+			case key == "text" && value[0] == '"':
+				words = value
+			}
+			return ok
+		})
+		switch {
+		case id != nil:
+			text, asIDs = id, true
+		case words != nil:
+			text = words
+		default:
+			return search.Document{}, fmt.Errorf(`%.80s has no id and no text; give one of them`, text)
+		}
 	}
-	inside := raw[1 : len(raw)-1]
-	if !slices.ContainsFunc(inside, func(b byte) bool { return b == '\\' || b >= utf8.RuneSelf }) {
-		return string(inside), true
+	if words, ok := jsonwalk.New(text).Text(); ok {
+		switch {
+		case asIDs:
+			return search.Document{ID: rerank.TextID(words)}, nil
+		case strings.TrimSpace(words) == "":
+			return search.Document{}, errors.New("its text is empty")
+		}
+		return search.Document{Text: words}, nil
 	}
-	return text, json.Unmarshal(raw, &text) == nil
+	if n, err := strconv.ParseUint(string(text), 10, 64); err == nil {
+		return search.Document{ID: rerank.UintID(n)}, nil
+	}
+	if n, err := strconv.ParseInt(string(text), 10, 64); err == nil {
+		return search.Document{ID: rerank.IntID(n)}, nil
+	}
+	return search.Document{}, fmt.Errorf("%.80s is no id and no text; an id is a string or an integer", text)
 }
 
 // order ranks the documents that have a score, the best first, and keeps the first topN.
@@ -288,8 +282,8 @@ func cohereAnswer(r *rerankRequest, ranked []reranked, id, version string) []byt
 	out := append([]byte(`{"id":`), quoted...)
 	out = append(out, `,"results":`...)
 	out = appendResults(out, ranked, "relevance_score", func(out []byte, index int) []byte {
-		switch document := r.Documents[index]; {
-		case !r.ReturnDocuments:
+		switch document := r.texts[index]; {
+		case !r.returnDocuments:
 			return out
 		case bytes.HasPrefix(document, []byte(`"`)):
 			return append(append(append(out, `,"document":{"text":`...), document...), '}')
@@ -303,17 +297,18 @@ func cohereAnswer(r *rerankRequest, ranked []reranked, id, version string) []byt
 // teiAnswer is the answer of Text Embeddings Inference.
 func teiAnswer(r *rerankRequest, ranked []reranked, _ string) []byte {
 	return appendResults(nil, ranked, "score", func(out []byte, index int) []byte {
-		if !r.ReturnText {
+		if !r.returnDocuments {
 			return out
 		}
-		return append(append(out, `,"text":`...), r.Documents[index]...)
+		return append(append(out, `,"text":`...), r.texts[index]...)
 	})
 }
 
 // appendResults appends the results as JSON. document appends what a form says of a document, which is
 // JSON of the request.
 func appendResults(out []byte, ranked []reranked, score string, document func(out []byte, index int) []byte) []byte {
-	out = append(out, '[')
+	const resultBytes = 50 // of a result without its document, about
+	out = append(slices.Grow(out, resultBytes*len(ranked)), '[')
 	for i, one := range ranked {
 		if i > 0 {
 			out = append(out, ',')
