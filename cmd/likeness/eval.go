@@ -12,6 +12,7 @@ import (
 	"github.com/likenessdb/likeness/learn/eval"
 	"github.com/likenessdb/likeness/learn/eval/report"
 	"github.com/likenessdb/likeness/learn/trial"
+	"github.com/likenessdb/likeness/learn/verdict"
 	"github.com/likenessdb/likeness/rerank/dot"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/route"
@@ -37,6 +38,8 @@ type evalFlags struct {
 	trainedPairs, html   string
 	k, every, resamples  int
 	confidence           float64
+	margin, leastGain    float64
+	power                float64
 	seed                 uint64
 }
 
@@ -49,6 +52,7 @@ func newEvalCommand(a *app) *cobra.Command {
 		Example: `  likeness eval --model my-model/ --items items.npy --queries queries.npy --pairs pairs.csv --k 10
   likeness eval --model w.safetensors --model r32.safetensors --model mol.safetensors --items items.npy \
     --queries queries.npy --pairs test.csv --trained-pairs train.csv --html report.html
+  likeness eval --model w.safetensors --items items.npy --queries queries.npy --pairs few.csv --power=0.005
   likeness eval --model my-model/ --items items.npy --queries queries.npy --pairs pairs.csv --every 6 \
     --strategies per_embedding:50,average:200,combined:50:500,distilled:200,stored:200 --output json`,
 		Args: cobra.NoArgs,
@@ -66,6 +70,10 @@ func newEvalCommand(a *app) *cobra.Command {
 	flags.StringVar(&f.strategies, "strategies", "", "first-stage strategies to compare, separated by commas")
 	flags.IntVar(&f.resamples, "resamples", 2000, "bootstrap samples of the intervals")
 	flags.Float64Var(&f.confidence, "confidence", 0.95, "confidence of the intervals")
+	flags.Float64Var(&f.margin, "margin", verdict.DefaultMargin, "share of the best model's gain that a simpler one may lose and still be as good")
+	flags.Float64Var(&f.leastGain, "least-gain", 0, "smallest gain worth having; 0 is 0.01, or a tenth of the baseline if less")
+	flags.Float64Var(&f.power, "power", 0, "say how many queries show a difference with a chance of 80 %; --power=0.005 names it")
+	flags.Lookup("power").NoOptDefVal = "0.01"
 	flags.Uint64Var(&f.seed, "seed", 1, "seed of the bootstrap")
 	_ = cmd.MarkFlagRequired("model")
 	_ = cmd.MarkFlagFilename("html", "html")
@@ -93,6 +101,7 @@ func newEvalCommand(a *app) *cobra.Command {
 // run evaluates the models. It also returns how many rows of the log were left out.
 func (f *evalFlags) run(ctx context.Context, p *progress) (_ *eval.Report, _ *dataset.Counts, err error) {
 	in := eval.Input{K: f.k, Metric: f.metric, Every: f.every, Resamples: f.resamples, Confidence: f.confidence, Seed: f.seed, Progress: p.begin}
+	in.Margin, in.LeastGain, in.Power = f.margin, f.leastGain, f.power
 	if f.resamples < 1 || !(f.confidence > 0 && f.confidence < 1) {
 		return nil, nil, usagef("--resamples %d, --confidence %v: want 1 at least, and above 0 and below 1", f.resamples, f.confidence)
 	}

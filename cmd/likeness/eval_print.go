@@ -35,7 +35,26 @@ func printReport(w io.Writer, r *eval.Report) error {
 	for _, line := range r.Verdict.Warnings {
 		_, _ = fmt.Fprintln(w, "But:", line)
 	}
-	return nil
+	return printPlan(w, r)
+}
+
+// printPlan prints how many queries show a difference, if that was asked.
+func printPlan(w io.Writer, r *eval.Report) error {
+	if r.Plan == nil {
+		return nil
+	}
+	_, _ = fmt.Fprintf(w, "\nTo show a difference of %g in %s, with %g %% confidence and a chance of %g %%:\n",
+		r.Plan.Difference, r.Method.Metric, 100*r.Method.Confidence, 100*r.Plan.Power)
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintf(t, "model\tagainst\tqueries\t%d queries show\t\n", r.Counts.Queries)
+	for _, m := range r.Plan.Models {
+		queries := "too many"
+		if m.Queries > 0 {
+			queries = fmt.Sprint(m.Queries)
+		}
+		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%.4f\t\n", m.Model, m.Against, queries, m.Detectable)
+	}
+	return t.Flush()
 }
 
 func printMetrics(w io.Writer, r *eval.Report) error {

@@ -1,6 +1,7 @@
 package eval
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/likenessdb/likeness/rerank"
@@ -55,11 +56,17 @@ func classOf(s rerank.Spec, t Traits) Class {
 	}
 }
 
-// compareSimplicity orders models by class, then by the number of parameters, the
-// simpler first.
+// compareSimplicity orders models by the work of serving their class, then by the
+// numbers that they store, the simpler first. Bilinear forms are all served alike, so
+// that their numbers alone decide: a low rank can store more than a full matrix.
 func compareSimplicity(a, b *ModelReport) int {
-	if d := slices.Index(classes, a.Class) - slices.Index(classes, b.Class); d != 0 {
-		return d
+	if a.Class.isBilinear() && b.Class.isBilinear() && a.Parameters > 0 && b.Parameters > 0 {
+		return cmp.Or(a.Parameters-b.Parameters, slices.Index(classes, a.Class)-slices.Index(classes, b.Class))
 	}
-	return a.Parameters - b.Parameters
+	return cmp.Or(slices.Index(classes, a.Class)-slices.Index(classes, b.Class), a.Parameters-b.Parameters)
+}
+
+// isBilinear reports whether models of the class are bilinear forms.
+func (c Class) isBilinear() bool {
+	return c == ClassDiagonal || c == ClassLowRank || c == ClassBilinear
 }

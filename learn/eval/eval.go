@@ -8,6 +8,7 @@ package eval
 import (
 	"errors"
 
+	"github.com/likenessdb/likeness/learn/verdict"
 	"github.com/likenessdb/likeness/rerank"
 )
 
@@ -44,6 +45,8 @@ type Report struct {
 	BaselineHistogram *Histogram          `json:"baseline_histogram,omitempty"`
 	Models            []ModelReport       `json:"models"`
 	Verdict           Verdict             `json:"verdict"`
+	// Plan is there if Input.Power asked for it.
+	Plan *Plan `json:"plan,omitempty"`
 }
 
 // EqualMetrics reports whether two metrics are equal for every model and the baseline.
@@ -68,6 +71,11 @@ type Method struct {
 	Seed       uint64  `json:"seed"`
 	// Popularity says which log gave the items' popularity: training_pairs or pairs.
 	Popularity string `json:"popularity"`
+	// Margin is the share of the best model's gain that a simpler model may lose and
+	// still be as good. LeastGain is the smallest gain worth having; 0 stands for
+	// verdict.LeastGainOf the baseline's metric.
+	Margin    float64 `json:"margin"`
+	LeastGain float64 `json:"least_gain,omitempty"`
 }
 
 // Model names the model that was evaluated.
@@ -89,10 +97,13 @@ type ModelReport struct {
 	Gains map[string]Paired `json:"gains,omitempty"`
 	// ToBest is the difference to the best model in Method.Metric. It is nil for the
 	// best model.
-	ToBest     *Paired    `json:"to_best,omitempty"`
-	AsGood     bool       `json:"as_good_as_best"`
-	Segments   []Segment  `json:"segments,omitempty"`
-	Strategies Strategies `json:"strategies,omitempty"`
+	ToBest *Paired `json:"to_best,omitempty"`
+	// Standing says how the model stands to the best one. AsGood means that it is the
+	// best, or that a loss of more than Verdict.Margin is excluded.
+	Standing   verdict.Standing `json:"standing"`
+	AsGood     bool             `json:"as_good_as_best"`
+	Segments   []Segment        `json:"segments,omitempty"`
+	Strategies Strategies       `json:"strategies,omitempty"`
 	// Unserved names the strategies that the model cannot serve, with the reason.
 	Unserved    map[string]string `json:"unserved,omitempty"`
 	Regressions []Regression      `json:"regressions,omitempty"`

@@ -36,6 +36,7 @@ func newJudge(in *Input, rows []int) *measureModel {
 		Method: Method{
 			Metric: cmp.Or(in.Metric, fmt.Sprintf("mrr@%d", in.K)), Confidence: in.Confidence, Resamples: j.sampler.resamples,
 			Clusters: j.sampler.clusters, Seed: in.Seed, Popularity: popularity,
+			Margin: in.Margin, LeastGain: in.LeastGain,
 		},
 	}
 	return j
@@ -206,18 +207,19 @@ func (j *measureModel) finish(ctx context.Context) (*Report, error) {
 		}
 	}
 	for n := range r.Models {
-		m := &r.Models[n]
 		if n == best {
-			m.AsGood = true
 			continue
 		}
 		d, err := j.sampler.compareSeries(ctx, j.primary[n], j.primary[best])
 		if err != nil {
 			return nil, err
 		}
-		m.ToBest, m.AsGood = &d, d.High >= 0
+		r.Models[n].ToBest = &d
 	}
-	r.Verdict = r.decide(best)
+	r.Verdict = r.decide()
+	if j.in.Power > 0 {
+		r.Plan = r.plan(j.in.Power)
+	}
 	return r, nil
 }
 

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/likenessdb/likeness/learn/eval"
+	"github.com/likenessdb/likeness/learn/verdict"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/bilinear"
 	"github.com/likenessdb/likeness/rerank/model"
@@ -86,14 +87,14 @@ func divided(t *testing.T, wins int) eval.Input {
 func TestVerdictNeedsAnIntervalAboveZero(t *testing.T) {
 	for _, c := range []struct {
 		wins   int
-		answer string
+		answer verdict.Answer
 		choose string
 		text   string
 	}{
 		{18, "yes", "flipped", "Worth it: take flipped"},
-		{12, "unclear", "cosine", "about 60 more queries would tell."},
-		{10, "no", "cosine", "Not worth it: keep cosine."},
-		{8, "no", "cosine", "Not worth it: keep cosine."},
+		{12, "unclear", "cosine", "Cannot tell: keep cosine until more queries judge; needs about 170 queries."},
+		{10, "unclear", "cosine", "Cannot tell: keep cosine"},
+		{8, "unclear", "cosine", "Cannot tell: keep cosine"},
 		{2, "no", "cosine", "Not worth it: keep cosine."},
 	} {
 		r, err := eval.Run(t.Context(), divided(t, c.wins))

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/likenessdb/likeness/learn/verdict"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/maxsim"
 	"github.com/likenessdb/likeness/rerank/table"
@@ -207,31 +208,49 @@ func TestThirds(t *testing.T) {
 	}
 }
 
-// TestDecisions: the simplest model that is as good as the best, if it is shown to be better
-// than the baseline; with warnings where it loses.
+// TestDecisions: the report has the verdict's decision on its own figures, and warnings where
+// the chosen model loses. The rules themselves are tested in learn/verdict.
 func TestDecisions(t *testing.T) {
 	const metric = "mrr@10"
-	model := func(name string, class Class, parameters int, asGood bool, g Paired) ModelReport {
-		return ModelReport{Model: Model{Name: name}, Class: class, Parameters: parameters, AsGood: asGood, Metrics: Metrics{metric: 0.5}, Gains: map[string]Paired{metric: g}, ToBest: &Paired{}}
+	interval := func(mean, half float64) Paired {
+		return Paired{Difference: mean, Interval: Interval{mean - half, mean + half}, Positive: 0.9}
 	}
-	better, unsure, worse := Paired{Difference: 0.1, Interval: Interval{0.05, 0.15}, Positive: 1}, Paired{Difference: 0.1, Interval: Interval{-0.05, 0.25}, Positive: 0.9}, Paired{Difference: -0.01, Interval: Interval{-0.1, 0.1}, Positive: 0.4}
+	model := func(name string, class Class, parameters int, gain, toBest Paired) ModelReport {
+		return ModelReport{Model: Model{Name: name}, Class: class, Parameters: parameters, Metrics: Metrics{metric: 0.4 + gain.Difference}, Gains: map[string]Paired{metric: gain}, ToBest: &toBest}
+	}
+	best := func(name string, class Class, parameters int, gain Paired) ModelReport {
+		m := model(name, class, parameters, gain, Paired{})
+		m.ToBest = nil
+		return m
+	}
+	better, close, far := interval(0.1, 0.05), interval(-0.001, 0.008), interval(-0.02, 0.008)
 	for name, c := range map[string]struct {
-		models         []ModelReport
-		best           int
-		answer, choose string
+		models []ModelReport
+		answer verdict.Answer
+		choose string
 	}{
-		"the simplest as good":          {[]ModelReport{model("mol", ClassMoL, 9, true, better), model("diagonal", ClassDiagonal, 4, true, better)}, 0, "yes", "diagonal"},
-		"a simpler one that is worse":   {[]ModelReport{model("mol", ClassMoL, 9, true, better), model("diagonal", ClassDiagonal, 4, false, better)}, 0, "yes", "mol"},
-		"of two alike the smaller":      {[]ModelReport{model("large", ClassMoL, 9, true, better), model("small", ClassMoL, 4, true, better)}, 0, "yes", "small"},
-		"a simpler one, not shown":      {[]ModelReport{model("mol", ClassMoL, 9, true, better), model("diagonal", ClassDiagonal, 4, true, unsure)}, 0, "yes", "mol"},
-		"none that is shown":            {[]ModelReport{model("mol", ClassMoL, 9, true, unsure)}, 0, "unclear", "cosine"},
-		"one that loses, by chance":     {[]ModelReport{model("mol", ClassMoL, 9, true, worse)}, 0, "no", "cosine"},
-		"one that loses":                {[]ModelReport{model("mol", ClassMoL, 9, true, Paired{Difference: -0.1, Interval: Interval{-0.2, -0.05}})}, 0, "no", "cosine"},
-		"exactly nothing is not enough": {[]ModelReport{model("mol", ClassMoL, 9, true, Paired{Difference: 0.1, Interval: Interval{0, 0.2}})}, 0, "unclear", "cosine"},
+		"the simplest as good":           {[]ModelReport{best("mol", ClassMoL, 9, better), model("diagonal", ClassDiagonal, 4, interval(0.09, 0.05), close)}, "yes", "diagonal"},
+		"a simpler one that is worse":    {[]ModelReport{best("mol", ClassMoL, 9, better), model("diagonal", ClassDiagonal, 4, interval(0.08, 0.05), far)}, "yes", "mol"},
+		"a simpler one, perhaps as good": {[]ModelReport{best("mol", ClassMoL, 9, better), model("diagonal", ClassDiagonal, 4, interval(0.09, 0.05), interval(-0.001, 0.02))}, "yes", "mol"},
+		"of two alike the smaller":       {[]ModelReport{best("large", ClassMoL, 9, better), model("small", ClassMoL, 4, interval(0.09, 0.05), close)}, "yes", "small"},
+		"a low rank of fewer numbers":    {[]ModelReport{best("full", ClassBilinear, 16384, better), model("r32", ClassLowRank, 8192, interval(0.09, 0.05), close)}, "yes", "r32"},
+		"a low rank of more numbers":     {[]ModelReport{best("full", ClassBilinear, 16384, better), model("r103", ClassLowRank, 26368, interval(0.09, 0.05), close)}, "yes", "full"},
+		"a full matrix of fewer numbers": {[]ModelReport{best("r103", ClassLowRank, 26368, better), model("full", ClassBilinear, 16384, interval(0.09, 0.05), close)}, "yes", "full"},
+		"none that is shown":             {[]ModelReport{best("mol", ClassMoL, 9, interval(0.1, 0.15))}, "unclear", "cosine"},
+		"one that loses":                 {[]ModelReport{best("mol", ClassMoL, 9, interval(-0.1, 0.05))}, "no", "cosine"},
 	} {
-		r := &Report{Baseline: Metrics{metric: 0.4}, BaselineName: "cosine", Method: Method{Metric: metric, Confidence: 0.95, Resamples: 100}, Models: c.models}
-		if v := r.decide(c.best); v.Answer != c.answer || v.Choose != c.choose {
+		r := &Report{
+			Baseline: Metrics{metric: 0.4}, BaselineName: "cosine", Models: c.models, Counts: Counts{Queries: 100},
+			Method: Method{Metric: metric, Confidence: 0.95, Resamples: 100, Margin: 0.1},
+		}
+		v := r.decide()
+		if v.Answer != c.answer || v.Choose != c.choose {
 			t.Errorf("%s: %+v, want %s, %s", name, v, c.answer, c.choose)
+		}
+		for _, m := range r.Models {
+			if m.AsGood != slices.Contains(v.AsGood, m.Name) || (m.Standing == verdict.Unknown) != slices.Contains(v.Unknown, m.Name) {
+				t.Errorf("%s: model %s stands as %s, as good %t; %+v", name, m.Name, m.Standing, m.AsGood, v)
+			}
 		}
 	}
 	base := 0.5
@@ -362,7 +381,7 @@ func TestFeatures(t *testing.T) {
 func judging(baseline ...float64) *measureModel {
 	queries := queriesOf([]int64{1, 2, 3, 4}, []float32{1}, []float32{1}, []float32{1}, []float32{1})
 	return &measureModel{
-		in: &Input{K: 10}, sampler: newSampler(queries, &Input{Resamples: 500, Confidence: 0.9, Seed: 1}), report: &Report{Method: Method{Metric: "mrr@10"}},
+		in: &Input{K: 10}, sampler: newSampler(queries, &Input{Resamples: 500, Confidence: 0.9, Seed: 1}), report: &Report{Method: Method{Metric: "mrr@10", Confidence: 0.9, Margin: 0.1}},
 		segments:     []Segment{{Name: "head", members: []bool{true, true, false, false}}, {Name: "tail", members: []bool{false, false, true, true}}},
 		baselineScan: &exactScan{values: map[string][]float64{"mrr@10": baseline}},
 	}
@@ -386,11 +405,11 @@ func TestASegmentHasItsOwnFigures(t *testing.T) {
 	}
 }
 
-// TestAsGoodAsTheBest: a model counts as good unless its whole interval lies below the best.
-func TestAsGoodAsTheBest(t *testing.T) {
+// TestDifferencesToTheBest: every model but the best has a paired difference to it.
+func TestDifferencesToTheBest(t *testing.T) {
 	j := judging(0, 0, 0, 0)
 	j.baselineScan = nil
-	j.primary = [][]float64{{0.5, 0.5, 0.5, 0.5}, {1, 0.6, 0.5, 0.4}, {0.1, 0.1, 0.1, 0.1}}
+	j.primary = [][]float64{{0.995, 0.6, 0.5, 0.4}, {1, 0.6, 0.5, 0.4}, {0.1, 0.1, 0.1, 0.1}}
 	for n, name := range []string{"close", "best", "worse"} {
 		j.report.Models = append(j.report.Models, ModelReport{Model: Model{Name: name}, Class: ClassMoL, Metrics: Metrics{"mrr@10": meanOf(j.primary[n])}})
 	}
@@ -399,10 +418,10 @@ func TestAsGoodAsTheBest(t *testing.T) {
 		t.Fatal(err)
 	}
 	m := r.Models
-	if r.Verdict.Best != "best" || m[1].ToBest != nil || !m[1].AsGood || !m[0].AsGood || m[0].ToBest.Difference >= 0 || m[2].AsGood || m[2].ToBest.High >= 0 {
+	if r.Verdict.Best != "best" || m[1].ToBest != nil || m[1].Standing != verdict.Best || m[0].Standing != verdict.AsGood || m[0].ToBest.Difference >= 0 || m[2].Standing != verdict.Worse || m[2].ToBest.High >= 0 {
 		t.Errorf("close %+v, best %+v, worse %+v; %+v", m[0].ToBest, m[1].ToBest, m[2].ToBest, r.Verdict)
 	}
-	if r.Metrics["mrr@10"] != 0.5 {
+	if r.Metrics["mrr@10"] != meanOf(j.primary[0]) {
 		t.Errorf("the report has the metrics of another model: %v", r.Metrics)
 	}
 }

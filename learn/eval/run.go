@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/likenessdb/likeness/learn/verdict"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/maxsim"
 	"github.com/likenessdb/likeness/rerank/table"
@@ -51,7 +52,14 @@ type Input struct {
 	Resamples  int
 	Confidence float64
 	Seed       uint64
-	Progress   Progress
+	// Margin is the share of the best model's gain that a simpler model may lose and
+	// still be as good; 0 means verdict.DefaultMargin. LeastGain is the smallest gain
+	// worth having; 0 means verdict.LeastGainOf the baseline's metric.
+	Margin, LeastGain float64
+	// Power, if above 0, is a difference for which Report.Plan says how many queries
+	// show it.
+	Power    float64
+	Progress Progress
 }
 
 // Contender is one of several models under evaluation.
@@ -66,7 +74,8 @@ type Contender struct {
 // and holds the feature rows of one model in memory at a time. It returns ErrInput, a
 // model's error, or the context's error.
 func Run(ctx context.Context, in Input) (*Report, error) {
-	in.Resamples, in.Confidence = cmp.Or(in.Resamples, 2000), cmp.Or(in.Confidence, 0.95)
+	in.Resamples, in.Confidence = cmp.Or(in.Resamples, 2000), cmp.Or(in.Confidence, verdict.DefaultConfidence)
+	in.Margin = cmp.Or(in.Margin, verdict.DefaultMargin)
 	contenders := append([]Contender{{in.Model, in.Traits, in.Vectors}}, in.Others...)
 	for _, c := range contenders {
 		if err := in.withModel(c.Model).check(); err != nil {
@@ -105,6 +114,9 @@ func (in Input) check() error {
 		return fmt.Errorf("%w: items have %d columns, model %s takes %d", ErrInput, in.Items.Cols, in.Model.Name, spec.ItemDim)
 	case in.Confidence <= 0 || in.Confidence >= 1:
 		return fmt.Errorf("%w: confidence is %v; want above 0 and below 1", ErrInput, in.Confidence)
+	case !(in.Margin >= 0 && in.Margin < 1) || !(in.LeastGain >= 0) || !(in.Power >= 0):
+		return fmt.Errorf("%w: margin is %v, the least gain %v and the difference to plan for %v; want a margin from 0 to below 1, and differences of 0 at least",
+			ErrInput, in.Margin, in.LeastGain, in.Power)
 	case in.Metric != "" && !slices.Contains(MetricNames(in.K), in.Metric):
 		return fmt.Errorf("%w: metric %q is none of %s", ErrInput, in.Metric, strings.Join(MetricNames(in.K), ", "))
 	case in.Resamples < 1:

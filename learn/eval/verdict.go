@@ -2,24 +2,33 @@ package eval
 
 import (
 	"fmt"
-	"math"
 	"slices"
-	"strings"
+
+	"github.com/likenessdb/likeness/learn/verdict"
 )
 
 // Verdict says in plain words whether a learned similarity is worth using, how sure
 // that is, and which model to take.
 type Verdict struct {
 	// Answer is yes, no or unclear. It is empty without a baseline.
-	Answer string `json:"answer,omitempty"`
+	Answer verdict.Answer `json:"answer,omitempty"`
 	// Choose names the model to take: the simplest that is as good as the best. It
 	// names the baseline if no model is shown to be better.
 	Choose string `json:"choose"`
 	Class  Class  `json:"class"`
-	// Best names the model with the greatest metric. AsGood names the models that are
-	// not shown to be worse, the simplest first.
-	Best   string   `json:"best"`
-	AsGood []string `json:"as_good"`
+	// Best names the model with the greatest metric. AsGood names the models that lose
+	// no more than Margin, Unknown those of which the queries do not tell, both the
+	// simplest first.
+	Best    string   `json:"best"`
+	AsGood  []string `json:"as_good"`
+	Unknown []string `json:"unknown,omitempty"`
+	// Margin is how much of the metric a simpler model may lose, LeastGain the smallest
+	// gain worth having.
+	Margin    float64 `json:"margin"`
+	LeastGain float64 `json:"least_gain"`
+	// QueriesNeeded is about how many queries would settle what is open, 0 if nothing is
+	// open or there is no estimate.
+	QueriesNeeded int `json:"queries_needed,omitempty"`
 	// Sure is the share of the bootstrap samples in which the chosen model, or else
 	// the best, beats the baseline.
 	Sure float64 `json:"sure,omitempty"`
@@ -30,57 +39,71 @@ type Verdict struct {
 
 // decide chooses the simplest model that is as good as the best and, if there is a
 // baseline, better than it.
-func (r *Report) decide(best int) Verdict {
+func (r *Report) decide() Verdict {
 	order := make([]*ModelReport, len(r.Models))
 	for n := range r.Models {
 		order[n] = &r.Models[n]
 	}
 	slices.SortStableFunc(order, compareSimplicity)
-	top := &r.Models[best]
-	v := Verdict{Best: top.Name}
-	var choice *ModelReport
-	for _, m := range order {
-		if m.AsGood {
+	d := verdict.Decide(r.comparison(order), r.rule())
+	v := Verdict{
+		Answer: d.Answer, Choose: r.BaselineName, Class: ClassBaseline, Best: order[d.Best].Name,
+		Margin: d.Margin, LeastGain: d.LeastGain, QueriesNeeded: d.QueriesNeeded, Text: d.Text,
+	}
+	for n, m := range order {
+		switch m.Standing = d.Standings[n]; m.Standing {
+		case verdict.Best, verdict.AsGood:
+			m.AsGood = true
 			v.AsGood = append(v.AsGood, m.Name)
-			if choice == nil && (r.Baseline == nil || m.Gains[r.Method.Metric].Low > 0) {
-				choice = m
-			}
+		case verdict.Unknown:
+			v.Unknown = append(v.Unknown, m.Name)
+		case verdict.Worse:
 		}
 	}
-	switch {
-	case r.Baseline == nil:
-		v.Choose, v.Class = choice.Name, choice.Class
-		v.Text = append(v.Text, r.describe(choice))
-	case choice != nil:
-		r.explainWorth(&v, choice)
-	default:
-		r.explainNotWorth(&v, top)
+	measured := order[d.Best]
+	if d.Choice >= 0 {
+		measured = order[d.Choice]
+		v.Choose, v.Class, v.Warnings = measured.Name, measured.Class, r.listWarnings(measured)
 	}
-	r.explainChoice(&v, choice, top, order)
-	if choice != nil {
-		v.Warnings = r.listWarnings(choice)
+	if r.Baseline != nil {
+		g := measured.Gains[r.Method.Metric]
+		v.Sure = g.Positive
+		v.Text = append(v.Text, fmt.Sprintf("Of %d queries %.1f %% win, %.1f %% tie and %.1f %% lose.", r.Counts.Queries, 100*g.Wins, 100*g.Ties, 100*g.Losses))
 	}
 	return v
 }
 
-func (r *Report) describe(m *ModelReport) string {
-	i := m.Intervals[r.Method.Metric]
-	return fmt.Sprintf("%s (%s) has %s %.4f (%s %.4f to %.4f) over %d queries; there is no baseline to compare it with.",
-		m.Name, m.Class, r.Method.Metric, m.Metrics[r.Method.Metric], r.percent(), i.Low, i.High, r.Counts.Queries)
+// rule returns the rule of the verdict.
+func (r *Report) rule() verdict.Rule {
+	return verdict.Rule{Confidence: r.Method.Confidence, Margin: r.Method.Margin, LeastGain: r.Method.LeastGain}
+}
+
+// comparison returns what the verdict rests on. The models are given the simplest first.
+func (r *Report) comparison(order []*ModelReport) verdict.Comparison {
+	metric := r.Method.Metric
+	c := verdict.Comparison{Metric: metric}
+	if r.Baseline != nil {
+		c.Plain, c.PlainValue = r.BaselineName, r.Baseline[metric]
+	}
+	for _, m := range order {
+		compared := verdict.Model{Name: m.Name, Class: string(m.Class), Value: m.Metrics[metric]}
+		if g, ok := m.Gains[metric]; ok {
+			compared.Gain = r.difference(g)
+			compared.Gain.Remark = "; better in " + formatShare(g.Positive, r.Method.Resamples)
+		}
+		if m.ToBest != nil {
+			compared.ToBest = r.difference(*m.ToBest)
+		}
+		c.Models = append(c.Models, compared)
+	}
+	return c
+}
+
+func (r *Report) difference(p Paired) verdict.Difference {
+	return verdict.Difference{Mean: p.Difference, Low: p.Low, High: p.High, Queries: r.Counts.Queries}
 }
 
 func (r *Report) percent() string { return fmt.Sprintf("%g %%:", 100*r.Method.Confidence) }
-
-func (r *Report) explainWorth(v *Verdict, m *ModelReport) {
-	g := m.Gains[r.Method.Metric]
-	v.Answer, v.Choose, v.Class, v.Sure = "yes", m.Name, m.Class, g.Positive
-	v.Text = append(v.Text,
-		fmt.Sprintf("Worth it: take %s (%s).", m.Name, m.Class),
-		fmt.Sprintf("%s rises from %.4f (%s) to %.4f: %+.4f (%s %+.4f to %+.4f); better in %s.",
-			r.Method.Metric, r.Baseline[r.Method.Metric], r.BaselineName, m.Metrics[r.Method.Metric],
-			g.Difference, r.percent(), g.Low, g.High, formatShare(g.Positive, r.Method.Resamples)),
-		fmt.Sprintf("Of %d queries %.1f %% win, %.1f %% tie and %.1f %% lose.", r.Counts.Queries, 100*g.Wins, 100*g.Ties, 100*g.Losses))
-}
 
 // formatShare formats a share without claiming more precision than the number of resamples
 // gives.
@@ -92,67 +115,6 @@ func formatShare(p float64, resamples int) string {
 		return fmt.Sprintf("none of %d resamples", resamples)
 	default:
 		return fmt.Sprintf("%.1f %% of %d resamples", 100*p, resamples)
-	}
-}
-
-func (r *Report) explainNotWorth(v *Verdict, top *ModelReport) {
-	g := top.Gains[r.Method.Metric]
-	v.Answer, v.Choose, v.Class, v.Sure = "unclear", r.BaselineName, ClassBaseline, g.Positive
-	text := "Not shown to be worth it: keep %s."
-	if g.High < 0 || g.Difference <= 0 {
-		v.Answer, text = "no", "Not worth it: keep %s."
-	}
-	v.Text = append(v.Text, fmt.Sprintf(text, r.BaselineName),
-		fmt.Sprintf("The best model, %s, has %s %.4f against %.4f: %+.4f (%s %+.4f to %+.4f); better in %s.",
-			top.Name, r.Method.Metric, top.Metrics[r.Method.Metric], r.Baseline[r.Method.Metric], g.Difference, r.percent(), g.Low, g.High,
-			formatShare(g.Positive, r.Method.Resamples)))
-	switch more := r.queriesMissing(g); {
-	case v.Answer != "unclear":
-		v.Text = append(v.Text, fmt.Sprintf("Of %d queries %.1f %% win, %.1f %% tie and %.1f %% lose.", r.Counts.Queries, 100*g.Wins, 100*g.Ties, 100*g.Losses))
-	case more > 0:
-		v.Text = append(v.Text, fmt.Sprintf("If the difference stays as it is, about %d more queries would tell.", more))
-	default:
-		v.Text = append(v.Text, "More queries would narrow the interval.")
-	}
-}
-
-// mostMissing is the number of queries above which an estimate says nothing.
-const mostMissing = 1_000_000
-
-// queriesMissing estimates how many more queries make the lower end of an interval
-// positive, if the difference stays the same: the distance to the lower end shrinks with
-// the square root of the number of queries. It returns 0 if there is no estimate.
-func (r *Report) queriesMissing(g Paired) int {
-	below := g.Difference - g.Low
-	if g.Difference <= 0 || below <= g.Difference {
-		return 0
-	}
-	ratio := below / g.Difference
-	if more := float64(r.Counts.Queries) * (ratio*ratio - 1); more < mostMissing {
-		return int(math.Ceil(more/10) * 10)
-	}
-	return 0
-}
-
-// explainChoice explains how much the choice gives up against the best model.
-func (r *Report) explainChoice(v *Verdict, choice, top *ModelReport, order []*ModelReport) {
-	if choice == nil || len(order) == 1 {
-		return
-	}
-	if choice != top {
-		d := choice.ToBest
-		v.Text = append(v.Text, fmt.Sprintf("%s has the greatest %s, %.4f; %s is simpler and not shown to be worse: %+.4f (%s %+.4f to %+.4f).",
-			top.Name, r.Method.Metric, top.Metrics[r.Method.Metric], choice.Name, d.Difference, r.percent(), d.Low, d.High))
-		return
-	}
-	var worse []string
-	for _, m := range order {
-		if m != choice && !m.AsGood && compareSimplicity(m, choice) < 0 {
-			worse = append(worse, fmt.Sprintf("%s (%+.4f)", m.Name, m.ToBest.Difference))
-		}
-	}
-	if len(worse) > 0 {
-		v.Text = append(v.Text, fmt.Sprintf("What is simpler is worse: %s.", strings.Join(worse, ", ")))
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 	"slices"
 
 	"github.com/likenessdb/likeness/learn/eval"
+	"github.com/likenessdb/likeness/learn/verdict"
 	"github.com/likenessdb/likeness/rerank"
 )
 
@@ -101,12 +102,12 @@ func formatPaired(p eval.Paired) string {
 
 func formatAnswer(v eval.Verdict) string {
 	switch v.Answer {
-	case "yes":
+	case verdict.Yes:
 		return "Worth it"
-	case "no":
+	case verdict.No:
 		return "Not worth it"
-	case "unclear":
-		return "Not shown to be worth it"
+	case verdict.Unclear:
+		return "Cannot tell"
 	default:
 		return "No baseline"
 	}
