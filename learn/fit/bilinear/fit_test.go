@@ -183,7 +183,7 @@ func TestRawVectorsAndCut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := fitted.Tensors["P"].Shape; fitted.Config.Form != bilinear.IdentityLowRank || s[1] != 5 || fitted.Config.Normalise {
+	if s := fitted.Tensors["P"].Shape; fitted.Config.Form != bilinear.LowRank || s[1] != 5 || fitted.Config.Normalise {
 		t.Errorf("cut to rank 5: %+v with P of %v", fitted.Config, s)
 	}
 	if g := fitted.Report.Logged; g.MRR < g.Baseline-0.05 {

@@ -24,7 +24,7 @@ func TestOptionsAreChecked(t *testing.T) {
 	} {
 		o := DefaultOptions()
 		change(&o)
-		if err := o.check(fit.Data{Items: rerank.NewMatrix(2, 8)}); !errors.Is(err, fit.ErrOption) || !strings.Contains(err.Error(), want) {
+		if err := o.check(fit.Data{Items: rerank.NewMatrix(2, 8), Queries: rerank.NewMatrix(2, 8)}); !errors.Is(err, fit.ErrOption) || !strings.Contains(err.Error(), want) {
 			t.Errorf("got %v, want fit.ErrOption with %q", err, want)
 		}
 	}
