@@ -16,6 +16,7 @@ type Abilities struct {
 	Inspect    Inspector
 	CheckWrite WriteChecker
 	Match      Matcher
+	Exclude    Excluder
 }
 
 // AbilitiesOf finds the optional interfaces of a store, or of a value with only some
@@ -34,5 +35,6 @@ func AbilitiesOf(s any) Abilities {
 	a.Inspect, _ = s.(Inspector)
 	a.CheckWrite, _ = s.(WriteChecker)
 	a.Match, _ = s.(Matcher)
+	a.Exclude, _ = s.(Excluder)
 	return a
 }

@@ -4,7 +4,7 @@
 //
 // A Store searches, answers pings and closes. All other operations are optional
 // interfaces, which AbilitiesOf finds: Fetcher, Scanner, Describer, Counter,
-// Writer, Deleter, Matcher, Aliaser, Identifier, Inspector. An adapter returns
+// Writer, Deleter, Matcher, Excluder, Aliaser, Identifier, Inspector. An adapter returns
 // ErrUnsupported if it implements an optional interface but its server lacks the
 // operation.
 package adapters
@@ -90,7 +90,7 @@ type Searcher interface {
 	// Search answers all probes of a request in as few calls as the store's protocol
 	// allows, sent concurrently. lists[i] answers Probes[i]. Its rows are sorted by
 	// inner product descending, then by id, and have no duplicates. Search returns
-	// ErrNotFound, ErrField, ErrDimension, ErrMetric, ErrFilter, *LimitError,
+	// ErrNotFound, ErrField, ErrDimension, ErrMetric, ErrFilter, ErrID, *LimitError,
 	// ErrUnavailable, ErrRefused, ErrStore, or the context's error.
 	Search(ctx context.Context, r SearchRequest) ([]rerank.List, error)
 }
@@ -115,6 +115,10 @@ type SearchRequest struct {
 	// for Milvus a boolean expression, for the embedded store Qdrant's JSON. If empty,
 	// there is no filter.
 	Filter string
+	// Exclude holds the ids of rows that no list may have or, with Owner, the ids of items
+	// whose rows no list may have. Search returns ErrID for an id that the collection
+	// cannot hold.
+	Exclude []rerank.ID
 	// Exact asks the store to search exhaustively and without quantization, if it can.
 	// List.Exact says whether it did.
 	Exact bool
@@ -375,4 +379,13 @@ type Identity struct {
 // with a filter needs it.
 type Matcher interface {
 	Match(ctx context.Context, collection, filter string) ([]rerank.ID, error)
+}
+
+// Excluder finds the ids that a search excludes, so that a table is searched without them and
+// the store is not asked which rows are left.
+type Excluder interface {
+	// Excluded returns ids, and after them the ids that a filter excludes whatever its other
+	// conditions are, all as the store spells ids. rest is a filter of the other conditions, or
+	// "" without any. Excluded returns ErrID, or ErrFilter.
+	Excluded(ids []rerank.ID, filter string) (all []rerank.ID, rest string, err error)
 }

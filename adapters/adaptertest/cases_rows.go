@@ -139,6 +139,7 @@ func rowCases() []testCase {
 		{"scan ends with the caller's error", []Capability{Scan}, scanStops},
 		{"describe", []Capability{Describe}, describe},
 		{"owners of a search", []Capability{Write, Owners}, ownersOfSearch},
+		{"excluded owners", []Capability{Write, Owners}, excludedOwners},
 		{"fetch by owner", []Capability{Write, Fetch, Owners}, fetchByOwner},
 	}
 }
@@ -357,6 +358,16 @@ func ownersOfSearch(t *testing.T, e *env) {
 	if err != nil {
 		t.Errorf("scan: %v", err)
 	}
+}
+
+// excludedOwners excludes items, by their ids and not by the ids of their rows. Ids of rows that
+// are no items exclude nothing.
+func excludedOwners(t *testing.T, e *env) {
+	f := e.ownedFixture(t)
+	probes := e.probes(8, 3, 60)
+	excluded := []rerank.ID{owner(0), owner(7), owner(19), f.Rows.IDs[1]}
+	lists := e.search(t, adapters.SearchRequest{Collection: f.Collection, Vector: "vec", Exact: true, Owner: "item", Exclude: excluded, Probes: probes})
+	e.checkLists(t, f, 0, probes, lists, func(row int) bool { return !slices.Contains(excluded, f.Rows.Owners[row]) })
 }
 
 func fetchByOwner(t *testing.T, e *env) {

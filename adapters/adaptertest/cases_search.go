@@ -29,6 +29,7 @@ func searchCases() []testCase {
 		{"metric L2 with unit vectors", []Capability{L2Metric}, metricL2},
 		{"metric L2 without unit vectors is refused", []Capability{L2Metric}, metricL2Refused},
 		{"several vector fields", []Capability{MultipleFields}, severalFields},
+		{"excluded ids", []Capability{Search}, excludedIDs},
 	}
 }
 
@@ -321,5 +322,29 @@ func severalFields(t *testing.T, e *env) {
 	}
 	if err != nil && !strings.Contains(err.Error(), f.Collection) {
 		t.Errorf("the error does not name the collection: %v", err)
+	}
+}
+
+// excludedIDs excludes the best rows, rows that do not exist, and as many ids as a search may
+// exclude. No other row is missing.
+func excludedIDs(t *testing.T, e *env) {
+	probes := e.probes(baseDim, 3, 40)
+	r := adapters.SearchRequest{Collection: e.base.Collection, Vector: "vec", Exact: true, Probes: probes}
+	best := e.search(t, r)[0].IDs[:20]
+	many := slices.Clone(best)
+	for n := uint64(1e6); len(many) < 10_000; n++ {
+		many = append(many, rerank.UintID(n))
+	}
+	for _, ids := range [][]rerank.ID{best, many, e.base.Rows.IDs} {
+		r.Exclude = ids
+		keep := func(row int) bool { return !slices.Contains(ids, e.base.Rows.IDs[row]) }
+		e.checkLists(t, e.base, 0, probes, e.search(t, r), keep)
+		if e.lacks(Filter) {
+			continue
+		}
+		text, passes := e.filter(t, ColourAny)
+		filtered := r
+		filtered.Filter = text
+		e.checkLists(t, e.base, 0, probes, e.search(t, filtered), func(row int) bool { return keep(row) && passes(row) })
 	}
 }

@@ -209,6 +209,9 @@ func idSet(t *testing.T, e *env, s IDSet) {
 			t.Errorf("search: %v", err)
 		}
 	}
+	excluded := s.IDs[:(len(s.IDs)+1)/2]
+	lists = e.search(t, adapters.SearchRequest{Collection: f.Collection, Exact: true, Exclude: excluded, Probes: probes})
+	e.checkLists(t, f, 0, probes, lists, func(row int) bool { return !slices.Contains(excluded, s.IDs[row]) })
 	if !e.lacks(Fetch) {
 		rows := e.fetch(t, adapters.FetchRequest{Collection: f.Collection, IDs: s.IDs, Vectors: []string{"vec"}})
 		if err := sameIDs(rows.IDs, s.IDs); err != nil {

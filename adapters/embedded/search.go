@@ -42,6 +42,9 @@ func (s *Store) Search(ctx context.Context, r adapters.SearchRequest) ([]rerank.
 	if err != nil {
 		return nil, err
 	}
+	if keep, err = c.without(keep, r.Exclude, r.Owner); err != nil {
+		return nil, err
+	}
 	found, err := c.topK(ctx, s.turns, probes, keep)
 	if err != nil {
 		return nil, err

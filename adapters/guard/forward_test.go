@@ -49,7 +49,7 @@ func TestTheGuardPassesEverythingOn(t *testing.T) {
 	ctx, cancel := context.WithTimeout(adapters.AsCaller(metadata.NewOutgoingContext(t.Context(), metadata.Pairs("api-key", "k"))), time.Minute)
 	defer cancel()
 	search := adapters.SearchRequest{
-		Collection: "c", Vector: "v", Probes: []rerank.Probe{{Vector: []float32{1}, Depth: 2}}, Filter: "f", Exact: true, UnitVectors: true, Owner: "o",
+		Collection: "c", Vector: "v", Probes: []rerank.Probe{{Vector: []float32{1}, Depth: 2}}, Filter: "f", Exclude: []rerank.ID{rerank.UintID(4)}, Exact: true, UnitVectors: true, Owner: "o",
 		WithVectors: true, Consistency: "all", Partitions: []string{"p"}, Payload: true, PayloadFields: []string{"n"}, Rescore: true, EF: 9, Versions: true,
 	}
 	fetch := adapters.FetchRequest{Collection: "c", IDs: []rerank.ID{rerank.UintID(1)}, Vectors: []string{"v"}, Owner: "o", Payload: true, PayloadFields: []string{"n"}, Consistency: "all"}

@@ -29,6 +29,7 @@ type Server interface {
 	adapters.Writer
 	adapters.Deleter
 	adapters.Matcher
+	adapters.Excluder
 	adapters.Aliaser
 	adapters.Identifier
 }

@@ -103,7 +103,7 @@ func TestRequestsReachTheServerWhole(t *testing.T) {
 	w.take()
 
 	search := adapters.SearchRequest{
-		Collection: "c", Vector: "a", Probes: []rerank.Probe{{Vector: []float32{1, 0}, Depth: 7}}, Filter: "likeness_id > 0", Exact: true, UnitVectors: true, Owner: "item",
+		Collection: "c", Vector: "a", Probes: []rerank.Probe{{Vector: []float32{1, 0}, Depth: 7}}, Filter: "likeness_id > 0", Exclude: []rerank.ID{rerank.UintID(31)}, Exact: true, UnitVectors: true, Owner: "item",
 		Consistency: "Eventually", Partitions: []string{"_default"},
 	}
 	if names := recorder.Unset(search, map[string]string{"WithVectors": "below", "Payload": "the conformance kit", "PayloadFields": "the conformance kit", "Rescore": "Milvus has no such parameter", "EF": "below", "Versions": "Milvus keeps none"}); len(names) > 0 {
@@ -116,7 +116,7 @@ func TestRequestsReachTheServerWhole(t *testing.T) {
 		_, err := s.Search(ctx, search)
 		wants(err)
 		got := sentBy[*milvuspb.SearchRequest](t, w, milvuspb.MilvusService_Search_FullMethodName)[0]
-		if got.GetCollectionName() != "c" || !slices.Equal(got.GetPartitionNames(), []string{"_default"}) || !strings.Contains(got.GetDsl(), "likeness_id > 0") || got.GetNq() != 1 ||
+		if got.GetCollectionName() != "c" || !slices.Equal(got.GetPartitionNames(), []string{"_default"}) || !strings.Contains(got.GetDsl(), "likeness_id > 0") || !strings.Contains(got.GetDsl(), `not in ["31"]`) || got.GetNq() != 1 ||
 			got.GetConsistencyLevel() != commonpb.ConsistencyLevel_Eventually || got.GetUseDefaultConsistency() || value(got.GetSearchParams(), "topk") != "7" {
 			t.Errorf("a search is sent as %v", got)
 		}

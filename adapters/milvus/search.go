@@ -71,8 +71,9 @@ type fieldSearch struct {
 	c       *collection
 	col     column
 	request adapters.SearchRequest
-	probes  []int   // indexes in request.Probes
-	depth   int     // the greatest depth of the probes
+	probes  []int // indexes in request.Probes
+	depth   int   // the greatest depth of the probes
+	exclude exclusion
 	owner   string  // output field with the owners, if requested
 	payload reading // which fields of the payload, if requested
 	longest float64 // greatest norm of a row, if the error of scores depends on it
@@ -110,7 +111,13 @@ func (s *Store) planSearches(c *collection, r adapters.SearchRequest) ([]fieldSe
 	return searches, nil
 }
 
+// topk returns the number of rows to request, which includes rows that will be dropped.
+func (f fieldSearch) topk() int { return f.depth + len(f.exclude.dropped) }
+
 func (s *Store) complete(f *fieldSearch) (err error) {
+	if f.exclude, err = f.c.exclude(f.request.Exclude, f.request.Owner, f.col.comp); err != nil {
+		return err
+	}
 	if f.request.Owner != "" {
 		if f.owner, err = f.c.ownerColumn(f.request.Owner); err != nil {
 			return err
@@ -210,9 +217,9 @@ func (s *Store) searchRequest(f fieldSearch) (*milvuspb.SearchRequest, error) {
 	level, _ := consistencyLevel(f.request.Consistency) // checked by plan
 	request := &milvuspb.SearchRequest{
 		DbName: s.options.Database, CollectionName: f.request.Collection, PartitionNames: f.request.Partitions,
-		Dsl: joinConditions(f.request.Filter, f.col.filter), DslType: commonpb.DslType_BoolExprV1,
+		Dsl: joinConditions(f.request.Filter, f.col.filter, f.exclude.condition), DslType: commonpb.DslType_BoolExprV1,
 		PlaceholderGroup: group, Nq: int64(len(f.probes)),
-		SearchParams: pairs("anns_field", f.col.name, "topk", strconv.Itoa(f.depth), "metric_type", f.col.native,
+		SearchParams: pairs("anns_field", f.col.name, "topk", strconv.Itoa(f.topk()), "metric_type", f.col.native,
 			"params", string(settings), "round_decimal", "-1", "offset", "0"),
 		ConsistencyLevel: level, UseDefaultConsistency: f.request.Consistency == "",
 	}
@@ -257,8 +264,8 @@ func (f fieldSearch) makeList(p rerank.Probe, reply *reply, from, to int, set fi
 		rows = append(rows, row{id: id, score: score(reply.scores[at]), at: at})
 	}
 	reply.rows = rows
-	complete := to-from < f.depth
-	rows = sortDistinct(rows)
+	complete := to-from < f.topk()
+	rows = sortDistinct(f.exclude.withoutDropped(rows))
 	if len(rows) > p.Depth {
 		rows, complete = rows[:p.Depth], false
 	}

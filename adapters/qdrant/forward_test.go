@@ -81,16 +81,20 @@ func TestRequestsReachTheServerWhole(t *testing.T) {
 
 	search := adapters.SearchRequest{
 		Collection: "c", Vector: "b", Probes: []rerank.Probe{{Vector: []float32{1, 0}, Depth: 7}, {Vector: []float32{0, 1}, Depth: 8, Field: "a"}},
-		Filter: `{"must":[{"key":"n","match":{"value":1}}]}`, Exact: true, UnitVectors: true, Owner: "item", Consistency: "quorum", Partitions: []string{"north", "south"},
+		Filter: `{"must":[{"key":"n","match":{"value":1}}]}`, Exclude: []rerank.ID{rerank.UintID(5), rerank.TextID("sku")}, Exact: true, UnitVectors: true, Owner: "item", Consistency: "quorum", Partitions: []string{"north", "south"},
 	}
 	if names := recorder.Unset(search, map[string]string{"WithVectors": "with a single probe, below", "Payload": "with a single probe, below", "PayloadFields": "with a single probe, below", "Rescore": "TestRescore", "EF": "TestExhaustiveSearches", "Versions": "every answer has them: TestVersionsOfRows"}); len(names) > 0 {
 		t.Fatalf("the test does not set %q", names)
 	}
 	quorum := client.NewReadConsistencyType(client.ReadConsistencyType_Quorum)
+	first := client.NewMatchInt("n", 1) // the filter's only condition
 	want := func(using string, limit uint64, vector ...float32) *client.QueryPoints {
 		return &client.QueryPoints{
 			CollectionName: "c", Query: client.NewQueryDense(vector), Using: proto.String(using), Limit: proto.Uint64(limit),
-			Filter:           &client.Filter{Must: []*client.Condition{client.NewMatchInt("n", 1)}},
+			Filter: &client.Filter{
+				Must:    []*client.Condition{first},
+				MustNot: []*client.Condition{client.NewMatchInts("item", 5), client.NewMatchKeywords("item", "sku")},
+			},
 			Params:           &client.SearchParams{Exact: proto.Bool(true), Quantization: &client.QuantizationSearchParams{Ignore: proto.Bool(true)}},
 			WithPayload:      client.NewWithPayloadInclude("item"),
 			ShardKeySelector: &client.ShardKeySelector{ShardKeys: []*client.ShardKey{client.NewShardKeyKeyword("north"), client.NewShardKeyKeyword("south")}},
@@ -109,18 +113,21 @@ func TestRequestsReachTheServerWhole(t *testing.T) {
 	}
 	content := search
 	content.Probes, content.Payload, content.PayloadFields, content.Owner = content.Probes[:1], true, []string{"n", "m"}, ""
+	content.Exclude = content.Exclude[:1]
 	_, _ = s.Search(ctx, content)
 	if fields := of[*client.QueryBatchPoints](t, w, client.Points_QueryBatch_FullMethodName)[0].GetQueryPoints()[0].GetWithPayload(); !slices.Equal(fields.GetInclude().GetFields(), []string{"n", "m"}) {
 		t.Errorf("two payload fields are asked for by %v", fields)
 	}
 	ranked := search
 	ranked.Probes, ranked.Owner, ranked.WithVectors, ranked.Vector = []rerank.Probe{{Vector: []float32{1, 0}, Depth: 7}}, "", true, "a"
+	ranked.Exclude = []rerank.ID{rerank.UintID(5), rerank.TextID("5C56C79369F34FBF87E6C4BF54C28C26")}
 	_, _ = s.Search(ctx, ranked)
 	q := of[*client.QueryBatchPoints](t, w, client.Points_QueryBatch_FullMethodName)[0].GetQueryPoints()[0]
 	if !slices.Equal(q.GetWithVectors().GetInclude().GetNames(), []string{"a"}) || q.GetWithPayload().GetEnable() {
 		t.Errorf("a search with vectors is sent as %v", q)
 	}
 	plain := want("a", 7, 1, 0)
+	plain.Filter.MustNot = []*client.Condition{client.NewHasID(client.NewIDNum(5), client.NewIDUUID("5c56c793-69f3-4fbf-87e6-c4bf54c28c26"))}
 	plain.WithPayload, plain.WithVectors, plain.Timeout = q.GetWithPayload(), q.GetWithVectors(), q.Timeout
 	if !proto.Equal(q, plain) {
 		t.Errorf("a search with vectors is sent as %v, want %v", q, plain)
@@ -163,14 +170,14 @@ func TestRequestsReachTheServerWhole(t *testing.T) {
 	}
 	must(t, s.Scan(ctx, scan, func(adapters.Rows, string) error { return nil }))
 	scroll = of[*client.ScrollPoints](t, w, client.Points_Scroll_FullMethodName)[0]
-	if !proto.Equal(scroll.GetFilter(), want("", 0).GetFilter()) || scroll.GetLimit() != 1 || !slices.Equal(scroll.GetWithPayload().GetInclude().GetFields(), []string{"n", "item"}) ||
+	if !proto.Equal(scroll.GetFilter(), &client.Filter{Must: []*client.Condition{first}}) || scroll.GetLimit() != 1 || !slices.Equal(scroll.GetWithPayload().GetInclude().GetFields(), []string{"n", "item"}) ||
 		!slices.Equal(scroll.GetWithVectors().GetInclude().GetNames(), []string{"a"}) || scroll.GetTimeout() == 0 {
 		t.Errorf("rows are scanned by %v", scroll)
 	}
 	_, err = s.Match(ctx, "c", search.Filter)
 	must(t, err)
 	scroll = of[*client.ScrollPoints](t, w, client.Points_Scroll_FullMethodName)[0]
-	if !proto.Equal(scroll.GetFilter(), want("", 0).GetFilter()) || scroll.GetCollectionName() != "c" {
+	if !proto.Equal(scroll.GetFilter(), &client.Filter{Must: []*client.Condition{first}}) || scroll.GetCollectionName() != "c" {
 		t.Errorf("a filter is matched by %v", scroll)
 	}
 }

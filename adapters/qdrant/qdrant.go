@@ -31,6 +31,7 @@ var (
 	_ adapters.Writer     = (*Store)(nil)
 	_ adapters.Deleter    = (*Store)(nil)
 	_ adapters.Matcher    = (*Store)(nil)
+	_ adapters.Excluder   = (*Store)(nil)
 	_ adapters.Aliaser    = (*Store)(nil)
 	_ adapters.Identifier = (*Store)(nil)
 	_ adapters.Inspector  = (*Store)(nil)

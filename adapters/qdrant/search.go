@@ -32,6 +32,9 @@ func (s *Store) Search(ctx context.Context, r adapters.SearchRequest) ([]rerank.
 	if err != nil {
 		return nil, err
 	}
+	if filter, err = without(filter, r.Exclude, r.Owner); err != nil {
+		return nil, err
+	}
 	var lists []rerank.List
 	err = s.withInfo(ctx, r.Collection, func(in *info) error {
 		probes, err := in.bind(r)
@@ -185,7 +188,7 @@ func (s *Store) queryBatch(ctx context.Context, r adapters.SearchRequest, probes
 	}
 	timeout := s.timeoutSeconds(ctx)
 	b := &qdrant.QueryBatchPoints{CollectionName: r.Collection, ReadConsistency: consistency, Timeout: timeout}
-	size := len(r.Filter) * len(probes)
+	size := (len(r.Filter) + excludedBytes(r.Exclude)) * len(probes)
 	for i := range probes {
 		p := &probes[i]
 		size += 4*len(p.sent) + len(p.field.Name) + 64
@@ -213,7 +216,7 @@ func (s *Store) queryBatch(ctx context.Context, r adapters.SearchRequest, probes
 func (s *Store) checkSize(size int) error {
 	if most := s.options.Limits.MaxMessageBytes; size > most {
 		return &adapters.LimitError{Limit: messageLimit, Value: int64(size), Max: int64(most),
-			Remedy: "send fewer or shorter vectors at once, or raise max_message_bytes of the store"}
+			Remedy: "send fewer or shorter vectors or fewer excluded ids at once, or raise max_message_bytes of the store"}
 	}
 	return nil
 }

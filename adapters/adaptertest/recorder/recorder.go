@@ -168,6 +168,7 @@ type rowStore interface {
 	adapters.Writer
 	adapters.Deleter
 	adapters.Matcher
+	adapters.Excluder
 	adapters.Aliaser
 }
 
@@ -181,9 +182,10 @@ func countAbilities(s adapters.Store) (n int) {
 	_, writes := s.(adapters.Writer)
 	_, deletes := s.(adapters.Deleter)
 	_, matches := s.(adapters.Matcher)
+	_, excludes := s.(adapters.Excluder)
 	_, aliases := s.(adapters.Aliaser)
 	_, identifies := s.(adapters.Identifier)
-	for _, has := range []bool{fetches, scans, cuts, describes, counts, writes, deletes, matches, aliases, identifies} {
+	for _, has := range []bool{fetches, scans, cuts, describes, counts, writes, deletes, matches, excludes, aliases, identifies} {
 		if has {
 			n++
 		}
@@ -295,6 +297,11 @@ func (s embedded) Match(ctx context.Context, collection, filter string) ([]reran
 		return nil, err
 	}
 	return s.rows.Match(ctx, collection, filter)
+}
+
+// Excluded is not recorded: it calls no server.
+func (s embedded) Excluded(ids []rerank.ID, filter string) (all []rerank.ID, rest string, err error) {
+	return s.rows.Excluded(ids, filter)
 }
 
 func (s embedded) SwitchAlias(ctx context.Context, alias, collection string) error {

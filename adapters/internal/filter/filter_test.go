@@ -3,6 +3,7 @@ package filter_test
 import (
 	"errors"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -104,4 +105,48 @@ func TestParse(t *testing.T) {
 			t.Errorf("%s is read as %+v, %v; want %+v", text, got, err, &want)
 		}
 	}
+}
+
+// TestTakeExcluded: only the has_id conditions of must_not exclude ids whatever else the filter
+// says.
+func TestTakeExcluded(t *testing.T) {
+	for text, want := range map[string]struct {
+		ids  []rerank.ID
+		rest string
+	}{
+		"":                                {},
+		`{"must_not":{"has_id":[1,"x"]}}`: {[]rerank.ID{rerank.UintID(1), rerank.TextID("x")}, ""},
+		`{"must_not":[{"has_id":[1]},{"has_id":[2,-3]}]}`:                            {[]rerank.ID{rerank.UintID(1), rerank.UintID(2), rerank.IntID(-3)}, ""},
+		`{"must_not":[{"has_id":[]}]}`:                                               {nil, ""},
+		`{"must_not":[{"is_null":{"key":"a"}},{"has_id":[18446744073709551615]}]}`:   {[]rerank.ID{rerank.UintID(1<<64 - 1)}, `{"must_not":[{"is_null":{"key":"a"}}]}`},
+		`{"must":{"has_id":[1]},"must_not":{"has_id":[2]},"should":[]}`:              {[]rerank.ID{rerank.UintID(2)}, `{"must":{"has_id":[1]},"should":[]}`},
+		`{"must":[{"must_not":{"has_id":[1]}}]}`:                                     {nil, `{"must":[{"must_not":{"has_id":[1]}}]}`},
+		`{"must_not":[{"must_not":[{"has_id":[1]}]}]}`:                               {nil, `{"must_not":[{"must_not":[{"has_id":[1]}]}]}`},
+		`{"must_not":[{"key":"has_id","match":{"value":1}}]}`:                        {nil, `{"must_not":[{"key":"has_id","match":{"value":1}}]}`},
+		`{"must_not":[{"nested":{"key":"n","filter":{"must_not":{"has_id":[1]}}}}]}`: {nil, `{"must_not":[{"nested":{"key":"n","filter":{"must_not":{"has_id":[1]}}}}]}`},
+	} {
+		ids, rest, err := filter.TakeExcluded(text)
+		if err != nil || !slices.Equal(ids, want.ids) || rest != want.rest {
+			t.Errorf("%s excludes %v and leaves %s, %v; want %v and %s", text, ids, rest, err, want.ids, want.rest)
+		}
+	}
+	if _, _, err := filter.TakeExcluded(`{"must_not":[{"has_id":1}]}`); !errors.Is(err, adapters.ErrFilter) {
+		t.Errorf("a bad filter: %v, want ErrFilter", err)
+	}
+}
+
+// FuzzTakeExcluded: what is left is a filter, and excludes no more ids.
+func FuzzTakeExcluded(f *testing.F) {
+	f.Add(`{"must_not":[{"has_id":[1]},{"is_null":{"key":"a"}}],"must":null}`)
+	f.Add(`{"must_not":{"has_id":["x"]}}`)
+	f.Fuzz(func(t *testing.T, text string) {
+		_, rest, err := filter.TakeExcluded(text)
+		if err != nil || rest == text || rest == "" {
+			return
+		}
+		ids, again, err := filter.TakeExcluded(rest)
+		if err != nil || len(ids) > 0 || again != rest {
+			t.Errorf("%s leaves %s, which excludes %v and leaves %s, %v", text, rest, ids, again, err)
+		}
+	})
 }

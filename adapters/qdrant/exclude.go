@@ -1,0 +1,87 @@
+package qdrant
+
+import (
+	"slices"
+
+	"github.com/qdrant/go-client/qdrant"
+
+	"github.com/likenessdb/likeness/adapters/internal/filter"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// Excluded implements adapters.Excluder. Qdrant spells a UUID in lower case with hyphens.
+func (s *Store) Excluded(ids []rerank.ID, text string) (all []rerank.ID, rest string, err error) {
+	more, rest, err := filter.TakeExcluded(text)
+	if err != nil {
+		return nil, text, err
+	}
+	all = make([]rerank.ID, 0, len(ids)+len(more))
+	for _, id := range slices.Concat(ids, more) {
+		p, _, err := pointID(id)
+		if err != nil {
+			return nil, text, err
+		}
+		all = append(all, idOf(p))
+	}
+	return all, rest, nil
+}
+
+// without narrows a filter, which may be nil, to points without the given ids or, with an owner
+// field, to points of other items.
+func without(f *qdrant.Filter, ids []rerank.ID, owner string) (*qdrant.Filter, error) {
+	if len(ids) == 0 {
+		return f, nil
+	}
+	conditions, err := hasID(ids)
+	if owner != "" {
+		conditions, err = hasOwner(ids, owner)
+	}
+	return &qdrant.Filter{
+		Must: f.GetMust(), Should: f.GetShould(), MinShould: f.GetMinShould(),
+		MustNot: slices.Concat(f.GetMustNot(), conditions),
+	}, err
+}
+
+func hasID(ids []rerank.ID) ([]*qdrant.Condition, error) {
+	points := make([]*qdrant.PointId, len(ids))
+	for i, id := range ids {
+		var err error
+		if points[i], _, err = pointID(id); err != nil {
+			return nil, err
+		}
+	}
+	return []*qdrant.Condition{qdrant.NewHasID(points...)}, nil
+}
+
+// hasOwner returns a condition for each type of owner.
+func hasOwner(ids []rerank.ID, field string) (conditions []*qdrant.Condition, err error) {
+	var numbers []int64
+	var texts []string
+	for _, id := range ids {
+		v, err := ownerValue(id)
+		if err != nil {
+			return nil, err
+		}
+		if text, ok := id.Text(); ok {
+			texts = append(texts, text)
+		} else {
+			numbers = append(numbers, v.GetIntegerValue())
+		}
+	}
+	if len(numbers) > 0 {
+		conditions = append(conditions, qdrant.NewMatchInts(field, numbers...))
+	}
+	if len(texts) > 0 {
+		conditions = append(conditions, qdrant.NewMatchKeywords(field, texts...))
+	}
+	return conditions, nil
+}
+
+// excludedBytes bounds the size of the condition that excludes ids.
+func excludedBytes(ids []rerank.ID) (size int) {
+	for _, id := range ids {
+		text, _ := id.Text()
+		size += 16 + len(text)
+	}
+	return size
+}
