@@ -47,7 +47,7 @@ func (s *Search) proto() *likenessv1.SearchRequest {
 	r := &likenessv1.SearchRequest{
 		Route: s.Route, Query: s.Query.proto(), K: small(s.K), Filter: s.Filter, Strategy: s.Strategy.proto(),
 		Depth: small(s.Depth), AverageDepth: small(s.AverageDepth), MaxGap: s.MaxGap, Explain: s.Explain, Head: s.Head, Rounds: small(s.Rounds),
-		RequireExact: s.RequireExact,
+		RequireExact: s.RequireExact, ExcludeIds: protoIDs(s.ExcludeIDs),
 	}
 	if s.Timeout > 0 {
 		r.Timeout = durationpb.New(s.Timeout)
@@ -62,13 +62,15 @@ func (s *Search) proto() *likenessv1.SearchRequest {
 	return r
 }
 
-func (i Items) ids() *likenessv1.ItemIds {
-	out := &likenessv1.ItemIds{}
-	for _, id := range i.IDs {
-		out.Ids = append(out.Ids, id.proto())
+func protoIDs(ids []ID) []*likenessv1.ItemId {
+	out := make([]*likenessv1.ItemId, len(ids))
+	for i, id := range ids {
+		out[i] = id.proto()
 	}
 	return out
 }
+
+func (i Items) ids() *likenessv1.ItemIds { return &likenessv1.ItemIds{Ids: protoIDs(i.IDs)} }
 
 func (i Items) vectors() *likenessv1.Vectors {
 	out := &likenessv1.Vectors{}

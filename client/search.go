@@ -45,6 +45,9 @@ type Search struct {
 	// Filter is a filter in the store's own language: the JSON of a Qdrant filter, or
 	// an expression of Milvus.
 	Filter string
+	// ExcludeIDs holds the ids of items that the answer must not have, such as those that a
+	// person has seen, at most 10,000.
+	ExcludeIDs []ID
 	// Depth is the number of rows of each first-stage search, AverageDepth that number
 	// for the averaged search of Combined.
 	Strategy     Strategy

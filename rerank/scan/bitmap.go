@@ -33,6 +33,25 @@ func aliveItems(t *table.Table) *Bitmap {
 	return b
 }
 
+// Except returns the items of a table that are alive, without the given ones.
+func Except(t *table.Table, items []int32) *Bitmap {
+	b := aliveItems(t)
+	if b == nil {
+		b = NewBitmap(t.Len())
+		for w := range b.words {
+			b.words[w] = ^uint64(0)
+		}
+		if last := t.Len() % 64; last > 0 {
+			b.words[len(b.words)-1] = 1<<last - 1
+		}
+		b.count = t.Len()
+	}
+	for _, i := range items {
+		b.Remove(int(i))
+	}
+	return b
+}
+
 // Add puts items into the set. Each must be less than the n of NewBitmap.
 func (b *Bitmap) Add(items ...int32) {
 	for _, i := range items {

@@ -133,7 +133,7 @@ func (a *Auditor) Adjust(routes map[string]Audits) { a.routes.Store(&routes) }
 func (a *Auditor) Searched(_ context.Context, rt string, r search.Request, answer search.Answer, err error) {
 	o := (*a.routes.Load())[rt]
 	status := answer.Certificate.Status
-	if err != nil || answer.Degraded != nil || r.Filter != "" || answer.Narrowed || answer.Strategy == rerank.Scan {
+	if err != nil || answer.Degraded != nil || !r.IsUnrestricted() || answer.Narrowed || answer.Strategy == rerank.Scan {
 		return
 	}
 	carries := status == rerank.StatusCalibrated || answer.Certificate.Proved()
@@ -295,7 +295,7 @@ func (d drawn) carries(c *rerank.Calibration, r *route.Route) bool {
 	if d.certificate.Status == rerank.StatusCalibrated {
 		return d.certificate.Calibration == c
 	}
-	return c.Lacks(d.request.K, d.rule(r, c.Rule.AverageDepth), d.request.Filter != "") == ""
+	return c.Lacks(d.request.K, d.rule(r, c.Rule.AverageDepth), !d.request.IsUnrestricted()) == ""
 }
 
 var errBusy = errors.New("the sidecar is busy")

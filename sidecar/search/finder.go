@@ -123,7 +123,7 @@ func (f *finder) evidence(round, k int) *certify.Evidence {
 		K: k, Hits: len(f.found.Hits), Finite: f.found.Finite(), Measured: f.found.Measured,
 		Depth: p.Depth, Rounds: round, Candidate: f.found.Scored + f.found.Spared,
 		RoundingError: f.found.RoundingError(), Refined: f.found.Refined(), Source: f.source(), WrongNorm: v.Norms.Wrong() != nil,
-		Restricted: !p.Request.IsUnrestricted(), OwnersInCollection: v.OwnerIn(v.Collection) != "", Rule: p.Rule(v),
+		Restricted: !p.Request.IsUnrestricted(), HidesRows: p.Request.HidesRows(), OwnersInCollection: v.OwnerIn(v.Collection) != "", Rule: p.Rule(v),
 	}
 	if !p.Rewritten { // a rewritten answer has the store's scores, which may be off by more
 		e.Closest, e.Outside = f.found.Closest(k), f.found.Outside

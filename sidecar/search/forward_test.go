@@ -159,10 +159,13 @@ func wantFetch(t testing.TB, what string, got, want adapters.FetchRequest, excep
 	}
 }
 
+// nothing returns the id of an item that does not exist.
+func nothing() []rerank.ID { return []rerank.ID{rerank.UintID(1 << 40)} }
+
 // wanted returns a search with every field set. owned says whether items own rows.
 func wanted(owned bool) (s adapters.SearchRequest, except map[string]string) {
 	s = adapters.SearchRequest{
-		Collection: collection, Vector: vectorField, Filter: even, Exact: true, UnitVectors: true,
+		Collection: collection, Vector: vectorField, Filter: even, Exclude: nothing(), Exact: true, UnitVectors: true,
 		Consistency: consistency, Partitions: []string{partition},
 	}
 	except = map[string]string{"WithVectors": "vectors come with the ids of one probe on the stored vectors only"}
@@ -188,7 +191,7 @@ var everyField = map[string]string{
 	"PayloadFields": "TestPayloadsArriveWhole", "NoFallback": "TestNoFallbackAsksNothingMore", "Calls": "TestRankersGetTheWholeQuery",
 	"Rounds": "TestRankersGetTheWholeQuery", "Confirms": "TestConfirmingReads", "Collection": "TestCallsNameTheCollection",
 	"MaxRank": "TestPagesOfOneList", "RequireExact": "TestRequireExact",
-	"Versions": "TestVersionsOfHits",
+	"Versions": "TestVersionsOfHits", "Exclude": "TestSearchesArriveWhole",
 }
 
 func TestEveryFieldOfARequestIsSeen(t *testing.T) {
@@ -240,7 +243,7 @@ func TestSearchesArriveWhole(t *testing.T) {
 				}
 			})
 			q := random(2, 1, 6).Row(0)
-			a := w.search(t, p, search.Request{Query: rerank.Query{Vector: q}, K: 3, Filter: even, Partitions: []string{partition}})
+			a := w.search(t, p, search.Request{Query: rerank.Query{Vector: q}, K: 3, Filter: even, Exclude: nothing(), Partitions: []string{partition}})
 			if got := a.Degraded; (got != nil) != (c.reason != "") || got != nil && got.Reason != c.reason {
 				t.Fatalf("%+v, want %q", got, c.reason)
 			}
@@ -298,7 +301,7 @@ func TestDeepeningAsksTheSame(t *testing.T) {
 		w.calls.Forget()
 		p := w.pipe(t, route.PlacementStored, func(r *route.Route) { r.Strategy, r.Depth, r.AverageDepth, r.MaxRounds = strategy, 4, 3, 4 })
 		a := w.search(t, p, search.Request{
-			Query: rerank.Query{Vector: random(2, 1, 6).Row(0)}, K: 2, Filter: even, Partitions: []string{partition}, MaxGap: ptr(0),
+			Query: rerank.Query{Vector: random(2, 1, 6).Row(0)}, K: 2, Filter: even, Exclude: nothing(), Partitions: []string{partition}, MaxGap: ptr(0),
 		})
 		rounds := of[adapters.SearchRequest](t, w, recorder.Search)
 		if len(rounds) < 3 || len(rounds) != a.Certificate.Rounds {
@@ -321,7 +324,7 @@ func TestDeepeningAsksTheSame(t *testing.T) {
 	}
 	one := newRecorded(t, &toy{dim: 6, blocks: 1}, tied(200, 6))
 	p := one.pipe(t, route.PlacementStored, func(r *route.Route) { r.Strategy, r.Depth, r.MaxRounds = rerank.Average, 4, 4 })
-	_ = one.search(t, p, search.Request{Query: rerank.Query{Vector: []float32{1, 1, 1, 1, 1, 1}}, K: 2, Filter: even, Partitions: []string{partition}})
+	_ = one.search(t, p, search.Request{Query: rerank.Query{Vector: []float32{1, 1, 1, 1, 1, 1}}, K: 2, Filter: even, Exclude: nothing(), Partitions: []string{partition}})
 	for i, r := range of[adapters.SearchRequest](t, one, recorder.Search) {
 		want, except := wanted(false)
 		want.WithVectors = i == 0
@@ -366,7 +369,7 @@ func TestFeaturesAreReadWhole(t *testing.T) {
 			}
 			p := w.pipe(t, c.place, func(r *route.Route) { r.Strategy = rerank.PerEmbedding })
 			q := rerank.Query{Vector: random(2, 1, 6).Row(0)}
-			a := w.search(t, p, search.Request{Query: q, K: 3, Filter: even})
+			a := w.search(t, p, search.Request{Query: q, K: 3, Filter: even, Exclude: nothing()})
 			got := of[adapters.FetchRequest](t, w, recorder.Fetch)
 			if len(got) != 1 {
 				t.Fatalf("%d fetches", len(got))
@@ -483,7 +486,7 @@ func TestConfirmingReads(t *testing.T) {
 				r.Strategy = rerank.Scan
 			}
 		})
-		request := search.Request{Query: rerank.Query{Vector: random(2, 1, 6).Row(0)}, K: 3, Filter: even}
+		request := search.Request{Query: rerank.Query{Vector: random(2, 1, 6).Row(0)}, K: 3, Filter: even, Exclude: nothing()}
 		a := w.search(t, p, request)
 		got := of[adapters.FetchRequest](t, w, recorder.Fetch)
 		want := adapters.FetchRequest{Collection: collection, Consistency: consistency}
@@ -508,7 +511,7 @@ func TestConfirmingReads(t *testing.T) {
 func TestFilteredScansAskForTheFilter(t *testing.T) {
 	rows := newRecorded(t, &toy{dim: 6, blocks: 3}, random(1, 90, 6))
 	p := rows.pipe(t, route.PlacementTable, func(r *route.Route) { r.Strategy = rerank.Scan })
-	request := search.Request{Query: rerank.Query{Vector: random(2, 1, 6).Row(0)}, K: 3, Filter: even}
+	request := search.Request{Query: rerank.Query{Vector: random(2, 1, 6).Row(0)}, K: 3, Filter: even, Exclude: nothing()}
 	_ = rows.search(t, p, request)
 	for _, m := range of[recorder.Arguments](t, rows, recorder.Match) {
 		if d := recorder.Differences(m, recorder.Arguments{Collection: collection, Filter: even}); len(d) > 0 {
@@ -729,7 +732,7 @@ func TestADeviceGetsTheWholeQuery(t *testing.T) {
 	d := &declining{}
 	for _, strategy := range []rerank.Strategy{rerank.Scan, rerank.PerEmbedding} {
 		p := w.pipe(t, route.PlacementTable, func(r *route.Route) { r.Strategy, r.Device, r.Depth, r.MaxDepth = strategy, d, 400, 1000 })
-		_ = w.search(t, p, search.Request{Query: query, K: 7, Filter: even})
+		_ = w.search(t, p, search.Request{Query: query, K: 7, Filter: even, Exclude: nothing()})
 	}
 	if len(d.query) != 2 || len(d.within) != 1 || len(d.items) != 1 {
 		t.Fatalf("%d calls, %d scans, %d rescored", len(d.query), len(d.within), len(d.items))
@@ -778,7 +781,7 @@ func TestRankersGetTheWholeQuery(t *testing.T) {
 	calls := 37
 	request := search.Request{
 		Query: rerank.Query{Text: "query 77", UserID: 7, HasUserID: true, Context: map[string]float32{"hour": 3}},
-		K:     5, Calls: &calls, Rounds: 3, Filter: even, Partitions: []string{partition},
+		K:     5, Calls: &calls, Rounds: 3, Filter: even, Exclude: nothing(), Partitions: []string{partition},
 	}
 	a := w.search(t, p, request)
 	if a.Ranking.Budget != 37 || a.Ranking.Calls > 37 || a.Ranking.Rounds < 2 {

@@ -117,7 +117,7 @@ func TestARewrittenSearchIsOneSearch(t *testing.T) {
 				}
 				q := random(2, 1, rewriteDim).Row(0)
 				a := w.search(t, p, search.Request{
-					Query: rerank.Query{Vector: q}, K: 3, Filter: even, Partitions: []string{partition}, Payload: true, PayloadFields: []string{"n", "third"},
+					Query: rerank.Query{Vector: q}, K: 3, Filter: even, Exclude: nothing(), Partitions: []string{partition}, Payload: true, PayloadFields: []string{"n", "third"},
 				})
 				want := w.exact(t, q, func(row int) bool { return row/3%2 == 0 })[:3]
 				sameHits(t, a.Hits, want)
@@ -134,7 +134,7 @@ func TestARewrittenSearchIsOneSearch(t *testing.T) {
 				}
 				got := of[adapters.SearchRequest](t, w, recorder.Search)[0]
 				wants := adapters.SearchRequest{
-					Collection: collection, Vector: vectorField, Filter: even, Exact: exact, UnitVectors: true, Consistency: consistency,
+					Collection: collection, Vector: vectorField, Filter: even, Exclude: nothing(), Exact: exact, UnitVectors: true, Consistency: consistency,
 					Partitions: []string{partition}, Payload: true, PayloadFields: []string{"n", "third"}, Rescore: true, EF: 50,
 				}
 				except := map[string]string{"WithVectors": "no vector is needed", "Owner": "items are rows", "Versions": "the answer is made of hits"}

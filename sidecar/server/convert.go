@@ -91,6 +91,7 @@ func toRequest(r *likenessv1.SearchRequest) search.Request {
 		PayloadFields: r.GetPayload().GetFields(),
 		Rounds:        int(r.GetRounds()),
 		RequireExact:  r.GetRequireExact(),
+		Exclude:       toIDs(r.GetExcludeIds()),
 	}
 	if r.Calls != nil {
 		calls := int(r.GetCalls())
@@ -108,6 +109,17 @@ func toID(id *likenessv1.ItemId) rerank.ID {
 	default:
 		return rerank.TextID(id.GetText())
 	}
+}
+
+func toIDs(ids []*likenessv1.ItemId) []rerank.ID {
+	if len(ids) == 0 {
+		return nil
+	}
+	out := make([]rerank.ID, len(ids))
+	for i, id := range ids {
+		out[i] = toID(id)
+	}
+	return out
 }
 
 func fromID(id rerank.ID) *likenessv1.ItemId {
@@ -139,9 +151,7 @@ type scoring interface {
 
 func toScoreRequest(r scoring, explain bool) (search.ScoreRequest, error) {
 	req := search.ScoreRequest{Route: r.GetRoute(), Query: toQuery(r.GetQuery()), Explain: explain}
-	for _, id := range r.GetIds().GetIds() {
-		req.IDs = append(req.IDs, toID(id))
-	}
+	req.IDs = toIDs(r.GetIds().GetIds())
 	if with, ok := r.(interface{ GetDocuments() *likenessv1.Documents }); ok {
 		req.Documents = toDocuments(with.GetDocuments().GetDocuments())
 	}

@@ -86,6 +86,7 @@ func everything() *likenessv1.SearchRequest {
 		K:     11, Filter: `{"must": []}`, Strategy: likenessv1.Strategy_STRATEGY_COMBINED, Depth: 12, AverageDepth: 13,
 		Weights: likenessv1.Weights_WEIGHTS_GATES, MaxGap: proto.Float32(0.5), Timeout: durationpb.New(40 * time.Second), Explain: true,
 		Payload: &likenessv1.PayloadSelector{Fields: []string{"n"}}, Head: "head", Calls: proto.Int32(14), Rounds: 15, RequireExact: true,
+		ExcludeIds: []*likenessv1.ItemId{{Id: &likenessv1.ItemId_Number{Number: 16}}, {Id: &likenessv1.ItemId_Negative{Negative: -17}}, {Id: &likenessv1.ItemId_Text{Text: "sku"}}},
 	}
 }
 
@@ -146,6 +147,7 @@ func TestEveryFieldReachesThePipeline(t *testing.T) {
 		Route: "things", Query: rerank.Query{Vector: []float32{1, 2, 3, 4}, UserID: 7, HasUserID: true, Text: "words", Context: map[string]float32{"hour": 3}},
 		K: 11, Filter: `{"must": []}`, Strategy: rerank.Combined, Depth: 12, AverageDepth: 13, Weights: rerank.GateWeights, Head: "head",
 		MaxGap: &gap, Explain: true, Payload: true, PayloadFields: []string{"n"}, Calls: &calls, Rounds: 15, RequireExact: true,
+		Exclude: []rerank.ID{rerank.UintID(16), rerank.IntID(-17), rerank.TextID("sku")},
 	}
 	not := map[string]string{
 		"Partitions": "the API has none: a route names them", "NoFallback": "the proxy's alone, which has the database's own answer",

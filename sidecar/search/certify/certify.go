@@ -95,8 +95,9 @@ type Evidence struct {
 	// WrongNorm: the route declares unit vectors, and a row without norm 1 was seen, so no list
 	// proves anything.
 	WrongNorm bool
-	// Restricted: a filter or partitions restrict the search.
-	Restricted bool
+	// Restricted: a filter, partitions or excluded items restrict the search. HidesRows: a filter
+	// or partitions do, which may hide some of an item's rows and not others.
+	Restricted, HidesRows bool
 	// OwnersInCollection: rows of the collection belong to items.
 	OwnersInCollection bool
 	// Rule says how the candidates were found.
@@ -132,7 +133,7 @@ func (e *Evidence) proof() rerank.Evidence {
 		// Under a filter or in partitions, an item of several rows can own rows that no
 		// list could show, so that the thresholds say nothing about it. In a companion
 		// all rows of an item have its payload.
-		ListsExact: e.listsExact() && (!e.OwnersInCollection || !e.Restricted),
+		ListsExact: e.listsExact() && (!e.OwnersInCollection || !e.HidesRows),
 	}
 	if e.Outside != nil {
 		out.HitError = max(0, out.Bound.Epsilon-out.Bound.Lists)

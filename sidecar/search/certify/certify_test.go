@@ -71,7 +71,7 @@ func TestCertificate(t *testing.T) {
 		"a bound of several terms, rounded":                {func(e *certify.Evidence) { e.SingleInnerProduct, e.RoundingError = false, 1e-6 }, rerank.StatusUnknown, "", ""},
 		"rows that are no unit vectors":                    {func(e *certify.Evidence) { e.WrongNorm = true }, rerank.StatusUnknown, "", ""},
 		"such rows, and every item was scored":             {func(e *certify.Evidence) { e.WrongNorm, e.Scanned, e.Lists = true, true, nil }, rerank.StatusExact, rerank.ProofScan, ""},
-		"owners under a filter":                            {func(e *certify.Evidence) { e.OwnersInCollection, e.Restricted = true, true }, rerank.StatusUnknown, "", ""},
+		"owners under a filter":                            {func(e *certify.Evidence) { e.OwnersInCollection, e.Restricted, e.HidesRows = true, true, true }, rerank.StatusUnknown, "", ""},
 		"owners without a filter":                          {func(e *certify.Evidence) { e.OwnersInCollection = true }, rerank.StatusExact, rerank.ProofInnerProduct, ""},
 		"a calibration of this rule": {func(e *certify.Evidence) {
 			e.Lists[0].Exact, e.Audited, e.Calibration, e.Rule = false, true, calibration, calibration.Rule

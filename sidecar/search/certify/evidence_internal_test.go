@@ -114,7 +114,7 @@ func TestEvidence(t *testing.T) {
 			s.Closest, s.Outside = 1, func(k int, off float32) float32 { return float32(k) + off }
 		}, rerank.Evidence{Returned: 3, KthScore: 4, Bound: rerank.Bound{Max: 7, Epsilon: 0.625, Lists: 0.5}, ListsExact: true, HitError: 0.125, Closest: 1, Outside: 3.125}},
 		"writes are not shown":           {func(s *Evidence) { s.Source = Source{Derived: true, Behind: true} }, rerank.Evidence{Returned: 3, KthScore: 4, Bound: rerank.Bound{Max: 7, Epsilon: infinite}, ListsExact: true, SingleInnerProduct: true}},
-		"rows of items under a filter":   {func(s *Evidence) { s.OwnersInCollection, s.Restricted = true, true }, rerank.Evidence{Returned: 3, KthScore: 4, Bound: bound, SingleInnerProduct: true}},
+		"rows of items under a filter":   {func(s *Evidence) { s.OwnersInCollection, s.HidesRows = true, true }, rerank.Evidence{Returned: 3, KthScore: 4, Bound: bound, SingleInnerProduct: true}},
 		"rows of items without a filter": {func(s *Evidence) { s.OwnersInCollection = true }, rerank.Evidence{Returned: 3, KthScore: 4, Bound: bound, ListsExact: true, SingleInnerProduct: true}},
 	} {
 		s := exactList(3, bound, 9, 8, 4)

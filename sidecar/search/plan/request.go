@@ -40,6 +40,8 @@ type Request struct {
 	K          int
 	// Filter is passed to the store in its own language.
 	Filter string
+	// Exclude holds the ids of items that the answer must not have, at most MaxExclude.
+	Exclude []rerank.ID
 	// Partitions to search; if empty, the route's. A route that is narrowed to some partitions
 	// takes only those. The first stage must search the collection itself, because tables and
 	// companions do not have its partitions.
@@ -77,11 +79,18 @@ type Request struct {
 	MaxRank int
 }
 
+// MaxExclude is the most ids that a request may exclude.
+const MaxExclude = 10_000
+
 // LastRank returns the last rank that the request's lists have to reach.
 func (r Request) LastRank() int { return max(r.K, r.MaxRank) }
 
 // IsUnrestricted reports whether the request searches the whole collection.
-func (r Request) IsUnrestricted() bool { return r.Filter == "" && len(r.Partitions) == 0 }
+func (r Request) IsUnrestricted() bool { return !r.HidesRows() && len(r.Exclude) == 0 }
+
+// HidesRows reports whether some rows of an item may be searched and others not. Exclude hides
+// all rows of an item.
+func (r Request) HidesRows() bool { return r.Filter != "" || len(r.Partitions) > 0 }
 
 // NeedsStore reports whether answering the request calls the store.
 func (r Request) NeedsStore() bool {
@@ -123,7 +132,29 @@ func Resolve(c *route.Checked, r Request) (Request, error) {
 	if err := checkLimits(c, r); err != nil {
 		return r, err
 	}
+	if err := resolveExcluded(c, &r); err != nil {
+		return r, err
+	}
 	return r, checkStore(c, r)
+}
+
+// resolveExcluded spells the excluded ids as the store does, and adds the ids that the filter
+// excludes. It returns a *FieldError, adapters.ErrID or adapters.ErrFilter.
+func resolveExcluded(c *route.Checked, r *Request) error {
+	if len(r.Exclude) > MaxExclude {
+		return BadField("exclude_ids", "%d ids, at most %d; send the most recent ones", len(r.Exclude), MaxExclude)
+	}
+	for i, id := range r.Exclude {
+		if _, isText := id.Text(); id.IsZero() || c.TextIDs && !isText {
+			return BadField("exclude_ids", "exclude_ids[%d], %q, is no id of collection %q", i, id, c.Collection)
+		}
+	}
+	if c.StoreCan.Exclude == nil || c.OwnerIn(c.Collection) != "" { // an item of several rows has no id in a filter
+		return nil
+	}
+	var err error
+	r.Exclude, r.Filter, err = c.StoreCan.Exclude.Excluded(r.Exclude, r.Filter)
+	return err
 }
 
 // defaultDepths returns the depths for a request that names none: the calibrated depths if the

@@ -52,7 +52,7 @@ func Lists(ctx context.Context, v route.View, p *plan.Plan, round int) (lists []
 		ef = v.EF
 	}
 	lists, err = v.Store.Search(ctx, adapters.SearchRequest{
-		Collection: collection, Vector: v.Vector, Probes: p.Probes, Filter: p.Request.Filter,
+		Collection: collection, Vector: v.Vector, Probes: p.Probes, Filter: p.Request.Filter, Exclude: p.Request.Exclude,
 		Exact: v.ExactSearch, UnitVectors: v.UnitVectors && !p.SearchesCompanion(), Owner: v.OwnerIn(collection), WithVectors: vectors,
 		Consistency: v.Consistency, Partitions: p.Request.Partitions,
 		Payload: payload, PayloadFields: payloadFields(p, payload), Rescore: p.Rewritten, EF: ef,
@@ -101,7 +101,7 @@ func storeFailed(ctx context.Context, err error, onCompanion bool) error {
 	if ctx.Err() != nil {
 		return failure.TimedOut(ctx, err)
 	}
-	final := []error{adapters.ErrFilter, adapters.ErrLimit, adapters.ErrRefused, rerank.ErrQuery}
+	final := []error{adapters.ErrFilter, adapters.ErrID, adapters.ErrLimit, adapters.ErrRefused, rerank.ErrQuery}
 	if !onCompanion { // the store's own answer comes from the same collection
 		final = append(final, adapters.ErrUnavailable, adapters.ErrNotFound, adapters.ErrField, adapters.ErrDimension, adapters.ErrMetric)
 	}

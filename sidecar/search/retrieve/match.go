@@ -3,28 +3,31 @@ package retrieve
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/scan"
+	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/search/failure"
 	"github.com/likenessdb/likeness/sidecar/search/plan"
 	"github.com/likenessdb/likeness/sidecar/search/score"
 	"github.com/likenessdb/likeness/sidecar/search/span"
 )
 
-// Matching returns the items of the table that pass the filter of a scan, or nil without a filter.
-// It also returns the feature rows of matching items that the table lacks.
+// Matching returns the items of the table that a scan visits: items that pass its filter and are
+// not excluded; nil stands for all. It also returns the feature rows of such items that the table
+// lacks.
 func (r *Reader) Matching(ctx context.Context, p *plan.Plan) (*scan.Bitmap, []score.Batch, error) {
-	if p.Request.Filter == "" {
-		return nil, nil, nil
-	}
 	v := r.View
+	if p.Request.Filter == "" {
+		return without(v.Table, p.Request.Exclude), nil, nil
+	}
 	ctx, s := span.StoreCall(ctx, "match", "match", v.Collection)
 	defer s.End()
 	began := time.Now()
-	ids, err := r.match(ctx, p.Request.Filter)
+	ids, err := r.match(ctx, p.Request.Filter, p.Request.Exclude)
 	r.Fetching += time.Since(began)
 	if err != nil {
 		span.Fail(ctx, s, err)
@@ -48,8 +51,29 @@ func (r *Reader) Matching(ctx context.Context, p *plan.Plan) (*scan.Bitmap, []sc
 	return within, rest, featuresFailed(ctx, err)
 }
 
-// match lists every item with a row that passes the filter, once.
-func (r *Reader) match(ctx context.Context, filter string) ([]rerank.ID, error) {
+// without returns the items of a table but the excluded ones, or nil if none is excluded.
+func without(t *table.Table, excluded []rerank.ID) *scan.Bitmap {
+	if len(excluded) == 0 {
+		return nil
+	}
+	items, _ := t.Lookup(excluded, nil, nil)
+	return scan.Except(t, items)
+}
+
+// match lists every item with a row that passes the filter, once, but for the excluded items.
+func (r *Reader) match(ctx context.Context, filter string, excluded []rerank.ID) ([]rerank.ID, error) {
+	found, err := r.matchFilter(ctx, filter)
+	if err != nil || len(excluded) == 0 {
+		return found, err
+	}
+	out := NewIDSet(len(excluded))
+	for _, id := range excluded {
+		out.Add(id, 0)
+	}
+	return slices.DeleteFunc(found, out.Has), nil
+}
+
+func (r *Reader) matchFilter(ctx context.Context, filter string) ([]rerank.ID, error) {
 	v, found := r.View, NewIDSet(0)
 	if owner := v.OwnerIn(v.Collection); owner != "" {
 		err := v.StoreCan.Scan.Scan(ctx, adapters.ScanRequest{Collection: v.Collection, Filter: filter, Owner: owner},

@@ -21,7 +21,7 @@ func Plain(ctx context.Context, v route.View, r plan.Request) (hits []rerank.Sco
 	for depth := first; ; depth = min(4*depth, v.MaxDepth) {
 		probes := []rerank.Probe{{Vector: r.Query.Vector, Depth: depth}}
 		lists, err := v.Store.Search(ctx, adapters.SearchRequest{
-			Collection: v.Collection, Vector: v.Vector, Probes: probes, Filter: r.Filter, Exact: v.ExactSearch,
+			Collection: v.Collection, Vector: v.Vector, Probes: probes, Filter: r.Filter, Exclude: r.Exclude, Exact: v.ExactSearch,
 			UnitVectors: v.UnitVectors, Owner: owner, Consistency: v.Consistency, Partitions: r.Partitions,
 		})
 		if err == nil {

@@ -398,7 +398,10 @@ type SearchRequest struct {
 	Rounds int32 `protobuf:"varint,15,opt,name=rounds,proto3" json:"rounds,omitempty"`
 	// Only an exact answer will do. The search goes as deep as for a max_gap of 0, and an answer with any other certificate
 	// is the error FAILED_PRECONDITION (NOT_EXACT).
-	RequireExact  bool `protobuf:"varint,16,opt,name=require_exact,json=requireExact,proto3" json:"require_exact,omitempty"`
+	RequireExact bool `protobuf:"varint,16,opt,name=require_exact,json=requireExact,proto3" json:"require_exact,omitempty"`
+	// Ids of items that the answer must not have, such as those that a person has seen. With them an answer is exact where
+	// it is without.
+	ExcludeIds    []*ItemId `protobuf:"bytes,17,rep,name=exclude_ids,json=excludeIds,proto3" json:"exclude_ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -543,6 +546,13 @@ func (x *SearchRequest) GetRequireExact() bool {
 		return x.RequireExact
 	}
 	return false
+}
+
+func (x *SearchRequest) GetExcludeIds() []*ItemId {
+	if x != nil {
+		return x.ExcludeIds
+	}
+	return nil
 }
 
 // Hit is one item of an answer.
@@ -2088,7 +2098,7 @@ const file_likeness_v1_search_proto_rawDesc = "" +
 	"\x04text\x18\x03 \x01(\tB\t\xbaH\x06r\x04(\xff\xff\x03H\x00R\x04textB\v\n" +
 	"\x02id\x12\x05\xbaH\x02\b\x01\"=\n" +
 	"\x0fPayloadSelector\x12*\n" +
-	"\x06fields\x18\x01 \x03(\tB\x12\xbaH\x0f\x92\x01\f\x10\x80\x02\"\ar\x05\x10\x01(\x80\bR\x06fields\"\xbc\x05\n" +
+	"\x06fields\x18\x01 \x03(\tB\x12\xbaH\x0f\x92\x01\f\x10\x80\x02\"\ar\x05\x10\x01(\x80\bR\x06fields\"\xfd\x05\n" +
 	"\rSearchRequest\x12 \n" +
 	"\x05route\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01(\x80\x02R\x05route\x120\n" +
@@ -2108,7 +2118,9 @@ const file_likeness_v1_search_proto_rawDesc = "" +
 	"\x04head\x18\r \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x04head\x12\"\n" +
 	"\x05calls\x18\x0e \x01(\x05B\a\xbaH\x04\x1a\x02(\x00H\x01R\x05calls\x88\x01\x01\x12\x1f\n" +
 	"\x06rounds\x18\x0f \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x06rounds\x12#\n" +
-	"\rrequire_exact\x18\x10 \x01(\bR\frequireExactB\n" +
+	"\rrequire_exact\x18\x10 \x01(\bR\frequireExact\x12?\n" +
+	"\vexclude_ids\x18\x11 \x03(\v2\x13.likeness.v1.ItemIdB\t\xbaH\x06\x92\x01\x03\x10\x90NR\n" +
+	"excludeIdsB\n" +
 	"\n" +
 	"\b_max_gapB\b\n" +
 	"\x06_calls\"\xb7\x01\n" +
@@ -2283,57 +2295,58 @@ var file_likeness_v1_search_proto_depIdxs = []int32{
 	1,  // 3: likeness.v1.SearchRequest.weights:type_name -> likeness.v1.Weights
 	28, // 4: likeness.v1.SearchRequest.timeout:type_name -> google.protobuf.Duration
 	4,  // 5: likeness.v1.SearchRequest.payload:type_name -> likeness.v1.PayloadSelector
-	3,  // 6: likeness.v1.Hit.id:type_name -> likeness.v1.ItemId
-	25, // 7: likeness.v1.Hit.explanation:type_name -> likeness.v1.Explanation
-	6,  // 8: likeness.v1.SearchResponse.hits:type_name -> likeness.v1.Hit
-	29, // 9: likeness.v1.SearchResponse.certificate:type_name -> likeness.v1.Certificate
-	10, // 10: likeness.v1.SearchResponse.degraded:type_name -> likeness.v1.Degraded
-	9,  // 11: likeness.v1.SearchResponse.model:type_name -> likeness.v1.ModelRef
-	0,  // 12: likeness.v1.SearchResponse.strategy:type_name -> likeness.v1.Strategy
-	11, // 13: likeness.v1.SearchResponse.timings:type_name -> likeness.v1.Timings
-	8,  // 14: likeness.v1.SearchResponse.ranking:type_name -> likeness.v1.Ranking
-	28, // 15: likeness.v1.Timings.encode:type_name -> google.protobuf.Duration
-	28, // 16: likeness.v1.Timings.retrieve:type_name -> google.protobuf.Duration
-	28, // 17: likeness.v1.Timings.score:type_name -> google.protobuf.Duration
-	28, // 18: likeness.v1.Timings.certify:type_name -> google.protobuf.Duration
-	28, // 19: likeness.v1.Timings.total:type_name -> google.protobuf.Duration
-	28, // 20: likeness.v1.Timings.rank:type_name -> google.protobuf.Duration
-	28, // 21: likeness.v1.Timings.embed:type_name -> google.protobuf.Duration
-	5,  // 22: likeness.v1.SearchBatchRequest.searches:type_name -> likeness.v1.SearchRequest
-	14, // 23: likeness.v1.SearchBatchResponse.results:type_name -> likeness.v1.SearchResult
-	7,  // 24: likeness.v1.SearchResult.response:type_name -> likeness.v1.SearchResponse
-	15, // 25: likeness.v1.SearchResult.error:type_name -> likeness.v1.Error
-	16, // 26: likeness.v1.Vectors.vectors:type_name -> likeness.v1.Vector
-	3,  // 27: likeness.v1.ItemIds.ids:type_name -> likeness.v1.ItemId
-	19, // 28: likeness.v1.Documents.documents:type_name -> likeness.v1.Document
-	2,  // 29: likeness.v1.ScoreRequest.query:type_name -> likeness.v1.Query
-	18, // 30: likeness.v1.ScoreRequest.ids:type_name -> likeness.v1.ItemIds
-	17, // 31: likeness.v1.ScoreRequest.vectors:type_name -> likeness.v1.Vectors
-	20, // 32: likeness.v1.ScoreRequest.documents:type_name -> likeness.v1.Documents
-	3,  // 33: likeness.v1.ScoreResponse.missing:type_name -> likeness.v1.ItemId
-	9,  // 34: likeness.v1.ScoreResponse.model:type_name -> likeness.v1.ModelRef
-	29, // 35: likeness.v1.ScoreResponse.certificate:type_name -> likeness.v1.Certificate
-	11, // 36: likeness.v1.ScoreResponse.timings:type_name -> likeness.v1.Timings
-	2,  // 37: likeness.v1.ExplainRequest.query:type_name -> likeness.v1.Query
-	18, // 38: likeness.v1.ExplainRequest.ids:type_name -> likeness.v1.ItemIds
-	17, // 39: likeness.v1.ExplainRequest.vectors:type_name -> likeness.v1.Vectors
-	25, // 40: likeness.v1.ExplainResponse.explanations:type_name -> likeness.v1.Explanation
-	3,  // 41: likeness.v1.ExplainResponse.missing:type_name -> likeness.v1.ItemId
-	9,  // 42: likeness.v1.ExplainResponse.model:type_name -> likeness.v1.ModelRef
-	26, // 43: likeness.v1.Explanation.terms:type_name -> likeness.v1.Term
-	5,  // 44: likeness.v1.SearchService.Search:input_type -> likeness.v1.SearchRequest
-	12, // 45: likeness.v1.SearchService.SearchBatch:input_type -> likeness.v1.SearchBatchRequest
-	21, // 46: likeness.v1.SearchService.Score:input_type -> likeness.v1.ScoreRequest
-	23, // 47: likeness.v1.SearchService.Explain:input_type -> likeness.v1.ExplainRequest
-	7,  // 48: likeness.v1.SearchService.Search:output_type -> likeness.v1.SearchResponse
-	13, // 49: likeness.v1.SearchService.SearchBatch:output_type -> likeness.v1.SearchBatchResponse
-	22, // 50: likeness.v1.SearchService.Score:output_type -> likeness.v1.ScoreResponse
-	24, // 51: likeness.v1.SearchService.Explain:output_type -> likeness.v1.ExplainResponse
-	48, // [48:52] is the sub-list for method output_type
-	44, // [44:48] is the sub-list for method input_type
-	44, // [44:44] is the sub-list for extension type_name
-	44, // [44:44] is the sub-list for extension extendee
-	0,  // [0:44] is the sub-list for field type_name
+	3,  // 6: likeness.v1.SearchRequest.exclude_ids:type_name -> likeness.v1.ItemId
+	3,  // 7: likeness.v1.Hit.id:type_name -> likeness.v1.ItemId
+	25, // 8: likeness.v1.Hit.explanation:type_name -> likeness.v1.Explanation
+	6,  // 9: likeness.v1.SearchResponse.hits:type_name -> likeness.v1.Hit
+	29, // 10: likeness.v1.SearchResponse.certificate:type_name -> likeness.v1.Certificate
+	10, // 11: likeness.v1.SearchResponse.degraded:type_name -> likeness.v1.Degraded
+	9,  // 12: likeness.v1.SearchResponse.model:type_name -> likeness.v1.ModelRef
+	0,  // 13: likeness.v1.SearchResponse.strategy:type_name -> likeness.v1.Strategy
+	11, // 14: likeness.v1.SearchResponse.timings:type_name -> likeness.v1.Timings
+	8,  // 15: likeness.v1.SearchResponse.ranking:type_name -> likeness.v1.Ranking
+	28, // 16: likeness.v1.Timings.encode:type_name -> google.protobuf.Duration
+	28, // 17: likeness.v1.Timings.retrieve:type_name -> google.protobuf.Duration
+	28, // 18: likeness.v1.Timings.score:type_name -> google.protobuf.Duration
+	28, // 19: likeness.v1.Timings.certify:type_name -> google.protobuf.Duration
+	28, // 20: likeness.v1.Timings.total:type_name -> google.protobuf.Duration
+	28, // 21: likeness.v1.Timings.rank:type_name -> google.protobuf.Duration
+	28, // 22: likeness.v1.Timings.embed:type_name -> google.protobuf.Duration
+	5,  // 23: likeness.v1.SearchBatchRequest.searches:type_name -> likeness.v1.SearchRequest
+	14, // 24: likeness.v1.SearchBatchResponse.results:type_name -> likeness.v1.SearchResult
+	7,  // 25: likeness.v1.SearchResult.response:type_name -> likeness.v1.SearchResponse
+	15, // 26: likeness.v1.SearchResult.error:type_name -> likeness.v1.Error
+	16, // 27: likeness.v1.Vectors.vectors:type_name -> likeness.v1.Vector
+	3,  // 28: likeness.v1.ItemIds.ids:type_name -> likeness.v1.ItemId
+	19, // 29: likeness.v1.Documents.documents:type_name -> likeness.v1.Document
+	2,  // 30: likeness.v1.ScoreRequest.query:type_name -> likeness.v1.Query
+	18, // 31: likeness.v1.ScoreRequest.ids:type_name -> likeness.v1.ItemIds
+	17, // 32: likeness.v1.ScoreRequest.vectors:type_name -> likeness.v1.Vectors
+	20, // 33: likeness.v1.ScoreRequest.documents:type_name -> likeness.v1.Documents
+	3,  // 34: likeness.v1.ScoreResponse.missing:type_name -> likeness.v1.ItemId
+	9,  // 35: likeness.v1.ScoreResponse.model:type_name -> likeness.v1.ModelRef
+	29, // 36: likeness.v1.ScoreResponse.certificate:type_name -> likeness.v1.Certificate
+	11, // 37: likeness.v1.ScoreResponse.timings:type_name -> likeness.v1.Timings
+	2,  // 38: likeness.v1.ExplainRequest.query:type_name -> likeness.v1.Query
+	18, // 39: likeness.v1.ExplainRequest.ids:type_name -> likeness.v1.ItemIds
+	17, // 40: likeness.v1.ExplainRequest.vectors:type_name -> likeness.v1.Vectors
+	25, // 41: likeness.v1.ExplainResponse.explanations:type_name -> likeness.v1.Explanation
+	3,  // 42: likeness.v1.ExplainResponse.missing:type_name -> likeness.v1.ItemId
+	9,  // 43: likeness.v1.ExplainResponse.model:type_name -> likeness.v1.ModelRef
+	26, // 44: likeness.v1.Explanation.terms:type_name -> likeness.v1.Term
+	5,  // 45: likeness.v1.SearchService.Search:input_type -> likeness.v1.SearchRequest
+	12, // 46: likeness.v1.SearchService.SearchBatch:input_type -> likeness.v1.SearchBatchRequest
+	21, // 47: likeness.v1.SearchService.Score:input_type -> likeness.v1.ScoreRequest
+	23, // 48: likeness.v1.SearchService.Explain:input_type -> likeness.v1.ExplainRequest
+	7,  // 49: likeness.v1.SearchService.Search:output_type -> likeness.v1.SearchResponse
+	13, // 50: likeness.v1.SearchService.SearchBatch:output_type -> likeness.v1.SearchBatchResponse
+	22, // 51: likeness.v1.SearchService.Score:output_type -> likeness.v1.ScoreResponse
+	24, // 52: likeness.v1.SearchService.Explain:output_type -> likeness.v1.ExplainResponse
+	49, // [49:53] is the sub-list for method output_type
+	45, // [45:49] is the sub-list for method input_type
+	45, // [45:45] is the sub-list for extension type_name
+	45, // [45:45] is the sub-list for extension extendee
+	0,  // [0:45] is the sub-list for field type_name
 }
 
 func init() { file_likeness_v1_search_proto_init() }
