@@ -92,6 +92,7 @@ type EncodedAbilities struct {
 	Explain Explainer
 	Round   Rounder
 	Screen  Screener
+	Batch   Batcher
 	Operate Operator
 	// PullBack is set for some queries that cannot be pulled back, too: ask it.
 	PullBack PullBacker
@@ -103,6 +104,7 @@ func EncodedAbilitiesOf(e Encoded) EncodedAbilities {
 	a.Explain, _ = e.(Explainer)
 	a.Round, _ = e.(Rounder)
 	a.Screen, _ = e.(Screener)
+	a.Batch, _ = e.(Batcher)
 	a.Operate, _ = e.(Operator)
 	a.PullBack, _ = e.(PullBacker)
 	return a

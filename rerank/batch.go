@@ -13,6 +13,20 @@ type BatchScorer interface {
 	ScoreBatch(dst []float32, queries []Encoded, items Items) error
 }
 
+// Batch scores and screens the same items for several queries.
+type Batch interface {
+	BatchScorer
+	BatchScreener
+}
+
+// Batcher is implemented by an Encoded that can be scored and screened together with other
+// queries, with the same results as alone.
+type Batcher interface {
+	// Batch returns what scores the query together with all queries for which it returns an
+	// equal value. The value is comparable.
+	Batch() Batch
+}
+
 // CheckBatch is Items.Check for a batch of queries whose scores go to one slice of length
 // places. It returns ErrItems.
 func CheckBatch(places, queries int, items Items, s Spec) error {

@@ -12,3 +12,13 @@ type Screener interface {
 	// gets NaN or +Inf. Screen returns ErrItems.
 	Screen(level int, dst []float32, items Items, loss Loss, reach float32) error
 }
+
+// BatchScreener is implemented by a Similarity that screens the same items for several
+// queries in one pass, so that each item is read once.
+type BatchScreener interface {
+	// ScreenBatch writes a bound of item i's score for queries[q] to dst[q·n+i], n =
+	// items.Len(), as Screen of that query does with reach[q]. All queries must have been
+	// encoded by this similarity. ScreenBatch returns ErrQuery for a query of another
+	// similarity, and ErrItems.
+	ScreenBatch(level int, dst []float32, queries []Encoded, items Items, loss Loss, reach []float32) error
+}

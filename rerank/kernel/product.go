@@ -7,7 +7,7 @@ import (
 )
 
 // Weights is a matrix packed for products: panels of four rows, column after column.
-// Missing rows of the last panel are zero. It is immutable.
+// Missing rows of the last panel are zero. Only Join changes it.
 type Weights struct {
 	rows, cols int
 	panels     []float32
@@ -23,6 +23,16 @@ func Pack(m rerank.Matrix) Weights {
 		}
 	}
 	return w
+}
+
+// Join makes w the rows of all parts, one part after the other, and reuses w's memory. Each
+// part has the same columns, and its rows are padded to whole panels.
+func (w *Weights) Join(parts []Weights) {
+	*w = Weights{panels: w.panels[:0]}
+	for _, p := range parts {
+		w.cols, w.rows = p.cols, w.rows+Padded(p.rows)
+		w.panels = append(w.panels, p.panels...)
+	}
 }
 
 // Padded returns the number of rows of a product with a packed matrix, which is rows

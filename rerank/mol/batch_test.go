@@ -90,4 +90,13 @@ func TestScoreBatchRefuses(t *testing.T) {
 	if err := b.ScoreBatch(make([]float32, 3), []rerank.Encoded{e}, items); !errors.Is(err, rerank.ErrItems) {
 		t.Errorf("places for other items: %v, want ErrItems", err)
 	}
+	screen := func(s *Similarity, places int, reach ...float32) error {
+		return s.ScreenBatch(0, make([]float32, places), []rerank.Encoded{e}, items, rerank.Loss{}, reach)
+	}
+	if err := screen(a, 2, 0); !errors.Is(err, rerank.ErrQuery) {
+		t.Errorf("a screen of another similarity's query: %v, want ErrQuery", err)
+	}
+	if err := errors.Join(screen(b, 3, 0), screen(b, 2)); !errors.Is(err, rerank.ErrItems) {
+		t.Errorf("a screen with places for other items: %v, want ErrItems", err)
+	}
 }

@@ -15,6 +15,8 @@ type scratch struct {
 	// hidden layer of the gates.
 	rows, part, item, logits, gates, gateHidden []float32
 	words, halves                               []uint32 // tiles of packed rows; tiles in bfloat16
+	teams                                       []team
+	bounds                                      []*bounds
 	ahead                                       kernel.Ahead
 	numbers                                     [kernel.MaxBatch][kernel.Lanes]int32      // row numbers to gather
 	narrow                                      kernel.Narrow                             // a screen's hidden layer in bfloat16
@@ -46,8 +48,10 @@ func rowAt(items rerank.Items, i int) []float32 {
 
 // gateInputs writes the inputs of the softmax for item i to dst.
 func (e *encoded) gateInputs(dst []float32, sc *scratch, items rerank.Items, i int) {
-	g := e.s.group(sc, items, i, i+1, false)
-	e.computeTiles(sc, &g)
+	g, alone := e.s.group(sc, items, i, i+1), e.alone()
+	e.s.readItemGates(sc, &g)
+	alone.computeLogits(sc, &g)
+	e.computeGates(sc, &g, sc.logits, e.s.logitTile())
 	for l := range dst {
 		dst[l] = sc.gates[l*kernel.Lanes]
 	}

@@ -1,6 +1,7 @@
 package mol
 
 import (
+	"fmt"
 	"math"
 	"sync"
 
@@ -175,20 +176,76 @@ func (e *encoded) Screen(level int, dst []float32, items rerank.Items, loss rera
 	if err := items.Check(len(dst), e.s.spec); err != nil {
 		return err
 	}
-	sc := e.s.borrow()
-	defer e.s.scratch.Put(sc)
-	b := bounds{e: e, gated: level >= byGates, reach: reach, mix: 2 * mixError(inFloat32, e.s.c.pairs())}
+	one, reaches := [1]*encoded{e}, [1]float32{reach}
+	e.s.screen(level, dst, one[:], items, loss, reaches[:])
+	return nil
+}
+
+// ScreenBatch implements rerank.BatchScreener. Each item is read once for all queries, and
+// gets the same bounds as from Screen.
+func (s *Similarity) ScreenBatch(level int, dst []float32, queries []rerank.Encoded, items rerank.Items, loss rerank.Loss, reach []float32) error {
+	encodeds, err := s.sameModel(queries)
+	if err != nil {
+		return err
+	}
+	if len(reach) != len(queries) {
+		return fmt.Errorf("%w: %d scores to reach for %d queries", rerank.ErrItems, len(reach), len(queries))
+	}
+	if err := rerank.CheckBatch(len(dst), len(queries), items, s.spec); err != nil || len(queries) == 0 {
+		return err
+	}
+	s.screen(level, dst, encodeds, items, loss, reach)
+	return nil
+}
+
+// screen writes the bounds of all queries, one query after the other.
+func (s *Similarity) screen(level int, dst []float32, queries []*encoded, items rerank.Items, loss rerank.Loss, reach []float32) {
+	sc := s.borrow()
+	defer s.scratch.Put(sc)
+	for len(sc.bounds) < len(queries) {
+		sc.bounds = append(sc.bounds, new(bounds))
+	}
+	for q, e := range queries {
+		sc.bounds[q].begin(e, level, items, loss, reach[q])
+	}
+	n, tiles := items.Len(), s.kernels.Batch()
+	teams := s.teams(sc, queries, tiles)
+	for from := 0; from < n; from += tiles * kernel.Lanes {
+		to := min(from+tiles*kernel.Lanes, n)
+		g, words := s.tilesOf(sc, items, from, to)
+		if words != nil {
+			for q := range queries {
+				b := sc.bounds[q]
+				b.computeLogits(sc, &g, words)
+				b.group(sc, &g, sc.logits, s.logitTile(), dst[q*n+from:q*n+to], words)
+			}
+			continue
+		}
+		if level >= byGates {
+			s.readItemGates(sc, &g)
+		}
+		sc.ahead.Hurry() // layers in bfloat16 have half the steps
+		q := 0
+		for i := range teams {
+			team := &teams[i]
+			team.computeLogits(sc, &g)
+			for member := range team.queries {
+				sc.bounds[q].group(sc, &g, sc.logits[member*s.logitTile():], team.logitTile(), dst[q*n+from:q*n+to], nil)
+				q++
+			}
+		}
+	}
+}
+
+// begin prepares for the bounds of a query's scores.
+func (b *bounds) begin(e *encoded, level int, items rerank.Items, loss rerank.Loss, reach float32) {
+	b.e, b.gated, b.reach, b.mix = e, level >= byGates, reach, 2*mixError(inFloat32, e.s.c.pairs())
 	b.rough = level == byGates && e.s.inBFloat16(items.Packed)
 	b.logit, b.logits = e.logitError(items, loss, b.rough)
 	if b.gated {
 		errors := e.gateErrors(b.logits, e.itemError(items, loss), e.inputSize(loss))
 		b.error = errors.forKernel()
 	}
-	batch := e.s.kernels.Batch() * kernel.Lanes
-	for from := 0; from < len(dst); from += batch {
-		b.group(sc, dst, items, from, min(from+batch, len(dst)))
-	}
-	return nil
 }
 
 // gateErrors bounds the errors of the softmax inputs, given the norms of the errors of the
@@ -219,7 +276,7 @@ func (e *encoded) inputSize(loss rerank.Loss) float64 {
 	return n.bias + n.factor*item
 }
 
-// bounds holds the state of one call of Screen.
+// bounds holds the state of one query of a screen.
 type bounds struct {
 	e            *encoded
 	gated, rough bool
@@ -235,27 +292,21 @@ type bounds struct {
 	bound  [kernel.Lanes]float32
 }
 
-// group bounds the items [from, to), at most one batch of tiles.
-func (b *bounds) group(sc *scratch, dst []float32, items rerank.Items, from, to int) {
+// group bounds the items of a group, at most one batch of tiles. Tile t of the query's logits
+// begins at logits[t*logitTile].
+func (b *bounds) group(sc *scratch, g *group, logits []float32, logitTile int, dst []float32, words []uint32) {
 	s := b.e.s
-	g, words := b.load(sc, items, from, to)
-	if words == nil {
-		sc.ahead.Hurry() // layers in bfloat16 have half the steps
-		sc.logits = grow(&sc.logits, g.tiles*s.logitTile())
-		b.e.computeLogits(sc, &g)
-	}
-	out := dst[from:to]
 	reaches := false
 	for t := range g.tiles {
-		s.kernels.Extent(&b.extent[t], sc.logits[t*s.logitTile():][:s.c.pairs()*kernel.Lanes])
-		reaches = b.byLogits(out[t*kernel.Lanes:], &b.extent[t], &b.off[t]) || reaches
+		s.kernels.Extent(&b.extent[t], logits[t*logitTile:][:s.c.pairs()*kernel.Lanes])
+		reaches = b.byLogits(dst[t*kernel.Lanes:], &b.extent[t], &b.off[t]) || reaches
 	}
 	if !b.gated || !reaches {
 		return
 	}
-	b.gates(sc, &g, words)
+	b.gates(sc, g, logits, logitTile, words)
 	for t := range g.tiles {
-		b.byGates(out[t*kernel.Lanes:], &[4]*[kernel.Lanes]float32{&b.extent[t][2], &sc.widths[t][0], &sc.lost[t], &sc.widths[t][1]}, b.off[t], sc.logits[t*s.logitTile():][:s.c.pairs()*kernel.Lanes], sc.gates[t*s.gateTile():])
+		b.byGates(dst[t*kernel.Lanes:], &[4]*[kernel.Lanes]float32{&b.extent[t][2], &sc.widths[t][0], &sc.lost[t], &sc.widths[t][1]}, b.off[t], logits[t*logitTile:][:s.c.pairs()*kernel.Lanes], sc.gates[t*s.gateTile():])
 	}
 }
 
@@ -351,12 +402,12 @@ func (r *reduced) gateError(one, off, norm, hidden, taken, takenHidden float64) 
 // above returns a float32 that is not below x. It propagates NaN.
 func above(x float64) float32 { return float32(x + math.Abs(x)*0x1p-23) }
 
-// load describes the items [from, to). If their rows are packed bfloat16, it also computes
-// the logits directly from them and returns the words of the tiles.
-func (b *bounds) load(sc *scratch, items rerank.Items, from, to int) (group, []uint32) {
-	s, p := b.e.s, items.Packed
+// tilesOf describes the items [from, to). If their rows are packed bfloat16, it returns the
+// words of the tiles, from which the logits can be computed directly.
+func (s *Similarity) tilesOf(sc *scratch, items rerank.Items, from, to int) (group, []uint32) {
+	p := items.Packed
 	if !s.inBFloat16(p) {
-		return s.group(sc, items, from, to, false), nil
+		return s.group(sc, items, from, to), nil
 	}
 	g := group{count: to - from, size: s.spec.Features * kernel.Lanes, rows: &sc.numbers}
 	g.tiles = (g.count + kernel.Lanes - 1) / kernel.Lanes
@@ -373,49 +424,56 @@ func (b *bounds) load(sc *scratch, items rerank.Items, from, to int) (group, []u
 			s.kernels.Gather(words[t*size:(t+1)*size], p, &g.rows[t])
 		}
 	}
-	sc.logits = grow(&sc.logits, g.tiles*s.logitTile())
-	halves := b.e.split()
 	next := min(from/kernel.Lanes*size+len(words), len(p.Words))
 	sc.ahead.Memory(s.kernels, numbers(p.Words[next:min(next+len(words), len(p.Words))]))
 	if g.tiles > 2 {
 		sc.ahead.Hurry() // a matrix unit takes fewer steps
 	}
-	prod, calls, stepC, stepB := s.logitProduct(sc, &g, size, s.c.Dim/2*kernel.Lanes)
+	return g, words
+}
+
+// computeLogits leaves the query's logits over τ in the scratch, computed from the words of
+// tiles in bfloat16.
+func (b *bounds) computeLogits(sc *scratch, g *group, words []uint32) {
+	s, halves := b.e.s, b.e.split()
+	sc.logits = grow(&sc.logits, g.tiles*s.logitTile())
+	prod, calls, stepC, stepB := s.logitProduct(sc, g, s.logitTile(), len(words)/g.tiles, s.c.Dim/2*kernel.Lanes)
 	prod.C, prod.Groups, prod.CGroup, prod.BGroup = sc.logits, calls, stepC, stepB
 	if !b.rough {
 		s.kernels.MultiplyBFloat16(halves.low, words, &prod)
 		prod.Add = true
 	}
 	s.kernels.MultiplyBFloat16(halves.high, words, &prod)
-	return g, words
 }
 
 // gates computes the inputs of the softmax from logits and weights in bfloat16.
-func (b *bounds) gates(sc *scratch, g *group, packed []uint32) {
+func (b *bounds) gates(sc *scratch, g *group, logits []float32, logitTile int, packed []uint32) {
 	s, r := b.e.s, b.e.s.reduced
-	logits, pairs := s.logitTile()/2, s.c.pairs()&^1
+	rounded, pairs := s.logitTile()/2, s.c.pairs()&^1
 	hidden := kernel.Padded(s.byPair.hidden()) * kernel.Lanes / 2
-	words := grow(&sc.halves, g.tiles*(logits+hidden)+2*kernel.Lanes)
-	layer := words[g.tiles*logits+2*kernel.Lanes:]
+	words := grow(&sc.halves, g.tiles*(rounded+hidden)+2*kernel.Lanes)
+	layer := words[g.tiles*rounded+2*kernel.Lanes:]
 	clear(sc.lost[:g.tiles])
 	for t := range g.tiles {
-		s.kernels.Round(words[t*logits:], &sc.lost[t], sc.logits[t*s.logitTile():][:pairs*kernel.Lanes])
+		s.kernels.Round(words[t*rounded:], &sc.lost[t], logits[t*logitTile:][:pairs*kernel.Lanes])
 		if pairs < s.c.pairs() {
-			roundOddRow(words[t*logits+pairs/2*kernel.Lanes:], &sc.lost[t], sc.logits[t*s.logitTile()+pairs*kernel.Lanes:])
+			roundOddRow(words[t*rounded+pairs/2*kernel.Lanes:], &sc.lost[t], logits[t*logitTile+pairs*kernel.Lanes:])
 		}
 	}
 	sc.gateHidden = grow(&sc.gateHidden, g.tiles*2*hidden)
 	clear(sc.widths[:g.tiles])
 	sc.narrow = kernel.Narrow{Words: layer, Tile: hidden, Squares: sc.widths[:]}
 	s.kernels.MultiplyBFloat16(r.first, words, &kernel.Product{
-		Tiles: g.tiles, C: sc.gateHidden, CTile: 2 * hidden, BTile: logits, Bias: s.byPair.first.biases, SiLU: true, Rough: true, Ahead: &sc.ahead,
+		Tiles: g.tiles, C: sc.gateHidden, CTile: 2 * hidden, BTile: rounded, Bias: s.byPair.first.biases, SiLU: true, Rough: true, Ahead: &sc.ahead,
 		Narrow: &sc.narrow,
 	})
 	sc.gates = grow(&sc.gates, g.tiles*s.gateTile())
 	p := kernel.Product{Tiles: g.tiles, C: sc.gates, CTile: s.gateTile(), BTile: hidden, Bias: b.e.bias, SiLU: s.c.Combination == GLUSiLU, Rough: true, Ahead: &sc.ahead}
-	if s.byItem.exists() {
-		p.Factor = b.e.factor
-		p.Plus, p.PlusTile = b.itemGates(sc, g, packed)
+	if packed != nil && g.gates == nil && s.byItem.exists() {
+		s.widenItemGates(sc, g, packed)
+	}
+	if g.gates != nil {
+		p.Factor, p.Plus, p.PlusTile = b.e.factor, g.gates, g.gatesTile
 	}
 	s.kernels.MultiplyBFloat16(r.second, layer, &p)
 }
@@ -431,19 +489,14 @@ func roundOddRow(dst []uint32, lost *[kernel.Lanes]float32, values []float32) {
 	}
 }
 
-// itemGates returns the item's part of the gates as Score reads it, converted to float32 if
-// it is packed.
-func (b *bounds) itemGates(sc *scratch, g *group, packed []uint32) ([]float32, int) {
-	s := b.e.s
-	if packed == nil {
-		return s.itemGates(sc, g)
-	}
-	size := len(packed) / g.tiles
+// widenItemGates sets the group's gates, converted to float32 from the words of tiles in
+// bfloat16.
+func (s *Similarity) widenItemGates(sc *scratch, g *group, words []uint32) {
+	size := len(words) / g.tiles
 	first := s.c.PairsItem * s.c.Dim / 2 * kernel.Lanes
-	item := grow(&sc.item, g.tiles*s.gateTile())
+	g.gates, g.gatesTile = grow(&sc.item, g.tiles*s.gateTile()), s.gateTile()
 	part := rerank.Packing{Format: rerank.FormatBFloat16, Cols: s.c.pairs()}
 	for t := range g.tiles {
-		s.kernels.Widen(item[t*s.gateTile():][:part.Cols*kernel.Lanes], part, packed[t*size+first:])
+		s.kernels.Widen(g.gates[t*s.gateTile():][:part.Cols*kernel.Lanes], part, words[t*size+first:])
 	}
-	return item, s.gateTile()
 }

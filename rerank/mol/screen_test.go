@@ -89,15 +89,20 @@ func TestScreen(t *testing.T) {
 		wild(rng, features)
 		for _, meta := range metas() {
 			tab, exact, loss := screened(t, s, features, meta)
+			var queries []rerank.Query
 			for range 3 {
 				q := rerank.Query{Vector: make([]float32, 24)}
 				for i := range q.Vector {
 					q.Vector[i] = float32(rng.NormFloat64())
 				}
+				queries = append(queries, q)
 				for _, k := range kernel.Sets() {
 					e := encode(t, s.WithKernels(k).(*Similarity), q)
 					compareBounds(t, fmt.Sprintf("%s, %s %s, full %t, %s", name, meta.Format, meta.Layout, meta.Full, k.Name()), e, tab.All(), exact, loss)
 				}
+			}
+			for _, k := range kernel.Sets() {
+				compareBatch(t, fmt.Sprintf("%s, %s %s, %s", name, meta.Format, meta.Layout, k.Name()), s.WithKernels(k).(*Similarity), queries, tab.All(), loss)
 			}
 		}
 	}
@@ -120,6 +125,33 @@ func compareBounds(t *testing.T, name string, e rerank.Encoded, items, exact rer
 			}
 			if wrong > 0 {
 				t.Errorf("%s, level %d, reach %v: %d of %d bounds lie below the score", name, level, reach, wrong, len(bounds))
+			}
+		}
+	}
+}
+
+// compareBatch wants the bounds of queries that are screened together to be those of each alone,
+// to the bit, whatever the others must reach.
+func compareBatch(t *testing.T, name string, s *Similarity, queries []rerank.Query, items rerank.Items, loss rerank.Loss) {
+	t.Helper()
+	var encodeds []rerank.Encoded
+	for _, q := range queries {
+		encodeds = append(encodeds, encode(t, s, q))
+	}
+	n, reach := items.Len(), []float32{float32(math.Inf(-1)), 0, float32(math.Inf(1))}
+	together, alone := make([]float32, len(queries)*n), make([]float32, n)
+	for level := range encodeds[0].(rerank.Screener).Screens(items) {
+		if err := s.ScreenBatch(level, together, encodeds, items, loss, reach); err != nil {
+			t.Fatal(err)
+		}
+		for q, e := range encodeds {
+			if err := e.(rerank.Screener).Screen(level, alone, items, loss, reach[q]); err != nil {
+				t.Fatal(err)
+			}
+			for i, b := range alone {
+				if got := together[q*n+i]; math.Float32bits(got) != math.Float32bits(b) {
+					t.Fatalf("%s, level %d, query %d: item %d has the bound %v in a batch, %v alone", name, level, q, i, got, b)
+				}
 			}
 		}
 	}

@@ -2,7 +2,6 @@ package mol
 
 import (
 	"fmt"
-	"math"
 	"unsafe"
 
 	"github.com/likenessdb/likeness/rerank"
@@ -47,6 +46,11 @@ type group struct {
 	size int
 	m    rerank.Matrix
 	rows *[kernel.MaxBatch][kernel.Lanes]int32 // row numbers to gather; points into the scratch
+	// gates holds the item's part of the gates, padded as the product requires, in tiles of
+	// gatesTile numbers. It is nil if the model has none, or if it has not been read.
+	gates       []float32
+	gatesTile   int
+	largestGate float64 // the largest absolute value in gates
 }
 
 // Score implements rerank.Encoded. Candidates lie in the lanes of tiles, so that the gates'
@@ -61,7 +65,13 @@ func (e *encoded) Score(dst []float32, items rerank.Items) error {
 	return nil
 }
 
-var _ rerank.BatchScorer = (*Similarity)(nil)
+var (
+	_ rerank.Batcher = (*encoded)(nil)
+	_ rerank.Batch   = (*Similarity)(nil)
+)
+
+// Batch implements rerank.Batcher.
+func (e *encoded) Batch() rerank.Batch { return e.s }
 
 // ScoreBatch implements rerank.BatchScorer. Each item is read and put into a tile once for
 // all queries, and gets the same bits as from Score.
@@ -69,19 +79,28 @@ func (s *Similarity) ScoreBatch(dst []float32, queries []rerank.Encoded, items r
 	if s.queryOnly() {
 		return s.scoreFixed(dst, queries, items)
 	}
-	encodeds := make([]*encoded, len(queries))
-	for i, q := range queries {
-		e, ok := q.(*encoded)
-		if !ok || e.s.scratch != s.scratch {
-			return fmt.Errorf("%w: query %d of the batch was encoded by another similarity", rerank.ErrQuery, i)
-		}
-		encodeds[i] = e
+	encodeds, err := s.sameModel(queries)
+	if err != nil {
+		return err
 	}
 	if err := rerank.CheckBatch(len(dst), len(queries), items, s.spec); err != nil || len(queries) == 0 {
 		return err
 	}
 	s.score(dst, encodeds, items)
 	return nil
+}
+
+// sameModel returns the queries, which this similarity must have encoded.
+func (s *Similarity) sameModel(queries []rerank.Encoded) ([]*encoded, error) {
+	encodeds := make([]*encoded, len(queries))
+	for i, q := range queries {
+		e, ok := q.(*encoded)
+		if !ok || e.s.scratch != s.scratch {
+			return nil, fmt.Errorf("%w: query %d of the batch was encoded by another similarity", rerank.ErrQuery, i)
+		}
+		encodeds[i] = e
+	}
+	return encodeds, nil
 }
 
 // score writes the scores of all queries, one query after the other.
@@ -95,22 +114,31 @@ func (s *Similarity) score(dst []float32, queries []*encoded, items rerank.Items
 	}
 	n := items.Len()
 	var out [kernel.Lanes]float32
+	teams := s.teams(sc, queries, groupSize/kernel.Lanes)
 	for from := 0; from < n; from += groupSize {
-		g := s.group(sc, items, from, min(from+groupSize, n), len(queries) > 1)
-		for q, e := range queries {
-			e.computeTiles(sc, &g)
-			for t := range g.tiles {
-				logits, gates := sc.logits[t*s.logitTile():], sc.gates[t*s.gateTile():]
-				s.kernels.Mix(&out, logits[:s.c.pairs()*kernel.Lanes], gates[:s.c.pairs()*kernel.Lanes])
-				copy(dst[q*n+from+t*kernel.Lanes:q*n+from+g.count], out[:])
+		g := s.group(sc, items, from, min(from+groupSize, n))
+		s.readItemGates(sc, &g)
+		done := 0
+		for i := range teams {
+			team := &teams[i]
+			team.computeLogits(sc, &g)
+			for q, e := range team.queries {
+				logits := sc.logits[q*s.logitTile():]
+				e.computeGates(sc, &g, logits, team.logitTile())
+				for t := range g.tiles {
+					gates := sc.gates[t*s.gateTile():]
+					s.kernels.Mix(&out, logits[t*team.logitTile():][:s.c.pairs()*kernel.Lanes], gates[:s.c.pairs()*kernel.Lanes])
+					copy(dst[(done+q)*n+from+t*kernel.Lanes:(done+q)*n+from+g.count], out[:])
+				}
 			}
+			done += len(team.queries)
 		}
 	}
 }
 
 // group describes candidates [from, to). Unused lanes repeat the last candidate. float32
-// rows stay where they are unless whole is set; packed rows are unpacked into tiles.
-func (s *Similarity) group(sc *scratch, items rerank.Items, from, to int, whole bool) group {
+// rows stay where they are; packed rows are unpacked into tiles.
+func (s *Similarity) group(sc *scratch, items rerank.Items, from, to int) group {
 	g := group{count: to - from, size: s.spec.Features * kernel.Lanes, rows: &sc.numbers}
 	g.tiles = (g.count + kernel.Lanes - 1) / kernel.Lanes
 	p := items.Packed
@@ -130,16 +158,9 @@ func (s *Similarity) group(sc *scratch, items rerank.Items, from, to int, whole 
 	for l := range g.tiles * kernel.Lanes {
 		g.rows[l/kernel.Lanes][l%kernel.Lanes] = rowNumber(items, min(from+l, to-1))
 	}
-	switch {
-	case p != nil:
+	if p != nil {
 		s.unpack(sc, &g, p)
-	case whole:
-		g.x = grow(&sc.rows, (g.tiles*s.spec.Features+4)*kernel.Lanes)
-		for t := range g.tiles {
-			s.kernels.GatherColumns(g.x[t*g.size:], g.m, &g.rows[t], 0, s.spec.Features)
-		}
-		g.m = rerank.Matrix{}
-	default:
+	} else {
 		s.prefetchGroup(sc, g.m, items, to)
 	}
 	return g
@@ -187,85 +208,24 @@ func (s *Similarity) logitTile() int {
 
 func (s *Similarity) gateTile() int { return kernel.Padded(s.c.pairs()) * kernel.Lanes }
 
-// computeTiles leaves the logits over τ and the inputs of the softmax of a group in the
-// scratch.
-func (e *encoded) computeTiles(sc *scratch, g *group) {
+// computeGates leaves the inputs of the softmax of a group in the scratch. Tile t of the
+// query's logits over τ begins at logits[t*logitTile].
+func (e *encoded) computeGates(sc *scratch, g *group, logits []float32, logitTile int) {
 	s := e.s
-	sc.logits = grow(&sc.logits, g.tiles*s.logitTile())
-	e.computeLogits(sc, g)
 	sc.gates = grow(&sc.gates, g.tiles*s.gateTile())
 	p := kernel.Product{
 		Tiles: g.tiles, C: sc.gates, CTile: s.gateTile(), Bias: e.bias, SiLU: s.c.Combination == GLUSiLU, Ahead: &sc.ahead,
 	}
-	if s.byItem.exists() {
-		p.Factor = e.factor
-		p.Plus, p.PlusTile = s.itemGates(sc, g)
-		for t := range g.tiles {
-			largest, _ := s.tileExtent(p.Plus[t*p.PlusTile:][:s.c.pairs()*kernel.Lanes])
-			e.seen.item.raise(largest)
-		}
+	if g.gates != nil {
+		p.Factor, p.Plus, p.PlusTile = e.factor, g.gates, g.gatesTile
+		e.seen.item.raise(g.largestGate)
 	}
-	second, in := &s.byPair.second, sc.logits
-	p.BTile = s.logitTile()
+	in, second := logits, &s.byPair.second
+	p.BTile = logitTile
 	if s.byPair.hidden() > 0 {
-		in, p.BTile = s.byPair.hiddenTiles(s.kernels, sc, in, p.BTile, g.tiles)
+		in, p.BTile = s.byPair.hiddenTiles(s.kernels, sc, logits, logitTile, g.tiles)
 	}
 	s.kernels.Multiply(second.packed, in, &p)
-}
-
-// computeLogits computes the logits, one item component after the other, in the order i·P_X + j.
-func (e *encoded) computeLogits(sc *scratch, g *group) {
-	c := &e.s.c
-	if g.x != nil {
-		e.logitsInTiles(sc, g)
-		return
-	}
-	p := kernel.Product{Tiles: g.tiles, CTile: e.s.logitTile(), CRow: c.PairsItem * kernel.Lanes, Ahead: &sc.ahead}
-	var squares [2]float64 // of the tiles' components
-	for j := range c.PairsItem {
-		p.C = sc.logits[j*kernel.Lanes:]
-		for i, r := range e.s.stretches {
-			x, size := e.s.columns(g, j*c.Dim+r.from, j*c.Dim+r.to, &sc.part, r.to-r.from)
-			for t := 0; t < g.tiles && !c.hasUnitComponents(); t++ {
-				_, norm := e.s.tileExtent(x[t*size:][:(r.to-r.from)*kernel.Lanes])
-				squares[t] += norm * norm
-			}
-			p.BTile, p.Add = size, i > 0
-			e.s.kernels.Multiply(e.scaled[i], x, &p)
-		}
-	}
-	e.seen.components.raise(math.Sqrt(max(squares[0], squares[1])))
-}
-
-// logitsInTiles computes the logits of items that already lie in tiles.
-func (e *encoded) logitsInTiles(sc *scratch, g *group) {
-	for t := 0; t < g.tiles && !e.s.c.hasUnitComponents(); t++ {
-		_, norm := e.s.tileExtent(g.x[t*g.size:][:e.s.c.PairsItem*e.s.c.Dim*kernel.Lanes])
-		e.seen.components.raise(norm)
-	}
-	p, calls, stepC, stepB := e.s.logitProduct(sc, g, g.size, e.s.c.Dim*kernel.Lanes)
-	for i := range calls {
-		p.C = sc.logits[i*stepC:]
-		for k, r := range e.s.stretches {
-			p.Add = k > 0
-			e.s.kernels.Multiply(e.scaled[k], g.x[i*stepB+r.from*kernel.Lanes:], &p)
-		}
-	}
-}
-
-// logitProduct prepares the products that compute the logits of whole tiles. size is the
-// elements of a tile, component the elements of one item component in it; stepC and stepB
-// are how far C and the tiles advance from call to call. If the number of item components
-// is even, each call treats the components as the product's tiles, because a product takes
-// two tiles at a time. Otherwise there is one call per component.
-func (s *Similarity) logitProduct(sc *scratch, g *group, size, component int) (p kernel.Product, calls, stepC, stepB int) {
-	p = kernel.Product{CRow: s.c.PairsItem * kernel.Lanes, Ahead: &sc.ahead}
-	if s.c.PairsItem%2 > 0 {
-		p.Tiles, p.CTile, p.BTile = g.tiles, s.logitTile(), size
-		return p, s.c.PairsItem, kernel.Lanes, component
-	}
-	p.Tiles, p.CTile, p.BTile = s.c.PairsItem, kernel.Lanes, component
-	return p, g.tiles, s.logitTile(), size
 }
 
 // columns returns columns [from, to) of the tiles, and the distance between tiles. If it
@@ -281,18 +241,24 @@ func (s *Similarity) columns(g *group, from, to int, buf *[]float32, rows int) (
 	return x, size
 }
 
-// itemGates returns the item's part of the gates, padded as the product requires.
-func (s *Similarity) itemGates(sc *scratch, g *group) ([]float32, int) {
+// readItemGates sets the group's gates, if the model has an item's part of them.
+func (s *Similarity) readItemGates(sc *scratch, g *group) {
+	if !s.byItem.exists() {
+		return
+	}
 	first, pairs := s.c.PairsItem*s.c.Dim, s.c.pairs()
-	x, size := s.columns(g, first, first+pairs, &sc.item, kernel.Padded(pairs))
-	if g.x == nil || len(x) >= (g.tiles-1)*size+s.gateTile() {
-		return x, size
+	g.gates, g.gatesTile = s.columns(g, first, first+pairs, &sc.item, kernel.Padded(pairs))
+	if g.x != nil && len(g.gates) < (g.tiles-1)*g.gatesTile+s.gateTile() { // reading padded rows would run past the end of the last tile
+		item := grow(&sc.item, g.tiles*s.gateTile())
+		for t := range g.tiles {
+			copy(item[t*s.gateTile():], g.gates[t*g.gatesTile:][:pairs*kernel.Lanes])
+		}
+		g.gates, g.gatesTile = item, s.gateTile()
 	}
-	item := grow(&sc.item, g.tiles*s.gateTile()) // reading padded rows would run past the end of the last tile
 	for t := range g.tiles {
-		copy(item[t*s.gateTile():], x[t*size:][:pairs*kernel.Lanes])
+		largest, _ := s.tileExtent(g.gates[t*g.gatesTile:][:pairs*kernel.Lanes])
+		g.largestGate = max(g.largestGate, largest)
 	}
-	return item, s.gateTile()
 }
 
 // hiddenTiles computes the hidden layer of the given tiles, size numbers each, and returns

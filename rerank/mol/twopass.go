@@ -136,10 +136,10 @@ func (e *encoded) eachTop(items rerank.Items, f func(i int, top float32)) {
 func (e *encoded) eachLogits(items rerank.Items, f func(i int, logit func(pair int) float32)) {
 	sc := e.s.borrow()
 	defer e.s.scratch.Put(sc)
+	alone := e.alone()
 	for from := 0; from < items.Len(); from += groupSize {
-		g := e.s.group(sc, items, from, min(from+groupSize, items.Len()), false)
-		sc.logits = grow(&sc.logits, g.tiles*e.s.logitTile())
-		e.computeLogits(sc, &g)
+		g := e.s.group(sc, items, from, min(from+groupSize, items.Len()))
+		alone.computeLogits(sc, &g)
 		for l := range g.count {
 			tile := sc.logits[l/kernel.Lanes*e.s.logitTile()+l%kernel.Lanes:]
 			f(from+l, func(pair int) float32 { return tile[pair*kernel.Lanes] })

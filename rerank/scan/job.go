@@ -13,6 +13,7 @@ type job struct {
 	ctx      context.Context //nolint:containedctx // a job is one call, which others work on too
 	q        Query
 	screener rerank.Screener // nil if the query cannot be screened
+	batch    rerank.Batch    // nil if the query cannot be scored together with others
 
 	// Guarded by the scanner's lock: the number of chunks not yet handed out (todo) and of
 	// chunks being worked on (out). When both are 0, done receives one value.
@@ -28,7 +29,7 @@ type job struct {
 }
 
 func (j *job) begin(ctx context.Context, s *Scanner, q Query) {
-	j.ctx, j.q, j.screener = ctx, q, nil
+	j.ctx, j.q, j.screener, j.batch = ctx, q, nil, nil
 	if q.Within == nil {
 		j.q.Within = s.alive
 	}
@@ -36,7 +37,11 @@ func (j *job) begin(ctx context.Context, s *Scanner, q Query) {
 	j.err, j.result = nil, Result{}
 	j.top.Reset(q.K)
 	screens := 0
-	if sc := rerank.EncodedAbilitiesOf(q.Encoded).Screen; sc != nil && !q.Whole {
+	can := rerank.EncodedAbilitiesOf(q.Encoded)
+	if can.Batch != nil {
+		j.batch = can.Batch.Batch()
+	}
+	if sc := can.Screen; sc != nil && !q.Whole {
 		if screens = min(sc.Screens(s.table.All()), maxScreens); screens > 0 {
 			j.screener = sc
 		}
@@ -82,7 +87,7 @@ func (j *job) end(r *Result) error {
 	*r = j.result
 	r.Top = top
 	err := j.err
-	j.ctx, j.q, j.screener = nil, Query{}, nil
+	j.ctx, j.q, j.screener, j.batch = nil, Query{}, nil, nil
 	return err
 }
 

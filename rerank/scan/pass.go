@@ -89,9 +89,7 @@ func (s *Scanner) work(w *worker, own []*job) {
 	for w.turnBegan = time.Now(); s.take(w); {
 		s.hire()
 		s.mu.Unlock()
-		for _, j := range w.jobs {
-			w.scan(j, w.from, w.to)
-		}
+		w.scanChunk()
 		s.yieldTurn(w)
 		s.mu.Lock()
 		for _, j := range w.jobs {

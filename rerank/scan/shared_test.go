@@ -3,6 +3,8 @@ package scan_test
 import (
 	"context"
 	"errors"
+	"math"
+	"math/rand/v2"
 	"runtime"
 	"sync"
 	"sync/atomic"
@@ -12,7 +14,10 @@ import (
 
 	"github.com/likenessdb/likeness/internal/turns"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/mol"
 	"github.com/likenessdb/likeness/rerank/scan"
+	"github.com/likenessdb/likeness/rerank/table"
+	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
 // counted counts who scores at a time, over all of its kind.
@@ -106,4 +111,97 @@ func TestAQueryOutlivesTheOneThatBeganThePass(t *testing.T) {
 		shared.Give()
 		group.Wait()
 	})
+}
+
+// mixtures is a table of a Mixture-of-Logits whose gates depend on the item.
+func mixtures(t testing.TB, items int, meta table.Meta) *world {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(31, 32))
+	random := func(shape ...int) tensor.Tensor {
+		n := 1
+		for _, d := range shape {
+			n *= d
+		}
+		v := tensor.Tensor{Shape: shape, Data: make([]float32, n)}
+		for i := range v.Data {
+			v.Data[i] = float32(rng.NormFloat64() / math.Sqrt(float64(shape[len(shape)-1])))
+		}
+		return v
+	}
+	const dim, pq, px, d, gate = 12, 3, 2, 10, 16
+	sim, err := mol.New(mol.Config{
+		QueryDim: dim, ItemDim: dim, Dim: d, PairsQuery: pq, PairsItem: px, Temperature: 0.1, L2Norm: true,
+		GatingQueryHidden: gate, GatingItemHidden: gate, GatingPairHidden: gate, Combination: mol.GLUSiLU,
+	}, tensor.Set{
+		"_query_embeddings_fn._query_emb_proj_module.1.weight": random(pq*d, dim), "_query_embeddings_fn._query_emb_proj_module.1.bias": random(pq * d),
+		"_item_embeddings_fn._item_emb_proj_module.1.weight": random(px*d, dim), "_item_embeddings_fn._item_emb_proj_module.1.bias": random(px * d),
+		"_gating_fn._query_only_partial_module.0.weight": random(gate, dim), "_gating_fn._query_only_partial_module.0.bias": random(gate),
+		"_gating_fn._query_only_partial_module.2.weight": random(pq*px, gate),
+		"_gating_fn._item_only_partial_module.1.weight":  random(gate, dim), "_gating_fn._item_only_partial_module.1.bias": random(gate),
+		"_gating_fn._item_only_partial_module.3.weight": random(pq*px, gate),
+		"_gating_fn._qi_partial_module.1.weight":        random(gate, pq*px), "_gating_fn._qi_partial_module.1.bias": random(gate),
+		"_gating_fn._qi_partial_module.3.weight": random(pq*px, gate), "_gating_fn._qi_partial_module.3.bias": random(pq * px),
+	})
+	must(t, err)
+	w := &world{sim: sim, features: rerank.NewMatrix(items, sim.Spec().Features)}
+	must(t, sim.EncodeItems(w.features, vectors(rng, items, dim, false)))
+	copy(w.features.Row(items-1), w.features.Row(0)) // the last item ties with the first
+	w.build(t, meta)
+	w.queries(t, rng, 70)
+	return w
+}
+
+// brokenBatch is a query that cannot be scored together with others, whatever it says.
+type brokenBatch struct{ rerank.Encoded }
+
+func (b brokenBatch) Batch() rerank.Batch { return b.Encoded.(rerank.Batcher).Batch() }
+
+// TestBatchOfMixtures: queries that are scored together get the answers that they get alone,
+// whatever they ask for, more of them than one call takes, and beside one that fails there.
+func TestBatchOfMixtures(t *testing.T) {
+	const items = 5000
+	for name, meta := range map[string]table.Meta{
+		"rows": {}, "tiles": {Layout: table.LayoutTiles}, "bfloat16": {Format: rerank.FormatBFloat16, Full: true},
+	} {
+		w := mixtures(t, items, meta)
+		within, other := scan.NewBitmap(items), scan.NewBitmap(items)
+		for i := range int32(items) {
+			if i%3 > 0 {
+				within.Add(i)
+			} else {
+				other.Add(i)
+			}
+		}
+		var queries []scan.Query
+		for i, e := range w.encoded {
+			q := scan.Query{Encoded: e, K: 1 + i%25, Whole: i%7 == 0}
+			switch {
+			case i == 5:
+				q.Encoded = brokenBatch{e}
+			case i%5 == 1:
+				q.Within = within
+			case i%5 == 3:
+				q.Within = other
+			}
+			queries = append(queries, q)
+		}
+		results := make([]scan.Result, len(queries))
+		must(t, scan.NewShared(w.table, w.sim.Spec(), turns.New(2)).Batch(context.Background(), queries, results))
+		alone := scan.NewShared(w.table, w.sim.Spec(), turns.New(1))
+		scored, visited := 0, 0
+		for i, q := range queries {
+			q.Whole = true
+			want, err := alone.Scan(context.Background(), q, nil)
+			must(t, err)
+			if !same(results[i].Top, want.Top) || results[i].Items != want.Items {
+				t.Errorf("%s: query %d has %d rows of %d items, alone %d of %d, or others", name, i, len(results[i].Top), results[i].Items, len(want.Top), want.Items)
+			}
+			if !queries[i].Whole {
+				scored, visited = scored+results[i].Scored, visited+results[i].Items
+			}
+		}
+		if scored == visited {
+			t.Errorf("%s: no bound ruled an item out, so that this proves nothing of bounds", name)
+		}
+	}
 }

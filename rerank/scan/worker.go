@@ -19,6 +19,7 @@ type worker struct {
 
 	items, left    []int32
 	scores, bounds []float32
+	shared         shared
 	scratch        rerank.Items
 	part           rerank.Packed
 	found          []rerank.Scored
@@ -43,13 +44,21 @@ func newWorker(s *Scanner) *worker {
 func (w *worker) scan(j *job, from, to int) {
 	for from < to {
 		screen, threshold, n := j.plan(to - from)
-		err := caught.Call(func() error { return w.piece(j, from, from+n, screen, threshold) }) // a panic must not end another caller's job
-		if err != nil {
-			j.fail(err)
+		if !w.attempt(j, func() error { return w.piece(j, from, from+n, screen, threshold) }) {
 			return
 		}
 		from += n
 	}
+}
+
+// attempt calls f for a job and reports whether it succeeded. An error or a panic fails the
+// job, and no other.
+func (w *worker) attempt(j *job, f func() error) bool {
+	err := caught.Call(f)
+	if err != nil {
+		j.fail(err)
+	}
+	return err == nil
 }
 
 // piece processes the items [from, to), which begin at a tile: screens them if screen is
@@ -59,24 +68,36 @@ func (w *worker) piece(j *job, from, to, screen int, threshold float32) error {
 	if len(list) == 0 {
 		return nil
 	}
-	n, left := len(list), list
 	began := time.Now()
-	if screen >= 0 {
-		items := w.rows(list, whole, from, to)
-		if err := j.screener.Screen(screen, w.bounds[:n], items, w.s.loss, threshold); err != nil {
+	if screen < 0 {
+		scores := w.scores[:len(list)]
+		if err := j.q.Encoded.Score(scores, w.exact(list, whole, from, to)); err != nil {
 			return err
 		}
-		left = w.reach(list, w.bounds[:n], threshold)
+		w.rank(j, list, scores, threshold)
+		j.count(-1, len(list), len(list), 0, time.Since(began))
+		return nil
 	}
-	screened := time.Now()
+	bounds := w.bounds[:len(list)]
+	if err := j.screener.Screen(screen, bounds, w.rows(list, whole, from, to), w.s.loss, threshold); err != nil {
+		return err
+	}
+	return w.scoreRest(j, list, bounds, screen, threshold, time.Since(began))
+}
+
+// scoreRest scores the items whose bounds reach the threshold. screening is the time that
+// the bounds took.
+func (w *worker) scoreRest(j *job, list []int32, bounds []float32, screen int, threshold float32, screening time.Duration) error {
+	began := time.Now()
+	left := w.reach(list, bounds, threshold)
 	scores := w.scores[:len(left)]
 	if len(left) > 0 {
-		if err := j.q.Encoded.Score(scores, w.exact(left, whole && screen < 0, from, to)); err != nil {
+		if err := j.q.Encoded.Score(scores, w.exact(left, false, 0, 0)); err != nil {
 			return err
 		}
 	}
 	w.rank(j, left, scores, threshold)
-	j.count(screen, n, len(left), screened.Sub(began), time.Since(screened))
+	j.count(screen, len(list), len(left), screening, time.Since(began))
 	return nil
 }
 
