@@ -197,6 +197,18 @@ func TestServeAndQuery(t *testing.T) {
 			t.Errorf("query: want %q in %+v", tc.want, r)
 		}
 	}
+	if err := os.WriteFile(path("seen.txt"), []byte("2\n\n-7\n\"a\"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, flags := range map[string][]string{
+		"1     1   2": {"--exclude-id", "2"},
+		"1     0   1": {"--exclude-ids", path("seen.txt"), "--exclude-id", "1"},
+	} {
+		r := execute(t, "[1, 2]", append([]string{"query", "-a", at.GRPC, "-r", "things", "-k", "2"}, flags...)...)
+		if r.code != 0 || !strings.Contains(r.out, want) || !strings.Contains(r.out, "exact") {
+			t.Errorf("query %q: want %q in %+v", flags, want, r)
+		}
+	}
 	for row, code := range map[string]int{"2": 0, "3": 2} {
 		if r := execute(t, "", "query", "-a", at.GRPC, "-r", "things", "--vector-file", path("things.npy"), "--row", row); r.code != code {
 			t.Errorf("row %s: %+v", row, r)

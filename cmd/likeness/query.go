@@ -28,6 +28,8 @@ type queryFlags struct {
 	weights       string
 	head          string
 	filter        string
+	excludeIDs    []string
+	excludeFile   string
 	maxGap        float32
 	requireExact  bool
 	userID        int64
@@ -51,6 +53,7 @@ the ranker's scores. Marked rows show the ranker's score.`,
 		Example: `  likeness query --route questions --vector-file test_vectors.npy --row 6 --k 10
   likeness query --route products --vector '[0.1, 0.9]' --max-gap 0 --explain
   likeness query --route articles --text 'who may see my data?' --calls 60 --rounds 2 --payload-fields title
+  likeness query --route products --vector '[0.1, 0.9]' --exclude-id 17 --exclude-ids seen.txt
   echo '[0.1, 0.9]' | likeness query --route products --filter '{"must":[{"key":"stock","range":{"gt":0}}]}' --output json`,
 		Args: cobra.NoArgs,
 	}
@@ -65,6 +68,8 @@ the ranker's scores. Marked rows show the ranker's score.`,
 	flags.StringVar(&f.weights, "weights", "", "uniform or gates, of the averaged search; empty is the route's")
 	flags.StringVar(&f.head, "head", "", "learned search of distilled; empty is the route's")
 	flags.StringVar(&f.filter, "filter", "", "filter in the store's own language")
+	flags.StringArrayVar(&f.excludeIDs, "exclude-id", nil, "leave this item out of the answer; may be repeated")
+	flags.StringVar(&f.excludeFile, "exclude-ids", "", "leave the items of this file out, one id a line")
 	flags.Float32Var(&f.maxGap, "max-gap", 0, "search deeper until no missing item can beat the K-th by more")
 	flags.BoolVar(&f.requireExact, "require-exact", false, "fail unless the answer is exact")
 	flags.Int64Var(&f.userID, "user-id", 0, "user, where the model has user-id embeddings")
@@ -134,6 +139,11 @@ func (f *queryFlags) apply(cmd *cobra.Command, r *likenessv1.SearchRequest) erro
 	if given("filter") {
 		r.Filter = f.filter
 	}
+	excluded, err := readItemIDs(f.excludeIDs, f.excludeFile)
+	if err != nil {
+		return err
+	}
+	r.ExcludeIds = append(r.ExcludeIds, excluded...)
 	if given("head") {
 		r.Head = f.head
 	}

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"os"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -89,6 +91,39 @@ func (f *vectorFlags) readRow() (*likenessv1.SearchRequest, error) {
 		return nil, usagef("--row %d: %s has rows 0 to %d", f.row, f.file, m.Rows-1)
 	}
 	return request(slices.Clone(m.Row(f.row))), nil
+}
+
+// readItemIDs converts ids of flags and the lines of a file, unless its name is empty.
+func readItemIDs(ids []string, path string) ([]*likenessv1.ItemId, error) {
+	if path != "" {
+		lines, err := os.ReadFile(path)
+		if err != nil {
+			return nil, err
+		}
+		for line := range strings.Lines(string(lines)) {
+			if line = strings.TrimRight(line, "\r\n"); line != "" {
+				ids = append(ids, line)
+			}
+		}
+	}
+	out := make([]*likenessv1.ItemId, len(ids))
+	for i, text := range ids {
+		out[i] = itemID(text)
+	}
+	return out, nil
+}
+
+// itemID returns the id that a text names: a number, or a text. A number in quotes is a text.
+func itemID(text string) *likenessv1.ItemId {
+	var quoted string
+	if n, err := strconv.ParseUint(text, 10, 64); err == nil {
+		return &likenessv1.ItemId{Id: &likenessv1.ItemId_Number{Number: n}}
+	} else if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return &likenessv1.ItemId{Id: &likenessv1.ItemId_Negative{Negative: n}}
+	} else if json.Unmarshal([]byte(text), &quoted) == nil {
+		text = quoted
+	}
+	return &likenessv1.ItemId{Id: &likenessv1.ItemId_Text{Text: text}}
 }
 
 // enumValue returns the number of an enum value, given in lower case and without its prefix, such

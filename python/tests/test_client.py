@@ -42,6 +42,21 @@ def test_filter(client: likeness.Client, vector: np.ndarray) -> None:
     assert [h.id for h in answer.hits] == [5]
 
 
+def test_exclude_ids(url: str, token: str, client: likeness.Client, vector: np.ndarray) -> None:
+    """Items that a person has seen are missing, and the others follow in their order."""
+    every = client.search("intents", vector, 12)
+    seen = [every.hits[0].id, every.hits[3].id, 10**9]
+    answer = client.search("intents", vector, 10, exclude_ids=seen)
+    assert answer.hits == [h for h in every.hits if h.id not in seen]
+    assert answer.certificate.status == every.certificate.status == "exact"
+
+    async def ask() -> list[likeness.Hit]:
+        async with likeness.AsyncClient(url, token=token) as asynchronous:
+            return (await asynchronous.search("intents", vector, 10, exclude_ids=seen)).hits
+
+    assert asyncio.run(ask()) == answer.hits
+
+
 def test_batch(client: likeness.Client, questions: dict[str, np.ndarray]) -> None:
     searches = [Search("intents", v, 1) for v in questions.values()] + [Search("intents", [1.0], 1)]
     results = list(client.each(searches, batch=3))

@@ -43,6 +43,8 @@ def from_search(s: Search) -> dict[str, Any]:
         request["strategy"] = "STRATEGY_" + s.strategy.upper()
     if s.max_gap is not None:
         request["max_gap"] = s.max_gap
+    if len(s.exclude_ids):
+        request["exclude_ids"] = [from_id(i) for i in s.exclude_ids]
     if s.payload is not False:
         request["payload"] = {"fields": [] if s.payload is True else list(s.payload)}
     return request

@@ -142,6 +142,7 @@ class Client:
         max_gap: float | None = None,
         require_exact: bool = False,
         payload: bool | Sequence[str] = True,
+        exclude_ids: Sequence[Id] = (),
         timeout: float | None = None,
     ) -> Answer:
         """Returns the top k items of a route for one query. `Search` describes the arguments.
@@ -153,7 +154,7 @@ class Client:
             LikenessError: One of its kinds, see `likeness.errors`.
         """
         search = Search(
-            route, vector, k, text, user_id, context, filter, strategy, depth, max_gap, require_exact, payload
+            route, vector, k, text, user_id, context, filter, strategy, depth, max_gap, require_exact, payload, exclude_ids
         )
         return _wire.to_answer(*self._call("POST", _search_path(route, "search"), _wire.from_search(search), timeout))
 
@@ -264,11 +265,12 @@ class AsyncClient:
         max_gap: float | None = None,
         require_exact: bool = False,
         payload: bool | Sequence[str] = True,
+        exclude_ids: Sequence[Id] = (),
         timeout: float | None = None,
     ) -> Answer:
         """Returns the top k items of a route for one query, as `Client.search` does."""
         search = Search(
-            route, vector, k, text, user_id, context, filter, strategy, depth, max_gap, require_exact, payload
+            route, vector, k, text, user_id, context, filter, strategy, depth, max_gap, require_exact, payload, exclude_ids
         )
         path = _search_path(route, "search")
         return _wire.to_answer(*await self._call("POST", path, _wire.from_search(search), timeout))

@@ -32,6 +32,7 @@ class Search:
         max_gap: Search deeper until no missing item can exceed the K-th score by more than this.
         require_exact: Raise NotServable if the answer is not exact.
         payload: Whether payloads are wanted, or which of their fields.
+        exclude_ids: Items that the answer must not have, such as those that a person has seen; at most 10,000.
     """
 
     route: str
@@ -46,6 +47,7 @@ class Search:
     max_gap: float | None = None
     require_exact: bool = False
     payload: bool | Sequence[str] = True
+    exclude_ids: Sequence[Id] = ()
 
 
 @dataclass(frozen=True, slots=True)
