@@ -48,6 +48,8 @@ func newTryCommand(a *app) *cobra.Command {
 	flags.StringVar(&o.Log.QueryIDs, "query-ids", "", "ids by which the log names the queries: .npy, text or .parquet")
 	flags.StringVar(&questions, "questions", "", `log in .jsonl with the queries as texts: {"query": "…", "item": 7}`)
 	flags.StringVar(&o.Embedder.URL, "embedder", "", "what embeds texts: URL#MODEL, as http://localhost:11434/v1/embeddings#all-minilm; its token is in "+trial.EmbedderKey)
+	flags.StringVar(&o.Embedder.QueryPrefix, "query-prefix", "", `put before every query that is embedded, as "query: " for E5`)
+	flags.StringVar(&o.Embedder.DocumentPrefix, "document-prefix", "", `put before the text of a row that is embedded, as "passage: " for E5`)
 	flags.StringVar(&o.Embedder.Field, "text", "", "payload field from which the vectors were made, to check the embedder; examples show it")
 	flags.StringVar(&o.Title, "title", "", "payload field that examples show; empty picks one")
 	flags.StringVar(&o.KeyEnv, "api-key-env", "", "environment variable with the API key or Milvus's token; empty is QDRANT_API_KEY or MILVUS_TOKEN, if set")

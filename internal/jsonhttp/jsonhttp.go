@@ -96,6 +96,9 @@ func (c *Client) Close() error {
 	return nil
 }
 
+// Host returns the host and port of the method's URL, which has no password.
+func (c *Client) Host() string { return c.url.Host }
+
 // Path returns the path of the method's URL.
 func (c *Client) Path() string { return c.url.Path }
 

@@ -17,7 +17,7 @@ import (
 // lengths is an embedder whose vectors are the lengths of the texts.
 type lengths struct{ calls int }
 
-func (l *lengths) Embed(_ context.Context, texts []string) ([][]float32, error) {
+func (l *lengths) Embed(_ context.Context, texts []string, _ ...string) ([][]float32, error) {
 	l.calls++
 	vectors := make([][]float32, len(texts))
 	for i, text := range texts {

@@ -20,6 +20,8 @@ type Embedder struct {
 	// requests name. The bearer token is in the environment variable EmbedderKey, if that
 	// is set.
 	URL, Model string
+	// QueryPrefix and DocumentPrefix are put before queries and the texts of rows.
+	QueryPrefix, DocumentPrefix string
 	// Field is the payload field with the text from which the stored vectors were made.
 	// The embedder has to make the same vectors. If empty, that is not checked.
 	Field string
@@ -46,7 +48,9 @@ func (t *trial) taskOfTexts(ctx context.Context) (_ *task, err error) {
 	if e.URL == "" {
 		return nil, &RefusalError{fmt.Sprintf("%s holds texts; name with --embedder the service that made the vectors of collection %q", t.Log.Queries, t.Collection), nil}
 	}
-	client, err := embed.New(embed.Options{Name: "of --embedder", URL: e.URL, Model: e.Model, Token: os.Getenv(EmbedderKey), Batch: embedBatch, Timeout: embedWithin, RetryBudget: 0.1})
+	client, err := embed.New(embed.Options{
+		Name: "of --embedder", URL: e.URL, Model: e.Model, QueryPrefix: e.QueryPrefix, DocumentPrefix: e.DocumentPrefix, Token: os.Getenv(EmbedderKey), Batch: embedBatch, Timeout: embedWithin, RetryBudget: 0.1,
+	})
 	if err != nil {
 		return nil, &RefusalError{fmt.Sprintf("--embedder %s: %v", e.host(), err), err}
 	}
@@ -105,7 +109,7 @@ func (t *trial) checkEmbedder(ctx context.Context, client embed.Embedder) error 
 	if len(texts) == 0 {
 		return &RefusalError{fmt.Sprintf("none of the first %d rows of collection %q has text in the field %q; name the field from which the vectors were made", len(rows.IDs), t.Collection, field), nil}
 	}
-	vectors, err := client.Embed(ctx, texts)
+	vectors, err := client.Embed(ctx, nil, texts...)
 	switch {
 	case isEmbedders(err):
 		return t.Embedder.refusal(err)

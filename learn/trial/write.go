@@ -73,7 +73,7 @@ func (t *trial) configuration() ([]byte, error) {
 		Proxy:  t.look.Server.proxy(),
 	}
 	if e := t.Embedder; e.URL != "" {
-		embedder := embedderKeys{URL: e.URL, Model: e.Model, Dimension: f.Dim}
+		embedder := embedderKeys{URL: e.URL, Model: e.Model, QueryPrefix: e.QueryPrefix, DocumentPrefix: e.DocumentPrefix, Dimension: f.Dim}
 		if os.Getenv(EmbedderKey) != "" {
 			embedder.TokenEnv = EmbedderKey
 		}

@@ -31,10 +31,12 @@ type tlsKeys struct {
 }
 
 type embedderKeys struct {
-	URL       string `yaml:"url"`
-	Model     string `yaml:"model,omitempty"`
-	TokenEnv  string `yaml:"token_env,omitempty"`
-	Dimension int    `yaml:"dimension"`
+	URL            string `yaml:"url"`
+	Model          string `yaml:"model,omitempty"`
+	QueryPrefix    string `yaml:"query_prefix,omitempty"`
+	DocumentPrefix string `yaml:"document_prefix,omitempty"`
+	TokenEnv       string `yaml:"token_env,omitempty"`
+	Dimension      int    `yaml:"dimension"`
 }
 
 type modelKeys struct {

@@ -5,6 +5,10 @@ import (
 	"reflect"
 )
 
+// maxPrefix bounds the text that is put before every text of an embedder. Instructions are longer
+// than E5's words.
+const maxPrefix = 4096
+
 // EmbedderNames lists the embedders by name.
 func (c *Config) EmbedderNames() []string { return mapKeys(reflect.ValueOf(c.Embedders)) }
 
@@ -20,6 +24,12 @@ func (v *validator) embedder(name string, e Embedder) {
 	at := join("embedders", name)
 	v.name(at, name)
 	v.service(at, e.URL, "https://host/v1/embeddings, or https://host/embed", e.TokenFile, e.TokenEnv)
+	if n := len(e.QueryPrefix); n > maxPrefix {
+		v.fail(at+".query_prefix", "it has %d bytes, at most %d; it is put before every query", n, maxPrefix)
+	}
+	if n := len(e.DocumentPrefix); n > maxPrefix {
+		v.fail(at+".document_prefix", "it has %d bytes, at most %d; it is put before every document", n, maxPrefix)
+	}
 	if e.Shorten && e.Dimension == 0 {
 		v.fail(at+".dimension", "shorten asks for vectors of this length; set it")
 	}

@@ -47,6 +47,7 @@ func TestEmbedderErrorsNameThePlace(t *testing.T) {
 		{"two tokens", "embedders: {e: {url: 'https://h/embed', token_file: f, token_env: E}}", "embedders.e.token_env: token_file is given too"},
 		{"an inline token", "embedders: {e: {url: 'https://h/embed', token: canary}}", `unknown key "token" in embedders.e`},
 		{"no length", "embedders: {e: {url: 'https://h/v1/embeddings', model: m, shorten: true}}", "embedders.e.dimension: shorten asks"},
+		{"a long prefix", "embedders: {e: {url: 'https://h/embed', query_prefix: " + strings.Repeat("x", 4097) + "}}", "embedders.e.query_prefix: it has 4097 bytes, at most 4096"},
 		{"no texts", "embedders: {e: {url: 'https://h/embed', batch: 0}}", "embedders.e.batch: 0 is too small, at least 1"},
 		{"no such embedder", small + "  b: {store: main, collection: c, model: taste, placement: stored, embedder: mni}\nembedders: {mini: {url: 'https://h/embed'}}",
 			`routes.b.embedder: there is no embedder "mni"; did you mean "mini"?`},

@@ -365,6 +365,10 @@ type Embedder struct {
 	Form string `yaml:"form" enum:"auto,openai,tei"`
 	// Model that requests name; openai needs it. It has to be the model that embedded the collection.
 	Model string `yaml:"model"`
+	// Text put before a query, as the model was trained: "query: " for E5. It belongs to the model as the vectors do.
+	QueryPrefix string `yaml:"query_prefix"`
+	// Text put before a document: "passage: " for E5.
+	DocumentPrefix string `yaml:"document_prefix"`
 	// File with the bearer token.
 	TokenFile string `yaml:"token_file" path:"true"`
 	// Environment variable with the bearer token.

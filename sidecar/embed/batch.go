@@ -19,11 +19,17 @@ type asked struct {
 }
 
 // Embed implements Embedder.
-func (c *Client) Embed(ctx context.Context, texts []string) ([][]float32, error) {
+func (c *Client) Embed(ctx context.Context, queries []string, documents ...string) ([][]float32, error) {
+	texts := slices.Concat(queries, documents)
 	for i, text := range texts {
+		prefix := c.options.QueryPrefix
+		if i >= len(queries) {
+			prefix = c.options.DocumentPrefix
+		}
 		if text == "" {
 			return nil, c.withName(fmt.Errorf("%w: text %d is empty", ErrText, i))
 		}
+		texts[i] = prefix + text
 	}
 	if err := ctx.Err(); err != nil {
 		return nil, c.withName(err)
@@ -66,6 +72,8 @@ func (c *Client) begin(ctx context.Context, texts []string) (vectors [][]float32
 		a.callers++
 		waits[i] = a
 	}
+	c.tally.found += int64(len(texts) - missed)
+	c.tally.missed += int64(missed)
 	c.options.Observer.EmbedderCached(c.options.Name, len(texts)-missed, missed)
 	c.startCalls()
 	return vectors, waits
@@ -196,8 +204,10 @@ func (c *Client) callOnce(ctx context.Context, texts []string) ([][]float32, err
 		return nil, fmt.Errorf("%w: it failed %d times in a row and is asked again in %s",
 			ErrUnavailable, c.options.BreakAfter, max(c.breaker.RemainingDelay(), 0).Round(time.Millisecond))
 	}
+	began := time.Now()
 	vectors, err := c.send(ctx, texts)
 	outcome := c.outcome(err)
+	c.count(outcome, time.Since(began))
 	switch outcome {
 	case OK, TooLarge, Text:
 		c.breaker.RecordSuccess()
@@ -212,6 +222,12 @@ func (c *Client) callOnce(ctx context.Context, texts []string) ([][]float32, err
 		err = fmt.Errorf("%w: it was closed", ErrUnavailable)
 	}
 	return vectors, err
+}
+
+func (c *Client) count(outcome string, took time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.tally.add(outcome, took)
 }
 
 func (c *Client) send(ctx context.Context, texts []string) ([][]float32, error) {

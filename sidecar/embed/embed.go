@@ -34,9 +34,10 @@ var errTooLarge = errors.New("call too large")
 
 // Embedder turns texts into vectors. It is safe for concurrent use.
 type Embedder interface {
-	// Embed returns one vector for each text, in order. Callers share the vectors and do not
-	// change them. It returns ErrUnavailable, ErrText, ErrAnswer, or the context's error.
-	Embed(ctx context.Context, texts []string) ([][]float32, error)
+	// Embed returns one vector for each query and then for each document, in order. Callers share
+	// the vectors and do not change them. It returns ErrUnavailable, ErrText, ErrAnswer, or the
+	// context's error.
+	Embed(ctx context.Context, queries []string, documents ...string) ([][]float32, error)
 }
 
 // Options configures New. Zero values select the stated defaults.
@@ -52,6 +53,9 @@ type Options struct {
 	Model string
 	// Token is sent as a bearer token, only to the host of URL. Empty means none.
 	Token string
+	// QueryPrefix and DocumentPrefix are put before queries and documents, for a model that was
+	// trained with them.
+	QueryPrefix, DocumentPrefix string
 	// Dimension is the length of every vector. 0 means the length of the first.
 	Dimension int
 	// Shorten asks the service, in the form of OpenAI, for vectors of the length Dimension.
@@ -117,6 +121,7 @@ type Client struct {
 	flying  int               // calls in flight
 	most    int               // most texts of a call, as the service showed
 	dim     int               // length of the vectors; 0 if not known
+	tally   tally
 }
 
 var _ Embedder = (*Client)(nil)
@@ -181,9 +186,6 @@ func (o Options) withDefaults() Options {
 	}
 	return o
 }
-
-// Breaker returns the state of the breaker: closed, open or half-open.
-func (c *Client) Breaker() string { return c.breaker.State().String() }
 
 // Close ends the calls in flight and closes idle connections. Embed then returns ErrUnavailable.
 func (c *Client) Close() error {

@@ -244,11 +244,43 @@ func TestRefusedTexts(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	if c.Breaker() != "closed" {
+	if c.State().Breaker != "closed" {
 		t.Error("texts that were refused opened the breaker")
 	}
 	if _, err := c.Embed(t.Context(), []string{"a", ""}); !errors.Is(err, embed.ErrText) {
 		t.Errorf("an empty text: %v", err)
+	}
+}
+
+// TestPrefixes: queries and documents are sent, and kept in the cache, behind their own prefixes; the state counts
+// both.
+func TestPrefixes(t *testing.T) {
+	var calls requests
+	c := open(t, func(w http.ResponseWriter, r *http.Request) {
+		texts := inputs(t, r)
+		calls.add(texts)
+		lengths(w, texts)
+	}, func(o *embed.Options) {
+		tei(o)
+		o.QueryPrefix, o.DocumentPrefix, o.CacheBytes = "query: ", "passage: ", 1<<20
+	})
+	for range 2 {
+		got, err := c.Embed(t.Context(), []string{"coat"}, "coat", "a")
+		want := [][]float32{{11, 1}, {13, 1}, {10, 1}}
+		if err != nil || !reflect.DeepEqual(got, want) {
+			t.Errorf("%v, %v, want %v", got, err, want)
+		}
+	}
+	if want := [][]string{{"query: coat", "passage: coat", "passage: a"}}; !reflect.DeepEqual(calls.calls(), want) {
+		t.Errorf("sent %q, want %q", calls.calls(), want)
+	}
+	s := c.State()
+	if s.P50 <= 0 || s.P95 < s.P50 || s.Host == "" {
+		t.Errorf("%+v", s)
+	}
+	s.P50, s.P95, s.Host = 0, 0, ""
+	if want := (embed.State{Name: "mini", Breaker: "closed", Calls: 1, Found: 3, Missed: 3}); s != want {
+		t.Errorf("%+v, want %+v", s, want)
 	}
 }
 
@@ -265,8 +297,8 @@ func TestBroken(t *testing.T) {
 			t.Errorf("%v is not %v", err, embed.ErrUnavailable)
 		}
 	}
-	if n := len(calls.calls()); n != 3 || c.Breaker() != "open" {
-		t.Errorf("%d calls of a service that fails, and the breaker is %s", n, c.Breaker())
+	if s, n := c.State(), len(calls.calls()); n != 3 || s.Breaker != "open" || s.Calls != 3 || s.Failed != 3 || s.Failure != embed.Unavailable {
+		t.Errorf("%d calls of a service that fails, and its state is %+v", n, s)
 	}
 	hang := func(_ http.ResponseWriter, r *http.Request) {
 		_, _ = io.Copy(io.Discard, r.Body)

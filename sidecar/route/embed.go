@@ -40,10 +40,10 @@ func (c *Checked) checkEmbedded(vectors [][]float32) error {
 	return nil
 }
 
-// Embed returns the vectors of texts, as the route's model takes them. It returns the errors of the
-// embedder, ErrSetup if the model does not take its vectors, or the context's error.
-func (c *Checked) Embed(ctx context.Context, texts []string) ([][]float32, error) {
-	vectors, err := c.Embedder.Embed(ctx, texts)
+// Embed returns the vectors of queries and of documents, as the route's model takes them. It returns the
+// errors of the embedder, ErrSetup if the model does not take its vectors, or the context's error.
+func (c *Checked) Embed(ctx context.Context, queries, documents []string) ([][]float32, error) {
+	vectors, err := c.Embedder.Embed(ctx, queries, documents...)
 	if err != nil {
 		return nil, fmt.Errorf("route %q: %w", c.Name, err)
 	}

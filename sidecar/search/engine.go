@@ -93,7 +93,7 @@ func (e *Engine) search(ctx context.Context, r Request) (Answer, Request, error)
 // embed returns a query that is only text with its vector. The text stays for the route's ranker, if
 // it has one.
 func (e *Engine) embed(ctx context.Context, c *route.Checked, q rerank.Query) (rerank.Query, time.Duration, error) {
-	vectors, took, err := e.embedTexts(ctx, c, []string{q.Text})
+	vectors, took, err := e.embedTexts(ctx, c, []string{q.Text}, nil)
 	if err != nil {
 		return q, took, err
 	}
@@ -104,13 +104,13 @@ func (e *Engine) embed(ctx context.Context, c *route.Checked, q rerank.Query) (r
 	return q, took, nil
 }
 
-// embedTexts returns the vectors of texts, and the time that the embedder took.
-func (e *Engine) embedTexts(ctx context.Context, c *route.Checked, texts []string) ([][]float32, time.Duration, error) {
+// embedTexts returns the vectors of queries and then of documents, and the time that the embedder took.
+func (e *Engine) embedTexts(ctx context.Context, c *route.Checked, queries, documents []string) ([][]float32, time.Duration, error) {
 	ctx, s := e.tracer.Start(ctx, "likeness.embed", trace.WithAttributes(
-		attribute.String("likeness.embedder", c.EmbedderName), attribute.Int("likeness.texts", len(texts))))
+		attribute.String("likeness.embedder", c.EmbedderName), attribute.Int("likeness.texts", len(queries)+len(documents))))
 	defer s.End()
 	began := time.Now()
-	vectors, err := c.Embed(ctx, texts)
+	vectors, err := c.Embed(ctx, queries, documents)
 	if err != nil {
 		failSpan(s, err)
 	}

@@ -175,11 +175,12 @@ func (e *Engine) embedScore(ctx context.Context, c *route.Checked, r *ScoreReque
 	case c.Spec.ItemDim != c.Spec.QueryDim:
 		return 0, plan.BadField("documents", "the embedder of route %q makes vectors of queries, of %d elements, and its model takes items of %d; send ids", c.Name, c.Spec.QueryDim, c.Spec.ItemDim)
 	}
+	var queries []string
 	if embedQuery {
-		texts = append([]string{r.Query.Text}, texts...)
+		queries = []string{r.Query.Text}
 		r.Query.Text = ""
 	}
-	vectors, took, err := e.embedTexts(ctx, c, texts)
+	vectors, took, err := e.embedTexts(ctx, c, queries, texts)
 	if err != nil {
 		return took, err
 	}

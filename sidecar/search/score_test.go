@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/likenessdb/likeness/adapters"
@@ -59,10 +60,14 @@ func TestScoreVectors(t *testing.T) {
 	}
 }
 
-// words is an embedder whose texts are names of vectors.
+// words is an embedder whose texts are names of vectors. The name of a document begins with "document".
 type words map[string][]float32
 
-func (w words) Embed(_ context.Context, texts []string) ([][]float32, error) {
+func (w words) Embed(_ context.Context, queries []string, documents ...string) ([][]float32, error) {
+	texts := slices.Clone(queries)
+	for _, document := range documents {
+		texts = append(texts, "document "+document)
+	}
 	vectors := make([][]float32, len(texts))
 	for i, text := range texts {
 		if vectors[i] = w[text]; vectors[i] == nil {
@@ -82,7 +87,7 @@ func TestScoreDocuments(t *testing.T) {
 		scores[row.ID] = row.Score
 	}
 	p := pipe(t, w.route(route.PlacementStored, func(r *route.Route) {
-		r.Embedder = words{"what": query, "eleven": w.vectors.Row(11), "twelve": w.vectors.Row(12)}
+		r.Embedder = words{"what": query, "document eleven": w.vectors.Row(11), "document twelve": w.vectors.Row(12)}
 	}))
 	must(t, p.Open(t.Context()))
 	documents := []search.Document{{Text: "twelve"}, {ID: rerank.UintID(3)}, {Text: "5"}, {Text: "eleven"}, {Text: "550e8400-e29b-41d4-a716-446655440000"}}

@@ -13,11 +13,11 @@ import (
 )
 
 // showStatus serves the status page on the admin port.
-func (s *sidecar) showStatus(c *config.Config, parts *wiring.Assembly, rankers *wiring.Rankers) error {
+func (s *sidecar) showStatus(c *config.Config, parts *wiring.Assembly, rankers *wiring.Rankers, embedders wiring.Embedders) error {
 	from := telemetry.StatusSources{
 		Build: s.options.Build, Watch: s.watch, Ready: s.openings.ready, Routes: s.engine.Routes, Waiting: s.openings.reasonNotOpen,
 		Versions: s.versions.List, Load: s.gate.Load, Plugins: rankers.States, Devices: rankers.Devices, Following: s.followers.Status,
-		Rankers: func() []telemetry.RankerStatus { return rankerStates(c, rankers) },
+		Rankers: func() []telemetry.RankerStatus { return rankerStates(c, rankers) }, Embedders: embedders.States,
 		Proxied: s.metrics.ProxyOf,
 		Off: func() map[string]bool {
 			if s.switches == nil {

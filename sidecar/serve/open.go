@@ -107,7 +107,7 @@ func open(ctx context.Context, c *config.Config, o Options, check bool) (s *side
 		s.reloader = &reloader{sidecar: s, started: c, current: c, memory: memory, asked: make(chan chan reloaded)}
 		s.admin.Handle("POST /reload", s.reloader)
 	}
-	if err := s.showStatus(c, parts, rankers); err != nil {
+	if err := s.showStatus(c, parts, rankers, embedders); err != nil {
 		return nil, err
 	}
 	if err := s.openDoors(c, &opened); err != nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
 	"github.com/likenessdb/likeness/sidecar/calibrate"
+	"github.com/likenessdb/likeness/sidecar/embed"
 	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/plugins"
@@ -43,6 +44,7 @@ type StatusSources struct {
 	Proxied   func(rt string) (counts ProxyCounts, changed []Comparison)
 	Plugins   func() []plugins.State
 	Rankers   func() []RankerStatus
+	Embedders func() map[string]embed.State // by name
 	Devices   func() []offload.Status
 	Following func() []follow.Status
 }
@@ -114,8 +116,10 @@ type RouteStatus struct {
 	Strategy  string `json:"strategy"`
 	Failure   string `json:"failure"`
 	Ranker    string `json:"ranker,omitempty"`
-	Model     string `json:"model"`
-	Version   string `json:"model_version"`
+	// Embedder is the state of the route's embedder, which other routes may share.
+	Embedder *embed.State `json:"embedder,omitempty"`
+	Model    string       `json:"model"`
+	Version  string       `json:"model_version"`
 
 	Versions    []VersionStatus    `json:"versions,omitempty"`
 	Unanswered  *Unanswered        `json:"proxy_unanswered,omitempty"`
@@ -222,8 +226,15 @@ func (b *StatusBoard) Status(ctx context.Context) Status {
 	if b.from.Unanswered != nil {
 		unanswered = b.from.Unanswered()
 	}
+	embedders := map[string]embed.State(nil)
+	if b.from.Embedders != nil {
+		embedders = b.from.Embedders()
+	}
 	for _, r := range callOrNil(b.from.Routes) {
 		one := b.route(r)
+		if e, ok := embedders[r.EmbedderName]; ok {
+			one.Embedder = &e
+		}
 		if u, ok := unanswered[r.Name]; ok {
 			one.Unanswered = &u
 		}

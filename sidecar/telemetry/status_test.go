@@ -12,6 +12,7 @@ import (
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/embed"
 	"github.com/likenessdb/likeness/sidecar/plugins"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
@@ -74,7 +75,7 @@ func TestBoard(t *testing.T) {
 		Stores: []telemetry.StoreStatus{{Name: "main", Kind: "qdrant", Address: "db:6334", Pinged: down{}}},
 		Ready:  func() (bool, string) { return true, "ok\nroute <i>things: waits" },
 		Routes: func() []*route.Route {
-			return []*route.Route{{Policy: route.Policy{Name: "<i>things", StoreName: "main"}, WhyNotRewritten: "field <i>v"}}
+			return []*route.Route{{Policy: route.Policy{Name: "<i>things", StoreName: "main", EmbedderName: "<i>mini"}, WhyNotRewritten: "field <i>v"}}
 		},
 		Waiting: func(string) string { return "not checked yet" },
 		Plugins: func() []plugins.State {
@@ -87,6 +88,9 @@ func TestBoard(t *testing.T) {
 		Proxied: func(string) (telemetry.ProxyCounts, []telemetry.Comparison) {
 			return telemetry.ProxyCounts{Rewritten: 7, Passed: map[string]int64{"filter": 2, "ramp": 3}},
 				[]telemetry.Comparison{{RankBiased: 0.25, Served: []rerank.ID{rerank.TextID("<i>x")}, Rescored: []rerank.ID{rerank.UintID(8)}}}
+		},
+		Embedders: func() map[string]embed.State {
+			return map[string]embed.State{"<i>mini": {Name: "<i>mini", Host: "models:80", Breaker: "open", Calls: 9, Failed: 2, Failure: "timeout", Found: 40, Missed: 7, P50: .012, P95: .034}}
 		},
 		Rankers: func() []telemetry.RankerStatus {
 			return []telemetry.RankerStatus{{Name: "r", Source: "rerank:80", State: "half-open"}}
@@ -113,8 +117,9 @@ func TestBoard(t *testing.T) {
 	}
 	for path, wants := range map[string][]string{
 		"/": {"&lt;i&gt;things", "not open", "quarantined", "half-open", "rerank:80", "345 ms", "left to the database", "the last 41, since never, were all answered by the database itself (passed; reason=vector)", "not rewritten: field &lt;i&gt;v",
+			`data-embedder="&lt;i&gt;mini">&lt;i&gt;mini at models:80, breaker <span class="bad">open<`, "9 calls, 12 ms in the median, 34 ms at", "2 failed, also the last (timeout)", "40 texts found in the cache, 7 not",
 			`data-count="proxy-rewritten">7<`, "5: ramp 3, filter 2", "<td>0.25</td><td><code>&lt;i&gt;x</code> </td><td><code>8</code> </td>", `data-switch="off" data-route="&lt;i&gt;things"`},
-		"/status.json": {`"name": "p"`, `"breaker": "open for \u003ci\u003ec, d"`, `"p50_seconds": 0.345`, `"status": "passed; reason=vector"`, `"why_not_rewritten": "field \u003ci\u003ev"`, `"rewritten": 7`, `"rank_biased_overlap": 0.25`},
+		"/status.json": {`"name": "p"`, `"cache_found": 40`, `"call_p95_seconds": 0.034`, `"breaker": "open for \u003ci\u003ec, d"`, `"p50_seconds": 0.345`, `"status": "passed; reason=vector"`, `"why_not_rewritten": "field \u003ci\u003ev"`, `"rewritten": 7`, `"rank_biased_overlap": 0.25`},
 	} {
 		answer := httptest.NewRecorder()
 		page.ServeHTTP(answer, httptest.NewRequest(http.MethodGet, path, http.NoBody))

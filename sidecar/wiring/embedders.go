@@ -53,6 +53,7 @@ func OpenEmbedder(c *config.Config, name string, o EmbedderOptions) (*embed.Clie
 	}
 	client, err := embed.New(embed.Options{
 		Name: name, URL: of.URL, Form: strings.TrimPrefix(of.Form, "auto"), Model: of.Model, Token: token.Reveal(),
+		QueryPrefix: of.QueryPrefix, DocumentPrefix: of.DocumentPrefix,
 		Dimension: of.Dimension, Shorten: of.Shorten, Batch: of.Batch, Parallel: of.Parallel, Timeout: of.Timeout,
 		CacheBytes: int64(of.Cache), BreakAfter: of.BreakAfter, BreakFor: of.BreakFor, RetryBudget: of.RetryBudget,
 		Observer: o.Observer, Logger: o.Logger,
@@ -69,6 +70,15 @@ func (all Embedders) Embedder(name string) embed.Embedder {
 		return client
 	}
 	return nil
+}
+
+// States returns the states of the embedders by name.
+func (all Embedders) States() map[string]embed.State {
+	states := map[string]embed.State{}
+	for name, client := range all {
+		states[name] = client.State()
+	}
+	return states
 }
 
 // Close closes the embedders.
