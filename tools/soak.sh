@@ -121,8 +121,17 @@ tests_at_length() {
 		sed -E 's|/[^/]*:func (Test[A-Za-z0-9_]*).*| \1|' | awk '{ tests[$1] = tests[$1] " " $2 } END { for (p in tests) print p tests[p] }' | sort
 }
 
+# raced: under the race detector, the packages that tools/test.sh runs without it.
+raced() {
+	local fits
+	fits=$(sed -n "s/^fits='\(.*\)'/\1/p" tools/test.sh)
+	go test -race -timeout 2h $fits || return
+	note "the fits under the race detector" "passed"
+}
+
 long() {
 	local failed=0
+	raced || failed=1
 	tools/previous.sh .cache/previous >/dev/null || echo "soak: no version skew" >&2 # here, since tests run without a network
 	through_the_proxy
 	while read -r -a package; do

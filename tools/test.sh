@@ -5,16 +5,17 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-go vet ./...
-
 results=$(mktemp)
 trap 'rm -f "$results" "$results.plain" "$results.clients"' EXIT
+# The linters vet the code, and no debugger reads these binaries.
+testing=(go test -vet=off -ldflags=-w -timeout 12m -json)
 # What the clients do is one process after another, which wait for each other most of
 # the time, so that they run beside everything else. The proxy's own tests look for races.
 clients=e2e/harness
 # The device's kernels run in a process of their own, built by the C++ compiler; archtest reads text.
-# The command, which fits models, the trial and the sentence model leave looking for races to the packages that they use.
-alone='./gpu/kernels ./gpu/bench ./internal/archtest ./cmd/likeness ./learn/trial ./e2e/text ./python'
+# Fits, and what makes some, would take most of the time under the race detector: `make soak` runs them with it.
+alone='./gpu/kernels ./gpu/bench ./internal/archtest'
+fits='./learn/fit/... ./rerank/mol ./learn/trial ./cmd/likeness ./e2e/text ./python ./examples/quickstart ./examples/banking77 ./examples/fit_from_logs'
 # The kit leaves one case out under the race detector. It lies at two depths.
 large='^100,000_rows$'
 
@@ -26,26 +27,24 @@ skipped() {
 # plain runs what is run without the race detector.
 plain() {
 	local status=0
-	go test -timeout 12m -json -run "^Test(Conformance|Milvus)/$large|^Test(Conformance|Milvus)/^(conformance|[0-9.]+)\$/$large" \
+	"${testing[@]}" -run "^Test(Conformance|Milvus)/$large|^Test(Conformance|Milvus)/^(conformance|[0-9.]+)\$/$large" \
 		./adapters/embedded ./adapters/qdrant ./adapters/milvus || status=1
-	# The fits, for their figures, and what is learned of ten thousand questions.
-	go test -timeout 12m -json ./learn/fit/... ./rerank/mol || status=1
-	go test -timeout 12m -json $alone || status=1
+	"${testing[@]}" $alone $fits || status=1
 	go -C tools/image test -timeout 5m -json ./... || status=1
 	# What measures memory, for which the race detector has no room.
-	go test -timeout 12m -json -run '^(TestMemoryCeiling|TestBombsTogether|TestReceivedTogether)$' ./e2e/serve || status=1
-	go test -timeout 12m -json -run '^TestCertificatesOfTrainedModels$' ./sidecar/search || status=1
+	"${testing[@]}" -run '^(TestMemoryCeiling|TestBombsTogether|TestReceivedTogether)$' ./e2e/serve || status=1
+	"${testing[@]}" -run '^TestCertificatesOfTrainedModels$' ./sidecar/search || status=1
 	# The GPU scorer, on a driver whose kernels run on the CPU.
 	if tools/gpu-check.sh --build >&2 && tools/gpu.sh fake >/dev/null; then
-		LIKENESS_GPU=$PWD/bin/likeness-gpu LIKENESS_GPU_DRIVERS=$PWD/.cache/cuda go test -timeout 5m -json -run '^TestGPU' ./e2e/serve || status=1
+		LIKENESS_GPU=$PWD/bin/likeness-gpu LIKENESS_GPU_DRIVERS=$PWD/.cache/cuda "${testing[@]}" -run '^TestGPU' ./e2e/serve || status=1
 	else
 		skipped ./e2e/serve TestGPU 'the headers of CUDA come from a wheel that pip could not fetch'
 	fi
 	# Processors without the assembly score in plain Go.
-	go test -tags noasm -timeout 12m -json ./rerank/scan ./rerank/kernel ./rerank/internal/inner ./rerank/bilinear ./rerank/mol || status=1
+	"${testing[@]}" -tags noasm ./rerank/scan ./rerank/kernel ./rerank/internal/inner ./rerank/bilinear ./rerank/mol || status=1
 	# The assembly of arm64, where its processor can be emulated.
 	if command -v qemu-aarch64 >/dev/null; then
-		GOARCH=arm64 go test -exec qemu-aarch64 -timeout 12m -json ./rerank/kernel || status=1
+		GOARCH=arm64 "${testing[@]}" -exec qemu-aarch64 ./rerank/kernel || status=1
 	else
 		skipped ./rerank/kernel arm64 'it takes qemu-aarch64 (Debian: qemu-user)'
 	fi
@@ -53,12 +52,12 @@ plain() {
 }
 
 status=0
-go test -timeout 12m -json "./$clients" >"$results.clients" &
+"${testing[@]}" "./$clients" >"$results.clients" &
 running=($!)
 plain >"$results.plain" &
 running+=($!)
 # One package more than processors: some of them wait for servers most of their time.
-go list ./... | grep -vxF "$(go list "./$clients" $alone)" | xargs go test -race -p $(($(nproc) + 1)) -timeout 12m -json >"$results" || status=1
+go list ./... | grep -vxF "$(go list "./$clients" $alone ${fits/.\/rerank\/mol/})" | xargs "${testing[@]}" -race -p $(($(nproc) + 1)) >"$results" || status=1
 for part in "${running[@]}"; do
 	wait "$part" || status=1
 done
