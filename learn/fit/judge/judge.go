@@ -11,9 +11,15 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// maxProducts bounds the inner products of one judgement: a large collection is
-// judged on fewer queries.
-const maxProducts = 1 << 28
+// maxProducts bounds the products of 64 numbers in one judgement of a trial: trials on a
+// large collection are judged on fewer queries.
+const maxProducts = 1 << 30
+
+// The sizes of the blocks of scores that are computed at a time.
+const (
+	queryBlock = 512
+	itemBlock  = 4096
+)
 
 // Judge ranks all items for some queries and finds the wanted ones. A wanted item
 // neither helps nor hinders another wanted item of the same query. Items that the
@@ -33,12 +39,21 @@ type Judge struct {
 	Weights      []float64
 }
 
-// New makes a judge of the queries that have a wanted item, or of every n-th such query
-// where all would take too long. If wanted is nil, every item is wanted.
+// New makes a judge of trials: of the queries that have a wanted item, or of every n-th
+// such query where all would take too long. If wanted is nil, every item is wanted.
 func New(l *samples.Log, queries []int32, wanted func(item int32) bool) *Judge {
-	j := &Judge{log: l, wanted: wanted}
 	most := max(200, maxProducts/(l.Items.Rows*l.Items.Cols/64+1))
-	step := max(1, len(queries)/most)
+	return newJudge(l, queries, wanted, max(1, len(queries)/most))
+}
+
+// NewOfAll makes a judge of all queries that have a wanted item.
+func NewOfAll(l *samples.Log, queries []int32, wanted func(item int32) bool) *Judge {
+	return newJudge(l, queries, wanted, 1)
+}
+
+// newJudge makes a judge of every step-th query.
+func newJudge(l *samples.Log, queries []int32, wanted func(item int32) bool, step int) *Judge {
+	j := &Judge{log: l, wanted: wanted}
 	for i := 0; i < len(queries); i += step {
 		j.addQuery(queries[i])
 	}
@@ -69,6 +84,14 @@ func (j *Judge) addQuery(q int32) {
 func (j *Judge) gatherVectors() {
 	j.Vectors = rerank.NewMatrix(len(j.Queries), j.log.Queries.Cols)
 	linalg.GatherRows(j.Vectors, j.log.Queries, j.Queries)
+}
+
+// Part returns a judge of the queries at the places from to to.
+func (j *Judge) Part(from, to int) *Judge {
+	return &Judge{
+		log: j.log, wanted: j.wanted, Queries: j.Queries[from:to], Vectors: j.Vectors.Slice(from, to),
+		FirstItems: j.FirstItems[from:to], WantedCounts: j.WantedCounts[from:to], Weights: j.Weights[from:to],
+	}
 }
 
 // Thin returns a judge of every step-th query.
@@ -115,21 +138,24 @@ func InnerProduct(vectors, queries rerank.Matrix) { copy(vectors.Data, queries.D
 
 // FindHits returns the hits of each query in a ranking of all items by a probe.
 // Items of equal scores rank by row.
+//
+// The items are scored in blocks. A query is done as soon as ten other items are surely
+// before its best wanted one, because it has no hit then: in a large collection most
+// queries that find nothing are done after a block or two.
 func (j *Judge) FindHits(probe Probe) []Hits {
-	items := j.log.Items
 	found := make([]Hits, len(j.Queries))
-	block := max(1, min(512, (1<<22)/items.Rows))
-	vectors, scores := rerank.NewMatrix(block, items.Cols), rerank.NewMatrix(block, items.Rows)
+	block := min(queryBlock, len(j.Queries))
+	vectors := rerank.NewMatrix(block, j.log.Items.Cols)
+	var r ranking
 	for from := 0; from < len(j.Queries); from += block {
 		to := min(from+block, len(j.Queries))
-		vectors, scores := vectors.Slice(0, to-from), scores.Slice(0, to-from)
+		vectors := vectors.Slice(0, to-from)
 		probe(vectors, j.Vectors.Slice(from, to))
-		linalg.Multiply(scores, vectors, false, items, true)
-		linalg.Parallel(to-from, 16, func(a, b int) {
-			for i := a; i < b; i++ {
-				found[from+i] = j.HitsOf(scores.Row(i), j.Queries[from+i])
-			}
-		})
+		r.begin(j, vectors, j.Queries[from:to])
+		r.rank()
+		for i, q := range j.Queries[from:to] {
+			found[from+i] = j.hitsAt(&r.tops[i], q)
+		}
 	}
 	return found
 }
@@ -137,23 +163,43 @@ func (j *Judge) FindHits(probe Probe) []Hits {
 // HitsOf returns the hits of query q in a ranking by scores, one an item row. It
 // overwrites the scores of items that are left out.
 func (j *Judge) HitsOf(scores []float32, q int32) Hits {
-	leftOut := float32(math.Inf(-1))
+	j.hide(scores, 0, q)
+	var t top
+	t.add(scores, 0)
+	return j.hitsAt(&t, q)
+}
+
+// leftOut is the score of items that are left out of a ranking.
+var leftOut = float32(math.Inf(-1))
+
+// hide overwrites the scores of the items that the ranking of query q leaves out. scores
+// begins with the score of item row first.
+func (j *Judge) hide(scores []float32, first int, q int32) {
+	set := func(x int32) {
+		if at := int(x) - first; at >= 0 && at < len(scores) {
+			scores[at] = leftOut
+		}
+	}
 	relevant := j.log.Relevant[q]
 	for _, x := range relevant {
 		if !j.wants(q, x) {
-			scores[x] = leftOut
+			set(x)
 		}
 	}
 	if j.log.Twins != nil {
 		for _, x := range j.log.Twins[q] {
 			if !j.wants(q, x) || !slices.Contains(relevant, x) {
-				scores[x] = leftOut
+				set(x)
 			}
 		}
 	}
+}
+
+// hitsAt returns the hits of query q among its first items.
+func (j *Judge) hitsAt(t *top, q int32) Hits {
 	var found Hits
-	for place, x := range firstRows(scores) {
-		if x >= 0 && scores[x] > leftOut && j.isRelevant(q, x) {
+	for place := range t.n {
+		if t.scores[place] > leftOut && j.isRelevant(q, t.rows[place]) {
 			found |= 1 << place
 		}
 	}
@@ -170,30 +216,6 @@ func (j *Judge) HitsAmong(items []int32, q int32) Hits {
 		}
 	}
 	return found
-}
-
-// firstRows returns the rows of the greatest scores, greatest first, and −1 where
-// there are fewer rows than places.
-func firstRows(scores []float32) [Cutoff]int32 {
-	var rows [Cutoff]int32
-	n := 0
-	for x, v := range scores {
-		if n == Cutoff && v <= scores[rows[n-1]] {
-			continue
-		}
-		if n < Cutoff {
-			n++
-		}
-		i := n - 1
-		for ; i > 0 && scores[rows[i-1]] < v; i-- {
-			rows[i] = rows[i-1]
-		}
-		rows[i] = int32(x)
-	}
-	for ; n < Cutoff; n++ {
-		rows[n] = -1
-	}
-	return rows
 }
 
 // ReciprocalRanks returns 1/rank of the best wanted item of each query under a

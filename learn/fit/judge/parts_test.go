@@ -2,9 +2,12 @@ package judge
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 	"testing"
 
+	"github.com/likenessdb/likeness/learn/fit/fittest"
+	"github.com/likenessdb/likeness/learn/fit/linalg"
 	"github.com/likenessdb/likeness/learn/fit/samples"
 	"github.com/likenessdb/likeness/rerank"
 )
@@ -37,22 +40,82 @@ func ideal(n int) (sum float64) {
 	return sum
 }
 
-// TestFirstRows: the greatest scores first, and of equal ones the first row, also at the last
-// place.
-func TestFirstRows(t *testing.T) {
+// TestTop: the greatest scores first, and of equal ones the first row, also at the last
+// place, whether they come at once or in parts.
+func TestTop(t *testing.T) {
 	scores := make([]float32, 30)
 	for i := range scores {
 		scores[i] = float32(i / 3) // three of each
 	}
-	want := [Cutoff]int32{27, 28, 29, 24, 25, 26, 21, 22, 23, 18}
-	if got := firstRows(scores); got != want {
-		t.Errorf("rows %v, want %v", got, want)
+	for _, c := range []struct {
+		scores []float32
+		want   []int32
+	}{
+		{scores, []int32{27, 28, 29, 24, 25, 26, 21, 22, 23, 18}},
+		{slices.Repeat([]float32{5}, 12), []int32{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}},
+		{[]float32{1, 2, 2}, []int32{1, 2, 0}},
+	} {
+		for part := 1; part <= len(c.scores); part++ {
+			var got top
+			for from := 0; from < len(c.scores); from += part {
+				got.add(c.scores[from:min(from+part, len(c.scores))], from)
+			}
+			if !slices.Equal(got.rows[:got.n], c.want) {
+				t.Errorf("%v in parts of %d: rows %v, want %v", c.scores, part, got.rows[:got.n], c.want)
+			}
+		}
 	}
-	if got := firstRows(slices.Repeat([]float32{5}, 12)); got != [Cutoff]int32{0, 1, 2, 3, 4, 5, 6, 7, 8, 9} {
-		t.Errorf("of twelve equal rows: %v", got)
+}
+
+// TestALargeRankingIsExact: queries that are done early have the hits of a full ranking: with
+// items that are left out, copies of items, twins and items that are not finite.
+func TestALargeRankingIsExact(t *testing.T) {
+	const items = 2*itemBlock + 100
+	d := fittest.RandomData(300, items, 6)
+	rng := rand.New(rand.NewPCG(1, 2))
+	for q := range 150 { // near its item
+		for i, v := range d.Items.Row(int(d.Relevant[q][0])) {
+			d.Queries.Row(q)[i] = v + 0.3*d.Queries.Row(q)[i]
+		}
+		copy(d.Items.Row(rng.IntN(items)), d.Items.Row(int(d.Relevant[q][0])))
 	}
-	if got := firstRows([]float32{1, 2, 2}); got != [Cutoff]int32{1, 2, 0, -1, -1, -1, -1, -1, -1, -1} {
-		t.Errorf("of three rows: %v", got)
+	copy(d.Queries.Row(7), d.Items.Row(items-1))
+	l, err := samples.Prepare(d, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.Items.Row(5)[0] = float32(math.NaN())
+	for name, wanted := range map[string]func(int32) bool{"all items": nil, "even items": func(x int32) bool { return x%2 == 0 }} {
+		j := NewOfAll(l, fittest.AllRows(300), wanted)
+		hits, some := j.FindHits(InnerProduct), 0
+		for i, q := range j.Queries {
+			scores := rerank.NewMatrix(1, items)
+			linalg.Multiply(scores, j.Vectors.Slice(i, i+1), false, l.Items, true)
+			if want := j.HitsOf(scores.Data, q); hits[i] != want {
+				t.Errorf("%s: query %d has hits %b, want %b", name, q, hits[i], want)
+			} else if want != 0 {
+				some++
+			}
+		}
+		if some < 20 || some > 200 {
+			t.Errorf("%s: %d queries have hits; the data shows nothing", name, some)
+		}
+	}
+}
+
+// TestParts: the parts of a judge are the whole.
+func TestParts(t *testing.T) {
+	l, err := samples.Prepare(fittest.RandomData(50, 20, 4), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := NewOfAll(l, fittest.AllRows(50), nil)
+	got := append(j.Part(0, 17).ReciprocalRanks(InnerProduct), j.Part(17, 50).ReciprocalRanks(InnerProduct)...)
+	if !slices.Equal(got, j.ReciprocalRanks(InnerProduct)) {
+		t.Error("two parts give other ranks")
+	}
+	if p := j.Part(17, 50); p.FirstItems[0] != j.FirstItems[17] || p.WantedCounts[32] != j.WantedCounts[49] || p.Weights[3] != j.Weights[20] {
+		t.Errorf("a part is %+v", p)
 	}
 }
 
@@ -91,7 +154,7 @@ func TestWeightsOfAJudge(t *testing.T) {
 
 // TestALargeCollectionIsJudgedOnFewerQueries, and a small one on all.
 func TestALargeCollectionIsJudgedOnFewerQueries(t *testing.T) {
-	l := &samples.Log{Items: rerank.Matrix{Rows: 1 << 22, Cols: 64}, Queries: rerank.NewMatrix(1000, 64)}
+	l := &samples.Log{Items: rerank.Matrix{Rows: 1 << 24, Cols: 64}, Queries: rerank.NewMatrix(1000, 64)}
 	for range 1000 {
 		l.Relevant = append(l.Relevant, []int32{0})
 	}
@@ -100,7 +163,7 @@ func TestALargeCollectionIsJudgedOnFewerQueries(t *testing.T) {
 		queries[q] = int32(q)
 	}
 	if n := len(New(l, queries, nil).Queries); n != 200 {
-		t.Errorf("%d queries judge four million items, want 200 of 1,000", n)
+		t.Errorf("%d queries judge sixteen million items, want 200 of 1,000", n)
 	}
 	l.Items.Rows = 1000
 	if n := len(New(l, queries, nil).Queries); n != 1000 {
