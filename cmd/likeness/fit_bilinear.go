@@ -76,6 +76,7 @@ func (f *fitBilinearFlags) flags(cmd *cobra.Command) {
 	flags.StringVar(&f.cut, "cut", "", "write I + low rank (low rank, after a least-squares start): a rank, or auto for the least with --quality")
 	flags.Float64Var(&o.Quality, "quality", o.Quality, "share of held-out quality that the suggested rank keeps")
 	flags.Float64Var(&o.Energy, "energy", o.Energy, "share of the energy of W − I whose rank is reported")
+	flags.Float64Var(&o.Margin, "margin", o.Margin, "share of the best form's gain that a simpler one may lose and still be as good")
 	flags.StringVar(&f.plot, "plot", "", "SVG file: spectrum of W − I, quality of its ranks")
 	flags.Float64Var(&o.Scale, "scale", o.Scale, "inverse of the softmax's temperature; 0 tries 20, 40 and 10")
 	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "passes over the data, at most")
@@ -156,7 +157,7 @@ func printFit(w io.Writer, r *fitResult) error {
 	}
 	_, _ = fmt.Fprintln(w)
 	for _, choice := range r.Choices {
-		_, _ = fmt.Fprintf(w, "%.4f  %s\n", choice.MRR, choice.Name)
+		_, _ = fmt.Fprintf(w, "%.4f  %s, %d numbers\n", choice.MRR, choice.Name, choice.Numbers)
 	}
 	_, _ = fmt.Fprintf(w, "%s\n\nwrote %s: model %s, version %s\n", r.Recommendation, r.Path, r.Model, r.Version)
 	return nil

@@ -228,3 +228,8 @@ func (d *Decision) countQueries(c Comparison, r Rule) {
 		d.QueriesNeeded = slices.Max(needed)
 	}
 }
+
+// IsOpen reports whether more queries might change the choice.
+func (d *Decision) IsOpen() bool {
+	return d.Answer == Unclear || len(d.Simpler)+len(d.Better) > 0
+}

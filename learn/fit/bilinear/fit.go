@@ -3,6 +3,7 @@ package bilinear
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -62,7 +63,8 @@ type fitter struct {
 	judge   *judge.Judge // of the held-out queries
 	plain   judge.Probe  // what the fit is compared with on the held-out queries
 	trials  *train.Trials
-	best    *bestForm // so far; nil if none was better than the plain similarity
+	best    *bestForm     // so far; nil if none was better than the plain similarity
+	rivals  []judge.Rival // of the plain similarity, for the verdict
 	report  Report
 
 	lastNote time.Time // when a round was noted last
@@ -92,7 +94,6 @@ func (f *fitter) run(ctx context.Context) (*Fitted, error) {
 		return f.interrupt(err)
 	}
 	f.report.Rounds = rounds
-	scores := f.measure(judged)
 	final, err := f.newForm(f.options.Form, f.allPairs())
 	if err != nil {
 		return nil, err
@@ -105,10 +106,10 @@ func (f *fitter) run(ctx context.Context) (*Fitted, error) {
 		}
 	}
 	if full, ok := final.(*fullForm); ok {
-		return f.finishFull(ctx, full, judged.(*fullForm), scores)
+		return f.finishFull(ctx, full, judged.(*fullForm))
 	}
-	f.report.addChoice(string(f.options.Form), f.judge, scores)
-	return f.finish(f.options.Form, final), nil
+	f.addRival(string(f.options.Form), judged)
+	return f.finish(f.options.Form, final)
 }
 
 // interrupt returns the best form so far, if there is one, with the error that ended
@@ -119,18 +120,10 @@ func (f *fitter) interrupt(err error) (*Fitted, error) {
 	}
 	f.report.Interrupted = true
 	f.report.setSetting(f.best.setting)
-	f.report.Choices = nil
-	f.report.addChoice(string(f.options.Form), f.judge, f.measure(f.best.judged))
-	return f.finish(f.options.Form, f.best.form), err
-}
-
-// measure compares a form with the plain similarity on the held-out queries, and returns
-// the reciprocal ranks of the form.
-func (f *fitter) measure(judged form) []float64 {
-	scores, baseline := f.judge.ReciprocalRanks(judged.probe), f.judge.ReciprocalRanks(f.plain)
-	f.report.Logged = f.judge.Compare(scores, baseline)
-	f.report.addChoice(f.report.plainName(f.isSquare()), f.judge, baseline)
-	return scores
+	f.rivals = nil
+	f.addRival(string(f.options.Form), f.best.judged)
+	fitted, failed := f.finish(f.options.Form, f.best.form)
+	return fitted, errors.Join(err, failed)
 }
 
 // isSquare reports whether queries and items have one dimension, so that they have an inner
@@ -218,9 +211,10 @@ func (f *fitter) noteRound(s *train.Snapshot) {
 }
 
 // finishFull compares a full form with simpler ones, reports the spectrum of W − I (of W,
-// after a least-squares start), and cuts the form to a lower rank if the options ask for it. judged is the form
-// without the held-out queries, scores its reciprocal ranks on them.
-func (f *fitter) finishFull(ctx context.Context, final, judged *fullForm, scores []float64) (*Fitted, error) {
+// after a least-squares start), and cuts the form to a lower rank if the options ask for it.
+// judged is the form without the held-out queries.
+func (f *fitter) finishFull(ctx context.Context, final, judged *fullForm) (*Fitted, error) {
+	f.addRival(string(bilinear.Full), judged)
 	if f.isSquare() {
 		simple := setting{pull: 1e-5, scale: f.report.Scale, rate: f.options.rateFor(bilinear.Diagonal)}
 		diagonal, _, err := f.trainWithoutHeldOut(ctx, bilinear.Diagonal, simple)
@@ -228,12 +222,11 @@ func (f *fitter) finishFull(ctx context.Context, final, judged *fullForm, scores
 			f.best = &bestForm{form: final, judged: judged, setting: f.report.setting()}
 			return f.interrupt(err)
 		}
-		f.report.addChoice(string(bilinear.Diagonal), f.judge, f.judge.ReciprocalRanks(diagonal.probe))
+		f.addRival(string(bilinear.Diagonal), diagonal)
 	}
 	identity := f.report.Start == FromIdentity
 	if identity && f.report.Rounds == 0 && f.options.Reduce == 0 { // W = I has no spectrum
-		f.report.addChoice(string(bilinear.Full), f.judge, scores)
-		return f.finish(bilinear.Full, final), nil
+		return f.finish(bilinear.Full, final)
 	}
 	judgedParts, err := decompose(judged.w, identity)
 	if err != nil {
@@ -243,15 +236,14 @@ func (f *fitter) finishFull(ctx context.Context, final, judged *fullForm, scores
 	if err != nil {
 		return nil, err
 	}
-	f.report.Spectrum = describeSpectrum(finalParts, judgedParts, f.judge, f.options, f.judge.Mean(scores))
+	f.report.Spectrum = describeSpectrum(finalParts, judgedParts, f.judge, f.options, f.judge.Mean(f.judge.ReciprocalRanks(judged.probe)))
 	rank := f.report.Spectrum.Suggested
 	if 2*rank < min(final.w.Rows, final.w.Cols) { // with fewer numbers than the full form
-		f.report.addChoice(f.report.rankName(rank), f.judge, f.judge.ReciprocalRanks(judgedParts.cut(rank).probe))
+		f.addRival(f.report.rankName(rank), judgedParts.cut(rank))
 	}
-	f.report.addChoice(string(bilinear.Full), f.judge, scores)
 	switch {
 	case f.options.Reduce == 0:
-		return f.finish(bilinear.Full, final), nil
+		return f.finish(bilinear.Full, final)
 	case f.options.Reduce > 0:
 		rank = f.options.Reduce
 	}
@@ -260,7 +252,7 @@ func (f *fitter) finishFull(ctx context.Context, final, judged *fullForm, scores
 		f.best = &bestForm{form: final, judged: judged, setting: f.report.setting()}
 		return f.interrupt(err)
 	}
-	return f.finish(f.report.Form, cut), nil
+	return f.finish(f.report.Form, cut)
 }
 
 // cutRank makes I plus a matrix of low rank of a full form, or, after a least-squares start,
@@ -288,7 +280,7 @@ func (f *fitter) cutRank(ctx context.Context, final, judged *decomposition, rank
 			return nil, err
 		}
 	}
-	f.report.addChoice(f.report.rankName(rank)+", fitted on", f.judge, f.judge.ReciprocalRanks(judgedCut.probe))
+	f.addRival(f.report.rankName(rank)+", fitted on", judgedCut)
 	f.report.CutTo, f.report.Form = rank, bilinear.IdentityLowRank
 	if f.report.Start == FromLeastSquares {
 		f.report.Form = bilinear.LowRank
@@ -297,10 +289,12 @@ func (f *fitter) cutRank(ctx context.Context, final, judged *decomposition, rank
 }
 
 // finish returns the form as the outcome of the fit.
-func (f *fitter) finish(kind bilinear.Form, final form) *Fitted {
-	f.report.recommend(f.judge)
+func (f *fitter) finish(kind bilinear.Form, final form) (*Fitted, error) {
+	if err := f.decide(); err != nil {
+		return nil, err
+	}
 	return &Fitted{
 		Config:  bilinear.Config{QueryDim: f.log.Queries.Cols, ItemDim: f.log.Items.Cols, Normalise: f.options.Normalise, Form: kind},
 		Tensors: final.tensors(), Report: f.report,
-	}
+	}, nil
 }

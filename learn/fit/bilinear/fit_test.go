@@ -17,6 +17,7 @@ import (
 	"github.com/likenessdb/likeness/learn/fit/fittest"
 	"github.com/likenessdb/likeness/learn/fit/judge"
 	"github.com/likenessdb/likeness/learn/fit/samples"
+	"github.com/likenessdb/likeness/learn/verdict"
 )
 
 // measure returns the MRR@10 of a fit, and of the plain inner product, on other data.
@@ -92,7 +93,7 @@ func checkReport(t *testing.T, r Report) {
 	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "items without logs lose") {
 		t.Errorf("this fit lowers items without logs and warns: %q", r.Warnings)
 	}
-	if r.Guarded || r.Logged.Gain < 0.2 || !strings.Contains(r.Recommendation, "Use ") {
+	if r.Guarded || r.Logged.Gain < 0.2 || !strings.HasPrefix(r.Recommendation, "Worth it: take I + rank") {
 		t.Errorf("reported %+v", r)
 	}
 }
@@ -167,7 +168,7 @@ func TestNoiseIsNotWorthIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(fitted.Report.Recommendation, "Stay with the plain inner product") {
+	if v := fitted.Report.Verdict; v.Answer == verdict.Yes || v.Choose != "the plain inner product" || !strings.Contains(fitted.Report.Recommendation, "keep the plain inner product") {
 		t.Errorf("recommended: %s", fitted.Report.Recommendation)
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/likenessdb/likeness/learn/fit"
+	"github.com/likenessdb/likeness/learn/verdict"
 	"github.com/likenessdb/likeness/rerank/bilinear"
 )
 
@@ -25,6 +26,9 @@ type Options struct {
 	// fitted some rounds more. ReduceAuto takes the suggested rank, 0 leaves the form
 	// full.
 	Reduce int
+	// Margin is the share of the best form's gain that a simpler one may lose and still be
+	// as good.
+	Margin float64
 	// Pulls are the strengths of the pull to the identity that are tried, weak to strong.
 	Pulls []float64
 	// Rate is the learning rate of Adam. With 0 the fit takes the form's own, or a
@@ -49,7 +53,7 @@ const ReduceAuto = -1
 // DefaultOptions returns options that are good for frozen sentence vectors.
 func DefaultOptions() Options {
 	return Options{
-		Common: fit.DefaultCommon(), Form: bilinear.Full, Rank: 32, Quality: 0.99, Energy: 0.9,
+		Common: fit.DefaultCommon(), Form: bilinear.Full, Rank: 32, Quality: 0.99, Energy: 0.9, Margin: verdict.DefaultMargin,
 		Pulls: []float64{1e-5, 3e-4, 2.5e-3, 5e-3, 1e-2, 2e-2, 4e-2, 1e-1},
 		Batch: 512, Rounds: 10, Steps: 400, Softmax: 4096, Draws: 512,
 	}
@@ -78,6 +82,8 @@ func (o Options) check(d fit.Data) error {
 		return fmt.Errorf("%w: the share of quality is %g, want more than 0 and less than 1", fit.ErrOption, o.Quality)
 	case !fit.IsShare(o.Energy):
 		return fmt.Errorf("%w: the share of energy is %g, want more than 0 and less than 1", fit.ErrOption, o.Energy)
+	case !(o.Margin >= 0 && o.Margin < 1):
+		return fmt.Errorf("%w: the margin is %g, want 0 at least and less than 1", fit.ErrOption, o.Margin)
 	case !(o.Scale >= 0) || o.Rate < 0 || o.Batch < 2 || o.Rounds < 1 || o.Steps < 0 || o.Draws < 1 || o.PairsPerQuery < 0 || len(o.Pulls) == 0:
 		return fmt.Errorf("%w: scale %g, rate %g, batch %d, rounds %d, steps %d, draws %d, %d pairs of a query, %d pulls; want positive numbers and a batch of 2 at least",
 			fit.ErrOption, o.Scale, o.Rate, o.Batch, o.Rounds, o.Steps, o.Draws, o.PairsPerQuery, len(o.Pulls))

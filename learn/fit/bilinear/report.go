@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/likenessdb/likeness/learn/fit"
-	"github.com/likenessdb/likeness/learn/fit/judge"
+	"github.com/likenessdb/likeness/learn/verdict"
 	"github.com/likenessdb/likeness/rerank/bilinear"
 )
 
@@ -36,33 +36,32 @@ type Report struct {
 	Spectrum *Spectrum       `json:"spectrum,omitempty"`
 	// Choices lists the similarities that were compared on the held-out queries, the
 	// simplest first.
-	Choices        []Choice `json:"choices"`
-	Recommendation string   `json:"recommendation"`
-	Warnings       []string `json:"warnings,omitempty"`
+	Choices []Choice `json:"choices"`
+	// Verdict says which of them to take; Recommendation is its text.
+	Verdict        fit.Verdict `json:"verdict"`
+	Recommendation string      `json:"recommendation"`
+	Warnings       []string    `json:"warnings,omitempty"`
 }
 
 // Choice is a similarity and its MRR@10 on the held-out queries.
 type Choice struct {
 	Name string  `json:"name"`
 	MRR  float64 `json:"mrr"`
-	// AsGood means that the MRR is at most two standard errors below the best.
-	AsGood bool `json:"as_good"`
-
-	reciprocalRanks []float64 // of the held-out queries
-}
-
-// addChoice adds a similarity with its reciprocal ranks of the judge's queries.
-func (r *Report) addChoice(name string, j *judge.Judge, reciprocalRanks []float64) {
-	r.Choices = append(r.Choices, Choice{Name: name, MRR: j.Mean(reciprocalRanks), reciprocalRanks: reciprocalRanks})
+	// Numbers is how many numbers the similarity stores.
+	Numbers int `json:"numbers"`
+	// Standing says how it stands to the best one; it is empty for the similarity that
+	// all are compared with. AsGood means that it is the best or as good.
+	Standing verdict.Standing `json:"standing,omitempty"`
+	AsGood   bool             `json:"as_good"`
 }
 
 // plainName names the similarity that a fit is compared with. It is the plain inner product
 // if queries and items have one dimension.
 func (r *Report) plainName(square bool) string {
 	if square {
-		return "plain inner product"
+		return "the plain inner product"
 	}
-	return "least squares"
+	return "the least-squares map"
 }
 
 // rankName names the form that a rank of the spectrum makes.
@@ -80,34 +79,3 @@ func (r *Report) setSetting(s setting) {
 
 // setting returns the setting that was chosen.
 func (r *Report) setting() setting { return setting{r.Pull, r.Scale, r.Rate} }
-
-// recommend recommends the simplest similarity that is as good as the best.
-func (r *Report) recommend(j *judge.Judge) {
-	best := 0
-	for i, c := range r.Choices {
-		if c.MRR > r.Choices[best].MRR {
-			best = i
-		}
-	}
-	simplest := -1
-	for i := range r.Choices {
-		c := &r.Choices[i]
-		loss := j.Compare(r.Choices[best].reciprocalRanks, c.reciprocalRanks)
-		c.AsGood = loss.Gain <= 2*loss.StandardError
-		if c.AsGood && simplest < 0 {
-			simplest = i
-		}
-	}
-	name := r.Choices[simplest].Name
-	switch simplest {
-	case 0:
-		r.Recommendation = fmt.Sprintf("Stay with the %s: on held-out queries nothing was surely better.", name)
-		if name != "plain inner product" {
-			r.Recommendation = "Use it: the least-squares map is as good as anything fitted further, and queries and items have no inner product."
-		}
-	case best:
-		r.Recommendation = fmt.Sprintf("Use %s: nothing simpler was as good on held-out queries.", name)
-	default:
-		r.Recommendation = fmt.Sprintf("Use %s: it is the simplest that is as good as %s on held-out queries.", name, r.Choices[best].Name)
-	}
-}

@@ -1,11 +1,12 @@
 package mol
 
 import (
-	"fmt"
+	"strings"
 
 	"github.com/likenessdb/likeness/learn/fit"
 	"github.com/likenessdb/likeness/learn/fit/judge"
 	"github.com/likenessdb/likeness/learn/fit/train"
+	"github.com/likenessdb/likeness/learn/verdict"
 )
 
 // Report says what a fit of a Mixture-of-Logits did and how good the model is.
@@ -37,9 +38,11 @@ type Report struct {
 	History []Round         `json:"history"`
 	Usage   GateUsage       `json:"gate_usage"`
 	// Recall says what share of the exact top 10 the candidates of a first stage have.
-	Recall         []StrategyRecall `json:"recall"`
-	Recommendation string           `json:"recommendation"`
-	Warnings       []string         `json:"warnings,omitempty"`
+	Recall []StrategyRecall `json:"recall"`
+	// Verdict says whether to take the model; Recommendation is its text.
+	Verdict        fit.Verdict `json:"verdict"`
+	Recommendation string      `json:"recommendation"`
+	Warnings       []string    `json:"warnings,omitempty"`
 }
 
 // GateUsage describes the gates of held-out queries with their own items.
@@ -108,13 +111,15 @@ func (f *fitter) measure(n *net) error {
 
 // recommend recommends the model or the plain inner product.
 func (r *Report) recommend() {
-	c := r.Logged
-	switch {
-	case c.Gain <= 2*c.StandardError:
-		r.Recommendation = "Stay with the plain inner product: on held-out queries this model was not surely better."
-	case r.Gates == GatesQuery:
-		r.Recommendation = fmt.Sprintf("Better than the plain inner product by %.4f ± %.4f. Fit a bilinear form too: on frozen vectors it is often as good, and simpler.", c.Gain, c.StandardError)
-	default:
-		r.Recommendation = fmt.Sprintf("Better than the plain inner product by %.4f ± %.4f. Fit gates of the query alone and a bilinear form too: they are often as good, and their answers are exact.", c.Gain, c.StandardError)
+	d := r.Logged.Decide("this model")
+	r.Verdict = fit.NewVerdict(d, r.Logged.Queries, "the plain inner product")
+	if d.Answer == verdict.Yes {
+		r.Verdict.Choose = "this model"
+		advice := "Fit a bilinear form too: on frozen vectors it is often as good, and simpler."
+		if r.Gates != GatesQuery {
+			advice = "Fit gates of the query alone and a bilinear form too: they are often as good, and their answers are exact."
+		}
+		r.Verdict.Text = append(r.Verdict.Text, advice)
 	}
+	r.Recommendation = strings.Join(r.Verdict.Text, "\n")
 }

@@ -1,0 +1,64 @@
+package bilinear
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+
+	"github.com/likenessdb/likeness/learn/fit"
+	"github.com/likenessdb/likeness/learn/fit/judge"
+	"github.com/likenessdb/likeness/learn/verdict"
+)
+
+// addRival adds a form to the similarities that the held-out queries compare. It must not
+// have seen them.
+func (f *fitter) addRival(name string, judged form) {
+	numbers := 0
+	for _, v := range judged.params() {
+		numbers += len(v)
+	}
+	f.rivals = append(f.rivals, rivalOf(name, numbers, judged.probe))
+}
+
+func rivalOf(name string, numbers int, probe judge.Probe) judge.Rival {
+	return judge.Rival{Name: name, Numbers: numbers, Ranks: func(j *judge.Judge) ([]float64, error) {
+		return j.ReciprocalRanks(probe), nil
+	}}
+}
+
+// decide compares the rivals with the plain similarity on as many held-out queries as the
+// decision needs, and reports the outcome. An interrupted fit looks at few.
+func (f *fitter) decide() error {
+	queries := slices.Clone(f.split.HeldOut)
+	rand.New(rand.NewPCG(f.options.Seed, 0x9ed9e)).Shuffle(len(queries), func(i, j int) { queries[i], queries[j] = queries[j], queries[i] })
+	all := judge.NewOfAll(f.log, queries, nil)
+	rule := verdict.DefaultRule()
+	rule.Margin = f.options.Margin
+	decide := judge.Decide
+	if f.report.Interrupted {
+		decide = judge.DecideQuickly
+	}
+	plain := rivalOf(f.report.plainName(f.isSquare()), 0, f.plain)
+	o, err := decide(all, plain, f.rivals, rule)
+	if err != nil {
+		return err
+	}
+	r := &f.report
+	r.Choices = []Choice{{Name: plain.Name, MRR: o.Plain}}
+	for i, rival := range o.Rivals {
+		standing := o.Decision.Standings[i]
+		r.Choices = append(r.Choices, Choice{
+			Name: rival.Name, MRR: o.Values[i], Numbers: rival.Numbers, Standing: standing,
+			AsGood: standing == verdict.Best || standing == verdict.AsGood,
+		})
+		if rival.Name == string(f.options.Form) {
+			r.Logged = o.Gains[i]
+		}
+	}
+	r.Verdict = fit.NewVerdict(o.Decision, o.Queries, r.Choices[o.Decision.Choice+1].Name)
+	if !f.isSquare() && o.Decision.Choice < 0 {
+		r.Verdict.Text = append([]string{"Use it: queries and items have no inner product, and nothing fitted further is shown to be better."}, r.Verdict.Text[1:]...)
+	}
+	r.Recommendation = strings.Join(r.Verdict.Text, "\n")
+	return nil
+}

@@ -1,0 +1,112 @@
+package judge
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/likenessdb/likeness/learn/fit"
+	"github.com/likenessdb/likeness/learn/verdict"
+)
+
+// Rival is a similarity that is compared with others on the same queries.
+type Rival struct {
+	Name string
+	// Numbers is how many numbers the similarity stores: the fewer, the simpler.
+	Numbers int
+	// Ranks returns the reciprocal ranks of a judge's queries.
+	Ranks func(j *Judge) ([]float64, error)
+}
+
+// Outcome is the comparison of a plain similarity and its rivals.
+type Outcome struct {
+	// Rivals are ordered by their numbers. Values are their MRR@10, Gains their
+	// comparisons with the plain similarity.
+	Rivals   []Rival
+	Values   []float64
+	Gains    []fit.Comparison
+	Plain    float64 // MRR@10 of the plain similarity
+	Decision verdict.Decision
+	// Queries is how many queries judged.
+	Queries int
+}
+
+// firstLook is the number of queries after which a comparison first asks whether the
+// decision is clear.
+const firstLook = 2000
+
+// Decide compares rivals with a plain similarity on as many of the judge's queries as the
+// decision needs, in their order: it looks after 2,000, 4,000, 8,000 … queries, and stops
+// when nothing is open. The confidence of the rule holds for all looks together: half of
+// the risk is for the last look, a quarter for the one before, and so on.
+func Decide(all *Judge, plain Rival, rivals []Rival, rule verdict.Rule) (*Outcome, error) {
+	return decide(all, plain, rivals, rule, lookEnds(len(all.Queries), firstLook))
+}
+
+// DecideQuickly is Decide with one look, at 2,000 queries at most.
+func DecideQuickly(all *Judge, plain Rival, rivals []Rival, rule verdict.Rule) (*Outcome, error) {
+	return decide(all, plain, rivals, rule, []int{min(len(all.Queries), firstLook)})
+}
+
+func decide(all *Judge, plain Rival, rivals []Rival, rule verdict.Rule, looks []int) (*Outcome, error) {
+	o := &Outcome{Rivals: slices.Clone(rivals)}
+	slices.SortStableFunc(o.Rivals, func(a, b Rival) int { return cmp.Compare(a.Numbers, b.Numbers) })
+	ranks := make([][]float64, len(rivals)+1) // of the rivals, then of the plain similarity
+	for i, to := range looks {
+		part := all.Part(o.Queries, to)
+		for n, r := range append(slices.Clone(o.Rivals), plain) {
+			some, err := r.Ranks(part)
+			if err != nil {
+				return nil, err
+			}
+			ranks[n] = append(ranks[n], some...)
+		}
+		o.Queries = to
+		now := rule
+		now.Confidence = confidenceAt(i, len(looks), rule.Confidence)
+		o.compare(all.Part(0, to), plain.Name, ranks, now)
+		if !o.Decision.IsOpen() {
+			break
+		}
+	}
+	return o, nil
+}
+
+// compare decides by the ranks of the judge's queries.
+func (o *Outcome) compare(j *Judge, plain string, ranks [][]float64, rule verdict.Rule) {
+	n := len(o.Rivals)
+	o.Plain, o.Values, o.Gains = j.Mean(ranks[n]), nil, nil
+	best := 0
+	for i := range o.Rivals {
+		o.Values, o.Gains = append(o.Values, j.Mean(ranks[i])), append(o.Gains, j.Compare(ranks[i], ranks[n]))
+		if o.Values[i] > o.Values[best] {
+			best = i
+		}
+	}
+	c := verdict.Comparison{Metric: "MRR@10", Plain: plain, PlainValue: o.Plain}
+	difference := func(c fit.Comparison) verdict.Difference {
+		return verdict.NewDifference(c.Gain, c.StandardError, c.Queries, rule.Confidence)
+	}
+	for i, r := range o.Rivals {
+		c.Models = append(c.Models, verdict.Model{
+			Name: r.Name, Value: o.Values[i], Gain: difference(o.Gains[i]), ToBest: difference(j.Compare(ranks[i], ranks[best])),
+		})
+	}
+	o.Decision = verdict.Decide(c, rule)
+}
+
+// lookEnds returns after how many of n queries a comparison looks: first, twice as many and
+// so on, and at last all.
+func lookEnds(n, first int) []int {
+	var ends []int
+	for at := first; at < n; at *= 2 {
+		ends = append(ends, at)
+	}
+	return append(ends, n)
+}
+
+// confidenceAt returns the confidence of one of some looks, of which each may err twice as
+// often as the one before, and all together as often as the confidence says.
+func confidenceAt(look, looks int, confidence float64) float64 {
+	return 1 - (1-confidence)*math.Exp2(float64(look))/(math.Exp2(float64(looks))-1)
+}

@@ -1,0 +1,104 @@
+package judge
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/likenessdb/likeness/learn/fit/samples"
+	"github.com/likenessdb/likeness/learn/verdict"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// manyQueries is a judge of n queries, each of an item of its own. Nothing is ranked.
+func manyQueries(n int) *Judge {
+	l := &samples.Log{Items: rerank.NewMatrix(n, 1), Queries: rerank.NewMatrix(n, 1)}
+	queries := make([]int32, n)
+	for q := range queries {
+		queries[q] = int32(q)
+		l.Relevant = append(l.Relevant, []int32{int32(q)})
+	}
+	return NewOfAll(l, queries, nil)
+}
+
+// finding is a rival that finds each query's item at the first place, but for every so many
+// queries.
+func finding(name string, numbers, misses int) Rival {
+	return Rival{Name: name, Numbers: numbers, Ranks: func(j *Judge) ([]float64, error) {
+		ranks := make([]float64, len(j.Queries))
+		for i, q := range j.Queries {
+			if int(q)%misses != 0 {
+				ranks[i] = 1
+			}
+		}
+		return ranks, nil
+	}}
+}
+
+// TestDecideLooksUntilItIsClear: a clear case needs the first look only, an unclear one all
+// queries. Rivals are ordered by the numbers that they store.
+func TestDecideLooksUntilItIsClear(t *testing.T) {
+	all := manyQueries(10000)
+	for name, c := range map[string]struct {
+		rivals  []Rival
+		queries int
+		choice  string
+	}{
+		"one is far better":         {[]Rival{finding("full", 16384, 1000)}, 2000, "full"},
+		"the smaller is as good":    {[]Rival{finding("rank 103", 26368, 1000), finding("full", 16384, 1000)}, 2000, "full"},
+		"the smaller is worse":      {[]Rival{finding("full", 16384, 1000), finding("diagonal", 128, 4)}, 2000, "full"},
+		"no better than plain":      {[]Rival{finding("full", 16384, 2)}, 2000, ""},
+		"hardly better":             {[]Rival{{Name: "full", Numbers: 1, Ranks: noisy}}, 10000, ""},
+		"hardly better, two rivals": {[]Rival{{Name: "full", Numbers: 1, Ranks: noisy}, {Name: "large", Numbers: 2, Ranks: noisy}}, 10000, ""},
+	} {
+		o, err := Decide(all, finding("plain", 0, 2), c.rivals, verdict.DefaultRule())
+		if err != nil {
+			t.Fatal(err)
+		}
+		choice := ""
+		if o.Decision.Choice >= 0 {
+			choice = o.Rivals[o.Decision.Choice].Name
+		}
+		if o.Queries != c.queries || choice != c.choice || o.Plain != 0.5 {
+			t.Errorf("%s: %q after %d queries, want %q after %d: %q", name, choice, o.Queries, c.choice, c.queries, o.Decision.Text)
+		}
+		for i, g := range o.Gains {
+			if g.MRR != o.Values[i] || g.Queries != o.Queries {
+				t.Errorf("%s: %+v", name, g)
+			}
+		}
+	}
+	o, err := DecideQuickly(all, finding("plain", 0, 2), []Rival{{Name: "full", Numbers: 1, Ranks: noisy}}, verdict.DefaultRule())
+	if err != nil || o.Queries != 2000 {
+		t.Errorf("a quick decision took %d queries, %v", o.Queries, err)
+	}
+}
+
+// noisy finds other items than the plain similarity, and a few more.
+func noisy(j *Judge) ([]float64, error) {
+	ranks := make([]float64, len(j.Queries))
+	for i, q := range j.Queries {
+		if q%4 < 2 || q%200 == 3 {
+			ranks[i] = 1
+		}
+	}
+	return ranks, nil
+}
+
+// TestTheRisksOfAllLooks add up to the risk of the rule; the last look has half of it.
+func TestTheRisksOfAllLooks(t *testing.T) {
+	for looks := 1; looks < 8; looks++ {
+		var risk float64
+		for i := range looks {
+			risk += 1 - confidenceAt(i, looks, 0.95)
+		}
+		if last := 1 - confidenceAt(looks-1, looks, 0.95); math.Abs(risk-0.05) > 1e-12 || last < 0.025 {
+			t.Errorf("%d looks risk %g, the last one %g", looks, risk, last)
+		}
+	}
+	for n, want := range map[int][]int{500: {500}, 2000: {2000}, 2001: {2000, 2001}, 9000: {2000, 4000, 8000, 9000}} {
+		if got := lookEnds(n, firstLook); !slices.Equal(got, want) {
+			t.Errorf("of %d queries the looks are after %v, want %v", n, got, want)
+		}
+	}
+}
