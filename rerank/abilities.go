@@ -24,7 +24,8 @@ type QuestionOwner interface {
 }
 
 // Refiner is implemented by a Similarity that can adapt an encoded query to true scores of
-// a few items.
+// a few items, if φ is one inner product with the one feature row of an item. If it is not, Refine
+// returns ErrQuery.
 type Refiner interface {
 	// Refine returns q adapted so that it predicts scores[i] for the feature row i of rows.
 	Refine(q Encoded, rows Matrix, scores []float32) (Encoded, error)
@@ -63,8 +64,8 @@ type Abilities struct {
 	ScoreBatch  BatchScorer
 	Supports    SupportAsker
 	Questions   QuestionOwner // Questions returns at least one query
-	Refine      Refiner
-	Vectors     VectorOwner // VectorsDigest is not empty
+	Refine      Refiner       // Spec says that φ is one inner product, with one row an item
+	Vectors     VectorOwner   // VectorsDigest is not empty
 }
 
 // AbilitiesOf finds the optional interfaces of a similarity.
@@ -79,7 +80,9 @@ func AbilitiesOf(s Similarity) Abilities {
 	if q, ok := s.(QuestionOwner); ok && len(q.Questions()) > 0 {
 		a.Questions = q
 	}
-	a.Refine, _ = s.(Refiner)
+	if spec := s.Spec(); spec.SingleInnerProduct && !spec.GroupedRows {
+		a.Refine, _ = s.(Refiner)
+	}
 	if v, ok := s.(VectorOwner); ok && v.VectorsDigest() != "" {
 		a.Vectors = v
 	}

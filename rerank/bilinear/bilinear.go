@@ -243,6 +243,17 @@ func (s *Similarity) newProduct(query, u []float32) (*inner.Product, error) {
 	return p, checkFinite(u)
 }
 
+var _ rerank.Refiner = (*Similarity)(nil)
+
+// Refine implements rerank.Refiner: see inner.Refine.
+func (s *Similarity) Refine(q rerank.Encoded, rows rerank.Matrix, scores []float32) (rerank.Encoded, error) {
+	query, u, err := inner.Refine(s.spec, q, rows, scores)
+	if err != nil {
+		return nil, err
+	}
+	return s.newProduct(query, u)
+}
+
 // checkFinite returns an error if u has an element that is not finite: a finite query can
 // still overflow float32 when it is multiplied.
 func checkFinite(u []float32) error { return rerank.CheckFinite("query times W", u) }

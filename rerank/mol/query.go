@@ -139,10 +139,14 @@ var (
 func (s *Similarity) fixGates(e *encoded) *fixed {
 	gates := slices.Clone(e.gate)
 	s.toProbabilities(gates)
-	w := e.weightedSum(gates)
+	return &fixed{Product: s.newProduct(e.vector, e.weightedSum(gates)), e: e, gates: gates}
+}
+
+// newProduct returns the query's side w of φ = ⟨w, features⟩ / τ.
+func (s *Similarity) newProduct(query, w []float32) *inner.Product {
 	p := &inner.Product{
 		Spec: s.spec, U: w, Scale: s.maxScore(), Field: FieldConcat, Rounded: true,
-		NoStored: notLinear, Query: e.vector, Distilled: s.probes, Kernels: s.kernels,
+		NoStored: notLinear, Query: query, Distilled: s.probes, Kernels: s.kernels,
 	}
 	if s.c.hasUnitComponents() {
 		p.Norm = inner.UnitNorm * sqrt(s.c.PairsItem)
@@ -153,7 +157,23 @@ func (s *Similarity) fixGates(e *encoded) *fixed {
 			return rerank.Probe{Vector: vector, Offset: offset, Scale: s.maxScore(), Target: s.pulledTarget(rerank.TargetScore)}, nil
 		}
 	}
-	return &fixed{Product: p, e: e, gates: gates}
+	return p
+}
+
+var _ rerank.Refiner = (*Similarity)(nil)
+
+// Refine implements rerank.Refiner for gates that depend on the query alone: see inner.Refine. For
+// other gates it returns rerank.ErrQuery. The refined query has no gates of its own, and explains
+// a score by one term.
+func (s *Similarity) Refine(q rerank.Encoded, rows rerank.Matrix, scores []float32) (rerank.Encoded, error) {
+	if f, ok := q.(*fixed); ok {
+		q = f.Product
+	}
+	query, w, err := inner.Refine(s.spec, q, rows, scores)
+	if err != nil {
+		return nil, err
+	}
+	return s.newProduct(query, w), nil
 }
 
 // weightedSum returns the concatenation over j of Σ_i weight_ij f_i.

@@ -23,17 +23,18 @@ func Shares(calls, rounds int) []int {
 	return shares
 }
 
-// Refine adapts the query's side of φ to true scores. Let x_i be the feature rows of the n
-// scored items (rows of Features numbers) and r_i the ranker's scores. Refine replaces q's
-// vector u₀ by u* = argmin Σ (⟨x_i, u⟩ − r_i)² + λ·‖u − u₀‖², which is a round of adaptive
-// cross-encoder retrieval in the space of feature rows. q must have been encoded by this
-// similarity. Refine returns rerank.ErrItems if the shapes do not fit, and rerank.ErrQuery
-// if the result is not finite.
+// Refine implements rerank.Refiner. Let x_i be the feature rows of the n scored items (rows of
+// Features numbers) and r_i the ranker's scores. Refine replaces q's vector u₀ by
+// u* = argmin Σ (⟨x_i, u⟩ − r_i)² + λ·‖u − u₀‖², which is a round of adaptive cross-encoder
+// retrieval in the space of feature rows. Unlike other kinds' φ, ⟨x, u₀⟩ approximates the ranker's
+// score itself, so scores need no scale and no zero of their own.
 func (s *Similarity) Refine(q rerank.Encoded, rows rerank.Matrix, scores []float32) (rerank.Encoded, error) {
 	from, ok := q.(*inner.Product)
-	if !ok || len(from.U) != s.spec.Features || rows.Cols != s.spec.Features || rows.Rows != len(scores) || rows.Rows == 0 {
-		return nil, fmt.Errorf("%w: %d scores of %d feature rows of %d, want one score a row of %d, and at least one",
-			rerank.ErrItems, len(scores), rows.Rows, rows.Cols, s.spec.Features)
+	if !ok {
+		return nil, fmt.Errorf("%w: the query was encoded by another similarity", rerank.ErrQuery)
+	}
+	if err := inner.CheckRefine(len(from.U), rows, scores); err != nil {
+		return nil, err
 	}
 	u, err := ridge(from.U, rows, scores)
 	if err != nil {
@@ -46,25 +47,12 @@ func (s *Similarity) Refine(q rerank.Encoded, rows rerank.Matrix, scores []float
 func ridge(start []float32, rows rerank.Matrix, scores []float32) ([]float32, error) {
 	n, d := rows.Rows, rows.Cols
 	x, u := mat.NewDense(n, d, toFloat64(rows.Data[:n*d])), mat.NewVecDense(d, toFloat64(start))
-	var residual, right, delta mat.VecDense
+	var residual mat.VecDense
 	residual.MulVec(x, u)
 	residual.SubVec(mat.NewVecDense(n, toFloat64(scores)), &residual)
-	right.MulVec(x.T(), &residual)
-	var gram mat.SymDense
-	gram.SymOuterK(1, x.T())
-	lambda := Ridge * mat.Trace(&gram) / float64(d)
-	if lambda == 0 { // the feature rows are all zero, so the scores carry no information
-		return slices.Clone(start), nil
-	}
-	for i := range d {
-		gram.SetSym(i, i, gram.At(i, i)+lambda)
-	}
-	var factors mat.Cholesky
-	if !factors.Factorize(&gram) { //nolint:misspell // gonum's word
-		return nil, fmt.Errorf("%w: nothing can be fitted to the scores of %d items", rerank.ErrQuery, n)
-	}
-	if err := factors.SolveVecTo(&delta, &right); err != nil {
-		return nil, fmt.Errorf("%w: fitting it to the scores of %d items: %w", rerank.ErrQuery, n, err)
+	delta, err := inner.Ridge(x, &residual, Ridge)
+	if err != nil {
+		return nil, err
 	}
 	out := slices.Clone(start)
 	for i := range out {

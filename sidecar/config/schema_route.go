@@ -167,8 +167,9 @@ type Policy struct {
 	RankerName string `yaml:"ranker" reload:"activation"`
 	// Items that the ranker may score for one search, including the supports of a relevance-based model.
 	Calls int `yaml:"calls" min:"1" reload:"live"`
-	// Rounds over which the calls are spread. Between them a relevance-based model fits its query vector to the scores so far,
-	// and finds candidates again.
+	// Rounds over which the calls are spread. Between two rounds the query's vector is fitted to the scores so far, and candidates
+	// are found again. Above 1 the model must be one inner product with one vector an item: dot, bilinear, rbe, or mol whose gates
+	// depend on the query alone.
 	RankRounds int `yaml:"rank_rounds" min:"1" max:"16" reload:"live"`
 	// Greatest k; 0 means limits.max_k.
 	MaxK int `yaml:"max_k" min:"0" reload:"live"`

@@ -462,7 +462,8 @@ func (c *Checked) checkRanker() error {
 	case c.RankRounds < 1 || c.RankRounds > MaxRankRounds:
 		return c.wrong("rank_rounds is %d, must be between 1 and %d", c.RankRounds, MaxRankRounds)
 	case c.RankRounds > 1 && c.ModelCan.Refine == nil:
-		return c.wrong("rank_rounds is %d, and only the query of a relevance-based model can be fitted to a ranker's scores; a model of kind %q takes 1", c.RankRounds, c.Spec.Kind)
+		return c.wrong("rank_rounds is %d, and only a similarity that is one inner product with one vector an item can be fitted to a ranker's scores between rounds; its model %q, of kind %q, takes 1",
+			c.RankRounds, c.Model.Name, c.Spec.Kind)
 	case c.MaxGap != nil:
 		return c.wrong("max_gap bounds the similarity, and its answers are in the order of ranker %q, of which nothing is proved; remove one of them", c.RankerName)
 	}

@@ -256,7 +256,7 @@ func TestRankedRequests(t *testing.T) {
 		{"no text", w.route(route.PlacementTable, readsText), search.Request{}, "query.text"},
 		{"no vector", plain.route(route.PlacementTable, readsText), search.Request{Query: text}, "query.vector"},
 		{"no text for another kind", plain.route(route.PlacementTable, readsText), search.Request{Query: vector}, "query.text"},
-		{"rounds of another kind", plain.route(route.PlacementTable, readsText), search.Request{Query: vector, Rounds: 2}, "rounds"},
+		{"rounds of a kind that cannot be fitted", plain.route(route.PlacementTable, readsText), search.Request{Query: vector, Rounds: 2}, "rounds"},
 		{"calls without a ranker", plain.route(route.PlacementTable), search.Request{Query: vector, Calls: number(1)}, "calls"},
 		{"rounds without a ranker", plain.route(route.PlacementTable), search.Request{Query: vector, Rounds: 1}, "rounds"},
 		{"text without a ranker", plain.route(route.PlacementTable), search.Request{Query: rerank.Query{Vector: vector.Vector, Text: "a"}}, "query.text"},
@@ -286,7 +286,7 @@ func TestRankedRoutes(t *testing.T) {
 		says  string
 	}{
 		"calls for the supports alone": {w.route(route.PlacementTable, named(8, 1)), "calls is 8 and its model \"toy\" has 8 support items"},
-		"rounds of another kind":       {plain.route(route.PlacementTable, named(9, 2)), "rank_rounds is 2"},
+		"rounds of a kind that cannot": {plain.route(route.PlacementTable, named(9, 2)), "rank_rounds is 2"},
 		"too many rounds":              {w.route(route.PlacementTable, named(9, 17)), "rank_rounds is 17"},
 		"calls below 0":                {plain.route(route.PlacementTable, named(-1, 1)), "calls is -1"},
 		"a gap":                        {plain.route(route.PlacementTable, named(9, 1), func(r *route.Route) { r.MaxGap = &some }), "max_gap"},

@@ -71,17 +71,36 @@ func (v *Vectors) Encode(q rerank.Query) (rerank.Encoded, error) {
 	if err := v.spec.CheckQuery(q); err != nil {
 		return nil, err
 	}
-	u, norm := slices.Clone(q.Vector), 0.0
+	u := slices.Clone(q.Vector)
 	if v.spec.Normalise {
 		rerank.Normalise(u)
-		norm = UnitNorm
 	}
-	return &Product{
-		Spec: v.spec, Kernels: v.kernels, U: u, Scale: 1, Norm: norm, Query: u, Distilled: v.probes, Field: v.field,
+	return v.newProduct(u, u), nil
+}
+
+// newProduct returns the query's side u of φ = ⟨u, x⟩. query is the vector for learned probes.
+func (v *Vectors) newProduct(query, u []float32) *Product {
+	p := &Product{
+		Spec: v.spec, Kernels: v.kernels, U: u, Scale: 1, Query: query, Distilled: v.probes, Field: v.field,
 		Stored: func() (rerank.Probe, error) {
 			return rerank.Probe{Vector: u, Target: rerank.TargetScore, Scale: 1}, nil
 		},
-	}, nil
+	}
+	if v.spec.Normalise {
+		p.Norm = UnitNorm
+	}
+	return p
+}
+
+var _ rerank.Refiner = (*Vectors)(nil)
+
+// Refine implements rerank.Refiner: see the function Refine.
+func (v *Vectors) Refine(q rerank.Encoded, rows rerank.Matrix, scores []float32) (rerank.Encoded, error) {
+	query, u, err := Refine(v.spec, q, rows, scores)
+	if err != nil {
+		return nil, err
+	}
+	return v.newProduct(query, u), nil
 }
 
 // EncodeItems implements rerank.Similarity. A feature row is a base vector, normalised if

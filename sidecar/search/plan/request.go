@@ -249,7 +249,7 @@ func resolveRanking(c *route.Checked, r *Request) error {
 	case r.Rounds < 0 || r.Rounds > route.MaxRankRounds:
 		return BadField("rounds", "%d is not between 1 and %d; 0 is the route's", r.Rounds, route.MaxRankRounds)
 	case r.Rounds > 1 && c.ModelCan.Refine == nil:
-		return BadField("rounds", "%d, and only the query of a relevance-based model can be fitted to a ranker's scores; leave it out", r.Rounds)
+		return BadField("rounds", "%d, and only a similarity that is one inner product with one vector an item can be fitted to a ranker's scores between rounds; leave it out", r.Rounds)
 	case r.RequireExact && *r.Calls > 0:
 		return BadField("require_exact", "the answer is in the order of ranker %q, of which nothing is proved; leave it out, or give calls 0", c.RankerName)
 	case r.MaxGap != nil && *r.Calls > 0:

@@ -61,8 +61,8 @@ type Spending struct {
 	scores map[rerank.ID]float32
 	asked  map[rerank.ID]bool
 	gone   map[rerank.ID]bool
-	// candidates holds the items found in any round; rows holds the feature rows of the scored
-	// candidates, if keepRows is set.
+	// candidates holds the items found in any round; rows holds the feature rows of scored items, if
+	// keepRows is set. Items whose rows could not be read are in it without rows.
 	candidates *retrieve.IDSet
 	rows       map[rerank.ID]rerank.Items
 	err        error // why items were not scored
@@ -70,7 +70,6 @@ type Spending struct {
 	// before the first round.
 	planned, known int
 	best           []rerank.ID // the first rows of the answer after the last round
-	supportsRead   bool        // the feature rows of the support items
 }
 
 // Begin returns what a search may ask of its route's ranker, or nil if the route has none, and the
@@ -158,8 +157,8 @@ func (s *Spending) Rows(id rerank.ID) (rerank.Items, bool) {
 	if s == nil {
 		return rerank.Items{}, false
 	}
-	items, ok := s.rows[id]
-	return items, ok
+	items := s.rows[id]
+	return items, items.Len() > 0
 }
 
 // GiveUp counts the remaining calls as cut, because the search failed.

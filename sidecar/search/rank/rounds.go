@@ -82,7 +82,9 @@ func (s *Spending) scoreBest(ctx context.Context, c Candidates, calls int) error
 	if s.keepRows {
 		for _, h := range c.Hits {
 			if _, ok := s.scores[h.ID]; ok && s.rows[h.ID].Len() == 0 {
-				s.rows[h.ID] = c.Rows(h)
+				if items := c.Rows(h); items.Len() > 0 {
+					s.rows[h.ID] = items
+				}
 			}
 		}
 	}
@@ -134,7 +136,7 @@ func (s *Spending) WantedInAll(calls int) int { return len(s.asked) + calls - s.
 // Refine fits a query to the ranker's scores so far. It returns rerank.ErrStrategy
 // if there is nothing to fit to.
 func (s *Spending) Refine(ctx context.Context, q rerank.Encoded) (rerank.Encoded, error) {
-	s.readSupportRows(ctx)
+	s.readMissingRows(ctx)
 	features := s.view.Spec.Features
 	rows, scores := rerank.Matrix{Cols: features}, []float32(nil)
 	buf := make([]float32, features)
@@ -158,22 +160,20 @@ func (s *Spending) Refine(ctx context.Context, q rerank.Encoded) (rerank.Encoded
 	return model.Refine(q, rows, scores)
 }
 
-// readSupportRows reads, once, the feature rows of the scored support items that no round found:
-// their scores count in the fit too. If they cannot be read, the query is fitted to the candidates
-// alone.
-func (s *Spending) readSupportRows(ctx context.Context) {
-	if s.supportsRead {
-		return
-	}
-	s.supportsRead = true
+// readMissingRows reads the feature rows of the scored items that no round brought along: of support
+// items, and of every item of a rewritten search. If they cannot be read, the query is fitted to the
+// other items.
+func (s *Spending) readMissingRows(ctx context.Context) {
 	var ids []rerank.ID
 	for _, h := range s.scoredItems() {
-		if s.rows[h.ID].Len() == 0 {
+		if _, tried := s.rows[h.ID]; !tried {
 			ids = append(ids, h.ID)
+			s.rows[h.ID] = rerank.Items{}
 		}
 	}
 	batches, err := s.readRows(ctx, ids)
 	if err != nil {
+		s.log.LogAttrs(ctx, slog.LevelWarn, "rows of scored items not read, query fitted without them", slog.String("route", s.view.Name), slog.Any("error", err))
 		return
 	}
 	for _, b := range batches {
