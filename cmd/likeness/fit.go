@@ -34,7 +34,8 @@ type fitInputs struct {
 	out, name     string
 	force, resume bool
 
-	itemIDs []rerank.ID // ids of the items, for learn; nil: row numbers
+	data    *dataset.Dataset // for learn
+	itemIDs []rerank.ID      // ids of the items, for learn; nil: row numbers
 }
 
 // register adds the flags. Their defaults are the values in common, and parsed values are stored
@@ -95,9 +96,9 @@ func (f *fitInputs) run(ctx context.Context, p *progress, learn func(context.Con
 		p.note(checkpoint.path + " is not there: the fit begins at its beginning")
 	}
 	f.common.Progress, f.common.Note, f.common.Checkpoint = p.begin, p.note, checkpoint
-	f.itemIDs = d.ItemIDs
+	f.data, f.itemIDs = d, d.ItemIDs
 	found, failed := learn(ctx, fit.Data{
-		Items: d.Items, Queries: d.Queries, Relevant: d.Relevant, Weights: d.Weights, Times: d.Times, UserIDs: d.UserIDs,
+		Items: d.Items, Queries: d.Queries, Relevant: d.Relevant, Weights: d.Weights, Times: d.Times, Asked: d.Asked, UserIDs: d.UserIDs,
 	})
 	if found == nil {
 		return nil, f.asUsageError(failed)

@@ -28,7 +28,7 @@ func TestFitMaxSim(t *testing.T) {
 		t.Fatal(err)
 	}
 	s, ok := m.Similarity.(*maxsim.Similarity)
-	if !ok || m.Version != report.Version || len(report.Trials) != 3 || report.VectorFiles != maxsim.Beside(path) {
+	if !ok || m.Version != report.Version || len(report.Trials) != 5 || report.VectorFiles != maxsim.Beside(path) {
 		t.Fatalf("model %+v of a report %+v", m.Spec(), report)
 	}
 	v, err := maxsim.OpenVectors(report.VectorFiles, s.VectorsDigest())
@@ -66,6 +66,45 @@ func TestFitMaxSim(t *testing.T) {
 	gone := execute(t, "", append([]string{"index", "--model", path, "--collection", "c", "--table", table + "2"}, itemFlags(flags)...)...)
 	if gone.code != 2 || !strings.Contains(gone.err, "likeness fit maxsim") {
 		t.Errorf("code %d without the owners\n%s", gone.code, gone.err)
+	}
+}
+
+// TestUpdateMaxSim updates a model with the lines of a day.
+func TestUpdateMaxSim(t *testing.T) {
+	dir, flags := fitFiles(t)
+	flags[1] = "maxsim"
+	path := func(name string) string { return filepath.Join(dir, name) }
+	whole, err := os.ReadFile(path("pairs.csv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.SplitAfter(string(whole), "\n")
+	for name, text := range map[string]string{"old.csv": strings.Join(lines[:390], ""), "new.csv": lines[0] + strings.Join(lines[390:], "")} {
+		if err := os.WriteFile(path(name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if r := execute(t, "", append(flags, "--pairs", path("old.csv"), "--out", path("old.safetensors"), "--mavg", "2")...); r.code != 0 {
+		t.Fatal(r.err)
+	}
+	update := append(flags, "--new-pairs", path("new.csv"), "--output", "json")
+	r := execute(t, "", append(update, "--update", path("old.safetensors"))...)
+	var report fitMaxSimResult
+	if err := json.Unmarshal([]byte(r.out), &report); r.code != 0 || err != nil {
+		t.Fatalf("code %d, %v\n%s", r.code, err, r.err)
+	}
+	if report.UpdatedItems == 0 || report.UpdatedItems > 13 || report.MAvg != 2 || report.Vectors == 0 {
+		t.Errorf("%+v", report)
+	}
+	if text := execute(t, "", append(flags, "--new-pairs", path("new.csv"), "--update", path("m.safetensors"), "--force")...); text.code != 0 || !strings.Contains(text.out, "all others kept theirs") {
+		t.Errorf("an update of an update, in place: code %d\n%s%s", text.code, text.out, text.err)
+	}
+	flags[1] = "bilinear"
+	if r := execute(t, "", append(flags, "--out", path("w.safetensors"))...); r.code != 0 {
+		t.Fatal(r.err)
+	}
+	if r := execute(t, "", append(append([]string{"fit", "maxsim"}, update[2:]...), "--update", path("w.safetensors"), "--force")...); r.code != 2 || !strings.Contains(r.err, "no behavioural vectors") {
+		t.Errorf("an update of a bilinear form: code %d\n%s", r.code, r.err)
 	}
 }
 

@@ -38,6 +38,9 @@ func plotBudgets(path string, r *fitmaxsim.Report) error {
 	cold.title, cold.points = "MRR@10 of held-out items, as without logs", nil
 	logged.points = append(logged.points, [2]float64{0, r.Logged.Baseline})
 	for _, t := range r.Trials {
+		if t.Beta != r.Trials[0].Beta {
+			continue
+		}
 		logged.points = append(logged.points, [2]float64{t.MAvg, t.Logged.MRR})
 		if t.Cold != nil {
 			if cold.points == nil {

@@ -80,6 +80,10 @@ type Dataset struct {
 	// Weights[q][i] > 0 is the weight of the pair (q, Relevant[q][i]). If nil, every
 	// weight is 1.
 	Weights [][]float32
+	// Asked holds how often each query row was asked: the weight, in all lines of the log, of
+	// the item that it chose most often. A line without a weight counts 1. It is nil without a
+	// log.
+	Asked []float64
 	// Times holds the time of each query row in Unix seconds: the latest time of its
 	// pairs, 0 for a row without pairs. It is nil if the log has no times.
 	Times []int64

@@ -93,7 +93,7 @@ func (l *pairLog) splitByTime(d *Dataset) error {
 
 // fillDataset writes the sorted pairs to the dataset.
 func (l *pairLog) fillDataset(d *Dataset) {
-	d.Relevant = make([][]int32, len(l.byQuery))
+	d.Relevant, d.Asked = make([][]int32, len(l.byQuery)), make([]float64, len(l.byQuery))
 	if l.weighted {
 		d.Weights = make([][]float32, len(l.byQuery))
 	}
@@ -105,6 +105,9 @@ func (l *pairLog) fillDataset(d *Dataset) {
 			d.Times[q] = slices.MaxFunc(pairs, func(a, b loggedItem) int { return cmp.Compare(a.time, b.time) }).time
 		}
 		merged := l.mergePairs(pairs)
+		for _, p := range merged {
+			d.Asked[q] = max(d.Asked[q], float64(p.weight))
+		}
 		l.counts.Pairs += len(merged)
 		d.Relevant[q] = make([]int32, len(merged))
 		for i, p := range merged {

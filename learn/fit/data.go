@@ -30,6 +30,9 @@ type Data struct {
 	Weights [][]float32
 	// Times[q] is when query q was asked, in Unix seconds. If nil, times are unknown.
 	Times []int64
+	// Asked[q] is how often query q was asked: the weight, in all lines of the log, of the
+	// item that it chose most often. If nil, it is the greatest of Weights[q].
+	Asked []float64
 	// UserIDs[q] is the user who asked query q. If nil, users are unknown.
 	UserIDs []int64
 }
@@ -75,6 +78,8 @@ func (d Data) Check() error {
 		return fmt.Errorf("%w: weights of %d queries for a matrix of %d", ErrData, len(d.Weights), rows)
 	case d.Times != nil && len(d.Times) != rows:
 		return fmt.Errorf("%w: times of %d queries for a matrix of %d", ErrData, len(d.Times), rows)
+	case d.Asked != nil && len(d.Asked) != rows:
+		return fmt.Errorf("%w: traffic of %d queries for a matrix of %d", ErrData, len(d.Asked), rows)
 	case d.UserIDs != nil && len(d.UserIDs) != rows:
 		return fmt.Errorf("%w: user ids of %d queries for a matrix of %d", ErrData, len(d.UserIDs), rows)
 	}

@@ -17,6 +17,8 @@ import (
 type marks struct {
 	Vectors          int       // how many vectors the budget made
 	ReciprocalRanks  []float64 // of the held-out queries, with the budget
+	SeenRanks        []float64 // of queries seen before, with the budget
+	SeenRanksByPlain []float64 // of queries seen before, by the plain inner product
 	NDCG             []float64
 	PlainRanks       []float64 // of the same queries, by the plain inner product
 	ColdRanks        []float64 // of held-out items, with the budget
@@ -26,6 +28,10 @@ type marks struct {
 // judges rank items for a budget.
 type judges struct {
 	logged *judge.Judge // ranks for the held-out queries
+	// seen ranks for queries that the clusters learn from, or whose equals they learn from, by
+	// how often they were asked. It is nil if no traffic repeats.
+	seen        *judge.Judge
+	repeatShare float64
 	// cold ranks for the held-out items, which coldItems marks. It is nil if no items were held
 	// out.
 	cold      *judge.Judge
@@ -34,7 +40,8 @@ type judges struct {
 
 // chooseBudget tries the budgets on held-out queries. It takes the smallest budget that is as good
 // as the best and better than no vectors. If items without logs are guarded, only budgets under
-// which they do not lose count. A single budget is taken without a trial.
+// which they do not lose count. A single budget is taken in any case.
+// Then it tries the other betas with the budget.
 func (f *fitter) chooseBudget(ctx context.Context) error {
 	j, err := f.newJudges()
 	if err != nil {
@@ -42,19 +49,91 @@ func (f *fitter) chooseBudget(ctx context.Context) error {
 	}
 	f.report.Guarded = f.options.Cold == fit.ColdGuard && j.cold != nil
 	pairs := groupByItem(f.log, f.split.Train)
+	r := &f.report
+	r.RepeatShare, r.Skew = j.repeatShare, f.measureSkew(pairs)
+	if doubt := r.Skew.doubt(j.repeatShare); doubt != "" {
+		f.options.Notef("%s", doubt)
+		r.Warnings = append(r.Warnings, doubt)
+	}
 	for _, average := range f.options.MAvg {
-		m, err := train.Try(f.trials, fmt.Sprintf("%g vectors an item", average), func() (marks, error) {
-			return f.tryBudget(ctx, pairs, average, j)
-		})
-		if err != nil {
+		if err := f.try(ctx, pairs, average, f.options.Betas[0], j); err != nil {
 			return err
 		}
-		trial := newTrial(average, m, j, f.report.Guarded)
-		f.report.Trials = append(f.report.Trials, trial)
-		f.options.Notef("%s", trial)
 	}
-	f.report.choose(j.logged)
+	chosen, best := r.chooseBudget(j)
+	if chosen < 0 {
+		r.stay(j)
+		return nil
+	}
+	for _, beta := range f.options.Betas[1:] {
+		if err := f.try(ctx, pairs, r.Trials[chosen].MAvg, beta, j); err != nil {
+			return err
+		}
+	}
+	r.take(r.chooseBeta(j, chosen, len(f.options.MAvg)), best, len(f.options.MAvg) == 1)
 	return nil
+}
+
+// try adds the trial of a budget and a beta to the report.
+func (f *fitter) try(ctx context.Context, pairs itemPairs, average, beta float64, j judges) error {
+	m, err := train.Try(f.trials, fmt.Sprintf("%g vectors an item, beta %g", average, beta), func() (marks, error) {
+		return f.tryBudget(ctx, pairs, average, beta, j)
+	})
+	if err != nil {
+		return err
+	}
+	trial := newTrial(average, beta, m, j, f.report.Guarded)
+	f.report.Trials = append(f.report.Trials, trial)
+	f.options.Notef("%s", trial)
+	return nil
+}
+
+// maxSeen is the greatest number of queries seen before that judge a budget.
+const maxSeen = 2000
+
+// judgeSeen adds the judge of queries seen before. Where the latest period is held out, they
+// are its queries that were asked before; otherwise they are those that the clusters learn
+// from.
+func (f *fitter) judgeSeen(j *judges) {
+	l, seen := f.log, f.split.Train
+	if f.options.SplitBy == fit.ByTime {
+		seen = f.split.Straddling
+		repeated := l.AskedInAll(seen)
+		j.repeatShare = repeated / (repeated + l.AskedInAll(f.split.HeldOut))
+	} else {
+		j.repeatShare = l.RepeatShare()
+	}
+	if f.options.RepeatShare != RepeatFromLog {
+		j.repeatShare = f.options.RepeatShare
+	}
+	if j.repeatShare == 0 {
+		return
+	}
+	if len(seen) == 0 {
+		seen = f.split.Train
+	}
+	seen = thin(seen, maxSeen)
+	l.FindTwins(slices.Concat(f.split.HeldOut, seen))
+	j.seen = newUnitJudge(l, seen, nil)
+	for i, q := range j.seen.Queries {
+		j.seen.Weights[i] = l.AskedOf(q)
+	}
+	if len(j.seen.Queries) == 0 {
+		j.seen, j.repeatShare = nil, 0
+	}
+}
+
+// thin returns at most the given number of the queries, at even distances.
+func thin(queries []int32, most int) []int32 {
+	step := (len(queries) + most - 1) / most
+	if step <= 1 {
+		return queries
+	}
+	var some []int32
+	for i := 0; i < len(queries); i += step {
+		some = append(some, queries[i])
+	}
+	return some
 }
 
 // newJudges makes the judges of all budgets. It returns fit.ErrData if no held-out query
@@ -63,6 +142,7 @@ func (f *fitter) newJudges() (judges, error) {
 	l, o := f.log, f.options
 	l.FindTwins(f.split.HeldOut)
 	j := judges{logged: newUnitJudge(l, f.split.HeldOut, nil)}
+	f.judgeSeen(&j)
 	if len(j.logged.Queries) == 0 {
 		return j, fmt.Errorf("%w: no held-out query has an item to find beside itself", fit.ErrData)
 	}
@@ -72,7 +152,11 @@ func (f *fitter) newJudges() (judges, error) {
 	}
 	set := sets[0]
 	unseen := l.QueriesWithin(set, slices.Concat(f.split.HeldOut, f.split.Train))
-	l.FindTwins(slices.Concat(f.split.HeldOut, unseen))
+	asked := slices.Concat(f.split.HeldOut, unseen)
+	if j.seen != nil {
+		asked = append(asked, j.seen.Queries...)
+	}
+	l.FindTwins(asked)
 	if cold := newUnitJudge(l, unseen, func(x int32) bool { return set[x] }); len(cold.Queries) > 0 {
 		j.cold, j.coldItems = cold, set
 	}
@@ -90,17 +174,21 @@ func newUnitJudge(l *samples.Log, queries []int32, wanted func(int32) bool) *jud
 
 // tryBudget clusters the pairs with a budget, while the judges rank the items. A held-out item is
 // ranked by its own vector alone.
-func (f *fitter) tryBudget(ctx context.Context, pairs itemPairs, average float64, j judges) (marks, error) {
+func (f *fitter) tryBudget(ctx context.Context, pairs itemPairs, average, beta float64, j judges) (marks, error) {
 	noItem, everyItem := func(int32) bool { return false }, func(int32) bool { return true }
 	fitted, plain := newRanking(j.logged, noItem), newRanking(j.logged, everyItem)
 	rankings := []*ranking{fitted, plain}
-	var cold, coldPlain *ranking
+	var cold, coldPlain, seen, seenPlain *ranking
+	if j.seen != nil {
+		seen, seenPlain = newRanking(j.seen, noItem), newRanking(j.seen, everyItem)
+		rankings = append(rankings, seen, seenPlain)
+	}
 	if j.cold != nil {
 		cold, coldPlain = newRanking(j.cold, func(x int32) bool { return j.coldItems[x] }), newRanking(j.cold, everyItem)
 		rankings = append(rankings, cold, coldPlain)
 	}
 	var m marks
-	err := f.cluster(ctx, fmt.Sprintf("trying %g vectors an item", average), pairs, average, func(from int, vectors []rerank.Matrix) error {
+	err := f.cluster(ctx, fmt.Sprintf("trying %g vectors an item, beta %g", average, beta), pairs, average, beta, func(from int, vectors []rerank.Matrix) error {
 		chunk := joinVectors(f.log.Items, from, vectors)
 		m.Vectors += chunk.rows.Rows - len(vectors)
 		for _, r := range rankings {
@@ -113,6 +201,10 @@ func (f *fitter) tryBudget(ctx context.Context, pairs itemPairs, average float64
 	}
 	m.ReciprocalRanks, m.NDCG = fitted.marks()
 	m.PlainRanks, _ = plain.marks()
+	if j.seen != nil {
+		m.SeenRanks, _ = seen.marks()
+		m.SeenRanksByPlain, _ = seenPlain.marks()
+	}
 	if j.cold != nil {
 		m.ColdRanks, _ = cold.marks()
 		m.ColdRanksByPlain, _ = coldPlain.marks()

@@ -32,8 +32,9 @@ type Fitted struct {
 // Fit fits behavioural vectors (MVG). It divides a budget of vectors among the items by
 // the number of their queries, clusters the queries of each item on the unit sphere
 // around the item's own vector and new centres, and gives the new centres to sink. Of
-// several budgets it takes the smallest that is as good as the best on held-out
-// queries, and then clusters all pairs.
+// several budgets it takes the smallest that is as good as the best on held-out queries, and
+// on queries seen before where traffic repeats; then the best power of the number of queries
+// by which to divide it. Then it clusters all pairs.
 //
 // Fit keeps eight to twelve bytes a pair and copies the vectors of the items that it
 // clusters at the moment, no others: d.Items and d.Queries may be mapped files. It uses
@@ -59,7 +60,7 @@ func Fit(ctx context.Context, d fit.Data, o Options, sink VectorSink) (*Fitted, 
 		return nil, err
 	}
 	f := &fitter{log: log, options: o, split: split, trials: trials}
-	f.report = Report{Counts: log.Counts, Seed: o.Seed, Beta: o.Beta}
+	f.report = Report{Counts: log.Counts, Seed: o.Seed, Beta: o.Betas[0]}
 	if err := f.chooseBudget(ctx); err != nil {
 		return nil, err
 	}
@@ -76,6 +77,9 @@ type fitter struct {
 	split   samples.Split
 	trials  *train.Trials
 	report  Report
+
+	touched []bool // items to cluster; nil: all
+	before  Previous
 }
 
 // totalBudget returns the total number of vectors for a given average per item.
@@ -85,15 +89,20 @@ func (f *fitter) totalBudget(average float64) int {
 
 // clusterAll clusters all pairs with the chosen budget, and gives the vectors to sink.
 func (f *fitter) clusterAll(ctx context.Context, sink VectorSink) error {
-	r := &f.report
-	if r.MAvg == 0 {
+	if f.report.MAvg == 0 {
 		return nil
 	}
 	queries := f.split.All()
 	slices.Sort(queries)
+	return f.clusterQueries(ctx, queries, sink)
+}
+
+// clusterQueries clusters the pairs of the queries, which ascend.
+func (f *fitter) clusterQueries(ctx context.Context, queries []int32, sink VectorSink) error {
+	r := &f.report
 	pairs := groupByItem(f.log, queries)
 	r.Budget = min(f.totalBudget(r.MAvg), len(pairs.queries))
-	return f.cluster(ctx, "clustering all queries", pairs, r.MAvg, func(from int, vectors []rerank.Matrix) error {
+	return f.cluster(ctx, "clustering all queries", pairs, r.MAvg, r.Beta, func(from int, vectors []rerank.Matrix) error {
 		for i, m := range vectors {
 			if m.Rows == 0 {
 				continue
@@ -117,11 +126,11 @@ const (
 	chunkNumbers = 1 << 24 // of all vectors of a chunk
 )
 
-// cluster finds the vectors of all items for a budget of vectors per item. It calls yield for
+// cluster finds the vectors of all items for a budget of vectors per item, divided by beta. It calls yield for
 // consecutive chunks of items: vectors[i] holds the vectors of item row from+i.
-func (f *fitter) cluster(ctx context.Context, stage string, pairs itemPairs, average float64, yield func(from int, vectors []rerank.Matrix) error) error {
+func (f *fitter) cluster(ctx context.Context, stage string, pairs itemPairs, average, beta float64, yield func(from int, vectors []rerank.Matrix) error) error {
 	items := f.log.Items
-	budgets := Budgets(pairs.counts(), f.options.Beta, f.totalBudget(average))
+	budgets := Budgets(pairs.counts(), beta, f.totalBudget(average))
 	done := f.options.Progress.Begin(stage, items.Rows)
 	pool := sync.Pool{New: func() any { return &clustering{source: f.log.Queries} }}
 	for from := 0; from < items.Rows; {
@@ -162,8 +171,11 @@ func endOfChunk(pairs itemPairs, budgets []int, from, dim int) int {
 }
 
 // clusterItem returns the vectors of an item from the best of several clusterings (the first of
-// equally good ones).
+// equally good ones), or the previous ones of an item that an update does not touch.
 func (f *fitter) clusterItem(c *clustering, pairs itemPairs, item, budget int) rerank.Matrix {
+	if f.touched != nil && !f.touched[item] {
+		return f.before.VectorsOf(item)
+	}
 	var best rerank.Matrix
 	if budget == 0 {
 		return best

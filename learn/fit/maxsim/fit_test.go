@@ -257,7 +257,7 @@ func TestMaxSimFinds(t *testing.T) {
 	o.MAvg = []float64{0.5, 1, 2}
 	fitted, vectors := maxsimOf(t, d, o)
 	r := fitted.Report
-	if r.MAvg != 1 || r.Logged.MRR < 0.95 || r.Logged.Baseline > 0.6 || r.Vectors != len(vectors) || len(r.Trials) != 3 || !r.Trials[1].Chosen {
+	if r.MAvg != 1 || r.Logged.MRR < 0.95 || r.Logged.Baseline > 0.6 || r.Vectors != len(vectors) || len(r.Trials) != 5 || !r.Trials[1].Chosen {
 		t.Errorf("%+v", r)
 	}
 	for x, v := range vectors {
@@ -310,7 +310,7 @@ func TestMaxSimRefuses(t *testing.T) {
 	good := elsewhere(100, 10, 4)
 	for name, change := range map[string]func(*fit.Data, *Options){
 		"raw vectors":   func(_ *fit.Data, o *Options) { o.Normalise = false },
-		"beta":          func(_ *fit.Data, o *Options) { o.Beta = 1.5 },
+		"beta":          func(_ *fit.Data, o *Options) { o.Betas = []float64{1.5} },
 		"no budget":     func(_ *fit.Data, o *Options) { o.MAvg = nil },
 		"budget of 0":   func(_ *fit.Data, o *Options) { o.MAvg = []float64{0} },
 		"descending":    func(_ *fit.Data, o *Options) { o.MAvg = []float64{3, 1} },
@@ -352,7 +352,7 @@ func TestMaxSimResumes(t *testing.T) {
 		return func(int) {}
 	}
 	got, _ := maxsimOf(t, d, o)
-	if tried != len(o.MAvg)-1 || got.Report.MAvg != want.Report.MAvg || got.Report.Logged != want.Report.Logged || got.Report.Vectors != want.Report.Vectors {
+	if tried != len(o.MAvg)+len(o.Betas)-2 || got.Report.MAvg != want.Report.MAvg || got.Report.Logged != want.Report.Logged || got.Report.Vectors != want.Report.Vectors {
 		t.Errorf("%d budgets tried again, %+v; want %+v", tried, got.Report, want.Report)
 	}
 }

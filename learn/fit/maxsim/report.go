@@ -12,7 +12,12 @@ import (
 type Report struct {
 	Counts fit.Counts `json:"counts"`
 	Seed   uint64     `json:"seed"`
-	Beta   float64    `json:"beta"`
+	// Beta is the chosen exponent of popularity.
+	Beta float64 `json:"beta"`
+	// RepeatShare is the share of later traffic that asks what the log has; see
+	// Options.RepeatShare.
+	RepeatShare float64 `json:"repeat_share"`
+	Skew        Skew    `json:"skew"`
 	// MAvg is the chosen budget, in vectors per item. 0 means that no budget was better than no
 	// vectors.
 	MAvg float64 `json:"mavg"`
@@ -25,8 +30,14 @@ type Report struct {
 	// Guarded means that budgets under which items without logs lose were ruled out.
 	Guarded bool    `json:"guarded"`
 	Trials  []Trial `json:"trials"`
-	// Logged compares on held-out queries, Cold on held-out items, both with the chosen budget.
+	// UpdatedItems counts the items that an update clustered.
+	UpdatedItems int `json:"updated_items,omitempty"`
+	// Logged compares on held-out queries, which are new, Seen on queries seen before (absent if
+	// no traffic repeats), Traffic on both by their shares, Cold on held-out items; all with the
+	// chosen budget.
 	Logged         fit.Comparison  `json:"logged"`
+	Seen           *fit.Comparison `json:"seen,omitempty"`
+	Traffic        fit.Comparison  `json:"traffic"`
 	Cold           *fit.Comparison `json:"cold,omitempty"`
 	Recommendation string          `json:"recommendation"`
 	Warnings       []string        `json:"warnings,omitempty"`
@@ -35,8 +46,11 @@ type Report struct {
 // Trial is a budget and what held-out queries found with it.
 type Trial struct {
 	MAvg    float64         `json:"mavg"`
+	Beta    float64         `json:"beta"`
 	Vectors int             `json:"vectors"`
 	Logged  fit.Comparison  `json:"logged"`
+	Seen    *fit.Comparison `json:"seen,omitempty"`
+	Traffic fit.Comparison  `json:"traffic"`
 	NDCG    float64         `json:"ndcg"`
 	Cold    *fit.Comparison `json:"cold,omitempty"`
 	// AsGood means that the MRR is at most a standard error below the best.
@@ -45,13 +59,20 @@ type Trial struct {
 	Chosen     bool `json:"chosen"`
 
 	reciprocalRanks, plainRanks []float64 // of the held-out queries
+	seenRanks, seenPlainRanks   []float64 // of queries seen before
 }
 
 // newTrial makes a trial of the marks of a budget.
-func newTrial(average float64, m marks, j judges, guarded bool) Trial {
+func newTrial(average, beta float64, m marks, j judges, guarded bool) Trial {
 	t := Trial{
-		MAvg: average, Vectors: m.Vectors, Logged: j.logged.Compare(m.ReciprocalRanks, m.PlainRanks),
+		MAvg: average, Beta: beta, Vectors: m.Vectors, Logged: j.logged.Compare(m.ReciprocalRanks, m.PlainRanks),
 		NDCG: j.logged.Mean(m.NDCG), Admissible: true, reciprocalRanks: m.ReciprocalRanks, plainRanks: m.PlainRanks,
+	}
+	t.Traffic = t.Logged
+	if j.seen != nil {
+		seen := j.seen.Compare(m.SeenRanks, m.SeenRanksByPlain)
+		t.seenRanks, t.seenPlainRanks = m.SeenRanks, m.SeenRanksByPlain
+		t.Seen, t.Traffic = &seen, j.mix(seen, t.Logged)
 	}
 	if j.cold != nil {
 		c := j.cold.Compare(m.ColdRanks, m.ColdRanksByPlain)
@@ -63,58 +84,108 @@ func newTrial(average float64, m marks, j judges, guarded bool) Trial {
 
 // String describes the trial on one line.
 func (t Trial) String() string {
-	text := fmt.Sprintf("%g vectors an item: held-out MRR@10 %.4f, nDCG@10 %.4f", t.MAvg, t.Logged.MRR, t.NDCG)
+	text := fmt.Sprintf("%g vectors an item, beta %g: held-out MRR@10 %.4f, nDCG@10 %.4f", t.MAvg, t.Beta, t.Logged.MRR, t.NDCG)
+	if t.Seen != nil {
+		text += fmt.Sprintf("; queries seen before %.4f, all traffic %.4f", t.Seen.MRR, t.Traffic.MRR)
+	}
 	if t.Cold != nil {
 		text += fmt.Sprintf("; held-out items %.4f, plain %.4f", t.Cold.MRR, t.Cold.Baseline)
 	}
 	return text
 }
 
-// choose chooses the budget among the trials, and recommends it or the plain inner
-// product. logged is the judge of the trials.
-func (r *Report) choose(logged *judge.Judge) {
-	best := -1
+// loss returns by how much a trial is behind another one, over the traffic.
+func (j judges) loss(of, to Trial) fit.Comparison {
+	loss := j.logged.Compare(to.reciprocalRanks, of.reciprocalRanks)
+	if j.seen == nil {
+		return loss
+	}
+	return j.mix(j.seen.Compare(to.seenRanks, of.seenRanks), loss)
+}
+
+// mix returns the figures of the traffic from those of its seen and of its new queries.
+func (j judges) mix(seen, unseen fit.Comparison) fit.Comparison {
+	s := j.repeatShare
+	return fit.Comparison{
+		Queries: seen.Queries + unseen.Queries, MRR: s*seen.MRR + (1-s)*unseen.MRR,
+		Baseline: s*seen.Baseline + (1-s)*unseen.Baseline, Gain: s*seen.Gain + (1-s)*unseen.Gain,
+		StandardError: math.Hypot(s*seen.StandardError, (1-s)*unseen.StandardError),
+	}
+}
+
+// chooseBudget returns the trial of the smallest budget that is as good as the best and
+// better than no vectors, and the best. chosen is −1 if there is none.
+func (r *Report) chooseBudget(j judges) (chosen, best int) {
+	chosen, best = -1, -1
 	for i, t := range r.Trials {
-		if t.Admissible && (best < 0 || t.Logged.MRR > r.Trials[best].Logged.MRR) {
+		if t.Admissible && (best < 0 || t.Traffic.MRR > r.Trials[best].Traffic.MRR) {
 			best = i
 		}
 	}
-	chosen := -1
 	for i := range r.Trials {
 		t := &r.Trials[i]
 		if best < 0 || !t.Admissible {
 			continue
 		}
-		loss := logged.Compare(r.Trials[best].reciprocalRanks, t.reciprocalRanks)
+		loss := j.loss(*t, r.Trials[best])
 		if t.AsGood = loss.Gain <= loss.StandardError; t.AsGood && chosen < 0 {
 			chosen = i
 		}
 	}
-	isOnly := len(r.Trials) == 1
-	if chosen < 0 && isOnly {
-		chosen = 0
+	if len(r.Trials) == 1 {
+		return 0, 0
 	}
-	if chosen < 0 || !isOnly && r.Trials[chosen].Logged.Gain <= 0 {
-		r.Logged = logged.Compare(r.Trials[0].plainRanks, r.Trials[0].plainRanks)
-		r.Recommendation = "Stay with the plain inner product: no budget that was tried is better on held-out queries and keeps items without logs."
-		return
+	if chosen >= 0 && r.Trials[chosen].Traffic.Gain <= 0 {
+		chosen = -1
 	}
+	return chosen, best
+}
+
+// chooseBeta returns the chosen trial, or the best of the trials from the given one on, which
+// have other betas, if that is better by more than a standard error.
+func (r *Report) chooseBeta(j judges, chosen, from int) int {
+	budget := chosen
+	for i := from; i < len(r.Trials); i++ {
+		t := &r.Trials[i]
+		gain := j.loss(r.Trials[budget], *t)
+		t.AsGood = -gain.Gain <= gain.StandardError
+		if t.Admissible && gain.Gain > gain.StandardError && t.Traffic.MRR > r.Trials[chosen].Traffic.MRR {
+			chosen = i
+		}
+	}
+	return chosen
+}
+
+// stay reports that no budget is worth it.
+func (r *Report) stay(j judges) {
+	t := r.Trials[0]
+	r.Logged = j.logged.Compare(t.plainRanks, t.plainRanks)
+	r.Traffic = r.Logged
+	if j.seen != nil {
+		plain := j.seen.Compare(t.seenPlainRanks, t.seenPlainRanks)
+		r.Seen, r.Traffic = &plain, j.mix(plain, r.Logged)
+	}
+	r.Recommendation = "Stay with the plain inner product: no budget that was tried is better on held-out queries and keeps items without logs."
+}
+
+// take reports the chosen trial. best is the trial of the best budget.
+func (r *Report) take(chosen, best int, isOnly bool) {
 	t := &r.Trials[chosen]
 	t.Chosen = true
-	r.MAvg, r.Logged, r.Cold = t.MAvg, t.Logged, t.Cold
-	r.recommend(chosen, best)
+	r.MAvg, r.Beta, r.Logged, r.Seen, r.Traffic, r.Cold = t.MAvg, t.Beta, t.Logged, t.Seen, t.Traffic, t.Cold
+	r.recommend(chosen, best, isOnly)
 }
 
 // recommend recommends the chosen trial or the plain inner product, and warns if items
 // without logs lose. best is the trial of the best MRR.
-func (r *Report) recommend(chosen, best int) {
+func (r *Report) recommend(chosen, best int, isOnly bool) {
 	t := r.Trials[chosen]
 	switch {
-	case t.Logged.Gain < 2*t.Logged.StandardError || math.IsNaN(t.Logged.Gain):
+	case t.Traffic.Gain < 2*t.Traffic.StandardError || math.IsNaN(t.Traffic.Gain):
 		r.Recommendation = fmt.Sprintf("Stay with the plain inner product: %g vectors an item are not surely better on held-out queries.", t.MAvg)
-	case len(r.Trials) == 1:
+	case isOnly:
 		r.Recommendation = fmt.Sprintf("Use %g vectors an item, as asked: they are better than the plain inner product on held-out queries.", t.MAvg)
-	case chosen == best:
+	case t.MAvg == r.Trials[best].MAvg:
 		r.Recommendation = fmt.Sprintf("Use %g vectors an item: nothing smaller was as good on held-out queries.", t.MAvg)
 	default:
 		r.Recommendation = fmt.Sprintf("Use %g vectors an item: they are as good as %g on held-out queries.", t.MAvg, r.Trials[best].MAvg)

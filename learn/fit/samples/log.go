@@ -29,6 +29,7 @@ type Log struct {
 	Relevant       [][]int32   // chosen items of each query, ascending
 	Weights        [][]float32 // weights of these pairs; if nil, every weight is 1
 	Times, Users   []int64     // of each query; nil if unknown
+	Asked          []float64   // how often each query was asked; nil if unknown
 	// Twins[q] holds the items whose vector equals the vector of query q, as where the
 	// collection is one of questions. Nobody searches for the question that he has:
 	// a twin is no wrong answer, and to find it is no merit. Twins is nil if no query
@@ -46,7 +47,7 @@ func Prepare(d fit.Data, unit bool) (*Log, error) {
 	if err := d.Check(); err != nil {
 		return nil, err
 	}
-	l := &Log{Counts: fit.Counts{Items: d.Items.Rows}, Times: d.Times, Users: d.UserIDs}
+	l := &Log{Counts: fit.Counts{Items: d.Items.Rows}, Times: d.Times, Users: d.UserIDs, Asked: d.Asked}
 	var err error
 	var zeroItems, zeroQueries []bool
 	if l.Items, zeroItems, err = Scale("items", d.Items, unit); err != nil {
@@ -70,7 +71,7 @@ func PrepareUnscaled(d fit.Data) (*Log, error) {
 	if err := d.Check(); err != nil {
 		return nil, err
 	}
-	l := &Log{Items: d.Items, Queries: d.Queries, Counts: fit.Counts{Items: d.Items.Rows}, Times: d.Times, Unscaled: true}
+	l := &Log{Items: d.Items, Queries: d.Queries, Counts: fit.Counts{Items: d.Items.Rows}, Times: d.Times, Asked: d.Asked, Unscaled: true}
 	zeroItems, err := findZeroRows("items", d.Items)
 	if err != nil {
 		return nil, err

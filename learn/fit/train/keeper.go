@@ -38,7 +38,7 @@ func newKeeper(checkpoint fit.Checkpoint, kind string, d fit.Data, options any) 
 		return nil, err
 	}
 	h := NewHasher()
-	h.addBytes([]byte("fit state 2 of " + kind))
+	h.addBytes([]byte("fit state 3 of " + kind))
 	h.addBytes(text)
 	h.addData(d)
 	h.hash.Sum(k.owner[:0])
@@ -154,6 +154,11 @@ func (h *Hasher) addData(d fit.Data) {
 	for _, weights := range d.Weights {
 		h.addFloats(weights)
 	}
+	b = b[:0]
+	for _, n := range d.Asked {
+		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(n))
+	}
+	h.addBytes(b)
 	for _, numbers := range [][]int64{d.Times, d.UserIDs} {
 		b = b[:0]
 		for _, n := range numbers {
