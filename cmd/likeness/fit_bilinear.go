@@ -176,9 +176,9 @@ func printPulls(w io.Writer, r *fitResult) error {
 	if r.Start == fitbilinear.FromLeastSquares {
 		_, _ = fmt.Fprintln(w, "started at the least-squares map of queries to their items: the identity is far from it")
 	}
-	why := "the best for logged items; the collection has no others, or they were not asked for"
+	why := "the best for logged items; the others get too little traffic, or were not asked for"
 	if r.Guarded {
-		why = "the weakest pull that keeps items without logs, with a margin of a standard error"
+		why = fmt.Sprintf("for traffic of which %.1f %% looks for items without logs", 100*r.ColdTraffic)
 	}
 	_, err := fmt.Fprintf(w, "chosen: %s; %d rounds\n", why, r.Rounds)
 	return err

@@ -34,6 +34,50 @@ type PullTrial struct {
 	Chosen     bool `json:"chosen"`
 }
 
+// Value is the MRR@10 of traffic of which this share looks for items without logs, where
+// these were measured.
+func (t PullTrial) Value(coldTraffic float64) float64 {
+	if t.Cold == nil {
+		return t.LoggedMRR
+	}
+	return (1-coldTraffic)*t.LoggedMRR + coldTraffic*t.Cold.MRR
+}
+
+// Guarding says what it costs and buys to hold a fit back for items without logs.
+type Guarding struct {
+	// Traffic is the share of the traffic to come that looks for items without logs.
+	Traffic float64 `json:"traffic"`
+	// LoggedLoss is the MRR@10 that logged items lose against the setting that is best
+	// for them, ColdGain what items without logs gain.
+	LoggedLoss float64 `json:"logged_loss"`
+	ColdGain   float64 `json:"cold_gain"`
+}
+
+// NewGuarding compares the chosen trial with the one that is best for logged items. All
+// trials measured held-out items.
+func NewGuarding(traffic float64, chosen PullTrial, tried []PullTrial) *Guarding {
+	free := chosen
+	for _, t := range tried {
+		if t.LoggedMRR > free.LoggedMRR {
+			free = t
+		}
+	}
+	return &Guarding{Traffic: traffic, LoggedLoss: free.LoggedMRR - chosen.LoggedMRR, ColdGain: chosen.Cold.MRR - free.Cold.MRR}
+}
+
+// Text states in a sentence what guarding costs and buys.
+func (g Guarding) Text() string {
+	return fmt.Sprintf("Holding back for items without logs (%.1f %% of the traffic to come) costs logged items %.4f of MRR@10 and buys the others %.4f: %+.4f over all traffic.",
+		100*g.Traffic, g.LoggedLoss, g.ColdGain, g.Traffic*g.ColdGain-(1-g.Traffic)*g.LoggedLoss)
+}
+
+// UnguardedText states in a sentence that a fit does nothing for items without logs, and
+// what that costs them.
+func UnguardedText(c Comparison, traffic float64) string {
+	return fmt.Sprintf("Items without logs (%.1f %% of the traffic to come) are not guarded: %+.4f of MRR@10 against the plain similarity, %+.4f over all traffic.",
+		100*traffic, c.Gain, traffic*c.Gain)
+}
+
 // ColdWarning words the warning that items without logs lose. guarded says that the
 // fit already tried every pull that could keep them.
 func ColdWarning(c Comparison, guarded bool) string {

@@ -28,6 +28,9 @@ type Common struct {
 	// ColdShare is the share of logged items whose pairs are withheld, to measure
 	// what the fit does to items without logs. 0 does not measure it.
 	ColdShare float64
+	// ColdTraffic is the share of the traffic to come that looks for items without logs.
+	// If below 0, the log says: see samples.Log.ColdTraffic.
+	ColdTraffic float64
 	// Progress is told of long work. Note is told of single lines, such as the loss
 	// and the held-out quality of a round. Either may be nil.
 	Progress Progress     `json:"-"`
@@ -39,7 +42,7 @@ type Common struct {
 
 // DefaultCommon returns the defaults of every fit.
 func DefaultCommon() Common {
-	return Common{Normalise: true, Seed: 1, HeldOut: 0.1, SplitBy: ByQuery, Cold: ColdAuto, ColdShare: 0.2}
+	return Common{Normalise: true, Seed: 1, HeldOut: 0.1, SplitBy: ByQuery, Cold: ColdAuto, ColdShare: 0.2, ColdTraffic: -1}
 }
 
 // SplitBy says which queries judge a fit.
@@ -59,7 +62,8 @@ type Cold string
 
 // What a fit can do for items without logs.
 const (
-	// ColdAuto guards them if the collection has any.
+	// ColdAuto weighs them by their share of the traffic to come, and does nothing for
+	// them if that is less than LeastColdTraffic.
 	ColdAuto Cold = "auto"
 	// ColdGuard holds the fit back until items that it has not seen are found at
 	// least as well as by the plain inner product.
@@ -67,6 +71,9 @@ const (
 	// ColdIgnore fits for logged items only.
 	ColdIgnore Cold = "ignore"
 )
+
+// LeastColdTraffic is the share of traffic from which ColdAuto looks at items without logs.
+const LeastColdTraffic = 0.01
 
 // Checkpoint keeps the state of one fit. Only the fit reads the content; its format
 // may change from version to version. A resumed fit ends with the same model as an
@@ -109,6 +116,8 @@ func (c Common) Check(d Data) error {
 		return fmt.Errorf("%w: a split by time needs the time of every query, and the log has none; split by %s", ErrOption, ByQuery)
 	case !(c.ColdShare >= 0 && c.ColdShare <= 0.5):
 		return fmt.Errorf("%w: the share of items held out is %g, want 0 to 0.5", ErrOption, c.ColdShare)
+	case !(c.ColdTraffic <= 1):
+		return fmt.Errorf("%w: the share of traffic for items without logs is %g, want 0 to 1, or less than 0 to estimate it", ErrOption, c.ColdTraffic)
 	case c.Cold == ColdGuard && c.ColdShare == 0:
 		return fmt.Errorf("%w: items without logs cannot be guarded with none held out; raise the share or do not ask", ErrOption)
 	case !slices.Contains([]Cold{ColdAuto, ColdGuard, ColdIgnore}, c.Cold):

@@ -23,15 +23,6 @@ type trial struct {
 	fit.PullTrial
 }
 
-// combinedMRR compares scales under one pull. If items without logs are guarded, a loss on them
-// counts too: a stronger pull has to make up for it, which costs the logged items as much.
-func (t *trial) combinedMRR() float64 {
-	if t.Cold == nil {
-		return t.LoggedMRR
-	}
-	return t.LoggedMRR + t.Cold.MRR
-}
-
 // String describes the trial in one line.
 func (t *trial) String() string {
 	text := fmt.Sprintf("%s: held-out MRR@10 %.4f, nDCG@10 %.4f", t.setting, t.LoggedMRR, t.LoggedNDCG)
@@ -68,14 +59,19 @@ type chooser struct {
 // chooseSetting finds the scale under which held-out queries find logged items best,
 // then the pull, then, where nothing else holds the fit back, the rate.
 //
-// Where items without logs are guarded, the pull has to be admissible: held-out items
-// are found better than by the plain inner product, by a standard error.
+// Where items without logs matter, trials are judged on held-out items too, weighed by
+// their share of the traffic to come. If the options ask to guard them, the pull also has
+// to be admissible: held-out items are found better than by the plain inner product, by a
+// standard error.
 func (f *fitter) chooseSetting(ctx context.Context) (setting, error) {
-	o, counts := f.options, f.log.Counts
+	o := f.options
 	sets := f.log.HoldOutItems(o.ColdShare, itemSets, o.Seed)
 	canHoldOut := o.Cold != fit.ColdIgnore && len(sets) > 0
-	hasCold := counts.LoggedItems+counts.ZeroItems < counts.Items
-	f.report.Guarded = canHoldOut && (o.Cold == fit.ColdGuard || o.Cold == fit.ColdAuto && hasCold)
+	f.report.ColdTraffic = o.ColdTraffic
+	if o.ColdTraffic < 0 {
+		f.report.ColdTraffic = f.log.ColdTraffic()
+	}
+	f.report.Guarded = canHoldOut && (o.Cold == fit.ColdGuard || f.report.ColdTraffic >= fit.LeastColdTraffic)
 	c := &chooser{fitter: f}
 	var withheld [][]bool
 	if f.report.Guarded {
@@ -148,7 +144,7 @@ func (c *chooser) chooseScale(ctx context.Context) (setting, error) {
 		if err != nil {
 			return s, err
 		}
-		if t.combinedMRR() > best.combinedMRR() {
+		if c.value(t) > c.value(best) {
 			return t.setting, nil
 		}
 	}
@@ -162,14 +158,23 @@ func (c *chooser) choosePull(ctx context.Context, s setting) (*trial, error) {
 		s.pull = pulls[i]
 		return c.try(ctx, s)
 	}
-	if c.report.Guarded {
+	if c.options.Cold == fit.ColdGuard && c.report.Guarded {
 		return searchGuarded(len(pulls), try)
 	}
-	tried, err := searchUnguarded(len(pulls), try)
+	tried, err := searchUnguarded(len(pulls), try, c.value)
 	if err != nil {
 		return nil, err
 	}
-	return bestTrial(tried), nil
+	return bestTrial(tried, c.value), nil
+}
+
+// value rates a trial for the traffic to come. A fit that has to guard items without logs
+// weighs both sides alike, because what the one loses a stronger pull takes from the other.
+func (c *chooser) value(t *trial) float64 {
+	if c.options.Cold == fit.ColdGuard {
+		return t.Value(0.5)
+	}
+	return t.Value(c.report.ColdTraffic)
 }
 
 // searchGuarded finds the weakest of n pulls that is admissible, because held-out items gain with
@@ -204,7 +209,7 @@ func searchGuarded(n int, try func(i int) (*trial, error)) (*trial, error) {
 
 // searchUnguarded tries every second of n pulls, because quality can have several peaks, and then
 // the neighbours of the best. It returns the trials from weak to strong.
-func searchUnguarded(n int, try func(i int) (*trial, error)) ([]*trial, error) {
+func searchUnguarded(n int, try func(i int) (*trial, error), value func(*trial) float64) ([]*trial, error) {
 	tried := make([]*trial, n)
 	tryOnce := func(i int) (err error) {
 		if i >= 0 && i < n && tried[i] == nil {
@@ -217,7 +222,7 @@ func searchUnguarded(n int, try func(i int) (*trial, error)) ([]*trial, error) {
 		if err := tryOnce(i); err != nil {
 			return nil, err
 		}
-		if tried[i].LoggedMRR > tried[best].LoggedMRR {
+		if value(tried[i]) > value(tried[best]) {
 			best = i
 		}
 	}
@@ -230,12 +235,12 @@ func searchUnguarded(n int, try func(i int) (*trial, error)) ([]*trial, error) {
 	return slices.DeleteFunc(tried, func(t *trial) bool { return t == nil }), nil
 }
 
-// bestTrial returns the trial of the best MRR@10, the first of equal ones. nDCG@10
-// does not decide: it keeps rising under pulls so weak that the first hit is lost.
-func bestTrial(tried []*trial) *trial {
+// bestTrial returns the trial of the best value, an MRR@10, and the first of equal ones.
+// nDCG@10 does not decide: it keeps rising under pulls so weak that the first hit is lost.
+func bestTrial(tried []*trial, value func(*trial) float64) *trial {
 	best := tried[0]
 	for _, t := range tried {
-		if t.LoggedMRR > best.LoggedMRR {
+		if value(t) > value(best) {
 			best = t
 		}
 	}
@@ -254,7 +259,7 @@ func (c *chooser) chooseRate(ctx context.Context, chosen *trial) (*trial, error)
 	if err != nil {
 		return nil, err
 	}
-	return bestTrial([]*trial{chosen, slower}), nil
+	return bestTrial([]*trial{chosen, slower}, c.value), nil
 }
 
 // compareCold fits with the chosen setting once more, without a set of items, and reports how well
@@ -280,8 +285,11 @@ func (c *chooser) reportTrials(chosen *trial) {
 	for _, t := range c.tried {
 		r.Pulls = append(r.Pulls, t.PullTrial)
 	}
+	if r.Guarded {
+		r.Guarding = fit.NewGuarding(r.ColdTraffic, chosen.PullTrial, r.Pulls)
+	}
 	if r.Cold != nil && r.Cold.Gain < 0 {
-		r.Warnings = append(r.Warnings, fit.ColdWarning(*r.Cold, r.Guarded))
+		r.Warnings = append(r.Warnings, fit.ColdWarning(*r.Cold, c.options.Cold == fit.ColdGuard))
 	}
 }
 
@@ -325,7 +333,7 @@ func (c *chooser) rate(s setting, all []marks) *trial {
 	if c.holdouts[0].cold != nil {
 		comparison := judge.Compare(cold)
 		t.Cold = &comparison
-		t.Admissible = !c.report.Guarded || comparison.ClearlyBetter()
+		t.Admissible = !c.report.Guarded || c.options.Cold != fit.ColdGuard || comparison.ClearlyBetter()
 	}
 	return t
 }

@@ -37,6 +37,9 @@ func TestSearchOfThePullThatGuards(t *testing.T) {
 	}
 }
 
+// logged rates a trial by its logged items alone.
+func logged(t *trial) float64 { return t.LoggedMRR }
+
 func TestSearchOfThePullWithoutGuard(t *testing.T) {
 	for name, tc := range map[string]struct {
 		logged []float64
@@ -49,7 +52,7 @@ func TestSearchOfThePullWithoutGuard(t *testing.T) {
 		"there is one":         {[]float64{.5}, []float64{0}},
 		"between two steps is": {[]float64{.5, .9, .7, .95, .6}, []float64{0, 1, 2, 3, 4}},
 	} {
-		tried, err := searchUnguarded(len(tc.logged), trialsAt(tc.logged, nil))
+		tried, err := searchUnguarded(len(tc.logged), trialsAt(tc.logged, nil), logged)
 		if err != nil || len(tried) != len(tc.want) {
 			t.Errorf("%s: tried %d (%v), want %v", name, len(tried), err, tc.want)
 			continue
@@ -68,7 +71,7 @@ func TestTheFirstHitDecides(t *testing.T) {
 	top.LoggedMRR, top.LoggedNDCG = .9, .5
 	page.LoggedMRR, page.LoggedNDCG = .89, .8
 	same.LoggedMRR, same.LoggedNDCG = .9, .9
-	if bestTrial([]*trial{page, top, same}) != top {
+	if bestTrial([]*trial{page, top, same}, logged) != top {
 		t.Error("the best trial is another")
 	}
 }
@@ -97,17 +100,15 @@ func TestAGuardWantsHeldOutItemsFoundBetter(t *testing.T) {
 		"worse, and nobody guards":  {false, worse, true},
 		"better, and nobody guards": {false, perfect, true},
 	} {
-		ch := &chooser{fitter: &fitter{report: Report{Guarded: c.guarded}}, holdouts: []holdout{{logged: j, cold: j, plain: judge.InnerProduct}}}
+		o := Options{Common: fit.Common{Cold: fit.ColdGuard}}
+		ch := &chooser{fitter: &fitter{report: Report{Guarded: c.guarded}, options: o}, holdouts: []holdout{{logged: j, cold: j, plain: judge.InnerProduct}}}
 		got := ch.rate(setting{pull: 1}, []marks{{ReciprocalRanks: perfect, NDCG: worse, ColdReciprocalRanks: c.cold}})
 		if got.Admissible != c.want || got.LoggedMRR != 1 || got.LoggedNDCG != j.Mean(worse) || got.Cold.MRR != j.Mean(c.cold) {
 			t.Errorf("%s: %+v", name, got.PullTrial)
 		}
-		if sum := got.combinedMRR(); sum != 1+j.Mean(c.cold) {
-			t.Errorf("%s: scales are compared by %v", name, sum)
+		if value := ch.value(got); value != 0.5+0.5*j.Mean(c.cold) {
+			t.Errorf("%s: settings are compared by %v", name, value)
 		}
-	}
-	if alone := (&trial{PullTrial: fit.PullTrial{LoggedMRR: 0.5}}).combinedMRR(); alone != 0.5 {
-		t.Errorf("without held-out items scales are compared by %v", alone)
 	}
 }
 
@@ -157,5 +158,27 @@ func TestTheBestFormIsKeptUnlessGuarded(t *testing.T) {
 	ch.keepIfBest(nil, plain+0.1, setting{pull: 3})
 	if ch.best.setting.pull != 2 {
 		t.Errorf("a worse form takes its place: %+v", ch.best)
+	}
+}
+
+// TestAutoWeighsItemsByTheirTraffic: a pull that keeps items without logs is taken where they
+// have much of the traffic to come.
+func TestAutoWeighsItemsByTheirTraffic(t *testing.T) {
+	for traffic, want := range map[float64]float64{0: 0, 0.05: 0, 0.2: 1, 0.5: 1} {
+		o := Options{Common: fit.Common{Cold: fit.ColdAuto}, Pulls: []float64{0, 1}}
+		ch := &chooser{fitter: &fitter{report: Report{Guarded: true, ColdTraffic: traffic}, options: o}, trials: map[setting]*trial{}}
+		weak, strong := &trial{setting: setting{pull: 0}}, &trial{setting: setting{pull: 1}}
+		weak.LoggedMRR, weak.Cold = 0.9, &fit.Comparison{MRR: 0.5}
+		strong.LoggedMRR, strong.Cold = 0.88, &fit.Comparison{MRR: 0.7}
+		ch.trials[weak.setting], ch.trials[strong.setting] = weak, strong
+		chosen, err := ch.choosePull(t.Context(), setting{})
+		if err != nil || chosen.pull != want {
+			t.Errorf("traffic %g: pull %g (%v), want %g", traffic, chosen.pull, err, want)
+			continue
+		}
+		g := fit.NewGuarding(traffic, chosen.PullTrial, []fit.PullTrial{weak.PullTrial, strong.PullTrial})
+		if lost := 0.9 - chosen.LoggedMRR; g.LoggedLoss != lost || g.ColdGain != chosen.Cold.MRR-0.5 {
+			t.Errorf("traffic %g: %+v", traffic, g)
+		}
 	}
 }

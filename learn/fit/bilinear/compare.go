@@ -59,6 +59,12 @@ func (f *fitter) decide() error {
 	if !f.isSquare() && o.Decision.Choice < 0 {
 		r.Verdict.Text = append([]string{"Use it: queries and items have no inner product, and nothing fitted further is shown to be better."}, r.Verdict.Text[1:]...)
 	}
+	switch {
+	case r.Guarding != nil:
+		r.Verdict.Text = append(r.Verdict.Text, r.Guarding.Text())
+	case r.Cold != nil && f.options.Cold == fit.ColdAuto:
+		r.Verdict.Text = append(r.Verdict.Text, fit.UnguardedText(*r.Cold, r.ColdTraffic))
+	}
 	r.Recommendation = strings.Join(r.Verdict.Text, "\n")
 	return nil
 }

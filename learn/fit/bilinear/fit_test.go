@@ -104,7 +104,7 @@ func TestQualityOfItemsWithoutLogs(t *testing.T) {
 	train, test := fittest.OpenIntents(t, "train"), fittest.OpenIntents(t, "test")
 	seeds := []uint64{2}
 	o := DefaultOptions()
-	o.Pulls = []float64{5e-3}
+	o.Pulls, o.Cold = []float64{5e-3}, fit.ColdGuard
 	if os.Getenv("LIKENESS_SOAK") != "" {
 		seeds, o.Pulls = []uint64{0, 1, 2, 3}, DefaultOptions().Pulls
 	}

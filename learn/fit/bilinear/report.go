@@ -26,9 +26,13 @@ type Report struct {
 	Rate  float64 `json:"rate"`
 	// Interrupted means that the fit was ended early and returned its best form so far.
 	Interrupted bool `json:"interrupted,omitempty"`
-	// Guarded means that the pull was raised as far as items without logs needed it.
-	Guarded bool            `json:"guarded"`
-	Pulls   []fit.PullTrial `json:"pulls"`
+	// ColdTraffic is the share of the traffic to come that looks for items without logs.
+	// Guarded means that trials were judged on held-out items too, Guarding what that
+	// costs and buys.
+	ColdTraffic float64         `json:"cold_traffic"`
+	Guarded     bool            `json:"guarded"`
+	Guarding    *fit.Guarding   `json:"guarding,omitempty"`
+	Pulls       []fit.PullTrial `json:"pulls"`
 	// Logged compares on held-out queries.
 	Logged fit.Comparison `json:"logged"`
 	// Cold compares on held-out items, for a fit that had not seen them.

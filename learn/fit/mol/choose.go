@@ -31,7 +31,11 @@ func (f *fitter) setGuard() [][]bool {
 	if o.Cold == fit.ColdIgnore {
 		sets = nil
 	}
-	f.report.Guarded = len(sets) > 0 && (o.Cold == fit.ColdGuard || f.log.Counts.LoggedItems < f.log.Counts.Items)
+	f.report.ColdTraffic = o.ColdTraffic
+	if o.ColdTraffic < 0 {
+		f.report.ColdTraffic = f.log.ColdTraffic()
+	}
+	f.report.Guarded = len(sets) > 0 && (o.Cold == fit.ColdGuard || f.report.ColdTraffic >= fit.LeastColdTraffic)
 	if f.report.Guarded {
 		o.Rounds = (o.Rounds + 1) / 2
 	}
@@ -46,9 +50,10 @@ func (f *fitter) setGuard() [][]bool {
 	return sets
 }
 
-// choosePull chooses the weakest pull with which held-out items are found clearly
-// better than by the plain inner product, or the strongest pull if no pull achieves
-// that.
+// choosePull finds the weakest pull with which held-out items are found clearly better than
+// by the plain inner product, or the strongest pull if no pull achieves that. If the options
+// do not ask for that, it takes the pull, of those that it tried, that is best for the
+// traffic to come.
 func (f *fitter) choosePull(ctx context.Context, sets [][]bool) error {
 	pulls := f.options.Pulls
 	done := f.options.Progress.Begin("choosing the pull on held-out items", len(pulls)*len(sets))
@@ -62,6 +67,11 @@ func (f *fitter) choosePull(ctx context.Context, sets [][]bool) error {
 	if err != nil {
 		return err
 	}
+	for i, t := range tried {
+		if f.options.Cold == fit.ColdAuto && t != nil && t.Value(f.report.ColdTraffic) > tried[chosen].Value(f.report.ColdTraffic) {
+			chosen = i
+		}
+	}
 	tried[chosen].Chosen = true
 	f.report.Pull, f.report.Cold = tried[chosen].Pull, tried[chosen].Cold
 	for _, t := range tried {
@@ -69,6 +79,7 @@ func (f *fitter) choosePull(ctx context.Context, sets [][]bool) error {
 			f.report.Pulls = append(f.report.Pulls, *t)
 		}
 	}
+	f.report.Guarding = fit.NewGuarding(f.report.ColdTraffic, *tried[chosen], f.report.Pulls)
 	f.warnCold()
 	return nil
 }
@@ -76,7 +87,7 @@ func (f *fitter) choosePull(ctx context.Context, sets [][]bool) error {
 // warnCold warns if items without logs lose.
 func (f *fitter) warnCold() {
 	if c := f.report.Cold; c != nil && c.Gain < 0 {
-		f.report.Warnings = append(f.report.Warnings, fit.ColdWarning(*c, f.report.Guarded))
+		f.report.Warnings = append(f.report.Warnings, fit.ColdWarning(*c, f.options.Cold == fit.ColdGuard))
 	}
 }
 

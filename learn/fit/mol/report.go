@@ -28,9 +28,13 @@ type Report struct {
 	Rounds int     `json:"rounds"`
 	// Interrupted means that the fit was ended early and returned its best model so far.
 	Interrupted bool `json:"interrupted,omitempty"`
-	// Guarded means that the pull was chosen on held-out items.
-	Guarded bool            `json:"guarded"`
-	Pulls   []fit.PullTrial `json:"pulls,omitempty"`
+	// ColdTraffic is the share of the traffic to come that looks for items without logs.
+	// Guarded means that the pull was chosen on held-out items, Guarding what that costs
+	// and buys.
+	ColdTraffic float64         `json:"cold_traffic"`
+	Guarded     bool            `json:"guarded"`
+	Guarding    *fit.Guarding   `json:"guarding,omitempty"`
+	Pulls       []fit.PullTrial `json:"pulls,omitempty"`
 	// Logged compares on held-out queries.
 	Logged fit.Comparison `json:"logged"`
 	// Cold compares on held-out items, for a fit that had not seen them.
@@ -120,6 +124,9 @@ func (r *Report) recommend() {
 			advice = "Fit gates of the query alone and a bilinear form too: they are often as good, and their answers are exact."
 		}
 		r.Verdict.Text = append(r.Verdict.Text, advice)
+	}
+	if r.Guarding != nil {
+		r.Verdict.Text = append(r.Verdict.Text, r.Guarding.Text())
 	}
 	r.Recommendation = strings.Join(r.Verdict.Text, "\n")
 }
