@@ -28,7 +28,7 @@ func printCalibration(w io.Writer, r *calibrate.Report, path string) error {
 	if r.Calibration == nil {
 		return nil
 	}
-	_, _ = fmt.Fprintf(w, "\ndepth %d is the least that shows the promise\n", r.Calibration.Rule.Depth)
+	_, _ = fmt.Fprintf(w, "\ndepth %d is the least that shows the promise; each of %d depths errs with probability %.2g\n", r.Calibration.Rule.Depth, r.Depths, r.Promise.Alpha/float64(r.Depths))
 	if path != "" {
 		_, _ = fmt.Fprintf(w, "wrote %s\n", path)
 	}

@@ -49,7 +49,7 @@ func TestCalibrate(t *testing.T) {
 		t.Fatalf("code %d, %v\n%s%s", r.code, err, r.out, r.err)
 	}
 	c := report.Calibration
-	if c == nil || c.Rule.Depth < 10 || c.Queries != 200 || report.HeldOut == nil || report.Rules[0].Depth != 77 || !strings.Contains(report.Source, "sha256:") {
+	if c == nil || c.Rule.Depth < 10 || c.Queries != 200 || report.HeldOut == nil || report.Rules[0].Depth != 10 || report.Rules[len(report.Rules)-1].Rule != c.Rule || !strings.Contains(report.Source, "sha256:") {
 		t.Fatalf("%s", r.out)
 	}
 	kept := filepath.Join(filepath.Dir(configuration), "state", "routes", "questions", "calibration-"+report.Version+".json")
@@ -88,7 +88,8 @@ func TestCalibrateRefusals(t *testing.T) {
 		{"no queries", nil, 2, "from-collection"},
 		{"both", []string{"--queries", testVectors, "--from-collection", "70"}, 2, "from-collection"},
 		{"no such route", []string{"--queries", testVectors, "--route", "x"}, 2, `no route "x"`},
-		{"too few", []string{"--queries", testVectors, "--sample", "58"}, 2, "bring 59 at least"},
+		{"too few", []string{"--queries", testVectors, "--sample", "58", "--depths", "12"}, 2, "bring 59 at least"},
+		{"too few for seven depths", []string{"--queries", testVectors, "--sample", "96"}, 2, "at one of 7 depths, even if all of them are answered well; bring 97 at least"},
 		{"more than there are", []string{"--queries", testVectors, "--sample", "3000", "--hold-out", "100"}, 2, "ask for fewer"},
 		{"recall", []string{"--queries", testVectors, "--recall", "2"}, 2, "a recall of 2"},
 		{"share", []string{"--queries", testVectors, "--share", "0"}, 2, "share 0"},
@@ -104,7 +105,7 @@ func TestCalibrateRefusals(t *testing.T) {
 	if err != nil || len(found) > 0 {
 		t.Errorf("there are %q, %v", found, err)
 	}
-	dry := execute(t, "", append(base, "--from-collection", "70", "--dry-run", "--recall", "0.5")...)
+	dry := execute(t, "", append(base, "--from-collection", "70", "--depths", "30", "--dry-run", "--recall", "0.5")...)
 	if dry.code != 0 || strings.Contains(dry.out, "wrote") || !strings.Contains(dry.out, "70 stored vectors of collection questions") {
 		t.Errorf("code %d\n%s%s", dry.code, dry.out, dry.err)
 	}

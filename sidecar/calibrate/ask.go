@@ -25,9 +25,9 @@ type answered struct {
 // which a float64 may miss by a rounding.
 func (p Promise) reached(recall float64) bool { return recall >= p.Recall-1e-9 }
 
-// ask searches for the queries whose numbers are at least from and below to, unless the
+// ask searches by a rule for the queries whose numbers are at least from and below to, unless the
 // journal has their answers.
-func (r *run) ask(ctx context.Context, stage string, all []rerank.Query, from, to int, rules []rerank.Rule) error {
+func (r *run) ask(ctx context.Context, stage string, all []rerank.Query, from, to int, rule rerank.Rule) error {
 	done := r.Progress.begin(stage, to-from)
 	var next atomic.Int64
 	next.Store(int64(from))
@@ -35,7 +35,7 @@ func (r *run) ask(ctx context.Context, stage string, all []rerank.Query, from, t
 	for range max(1, r.Parallel) {
 		group.Go(func() error {
 			for n := int(next.Add(1)) - 1; n < to; n = int(next.Add(1)) - 1 {
-				if err := r.askOne(ctx, n, all[n], rules); err != nil {
+				if err := r.askOne(ctx, n, all[n], rule); err != nil {
 					return fmt.Errorf("query %d: %w", n, err)
 				}
 				done(1)
@@ -46,32 +46,23 @@ func (r *run) ask(ctx context.Context, stage string, all []rerank.Query, from, t
 	return group.Wait()
 }
 
-func (r *run) askOne(ctx context.Context, n int, q rerank.Query, rules []rerank.Rule) error {
-	missing := slices.DeleteFunc(slices.Clone(rules), func(rule rerank.Rule) bool {
-		_, have := r.journal.answer(n, rule.Depth)
-		return have
-	})
-	if len(missing) == 0 {
+func (r *run) askOne(ctx context.Context, n int, q rerank.Query, rule rerank.Rule) error {
+	if _, have := r.journal.answer(n, rule.Depth); have {
 		return nil
 	}
 	exact, err := r.exact.answer(ctx, n, q, r.Promise.K)
 	if err != nil {
 		return err
 	}
-	slices.Reverse(missing) // the least depth first
-	answers := make([]answered, 0, len(missing))
-	for _, rule := range missing {
-		began := time.Now()
-		a, err := r.pipeline.Search(ctx, requestByRule(r.route.Name, q, r.Promise.K, rule))
-		if err != nil {
-			return err
-		}
-		answers = append(answers, answered{
-			Depth: rule.Depth, Recall: exact.recall(scored(a.Hits)), Candidates: a.Certificate.Candidates,
-			Took: float64(time.Since(began).Microseconds()) / 1e3,
-		})
+	began := time.Now()
+	a, err := r.pipeline.Search(ctx, requestByRule(r.route.Name, q, r.Promise.K, rule))
+	if err != nil {
+		return err
 	}
-	return r.journal.write(entry{Query: n, Answers: answers})
+	return r.journal.write(entry{Query: n, Answers: []answered{{
+		Depth: rule.Depth, Recall: exact.recall(scored(a.Hits)), Candidates: a.Certificate.Candidates,
+		Took: float64(time.Since(began).Microseconds()) / 1e3,
+	}}})
 }
 
 // requestByRule returns the search for the best k items that a rule describes.
@@ -91,21 +82,22 @@ func scored(hits []search.Hit) []rerank.Scored {
 }
 
 // outcome sums up how well a rule answered the queries whose numbers are at least from and
-// below to.
-func (r *run) outcome(rule rerank.Rule, from, to int) Outcome {
+// below to, and whether that shows a promise.
+func (r *run) outcome(p Promise, rule rerank.Rule, from, to int) Outcome {
 	o := Outcome{Rule: rule, Queries: to - from}
 	var recalls, took []float64
 	for n := from; n < to; n++ {
 		a, _ := r.journal.answer(n, rule.Depth)
-		if r.Promise.reached(a.Recall) {
+		if p.reached(a.Recall) {
 			o.Kept++
 		}
 		recalls, took = append(recalls, a.Recall), append(took, a.Took)
 		o.MeanRecall += a.Recall / float64(o.Queries)
 		o.Candidates += float64(a.Candidates) / float64(o.Queries)
 	}
-	o.LeastShare = LeastShare(o.Kept, o.Queries, r.Promise.Alpha)
-	o.LeastMeanRecall = leastMean(recalls, r.Promise.Alpha)
+	o.Passed = p.isShownBy(o.Kept, o.Queries)
+	o.LeastShare = LeastShare(o.Kept, o.Queries, p.Alpha)
+	o.LeastMeanRecall = leastMean(recalls, p.Alpha)
 	slices.Sort(took)
 	o.P50, o.P99 = took[len(took)/2], took[(len(took)-1)*99/100]
 	return o

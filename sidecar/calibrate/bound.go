@@ -14,6 +14,14 @@ type Promise struct {
 	Alpha  float64 `json:"alpha"`
 }
 
+// spread returns the promise for each of n tests of which the first that shows it ends the search. Each
+// may err with probability Alpha/n, so that all of them together err with probability Alpha at most
+// (Bonferroni).
+func (p Promise) spread(n int) Promise {
+	p.Alpha /= float64(n)
+	return p
+}
+
 // isShownBy reports whether the promise is shown if kept of n queries reach the recall:
 // P(X ≥ kept) ≤ Alpha for a binomial X of n draws with probability Share. This holds if
 // the Clopper-Pearson bound is at least Share.

@@ -1,8 +1,8 @@
 // Package calibrate measures the recall that a route can promise, keeps the promise with
 // the route, and audits it on live answers.
 //
-// A calibration searches the route's real store for sample queries, at several depths, and
-// compares each answer with the exact one. It takes the least depth for which the answers
+// A calibration searches the route's real store for sample queries, at growing depth, and
+// compares each answer with the exact one. It ends at the first depth for which the answers
 // show P(recall@K ≥ r) ≥ c. The promise holds for queries like the sample. The audit notices
 // when live queries differ.
 package calibrate
@@ -56,8 +56,8 @@ func (p Progress) begin(stage string, steps int) func(n int) {
 	return p(stage, steps)
 }
 
-// Run searches for every query by every rule, and tests the rules. If no rule shows the
-// promise, the report has no calibration. Run returns ErrInput before the first search, and
+// Run searches for every query by one rule after the other, until a rule shows the promise. If
+// none does, the report has no calibration. Run returns ErrInput before the first search, and
 // later the error of the store or of ctx. The journal keeps the answers so far.
 func Run(ctx context.Context, in Input) (*Report, error) {
 	r, err := open(ctx, in)
@@ -81,7 +81,7 @@ type run struct {
 	Input
 	*opening
 	pipeline *search.Engine
-	rules    []rerank.Rule // from the most expensive to the cheapest
+	rules    []rerank.Rule // from the cheapest to the most expensive
 	rows     int64
 	exact    exactSource
 	journal  *journal
@@ -103,7 +103,7 @@ func (o *opening) Opened(r *route.Route, settings map[string]string) {
 
 // open checks the input and opens the route.
 func open(ctx context.Context, in Input) (_ *run, err error) {
-	if err := in.Promise.check(len(in.Queries)); err != nil {
+	if err := in.Promise.check(); err != nil {
 		return nil, err
 	}
 	r := &run{Input: in, opening: &opening{}, rows: -1, release: func() {}}
@@ -127,6 +127,10 @@ func open(ctx context.Context, in Input) (_ *run, err error) {
 	if r.rules, err = r.ruleList(); err != nil {
 		return nil, err
 	}
+	if least := in.Promise.spread(len(r.rules)).LeastQueries(); len(in.Queries) < least {
+		return nil, fmt.Errorf("%w: %d queries cannot show a share of %v at confidence %.4g at one of %d depths, even if all of them are answered well; bring %d at least, or give fewer depths",
+			ErrInput, len(in.Queries), in.Promise.Share, 1-in.Promise.Alpha, len(r.rules), least)
+	}
 	r.exact, r.release, err = r.exactSource()
 	return r, err
 }
@@ -138,7 +142,7 @@ func measuredRoute(rt route.Route, p route.Promise) route.Route {
 	return rt
 }
 
-func (p Promise) check(queries int) error {
+func (p Promise) check() error {
 	within := func(v float64) bool { return v > 0 && v < 1 }
 	switch {
 	case p.K < 1:
@@ -147,10 +151,6 @@ func (p Promise) check(queries int) error {
 		return fmt.Errorf("%w: a recall of %v; promise more than 0 and 1 at most", ErrInput, p.Recall)
 	case !within(p.Share) || !within(p.Alpha):
 		return fmt.Errorf("%w: share %v at confidence %v; both are above 0 and below 1", ErrInput, p.Share, 1-p.Alpha)
-	}
-	if least := p.LeastQueries(); queries < least {
-		return fmt.Errorf("%w: %d queries cannot show a share of %v at confidence %.4g, even if all of them are answered well; bring %d at least",
-			ErrInput, queries, p.Share, 1-p.Alpha, least)
 	}
 	return nil
 }
@@ -167,44 +167,50 @@ func (r *run) checkRoute() error {
 	return nil
 }
 
-// run searches, tests the rules, and checks the chosen one on the held-out queries.
+// run searches by one rule after the other until one shows the promise, and checks that rule on the
+// held-out queries.
 func (r *run) run(ctx context.Context) (*Report, error) {
 	all := slices.Concat(r.Queries, r.HeldOut)
 	if err := r.exact.prepare(ctx, all, r.journal, r.Progress); err != nil {
 		return nil, err
 	}
-	if err := r.ask(ctx, "searching the route", all, 0, len(r.Queries), r.rules); err != nil {
-		return nil, err
-	}
 	report := r.report()
-	chosen := report.test()
-	if chosen < 0 {
-		return report, nil
+	each := r.Promise.spread(len(r.rules))
+	for _, rule := range r.rules {
+		if err := r.ask(ctx, fmt.Sprintf("searching the route at depth %d", rule.Depth), all, 0, len(r.Queries), rule); err != nil {
+			return nil, err
+		}
+		o := r.outcome(each, rule, 0, len(r.Queries))
+		report.Rules = append(report.Rules, o)
+		if o.Passed {
+			return report, r.promise(ctx, report, rule, all)
+		}
 	}
-	rule := r.rules[chosen]
+	return report, nil
+}
+
+// promise makes the calibration of a report, and checks it on the held-out queries.
+func (r *run) promise(ctx context.Context, report *Report, rule rerank.Rule, all []rerank.Query) error {
 	report.Calibration = &rerank.Calibration{
 		Recall: r.Promise.Recall, Share: r.Promise.Share, Alpha: r.Promise.Alpha, Queries: len(r.Queries), K: r.Promise.K,
 		Rule: rule, Made: time.Now().UTC().Truncate(time.Second),
 	}
 	if len(r.HeldOut) == 0 {
-		return report, nil
+		return nil
 	}
-	if err := r.ask(ctx, "checking on queries that were held out", all, len(r.Queries), len(all), []rerank.Rule{rule}); err != nil {
-		return nil, err
+	if err := r.ask(ctx, "checking on queries that were held out", all, len(r.Queries), len(all), rule); err != nil {
+		return err
 	}
-	held := r.outcome(rule, len(r.Queries), len(all))
+	held := r.outcome(r.Promise, rule, len(r.Queries), len(all))
 	report.HeldOut = &held
-	return report, nil
+	return nil
 }
 
+// report returns a report without outcomes.
 func (r *run) report() *Report {
-	report := &Report{
+	return &Report{
 		Route: r.route.Name, Collection: r.route.Collection, Rows: r.rows, Settings: r.settings,
-		Model: r.route.Model.Name, Version: r.route.Model.Version, Source: r.Source,
-		Promise: r.Promise, Queries: len(r.Queries), LeastQueries: r.Promise.LeastQueries(), Exact: r.exact.name(),
+		Model: r.route.Model.Name, Version: r.route.Model.Version, Source: r.Source, Depths: len(r.rules),
+		Promise: r.Promise, Queries: len(r.Queries), LeastQueries: r.Promise.spread(len(r.rules)).LeastQueries(), Exact: r.exact.name(),
 	}
-	for _, rule := range r.rules {
-		report.Rules = append(report.Rules, r.outcome(rule, 0, len(r.Queries)))
-	}
-	return report
 }

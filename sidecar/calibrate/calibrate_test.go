@@ -52,10 +52,12 @@ func TestRun(t *testing.T) {
 	var reports []*calibrate.Report
 	for _, withTable := range []bool{true, false} {
 		r, store := newRoute(t, withTable)
-		report, err := calibrate.Run(t.Context(), input(r))
+		in := input(r)
+		in.Promise.Share = .9
+		report, err := calibrate.Run(t.Context(), in)
 		must(t, err)
-		if n := store.searches.Load(); n >= 160*5+60*2 { // some short lists are searched deeper
-			t.Errorf("%d searches; held-out queries are asked by the chosen rule alone", n)
+		if n := int(store.searches.Load()); n >= 160*(len(report.Rules)+1)+60*2 { // some short lists are searched deeper
+			t.Errorf("%d searches at %d depths; no depth is asked after the chosen one, and held-out queries at that one alone", n, len(report.Rules))
 		}
 		if report.Rows != items || report.Queries != 160 || report.Source != "a test" || report.Version != version {
 			t.Errorf("%+v", report)
@@ -69,10 +71,10 @@ func TestRun(t *testing.T) {
 			t.Fatalf("calibration %+v of %+v", c, report.Rules)
 		}
 		for i, o := range report.Rules {
-			if i > 0 && (o.Depth >= report.Rules[i-1].Depth || o.MeanRecall > report.Rules[i-1].MeanRecall+.01) {
+			if i > 0 && (o.Depth <= report.Rules[i-1].Depth || o.MeanRecall < report.Rules[i-1].MeanRecall-.01) {
 				t.Errorf("rule %d: %+v after %+v", i, o, report.Rules[i-1])
 			}
-			if o.LeastMeanRecall > o.MeanRecall || o.LeastShare > float64(o.Kept)/160 || o.Passed && !o.Tested {
+			if o.LeastMeanRecall > o.MeanRecall || o.LeastShare > float64(o.Kept)/160 || o.Passed != (o.Rule == c.Rule) || o.Passed != (i == len(report.Rules)-1) || o.Passed != (o.LeastShare >= .9) {
 				t.Errorf("rule %d: %+v", i, o)
 			}
 		}
@@ -96,7 +98,7 @@ func TestNoPromise(t *testing.T) {
 	in.Promise.Recall, in.Depths = 1, []int{20, 12}
 	report, err := calibrate.Run(t.Context(), in)
 	must(t, err)
-	if report.Calibration != nil || report.HeldOut != nil || !report.Rules[0].Tested || report.Rules[0].Passed || report.Rules[1].Tested {
+	if report.Calibration != nil || report.HeldOut != nil || len(report.Rules) != 2 || report.Rules[0].Depth != 12 || report.Rules[0].Passed || report.Rules[1].Passed {
 		t.Errorf("%+v", report)
 	}
 }
@@ -180,7 +182,7 @@ func TestRefusals(t *testing.T) {
 		change func(*calibrate.Input)
 		want   string
 	}{
-		{"too few queries", func(in *calibrate.Input) { in.Queries = in.Queries[:58] }, "bring 59 at least"},
+		{"too few queries", func(in *calibrate.Input) { in.Queries = in.Queries[:58] }, "bring 90 at least"},
 		{"sure", func(in *calibrate.Input) { in.Promise.Alpha = 0 }, "below 1"},
 		{"deeper than the route", func(in *calibrate.Input) { in.Route.MaxDepth, in.Route.Depth = 9, 9 }, "answers 9 at most"},
 		{"no k", func(in *calibrate.Input) { in.Promise.K = 0 }, "k is 0"},

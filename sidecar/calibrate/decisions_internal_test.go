@@ -58,10 +58,9 @@ func TestWhatIsSkippedDoesNotDependOnTheAnswer(t *testing.T) {
 func TestAnAnsweredQueryIsNotAskedAgain(t *testing.T) {
 	j, err := openJournal("", "x")
 	must(t, err)
-	rules := []rerank.Rule{{Depth: 20}, {Depth: 5}}
 	must(t, j.write(entry{Query: 3, Answers: []answered{{Depth: 5}, {Depth: 20}}}))
 	r := &run{journal: j} // without a source of exact answers
-	must(t, r.askOne(t.Context(), 3, rerank.Query{}, rules))
+	must(t, r.askOne(t.Context(), 3, rerank.Query{}, rerank.Rule{Depth: 5}))
 	if got := len(j.answers[3]); got != 2 {
 		t.Errorf("%d answers are noted, want 2", got)
 	}

@@ -59,14 +59,26 @@ const block = 512
 type tableSource struct {
 	route *route.Route
 	table *table.Table
+	found []exactAnswer // for each query, once it was asked for
 }
 
 func (*tableSource) name() string { return "table" }
 
-func (*tableSource) prepare(context.Context, []rerank.Query, *journal, Progress) error { return nil }
+func (s *tableSource) prepare(_ context.Context, all []rerank.Query, _ *journal, _ Progress) error {
+	s.found = make([]exactAnswer, len(all))
+	return nil
+}
 
-func (s *tableSource) answer(ctx context.Context, _ int, q rerank.Query, k int) (exactAnswer, error) {
-	return scanTable(s.route.Model, s.table, q, k, ctx.Err)
+// answer scans the table once for each query. A query is asked for by one goroutine at a time.
+func (s *tableSource) answer(ctx context.Context, n int, q rerank.Query, k int) (exactAnswer, error) {
+	if s.found[n].top != nil {
+		return s.found[n], nil
+	}
+	found, err := scanTable(s.route.Model, s.table, q, k, ctx.Err)
+	if err == nil {
+		s.found[n] = found
+	}
+	return found, err
 }
 
 // scanTable scores every item on one core, in full precision, and yields to other

@@ -35,7 +35,9 @@ type Report struct {
 	LeastQueries int     `json:"least_queries"`
 	// Exact says where exact answers came from: table or collection.
 	Exact string `json:"exact"`
-	// Rules has the outcomes of the rules, in the order of their tests.
+	// Depths counts the depths that might be tried. The test of each errs with probability Alpha/Depths.
+	Depths int `json:"depths"`
+	// Rules has the outcomes of the rules that were tried. The last one shows the promise, if any does.
 	Rules   []Outcome `json:"rules"`
 	HeldOut *Outcome  `json:"held_out,omitempty"`
 }
@@ -82,10 +84,11 @@ func parse(b []byte) (*Report, error) {
 		return nil, fmt.Errorf("%w: %w", ErrFile, err)
 	}
 	c := r.Calibration
-	switch {
-	case c == nil:
+	if c == nil {
 		return nil, fmt.Errorf("%w: it holds no calibration", ErrFile)
-	case (Promise{K: c.K, Recall: c.Recall, Share: c.Share, Alpha: c.Alpha}).check(c.Queries) != nil, c.Rule.Depth < 1, c.Rule.AverageDepth < 0:
+	}
+	p := Promise{K: c.K, Recall: c.Recall, Share: c.Share, Alpha: c.Alpha}
+	if p.check() != nil || c.Queries < p.LeastQueries() || c.Rule.Depth < 1 || c.Rule.AverageDepth < 0 {
 		return nil, fmt.Errorf("%w: its %d queries cannot show its promise, or its rule has no depth", ErrFile, c.Queries)
 	}
 	return r, nil

@@ -57,7 +57,7 @@ func TestOutcome(t *testing.T) {
 		must(t, j.write(entry{Query: n, Answers: []answered{{Depth: 9}, a}}))
 	}
 	p := Promise{K: 10, Recall: 0.9, Share: 0.5, Alpha: 0.01}
-	o := (&run{Input: Input{Promise: p}, journal: j}).outcome(rerank.Rule{Depth: 5}, 100, 200)
+	o := (&run{journal: j}).outcome(p, rerank.Rule{Depth: 5}, 100, 200)
 	if o.Queries != 100 || o.Kept != 90 || math.Abs(o.MeanRecall-0.95) > 1e-9 || math.Abs(o.Candidates-11) > 1e-9 || o.P50 != 51 || o.P99 != 99 {
 		t.Errorf("%+v", o)
 	}
@@ -94,7 +94,7 @@ func TestParallelQuestions(t *testing.T) {
 	m := meeting{both: &sync.WaitGroup{}}
 	m.both.Add(2)
 	r := &run{Input: Input{Parallel: 2}, journal: j, exact: m}
-	if err := r.ask(t.Context(), "", make([]rerank.Query, 2), 0, 2, []rerank.Rule{{Depth: 5}}); !errors.Is(err, errMet) {
+	if err := r.ask(t.Context(), "", make([]rerank.Query, 2), 0, 2, rerank.Rule{Depth: 5}); !errors.Is(err, errMet) {
 		t.Errorf("error %v, want %v", err, errMet)
 	}
 }

@@ -24,12 +24,11 @@ type Outcome struct {
 	// P50 and P99 are times of a search in milliseconds.
 	P50 float64 `json:"p50_ms"`
 	P99 float64 `json:"p99_ms"`
-	// Tested: every more expensive rule passed. Passed: the rule shows the promise.
-	Tested bool `json:"tested"`
+	// Passed: the rule shows the promise.
 	Passed bool `json:"passed"`
 }
 
-// Ladder returns depths from most to least: both of them, and between them the powers of
+// Ladder returns depths from least to most: both of them, and between them the powers of
 // ten times 1, 1.5, 2, 3, 5 and 7.
 func Ladder(least, most int) []int {
 	depths := []int{most}
@@ -44,13 +43,10 @@ func Ladder(least, most int) []int {
 		depths = append(depths, least)
 	}
 	slices.Sort(depths)
-	depths = slices.Compact(depths)
-	slices.Reverse(depths)
-	return depths
+	return slices.Compact(depths)
 }
 
-// ruleList returns the rules in the order of their tests, which does not depend on the
-// answers.
+// ruleList returns the rules from the cheapest to the most expensive, in the order of their tests.
 func (r *run) ruleList() ([]rerank.Rule, error) {
 	depths := slices.Clone(r.Depths)
 	if len(depths) == 0 {
@@ -61,7 +57,6 @@ func (r *run) ruleList() ([]rerank.Rule, error) {
 		depths = Ladder(r.Promise.K, most)
 	}
 	slices.Sort(depths)
-	slices.Reverse(depths)
 	var rules []rerank.Rule
 	for i, d := range depths {
 		if d < 1 || d > r.route.MaxDepth || i > 0 && d == depths[i-1] {
@@ -77,32 +72,10 @@ func (r *run) ruleList() ([]rerank.Rule, error) {
 	return rules, nil
 }
 
-// test tests the rules from the most expensive to the cheapest, until one fails: fixed-sequence testing, which needs no
-// correction for their number (Maurer, Hothorn and Lehmacher, 1995). It returns
-// the index of the cheapest rule that passed, −1 if none did.
-func (r *Report) test() (chosen int) {
-	chosen = -1
-	for i := range r.Rules {
-		o := &r.Rules[i]
-		o.Tested, o.Passed = true, r.Promise.isShownBy(o.Kept, o.Queries)
-		if !o.Passed {
-			return chosen
-		}
-		chosen = i
-	}
-	return chosen
-}
-
 // Mark returns the result of a rule's test in a word or two.
 func (r *Report) Mark(o Outcome) string {
-	switch {
-	case r.Calibration != nil && o.Rule == r.Calibration.Rule:
+	if r.Calibration != nil && o.Rule == r.Calibration.Rule {
 		return "chosen"
-	case o.Passed:
-		return "shown"
-	case o.Tested:
-		return "not shown"
-	default:
-		return "not tested"
 	}
+	return "not shown"
 }
