@@ -103,25 +103,27 @@ func (f *benchScanFlags) open() (err error) {
 	}
 	f.Shape = ""
 	spec := f.Model.Spec()
-	for _, file := range []struct {
-		flag, path string
-		dim        int
-		into       *rerank.Matrix
-	}{{"vectors", f.vectors, spec.ItemDim, &f.Vectors}, {"queries", f.queries, spec.QueryDim, &f.Queries}} {
-		m, err := npy.Open(file.path)
-		if err != nil {
-			return err
-		}
-		v := rerank.Matrix{Rows: m.Rows, Cols: m.Cols, Data: slices.Clone(m.Data)}
-		if err := m.Close(); err != nil {
-			return err
-		}
-		if v.Rows == 0 || v.Cols != file.dim {
-			return usagef("--%s: %s has %d rows of %d numbers, want rows of %d", file.flag, file.path, v.Rows, v.Cols, file.dim)
-		}
-		*file.into = v
+	if f.Vectors, err = readBenchVectors("vectors", f.vectors, spec.ItemDim); err != nil {
+		return err
 	}
-	return nil
+	f.Queries, err = readBenchVectors("queries", f.queries, spec.QueryDim)
+	return err
+}
+
+// readBenchVectors reads the .npy file of a flag into memory. Its rows must have dim numbers.
+func readBenchVectors(flag, path string, dim int) (rerank.Matrix, error) {
+	m, err := npy.Open(path)
+	if err != nil {
+		return rerank.Matrix{}, err
+	}
+	v := rerank.Matrix{Rows: m.Rows, Cols: m.Cols, Data: slices.Clone(m.Data)}
+	if err := m.Close(); err != nil {
+		return rerank.Matrix{}, err
+	}
+	if v.Rows == 0 || v.Cols != dim {
+		return rerank.Matrix{}, usagef("--%s: %s has %d rows of %d numbers, want rows of %d", flag, path, v.Rows, v.Cols, dim)
+	}
+	return v, nil
 }
 
 func printScans(w io.Writer, r bench.Scans) error {

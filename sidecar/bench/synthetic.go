@@ -48,13 +48,13 @@ func kinds() []kind {
 		{"dot 384", rerank.KindDot, `{"dim": 384, "normalise": true}`, nil},
 		{"bilinear 384x384", rerank.KindBilinear, `{"query_embedding_dim": 384, "item_embedding_dim": 384, "normalise": true}`,
 			tensor.Set{"W": randomTensor(r, Dim, Dim)}},
-		mol(r, "mol 4x4x64, query-only gate", 4, 4, true),
-		mol(r, "mol 4x4x64, full gate 128", 4, 4, false),
-		mol(r, "mol 8x4x64, full gate 128", 8, 4, false),
+		randomMoL(r, "mol 4x4x64, query-only gate", 4, 4, true),
+		randomMoL(r, "mol 4x4x64, full gate 128", 4, 4, false),
+		randomMoL(r, "mol 8x4x64, full gate 128", 8, 4, false),
 	}
 }
 
-func mol(r *rand.Rand, name string, pq, px int, queryOnly bool) kind {
+func randomMoL(r *rand.Rand, name string, pq, px int, queryOnly bool) kind {
 	return molOf(r, name, molShape{dim: Dim, pq: pq, px: px, d: 64, gate: 128, queryOnly: queryOnly})
 }
 
