@@ -18,7 +18,7 @@ import (
 
 // dataHelp is the part of a command's help that describes dataFlags.
 const dataHelp = `Items are read from a file or from a collection (--config with --collection or --route).
-The log has the columns query and item, and optionally weight and time (docs/fit.md).
+The log has the columns query and item, and optionally weight, time and seen (docs/fit.md).
 Queries are vectors, or lines of text like {"query": "…"} that an --embedder reads.`
 
 // dataFlags are the flags that name the vectors and the log.
@@ -35,6 +35,7 @@ func (f *dataFlags) registerData(cmd *cobra.Command, pairsRequired bool) {
 	flags.StringVar(&f.Items, "items", "", "item vectors: .npy, .safetensors or .parquet")
 	flags.StringVar(&f.Queries, "queries", "", "queries: vectors (.npy, .safetensors, .parquet) or texts (.jsonl)")
 	flags.StringVar(&f.Pairs, "pairs", "", "logged pairs: .csv, .jsonl or .parquet")
+	flags.StringVar(&f.Seen, "seen", "", "items seen before a query, which no answer has: a file like --pairs")
 	flags.StringVar(&f.ItemIDs, "item-ids", "", "ids of the items: .npy of integers, text with one a line, or .parquet")
 	flags.StringVar(&f.QueryIDs, "query-ids", "", "ids of the queries, in a file like --item-ids")
 	flags.StringVar(&f.UserIDs, "user-ids", "", "user id of each query, .npy, for models with user-id embeddings")
@@ -51,7 +52,7 @@ func (f *dataFlags) registerData(cmd *cobra.Command, pairsRequired bool) {
 		_ = cmd.MarkFlagRequired("pairs")
 	}
 	for name, extensions := range map[string][]string{
-		"items": vectorFiles, "queries": queryFiles, "pairs": {"csv", "jsonl", "ndjson", "parquet"},
+		"items": vectorFiles, "queries": queryFiles, "pairs": {"csv", "jsonl", "ndjson", "parquet"}, "seen": {"csv", "jsonl", "ndjson", "parquet"},
 		"item-ids": idFiles, "query-ids": idFiles, "user-ids": {"npy"},
 	} {
 		_ = cmd.MarkFlagFilename(name, extensions...)
@@ -133,6 +134,7 @@ func droppedLines(c *dataset.Counts) []string {
 		{c.DuplicatePairs, "rows of a pair given before: weights are added, and without weights it counts once"},
 		{c.UnknownItems, "rows dropped: their item is not among the items"},
 		{c.UnknownQueries, "rows dropped: their query is not among the queries"},
+		{c.UnknownSeen, "rows of seen items dropped: their query or item is unknown"},
 		{c.ZeroWeights, "rows dropped: weight 0"},
 		{c.SeveralTimes, "queries have pairs of several times"},
 		{c.NotFiniteItems, "items have NaN or an infinity in their vector; they rank last"},

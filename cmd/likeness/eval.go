@@ -125,6 +125,7 @@ func (f *evalFlags) run(ctx context.Context, p *progress) (_ *eval.Report, _ *da
 	if in.Pairs, err = eval.NewWeightedPairs(d.Relevant, d.Weights); err != nil {
 		return nil, nil, err
 	}
+	in.Seen = d.Seen
 	if f.trainedPairs != "" {
 		if in.Popularity, err = d.Popularity(ctx, f.trainedPairs); err != nil {
 			return nil, nil, badDataset(err)

@@ -99,7 +99,7 @@ func (f *fitInputs) run(ctx context.Context, p *progress, learn func(context.Con
 	f.common.Progress, f.common.Note, f.common.Checkpoint = p.begin, p.note, checkpoint
 	f.data, f.itemIDs = d, d.ItemIDs
 	found, failed := learn(ctx, fit.Data{
-		Items: d.Items, Queries: d.Queries, Relevant: d.Relevant, Weights: d.Weights, Times: d.Times, Asked: d.Asked, UserIDs: d.UserIDs,
+		Items: d.Items, Queries: d.Queries, Relevant: d.Relevant, Seen: d.Seen, Weights: d.Weights, Times: d.Times, Asked: d.Asked, UserIDs: d.UserIDs,
 	})
 	if found == nil {
 		return nil, f.asUsageError(failed)

@@ -10,7 +10,7 @@ import (
 )
 
 // columnPositions holds the position of each column of a log, −1 for an absent column.
-type columnPositions struct{ query, item, weight, time int }
+type columnPositions struct{ query, item, weight, time, seen int }
 
 // readCSV reads a log with a header line. It ignores unknown columns and names them in
 // counts.
@@ -44,7 +44,7 @@ func readCSV(r io.Reader, counts *Counts, add func(entry) error) error {
 const headerRemedy = `the first line names the columns: "query,item", and "weight" and "time" if there are any`
 
 func readHeader(rows recordReader, counts *Counts) (columnPositions, error) {
-	at := columnPositions{-1, -1, -1, -1}
+	at := columnPositions{-1, -1, -1, -1, -1}
 	header, err := rows.readHeader()
 	if errors.Is(err, io.EOF) {
 		return at, errors.New("the file is empty; " + headerRemedy)
@@ -81,6 +81,8 @@ func (at *columnPositions) positionOf(name string) *int {
 		return &at.weight
 	case columnTime:
 		return &at.time
+	case columnSeen:
+		return &at.seen
 	default:
 		return nil
 	}
@@ -110,5 +112,8 @@ func (at *columnPositions) parseEntry(record []string) (e entry, err error) {
 		}
 		e.hasTime = true
 	}
-	return e, nil
+	if at.seen >= 0 {
+		e.seen, err = parseSeen(strings.TrimSpace(record[at.seen]))
+	}
+	return e, err
 }

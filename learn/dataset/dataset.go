@@ -41,6 +41,10 @@ type Sources struct {
 	// Pairs is the file of the log: .jsonl or .ndjson, .parquet, or CSV under any
 	// other name. If empty, there is no log.
 	Pairs string
+	// Seen is a file of items that were seen before a query and that no answer to it has, in the
+	// form of a log. With times, a query is without the items that were seen until then. The log
+	// may have a column "seen" instead, which marks rows of seen items.
+	Seen string
 	// ItemIDs and QueryIDs are files of the ids by which the log names items and
 	// queries. If empty, the log uses the ids that came with the vectors, or else row
 	// numbers from 0.
@@ -84,6 +88,9 @@ type Dataset struct {
 	// the item that it chose most often. A line without a weight counts 1. It is nil without a
 	// log.
 	Asked []float64
+	// Seen[q] holds the rows of the items that were seen before query row q, ascending and
+	// distinct, without items of Relevant[q]. It is nil if none are known.
+	Seen [][]int32
 	// Times holds the time of each query row in Unix seconds: the latest time of its
 	// pairs, 0 for a row without pairs. It is nil if the log has no times.
 	Times []int64
@@ -115,6 +122,10 @@ type Counts struct {
 	// an unknown item or query. A row with both counts as an unknown query.
 	UnknownItems   int `json:"unknown_items"`
 	UnknownQueries int `json:"unknown_queries"`
+	// Seen counts the pairs of a query and an item that was seen before it, UnknownSeen the rows
+	// of such pairs that were dropped because they name an unknown item or query.
+	Seen        int `json:"seen,omitempty"`
+	UnknownSeen int `json:"unknown_seen,omitempty"`
 	// ZeroWeights counts rows that were dropped because their weight is 0.
 	ZeroWeights int `json:"zero_weights"`
 	// SeveralTimes counts queries whose pairs have different times; see
@@ -159,7 +170,10 @@ func (d *Dataset) open(ctx context.Context, s Sources) error {
 	if err := d.readIDs(s); err != nil {
 		return err
 	}
-	if s.Pairs == "" {
+	switch {
+	case s.Pairs == "" && s.Seen != "":
+		return fmt.Errorf("%w: %s holds items that were seen, and there is no log of pairs", ErrInput, s.Seen)
+	case s.Pairs == "":
 		return nil
 	}
 	return d.readPairs(ctx, s)
@@ -252,7 +266,7 @@ func (d *Dataset) addFile(name, spec string) {
 }
 
 // Digests returns the SHA-256 of every source in the form "items.npy sha256:…", by the
-// source's name (items, queries, pairs, item_ids, query_ids, user_ids). It reads the
+// source's name (items, queries, pairs, seen, item_ids, query_ids, user_ids). It reads the
 // files again.
 func (d *Dataset) Digests() (map[string]string, error) {
 	digests := map[string]string{}

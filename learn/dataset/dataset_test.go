@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -289,5 +290,58 @@ func TestRowPerTime(t *testing.T) {
 	}
 	if d.Counts.SeveralTimes != 1 || d.Counts.DuplicatePairs != 1 || d.Counts.Pairs != 4 {
 		t.Errorf("counts %+v", d.Counts)
+	}
+}
+
+// TestSeen: the items that were seen before a query come from a file or from a column of the log.
+// With times they are those that were seen until then, and never those that were chosen.
+func TestSeen(t *testing.T) {
+	const ids = "x\ny\n"
+	for name, c := range map[string]struct {
+		log, seen  string
+		rowPerTime bool
+		want       [][]int32
+		unknown    int
+	}{
+		"a file":               {log: "query,item\nx,0\ny,1\n", seen: "query,item\nx,2\nx,0\nx,1\nx,2\n", want: [][]int32{{1, 2}, {}}},
+		"unknown ids":          {log: "query,item\nx,0\ny,1\n", seen: "item,query\n2,x\n1,z\n", want: [][]int32{{2}, {}}, unknown: 1},
+		"a column":             {log: "query,item,seen\nx,0,\nx,2,true\ny,1,0\ny,0,1\n", want: [][]int32{{2}, {0}}},
+		"times of a file":      {log: "query,item,time\nx,0,5\nx,1,9\ny,1,7\n", seen: "query,item,time\nx,2,6\ny,0,8\ny,2,7\n", want: [][]int32{{2}, {2}}},
+		"times of every row":   {log: "query,item,time\nx,0,5\nx,1,9\ny,1,7\n", seen: "query,item,time\nx,2,6\nx,0,6\n", rowPerTime: true, want: [][]int32{{}, {0, 2}, {}}},
+		"no times of the log":  {log: "query,item\nx,0\ny,1\n", seen: "query,item,time\nx,2,6\n", want: [][]int32{{2}, {}}},
+		"no times of the file": {log: "query,item,time\nx,0,5\nx,1,9\ny,1,7\n", seen: "query,item\nx,2\n", rowPerTime: true, want: [][]int32{{2}, {2}, {}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			f := newFolder(t)
+			s := f.sources("log.csv", c.log)
+			s.QueryIDs, s.RowPerTime = f.file("ids.txt", ids), c.rowPerTime
+			if c.seen != "" {
+				s.Seen = f.file("seen.csv", c.seen)
+			}
+			d := open(t, s)
+			n := 0
+			for q, items := range c.want {
+				n += len(items)
+				if !slices.Equal(d.Seen[q], items) {
+					t.Errorf("before query row %d %v were seen, want %v", q, d.Seen[q], items)
+				}
+			}
+			if len(d.Seen) != len(c.want) || d.Counts.Seen != n || d.Counts.UnknownSeen != c.unknown {
+				t.Errorf("%v, counts %+v", d.Seen, d.Counts)
+			}
+		})
+	}
+	f := newFolder(t)
+	for text, want := range map[string]string{
+		"query,item,seen\n0,1,maybe\n0,0,\n": "seen is \"maybe\"",
+		"query,item,seen\n0,1,1\n":           "1 are of seen items",
+	} {
+		if _, err := dataset.Open(t.Context(), f.sources("log.csv", text)); !errors.Is(err, dataset.ErrInput) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+	d := open(t, f.sources("log.jsonl", `{"query":0,"item":1}`+"\n"+`{"query":0,"item":2,"seen":true}`+"\n"))
+	if !reflect.DeepEqual(d.Seen, [][]int32{{2}, nil}) {
+		t.Errorf("of JSON lines %v were seen", d.Seen)
 	}
 }

@@ -17,6 +17,9 @@ func fuzzLog(f *testing.F, name string) {
 		dir := newFolder(t)
 		s := dir.sources(name, text)
 		s.RowPerTime = len(text)%2 == 0
+		if len(text)%3 == 0 {
+			s.Seen = s.Pairs
+		}
 		if ids {
 			s.ItemIDs, s.QueryIDs = dir.file("ids.txt", "a\n1\nc\n"), dir.file("queries.txt", "0\nx\n")
 		}
@@ -36,6 +39,13 @@ func checkDataset(t *testing.T, d *dataset.Dataset) {
 	t.Helper()
 	if len(d.Relevant) != d.Queries.Rows || d.Weights != nil && len(d.Weights) != d.Queries.Rows || d.Times != nil && len(d.Times) != d.Queries.Rows {
 		t.Fatalf("%d queries, pairs of %d", d.Queries.Rows, len(d.Relevant))
+	}
+	for q, items := range d.Seen {
+		for i, x := range items {
+			if _, chosen := slices.BinarySearch(d.Relevant[q], x); chosen || x < 0 || int(x) >= d.Items.Rows || i > 0 && x <= items[i-1] {
+				t.Fatalf("before query %d the items %v were seen, and %v were chosen", q, items, d.Relevant[q])
+			}
+		}
 	}
 	pairs := 0
 	for q, items := range d.Relevant {

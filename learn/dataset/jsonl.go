@@ -82,8 +82,13 @@ func parseObject(line []byte, counts *Counts) (e entry, err error) {
 		}
 		e.hasTime = true
 	}
+	if raw := fields[columnSeen]; present(raw) {
+		if e.seen, err = parseSeen(unquoteJSON(raw)); err != nil {
+			return e, err
+		}
+	}
 	for name := range fields {
-		if name != columnQuery && name != columnItem && name != columnWeight && name != columnTime {
+		if name != columnSeen && name != columnQuery && name != columnItem && name != columnWeight && name != columnTime {
 			counts.ignoreColumn(name)
 		}
 	}

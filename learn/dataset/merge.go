@@ -34,6 +34,9 @@ func (l *pairLog) check() error {
 	}
 	text := fmt.Sprintf("no pair is left of %d rows: %d have an unknown query, %d an unknown item, %d weight 0",
 		c.Rows, c.UnknownQueries, c.UnknownItems, c.ZeroWeights)
+	if l.seen.rows > 0 {
+		text += fmt.Sprintf(", %d are of seen items", l.seen.rows)
+	}
 	if l.firstUnknown != "" {
 		text += "; the first unknown is " + l.firstUnknown + l.queries.example() + l.items.example() + "; are the ids those of these vectors?"
 	}
@@ -74,6 +77,7 @@ func (l *pairLog) splitByTime(d *Dataset) error {
 				n++
 			}
 			byQuery, pairs = append(byQuery, pairs[:n:n]), pairs[n:]
+			l.origins = append(l.origins, int32(q))
 			if err := s.appendRows(old.Queries.Slice(q, q+1)); err != nil {
 				return err
 			}

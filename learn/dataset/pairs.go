@@ -23,6 +23,7 @@ const (
 	columnItem   = "item"
 	columnWeight = "weight"
 	columnTime   = "time"
+	columnSeen   = "seen"
 )
 
 // entry is one row of a log, independent of the file's format.
@@ -33,6 +34,7 @@ type entry struct {
 	hasWeight   bool
 	time        int64 // Unix seconds
 	hasTime     bool
+	seen        bool // the item was seen before the query, and not chosen for it
 }
 
 const (
@@ -56,6 +58,8 @@ type loggedItem struct {
 type pairLog struct {
 	queries, items idIndex
 	byQuery        [][]loggedItem
+	seen           seenItems
+	origins        []int32             // of each row that splitByTime makes, the row before; nil before
 	timed          bool                // every row so far has a time
 	weighted       bool                // some row has a weight
 	firstUnknown   string              // the first unknown id and its line
@@ -86,13 +90,27 @@ func (d *Dataset) readPairs(ctx context.Context, s Sources) error {
 	if err := l.check(); err != nil {
 		return fmt.Errorf("%w: pairs: %s: %w", ErrInput, s.Pairs, err)
 	}
+	l.seen.timed = l.timed // of rows of the log itself
+	var seen digestedSource
+	if s.Seen != "" {
+		if l.seen.rows > 0 {
+			return fmt.Errorf("%w: pairs: %s: it has seen items, and %s too; give one of them", ErrInput, s.Pairs, s.Seen)
+		}
+		if seen, err = l.readSeen(ctx, s); err != nil {
+			return err
+		}
+	}
 	if l.countSeveralTimes() > 0 && s.RowPerTime {
 		if err := l.splitByTime(d); err != nil {
 			return err
 		}
 	}
 	l.fillDataset(d)
+	l.fillSeen(d)
 	d.sources = append(d.sources, digestedSource{"pairs", filepath.Base(s.Pairs), func() (string, error) { return digest, nil }})
+	if s.Seen != "" {
+		d.sources = append(d.sources, seen)
+	}
 	return nil
 }
 
@@ -148,6 +166,9 @@ func (l *pairLog) addEntry(e entry) error {
 		l.reportRows(progressRows)
 	}
 	l.timed = e.hasTime
+	if e.seen {
+		return l.addSeen(e)
+	}
 	l.weighted = l.weighted || e.hasWeight
 	weight := 1.0
 	if e.hasWeight {
@@ -223,6 +244,18 @@ func pluralOf(column string) string {
 		return "queries"
 	}
 	return column + "s"
+}
+
+// parseSeen parses a mark of a seen item.
+func parseSeen(text string) (bool, error) {
+	if text == "" {
+		return false, nil
+	}
+	seen, err := strconv.ParseBool(text)
+	if err != nil {
+		return false, fmt.Errorf("seen is %.80q; want true, false, 1 or 0", text)
+	}
+	return seen, nil
 }
 
 // parseTime converts RFC 3339, Unix seconds or Unix milliseconds to Unix seconds. It

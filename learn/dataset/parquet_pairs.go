@@ -13,7 +13,7 @@ import (
 	"github.com/parquet-go/parquet-go/format"
 )
 
-// readParquetPairs reads a log with the columns query, item, weight and time.
+// readParquetPairs reads a log with the columns query, item, weight, time and seen.
 func readParquetPairs(ctx context.Context, path string, counts *Counts, add func(entry) error) error {
 	return withParquet(path, func(p *parquetFile) error {
 		r, err := p.openPairs(counts)
@@ -43,6 +43,8 @@ func (p *parquetFile) openPairs(counts *Counts) (*pairReader, error) {
 			set, err = weightSetter(leaf, err)
 		case columnTime:
 			set, err = timeSetter(leaf, err)
+		case columnSeen:
+			set, err = seenSetter(leaf, err)
 		default:
 			counts.ignoreColumn(name)
 			continue
@@ -160,6 +162,19 @@ func timeSetter(leaf parquet.LeafColumn, err error) (func(*entry, parquet.Value)
 		e.time, err = read(v)
 		return err
 	}, err
+}
+
+func seenSetter(leaf parquet.LeafColumn, err error) (func(*entry, parquet.Value) error, error) {
+	if err != nil {
+		return nil, err
+	}
+	if kind := leaf.Node.Type().Kind(); kind != parquet.Boolean {
+		return nil, fmt.Errorf("column %q holds %s; it holds true or false", columnSeen, leaf.Node.Type())
+	}
+	return func(e *entry, v parquet.Value) error {
+		e.seen = !v.IsNull() && v.Boolean()
+		return nil
+	}, nil
 }
 
 // timeConverter returns a function that converts values of a type to Unix seconds.

@@ -122,18 +122,20 @@ func TestRankItems(t *testing.T) {
 	for name, c := range map[string]struct {
 		scores   []float32
 		relevant []int32
+		seen     []int32
 		rank     int
 		item     int
 		margin   float64
 	}{
-		"first":               {[]float32{1, 9, 2, 3, 4, 5}, []int32{1}, 1, 1, 4},
-		"a tie before it":     {[]float32{1, 9, 9, 3, 4, 5}, []int32{2}, 2, 2, 0},
-		"a tie behind it":     {[]float32{1, 9, 9, 3, 4, 5}, []int32{1}, 1, 1, 0},
-		"the better of two":   {[]float32{1, 9, 2, 3, 4, 5}, []int32{2, 4}, 3, 4, -5},
-		"the last":            {[]float32{1, 9, 2, 3, 4, 5}, []int32{0}, 6, 0, -8},
-		"relevant ones count": {[]float32{8, 9, 2, 3, 4, 5}, []int32{0, 1}, 1, 1, 4},
+		"first":               {[]float32{1, 9, 2, 3, 4, 5}, []int32{1}, nil, 1, 1, 4},
+		"a tie before it":     {[]float32{1, 9, 9, 3, 4, 5}, []int32{2}, nil, 2, 2, 0},
+		"a tie behind it":     {[]float32{1, 9, 9, 3, 4, 5}, []int32{1}, nil, 1, 1, 0},
+		"the better of two":   {[]float32{1, 9, 2, 3, 4, 5}, []int32{2, 4}, nil, 3, 4, -5},
+		"the last":            {[]float32{1, 9, 2, 3, 4, 5}, []int32{0}, nil, 6, 0, -8},
+		"relevant ones count": {[]float32{8, 9, 2, 3, 4, 5}, []int32{0, 1}, nil, 1, 1, 4},
+		"seen ones do not":    {[]float32{1, 9, 2, 3, 4, 5}, []int32{2, 3}, []int32{1, 4, 5}, 1, 3, 2},
 	} {
-		top, best := rankItems(tb, c.scores, c.relevant, 3)
+		top, best := rankItems(tb, c.scores, c.relevant, c.seen, 3)
 		if best.rank != c.rank || best.item != c.item || best.margin != c.margin || len(top) != 3 {
 			t.Errorf("%s: item %d at rank %d with margin %v, of %d rows; want item %d at %d with %v", name, best.item, best.rank, best.margin, len(top), c.item, c.rank, c.margin)
 		}

@@ -33,6 +33,10 @@ type Input struct {
 	Items    rerank.Matrix // one item a row, Spec.ItemDim columns
 	ItemIDs  []rerank.ID   // one for each item row; nil: row numbers
 	Pairs    *Pairs
+	// Seen holds, for each query row, the rows of items that were seen before, ascending. No
+	// answer has them, and no ranking. Items that are relevant to the query are none of them. If
+	// nil, none are known.
+	Seen [][]int32
 	// Popularity is the weight of each item row in the log to which the models were
 	// fitted. An item of weight 0 is cold. If nil, popularity is taken from Pairs, and
 	// warm and cold items are not told apart.
@@ -123,6 +127,8 @@ func (in Input) check() error {
 		return fmt.Errorf("%w: %d resamples; want 1 at least", ErrInput, in.Resamples)
 	case in.Popularity != nil && len(in.Popularity) != in.Items.Rows:
 		return fmt.Errorf("%w: popularity of %d items for %d", ErrInput, len(in.Popularity), in.Items.Rows)
+	case in.Seen != nil && len(in.Seen) != in.Queries.Rows:
+		return fmt.Errorf("%w: seen items of %d queries for %d", ErrInput, len(in.Seen), in.Queries.Rows)
 	case in.QueryIDs != nil && len(in.QueryIDs) != in.Queries.Rows:
 		return fmt.Errorf("%w: %d query ids for %d queries", ErrInput, len(in.QueryIDs), in.Queries.Rows)
 	case in.ItemIDs != nil && len(in.ItemIDs) != in.Items.Rows:
@@ -158,6 +164,14 @@ func (in Input) queries(rows []int) []rerank.Query {
 		}
 	}
 	return queries
+}
+
+// seen returns the rows of items that were seen before a query row.
+func (in Input) seen(row int) []int32 {
+	if in.Seen == nil {
+		return nil
+	}
+	return in.Seen[row]
 }
 
 // blockRows is the number of rows that one call encodes or scores, which fit the

@@ -113,6 +113,50 @@ func TestRun(t *testing.T) {
 	}
 }
 
+// TestRunWithoutSeenItems: what was seen before a query is missing from every ranking and from
+// what each strategy answers. Here it is all that ranks before the relevant item by cosine, so
+// that cosine is perfect.
+func TestRunWithoutSeenItems(t *testing.T) {
+	in := world(t)
+	in.Model, in.Baseline = cosine(t), flipped(t)
+	in.Seen = make([][]int32, in.Queries.Rows)
+	for q := range in.Seen {
+		relevant := in.Pairs.Relevant(q)
+		for x := range int32(in.Items.Rows) {
+			if x%7 < 6 && len(relevant) > 0 && x != relevant[0] {
+				in.Seen[q] = append(in.Seen[q], x)
+			}
+		}
+	}
+	var err error
+	if in.Trials, err = eval.ParseTrials("average:20,scan"); err != nil {
+		t.Fatal(err)
+	}
+	r, err := eval.Run(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Baseline["mrr@10"] != 1 {
+		t.Errorf("the baseline has %v", r.Baseline)
+	}
+	for _, o := range r.Strategies { // compared with the exact ranking, which has no seen item either
+		if o.FirstStageRecall != 1 || o.Exact != 1 {
+			t.Errorf("%s: %+v, want the exact answers", o.Name, o)
+		}
+	}
+	for q := range in.Seen { // nothing is left but the relevant item
+		in.Seen[q] = nil
+		for x := range int32(in.Items.Rows) {
+			if relevant := in.Pairs.Relevant(q); len(relevant) > 0 && x != relevant[0] {
+				in.Seen[q] = append(in.Seen[q], x)
+			}
+		}
+	}
+	if r, err = eval.Run(t.Context(), in); err != nil || r.Metrics["recall@1"] != 1 {
+		t.Errorf("with one item left cosine has %v, %v; want 1", r.Metrics, err)
+	}
+}
+
 func TestRunTakesEveryNthQuery(t *testing.T) {
 	in := world(t)
 	in.Every, in.Baseline = 6, route.Model{}

@@ -53,7 +53,7 @@ func (in *Input) scanAll(ctx context.Context, m route.Model, t *table.Table, row
 			return fmt.Errorf("query row %d: %w", rows[i], err)
 		}
 		relevant := in.Pairs.relevant[rows[i]]
-		s.rankings[i], s.placed[i] = rankItems(t, scores, relevant, in.K)
+		s.rankings[i], s.placed[i] = rankItems(t, scores, relevant, in.seen(rows[i]), in.K)
 		if i%every == 0 {
 			s.samples[i] = sampleScores(scores, relevant)
 		}
@@ -81,9 +81,9 @@ func scoreAll(m route.Model, t *table.Table, q rerank.Query, scores []float32) e
 	return nil
 }
 
-// rankItems sorts the best k items and finds the place of the best relevant item among all
-// items.
-func rankItems(t *table.Table, scores []float32, relevant []int32, k int) (Ranking, bestRelevant) {
+// rankItems sorts the best k items and finds the place of the best relevant item, both among the
+// items that were not seen.
+func rankItems(t *table.Table, scores []float32, relevant, seen []int32, k int) (Ranking, bestRelevant) {
 	at := func(row int) rerank.Scored { return rerank.Scored{ID: t.ID(row), Score: scores[row], Index: row} }
 	best := at(int(relevant[0]))
 	for _, row := range relevant[1:] {
@@ -95,6 +95,10 @@ func rankItems(t *table.Table, scores []float32, relevant []int32, k int) (Ranki
 	p := bestRelevant{item: best.Index, rank: 1}
 	other, least := float32(math.Inf(-1)), float32(math.Inf(-1))
 	for row, score := range scores {
+		if len(seen) > 0 && seen[0] == int32(row) {
+			seen = seen[1:]
+			continue
+		}
 		if score > other {
 			if _, is := slices.BinarySearch(relevant, int32(row)); !is {
 				other = score

@@ -155,7 +155,7 @@ func (b *trialRunner) runTrial(ctx context.Context, p *search.Engine, t Trial) (
 	done := b.in.Progress.begin("searching by "+rt, len(b.queries))
 	err := runParallel(ctx, len(b.queries), func(_, i int) (err error) {
 		start := time.Now()
-		answers[i], err = p.Search(ctx, search.Request{Route: rt, Query: b.queries[i], K: b.in.K})
+		answers[i], err = p.Search(ctx, search.Request{Route: rt, Query: b.queries[i], K: b.in.K, Exclude: b.seen(b.rows[i])})
 		took[i] = time.Since(start)
 		done(1)
 		if err != nil {
@@ -169,6 +169,15 @@ func (b *trialRunner) runTrial(ctx context.Context, p *search.Engine, t Trial) (
 	o, err := b.summariseAnswers(ctx, answers, took)
 	o.Name, o.Strategy, o.Depth = t.Name, t.Strategy, t.Depth
 	return o, err
+}
+
+// seen returns the ids of the items that were seen before a query row.
+func (b *trialRunner) seen(row int) []rerank.ID {
+	var ids []rerank.ID
+	for _, item := range b.in.seen(row) {
+		ids = append(ids, b.table.ID(int(item)))
+	}
+	return ids
 }
 
 func (b *trialRunner) summariseAnswers(ctx context.Context, answers []search.Answer, took []time.Duration) (Outcome, error) {

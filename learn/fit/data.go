@@ -11,6 +11,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/likenessdb/likeness/rerank"
 )
@@ -28,6 +29,10 @@ type Data struct {
 	// Weights[q][i] is the weight of the pair of q and Relevant[q][i] in losses and in
 	// means over queries: above 0 and finite. If nil, every weight is 1.
 	Weights [][]float32
+	// Seen[q] holds the rows of items that were seen before query q, ascending and distinct, and
+	// none of Relevant[q]. No answer has them: they are no wrong answers, and rankings that judge
+	// the fit are without them. If nil, none are known.
+	Seen [][]int32
 	// Times[q] is when query q was asked, in Unix seconds. If nil, times are unknown.
 	Times []int64
 	// Asked[q] is how often query q was asked: the weight, in all lines of the log, of the
@@ -76,6 +81,8 @@ func (d Data) Check() error {
 		return fmt.Errorf("%w: pairs of %d queries for a matrix of %d", ErrData, len(d.Relevant), rows)
 	case d.Weights != nil && len(d.Weights) != rows:
 		return fmt.Errorf("%w: weights of %d queries for a matrix of %d", ErrData, len(d.Weights), rows)
+	case d.Seen != nil && len(d.Seen) != rows:
+		return fmt.Errorf("%w: seen items of %d queries for a matrix of %d", ErrData, len(d.Seen), rows)
 	case d.Times != nil && len(d.Times) != rows:
 		return fmt.Errorf("%w: times of %d queries for a matrix of %d", ErrData, len(d.Times), rows)
 	case d.Asked != nil && len(d.Asked) != rows:
@@ -104,6 +111,11 @@ func (d Data) CheckInnerProduct() error {
 // checkPairs returns ErrData if the items or weights of query q are not valid.
 func (d Data) checkPairs(q int) error {
 	items := d.Relevant[q]
+	if d.Seen != nil {
+		if err := d.checkSeen(q); err != nil {
+			return err
+		}
+	}
 	for i, x := range items {
 		switch {
 		case x < 0 || int(x) >= d.Items.Rows:
@@ -121,6 +133,22 @@ func (d Data) checkPairs(q int) error {
 	for i, w := range d.Weights[q] {
 		if !(w > 0) || math.IsInf(float64(w), 0) {
 			return fmt.Errorf("%w: the pair of query %d and item %d has weight %g; a weight is above 0 and finite", ErrData, q, items[i], w)
+		}
+	}
+	return nil
+}
+
+// checkSeen returns ErrData if the seen items of query q are not valid.
+func (d Data) checkSeen(q int) error {
+	for i, x := range d.Seen[q] {
+		_, chosen := slices.BinarySearch(d.Relevant[q], x)
+		switch {
+		case x < 0 || int(x) >= d.Items.Rows:
+			return fmt.Errorf("%w: query %d has seen item row %d; the collection has rows 0 to %d", ErrData, q, x, d.Items.Rows-1)
+		case i > 0 && x <= d.Seen[q][i-1]:
+			return fmt.Errorf("%w: the seen items of query %d are not ascending and distinct: %d comes after %d", ErrData, q, x, d.Seen[q][i-1])
+		case chosen:
+			return fmt.Errorf("%w: item %d was chosen for query %d and seen before it; leave one of them out", ErrData, x, q)
 		}
 	}
 	return nil

@@ -24,7 +24,7 @@ const (
 // Judge ranks all items for some queries and finds the wanted ones. A wanted item
 // neither helps nor hinders another wanted item of the same query. Items that the
 // query chose and that are not wanted are left out of the ranking, and so are the
-// query's twins.
+// query's twins and the items that were seen before it.
 type Judge struct {
 	log    *samples.Log
 	wanted func(item int32) bool // nil: every item is wanted
@@ -119,7 +119,7 @@ func (j *Judge) LeavesOut(q, x int32) bool {
 	if _, relevant := slices.BinarySearch(j.log.Relevant[q], x); relevant {
 		return !j.wants(q, x)
 	}
-	return j.log.IsTwin(q, x)
+	return j.log.IsTwin(q, x) || j.log.IsSeen(q, x)
 }
 
 // isRelevant reports whether query q chose item x.
@@ -191,6 +191,11 @@ func (j *Judge) hide(scores []float32, first int, q int32) {
 			if !j.wants(q, x) || !slices.Contains(relevant, x) {
 				set(x)
 			}
+		}
+	}
+	if j.log.Seen != nil {
+		for _, x := range j.log.Seen[q] {
+			set(x)
 		}
 	}
 }

@@ -39,6 +39,26 @@ func TestAQuerysCopyIsLeftOut(t *testing.T) {
 	}
 }
 
+// TestSeenItemsAreLeftOut: an item that was seen before a query ranks nowhere, so that the chosen
+// item is the first of the others.
+func TestSeenItemsAreLeftOut(t *testing.T) {
+	log, err := samples.Prepare(fit.Data{
+		Items:    rerank.Matrix{Rows: 4, Cols: 2, Data: []float32{0.6, 0.8, 0.8, 0.6, 0, 1, 0.9, 0.1}},
+		Queries:  rerank.Matrix{Rows: 2, Cols: 2, Data: []float32{1, 0, 0.1, 1}},
+		Relevant: [][]int32{{0}, {1}}, Seen: [][]int32{{1, 3}, nil},
+	}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := New(log, []int32{0, 1}, nil)
+	if got := j.ReciprocalRanks(InnerProduct); !slices.Equal(got, []float64{1, 1. / 3}) {
+		t.Errorf("reciprocal ranks %v, want 1 without the two seen items, and 1/3", got)
+	}
+	if !j.LeavesOut(0, 1) || !j.LeavesOut(0, 3) || j.LeavesOut(0, 2) || j.LeavesOut(1, 3) {
+		t.Error("a ranking leaves out the items seen before its own query alone")
+	}
+}
+
 // Ranks equal those of a full sort by descending score and then by row. A relevant item does not
 // lower the rank of another one.
 func TestJudge(t *testing.T) {

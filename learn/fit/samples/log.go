@@ -34,7 +34,10 @@ type Log struct {
 	// collection is one of questions. Nobody searches for the question that he has:
 	// a twin is no wrong answer, and to find it is no merit. Twins is nil if no query
 	// has one.
-	Twins  [][]int32
+	Twins [][]int32
+	// Seen[q] holds the items that were seen before query q, ascending; nil if none are known.
+	// They are left out of answers to q.
+	Seen   [][]int32
 	Counts fit.Counts
 	// Unscaled means that Items and Queries are the matrices of fit.Data themselves,
 	// with rows of any norm.
@@ -47,7 +50,7 @@ func Prepare(d fit.Data, unit bool) (*Log, error) {
 	if err := d.Check(); err != nil {
 		return nil, err
 	}
-	l := &Log{Counts: fit.Counts{Items: d.Items.Rows}, Times: d.Times, Users: d.UserIDs, Asked: d.Asked}
+	l := &Log{Counts: fit.Counts{Items: d.Items.Rows}, Times: d.Times, Users: d.UserIDs, Seen: d.Seen, Asked: d.Asked}
 	var err error
 	var zeroItems, zeroQueries []bool
 	if l.Items, zeroItems, err = Scale("items", d.Items, unit); err != nil {
@@ -71,7 +74,7 @@ func PrepareUnscaled(d fit.Data) (*Log, error) {
 	if err := d.Check(); err != nil {
 		return nil, err
 	}
-	l := &Log{Items: d.Items, Queries: d.Queries, Counts: fit.Counts{Items: d.Items.Rows}, Times: d.Times, Asked: d.Asked, Unscaled: true}
+	l := &Log{Items: d.Items, Queries: d.Queries, Counts: fit.Counts{Items: d.Items.Rows}, Times: d.Times, Seen: d.Seen, Asked: d.Asked, Unscaled: true}
 	zeroItems, err := findZeroRows("items", d.Items)
 	if err != nil {
 		return nil, err
@@ -259,6 +262,15 @@ func (l *Log) FindTwins(queries []int32) {
 // IsTwin reports whether item x has the vector of query q.
 func (l *Log) IsTwin(q, x int32) bool {
 	return l.Twins != nil && slices.Contains(l.Twins[q], x)
+}
+
+// IsSeen reports whether item x was seen before query q.
+func (l *Log) IsSeen(q, x int32) bool {
+	if l.Seen == nil {
+		return false
+	}
+	_, seen := slices.BinarySearch(l.Seen[q], x)
+	return seen
 }
 
 // hashQuery returns the same hash for queries that a fit cannot tell apart.

@@ -17,7 +17,8 @@ const Excluded = -1e30
 //
 // A candidate that is there by chance is corrected by the log of that chance (logQ:
 // Bengio and Senécal 2003; Yi et al. 2019). The pair's own item is always there and
-// is not corrected. Other items and twins of the same query are no wrong answers.
+// is not corrected. Other items and twins of the same query, and items that were seen
+// before it, are no wrong answers.
 type CrossEntropy struct {
 	Log   *samples.Log
 	Scale float64
@@ -37,6 +38,9 @@ func (e CrossEntropy) Apply(scores rerank.Matrix, batch []samples.Pair, c *Candi
 			c.exclude(row, e.Log.Relevant[batch[b].Query], target)
 			if e.Log.Twins != nil {
 				c.exclude(row, e.Log.Twins[batch[b].Query], target)
+			}
+			if e.Log.Seen != nil {
+				c.exclude(row, e.Log.Seen[batch[b].Query], target)
 			}
 			kernel.Softmax(row)
 			weight := share * float64(batch[b].Weight)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/likenessdb/likeness/learn/fit"
@@ -144,7 +145,7 @@ func (h *Hasher) addData(d fit.Data) {
 	h.AddMatrix(d.Items)
 	h.AddMatrix(d.Queries)
 	var b []byte
-	for _, items := range d.Relevant {
+	for _, items := range slices.Concat(d.Relevant, d.Seen) {
 		b = b[:0]
 		for _, x := range items {
 			b = binary.LittleEndian.AppendUint32(b, uint32(x))

@@ -142,14 +142,14 @@ func TestBatches(t *testing.T) {
 }
 
 // TestCrossEntropy: the loss equals its definition in float64, and the gradient is its slope. Other
-// items of the query and its twins do not count as wrong answers, and the wanted item is not
-// corrected.
+// items of the query, its twins and seen items do not count as wrong answers, and the wanted item
+// is not corrected.
 func TestCrossEntropy(t *testing.T) {
 	const scale, items = 3, 6
-	e := CrossEntropy{Log: &samples.Log{Relevant: [][]int32{{1, 4}, {2}}, Twins: [][]int32{{5}, nil}}, Scale: scale, MeanWeight: 1.5}
+	e := CrossEntropy{Log: &samples.Log{Relevant: [][]int32{{1, 4}, {2}}, Twins: [][]int32{{5}, nil}, Seen: [][]int32{nil, {0, 2}}}, Scale: scale, MeanWeight: 1.5}
 	batch := []samples.Pair{{Query: 0, Item: 4, Weight: 2}, {Query: 1, Item: 2, Weight: 1}}
 	c := &Candidates{Columns: []int32{0, 1, 2, -1, 3, 4}, Rows: []int32{0, 1, 2, 4, 5}, Correction: []float32{0.1, 0.2, 0.3, 0.4, 0.5}}
-	excluded := [][]int{{1, 4}, {}} // columns: item 1, and item 5, a twin
+	excluded := [][]int{{1, 4}, {0}} // columns: item 1, and item 5, a twin; item 0, which was seen
 	targets := []int{3, 2}
 	scores := []float32{0.3, -0.2, 0.5, 0.1, 0.9, -0.4, 0.2, 0.1, 0.6, -0.3}
 	loss := func(scores []float32) float64 {
