@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/likenessdb/likeness/internal/statedir"
 	"github.com/likenessdb/likeness/sidecar/calibrate"
 )
 
@@ -108,5 +109,22 @@ func TestCalibrateRefusals(t *testing.T) {
 	dry := execute(t, "", append(base, "--from-collection", "70", "--depths", "30", "--dry-run", "--recall", "0.5")...)
 	if dry.code != 0 || strings.Contains(dry.out, "wrote") || !strings.Contains(dry.out, "70 stored vectors of collection questions") {
 		t.Errorf("code %d\n%s%s", dry.code, dry.out, dry.err)
+	}
+}
+
+// TestTwoSidecars: the second sidecar on a state_dir ends, and says why.
+func TestTwoSidecars(t *testing.T) {
+	configuration := calibrateFiles(t)
+	lock, err := statedir.Lock(filepath.Join(filepath.Dir(configuration), "state"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer lock.Close()
+	r := execute(t, "", "serve", "--config", configuration)
+	if r.code == 0 || !strings.Contains(r.err, "belongs to another sidecar that runs: give each sidecar its own, or stop that one first") {
+		t.Errorf("code %d\n%s", r.code, r.err)
+	}
+	if r := execute(t, "", "config", "validate", "--connect", "--config", configuration); r.code != 0 {
+		t.Errorf("config validate needs the lock: %s", r.err)
 	}
 }

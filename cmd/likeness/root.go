@@ -66,6 +66,7 @@ func newRootCommand(a *app) *cobra.Command {
 		newHealthCommand(a),
 		newIndexCommand(a),
 		newReconcileCommand(a),
+		newDropCompanionCommand(a),
 		newTryCommand(a),
 		newEvalCommand(a),
 		newCalibrateCommand(a),

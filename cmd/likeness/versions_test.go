@@ -27,7 +27,8 @@ func TestCommandsOnRoutesWithVersions(t *testing.T) {
 	dir := t.TempDir()
 	root := repository(t)
 	t.Chdir(dir)
-	vectors := writeThings(t, server.Address, 60)
+	vectors := writeThings(t, server.Address, "things", 60)
+	writeThings(t, server.Address, "things_alone", 3)
 	if err := npy.Write("queries.npy", vectors); err != nil {
 		t.Fatal(err)
 	}
@@ -74,6 +75,9 @@ routes:
 	with := func(more ...string) []string { return append(slices.Clone(of), more...) }
 	try(t, "index", with("--strategies", "average")...)
 	try(t, "index", with("--strategies", "average", "--version", "v2")...)
+	try(t, "index", with("--strategies", "average", "--only", "companion", "--companion", "things_tried")...)
+	dropCompanion(t, of)
+	tried["drop-companion"] = true
 	for _, version := range []string{"", "v2"} {
 		try(t, "index", with("--verify", "--version", version)...)
 		try(t, "calibrate", with("--queries", "queries.npy", "--depths", "60", "--k", "1", "--recall", "0.1", "--share", "0.5", "--dry-run", "--version", version)...)
@@ -135,15 +139,15 @@ func visitRouteCommands(t *testing.T, visit func(path string)) {
 	walk(newRootCommand(&app{}))
 }
 
-// writeThings creates the collection things with random vectors of 384 elements.
-func writeThings(t *testing.T, address string, rows int) rerank.Matrix {
+// writeThings creates a collection with random vectors of 384 elements.
+func writeThings(t *testing.T, address, collection string, rows int) rerank.Matrix {
 	t.Helper()
 	store, err := qdrant.Open(qdrant.Options{Address: address})
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	schema := adapters.Schema{Collection: "things", Fields: []adapters.VectorField{{Dim: 384, Metric: adapters.Cosine}}}
+	schema := adapters.Schema{Collection: collection, Fields: []adapters.VectorField{{Dim: 384, Metric: adapters.Cosine}}}
 	if err := store.Create(t.Context(), schema); err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +159,7 @@ func writeThings(t *testing.T, address string, rows int) rerank.Matrix {
 	for i := range rows {
 		r.IDs = append(r.IDs, rerank.UintID(uint64(i)))
 	}
-	if err := store.Write(t.Context(), "things", schema, r); err != nil {
+	if err := store.Write(t.Context(), collection, schema, r); err != nil {
 		t.Fatal(err)
 	}
 	return r.Vectors[0]
@@ -204,6 +208,28 @@ proxy: {store: db, listen_grpc: "127.0.0.1:0", `, filepath.Join(repository(t), "
 		validated, ran := execute(t, "", "config", "validate", "-c", file), execute(t, "", "serve", "-c", file)
 		if ran.code != 3 || validated.code != 3 || !strings.Contains(ran.err, want) || !strings.HasSuffix(ran.err, validated.err) {
 			t.Errorf("serve: code %d, %s\nvalidate: code %d, %s\nwant %q", ran.code, ran.err, validated.code, validated.err, want)
+		}
+	}
+}
+
+// dropCompanion: only a companion that no route names is dropped, and only with --yes.
+func dropCompanion(t *testing.T, of []string) {
+	t.Helper()
+	for _, c := range []struct {
+		args []string
+		code int
+		want string
+	}{
+		{[]string{"things_tried"}, 0, "collection things_tried of store main: 60 rows, fields mean\nnothing was deleted; --yes deletes it\n"},
+		{[]string{"things", "--yes"}, 1, `route "things" names collection "things"`},
+		{[]string{"things_v2", "--yes"}, 1, `route "things" names collection "things_v2"`},
+		{[]string{"things_alone", "--yes"}, 1, "is no companion of the model of route"},
+		{[]string{"things_tried", "--yes"}, 0, "fields mean\ndropped\n"},
+		{[]string{"things_tried", "--yes"}, 1, "things_tried"},
+	} {
+		r := execute(t, "", append(append([]string{"drop-companion"}, of...), append([]string{"--companion"}, c.args...)...)...)
+		if r.code != c.code || !strings.Contains(r.out+r.err, c.want) {
+			t.Errorf("drop-companion %q: code %d, want %d and %q in\n%s%s", c.args, r.code, c.code, c.want, r.out, r.err)
 		}
 	}
 }

@@ -28,7 +28,7 @@ type Config struct {
 	// How a change of this file takes effect.
 	Reload Reload `yaml:"reload"`
 	// Folder for what outlives a restart: in routes/ROUTE active version and calibration, in stores/STORE/COLLECTION the journal of writes. Empty
-	// keeps no state. For one process only.
+	// keeps no state. A second sidecar on one folder does not start.
 	StateDir string `yaml:"state_dir" path:"true"`
 	// How many sidecars serve this configuration at a time. With more than one, writes: proxy needs a shared journal.
 	Replicas int `yaml:"replicas" min:"1"`

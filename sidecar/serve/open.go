@@ -13,6 +13,7 @@ import (
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/internal/filelock"
+	"github.com/likenessdb/likeness/internal/statedir"
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/follow"
@@ -51,6 +52,13 @@ func open(ctx context.Context, c *config.Config, o Options, check bool) (s *side
 	}()
 	if len(c.Routes) == 0 {
 		return nil, fmt.Errorf("%w: it has no route; give --config, see `likeness config print --default`", config.ErrConfig)
+	}
+	if !check {
+		release, err := lockState(c.StateDir, o.Logger)
+		if err != nil {
+			return nil, err
+		}
+		opened.add(release)
 	}
 	memory := debug.SetMemoryLimit(-1)
 	opened.add(func() error {
@@ -134,6 +142,23 @@ func (s *sidecar) openDoors(c *config.Config, opened *closers) (err error) {
 		opened.add(s.proxy.Close)
 	}
 	return s.guardAdmin(c.Listen)
+}
+
+// lockState takes state_dir, if there is one, for this sidecar. It returns filelock.ErrHeld if another one has
+// it. A folder that cannot be written, as on a full disk, is only logged: searches are answered without it.
+func lockState(dir string, log *slog.Logger) (release func() error, err error) {
+	if dir == "" {
+		return func() error { return nil }, nil
+	}
+	lock, err := statedir.Lock(dir)
+	switch {
+	case errors.Is(err, filelock.ErrHeld):
+		return nil, err
+	case err != nil:
+		log.Warn("state_dir cannot be locked, keep other sidecars away from it", "error", err)
+		return func() error { return nil }, nil
+	}
+	return lock.Close, nil
 }
 
 // asConfigError wraps an error in config.ErrConfig, unless the error does not mean that the
