@@ -47,7 +47,7 @@ func (s *Search) proto() *likenessv1.SearchRequest {
 	r := &likenessv1.SearchRequest{
 		Route: s.Route, Query: s.Query.proto(), K: small(s.K), Filter: s.Filter, Strategy: s.Strategy.proto(),
 		Depth: small(s.Depth), AverageDepth: small(s.AverageDepth), MaxGap: s.MaxGap, Explain: s.Explain, Head: s.Head, Rounds: small(s.Rounds),
-		RequireExact: s.RequireExact, ExcludeIds: protoIDs(s.ExcludeIDs),
+		RequireExact: s.RequireExact, ExcludeIds: protoIDs(s.ExcludeIDs), Mix: s.Mix, StoredVector: s.StoredVector,
 	}
 	if s.Timeout > 0 {
 		r.Timeout = durationpb.New(s.Timeout)

@@ -115,14 +115,14 @@ func TestEveryFieldReachesTheSidecar(t *testing.T) {
 		return client.Search{
 			Route: "things", Query: client.Query{Vector: []float32{1, 2}, UserID: &user, Context: map[string]float32{"hour": 3}, Text: "words"},
 			K: 11, Filter: "f", Strategy: client.Combined, Depth: 12, AverageDepth: 13, MaxGap: &gap, Timeout: 40 * time.Second, Explain: true,
-			Payload: true, PayloadFields: []string{"n"}, Head: "head", Calls: &calls, Rounds: 15, RequireExact: true,
+			Payload: true, PayloadFields: []string{"n"}, Head: "head", Calls: &calls, Rounds: 15, RequireExact: true, Mix: &gap, StoredVector: []float32{4},
 			ExcludeIDs: []client.ID{client.Number(16), client.Text("sku")},
 		}
 	}
 	want := &likenessv1.SearchRequest{
 		Route: "things", Query: &likenessv1.Query{Vector: []float32{1, 2}, UserId: proto.Int64(7), Context: map[string]float32{"hour": 3}, Text: "words"},
 		K: 11, Filter: "f", Strategy: likenessv1.Strategy_STRATEGY_COMBINED, Depth: 12, AverageDepth: 13, MaxGap: proto.Float32(0.5),
-		Timeout: durationpb.New(40 * time.Second), Explain: true, Payload: &likenessv1.PayloadSelector{Fields: []string{"n"}}, Head: "head", Calls: proto.Int32(14), Rounds: 15, RequireExact: true,
+		Timeout: durationpb.New(40 * time.Second), Explain: true, Payload: &likenessv1.PayloadSelector{Fields: []string{"n"}}, Head: "head", Calls: proto.Int32(14), Rounds: 15, RequireExact: true, Mix: proto.Float32(0.5), StoredVector: []float32{4},
 		ExcludeIds: []*likenessv1.ItemId{{Id: &likenessv1.ItemId_Number{Number: 16}}, {Id: &likenessv1.ItemId_Text{Text: "sku"}}},
 	}
 	if names := append(unsetFields(want), unsetFields(want.GetQuery())...); strings.Join(names, ",") != "weights" { // for which the client has no word

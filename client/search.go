@@ -74,6 +74,11 @@ type Search struct {
 	// Rounds rounds.
 	Calls  *int
 	Rounds int
+	// Mix is the share of the first round that is taken from the database's own order; nil is
+	// the route's. StoredVector is the query as the collection's own vectors were made, if
+	// Query.Vector is not.
+	Mix          *float32
+	StoredVector []float32
 }
 
 // Answer is the answer to a Search.

@@ -35,6 +35,7 @@ type queryFlags struct {
 	userID        int64
 	text          string
 	calls, rounds int32
+	mix           float32
 	explain       bool
 	payload       bool
 	payloadFields []string
@@ -76,6 +77,7 @@ the ranker's scores. Marked rows show the ranker's score.`,
 	flags.StringVar(&f.text, "text", "", "the query in words, for the route's embedder or ranker")
 	flags.Int32Var(&f.calls, "calls", 0, "items the ranker may score, supports included; 0 is supports alone")
 	flags.Int32Var(&f.rounds, "rounds", 0, "rounds in which the ranker is asked; 0 is the route's")
+	flags.Float32Var(&f.mix, "mix", 0, "share of the ranker's first round that is taken from the database's order")
 	flags.BoolVar(&f.explain, "explain", false, "show the terms of every score")
 	flags.BoolVar(&f.payload, "payload", false, "show payloads")
 	flags.StringSliceVar(&f.payloadFields, "payload-fields", nil, "show these fields of the payload")
@@ -158,6 +160,9 @@ func (f *queryFlags) apply(cmd *cobra.Command, r *likenessv1.SearchRequest) erro
 	}
 	if given("calls") {
 		r.Calls = &f.calls
+	}
+	if given("mix") {
+		r.Mix = &f.mix
 	}
 	if given("rounds") {
 		r.Rounds = f.rounds

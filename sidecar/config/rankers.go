@@ -118,6 +118,9 @@ func (v *validator) ranked(at string, r Route) {
 		if r.RankRounds != usual.RankRounds {
 			v.fail(at+".rank_rounds", "the route has no ranker to call in rounds; name one as ranker, or remove this")
 		}
+		if r.Mix != usual.Mix {
+			v.fail(at+".mix", "the route has no ranker whose calls could be mixed; name one as ranker, or remove this")
+		}
 		if r.Calls != usual.Calls {
 			v.fail(at+".calls", "the route has no ranker to call; name one as ranker, or remove this")
 		}

@@ -85,6 +85,8 @@ func TestRankerErrorsNameThePlace(t *testing.T) {
 		{"no such ranker", route("ranker: juge") + "plugins: {judge: {path: a}}\nrankers: {judge: {plugin: judge}}", `routes.b.ranker: there is no ranker "juge"; did you mean "judge"?`},
 		{"calls of nobody", route("calls: 9"), "routes.b.calls: the route has no ranker"},
 		{"rounds of nobody", route("rank_rounds: 2"), "routes.b.rank_rounds: the route has no ranker"},
+		{"a mix for nobody", route("mix: 0.5"), "routes.b.mix: the route has no ranker"},
+		{"too much of a mix", route("mix: 1.5"), "routes.b.mix: 1.5 is too"},
 		{"no calls", route("calls: 0"), "routes.b.calls: 0 is too small, at least 1"},
 		{"a gap", route("ranker: judge, max_gap: 1") + "plugins: {judge: {path: a}}\nrankers: {judge: {plugin: judge}}", "routes.b.max_gap: it bounds the similarity"},
 		{"an audit", route("ranker: judge, audit: {share: 0.1}") + "plugins: {judge: {path: a}}\nrankers: {judge: {plugin: judge}}", "routes.b.audit.share: an audit checks the order"},

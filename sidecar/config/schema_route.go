@@ -171,6 +171,9 @@ type Policy struct {
 	// are found again. Above 1 the model must be one inner product with one vector an item: dot, bilinear, rbe, or mol whose gates
 	// depend on the query alone.
 	RankRounds int `yaml:"rank_rounds" min:"1" max:"16" reload:"live"`
+	// Share of the first round that is taken from the database's own order, where the model's order is another. The query needs a
+	// vector that the database can compare: vector, or stored_vector if the model is relevance-based.
+	Mix float64 `yaml:"mix" min:"0" max:"1" reload:"live"`
 	// Greatest k; 0 means limits.max_k.
 	MaxK int `yaml:"max_k" min:"0" reload:"live"`
 	// Most rows of one first-stage search; 0 means limits.max_depth.

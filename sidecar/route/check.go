@@ -464,6 +464,10 @@ func (c *Checked) checkRanker() error {
 	case c.RankRounds > 1 && c.ModelCan.Refine == nil:
 		return c.wrong("rank_rounds is %d, and only a similarity that is one inner product with one vector an item can be fitted to a ranker's scores between rounds; its model %q, of kind %q, takes 1",
 			c.RankRounds, c.Model.Name, c.Spec.Kind)
+	case !(c.Mix >= 0 && c.Mix <= 1):
+		return c.wrong("mix is %g, must be between 0 and 1", c.Mix)
+	case c.Mix > 0 && c.Store == nil:
+		return c.wrong("mix is %g, and it has no store whose order could be mixed in; name a store, or remove mix", c.Mix)
 	case c.MaxGap != nil:
 		return c.wrong("max_gap bounds the similarity, and its answers are in the order of ranker %q, of which nothing is proved; remove one of them", c.RankerName)
 	}

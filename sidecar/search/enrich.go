@@ -27,7 +27,10 @@ func (s *search) explain(f *finder, hits []rerank.Scored) error {
 	}
 	for i, h := range hits {
 		items, ok := s.spending.Rows(h.ID)
-		if !ok {
+		switch {
+		case !ok && s.spending.Ranked(h.ID):
+			continue // its rows could not be read
+		case !ok:
 			items = f.itemRows(h)
 		}
 		e, err := explainer.Explain(items)

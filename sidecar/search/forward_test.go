@@ -191,7 +191,7 @@ var everyField = map[string]string{
 	"PayloadFields": "TestPayloadsArriveWhole", "NoFallback": "TestNoFallbackAsksNothingMore", "Calls": "TestRankersGetTheWholeQuery",
 	"Rounds": "TestRankersGetTheWholeQuery", "Confirms": "TestConfirmingReads", "Collection": "TestCallsNameTheCollection",
 	"MaxRank": "TestPagesOfOneList", "RequireExact": "TestRequireExact",
-	"Versions": "TestVersionsOfHits", "Exclude": "TestSearchesArriveWhole",
+	"Versions": "TestVersionsOfHits", "Exclude": "TestSearchesArriveWhole", "Mix": "TestMixing", "StoredVector": "TestMixing",
 }
 
 func TestEveryFieldOfARequestIsSeen(t *testing.T) {

@@ -1,9 +1,13 @@
 package search_test
 
 import (
+	"context"
+	"errors"
 	"math"
+	"strings"
 	"testing"
 
+	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/plugin"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/bilinear"
@@ -11,6 +15,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/tensor"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
+	"github.com/likenessdb/likeness/sidecar/search/plan"
 )
 
 // taste is a world of plain vectors and a ranker that sees more than they show: R is a bent sum of
@@ -107,6 +112,134 @@ func TestRoundsOfEveryKind(t *testing.T) {
 			if t.Logf("%s, %s: %.3f of the best 10 in one round, %.3f in four", kind, placement, found[0], found[1]); found[1] < found[0]+0.05 {
 				t.Errorf("%s, %s: four rounds find %.3f of the best 10, one round %.3f", kind, placement, found[1], found[0])
 			}
+		}
+	}
+}
+
+// TestMixing: a share of the first round is what the store ranks first, where the similarity's order is
+// another; the other calls are the similarity's. The budget is kept, and a store that fails costs no
+// call.
+func TestMixing(t *testing.T) {
+	turned := tensor.Tensor{Shape: []int{tasteDim, tasteDim}, Data: random(7, tasteDim, tasteDim).Data}
+	sim, err := bilinear.New(bilinear.Config{QueryDim: tasteDim, ItemDim: tasteDim}, tensor.Set{"W": turned})
+	must(t, err)
+	w := newTaste(t, sim, 400)
+	q := w.query(3)
+	phi := w.exact(t, q.Vector, nil)
+	byStore := func(v []float32) []rerank.Scored {
+		return judged(w.world.items(), 400, func(id rerank.ID) float32 {
+			row, _ := id.Uint64()
+			return float32(dotOf(v, w.items.Row(int(row))))
+		})
+	}
+	share := func(x float64) *float64 { return &x }
+	other := random(77, 1, tasteDim).Row(0)
+	for name, c := range map[string]struct {
+		mix    *float64 // nil: the route's, a half
+		stored []float32
+		from   int // items of the store's order
+	}{
+		"the route's": {nil, nil, 10}, "none": {share(0), nil, 0}, "a quarter": {share(0.25), nil, 5}, "all": {share(1), nil, 20},
+		"by another vector": {nil, other, 10},
+	} {
+		for _, placement := range []route.Placement{route.PlacementTable, route.PlacementStored, route.PlacementRewrite} {
+			j := w.critic()
+			r := w.route(placement, ranking(j, 20, 1), func(r *route.Route) { r.Mix, r.Depth = 0.5, 60 })
+			a := searchRoute(t, r, search.Request{Query: q, K: 20, Mix: c.mix, StoredVector: c.stored, Explain: name == "all"})
+			wantOrder(t, a)
+			by := byStore(q.Vector)
+			if c.stored != nil {
+				by = byStore(c.stored)
+			}
+			want, next := map[rerank.ID]bool{}, 0
+			for _, h := range by[:c.from] {
+				want[h.ID] = true
+			}
+			for ; len(want) < 20; next++ {
+				want[phi[next].ID] = true
+			}
+			for _, it := range j.asked() {
+				if !want[it.ID] {
+					t.Errorf("%s, %s: item %s was asked", name, placement, it.ID)
+				}
+			}
+			if len(j.asked()) != 20 || a.Ranking.Calls != 20 || a.Ranking.Cut != 0 {
+				t.Errorf("%s, %s: %d items asked, %+v", name, placement, len(j.asked()), a.Ranking)
+			}
+			for _, h := range a.Hits {
+				if name == "all" && (h.Explanation == nil || math.Abs(float64(h.Explanation.Score-phiOf(phi, h.ID))) > 1e-4) {
+					t.Errorf("%s: hit %s is explained by %+v, φ is %v", placement, h.ID, h.Explanation, phiOf(phi, h.ID))
+				}
+			}
+		}
+	}
+	searches := 0
+	store := &decorated{Store: w.store, before: func(_ context.Context, call string) error {
+		if call != "plain" {
+			return nil
+		}
+		if searches++; searches == 2 {
+			return adapters.ErrUnavailable
+		}
+		return nil
+	}}
+	j := w.critic()
+	a := searchRoute(t, w.route(route.PlacementTable, ranking(j, 20, 1), func(r *route.Route) { r.Store, r.Mix = store, 0.5 }), search.Request{Query: q, K: 20})
+	if a.Degraded != nil || len(j.asked()) != 20 || a.Ranking.Cut != 0 || searches != 2 {
+		t.Errorf("a store that fails: %d items asked in %d searches, %+v, %+v", len(j.asked()), searches, a.Ranking, a.Degraded)
+	}
+}
+
+func dotOf(a, b []float32) (sum float64) {
+	for i, x := range a {
+		sum += float64(x) * float64(b[i])
+	}
+	return sum
+}
+
+func phiOf(phi []rerank.Scored, id rerank.ID) float32 {
+	for _, s := range phi {
+		if s.ID == id {
+			return s.Score
+		}
+	}
+	return float32(math.NaN())
+}
+
+// TestMixRefused: a share is between 0 and 1, and the store must be able to compare the query.
+func TestMixRefused(t *testing.T) {
+	byScores := newRelevances(t, 60, 8)
+	share := func(x float64) *float64 { return &x }
+	text := rerank.Query{Text: "query 1"}
+	plain := newWorld(t, &toy{dim: 6, blocks: 3}, random(1, 60, 6)).route(route.PlacementTable)
+	byVector := rerank.Query{Vector: make([]float32, 6)}
+	ranked := byScores.route(route.PlacementTable, ranking(byScores.critic(), 20, 1))
+	for name, c := range map[string]struct {
+		route  *route.Route
+		query  rerank.Query
+		mix    *float64
+		stored []float32
+		field  string
+	}{
+		"more than all":        {ranked, text, share(1.5), nil, "mix"},
+		"less than none":       {ranked, text, share(-0.5), nil, "mix"},
+		"no number":            {ranked, text, share(math.NaN()), nil, "mix"},
+		"no vector to compare": {ranked, text, share(0.5), nil, "stored_vector"},
+		"another dimension":    {ranked, text, share(0.5), make([]float32, 99), "stored_vector"},
+		"not mixed":            {ranked, text, share(0), nil, ""},
+		"no ranker":            {plain, byVector, share(0), nil, "mix"},
+		"no ranker, a vector":  {plain, byVector, nil, []float32{1}, "stored_vector"},
+	} {
+		_, err := pipe(t, c.route).Search(t.Context(), search.Request{Route: "r", K: 5, Query: c.query, Mix: c.mix, StoredVector: c.stored})
+		var field *plan.FieldError
+		if c.field == "" && err != nil || c.field != "" && (!errors.As(err, &field) || field.Field != c.field) {
+			t.Errorf("%s: %v, want field %q", name, err, c.field)
+		}
+	}
+	for share, says := range map[float64]string{2: "mix is 2", math.NaN(): "mix is NaN"} {
+		r := byScores.route(route.PlacementTable, ranking(byScores.critic(), 20, 1), func(r *route.Route) { r.Mix = share })
+		if _, err := search.New([]*route.Route{r}, search.Options{}); !errors.Is(err, route.ErrSetup) || !strings.Contains(err.Error(), says) {
+			t.Errorf("mix %g: %v", share, err)
 		}
 	}
 }

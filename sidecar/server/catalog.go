@@ -130,6 +130,7 @@ func fromRoute(r *route.Route) *likenessv1.Route {
 		Embedder:     r.EmbedderName,
 		Calls:        int32(r.Calls),
 		RankRounds:   int32(r.RankRounds),
+		Mix:          float32(r.Mix),
 
 		WhyNotRewritten: utf8(r.WhyNotRewritten),
 	}

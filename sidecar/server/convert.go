@@ -92,10 +92,15 @@ func toRequest(r *likenessv1.SearchRequest) search.Request {
 		Rounds:        int(r.GetRounds()),
 		RequireExact:  r.GetRequireExact(),
 		Exclude:       toIDs(r.GetExcludeIds()),
+		StoredVector:  r.GetStoredVector(),
 	}
 	if r.Calls != nil {
 		calls := int(r.GetCalls())
 		out.Calls = &calls
+	}
+	if r.Mix != nil {
+		mix := float64(r.GetMix())
+		out.Mix = &mix
 	}
 	return out
 }

@@ -85,7 +85,7 @@ func everything() *likenessv1.SearchRequest {
 		Query: &likenessv1.Query{Vector: []float32{1, 2, 3, 4}, UserId: proto.Int64(7), Text: "words", Context: map[string]float32{"hour": 3}},
 		K:     11, Filter: `{"must": []}`, Strategy: likenessv1.Strategy_STRATEGY_COMBINED, Depth: 12, AverageDepth: 13,
 		Weights: likenessv1.Weights_WEIGHTS_GATES, MaxGap: proto.Float32(0.5), Timeout: durationpb.New(40 * time.Second), Explain: true,
-		Payload: &likenessv1.PayloadSelector{Fields: []string{"n"}}, Head: "head", Calls: proto.Int32(14), Rounds: 15, RequireExact: true,
+		Payload: &likenessv1.PayloadSelector{Fields: []string{"n"}}, Head: "head", Calls: proto.Int32(14), Rounds: 15, RequireExact: true, Mix: proto.Float32(0.25), StoredVector: []float32{4},
 		ExcludeIds: []*likenessv1.ItemId{{Id: &likenessv1.ItemId_Number{Number: 16}}, {Id: &likenessv1.ItemId_Negative{Negative: -17}}, {Id: &likenessv1.ItemId_Text{Text: "sku"}}},
 	}
 }
@@ -142,11 +142,11 @@ func TestEveryFieldReachesThePipeline(t *testing.T) {
 	if names := unset(all.ProtoReflect(), ""); len(names) > 0 {
 		t.Fatalf("the test does not set %q", names)
 	}
-	gap, calls := float32(0.5), 14
+	gap, calls, mix := float32(0.5), 14, 0.25
 	want := search.Request{
 		Route: "things", Query: rerank.Query{Vector: []float32{1, 2, 3, 4}, UserID: 7, HasUserID: true, Text: "words", Context: map[string]float32{"hour": 3}},
 		K: 11, Filter: `{"must": []}`, Strategy: rerank.Combined, Depth: 12, AverageDepth: 13, Weights: rerank.GateWeights, Head: "head",
-		MaxGap: &gap, Explain: true, Payload: true, PayloadFields: []string{"n"}, Calls: &calls, Rounds: 15, RequireExact: true,
+		MaxGap: &gap, Explain: true, Payload: true, PayloadFields: []string{"n"}, Calls: &calls, Rounds: 15, RequireExact: true, Mix: &mix, StoredVector: []float32{4},
 		Exclude: []rerank.ID{rerank.UintID(16), rerank.IntID(-17), rerank.TextID("sku")},
 	}
 	not := map[string]string{

@@ -68,6 +68,11 @@ type Request struct {
 	// of rounds.
 	Calls  *int
 	Rounds int
+	// Mix is the share of the ranker's first round that is taken from the store's own order.
+	Mix *float64
+	// StoredVector is the query as the collection's own vectors were made, for Mix; if empty, the
+	// query's vector is that.
+	StoredVector []float32
 	// Confirms: the caller asks the store itself for the rows of the answer, so the answer may
 	// contain rows that are gone.
 	Confirms bool
@@ -256,6 +261,30 @@ func resolveRanking(c *route.Checked, r *Request) error {
 		return BadField("max_gap", "it bounds the similarity, and the answer is in the order of ranker %q, of which nothing is proved; leave it out, or give calls 0", c.RankerName)
 	}
 	r.Rounds = cmp.Or(r.Rounds, c.RankRounds)
+	return resolveMix(c, r)
+}
+
+// resolveMix fills in which share of the ranker's first round comes from the store's order, and checks
+// that the store can compare the query with its vectors. It returns a *FieldError.
+func resolveMix(c *route.Checked, r *Request) error {
+	if r.Mix == nil {
+		r.Mix = &c.Mix
+	}
+	dim := len(r.StoredVector)
+	switch mix := *r.Mix; {
+	case !(mix >= 0 && mix <= 1):
+		return BadField("mix", "%g is not between 0 and 1", mix)
+	case rerank.CheckFinite("stored_vector", r.StoredVector) != nil:
+		return BadField("stored_vector", "it has a number that is not finite")
+	case mix == 0 || *r.Calls == 0:
+		return nil
+	case c.Store == nil:
+		return BadField("mix", "route %q has no store whose order could be mixed in; leave it out", c.Name)
+	case dim == 0 && (c.SupportItems() > 0 || c.Spec.QueryDim != c.Spec.ItemDim):
+		return BadField("stored_vector", "mix is %g, and the store cannot compare the vectors that the model of route %q takes; give the query as the stored vectors were made, or mix 0", mix, c.Name)
+	case dim > 0 && c.Field.Dim > 0 && dim != c.Field.Dim:
+		return BadField("stored_vector", "it has %d elements, and the stored vectors have %d", dim, c.Field.Dim)
+	}
 	return nil
 }
 
@@ -266,6 +295,10 @@ func checkUnranked(c *route.Checked, r Request) error {
 		return BadField("calls", "route %q has no ranker that could be called; leave it out", c.Name)
 	case r.Rounds != 0:
 		return BadField("rounds", "route %q has no ranker that could be called; leave it out", c.Name)
+	case len(r.StoredVector) > 0:
+		return BadField("stored_vector", "route %q has no ranker whose calls could be mixed; leave it out", c.Name)
+	case r.Mix != nil:
+		return BadField("mix", "route %q has no ranker whose calls could be mixed; leave it out", c.Name)
 	}
 	return CheckQuery(c, r.Query)
 }

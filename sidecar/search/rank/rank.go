@@ -55,6 +55,7 @@ type Spending struct {
 	wants     plugin.Description
 	maxRounds int // the most rounds; 0 if the ranker does not order the answer
 	keepRows  bool
+	explains  bool // scores of the answer are explained
 	// scores holds the ranker's score of every scored item. asked holds every item that
 	// the ranker was asked about or that is gone, and gone the items that the collection
 	// does not have any more.
@@ -112,7 +113,7 @@ func Begin(ctx context.Context, v route.View, r plan.Request, log *slog.Logger) 
 	if *r.Calls > 0 && s.left() > 0 {
 		s.maxRounds = r.Rounds
 	}
-	s.keepRows = r.Explain || s.maxRounds > 1
+	s.explains, s.keepRows = r.Explain, r.Explain || s.maxRounds > 1
 	return s, r, nil
 }
 

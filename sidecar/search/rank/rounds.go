@@ -23,11 +23,24 @@ type Candidates struct {
 	Hits []rerank.Scored
 	// Rows returns the feature rows of a hit. It is called only if KeepsRows.
 	Rows func(rerank.Scored) rerank.Items
+	// Database lists items of the store's own order, which are scored before Hits.
+	Database []rerank.ID
 }
 
-// Shares returns, for each round, how many calls may have been made by its end. first is the number
-// of candidates of the first round.
-func (s *Spending) Shares(first []rerank.Scored) []int {
+// FirstShare returns the number of calls of the first round.
+func (s *Spending) FirstShare() int { return rbe.Shares(s.left(), s.maxRounds)[0] }
+
+// FromDatabase returns the first n items of the store's order that the ranker was not asked about.
+func (s *Spending) FromDatabase(hits []rerank.Scored, n int) []rerank.ID {
+	return s.unasked(Candidates{Hits: hits}, n)
+}
+
+// Asked returns the number of items that the ranker was asked about.
+func (s *Spending) Asked() int { return len(s.asked) }
+
+// Shares returns, for each round, how many calls may have been made by its end. first are the
+// candidates of the first round.
+func (s *Spending) Shares(first Candidates) []int {
 	s.planned, s.known = len(s.unasked(first, s.left())), len(s.scores)
 	shares := rbe.Shares(s.left(), s.maxRounds)
 	total := s.Calls
@@ -42,6 +55,9 @@ func (s *Spending) Shares(first []rerank.Scored) []int {
 // asked calls times in all. It reports whether another round can change the first k rows of the
 // answer. Errors are kept for Order.
 func (s *Spending) Round(ctx context.Context, c Candidates, calls, k int) (more bool) {
+	for _, id := range c.Database {
+		s.candidates.Add(id, 0)
+	}
 	for _, h := range c.Hits {
 		s.candidates.Add(h.ID, 0)
 	}
@@ -73,7 +89,7 @@ func (s *Spending) scoreBest(ctx context.Context, c Candidates, calls int) error
 	}()
 	var err error
 	for err == nil {
-		next := s.unasked(c.Hits, min(calls, s.Budget)-s.Calls)
+		next := s.unasked(c, min(calls, s.Budget)-s.Calls)
 		if len(next) == 0 {
 			break
 		}
@@ -114,16 +130,23 @@ func (s *Spending) scoreItems(ctx context.Context, ids []rerank.ID) error {
 }
 
 // unasked returns the first n of the candidates that the ranker was not asked about.
-func (s *Spending) unasked(candidates []rerank.Scored, n int) (ids []rerank.ID) {
-	for _, h := range candidates {
-		if len(ids) >= n {
-			break
-		}
-		if !s.asked[h.ID] {
-			ids = append(ids, h.ID)
+func (s *Spending) unasked(c Candidates, n int) []rerank.ID {
+	next := retrieve.NewIDSet(0)
+	add := func(id rerank.ID) {
+		if len(next.IDs) < n && !s.asked[id] {
+			next.Add(id, 0)
 		}
 	}
-	return ids
+	for _, id := range c.Database {
+		add(id)
+	}
+	for _, h := range c.Hits {
+		if len(next.IDs) >= n {
+			break
+		}
+		add(h.ID)
+	}
+	return next.IDs
 }
 
 // CanRefine reports whether there are scores of candidates to fit the query to.
@@ -203,6 +226,9 @@ func (s *Spending) Order(ctx context.Context, hits []rerank.Scored, k int, unres
 	}
 	if unrestricted {
 		s.addSupportItems(ctx, k)
+	}
+	if s.explains { // items of the store's order came without rows
+		s.readMissingRows(ctx)
 	}
 	ranked := s.scoredCandidates()
 	if len(ranked) == 0 && len(hits) > 0 && s.err == nil && len(s.gone) < len(hits) {

@@ -528,7 +528,9 @@ type Route struct {
 	// Why its searches are not rewritten, though no other placement was named; empty if they are, or one was.
 	WhyNotRewritten string `protobuf:"bytes,28,opt,name=why_not_rewritten,json=whyNotRewritten,proto3" json:"why_not_rewritten,omitempty"`
 	// The embedder that makes the vector of a query that is only text, if any.
-	Embedder      string `protobuf:"bytes,29,opt,name=embedder,proto3" json:"embedder,omitempty"`
+	Embedder string `protobuf:"bytes,29,opt,name=embedder,proto3" json:"embedder,omitempty"`
+	// Share of the ranker's first round that is taken from the database's own order.
+	Mix           float32 `protobuf:"fixed32,30,opt,name=mix,proto3" json:"mix,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -745,6 +747,13 @@ func (x *Route) GetEmbedder() string {
 	return ""
 }
 
+func (x *Route) GetMix() float32 {
+	if x != nil {
+		return x.Mix
+	}
+	return 0
+}
+
 var File_likeness_v1_catalog_proto protoreflect.FileDescriptor
 
 const file_likeness_v1_catalog_proto_rawDesc = "" +
@@ -781,7 +790,7 @@ const file_likeness_v1_catalog_proto_rawDesc = "" +
 	"provenance\x1a=\n" +
 	"\x0fProvenanceEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\x95\a\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01\"\xa7\a\n" +
 	"\x05Route\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05store\x18\x02 \x01(\tR\x05store\x12\x1e\n" +
@@ -814,7 +823,8 @@ const file_likeness_v1_catalog_proto_rawDesc = "" +
 	"\vrank_rounds\x18\x1b \x01(\x05R\n" +
 	"rankRounds\x12*\n" +
 	"\x11why_not_rewritten\x18\x1c \x01(\tR\x0fwhyNotRewritten\x12\x1a\n" +
-	"\bembedder\x18\x1d \x01(\tR\bembedderB\n" +
+	"\bembedder\x18\x1d \x01(\tR\bembedder\x12\x10\n" +
+	"\x03mix\x18\x1e \x01(\x02R\x03mixB\n" +
 	"\n" +
 	"\b_max_gapB\x0e\n" +
 	"\f_table_items2\xaa\x03\n" +

@@ -401,7 +401,12 @@ type SearchRequest struct {
 	RequireExact bool `protobuf:"varint,16,opt,name=require_exact,json=requireExact,proto3" json:"require_exact,omitempty"`
 	// Ids of items that the answer must not have, such as those that a person has seen. With them an answer is exact where
 	// it is without.
-	ExcludeIds    []*ItemId `protobuf:"bytes,17,rep,name=exclude_ids,json=excludeIds,proto3" json:"exclude_ids,omitempty"`
+	ExcludeIds []*ItemId `protobuf:"bytes,17,rep,name=exclude_ids,json=excludeIds,proto3" json:"exclude_ids,omitempty"`
+	// Share of the ranker's first round that is taken from the database's own order; unset is the route's.
+	Mix *float32 `protobuf:"fixed32,18,opt,name=mix,proto3,oneof" json:"mix,omitempty"`
+	// The query as the collection's own vectors were made, for mix; unset is the query's vector. A
+	// relevance-based model, whose vector is a ranker's scores, needs it.
+	StoredVector  []float32 `protobuf:"fixed32,19,rep,packed,name=stored_vector,json=storedVector,proto3" json:"stored_vector,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -551,6 +556,20 @@ func (x *SearchRequest) GetRequireExact() bool {
 func (x *SearchRequest) GetExcludeIds() []*ItemId {
 	if x != nil {
 		return x.ExcludeIds
+	}
+	return nil
+}
+
+func (x *SearchRequest) GetMix() float32 {
+	if x != nil && x.Mix != nil {
+		return *x.Mix
+	}
+	return 0
+}
+
+func (x *SearchRequest) GetStoredVector() []float32 {
+	if x != nil {
+		return x.StoredVector
 	}
 	return nil
 }
@@ -2098,7 +2117,7 @@ const file_likeness_v1_search_proto_rawDesc = "" +
 	"\x04text\x18\x03 \x01(\tB\t\xbaH\x06r\x04(\xff\xff\x03H\x00R\x04textB\v\n" +
 	"\x02id\x12\x05\xbaH\x02\b\x01\"=\n" +
 	"\x0fPayloadSelector\x12*\n" +
-	"\x06fields\x18\x01 \x03(\tB\x12\xbaH\x0f\x92\x01\f\x10\x80\x02\"\ar\x05\x10\x01(\x80\bR\x06fields\"\xfd\x05\n" +
+	"\x06fields\x18\x01 \x03(\tB\x12\xbaH\x0f\x92\x01\f\x10\x80\x02\"\ar\x05\x10\x01(\x80\bR\x06fields\"\xe6\x06\n" +
 	"\rSearchRequest\x12 \n" +
 	"\x05route\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01(\x80\x02R\x05route\x120\n" +
@@ -2120,10 +2139,16 @@ const file_likeness_v1_search_proto_rawDesc = "" +
 	"\x06rounds\x18\x0f \x01(\x05B\a\xbaH\x04\x1a\x02(\x00R\x06rounds\x12#\n" +
 	"\rrequire_exact\x18\x10 \x01(\bR\frequireExact\x12?\n" +
 	"\vexclude_ids\x18\x11 \x03(\v2\x13.likeness.v1.ItemIdB\t\xbaH\x06\x92\x01\x03\x10\x90NR\n" +
-	"excludeIdsB\n" +
+	"excludeIds\x12(\n" +
+	"\x03mix\x18\x12 \x01(\x02B\x11\xbaH\x0e\n" +
+	"\f@\x01\x1d\x00\x00\x80?-\x00\x00\x00\x00H\x02R\x03mix\x88\x01\x01\x125\n" +
+	"\rstored_vector\x18\x13 \x03(\x02B\x10\xbaH\r\x92\x01\n" +
+	"\x10\x80\x80\x04\"\x04\n" +
+	"\x02@\x01R\fstoredVectorB\n" +
 	"\n" +
 	"\b_max_gapB\b\n" +
-	"\x06_calls\"\xb7\x01\n" +
+	"\x06_callsB\x06\n" +
+	"\x04_mix\"\xb7\x01\n" +
 	"\x03Hit\x12#\n" +
 	"\x02id\x18\x01 \x01(\v2\x13.likeness.v1.ItemIdR\x02id\x12\x14\n" +
 	"\x05score\x18\x02 \x01(\x02R\x05score\x12!\n" +
