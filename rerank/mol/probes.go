@@ -174,7 +174,8 @@ func (s *Similarity) pullBack(w []float32) (vector []float32, offset float32, ok
 // An item in no list has every logit at or below the threshold t_ij of that pair's list,
 // and φ is a weighted mean of logits over τ. So U = max t_ij / τ if the lists cover every
 // pair. U never exceeds 1/τ for normalised components; it is +Inf if neither limit applies,
-// and −Inf if a list is exhausted, because that list contains every item.
+// and −Inf if a list is exhausted, because that list contains every item. If an item has one
+// component, every list limits every logit (otherLimits).
 //
 // Epsilon is the lists' greatest Epsilon over τ (doubled for a pulled-back probe, whose
 // elements and offset were rounded a second time) plus the bound of Score's rounding, for
@@ -196,12 +197,41 @@ func (e *encoded) Bound(probes []rerank.Probe, lists []rerank.List) rerank.Bound
 			thresholds[p.Pair] = min(thresholds[p.Pair], t/tau)
 			listed = max(listed, (float64(l.Epsilon)*roundings(p)+math.Abs(float64(p.Offset))*0x1p-24)/tau)
 		}
+		for pair, limit := range e.otherLimits(probes[i], l) {
+			thresholds[pair] = min(thresholds[pair], limit/tau)
+		}
 	}
 	top := math.Inf(-1)
 	for _, t := range thresholds {
 		top = max(top, t)
 	}
 	return rerank.Bound{Max: float32(min(ceiling, top)), Epsilon: above(listed + e.scoreError()), Lists: above(listed)}
+}
+
+// otherLimits bounds ⟨f_i, g⟩, for every i, of an item with one normalised component g that is
+// missing from an exact list over g: of the averaged probe, or of another f. Such an item has
+// ⟨F, g⟩ ≤ t for the probe's vector F and the list's threshold t. With the cosine c of f_i and
+// F, and s = t/‖F‖, the largest ⟨f_i, g⟩ is ‖f_i‖ if s ≥ c, and otherwise lies where
+// ⟨F, g⟩ = t: ‖f_i‖·(c·s + √(1−c²)·√(1−s²)). otherLimits returns nil for other lists: of
+// several components, one can make up for another.
+func (e *encoded) otherLimits(p rerank.Probe, l rerank.List) []float64 {
+	length := rerank.Norm(p.Vector)
+	if p.Field == "" || e.s.c.PairsItem > 1 || !e.s.c.hasUnitComponents() || length == 0 {
+		return nil
+	}
+	const margin = 1e-6 // far above the roundings of float64 and of the norm of g
+	s := max(-1, (float64(l.Threshold())+float64(l.Epsilon))/length+margin)
+	limits := make([]float64, e.s.c.PairsQuery)
+	for i := range limits {
+		f := e.components.Row(i)
+		norm := rerank.Norm(f)
+		limits[i] = norm
+		if c := dotWide(f, p.Vector) / (norm * length); s < c && c <= 1 {
+			limits[i] = norm * (c*s + math.Sqrt((1-c*c)*(1-s*s)))
+		}
+		limits[i] += margin
+	}
+	return limits
 }
 
 // roundings returns how often a probe's elements were rounded.
