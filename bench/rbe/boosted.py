@@ -250,7 +250,7 @@ def main():
         return trees.predict(rows, raw_score=True, num_threads=1), len(names)
 
     scores, counts = data.each_query(score, split, args.workers)
-    data.save(out, "boosted", scores.T, base_items @ base_queries.T, split)
+    data.save(out, "boosted", scores.T, base_items, base_queries, split)
     report = {"ranker": "boosted", "seed": data.SEED, "features": counts, "trees": ROUNDS,
               "cpu_seconds": {"training": round(trained), "scoring": round(sum(os.times()[:4]) - trained)},
               **data.quality(scores, base_queries @ base_items.T, split)}

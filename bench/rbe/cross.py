@@ -200,7 +200,7 @@ def main():
         torch.save(model.state_dict(), kept)
     trained = seconds()
     scores, _ = data.each_query(scorer(model, items, queries), split, args.workers)
-    data.save(args.out, "cross", scores.T, base_items @ base_queries.T, split)
+    data.save(args.out, "cross", scores.T, base_items, base_queries, split)
     report = {"ranker": "cross", "seed": data.SEED, "parameters": sum(p.numel() for p in model.parameters()), "epochs": EPOCHS,
               "cpu_seconds": {"training": round(trained), "scoring": round(sum(os.times()[:4]) - trained)},
               **data.quality(scores, base_queries @ base_items.T, split)}

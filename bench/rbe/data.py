@@ -98,12 +98,16 @@ def _scored(query):
     return query, _score(query)
 
 
-def save(out, name, scores, base, split):
+def save(out, name, scores, base_items, base_queries, split):
     """Leaves a ranker's scores, items by queries, in two parts: queries whose scores
-    choose λ and the like, and those that tables judge. base are the database's."""
+    choose λ and the like, and those that tables judge; and the database's scores,
+    with its vectors of the items and of the queries that are judged."""
+    base = base_items @ base_queries.T
     order = np.random.default_rng(SEED).permutation(scores.shape[1])
     for part, columns in (("tune", np.sort(order[:TUNE])), ("judged", np.sort(order[TUNE:]))):
         np.save(out / f"{name}_{part}.npy", np.ascontiguousarray(scores[:, columns]))
         np.save(out / f"base_{part}.npy", np.ascontiguousarray(base[:, columns]))
         np.save(out / f"labels_{part}.npy", split.query_labels[columns].astype(np.int64))
+    np.save(out / "base_items.npy", base_items)
+    np.save(out / "base_queries.npy", base_queries[np.sort(order[TUNE:])])
     np.save(out / "labels_items.npy", split.item_labels.astype(np.int64))
