@@ -57,7 +57,7 @@ func newTryCommand(a *app) *cobra.Command {
 	flags.StringVar(&o.Database, "database", "", "database of Milvus")
 	flags.StringVar(&o.GRPC, "grpc", "", "host:port of Qdrant's gRPC port, if URL has its REST port and the gRPC port is not the next one")
 	flags.StringVar(&o.CAFile, "ca-file", "", "authorities that sign the server's certificate, PEM")
-	flags.IntVar(&o.Rows, "rows", 20_000, "rows to read, at most")
+	flags.IntVar(&o.Rows, "rows", 20_000, "rows to read, at most; of a larger collection from random places, if its ids can be divided")
 	flags.IntVar(&o.K, "k", 10, "length of an answer")
 	flags.StringVar(&o.Metric, "metric", "", "metric of the verdict; empty is mrr@k for a log and ndcg@k for a label")
 	flags.Uint64Var(&o.Seed, "seed", 1, "seed of the fit and of the intervals")

@@ -38,12 +38,19 @@ func (r *Report) Facts() []Fact {
 func (l *Look) rowsText() string {
 	text := fmt.Sprint(l.Rows)
 	if int64(l.Read+l.WithoutVector) < l.Rows {
-		text += fmt.Sprintf(", of which the first %d were read; --rows reads more", l.Read)
+		text += fmt.Sprintf(", of which %s were read; --rows reads more", l.readText())
 	}
 	if l.WithoutVector > 0 {
 		text += fmt.Sprintf("; %d have no such vector and were left out", l.WithoutVector)
 	}
 	return text
+}
+
+func (l *Look) readText() string {
+	if l.Random {
+		return fmt.Sprintf("%d from random places", l.Read)
+	}
+	return fmt.Sprintf("the first %d by id (this collection cannot be read at random places)", l.Read)
 }
 
 func (l *Look) vectorText() string {

@@ -21,9 +21,11 @@ type Look struct {
 	Rows       int64  `json:"rows"`
 	// Read is the number of rows that the trial read, WithoutVector the number of those
 	// among them that have no vector.
-	Read          int      `json:"rows_read"`
-	WithoutVector int      `json:"rows_without_vector,omitempty"`
-	Vectors       []Vector `json:"vectors"`
+	Read          int `json:"rows_read"`
+	WithoutVector int `json:"rows_without_vector,omitempty"`
+	// Random: the rows are from random places of the collection. Otherwise they are all, or the first.
+	Random  bool     `json:"rows_at_random,omitempty"`
+	Vectors []Vector `json:"vectors"`
 	// Vector is the field that is tried.
 	Vector Vector `json:"vector"`
 	// Index holds the index settings in the store's words.

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"math/rand/v2"
 	"strings"
 
 	"github.com/likenessdb/likeness/adapters"
@@ -20,7 +21,11 @@ const (
 	labelBytes = 200
 )
 
-// sample holds the rows that a trial reads: all rows of the collection, or the first.
+// sampledTogether is how many neighbouring rows are read at each random place of a collection.
+const sampledTogether = 50
+
+// sample holds the rows that a trial reads: all rows of the collection, some from random places, or
+// the first.
 type sample struct {
 	ids     []rerank.ID
 	vectors rerank.Matrix
@@ -32,7 +37,11 @@ type sample struct {
 	most    float64
 }
 
-var errEnough = errors.New("enough rows")
+// Errors with which a scan is ended.
+var (
+	errEnough = errors.New("enough rows")
+	errPlace  = errors.New("enough rows of one place")
+)
 
 // readSample looks at the payload of some rows, and then reads vectors and labels.
 func (t *trial) readSample(ctx context.Context) error {
@@ -53,13 +62,22 @@ func (t *trial) readSample(ctx context.Context) error {
 	if t.Label != "" {
 		request.Payload, request.PayloadFields = true, []string{topKey(t.Label)}
 	}
-	err := t.can.Scan.Scan(ctx, request, func(rows adapters.Rows, _ string) error {
+	random, err := t.readPlaces(ctx, request, func(rows adapters.Rows) error {
 		done(len(rows.IDs))
 		return s.add(rows, t.Label, t.Rows)
 	})
+	if err == nil && (!random || len(s.ids) < want/2) { // a few ranges of ids hold most rows
+		random, s = false, &sample{whole: true, least: math.Inf(1)}
+		done = t.progress("reading the first rows of "+t.Collection, want)
+		err = t.can.Scan.Scan(ctx, request, func(rows adapters.Rows, _ string) error {
+			done(len(rows.IDs))
+			return s.add(rows, t.Label, t.Rows)
+		})
+	}
 	if err != nil && !errors.Is(err, errEnough) {
 		return t.explain(ctx, err)
 	}
+	s.whole, t.look.Random = s.whole && !random, random
 	s.finish(t.look.field.Dim)
 	t.look.Read, t.look.WithoutVector = len(s.ids), s.missing.Rows
 	if s.whole {
@@ -67,6 +85,40 @@ func (t *trial) readSample(ctx context.Context) error {
 	}
 	t.sample = s
 	return t.checkSample()
+}
+
+// readPlaces reads some neighbouring rows at each of many random places of a large collection. The same
+// seed reads the same places. It reports false, having read nothing, if the collection is small or the
+// store cannot divide its ids. It returns an error of add or of the store.
+func (t *trial) readPlaces(ctx context.Context, request adapters.ScanRequest, add func(adapters.Rows) error) (random bool, err error) {
+	if t.look.Rows <= int64(t.Rows) || t.can.Partition == nil {
+		return false, nil
+	}
+	parts := 2 * (1 + t.Rows/sampledTogether) // some are empty
+	cuts, err := t.can.Partition.Cut(ctx, t.Collection, parts)
+	if err != nil {
+		return false, nil //nolint:nilerr // the ids cannot be divided; the first rows say whether the store answers
+	}
+	request.Batch = sampledTogether
+	for _, part := range rand.New(rand.NewPCG(t.Seed, 0)).Perm(parts) {
+		request.Cursor, request.Until = "", ""
+		if part > 0 {
+			request.Cursor = cuts[part-1]
+		}
+		if part < len(cuts) {
+			request.Until = cuts[part]
+		}
+		err := t.can.Scan.Scan(ctx, request, func(rows adapters.Rows, _ string) error {
+			if err := add(rows); err != nil {
+				return err
+			}
+			return errPlace
+		})
+		if err != nil && !errors.Is(err, errPlace) {
+			return true, err
+		}
+	}
+	return true, nil
 }
 
 // checkSample returns a *RefusalError if there is nothing to measure.

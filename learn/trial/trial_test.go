@@ -229,6 +229,14 @@ func TestMilvus(t *testing.T) {
 	if names, err := store.Collections(t.Context()); len(names) != 1 || err != nil {
 		t.Errorf("collections %q afterwards, %v", names, err)
 	}
+	few := options(t, server.Address, "goods")
+	few.Rows = 200
+	if r, err = trial.Run(t.Context(), few); err != nil {
+		t.Fatal(err)
+	}
+	if text := fmt.Sprint(r.Facts()); r.Look.Random || r.Look.Read != 200 || !strings.Contains(text, "600, of which the first 200 by id (this collection cannot be read at random places) were read") {
+		t.Errorf("%d rows of few: %s", r.Look.Read, text)
+	}
 	wrong(t, options(t, "https://"+server.Address, "goods"), "does not speak TLS; write http://"+server.Address)
 	wrong(t, options(t, server.Address, "god"), `has no collection "god"; it has "goods"`)
 }
@@ -281,6 +289,21 @@ func TestNothingToLearnFrom(t *testing.T) {
 	}
 	if r.Learned != nil || !strings.Contains(r.Missing, "--label facts.group") || strings.Contains(r.Missing, "code") || r.Database.Recall < 0.9 {
 		t.Errorf("missing %q, database %+v", r.Missing, r.Database)
+	}
+}
+
+// TestRandomPlaces: a trial of a part of the rows says that they come from random places.
+func TestRandomPlaces(t *testing.T) {
+	server, _ := startQdrant(t)
+	t.Setenv("QDRANT_API_KEY", readKey)
+	o := options(t, server.REST, "goods")
+	o.Rows = 200
+	r, err := trial.Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := fmt.Sprint(r.Facts()); !r.Look.Random || r.Look.Read != 200 || !strings.Contains(text, "600, of which 200 from random places were read") {
+		t.Errorf("%d rows of few: %s", r.Look.Read, text)
 	}
 }
 

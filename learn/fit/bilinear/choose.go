@@ -54,6 +54,7 @@ type chooser struct {
 	trials   map[setting]*trial // with these holdouts
 	tried    []*trial           // in the order in which they were tried
 	done     func(fits int)
+	left     int // fits of the estimate that are not done
 }
 
 // chooseSetting finds the scale under which held-out queries find logged items best,
@@ -80,7 +81,8 @@ func (f *fitter) chooseSetting(ctx context.Context) (setting, error) {
 	if err := c.holdOut(withheld); err != nil {
 		return setting{}, err
 	}
-	c.done = o.Progress.Begin("choosing how the fit is held back", c.estimateFits(len(sets)))
+	c.left = c.estimateFits(len(sets))
+	c.done = o.Progress.Begin("choosing how the fit is held back", c.left)
 	s, err := c.chooseScale(ctx)
 	if err != nil {
 		return s, err
@@ -305,7 +307,10 @@ func (c *chooser) try(ctx context.Context, s setting) (*trial, error) {
 			return nil, err
 		}
 		all = append(all, m)
-		c.done(1)
+		if c.left > 0 { // the estimate may be too low
+			c.left--
+			c.done(1)
+		}
 	}
 	t := c.rate(s, all)
 	c.trials[s] = t
