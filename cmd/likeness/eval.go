@@ -36,6 +36,8 @@ type evalFlags struct {
 	baseline, strategies string
 	metric, title        string
 	trainedPairs, html   string
+	trainedQueries       string
+	byTraffic            bool
 	k, every, resamples  int
 	confidence           float64
 	margin, leastGain    float64
@@ -60,7 +62,9 @@ func newEvalCommand(a *app) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.models, "model", nil, "model file or directory; may be repeated to compare")
 	f.registerData(cmd, true)
-	flags.StringVar(&f.trainedPairs, "trained-pairs", "", "log of the fit: gives items' popularity, and which are cold")
+	flags.StringVar(&f.trainedPairs, "trained-pairs", "", "log of the fit: gives items' popularity, which are cold, and, by query ids, which queries are new")
+	flags.StringVar(&f.trainedQueries, "trained-queries", "", "queries of the fit: those with an equal vector were seen before")
+	flags.BoolVar(&f.byTraffic, "by-traffic", false, "count a query as often as --pairs has it, in every mean and in the verdict")
 	flags.StringVar(&f.html, "html", "", "write a report with plots to this file")
 	flags.IntVar(&f.k, "k", 10, "length of an answer")
 	flags.IntVar(&f.every, "every", 1, "use every nth query row only")
@@ -77,6 +81,7 @@ func newEvalCommand(a *app) *cobra.Command {
 	flags.Uint64Var(&f.seed, "seed", 1, "seed of the bootstrap")
 	_ = cmd.MarkFlagRequired("model")
 	_ = cmd.MarkFlagFilename("html", "html")
+	_ = cmd.MarkFlagFilename("trained-queries", queryFiles...)
 	_ = cmd.MarkFlagFilename("trained-pairs", "csv", "jsonl", "ndjson", "parquet")
 	_ = cmd.RegisterFlagCompletionFunc("baseline", cobra.FixedCompletions([]string{"cosine", "dot", "none"}, cobra.ShellCompDirectiveNoFileComp))
 	out := addOutput(cmd)
@@ -126,6 +131,10 @@ func (f *evalFlags) run(ctx context.Context, p *progress) (_ *eval.Report, _ *da
 		return nil, nil, err
 	}
 	in.Seen = d.Seen
+	in.Asked, in.ByTraffic = d.Asked, f.byTraffic
+	if in.SeenBefore, err = f.findSeen(ctx, d); err != nil {
+		return nil, nil, badDataset(err)
+	}
 	if f.trainedPairs != "" {
 		if in.Popularity, err = d.Popularity(ctx, f.trainedPairs); err != nil {
 			return nil, nil, badDataset(err)
@@ -144,6 +153,23 @@ func (f *evalFlags) run(ctx context.Context, p *progress) (_ *eval.Report, _ *da
 	r.Counts.DuplicatePairs, r.Counts.UnknownItems = d.Counts.DuplicatePairs, d.Counts.UnknownItems
 	r.Counts.MissingItems, r.Counts.FirstMissingItem = d.Counts.MissingItems, d.Counts.FirstMissingItem
 	return r, &d.Counts, f.nameRegressions(ctx, r)
+}
+
+// findSeen marks the queries that the fit learned from, by their vectors or else by their ids.
+// It returns nil if neither tells.
+func (f *evalFlags) findSeen(ctx context.Context, d *dataset.Dataset) ([]bool, error) {
+	switch {
+	case f.trainedQueries != "":
+		trained, err := dataset.OpenQueries(ctx, f.trainedQueries, f.Embedder, f.Progress)
+		if err != nil {
+			return nil, fmt.Errorf("--trained-queries: %w", err)
+		}
+		return d.EqualTo(trained.Matrix), trained.Close()
+	case f.trainedPairs != "" && d.QueryIDs != nil:
+		return d.AskedIn(ctx, f.trainedPairs)
+	default:
+		return nil, nil
+	}
 }
 
 // nameRegressions reads what the rows in the regressions are, if they are rows of a

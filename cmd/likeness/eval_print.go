@@ -105,6 +105,9 @@ func printModelReport(w io.Writer, r *eval.Report, m *eval.ModelReport) error {
 	if err := printSegments(w, r, m); err != nil {
 		return err
 	}
+	if err := printTrafficParts(w, r, m); err != nil {
+		return err
+	}
 	if err := printStrategies(w, r, m); err != nil {
 		return err
 	}
@@ -134,6 +137,32 @@ func printSegments(w io.Writer, r *eval.Report, m *eval.ModelReport) error {
 			base, gain = fmt.Sprintf("%.4f", *s.Baseline), difference(*s.Gain)
 		}
 		_, _ = fmt.Fprintf(t, "\t%s\t%d\t%d\t%.4f\t%s\t%s\t\n", s.Name, s.Items, s.Queries, s.Metric, base, gain)
+	}
+	return t.Flush()
+}
+
+// printTrafficParts prints how queries seen before and new ones fare, by traffic.
+func printTrafficParts(w io.Writer, r *eval.Report, m *eval.ModelReport) error {
+	if len(m.Traffic) == 0 {
+		return nil
+	}
+	names := []string{fmt.Sprintf("mrr@%d", r.K), fmt.Sprintf("map@%d", r.K), fmt.Sprintf("recall@%d", r.K)}
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprint(t, "\t  traffic\tshare\tqueries\t")
+	for _, name := range names {
+		_, _ = fmt.Fprintf(t, "%s\t%s\t", name, r.BaselineName)
+	}
+	_, _ = fmt.Fprintln(t)
+	for _, part := range m.Traffic {
+		_, _ = fmt.Fprintf(t, "\t%s\t%.1f %%\t%d\t", part.Name, 100*part.Share, part.Queries)
+		for _, name := range names {
+			base := ""
+			if part.Baseline != nil {
+				base = fmt.Sprintf("%.4f", part.Baseline[name])
+			}
+			_, _ = fmt.Fprintf(t, "%.4f\t%s\t", part.Metrics[name], base)
+		}
+		_, _ = fmt.Fprintln(t)
 	}
 	return t.Flush()
 }

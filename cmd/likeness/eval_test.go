@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
 	"math"
 	"os"
@@ -11,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/likenessdb/likeness/examples/banking77"
+	"github.com/likenessdb/likeness/learn/eval"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/npy"
 )
@@ -82,7 +84,7 @@ func TestEvalPrintsText(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"banking77-mol", "mrr@3", "first-stage recall", "scan", "mrr@1 = ndcg@1 = recall@1 = hit_rate@1 = p@1"} {
+	for _, want := range []string{"banking77-mol", "mrr@3", "first-stage recall", "scan", "mrr@1 = map@1 = ndcg@1 = recall@1 = hit_rate@1 = p@1"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is missing in\n%s", want, out)
 		}
@@ -273,5 +275,79 @@ func TestBenchSearch(t *testing.T) {
 	}
 	if _, _, err := printed(t, "bench", "search", "--candidates", "5"); exitCode(err) != 2 {
 		t.Errorf("fewer candidates than k: %v", err)
+	}
+}
+
+// TestEvalByTraffic: queries that the fit learned from are told from new ones, by their vectors or
+// their ids, and count as often as they were asked.
+func TestEvalByTraffic(t *testing.T) {
+	dir, flags := fitFiles(t)
+	path := func(name string) string { return filepath.Join(dir, name) }
+	if r := execute(t, "", flags...); r.code != 0 {
+		t.Fatal(r.err)
+	}
+	queries, err := npy.Open(path("queries.npy"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer queries.Close()
+	if err := npy.Write(path("trained.npy"), queries.Slice(0, 100)); err != nil {
+		t.Fatal(err)
+	}
+	logged, err := os.ReadFile(path("pairs.csv"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	pairs, trained, ids := "query,item,weight\n", "query,item\n", ""
+	for q, line := range strings.Split(string(logged), "\n")[1:401] {
+		_, item, _ := strings.Cut(line, ",")
+		weight := 1
+		if q < 100 {
+			weight = 9
+			trained += fmt.Sprintf("q%d,%s\n", q, item)
+		}
+		pairs += fmt.Sprintf("q%d,%s,%d\n", q, item, weight)
+		ids += fmt.Sprintf("q%d\n", q)
+	}
+	for name, text := range map[string]string{"weighted.csv": pairs, "trained.csv": trained, "ids.txt": ids} {
+		if err := os.WriteFile(path(name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	evaluate := func(more ...string) (r eval.Report) {
+		t.Helper()
+		out, errs, err := printed(t, append([]string{
+			"eval", "--model", path("m.safetensors"), "--items", path("items.npy"), "--queries", path("queries.npy"), "--query-ids", path("ids.txt"),
+			"--pairs", path("weighted.csv"), "--output", "json",
+		}, more...)...)
+		if err != nil {
+			t.Fatal(err, errs)
+		}
+		if err := json.Unmarshal([]byte(out), &r); err != nil {
+			t.Fatal(err)
+		}
+		return r
+	}
+	byVector, byID := evaluate("--trained-queries", path("trained.npy")), evaluate("--trained-pairs", path("trained.csv"), "--by-traffic")
+	for name, r := range map[string]eval.Report{"by vector": byVector, "by id": byID} {
+		traffic := r.Models[0].Traffic
+		if len(traffic) != 3 || traffic[1].Name != "seen before" || traffic[1].Queries != 100 || traffic[2].Queries != 300 {
+			t.Fatalf("%s: %+v", name, traffic)
+		}
+		all, seen, unseen := traffic[0].Metrics["map@10"], traffic[1].Metrics["map@10"], traffic[2].Metrics["map@10"]
+		if math.Abs(traffic[1].Share-0.75) > 1e-9 || math.Abs(all-0.75*seen-0.25*unseen) > 1e-9 || seen == unseen {
+			t.Errorf("%s: all %.4f of seen %.4f (%.2f) and new %.4f", name, all, seen, traffic[1].Share, unseen)
+		}
+	}
+	if got, want := byID.Metrics["mrr@10"], byID.Models[0].Traffic[0].Metrics["mrr@10"]; math.Abs(got-want) > 1e-9 || byVector.Metrics["mrr@10"] == want {
+		t.Errorf("by traffic mrr@10 is %.6f, want %.6f; otherwise %.6f", got, want, byVector.Metrics["mrr@10"])
+	}
+	if g := byID.Models[0].Gains["mrr@10"]; math.Abs(g.Difference-byID.Metrics["mrr@10"]+byID.Baseline["mrr@10"]) > 1e-9 || g.Low > g.Difference || g.High < g.Difference {
+		t.Errorf("the gain by traffic is %+v", g)
+	}
+	text, _, err := printed(t, "eval", "--model", path("m.safetensors"), "--items", path("items.npy"), "--queries", path("queries.npy"),
+		"--pairs", path("pairs.csv"), "--trained-queries", path("trained.npy"))
+	if err != nil || !strings.Contains(text, "traffic") || !strings.Contains(text, "seen before") || !strings.Contains(text, "map@10") {
+		t.Errorf("%v\n%s", err, text)
 	}
 }

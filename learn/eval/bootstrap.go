@@ -23,7 +23,7 @@ type Paired struct {
 	// Positive is the share of the bootstrap samples in which the difference is above
 	// 0.
 	Positive float64 `json:"positive"`
-	// Wins, Ties and Losses are shares of the queries.
+	// Wins, Ties and Losses are shares of the queries, or of the traffic.
 	Wins   float64 `json:"wins"`
 	Ties   float64 `json:"ties"`
 	Losses float64 `json:"losses"`
@@ -33,19 +33,34 @@ type Paired struct {
 // queries.
 type series struct {
 	values  []float64
-	members []bool // queries that count; nil: all
+	members []bool    // queries that count; nil: all
+	weights []float64 // of the queries; nil: all 1
 }
 
-// mean returns the mean over the member queries, and their number.
-func (s series) mean() (mean float64, n int) {
+// weight returns how much query i counts.
+func (s series) weight(i int) float64 {
+	switch {
+	case s.members != nil && !s.members[i]:
+		return 0
+	case s.weights != nil:
+		return s.weights[i]
+	default:
+		return 1
+	}
+}
+
+// mean returns the mean over the member queries, and their weight.
+func (s series) mean() (mean, weight float64) {
 	var sum float64
 	for i, v := range s.values {
-		if s.members == nil || s.members[i] {
-			sum += v
-			n++
-		}
+		w := s.weight(i)
+		sum += w * v
+		weight += w
 	}
-	return sum / float64(max(1, n)), n
+	if weight == 0 {
+		return 0, 0
+	}
+	return sum / weight, weight
 }
 
 func subtract(a, b []float64) []float64 {
@@ -59,7 +74,8 @@ func subtract(a, b []float64) []float64 {
 // sampler draws bootstrap samples of queries. Queries with equal vectors form a
 // cluster, which is drawn as a whole because its queries win and lose together.
 type sampler struct {
-	cluster    []int // cluster number of each query
+	cluster    []int     // cluster number of each query
+	weights    []float64 // of each query; nil: all 1
 	clusters   int
 	resamples  int
 	confidence float64
@@ -97,11 +113,9 @@ func (s *sampler) resample(ctx context.Context, all []series) ([][]float64, erro
 	sums := make([]float64, s.clusters*width) // for each cluster, a sum and a count for each series
 	for n, x := range all {
 		for i, v := range x.values {
-			if x.members == nil || x.members[i] {
-				at := s.cluster[i]*width + 2*n
-				sums[at] += v
-				sums[at+1]++
-			}
+			at, w := s.cluster[i]*width+2*n, x.weight(i)
+			sums[at] += w * v
+			sums[at+1] += w
 		}
 	}
 	means := make([][]float64, len(all))
@@ -147,22 +161,19 @@ func (s *sampler) percentileInterval(means []float64) Interval {
 // summarisePaired summarises a series of differences with its resampled means.
 func (s *sampler) summarisePaired(d series, means []float64) Paired {
 	p := Paired{Interval: s.percentileInterval(means)}
-	var n int
-	p.Difference, n = d.mean()
+	var total float64
+	p.Difference, total = d.mean()
 	for i, v := range d.values {
-		if d.members != nil && !d.members[i] {
-			continue
-		}
-		switch {
+		switch w := d.weight(i); {
 		case v > 0:
-			p.Wins++
+			p.Wins += w
 		case v < 0:
-			p.Losses++
+			p.Losses += w
 		default:
-			p.Ties++
+			p.Ties += w
 		}
 	}
-	total := float64(max(1, n))
+	total = max(total, math.SmallestNonzeroFloat64)
 	p.Wins, p.Ties, p.Losses = p.Wins/total, p.Ties/total, p.Losses/total
 	for _, m := range means {
 		if m > 0 {
@@ -175,7 +186,7 @@ func (s *sampler) summarisePaired(d series, means []float64) Paired {
 
 // compareSeries resamples the differences a − b.
 func (s *sampler) compareSeries(ctx context.Context, a, b []float64) (Paired, error) {
-	d := series{values: subtract(a, b)}
+	d := series{values: subtract(a, b), weights: s.weights}
 	means, err := s.resample(ctx, []series{d})
 	if err != nil {
 		return Paired{}, err

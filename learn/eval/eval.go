@@ -71,6 +71,8 @@ type Method struct {
 	Seed       uint64  `json:"seed"`
 	// Popularity says which log gave the items' popularity: training_pairs or pairs.
 	Popularity string `json:"popularity"`
+	// ByTraffic means that a query counts as often as it was asked.
+	ByTraffic bool `json:"by_traffic,omitempty"`
 	// Margin is the share of the best model's gain that a simpler model may lose and
 	// still be as good. LeastGain is the smallest gain worth having; 0 stands for
 	// verdict.LeastGainOf the baseline's metric.
@@ -100,10 +102,12 @@ type ModelReport struct {
 	ToBest *Paired `json:"to_best,omitempty"`
 	// Standing says how the model stands to the best one. AsGood means that it is the
 	// best, or that a loss of more than Verdict.Margin is excluded.
-	Standing   verdict.Standing `json:"standing"`
-	AsGood     bool             `json:"as_good_as_best"`
-	Segments   []Segment        `json:"segments,omitempty"`
-	Strategies Strategies       `json:"strategies,omitempty"`
+	Standing verdict.Standing `json:"standing"`
+	AsGood   bool             `json:"as_good_as_best"`
+	Segments []Segment        `json:"segments,omitempty"`
+	// Traffic is the quality by traffic, if it is known which queries were seen before.
+	Traffic    []Traffic  `json:"traffic,omitempty"`
+	Strategies Strategies `json:"strategies,omitempty"`
 	// Unserved names the strategies that the model cannot serve, with the reason.
 	Unserved    map[string]string `json:"unserved,omitempty"`
 	Regressions []Regression      `json:"regressions,omitempty"`

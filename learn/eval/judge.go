@@ -25,7 +25,10 @@ type measureModel struct {
 
 func newJudge(in *Input, rows []int) *measureModel {
 	queries := in.queries(rows)
-	j := &measureModel{in: in, rows: rows, queries: queries, sampler: newSampler(queries, in), segments: in.divideQueries(rows)}
+	j := &measureModel{in: in, rows: rows, queries: queries, sampler: newSampler(queries, in), segments: append(in.divideQueries(rows), in.divideSeen(rows)...)}
+	if in.ByTraffic {
+		j.sampler.weights = in.askedOf(rows)
+	}
 	popularity := "pairs"
 	if in.Popularity != nil {
 		popularity = "training_pairs"
@@ -35,7 +38,7 @@ func newJudge(in *Input, rows []int) *measureModel {
 		K:     in.K, BaselineName: in.Baseline.Name,
 		Method: Method{
 			Metric: cmp.Or(in.Metric, fmt.Sprintf("mrr@%d", in.K)), Confidence: in.Confidence, Resamples: j.sampler.resamples,
-			Clusters: j.sampler.clusters, Seed: in.Seed, Popularity: popularity,
+			Clusters: j.sampler.clusters, Seed: in.Seed, Popularity: popularity, ByTraffic: in.ByTraffic,
 			Margin: in.Margin, LeastGain: in.LeastGain,
 		},
 	}
@@ -54,16 +57,17 @@ func (j *measureModel) rankBaseline(ctx context.Context) error {
 	if j.baselineScan, err = j.in.scanAll(ctx, j.in.Baseline, features, j.rows, j.queries); err != nil {
 		return err
 	}
-	j.report.Baseline = meansOf(j.baselineScan.values)
+	j.report.Baseline = j.sampler.meansOf(j.baselineScan.values)
 	j.report.BaselineHistogram = newHistogram(j.baselineScan.samples)
 	j.report.BaselineIntervals, err = j.resampleIntervals(ctx, j.baselineScan.values)
 	return err
 }
 
-func meansOf(values map[string][]float64) Metrics {
+// meansOf returns the mean of each metric.
+func (s *sampler) meansOf(values map[string][]float64) Metrics {
 	m := Metrics{}
 	for name, v := range values {
-		m[name] = meanOf(v)
+		m[name], _ = series{values: v, weights: s.weights}.mean()
 	}
 	return m
 }
@@ -72,7 +76,7 @@ func (j *measureModel) resampleIntervals(ctx context.Context, values map[string]
 	names := MetricNames(j.in.K)
 	all := make([]series, len(names))
 	for n, name := range names {
-		all[n].values = values[name]
+		all[n] = series{values: values[name], weights: j.sampler.weights}
 	}
 	drawn, err := j.sampler.resample(ctx, all)
 	if err != nil {
@@ -129,7 +133,7 @@ func (j *measureModel) measureModel(ctx context.Context, c Contender, only bool)
 
 // measureQuality adds the figures of the exact ranking to the report.
 func (j *measureModel) measureQuality(ctx context.Context, r *ModelReport, exact *exactScan, t *table.Table) (err error) {
-	r.Metrics, r.Histogram = meansOf(exact.values), newHistogram(exact.samples)
+	r.Metrics, r.Histogram = j.sampler.meansOf(exact.values), newHistogram(exact.samples)
 	if r.Intervals, err = j.resampleIntervals(ctx, exact.values); err != nil {
 		return err
 	}
@@ -143,6 +147,11 @@ func (j *measureModel) measureQuality(ctx context.Context, r *ModelReport, exact
 			return err
 		}
 	}
+	var baseline map[string][]float64
+	if j.baselineScan != nil {
+		baseline = j.baselineScan.values
+	}
+	r.Traffic = j.measureTraffic(exact.values, baseline)
 	r.Segments, err = j.measureSegments(ctx, exact)
 	return err
 }
@@ -151,7 +160,7 @@ func (j *measureModel) resamplePaired(ctx context.Context, differences map[strin
 	names := MetricNames(j.in.K)
 	all := make([]series, len(names))
 	for n, name := range names {
-		all[n].values = differences[name]
+		all[n] = series{values: differences[name], weights: j.sampler.weights}
 	}
 	drawn, err := j.sampler.resample(ctx, all)
 	if err != nil {
@@ -169,9 +178,9 @@ func (j *measureModel) measureSegments(ctx context.Context, exact *exactScan) ([
 	metric := j.report.Method.Metric
 	var all []series
 	for _, s := range j.segments {
-		all = append(all, series{exact.values[metric], s.members})
+		all = append(all, series{exact.values[metric], s.members, j.sampler.weights})
 		if j.baselineScan != nil {
-			all = append(all, series{subtract(exact.values[metric], j.baselineScan.values[metric]), s.members})
+			all = append(all, series{subtract(exact.values[metric], j.baselineScan.values[metric]), s.members, j.sampler.weights})
 		}
 	}
 	if len(all) == 0 {
@@ -188,7 +197,7 @@ func (j *measureModel) measureSegments(ctx context.Context, exact *exactScan) ([
 		s.Metric, _ = all[n*step].mean()
 		s.Interval = j.sampler.percentileInterval(drawn[n*step])
 		if j.baselineScan != nil {
-			base, _ := series{j.baselineScan.values[metric], s.members}.mean()
+			base, _ := series{j.baselineScan.values[metric], s.members, j.sampler.weights}.mean()
 			gain := j.sampler.summarisePaired(all[n*step+1], drawn[n*step+1])
 			s.Baseline, s.Gain = &base, &gain
 		}

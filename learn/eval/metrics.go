@@ -10,7 +10,7 @@ import (
 )
 
 // Metrics holds means over queries by name: "recall@10", "hit_rate@10", "mrr@10",
-// "ndcg@10", "p@10".
+// "map@10", "ndcg@10", "p@10".
 type Metrics map[string]float64
 
 // Ranking holds the rows of one query's answer, best first.
@@ -19,7 +19,7 @@ type Ranking []rerank.Scored
 // MetricNames lists the metrics of a report in reading order.
 func MetricNames(k int) []string {
 	var names []string
-	for _, metric := range []string{"mrr", "ndcg", "recall", "hit_rate", "p"} {
+	for _, metric := range []string{"mrr", "map", "ndcg", "recall", "hit_rate", "p"} {
 		for _, c := range Cutoffs(k) {
 			names = append(names, fmt.Sprintf("%s@%d", metric, c))
 		}
@@ -42,6 +42,7 @@ func Cutoffs(k int) []int {
 //	recall@k    Σ w of top ∩ rel / Σ w of rel
 //	hit_rate@k  1 if top ∩ rel is not empty, else 0
 //	mrr@k       1 / the rank of the first relevant row of top, or 0 without such a row
+//	map@k       the sum of p@rank over the ranks of top ∩ rel, divided by min(|rel|, k)
 //	ndcg@k      Σ w / log2(1 + rank) over top ∩ rel, divided by its greatest possible value
 //	p@k         |top ∩ rel| / k
 func Measure(rankings []Ranking, queries []int, pairs *Pairs, k int) Metrics {
@@ -75,6 +76,7 @@ func measureQueries(rankings []Ranking, queries []int, pairs *Pairs, k int) map[
 			found := countRelevant(rankings[i], pairs, q, c)
 			for name, v := range map[string]float64{
 				"recall": found.weight / pairs.totalWeight(q), "p": float64(found.rows) / float64(c),
+				"map":  found.precisions / float64(min(c, len(pairs.relevant[q]))),
 				"ndcg": found.gain / ideal[min(c, len(ideal))-1],
 			} {
 				values[fmt.Sprintf("%s@%d", name, c)][i] = v
@@ -92,6 +94,7 @@ func measureQueries(rankings []Ranking, queries []int, pairs *Pairs, k int) map[
 type relevantFound struct {
 	rows, first  int // first is the rank, from 1, of the first relevant item
 	weight, gain float64
+	precisions   float64 // the sum of the precisions at their ranks
 }
 
 func countRelevant(top Ranking, pairs *Pairs, query, k int) relevantFound {
@@ -106,6 +109,7 @@ func countRelevant(top Ranking, pairs *Pairs, query, k int) relevantFound {
 		}
 		w := pairs.weightOf(query, at)
 		f.rows++
+		f.precisions += float64(f.rows) / float64(rank+1)
 		f.weight += w
 		f.gain += w / math.Log2(float64(rank)+2)
 	}

@@ -38,6 +38,7 @@ func TestMeasure(t *testing.T) {
 	}
 	two := (1/math.Log2(3) + 1/math.Log2(4)) / (1 + 1/math.Log2(3))
 	want["ndcg@1"], want["ndcg@5"], want["ndcg@6"] = 1./3, (two+1)/3, (two+1+1/math.Log2(7))/3
+	want["map@1"], want["map@5"], want["map@6"] = 1./3, ((1./2+2./3)/2+1)/3, ((1./2+2./3)/2+1+1./6)/3
 	if len(got) != len(want) {
 		t.Errorf("got %v, want the keys of %v", got, want)
 	}

@@ -41,6 +41,12 @@ type Input struct {
 	// fitted. An item of weight 0 is cold. If nil, popularity is taken from Pairs, and
 	// warm and cold items are not told apart.
 	Popularity []float64
+	// Asked is how often each query row was asked; nil: once. With ByTraffic a query counts as
+	// often in every mean, and so in the verdict.
+	Asked     []float64
+	ByTraffic bool
+	// SeenBefore marks the query rows that the training log has. If nil, that is unknown.
+	SeenBefore []bool
 	K          int
 	// Metric, one of MetricNames, is the metric of differences, segments and the verdict.
 	// If empty, it is mrr@K.
@@ -129,6 +135,8 @@ func (in Input) check() error {
 		return fmt.Errorf("%w: popularity of %d items for %d", ErrInput, len(in.Popularity), in.Items.Rows)
 	case in.Seen != nil && len(in.Seen) != in.Queries.Rows:
 		return fmt.Errorf("%w: seen items of %d queries for %d", ErrInput, len(in.Seen), in.Queries.Rows)
+	case in.Asked != nil && len(in.Asked) != in.Queries.Rows || in.SeenBefore != nil && len(in.SeenBefore) != in.Queries.Rows:
+		return fmt.Errorf("%w: traffic of %d queries, %d marked as seen or not, for %d", ErrInput, len(in.Asked), len(in.SeenBefore), in.Queries.Rows)
 	case in.QueryIDs != nil && len(in.QueryIDs) != in.Queries.Rows:
 		return fmt.Errorf("%w: %d query ids for %d queries", ErrInput, len(in.QueryIDs), in.Queries.Rows)
 	case in.ItemIDs != nil && len(in.ItemIDs) != in.Items.Rows:

@@ -8,7 +8,8 @@ import (
 // Segment is the quality on some of the queries. A query belongs to the segment that
 // contains most of its relevant items.
 type Segment struct {
-	// Name is head, torso or tail by the items' popularity, or warm or cold.
+	// Name is head, torso or tail by the items' popularity, warm or cold, or, of queries, seen
+	// before or new.
 	Name string `json:"name"`
 	// Items counts the items of the segment, which have at least From and fewer than
 	// Below pairs each. If Below is 0, there is no upper limit.
@@ -23,6 +24,14 @@ type Segment struct {
 	Gain     *Paired  `json:"gain,omitempty"`
 
 	members []bool // marks the queries of the segment
+}
+
+// plural names what the segment is of.
+func (s Segment) plural() string {
+	if s.Name == segmentSeen || s.Name == segmentNew {
+		return "queries " + s.Name
+	}
+	return s.Name + " items"
 }
 
 // divideQueries divides the queries. Head, torso and tail get about a third of the pairs

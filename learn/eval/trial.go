@@ -207,7 +207,7 @@ func (b *trialRunner) summariseAnswers(ctx context.Context, answers []search.Ans
 // ranking, and how much of the gain over the baseline remains.
 func (j *measureModel) compareStrategy(ctx context.Context, o *Outcome, values map[string][]float64, exact *exactScan) (err error) {
 	metric := j.report.Method.Metric
-	o.Metrics = meansOf(values)
+	o.Metrics = j.sampler.meansOf(values)
 	if o.Loss, err = j.sampler.compareSeries(ctx, exact.values[metric], values[metric]); err != nil || j.baselineScan == nil {
 		return err
 	}

@@ -126,8 +126,8 @@ func (r *Report) listWarnings(m *ModelReport) []string {
 		switch {
 		case s.Gain == nil || s.Gain.Difference >= 0:
 		case s.Gain.High < 0:
-			found = append(found, fmt.Sprintf("%s items lose: %s %.4f against %.4f (%s %+.4f to %+.4f, %d queries)",
-				s.Name, r.Method.Metric, s.Metric, *s.Baseline, r.percent(), s.Gain.Low, s.Gain.High, s.Queries))
+			found = append(found, fmt.Sprintf("%s lose: %s %.4f against %.4f (%s %+.4f to %+.4f, %d queries)",
+				s.plural(), r.Method.Metric, s.Metric, *s.Baseline, r.percent(), s.Gain.Low, s.Gain.High, s.Queries))
 		case s.Name == "cold":
 			found = append(found, fmt.Sprintf("cold items may lose: %s %.4f against %.4f (%d queries)", r.Method.Metric, s.Metric, *s.Baseline, s.Queries))
 		}
