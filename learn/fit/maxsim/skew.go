@@ -32,6 +32,8 @@ const (
 	leastReachable, leastRepeats = 0.5, 0.1
 	// flatQueries is the number of queries of an item below which popularity is flat.
 	flatQueries = 3
+	// leastSide stands for a side of length 0, as of a coordinate that never varies.
+	leastSide = 1e-6
 	// Figures of diversity rest on a sample.
 	sampledItems, sampledQueries = 100, 100
 )
@@ -109,11 +111,7 @@ func boxDiversity(vectors rerank.Matrix, queries []int32) float64 {
 	}
 	var logs float64
 	for k := range low {
-		side := float64(high[k] - low[k])
-		if side == 0 {
-			return 0
-		}
-		logs += math.Log(side)
+		logs += math.Log(max(leastSide, float64(high[k]-low[k])))
 	}
 	return math.Exp(logs / float64(len(low)))
 }

@@ -186,3 +186,20 @@ func TestDrawPairs(t *testing.T) {
 		t.Errorf("%d of %d pairs were ever drawn", len(seen), len(pairs))
 	}
 }
+
+// A query that came twice, in one row or in two, is repeated traffic; one that came once is not.
+func TestRepeatShare(t *testing.T) {
+	l, err := PrepareUnscaled(fit.Data{
+		Items:    rerank.Matrix{Rows: 2, Cols: 2, Data: []float32{1, 0, 0, 1}},
+		Queries:  rerank.Matrix{Rows: 6, Cols: 2, Data: []float32{1, 1, 1, 2, 1, 2, 1, 3, 1, 4, 1, 5}},
+		Relevant: [][]int32{{0}, {0}, {1}, {1}, {0, 1}, nil},
+		Weights:  [][]float32{{1}, {1}, {1}, {5}, {1, 1}, nil},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Of 9 questions 2 came once: (1, 1) and (1, 4), which chose two items.
+	if got := l.RepeatShare(); math.Abs(got-7./9) > 1e-12 {
+		t.Errorf("%g of the traffic repeats, want 7/9", got)
+	}
+}
