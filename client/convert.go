@@ -40,14 +40,18 @@ func (s Strategy) proto() likenessv1.Strategy {
 }
 
 func (q Query) proto() *likenessv1.Query {
-	return &likenessv1.Query{Vector: q.Vector, UserId: q.UserID, Context: q.Context, Text: q.Text}
+	out := &likenessv1.Query{Vector: q.Vector, UserId: q.UserID, Context: q.Context, Text: q.Text}
+	for i := range q.Items {
+		out.ItemIds = append(out.ItemIds, &likenessv1.WeightedItem{Id: q.Items[i].ID.proto(), Weight: &q.Items[i].Weight})
+	}
+	return out
 }
 
 func (s *Search) proto() *likenessv1.SearchRequest {
 	r := &likenessv1.SearchRequest{
 		Route: s.Route, Query: s.Query.proto(), K: small(s.K), Filter: s.Filter, Strategy: s.Strategy.proto(),
 		Depth: small(s.Depth), AverageDepth: small(s.AverageDepth), MaxGap: s.MaxGap, Explain: s.Explain, Head: s.Head, Rounds: small(s.Rounds),
-		RequireExact: s.RequireExact, ExcludeIds: protoIDs(s.ExcludeIDs), Mix: s.Mix, StoredVector: s.StoredVector,
+		RequireExact: s.RequireExact, ExcludeIds: protoIDs(s.ExcludeIDs), Mix: s.Mix, StoredVector: s.StoredVector, IncludeItemIds: s.IncludeItems,
 	}
 	if s.Timeout > 0 {
 		r.Timeout = durationpb.New(s.Timeout)

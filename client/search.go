@@ -34,6 +34,15 @@ type Query struct {
 	// Text is the query in words, for a route whose embedder makes the vector of it, or whose
 	// ranker reads it.
 	Text string
+	// Items holds items whose vectors' weighted mean is the query's vector, in its place, at
+	// most 1,000. A search leaves them out of its answer.
+	Items []WeightedItem
+}
+
+// WeightedItem is an item of a query, with its weight in the mean.
+type WeightedItem struct {
+	ID     ID
+	Weight float32
 }
 
 // Search describes one search. The route decides for every zero field.
@@ -48,6 +57,8 @@ type Search struct {
 	// ExcludeIDs holds the ids of items that the answer must not have, such as those that a
 	// person has seen, at most 10,000.
 	ExcludeIDs []ID
+	// IncludeItems lets the answer have the items of Query.Items.
+	IncludeItems bool
 	// Depth is the number of rows of each first-stage search, AverageDepth that number
 	// for the averaged search of Combined.
 	Strategy     Strategy

@@ -209,6 +209,12 @@ func TestServeAndQuery(t *testing.T) {
 			t.Errorf("query %q: want %q in %+v", flags, want, r)
 		}
 	}
+	if r := execute(t, "", "query", "-a", at.GRPC, "-r", "things", "-k", "2", "--item", "0", "--item", "1=0.5"); r.code != 0 || !strings.Contains(r.out, "1     2   1") {
+		t.Errorf("query of items: %+v", r)
+	}
+	if r := execute(t, "", "query", "-a", at.GRPC, "-r", "things", "--item", "0=much"); r.code != 2 || !strings.Contains(r.err, "no weight") {
+		t.Errorf("query of an item without a weight: %+v", r)
+	}
 	for row, code := range map[string]int{"2": 0, "3": 2} {
 		if r := execute(t, "", "query", "-a", at.GRPC, "-r", "things", "--vector-file", path("things.npy"), "--row", row); r.code != code {
 			t.Errorf("row %s: %+v", row, r)

@@ -28,6 +28,7 @@ type queryFlags struct {
 	weights       string
 	head          string
 	filter        string
+	items         []string
 	excludeIDs    []string
 	excludeFile   string
 	maxGap        float32
@@ -54,7 +55,7 @@ the ranker's scores. Marked rows show the ranker's score.`,
 		Example: `  likeness query --route questions --vector-file test_vectors.npy --row 6 --k 10
   likeness query --route products --vector '[0.1, 0.9]' --max-gap 0 --explain
   likeness query --route articles --text 'who may see my data?' --calls 60 --rounds 2 --payload-fields title
-  likeness query --route products --vector '[0.1, 0.9]' --exclude-id 17 --exclude-ids seen.txt
+  likeness query --route products --item 17 --item 4=0.5 --exclude-ids seen.txt
   echo '[0.1, 0.9]' | likeness query --route products --filter '{"must":[{"key":"stock","range":{"gt":0}}]}' --output json`,
 		Args: cobra.NoArgs,
 	}
@@ -69,6 +70,7 @@ the ranker's scores. Marked rows show the ranker's score.`,
 	flags.StringVar(&f.weights, "weights", "", "uniform or gates, of the averaged search; empty is the route's")
 	flags.StringVar(&f.head, "head", "", "learned search of distilled; empty is the route's")
 	flags.StringVar(&f.filter, "filter", "", "filter in the store's own language")
+	flags.StringArrayVar(&f.items, "item", nil, "make the query of this item's vector, left out of the answer; ID or ID=WEIGHT, may be repeated")
 	flags.StringArrayVar(&f.excludeIDs, "exclude-id", nil, "leave this item out of the answer; may be repeated")
 	flags.StringVar(&f.excludeFile, "exclude-ids", "", "leave the items of this file out, one id a line")
 	flags.Float32Var(&f.maxGap, "max-gap", 0, "search deeper until no missing item can beat the K-th by more")
@@ -89,7 +91,7 @@ the ranker's scores. Marked rows show the ranker's score.`,
 
 func (a *app) query(cmd *cobra.Command, f *queryFlags, out output) error {
 	stdin := a.stdin
-	if f.text != "" {
+	if f.text != "" || len(f.items) > 0 {
 		stdin = nil
 	}
 	request, err := f.input.read(stdin)
@@ -140,6 +142,13 @@ func (f *queryFlags) apply(cmd *cobra.Command, r *likenessv1.SearchRequest) erro
 	}
 	if given("filter") {
 		r.Filter = f.filter
+	}
+	for _, text := range f.items {
+		item, err := weightedItem(text)
+		if err != nil {
+			return err
+		}
+		r.Query.ItemIds = append(r.Query.ItemIds, item)
 	}
 	excluded, err := readItemIDs(f.excludeIDs, f.excludeFile)
 	if err != nil {

@@ -113,6 +113,20 @@ func readItemIDs(ids []string, path string) ([]*likenessv1.ItemId, error) {
 	return out, nil
 }
 
+// weightedItem parses ID or ID=WEIGHT.
+func weightedItem(text string) (*likenessv1.WeightedItem, error) {
+	at := strings.LastIndex(text, "=")
+	if at < 0 {
+		return &likenessv1.WeightedItem{Id: itemID(text)}, nil
+	}
+	weight, err := strconv.ParseFloat(text[at+1:], 32)
+	if err != nil {
+		return nil, usagef("--item %q: %q is no weight; write ID or ID=WEIGHT", text, text[at+1:])
+	}
+	w := float32(weight)
+	return &likenessv1.WeightedItem{Id: itemID(text[:at]), Weight: &w}, nil
+}
+
 // itemID returns the id that a text names: a number, or a text. A number in quotes is a text.
 func itemID(text string) *likenessv1.ItemId {
 	var quoted string

@@ -57,6 +57,18 @@ def test_exclude_ids(url: str, token: str, client: likeness.Client, vector: np.n
     assert asyncio.run(ask()) == answer.hits
 
 
+def test_items(client: likeness.Client) -> None:
+    """A query is the mean of items, which the answer leaves out, or has if that is asked for."""
+    answer = client.search("intents", k=5, items=[3, 8])
+    assert len(answer.hits) == 5
+    assert not {3, 8} & {h.id for h in answer.hits}
+    without = client.search("intents", k=5, items=[3, 8], exclude_ids=[4])
+    assert client.search("intents", k=5, items={3: 0.5, 8: 0.5, 4: 0}).hits == without.hits
+    assert {3, 8} <= {h.id for h in client.search("intents", k=77, items=[3, 8], include_items=True).hits}
+    with pytest.raises(likeness.Invalid, match="item_ids"):
+        client.search("intents", k=5, items=[10**9])
+
+
 def test_batch(client: likeness.Client, questions: dict[str, np.ndarray]) -> None:
     searches = [Search("intents", v, 1) for v in questions.values()] + [Search("intents", [1.0], 1)]
     results = list(client.each(searches, batch=3))

@@ -12,6 +12,8 @@ import (
 	"github.com/likenessdb/likeness/internal/turns"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search/plan"
+	"github.com/likenessdb/likeness/sidecar/search/retrieve"
 )
 
 var _ Searcher = (*Engine)(nil)
@@ -72,6 +74,12 @@ func (e *Engine) search(ctx context.Context, r Request) (Answer, Request, error)
 		return Answer{}, r, err
 	}
 	defer version.Release()
+	if len(r.History) > 0 {
+		if r.Query, err = historyQuery(ctx, version.Current().ForCollection(r.Collection), r.Query, r.History); err != nil {
+			failSpan(s, err)
+			return Answer{}, r, err
+		}
+	}
 	var took time.Duration
 	if c := version.Current(); c.NeedsEmbedder(r.Query) {
 		var cancel context.CancelFunc
@@ -88,6 +96,20 @@ func (e *Engine) search(ctx context.Context, r Request) (Answer, Request, error)
 		failSpan(s, err)
 	}
 	return a, r, err
+}
+
+// historyQuery returns a query with the mean vector of a history.
+func historyQuery(ctx context.Context, c *route.Checked, q rerank.Query, items []plan.WeightedID) (rerank.Query, error) {
+	if len(q.Vector) > 0 {
+		return q, plan.BadField("query.item_ids", "the query has a vector too; give one of them")
+	}
+	ctx, cancel := c.WithTimeout(ctx)
+	defer cancel()
+	view := c.View()
+	defer view.Release()
+	var err error
+	q.Vector, err = retrieve.Mean(ctx, view, items)
+	return q, err
 }
 
 // embed returns a query that is only text with its vector. The text stays for the route's ranker, if

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
 	"testing"
 
@@ -165,4 +166,73 @@ func TestLiveTableWithoutItems(t *testing.T) {
 	r := w.route(route.PlacementTable, func(r *route.Route) { r.Table, r.Live, r.Strategy = nil, live, rerank.Scan })
 	a := searchRoute(t, r, search.Request{Query: rerank.Query{Vector: q}, K: 5, Exclude: []rerank.ID{truth[0].ID, truth[1].ID, truth[3].ID}})
 	sameHits(t, a.Hits, []rerank.Scored{truth[2], truth[4], truth[5], truth[6], truth[7]})
+}
+
+// TestHistory: a query of items is the query of their weighted mean, and the answer is without
+// them, unless the request keeps them.
+func TestHistory(t *testing.T) {
+	for name, sim := range map[string]*toy{
+		"inner product": {dim: 6, blocks: 1},
+		"unit vectors":  {dim: 6, blocks: 3, normalise: true},
+		"grouped":       {dim: 6, blocks: 1, grouped: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, sim, random(1, 300, 6))
+			items := w.items()
+			history := []plan.WeightedID{{ID: items[3], Weight: 1}, {ID: items[9], Weight: 0.25}, {ID: rerank.UintID(1 << 40), Weight: 5}, {ID: items[3], Weight: 0.5}}
+			mean := make([]float32, 6)
+			for row, id := range w.owners { // the sum over the weights is the same query
+				for _, h := range history {
+					x := slices.Clone(w.vectors.Row(row))
+					if sim.normalise {
+						rerank.Normalise(x)
+					}
+					rows := float32(1)
+					if sim.grouped {
+						rows = 3
+					}
+					for i := range x {
+						if id == h.ID {
+							mean[i] += float32(h.Weight) * x[i] / rows / 1.75
+						}
+					}
+				}
+			}
+			truth := w.exact(t, mean, nil)
+			r := w.route(route.PlacementTable, func(r *route.Route) { r.Strategy = rerank.Scan })
+			a := searchRoute(t, r, search.Request{History: history, K: 10, KeepHistory: true})
+			judge(t, a, truth, 10)
+			a = searchRoute(t, r, search.Request{History: history, K: 10, Exclude: []rerank.ID{truth[5].ID}})
+			judge(t, a, slices.DeleteFunc(slices.Clone(truth), func(h rerank.Scored) bool {
+				return h.ID == items[3] || h.ID == items[9] || h.ID == truth[5].ID
+			}), 10)
+			scores, err := pipe(t, r).Score(t.Context(), search.ScoreRequest{Route: "r", History: history, IDs: []rerank.ID{truth[0].ID}})
+			if must(t, err); math.Abs(float64(scores.Scores[0]-truth[0].Score)) > 1e-5 {
+				t.Errorf("the best item scores %v, want %v", scores.Scores[0], truth[0].Score)
+			}
+		})
+	}
+}
+
+// TestBadHistories: what makes no query is named.
+func TestBadHistories(t *testing.T) {
+	w := newWorld(t, &toy{dim: 6, blocks: 1}, random(1, 30, 6))
+	p := pipe(t, w.route(route.PlacementStored))
+	one := plan.WeightedID{ID: rerank.UintID(1), Weight: 1}
+	for name, r := range map[string]search.Request{
+		"too many":        {History: slices.Repeat([]plan.WeightedID{one}, plan.MaxHistory+1)},
+		"no id":           {History: []plan.WeightedID{{Weight: 1}}},
+		"negative weight": {History: []plan.WeightedID{one, {ID: one.ID, Weight: -1}}},
+		"no weight":       {History: []plan.WeightedID{{ID: one.ID}}},
+		"not a number":    {History: []plan.WeightedID{{ID: one.ID, Weight: math.NaN()}}},
+		"gone":            {History: []plan.WeightedID{{ID: rerank.UintID(1 << 40), Weight: 1}}},
+		"a vector too":    {History: []plan.WeightedID{one}, Query: rerank.Query{Vector: w.vectors.Row(0)}},
+	} {
+		r.Route, r.K = "r", 1
+		_, err := p.Search(t.Context(), r)
+		var field *plan.FieldError
+		if !errors.As(err, &field) || field.Field != "query.item_ids" {
+			t.Errorf("%s: %v, want a *FieldError of query.item_ids", name, err)
+		}
+	}
 }

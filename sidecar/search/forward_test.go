@@ -191,14 +191,14 @@ var everyField = map[string]string{
 	"PayloadFields": "TestPayloadsArriveWhole", "NoFallback": "TestNoFallbackAsksNothingMore", "Calls": "TestRankersGetTheWholeQuery",
 	"Rounds": "TestRankersGetTheWholeQuery", "Confirms": "TestConfirmingReads", "Collection": "TestCallsNameTheCollection",
 	"MaxRank": "TestPagesOfOneList", "RequireExact": "TestRequireExact",
-	"Versions": "TestVersionsOfHits", "Exclude": "TestSearchesArriveWhole", "Mix": "TestMixing", "StoredVector": "TestMixing",
+	"Versions": "TestVersionsOfHits", "Exclude": "TestSearchesArriveWhole", "Mix": "TestMixing", "StoredVector": "TestMixing", "History": "TestHistory", "KeepHistory": "TestHistory",
 }
 
 func TestEveryFieldOfARequestIsSeen(t *testing.T) {
 	for _, f := range recorder.Unknown(search.Request{}, everyField) {
 		t.Errorf("search.Request.%s: no test sees it arrive, or there is none of that name", f)
 	}
-	value := map[string]string{"Route": "", "Query": "TestTheModelGetsThePlan", "IDs": "TestScoreReadsWhole", "Vectors": "TestScoreVectors", "Documents": "TestScoreDocuments", "Explain": "TestScore", "Collection": "TestCallsNameTheCollection"}
+	value := map[string]string{"Route": "", "Query": "TestTheModelGetsThePlan", "IDs": "TestScoreReadsWhole", "Vectors": "TestScoreVectors", "Documents": "TestScoreDocuments", "Explain": "TestScore", "Collection": "TestCallsNameTheCollection", "History": "TestHistory"}
 	for _, f := range recorder.Unknown(search.ScoreRequest{}, value) {
 		t.Errorf("search.ScoreRequest.%s: no test sees it arrive, or there is none of that name", f)
 	}

@@ -28,6 +28,7 @@ type ScoreRequest struct {
 	// Collection, if set, holds the items instead of the route's collection, as in Request.
 	Collection string
 	Query      rerank.Query
+	History    []plan.WeightedID // as in Request
 	IDs        []rerank.ID
 	Vectors    rerank.Matrix
 	Documents  []Document
@@ -90,6 +91,11 @@ func (e *Engine) score(ctx context.Context, version *route.Version, r ScoreReque
 	places := splitDocuments(c, &r)
 	if err := checkScore(c, r); err != nil {
 		return a, err
+	}
+	if len(r.History) > 0 {
+		if r.Query, err = historyQuery(ctx, c.ForCollection(r.Collection), r.Query, r.History); err != nil {
+			return a, err
+		}
 	}
 	took, err := e.embedScore(ctx, c, &r, places.texts)
 	if err != nil {

@@ -93,6 +93,8 @@ func toRequest(r *likenessv1.SearchRequest) search.Request {
 		RequireExact:  r.GetRequireExact(),
 		Exclude:       toIDs(r.GetExcludeIds()),
 		StoredVector:  r.GetStoredVector(),
+		History:       toHistory(r.GetQuery().GetItemIds()),
+		KeepHistory:   r.GetIncludeItemIds(),
 	}
 	if r.Calls != nil {
 		calls := int(r.GetCalls())
@@ -114,6 +116,20 @@ func toID(id *likenessv1.ItemId) rerank.ID {
 	default:
 		return rerank.TextID(id.GetText())
 	}
+}
+
+func toHistory(items []*likenessv1.WeightedItem) []plan.WeightedID {
+	if len(items) == 0 {
+		return nil
+	}
+	out := make([]plan.WeightedID, len(items))
+	for i, it := range items {
+		out[i] = plan.WeightedID{ID: toID(it.GetId()), Weight: 1}
+		if it.Weight != nil {
+			out[i].Weight = float64(it.GetWeight())
+		}
+	}
+	return out
 }
 
 func toIDs(ids []*likenessv1.ItemId) []rerank.ID {
@@ -155,7 +171,7 @@ type scoring interface {
 }
 
 func toScoreRequest(r scoring, explain bool) (search.ScoreRequest, error) {
-	req := search.ScoreRequest{Route: r.GetRoute(), Query: toQuery(r.GetQuery()), Explain: explain}
+	req := search.ScoreRequest{Route: r.GetRoute(), Query: toQuery(r.GetQuery()), History: toHistory(r.GetQuery().GetItemIds()), Explain: explain}
 	req.IDs = toIDs(r.GetIds().GetIds())
 	if with, ok := r.(interface{ GetDocuments() *likenessv1.Documents }); ok {
 		req.Documents = toDocuments(with.GetDocuments().GetDocuments())

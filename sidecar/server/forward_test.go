@@ -19,6 +19,7 @@ import (
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/search"
+	"github.com/likenessdb/likeness/sidecar/search/plan"
 	"github.com/likenessdb/likeness/sidecar/search/rank"
 	"github.com/likenessdb/likeness/sidecar/server"
 )
@@ -82,8 +83,10 @@ func startNoting(t *testing.T, n *noting) *world {
 func everything() *likenessv1.SearchRequest {
 	return &likenessv1.SearchRequest{
 		Route: "things",
-		Query: &likenessv1.Query{Vector: []float32{1, 2, 3, 4}, UserId: proto.Int64(7), Text: "words", Context: map[string]float32{"hour": 3}},
-		K:     11, Filter: `{"must": []}`, Strategy: likenessv1.Strategy_STRATEGY_COMBINED, Depth: 12, AverageDepth: 13,
+		Query: &likenessv1.Query{Vector: []float32{1, 2, 3, 4}, UserId: proto.Int64(7), Text: "words", Context: map[string]float32{"hour": 3},
+			ItemIds: []*likenessv1.WeightedItem{{Id: &likenessv1.ItemId{Id: &likenessv1.ItemId_Number{Number: 18}}}, {Id: &likenessv1.ItemId{Id: &likenessv1.ItemId_Number{Number: 19}}, Weight: proto.Float32(0.5)}}},
+		IncludeItemIds: true,
+		K:              11, Filter: `{"must": []}`, Strategy: likenessv1.Strategy_STRATEGY_COMBINED, Depth: 12, AverageDepth: 13,
 		Weights: likenessv1.Weights_WEIGHTS_GATES, MaxGap: proto.Float32(0.5), Timeout: durationpb.New(40 * time.Second), Explain: true,
 		Payload: &likenessv1.PayloadSelector{Fields: []string{"n"}}, Head: "head", Calls: proto.Int32(14), Rounds: 15, RequireExact: true, Mix: proto.Float32(0.25), StoredVector: []float32{4},
 		ExcludeIds: []*likenessv1.ItemId{{Id: &likenessv1.ItemId_Number{Number: 16}}, {Id: &likenessv1.ItemId_Negative{Negative: -17}}, {Id: &likenessv1.ItemId_Text{Text: "sku"}}},
@@ -147,6 +150,7 @@ func TestEveryFieldReachesThePipeline(t *testing.T) {
 		Route: "things", Query: rerank.Query{Vector: []float32{1, 2, 3, 4}, UserID: 7, HasUserID: true, Text: "words", Context: map[string]float32{"hour": 3}},
 		K: 11, Filter: `{"must": []}`, Strategy: rerank.Combined, Depth: 12, AverageDepth: 13, Weights: rerank.GateWeights, Head: "head",
 		MaxGap: &gap, Explain: true, Payload: true, PayloadFields: []string{"n"}, Calls: &calls, Rounds: 15, RequireExact: true, Mix: &mix, StoredVector: []float32{4},
+		History: []plan.WeightedID{{ID: rerank.UintID(18), Weight: 1}, {ID: rerank.UintID(19), Weight: 0.5}}, KeepHistory: true,
 		Exclude: []rerank.ID{rerank.UintID(16), rerank.IntID(-17), rerank.TextID("sku")},
 	}
 	not := map[string]string{
@@ -211,12 +215,13 @@ func TestEveryFieldReachesThePipeline(t *testing.T) {
 func TestEveryFieldOfAScoring(t *testing.T) {
 	n := &noting{}
 	w := startNoting(t, n)
-	query := &likenessv1.Query{Vector: []float32{1, 2, 3, 4}, UserId: proto.Int64(7), Text: "words", Context: map[string]float32{"hour": 3}}
+	query := everything().GetQuery()
 	ids := &likenessv1.ItemIds{Ids: []*likenessv1.ItemId{
 		{Id: &likenessv1.ItemId_Number{Number: math.MaxUint64}}, {Id: &likenessv1.ItemId_Negative{Negative: -3}}, {Id: &likenessv1.ItemId_Text{Text: "3"}},
 	}}
 	vectors := &likenessv1.Vectors{Vectors: []*likenessv1.Vector{{Values: []float32{1, 2, 3, 4}}, {Values: []float32{5, 6, 7, 8}}}}
 	wantQuery := rerank.Query{Vector: []float32{1, 2, 3, 4}, UserID: 7, HasUserID: true, Text: "words", Context: map[string]float32{"hour": 3}}
+	wantHistory := []plan.WeightedID{{ID: rerank.UintID(18), Weight: 1}, {ID: rerank.UintID(19), Weight: 0.5}}
 	wantIDs := []rerank.ID{rerank.UintID(math.MaxUint64), rerank.IntID(-3), rerank.TextID("3")}
 	wantVectors := rerank.Matrix{Rows: 2, Cols: 4, Data: []float32{1, 2, 3, 4, 5, 6, 7, 8}}
 	if names := append(unset((&likenessv1.ScoreRequest{Route: "things", Query: query}).ProtoReflect(), ""), unset((&likenessv1.ExplainRequest{Route: "things", Query: query}).ProtoReflect(), "")...); len(names) > 0 {
@@ -229,19 +234,19 @@ func TestEveryFieldOfAScoring(t *testing.T) {
 		"score ids": {func() error {
 			_, err := w.search.Score(t.Context(), &likenessv1.ScoreRequest{Route: "things", Query: query, Items: &likenessv1.ScoreRequest_Ids{Ids: ids}})
 			return err
-		}, search.ScoreRequest{Route: "things", Query: wantQuery, IDs: wantIDs}},
+		}, search.ScoreRequest{Route: "things", Query: wantQuery, History: wantHistory, IDs: wantIDs}},
 		"score vectors": {func() error {
 			_, err := w.search.Score(t.Context(), &likenessv1.ScoreRequest{Route: "things", Query: query, Items: &likenessv1.ScoreRequest_Vectors{Vectors: vectors}})
 			return err
-		}, search.ScoreRequest{Route: "things", Query: wantQuery, Vectors: wantVectors}},
+		}, search.ScoreRequest{Route: "things", Query: wantQuery, History: wantHistory, Vectors: wantVectors}},
 		"explain ids": {func() error {
 			_, err := w.search.Explain(t.Context(), &likenessv1.ExplainRequest{Route: "things", Query: query, Items: &likenessv1.ExplainRequest_Ids{Ids: ids}})
 			return err
-		}, search.ScoreRequest{Route: "things", Query: wantQuery, IDs: wantIDs, Explain: true}},
+		}, search.ScoreRequest{Route: "things", Query: wantQuery, History: wantHistory, IDs: wantIDs, Explain: true}},
 		"explain vectors": {func() error {
 			_, err := w.search.Explain(t.Context(), &likenessv1.ExplainRequest{Route: "things", Query: query, Items: &likenessv1.ExplainRequest_Vectors{Vectors: vectors}})
 			return err
-		}, search.ScoreRequest{Route: "things", Query: wantQuery, Vectors: wantVectors, Explain: true}},
+		}, search.ScoreRequest{Route: "things", Query: wantQuery, History: wantHistory, Vectors: wantVectors, Explain: true}},
 	} {
 		if err := c.send(); err != nil {
 			t.Fatalf("%s: %v", name, err)

@@ -43,6 +43,10 @@ def from_search(s: Search) -> dict[str, Any]:
         request["strategy"] = "STRATEGY_" + s.strategy.upper()
     if s.max_gap is not None:
         request["max_gap"] = s.max_gap
+    if len(s.items):
+        weighted = s.items.items() if isinstance(s.items, Mapping) else [(i, 1.0) for i in s.items]
+        query["item_ids"] = [{"id": from_id(i), "weight": float(w)} for i, w in weighted]
+        request["include_item_ids"] = s.include_items
     if len(s.exclude_ids):
         request["exclude_ids"] = [from_id(i) for i in s.exclude_ids]
     if s.payload is not False:

@@ -143,6 +143,8 @@ class Client:
         require_exact: bool = False,
         payload: bool | Sequence[str] = True,
         exclude_ids: Sequence[Id] = (),
+        items: Sequence[Id] | Mapping[Id, float] = (),
+        include_items: bool = False,
         timeout: float | None = None,
     ) -> Answer:
         """Returns the top k items of a route for one query. `Search` describes the arguments.
@@ -154,7 +156,21 @@ class Client:
             LikenessError: One of its kinds, see `likeness.errors`.
         """
         search = Search(
-            route, vector, k, text, user_id, context, filter, strategy, depth, max_gap, require_exact, payload, exclude_ids
+            route,
+            vector,
+            k,
+            text,
+            user_id,
+            context,
+            filter,
+            strategy,
+            depth,
+            max_gap,
+            require_exact,
+            payload,
+            exclude_ids,
+            items,
+            include_items,
         )
         return _wire.to_answer(*self._call("POST", _search_path(route, "search"), _wire.from_search(search), timeout))
 
@@ -266,11 +282,27 @@ class AsyncClient:
         require_exact: bool = False,
         payload: bool | Sequence[str] = True,
         exclude_ids: Sequence[Id] = (),
+        items: Sequence[Id] | Mapping[Id, float] = (),
+        include_items: bool = False,
         timeout: float | None = None,
     ) -> Answer:
         """Returns the top k items of a route for one query, as `Client.search` does."""
         search = Search(
-            route, vector, k, text, user_id, context, filter, strategy, depth, max_gap, require_exact, payload, exclude_ids
+            route,
+            vector,
+            k,
+            text,
+            user_id,
+            context,
+            filter,
+            strategy,
+            depth,
+            max_gap,
+            require_exact,
+            payload,
+            exclude_ids,
+            items,
+            include_items,
         )
         path = _search_path(route, "search")
         return _wire.to_answer(*await self._call("POST", path, _wire.from_search(search), timeout))

@@ -33,6 +33,9 @@ class Search:
         require_exact: Raise NotServable if the answer is not exact.
         payload: Whether payloads are wanted, or which of their fields.
         exclude_ids: Items that the answer must not have, such as those that a person has seen; at most 10,000.
+        items: Items whose vectors' weighted mean is the query's vector, in its place: ids, or a weight for each id. The
+            answer is without them.
+        include_items: Let the answer have them.
     """
 
     route: str
@@ -48,6 +51,8 @@ class Search:
     require_exact: bool = False
     payload: bool | Sequence[str] = True
     exclude_ids: Sequence[Id] = ()
+    items: Sequence[Id] | Mapping[Id, float] = ()
+    include_items: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,11 @@ type Request struct {
 	// an alias in the route stands for.
 	Collection string
 	Query      rerank.Query
-	K          int
+	// History holds items whose vectors' weighted mean is the query's vector, at most MaxHistory.
+	// They are excluded from the answer, unless KeepHistory is set.
+	History     []WeightedID
+	KeepHistory bool
+	K           int
 	// Filter is passed to the store in its own language.
 	Filter string
 	// Exclude holds the ids of items that the answer must not have, at most MaxExclude.
@@ -84,14 +88,26 @@ type Request struct {
 	MaxRank int
 }
 
-// MaxExclude is the most ids that a request may exclude.
-const MaxExclude = 10_000
+// WeightedID is an item of a history. The weight is finite and not negative.
+type WeightedID struct {
+	ID     rerank.ID
+	Weight float64
+}
+
+const (
+	// MaxExclude is the most ids that a request may exclude, beside those of its history.
+	MaxExclude = 10_000
+	// MaxHistory is the most items in a history.
+	MaxHistory = 1000
+)
 
 // LastRank returns the last rank that the request's lists have to reach.
 func (r Request) LastRank() int { return max(r.K, r.MaxRank) }
 
 // IsUnrestricted reports whether the request searches the whole collection.
-func (r Request) IsUnrestricted() bool { return !r.HidesRows() && len(r.Exclude) == 0 }
+func (r Request) IsUnrestricted() bool {
+	return !r.HidesRows() && len(r.Exclude) == 0 && (len(r.History) == 0 || r.KeepHistory)
+}
 
 // HidesRows reports whether some rows of an item may be searched and others not. Exclude hides
 // all rows of an item.
@@ -148,6 +164,12 @@ func Resolve(c *route.Checked, r Request) (Request, error) {
 func resolveExcluded(c *route.Checked, r *Request) error {
 	if len(r.Exclude) > MaxExclude {
 		return BadField("exclude_ids", "%d ids, at most %d; send the most recent ones", len(r.Exclude), MaxExclude)
+	}
+	if !r.KeepHistory {
+		r.Exclude = slices.Clone(r.Exclude)
+		for _, it := range r.History {
+			r.Exclude = append(r.Exclude, it.ID)
+		}
 	}
 	for i, id := range r.Exclude {
 		if _, isText := id.Text(); id.IsZero() || c.TextIDs && !isText {
@@ -325,4 +347,27 @@ func noVector(c *route.Checked) error {
 		return BadField("query", "it has neither text nor a vector; give text, or the %d elements that the model of route %q takes", c.Spec.QueryDim, c.Name)
 	}
 	return BadField("query.vector", "it is empty; give the %d elements that the model of route %q takes", c.Spec.QueryDim, c.Name)
+}
+
+// CheckHistory returns a *FieldError for a history that makes no query of a route.
+func CheckHistory(c *route.Checked, items []WeightedID) error {
+	const field = "query.item_ids"
+	total := 0.0
+	for i, it := range items {
+		if it.ID.IsZero() || !(it.Weight >= 0) || math.IsInf(it.Weight, 0) {
+			return BadField(field, "item_ids[%d] is %q with weight %v; it is an id with a weight of 0 at least", i, it.ID, it.Weight)
+		}
+		total += it.Weight
+	}
+	switch {
+	case len(items) > MaxHistory:
+		return BadField(field, "%d items, at most %d; send the most recent ones", len(items), MaxHistory)
+	case total == 0:
+		return BadField(field, "all weights are 0; give one above 0, or none")
+	case c.Spec.QueryDim != c.Spec.ItemDim:
+		return BadField(field, "queries of route %q have %d elements and its items %d; give a vector", c.Name, c.Spec.QueryDim, c.Spec.ItemDim)
+	case c.StoreCan.Fetch == nil:
+		return BadField(field, "route %q has no store that fetches rows by id; give a vector", c.Name)
+	}
+	return nil
 }

@@ -154,7 +154,10 @@ type Query struct {
 	// Named context features, where the model takes them; a model that does not refuses them.
 	Context map[string]float32 `protobuf:"bytes,3,rep,name=context,proto3" json:"context,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"fixed32,2,opt,name=value"`
 	// What was asked for, in words: for a route whose embedder makes the vector of them, or whose ranker reads them.
-	Text          string `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`
+	Text string `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`
+	// Items whose vectors' weighted mean is the query's vector, in its place: what a person saw or bought, say, the latest
+	// with the greatest weight. A search leaves them out of its answer.
+	ItemIds       []*WeightedItem `protobuf:"bytes,5,rep,name=item_ids,json=itemIds,proto3" json:"item_ids,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -217,6 +220,67 @@ func (x *Query) GetText() string {
 	return ""
 }
 
+func (x *Query) GetItemIds() []*WeightedItem {
+	if x != nil {
+		return x.ItemIds
+	}
+	return nil
+}
+
+// WeightedItem is an item of a query.
+type WeightedItem struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    *ItemId                `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// Unset is 1.
+	Weight        *float32 `protobuf:"fixed32,2,opt,name=weight,proto3,oneof" json:"weight,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *WeightedItem) Reset() {
+	*x = WeightedItem{}
+	mi := &file_likeness_v1_search_proto_msgTypes[1]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *WeightedItem) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*WeightedItem) ProtoMessage() {}
+
+func (x *WeightedItem) ProtoReflect() protoreflect.Message {
+	mi := &file_likeness_v1_search_proto_msgTypes[1]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use WeightedItem.ProtoReflect.Descriptor instead.
+func (*WeightedItem) Descriptor() ([]byte, []int) {
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{1}
+}
+
+func (x *WeightedItem) GetId() *ItemId {
+	if x != nil {
+		return x.Id
+	}
+	return nil
+}
+
+func (x *WeightedItem) GetWeight() float32 {
+	if x != nil && x.Weight != nil {
+		return *x.Weight
+	}
+	return 0
+}
+
 // ItemId names a stored vector exactly as the store does.
 type ItemId struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -232,7 +296,7 @@ type ItemId struct {
 
 func (x *ItemId) Reset() {
 	*x = ItemId{}
-	mi := &file_likeness_v1_search_proto_msgTypes[1]
+	mi := &file_likeness_v1_search_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -244,7 +308,7 @@ func (x *ItemId) String() string {
 func (*ItemId) ProtoMessage() {}
 
 func (x *ItemId) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[1]
+	mi := &file_likeness_v1_search_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -257,7 +321,7 @@ func (x *ItemId) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemId.ProtoReflect.Descriptor instead.
 func (*ItemId) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{1}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *ItemId) GetId() isItemId_Id {
@@ -330,7 +394,7 @@ type PayloadSelector struct {
 
 func (x *PayloadSelector) Reset() {
 	*x = PayloadSelector{}
-	mi := &file_likeness_v1_search_proto_msgTypes[2]
+	mi := &file_likeness_v1_search_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -342,7 +406,7 @@ func (x *PayloadSelector) String() string {
 func (*PayloadSelector) ProtoMessage() {}
 
 func (x *PayloadSelector) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[2]
+	mi := &file_likeness_v1_search_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -355,7 +419,7 @@ func (x *PayloadSelector) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PayloadSelector.ProtoReflect.Descriptor instead.
 func (*PayloadSelector) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{2}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *PayloadSelector) GetFields() []string {
@@ -406,14 +470,16 @@ type SearchRequest struct {
 	Mix *float32 `protobuf:"fixed32,18,opt,name=mix,proto3,oneof" json:"mix,omitempty"`
 	// The query as the collection's own vectors were made, for mix; unset is the query's vector. A
 	// relevance-based model, whose vector is a ranker's scores, needs it.
-	StoredVector  []float32 `protobuf:"fixed32,19,rep,packed,name=stored_vector,json=storedVector,proto3" json:"stored_vector,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	StoredVector []float32 `protobuf:"fixed32,19,rep,packed,name=stored_vector,json=storedVector,proto3" json:"stored_vector,omitempty"`
+	// Let the answer have the query's item_ids.
+	IncludeItemIds bool `protobuf:"varint,20,opt,name=include_item_ids,json=includeItemIds,proto3" json:"include_item_ids,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *SearchRequest) Reset() {
 	*x = SearchRequest{}
-	mi := &file_likeness_v1_search_proto_msgTypes[3]
+	mi := &file_likeness_v1_search_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -425,7 +491,7 @@ func (x *SearchRequest) String() string {
 func (*SearchRequest) ProtoMessage() {}
 
 func (x *SearchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[3]
+	mi := &file_likeness_v1_search_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -438,7 +504,7 @@ func (x *SearchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchRequest.ProtoReflect.Descriptor instead.
 func (*SearchRequest) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{3}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *SearchRequest) GetRoute() string {
@@ -574,6 +640,13 @@ func (x *SearchRequest) GetStoredVector() []float32 {
 	return nil
 }
 
+func (x *SearchRequest) GetIncludeItemIds() bool {
+	if x != nil {
+		return x.IncludeItemIds
+	}
+	return false
+}
+
 // Hit is one item of an answer.
 type Hit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -591,7 +664,7 @@ type Hit struct {
 
 func (x *Hit) Reset() {
 	*x = Hit{}
-	mi := &file_likeness_v1_search_proto_msgTypes[4]
+	mi := &file_likeness_v1_search_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -603,7 +676,7 @@ func (x *Hit) String() string {
 func (*Hit) ProtoMessage() {}
 
 func (x *Hit) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[4]
+	mi := &file_likeness_v1_search_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -616,7 +689,7 @@ func (x *Hit) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hit.ProtoReflect.Descriptor instead.
 func (*Hit) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{4}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Hit) GetId() *ItemId {
@@ -681,7 +754,7 @@ type SearchResponse struct {
 
 func (x *SearchResponse) Reset() {
 	*x = SearchResponse{}
-	mi := &file_likeness_v1_search_proto_msgTypes[5]
+	mi := &file_likeness_v1_search_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -693,7 +766,7 @@ func (x *SearchResponse) String() string {
 func (*SearchResponse) ProtoMessage() {}
 
 func (x *SearchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[5]
+	mi := &file_likeness_v1_search_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -706,7 +779,7 @@ func (x *SearchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchResponse.ProtoReflect.Descriptor instead.
 func (*SearchResponse) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{5}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *SearchResponse) GetHits() []*Hit {
@@ -799,7 +872,7 @@ type Ranking struct {
 
 func (x *Ranking) Reset() {
 	*x = Ranking{}
-	mi := &file_likeness_v1_search_proto_msgTypes[6]
+	mi := &file_likeness_v1_search_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -811,7 +884,7 @@ func (x *Ranking) String() string {
 func (*Ranking) ProtoMessage() {}
 
 func (x *Ranking) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[6]
+	mi := &file_likeness_v1_search_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -824,7 +897,7 @@ func (x *Ranking) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Ranking.ProtoReflect.Descriptor instead.
 func (*Ranking) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{6}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Ranking) GetRanker() string {
@@ -888,7 +961,7 @@ type ModelRef struct {
 
 func (x *ModelRef) Reset() {
 	*x = ModelRef{}
-	mi := &file_likeness_v1_search_proto_msgTypes[7]
+	mi := &file_likeness_v1_search_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -900,7 +973,7 @@ func (x *ModelRef) String() string {
 func (*ModelRef) ProtoMessage() {}
 
 func (x *ModelRef) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[7]
+	mi := &file_likeness_v1_search_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -913,7 +986,7 @@ func (x *ModelRef) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ModelRef.ProtoReflect.Descriptor instead.
 func (*ModelRef) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{7}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ModelRef) GetName() string {
@@ -943,7 +1016,7 @@ type Degraded struct {
 
 func (x *Degraded) Reset() {
 	*x = Degraded{}
-	mi := &file_likeness_v1_search_proto_msgTypes[8]
+	mi := &file_likeness_v1_search_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -955,7 +1028,7 @@ func (x *Degraded) String() string {
 func (*Degraded) ProtoMessage() {}
 
 func (x *Degraded) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[8]
+	mi := &file_likeness_v1_search_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -968,7 +1041,7 @@ func (x *Degraded) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Degraded.ProtoReflect.Descriptor instead.
 func (*Degraded) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{8}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Degraded) GetReason() string {
@@ -1003,7 +1076,7 @@ type Timings struct {
 
 func (x *Timings) Reset() {
 	*x = Timings{}
-	mi := &file_likeness_v1_search_proto_msgTypes[9]
+	mi := &file_likeness_v1_search_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1015,7 +1088,7 @@ func (x *Timings) String() string {
 func (*Timings) ProtoMessage() {}
 
 func (x *Timings) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[9]
+	mi := &file_likeness_v1_search_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1028,7 +1101,7 @@ func (x *Timings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Timings.ProtoReflect.Descriptor instead.
 func (*Timings) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{9}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Timings) GetEncode() *durationpb.Duration {
@@ -1090,7 +1163,7 @@ type SearchBatchRequest struct {
 
 func (x *SearchBatchRequest) Reset() {
 	*x = SearchBatchRequest{}
-	mi := &file_likeness_v1_search_proto_msgTypes[10]
+	mi := &file_likeness_v1_search_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1102,7 +1175,7 @@ func (x *SearchBatchRequest) String() string {
 func (*SearchBatchRequest) ProtoMessage() {}
 
 func (x *SearchBatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[10]
+	mi := &file_likeness_v1_search_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1115,7 +1188,7 @@ func (x *SearchBatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchBatchRequest.ProtoReflect.Descriptor instead.
 func (*SearchBatchRequest) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{10}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *SearchBatchRequest) GetSearches() []*SearchRequest {
@@ -1135,7 +1208,7 @@ type SearchBatchResponse struct {
 
 func (x *SearchBatchResponse) Reset() {
 	*x = SearchBatchResponse{}
-	mi := &file_likeness_v1_search_proto_msgTypes[11]
+	mi := &file_likeness_v1_search_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1147,7 +1220,7 @@ func (x *SearchBatchResponse) String() string {
 func (*SearchBatchResponse) ProtoMessage() {}
 
 func (x *SearchBatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[11]
+	mi := &file_likeness_v1_search_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1160,7 +1233,7 @@ func (x *SearchBatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchBatchResponse.ProtoReflect.Descriptor instead.
 func (*SearchBatchResponse) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{11}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *SearchBatchResponse) GetResults() []*SearchResult {
@@ -1184,7 +1257,7 @@ type SearchResult struct {
 
 func (x *SearchResult) Reset() {
 	*x = SearchResult{}
-	mi := &file_likeness_v1_search_proto_msgTypes[12]
+	mi := &file_likeness_v1_search_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1196,7 +1269,7 @@ func (x *SearchResult) String() string {
 func (*SearchResult) ProtoMessage() {}
 
 func (x *SearchResult) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[12]
+	mi := &file_likeness_v1_search_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1209,7 +1282,7 @@ func (x *SearchResult) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SearchResult.ProtoReflect.Descriptor instead.
 func (*SearchResult) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{12}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *SearchResult) GetResult() isSearchResult_Result {
@@ -1265,7 +1338,7 @@ type Error struct {
 
 func (x *Error) Reset() {
 	*x = Error{}
-	mi := &file_likeness_v1_search_proto_msgTypes[13]
+	mi := &file_likeness_v1_search_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1277,7 +1350,7 @@ func (x *Error) String() string {
 func (*Error) ProtoMessage() {}
 
 func (x *Error) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[13]
+	mi := &file_likeness_v1_search_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1290,7 +1363,7 @@ func (x *Error) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Error.ProtoReflect.Descriptor instead.
 func (*Error) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{13}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Error) GetCode() int32 {
@@ -1317,7 +1390,7 @@ type Vector struct {
 
 func (x *Vector) Reset() {
 	*x = Vector{}
-	mi := &file_likeness_v1_search_proto_msgTypes[14]
+	mi := &file_likeness_v1_search_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1329,7 +1402,7 @@ func (x *Vector) String() string {
 func (*Vector) ProtoMessage() {}
 
 func (x *Vector) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[14]
+	mi := &file_likeness_v1_search_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1342,7 +1415,7 @@ func (x *Vector) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Vector.ProtoReflect.Descriptor instead.
 func (*Vector) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{14}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Vector) GetValues() []float32 {
@@ -1362,7 +1435,7 @@ type Vectors struct {
 
 func (x *Vectors) Reset() {
 	*x = Vectors{}
-	mi := &file_likeness_v1_search_proto_msgTypes[15]
+	mi := &file_likeness_v1_search_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1374,7 +1447,7 @@ func (x *Vectors) String() string {
 func (*Vectors) ProtoMessage() {}
 
 func (x *Vectors) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[15]
+	mi := &file_likeness_v1_search_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1387,7 +1460,7 @@ func (x *Vectors) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Vectors.ProtoReflect.Descriptor instead.
 func (*Vectors) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{15}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Vectors) GetVectors() []*Vector {
@@ -1407,7 +1480,7 @@ type ItemIds struct {
 
 func (x *ItemIds) Reset() {
 	*x = ItemIds{}
-	mi := &file_likeness_v1_search_proto_msgTypes[16]
+	mi := &file_likeness_v1_search_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1419,7 +1492,7 @@ func (x *ItemIds) String() string {
 func (*ItemIds) ProtoMessage() {}
 
 func (x *ItemIds) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[16]
+	mi := &file_likeness_v1_search_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1432,7 +1505,7 @@ func (x *ItemIds) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ItemIds.ProtoReflect.Descriptor instead.
 func (*ItemIds) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{16}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ItemIds) GetIds() []*ItemId {
@@ -1458,7 +1531,7 @@ type Document struct {
 
 func (x *Document) Reset() {
 	*x = Document{}
-	mi := &file_likeness_v1_search_proto_msgTypes[17]
+	mi := &file_likeness_v1_search_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1470,7 +1543,7 @@ func (x *Document) String() string {
 func (*Document) ProtoMessage() {}
 
 func (x *Document) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[17]
+	mi := &file_likeness_v1_search_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1483,7 +1556,7 @@ func (x *Document) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Document.ProtoReflect.Descriptor instead.
 func (*Document) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{17}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Document) GetDocument() isDocument_Document {
@@ -1570,7 +1643,7 @@ type Documents struct {
 
 func (x *Documents) Reset() {
 	*x = Documents{}
-	mi := &file_likeness_v1_search_proto_msgTypes[18]
+	mi := &file_likeness_v1_search_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1582,7 +1655,7 @@ func (x *Documents) String() string {
 func (*Documents) ProtoMessage() {}
 
 func (x *Documents) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[18]
+	mi := &file_likeness_v1_search_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1595,7 +1668,7 @@ func (x *Documents) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Documents.ProtoReflect.Descriptor instead.
 func (*Documents) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{18}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Documents) GetDocuments() []*Document {
@@ -1622,7 +1695,7 @@ type ScoreRequest struct {
 
 func (x *ScoreRequest) Reset() {
 	*x = ScoreRequest{}
-	mi := &file_likeness_v1_search_proto_msgTypes[19]
+	mi := &file_likeness_v1_search_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1634,7 +1707,7 @@ func (x *ScoreRequest) String() string {
 func (*ScoreRequest) ProtoMessage() {}
 
 func (x *ScoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[19]
+	mi := &file_likeness_v1_search_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1647,7 +1720,7 @@ func (x *ScoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScoreRequest.ProtoReflect.Descriptor instead.
 func (*ScoreRequest) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{19}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ScoreRequest) GetRoute() string {
@@ -1738,7 +1811,7 @@ type ScoreResponse struct {
 
 func (x *ScoreResponse) Reset() {
 	*x = ScoreResponse{}
-	mi := &file_likeness_v1_search_proto_msgTypes[20]
+	mi := &file_likeness_v1_search_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1750,7 +1823,7 @@ func (x *ScoreResponse) String() string {
 func (*ScoreResponse) ProtoMessage() {}
 
 func (x *ScoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[20]
+	mi := &file_likeness_v1_search_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1763,7 +1836,7 @@ func (x *ScoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ScoreResponse.ProtoReflect.Descriptor instead.
 func (*ScoreResponse) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{20}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ScoreResponse) GetScores() []float32 {
@@ -1817,7 +1890,7 @@ type ExplainRequest struct {
 
 func (x *ExplainRequest) Reset() {
 	*x = ExplainRequest{}
-	mi := &file_likeness_v1_search_proto_msgTypes[21]
+	mi := &file_likeness_v1_search_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1829,7 +1902,7 @@ func (x *ExplainRequest) String() string {
 func (*ExplainRequest) ProtoMessage() {}
 
 func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[21]
+	mi := &file_likeness_v1_search_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1842,7 +1915,7 @@ func (x *ExplainRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainRequest.ProtoReflect.Descriptor instead.
 func (*ExplainRequest) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{21}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ExplainRequest) GetRoute() string {
@@ -1912,7 +1985,7 @@ type ExplainResponse struct {
 
 func (x *ExplainResponse) Reset() {
 	*x = ExplainResponse{}
-	mi := &file_likeness_v1_search_proto_msgTypes[22]
+	mi := &file_likeness_v1_search_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1924,7 +1997,7 @@ func (x *ExplainResponse) String() string {
 func (*ExplainResponse) ProtoMessage() {}
 
 func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[22]
+	mi := &file_likeness_v1_search_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1937,7 +2010,7 @@ func (x *ExplainResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExplainResponse.ProtoReflect.Descriptor instead.
 func (*ExplainResponse) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{22}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ExplainResponse) GetExplanations() []*Explanation {
@@ -1972,7 +2045,7 @@ type Explanation struct {
 
 func (x *Explanation) Reset() {
 	*x = Explanation{}
-	mi := &file_likeness_v1_search_proto_msgTypes[23]
+	mi := &file_likeness_v1_search_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1984,7 +2057,7 @@ func (x *Explanation) String() string {
 func (*Explanation) ProtoMessage() {}
 
 func (x *Explanation) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[23]
+	mi := &file_likeness_v1_search_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1997,7 +2070,7 @@ func (x *Explanation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Explanation.ProtoReflect.Descriptor instead.
 func (*Explanation) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{23}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *Explanation) GetScore() float32 {
@@ -2030,7 +2103,7 @@ type Term struct {
 
 func (x *Term) Reset() {
 	*x = Term{}
-	mi := &file_likeness_v1_search_proto_msgTypes[24]
+	mi := &file_likeness_v1_search_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2042,7 +2115,7 @@ func (x *Term) String() string {
 func (*Term) ProtoMessage() {}
 
 func (x *Term) ProtoReflect() protoreflect.Message {
-	mi := &file_likeness_v1_search_proto_msgTypes[24]
+	mi := &file_likeness_v1_search_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2055,7 +2128,7 @@ func (x *Term) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Term.ProtoReflect.Descriptor instead.
 func (*Term) Descriptor() ([]byte, []int) {
-	return file_likeness_v1_search_proto_rawDescGZIP(), []int{24}
+	return file_likeness_v1_search_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *Term) GetQueryComponent() int32 {
@@ -2097,7 +2170,7 @@ var File_likeness_v1_search_proto protoreflect.FileDescriptor
 
 const file_likeness_v1_search_proto_rawDesc = "" +
 	"\n" +
-	"\x18likeness/v1/search.proto\x12\vlikeness.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1dlikeness/v1/certificate.proto\"\x82\x02\n" +
+	"\x18likeness/v1/search.proto\x12\vlikeness.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1dlikeness/v1/certificate.proto\"\xc3\x02\n" +
 	"\x05Query\x12(\n" +
 	"\x06vector\x18\x01 \x03(\x02B\x10\xbaH\r\x92\x01\n" +
 	"\x10\x80\x80\x04\"\x04\n" +
@@ -2105,19 +2178,25 @@ const file_likeness_v1_search_proto_rawDesc = "" +
 	"\auser_id\x18\x02 \x01(\x03H\x00R\x06userId\x88\x01\x01\x12J\n" +
 	"\acontext\x18\x03 \x03(\v2\x1f.likeness.v1.Query.ContextEntryB\x0f\xbaH\f\x9a\x01\t\x10\x80\b*\x04\n" +
 	"\x02@\x01R\acontext\x12\x1d\n" +
-	"\x04text\x18\x04 \x01(\tB\t\xbaH\x06r\x04(\x80\x80@R\x04text\x1a:\n" +
+	"\x04text\x18\x04 \x01(\tB\t\xbaH\x06r\x04(\x80\x80@R\x04text\x12?\n" +
+	"\bitem_ids\x18\x05 \x03(\v2\x19.likeness.v1.WeightedItemB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\aitemIds\x1a:\n" +
 	"\fContextEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x02R\x05value:\x028\x01B\n" +
 	"\n" +
-	"\b_user_id\"w\n" +
+	"\b_user_id\"q\n" +
+	"\fWeightedItem\x12+\n" +
+	"\x02id\x18\x01 \x01(\v2\x13.likeness.v1.ItemIdB\x06\xbaH\x03\xc8\x01\x01R\x02id\x12)\n" +
+	"\x06weight\x18\x02 \x01(\x02B\f\xbaH\t\n" +
+	"\a@\x01-\x00\x00\x00\x00H\x00R\x06weight\x88\x01\x01B\t\n" +
+	"\a_weight\"w\n" +
 	"\x06ItemId\x12\x18\n" +
 	"\x06number\x18\x01 \x01(\x04H\x00R\x06number\x12%\n" +
 	"\bnegative\x18\x02 \x01(\x12B\a\xbaH\x04B\x02\x10\x00H\x00R\bnegative\x12\x1f\n" +
 	"\x04text\x18\x03 \x01(\tB\t\xbaH\x06r\x04(\xff\xff\x03H\x00R\x04textB\v\n" +
 	"\x02id\x12\x05\xbaH\x02\b\x01\"=\n" +
 	"\x0fPayloadSelector\x12*\n" +
-	"\x06fields\x18\x01 \x03(\tB\x12\xbaH\x0f\x92\x01\f\x10\x80\x02\"\ar\x05\x10\x01(\x80\bR\x06fields\"\xe6\x06\n" +
+	"\x06fields\x18\x01 \x03(\tB\x12\xbaH\x0f\x92\x01\f\x10\x80\x02\"\ar\x05\x10\x01(\x80\bR\x06fields\"\x90\a\n" +
 	"\rSearchRequest\x12 \n" +
 	"\x05route\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01(\x80\x02R\x05route\x120\n" +
@@ -2144,7 +2223,8 @@ const file_likeness_v1_search_proto_rawDesc = "" +
 	"\f@\x01\x1d\x00\x00\x80?-\x00\x00\x00\x00H\x02R\x03mix\x88\x01\x01\x125\n" +
 	"\rstored_vector\x18\x13 \x03(\x02B\x10\xbaH\r\x92\x01\n" +
 	"\x10\x80\x80\x04\"\x04\n" +
-	"\x02@\x01R\fstoredVectorB\n" +
+	"\x02@\x01R\fstoredVector\x12(\n" +
+	"\x10include_item_ids\x18\x14 \x01(\bR\x0eincludeItemIdsB\n" +
 	"\n" +
 	"\b_max_gapB\b\n" +
 	"\x06_callsB\x06\n" +
@@ -2280,98 +2360,101 @@ func file_likeness_v1_search_proto_rawDescGZIP() []byte {
 }
 
 var file_likeness_v1_search_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_likeness_v1_search_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_likeness_v1_search_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_likeness_v1_search_proto_goTypes = []any{
 	(Strategy)(0),               // 0: likeness.v1.Strategy
 	(Weights)(0),                // 1: likeness.v1.Weights
 	(*Query)(nil),               // 2: likeness.v1.Query
-	(*ItemId)(nil),              // 3: likeness.v1.ItemId
-	(*PayloadSelector)(nil),     // 4: likeness.v1.PayloadSelector
-	(*SearchRequest)(nil),       // 5: likeness.v1.SearchRequest
-	(*Hit)(nil),                 // 6: likeness.v1.Hit
-	(*SearchResponse)(nil),      // 7: likeness.v1.SearchResponse
-	(*Ranking)(nil),             // 8: likeness.v1.Ranking
-	(*ModelRef)(nil),            // 9: likeness.v1.ModelRef
-	(*Degraded)(nil),            // 10: likeness.v1.Degraded
-	(*Timings)(nil),             // 11: likeness.v1.Timings
-	(*SearchBatchRequest)(nil),  // 12: likeness.v1.SearchBatchRequest
-	(*SearchBatchResponse)(nil), // 13: likeness.v1.SearchBatchResponse
-	(*SearchResult)(nil),        // 14: likeness.v1.SearchResult
-	(*Error)(nil),               // 15: likeness.v1.Error
-	(*Vector)(nil),              // 16: likeness.v1.Vector
-	(*Vectors)(nil),             // 17: likeness.v1.Vectors
-	(*ItemIds)(nil),             // 18: likeness.v1.ItemIds
-	(*Document)(nil),            // 19: likeness.v1.Document
-	(*Documents)(nil),           // 20: likeness.v1.Documents
-	(*ScoreRequest)(nil),        // 21: likeness.v1.ScoreRequest
-	(*ScoreResponse)(nil),       // 22: likeness.v1.ScoreResponse
-	(*ExplainRequest)(nil),      // 23: likeness.v1.ExplainRequest
-	(*ExplainResponse)(nil),     // 24: likeness.v1.ExplainResponse
-	(*Explanation)(nil),         // 25: likeness.v1.Explanation
-	(*Term)(nil),                // 26: likeness.v1.Term
-	nil,                         // 27: likeness.v1.Query.ContextEntry
-	(*durationpb.Duration)(nil), // 28: google.protobuf.Duration
-	(*Certificate)(nil),         // 29: likeness.v1.Certificate
+	(*WeightedItem)(nil),        // 3: likeness.v1.WeightedItem
+	(*ItemId)(nil),              // 4: likeness.v1.ItemId
+	(*PayloadSelector)(nil),     // 5: likeness.v1.PayloadSelector
+	(*SearchRequest)(nil),       // 6: likeness.v1.SearchRequest
+	(*Hit)(nil),                 // 7: likeness.v1.Hit
+	(*SearchResponse)(nil),      // 8: likeness.v1.SearchResponse
+	(*Ranking)(nil),             // 9: likeness.v1.Ranking
+	(*ModelRef)(nil),            // 10: likeness.v1.ModelRef
+	(*Degraded)(nil),            // 11: likeness.v1.Degraded
+	(*Timings)(nil),             // 12: likeness.v1.Timings
+	(*SearchBatchRequest)(nil),  // 13: likeness.v1.SearchBatchRequest
+	(*SearchBatchResponse)(nil), // 14: likeness.v1.SearchBatchResponse
+	(*SearchResult)(nil),        // 15: likeness.v1.SearchResult
+	(*Error)(nil),               // 16: likeness.v1.Error
+	(*Vector)(nil),              // 17: likeness.v1.Vector
+	(*Vectors)(nil),             // 18: likeness.v1.Vectors
+	(*ItemIds)(nil),             // 19: likeness.v1.ItemIds
+	(*Document)(nil),            // 20: likeness.v1.Document
+	(*Documents)(nil),           // 21: likeness.v1.Documents
+	(*ScoreRequest)(nil),        // 22: likeness.v1.ScoreRequest
+	(*ScoreResponse)(nil),       // 23: likeness.v1.ScoreResponse
+	(*ExplainRequest)(nil),      // 24: likeness.v1.ExplainRequest
+	(*ExplainResponse)(nil),     // 25: likeness.v1.ExplainResponse
+	(*Explanation)(nil),         // 26: likeness.v1.Explanation
+	(*Term)(nil),                // 27: likeness.v1.Term
+	nil,                         // 28: likeness.v1.Query.ContextEntry
+	(*durationpb.Duration)(nil), // 29: google.protobuf.Duration
+	(*Certificate)(nil),         // 30: likeness.v1.Certificate
 }
 var file_likeness_v1_search_proto_depIdxs = []int32{
-	27, // 0: likeness.v1.Query.context:type_name -> likeness.v1.Query.ContextEntry
-	2,  // 1: likeness.v1.SearchRequest.query:type_name -> likeness.v1.Query
-	0,  // 2: likeness.v1.SearchRequest.strategy:type_name -> likeness.v1.Strategy
-	1,  // 3: likeness.v1.SearchRequest.weights:type_name -> likeness.v1.Weights
-	28, // 4: likeness.v1.SearchRequest.timeout:type_name -> google.protobuf.Duration
-	4,  // 5: likeness.v1.SearchRequest.payload:type_name -> likeness.v1.PayloadSelector
-	3,  // 6: likeness.v1.SearchRequest.exclude_ids:type_name -> likeness.v1.ItemId
-	3,  // 7: likeness.v1.Hit.id:type_name -> likeness.v1.ItemId
-	25, // 8: likeness.v1.Hit.explanation:type_name -> likeness.v1.Explanation
-	6,  // 9: likeness.v1.SearchResponse.hits:type_name -> likeness.v1.Hit
-	29, // 10: likeness.v1.SearchResponse.certificate:type_name -> likeness.v1.Certificate
-	10, // 11: likeness.v1.SearchResponse.degraded:type_name -> likeness.v1.Degraded
-	9,  // 12: likeness.v1.SearchResponse.model:type_name -> likeness.v1.ModelRef
-	0,  // 13: likeness.v1.SearchResponse.strategy:type_name -> likeness.v1.Strategy
-	11, // 14: likeness.v1.SearchResponse.timings:type_name -> likeness.v1.Timings
-	8,  // 15: likeness.v1.SearchResponse.ranking:type_name -> likeness.v1.Ranking
-	28, // 16: likeness.v1.Timings.encode:type_name -> google.protobuf.Duration
-	28, // 17: likeness.v1.Timings.retrieve:type_name -> google.protobuf.Duration
-	28, // 18: likeness.v1.Timings.score:type_name -> google.protobuf.Duration
-	28, // 19: likeness.v1.Timings.certify:type_name -> google.protobuf.Duration
-	28, // 20: likeness.v1.Timings.total:type_name -> google.protobuf.Duration
-	28, // 21: likeness.v1.Timings.rank:type_name -> google.protobuf.Duration
-	28, // 22: likeness.v1.Timings.embed:type_name -> google.protobuf.Duration
-	5,  // 23: likeness.v1.SearchBatchRequest.searches:type_name -> likeness.v1.SearchRequest
-	14, // 24: likeness.v1.SearchBatchResponse.results:type_name -> likeness.v1.SearchResult
-	7,  // 25: likeness.v1.SearchResult.response:type_name -> likeness.v1.SearchResponse
-	15, // 26: likeness.v1.SearchResult.error:type_name -> likeness.v1.Error
-	16, // 27: likeness.v1.Vectors.vectors:type_name -> likeness.v1.Vector
-	3,  // 28: likeness.v1.ItemIds.ids:type_name -> likeness.v1.ItemId
-	19, // 29: likeness.v1.Documents.documents:type_name -> likeness.v1.Document
-	2,  // 30: likeness.v1.ScoreRequest.query:type_name -> likeness.v1.Query
-	18, // 31: likeness.v1.ScoreRequest.ids:type_name -> likeness.v1.ItemIds
-	17, // 32: likeness.v1.ScoreRequest.vectors:type_name -> likeness.v1.Vectors
-	20, // 33: likeness.v1.ScoreRequest.documents:type_name -> likeness.v1.Documents
-	3,  // 34: likeness.v1.ScoreResponse.missing:type_name -> likeness.v1.ItemId
-	9,  // 35: likeness.v1.ScoreResponse.model:type_name -> likeness.v1.ModelRef
-	29, // 36: likeness.v1.ScoreResponse.certificate:type_name -> likeness.v1.Certificate
-	11, // 37: likeness.v1.ScoreResponse.timings:type_name -> likeness.v1.Timings
-	2,  // 38: likeness.v1.ExplainRequest.query:type_name -> likeness.v1.Query
-	18, // 39: likeness.v1.ExplainRequest.ids:type_name -> likeness.v1.ItemIds
-	17, // 40: likeness.v1.ExplainRequest.vectors:type_name -> likeness.v1.Vectors
-	25, // 41: likeness.v1.ExplainResponse.explanations:type_name -> likeness.v1.Explanation
-	3,  // 42: likeness.v1.ExplainResponse.missing:type_name -> likeness.v1.ItemId
-	9,  // 43: likeness.v1.ExplainResponse.model:type_name -> likeness.v1.ModelRef
-	26, // 44: likeness.v1.Explanation.terms:type_name -> likeness.v1.Term
-	5,  // 45: likeness.v1.SearchService.Search:input_type -> likeness.v1.SearchRequest
-	12, // 46: likeness.v1.SearchService.SearchBatch:input_type -> likeness.v1.SearchBatchRequest
-	21, // 47: likeness.v1.SearchService.Score:input_type -> likeness.v1.ScoreRequest
-	23, // 48: likeness.v1.SearchService.Explain:input_type -> likeness.v1.ExplainRequest
-	7,  // 49: likeness.v1.SearchService.Search:output_type -> likeness.v1.SearchResponse
-	13, // 50: likeness.v1.SearchService.SearchBatch:output_type -> likeness.v1.SearchBatchResponse
-	22, // 51: likeness.v1.SearchService.Score:output_type -> likeness.v1.ScoreResponse
-	24, // 52: likeness.v1.SearchService.Explain:output_type -> likeness.v1.ExplainResponse
-	49, // [49:53] is the sub-list for method output_type
-	45, // [45:49] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	28, // 0: likeness.v1.Query.context:type_name -> likeness.v1.Query.ContextEntry
+	3,  // 1: likeness.v1.Query.item_ids:type_name -> likeness.v1.WeightedItem
+	4,  // 2: likeness.v1.WeightedItem.id:type_name -> likeness.v1.ItemId
+	2,  // 3: likeness.v1.SearchRequest.query:type_name -> likeness.v1.Query
+	0,  // 4: likeness.v1.SearchRequest.strategy:type_name -> likeness.v1.Strategy
+	1,  // 5: likeness.v1.SearchRequest.weights:type_name -> likeness.v1.Weights
+	29, // 6: likeness.v1.SearchRequest.timeout:type_name -> google.protobuf.Duration
+	5,  // 7: likeness.v1.SearchRequest.payload:type_name -> likeness.v1.PayloadSelector
+	4,  // 8: likeness.v1.SearchRequest.exclude_ids:type_name -> likeness.v1.ItemId
+	4,  // 9: likeness.v1.Hit.id:type_name -> likeness.v1.ItemId
+	26, // 10: likeness.v1.Hit.explanation:type_name -> likeness.v1.Explanation
+	7,  // 11: likeness.v1.SearchResponse.hits:type_name -> likeness.v1.Hit
+	30, // 12: likeness.v1.SearchResponse.certificate:type_name -> likeness.v1.Certificate
+	11, // 13: likeness.v1.SearchResponse.degraded:type_name -> likeness.v1.Degraded
+	10, // 14: likeness.v1.SearchResponse.model:type_name -> likeness.v1.ModelRef
+	0,  // 15: likeness.v1.SearchResponse.strategy:type_name -> likeness.v1.Strategy
+	12, // 16: likeness.v1.SearchResponse.timings:type_name -> likeness.v1.Timings
+	9,  // 17: likeness.v1.SearchResponse.ranking:type_name -> likeness.v1.Ranking
+	29, // 18: likeness.v1.Timings.encode:type_name -> google.protobuf.Duration
+	29, // 19: likeness.v1.Timings.retrieve:type_name -> google.protobuf.Duration
+	29, // 20: likeness.v1.Timings.score:type_name -> google.protobuf.Duration
+	29, // 21: likeness.v1.Timings.certify:type_name -> google.protobuf.Duration
+	29, // 22: likeness.v1.Timings.total:type_name -> google.protobuf.Duration
+	29, // 23: likeness.v1.Timings.rank:type_name -> google.protobuf.Duration
+	29, // 24: likeness.v1.Timings.embed:type_name -> google.protobuf.Duration
+	6,  // 25: likeness.v1.SearchBatchRequest.searches:type_name -> likeness.v1.SearchRequest
+	15, // 26: likeness.v1.SearchBatchResponse.results:type_name -> likeness.v1.SearchResult
+	8,  // 27: likeness.v1.SearchResult.response:type_name -> likeness.v1.SearchResponse
+	16, // 28: likeness.v1.SearchResult.error:type_name -> likeness.v1.Error
+	17, // 29: likeness.v1.Vectors.vectors:type_name -> likeness.v1.Vector
+	4,  // 30: likeness.v1.ItemIds.ids:type_name -> likeness.v1.ItemId
+	20, // 31: likeness.v1.Documents.documents:type_name -> likeness.v1.Document
+	2,  // 32: likeness.v1.ScoreRequest.query:type_name -> likeness.v1.Query
+	19, // 33: likeness.v1.ScoreRequest.ids:type_name -> likeness.v1.ItemIds
+	18, // 34: likeness.v1.ScoreRequest.vectors:type_name -> likeness.v1.Vectors
+	21, // 35: likeness.v1.ScoreRequest.documents:type_name -> likeness.v1.Documents
+	4,  // 36: likeness.v1.ScoreResponse.missing:type_name -> likeness.v1.ItemId
+	10, // 37: likeness.v1.ScoreResponse.model:type_name -> likeness.v1.ModelRef
+	30, // 38: likeness.v1.ScoreResponse.certificate:type_name -> likeness.v1.Certificate
+	12, // 39: likeness.v1.ScoreResponse.timings:type_name -> likeness.v1.Timings
+	2,  // 40: likeness.v1.ExplainRequest.query:type_name -> likeness.v1.Query
+	19, // 41: likeness.v1.ExplainRequest.ids:type_name -> likeness.v1.ItemIds
+	18, // 42: likeness.v1.ExplainRequest.vectors:type_name -> likeness.v1.Vectors
+	26, // 43: likeness.v1.ExplainResponse.explanations:type_name -> likeness.v1.Explanation
+	4,  // 44: likeness.v1.ExplainResponse.missing:type_name -> likeness.v1.ItemId
+	10, // 45: likeness.v1.ExplainResponse.model:type_name -> likeness.v1.ModelRef
+	27, // 46: likeness.v1.Explanation.terms:type_name -> likeness.v1.Term
+	6,  // 47: likeness.v1.SearchService.Search:input_type -> likeness.v1.SearchRequest
+	13, // 48: likeness.v1.SearchService.SearchBatch:input_type -> likeness.v1.SearchBatchRequest
+	22, // 49: likeness.v1.SearchService.Score:input_type -> likeness.v1.ScoreRequest
+	24, // 50: likeness.v1.SearchService.Explain:input_type -> likeness.v1.ExplainRequest
+	8,  // 51: likeness.v1.SearchService.Search:output_type -> likeness.v1.SearchResponse
+	14, // 52: likeness.v1.SearchService.SearchBatch:output_type -> likeness.v1.SearchBatchResponse
+	23, // 53: likeness.v1.SearchService.Score:output_type -> likeness.v1.ScoreResponse
+	25, // 54: likeness.v1.SearchService.Explain:output_type -> likeness.v1.ExplainResponse
+	51, // [51:55] is the sub-list for method output_type
+	47, // [47:51] is the sub-list for method input_type
+	47, // [47:47] is the sub-list for extension type_name
+	47, // [47:47] is the sub-list for extension extendee
+	0,  // [0:47] is the sub-list for field type_name
 }
 
 func init() { file_likeness_v1_search_proto_init() }
@@ -2381,28 +2464,29 @@ func file_likeness_v1_search_proto_init() {
 	}
 	file_likeness_v1_certificate_proto_init()
 	file_likeness_v1_search_proto_msgTypes[0].OneofWrappers = []any{}
-	file_likeness_v1_search_proto_msgTypes[1].OneofWrappers = []any{
+	file_likeness_v1_search_proto_msgTypes[1].OneofWrappers = []any{}
+	file_likeness_v1_search_proto_msgTypes[2].OneofWrappers = []any{
 		(*ItemId_Number)(nil),
 		(*ItemId_Negative)(nil),
 		(*ItemId_Text)(nil),
 	}
-	file_likeness_v1_search_proto_msgTypes[3].OneofWrappers = []any{}
-	file_likeness_v1_search_proto_msgTypes[12].OneofWrappers = []any{
+	file_likeness_v1_search_proto_msgTypes[4].OneofWrappers = []any{}
+	file_likeness_v1_search_proto_msgTypes[13].OneofWrappers = []any{
 		(*SearchResult_Response)(nil),
 		(*SearchResult_Error)(nil),
 	}
-	file_likeness_v1_search_proto_msgTypes[17].OneofWrappers = []any{
+	file_likeness_v1_search_proto_msgTypes[18].OneofWrappers = []any{
 		(*Document_Number)(nil),
 		(*Document_Negative)(nil),
 		(*Document_Id)(nil),
 		(*Document_Text)(nil),
 	}
-	file_likeness_v1_search_proto_msgTypes[19].OneofWrappers = []any{
+	file_likeness_v1_search_proto_msgTypes[20].OneofWrappers = []any{
 		(*ScoreRequest_Ids)(nil),
 		(*ScoreRequest_Vectors)(nil),
 		(*ScoreRequest_Documents)(nil),
 	}
-	file_likeness_v1_search_proto_msgTypes[21].OneofWrappers = []any{
+	file_likeness_v1_search_proto_msgTypes[22].OneofWrappers = []any{
 		(*ExplainRequest_Ids)(nil),
 		(*ExplainRequest_Vectors)(nil),
 	}
@@ -2412,7 +2496,7 @@ func file_likeness_v1_search_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_likeness_v1_search_proto_rawDesc), len(file_likeness_v1_search_proto_rawDesc)),
 			NumEnums:      2,
-			NumMessages:   26,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   1,
 		},
