@@ -34,6 +34,7 @@ type fitRBEFlags struct {
 	fitInputs
 	options                              fitrbe.Options
 	scores, ids, queryIDs, base, payload string
+	supportItems                         string
 	sampleItems                          int
 	judged                               []string
 	ask                                  rankerFlags
@@ -91,6 +92,7 @@ func (f *fitRBEFlags) flags(cmd *cobra.Command) {
 	flags.BoolVar(&f.resume, "resume", false, "go on with an interrupted fit of the same data and flags")
 	flags.IntVar(&o.Supports, "supports", o.Supports, "ranker calls for a query")
 	flags.StringVar((*string)(&o.Select), "select", string(o.Select), "choice of supports: random, popular, kmeans, diverse or l2_greedy")
+	flags.StringVar(&f.supportItems, "support-items", "", "your own support items, by id, in a file like --item-ids")
 	flags.IntVar(&o.SupportQueries, "support-queries", 0, "ranker calls for an item; 0 is every query not held out")
 	flags.Float64Var(&o.Lambda, "lambda", o.Lambda, "regularises the pseudo-inverse; 0 does not")
 	flags.BoolVar(&o.Compare, "compare", false, "judge every way to choose support items")
@@ -114,6 +116,9 @@ func (f *fitRBEFlags) flags(cmd *cobra.Command) {
 		cmd.MarkFlagsMutuallyExclusive("route", "collection", other)
 	}
 	cmd.MarkFlagsMutuallyExclusive("base", "sample-items")
+	for _, other := range []string{"select", "supports", "compare"} {
+		cmd.MarkFlagsMutuallyExclusive("support-items", other)
+	}
 	cmd.MarkFlagsMutuallyExclusive("resume", "force")
 	_ = cmd.MarkFlagFilename("scores", "npy")
 	_ = cmd.MarkFlagFilename("payload", "jsonl")
@@ -152,6 +157,9 @@ func (f *fitRBEFlags) run(ctx context.Context, p *progress, stderr io.Writer) (_
 		return nil, f.asUsageError(err)
 	}
 	defer func() { err = errors.Join(err, scores.close()) }()
+	if err := f.readSupportItems(scores); err != nil {
+		return nil, err
+	}
 	f.options.Progress, f.options.Note, f.options.Checkpoint = p.begin, p.note, checkpoint
 	fitted, err := fitrbe.Fit(ctx, scores.Matrix, f.options)
 	if err != nil {
@@ -183,6 +191,30 @@ func (f *fitRBEFlags) pairs() error {
 		f.options.Judged = append(f.options.Judged, h)
 	}
 	return nil
+}
+
+// readSupportItems reads --support-items, and finds the rows of its items.
+func (f *fitRBEFlags) readSupportItems(scores *rbeScores) error {
+	if f.supportItems == "" {
+		return nil
+	}
+	ids, err := dataset.ReadIDs(f.supportItems)
+	if err != nil {
+		return usageError{err}
+	}
+	rows := make(map[string]int, scores.Rows) // by text, since a text file does not tell numbers from names
+	for row := range scores.Rows {
+		rows[scores.item(row).String()] = row
+	}
+	for _, id := range ids {
+		row, ok := rows[id.String()]
+		if !ok {
+			return usagef("--support-items: item %s of %s is none of the %d items with scores; leave it out, or ask for all items", id, f.supportItems, scores.Rows)
+		}
+		f.options.Own = append(f.options.Own, row)
+	}
+	f.options.Select, f.options.Supports = fitrbe.SelectOwn, len(f.options.Own)
+	return scores.digest("support_items", f.supportItems)
 }
 
 // idsOf returns the ids of rows from a file, or row numbers if no file is named.

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"math"
 	"math/rand/v2"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -50,6 +52,20 @@ func TestFitRBE(t *testing.T) {
 	var report fitRBEResult
 	if err := json.Unmarshal([]byte(r.out), &report); r.code != 0 || err != nil {
 		t.Fatalf("code %d, %v\n%s", r.code, err, r.err)
+	}
+	for name, text := range map[string]string{"own.txt": "41\n3\n17\n", "gone.txt": "41\n99\n"} {
+		if err := os.WriteFile(path(name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	own := []string{"fit", "rbe", "--scores", path("scores.npy"), "--out", path("own.safetensors"), "--output", "json", "--support-items"}
+	var chosen fitRBEResult
+	if r := execute(t, "", append(own, path("own.txt"))...); r.code != 0 || json.Unmarshal([]byte(r.out), &chosen) != nil ||
+		!slices.Equal(chosen.Supports, []rerank.ID{rerank.UintID(41), rerank.UintID(3), rerank.UintID(17)}) {
+		t.Errorf("own support items: code %d, %v\n%s", r.code, chosen.Supports, r.err)
+	}
+	if r := execute(t, "", append(own, path("gone.txt"), "--force")...); r.code != 2 || !strings.Contains(r.err, "item 99") {
+		t.Errorf("a support item without scores: code %d\n%s", r.code, r.err)
 	}
 	m, err := model.Open(path("m.safetensors"))
 	if err != nil {

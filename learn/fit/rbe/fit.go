@@ -136,6 +136,9 @@ func (f *fitter) chooseSupports(ctx context.Context, base rerank.Matrix) ([]int,
 	o := f.options
 	var supports []int
 	var err error
+	if o.Select == SelectOwn {
+		supports = o.Own
+	}
 	if o.Compare {
 		supports, err = f.compareSelections(ctx, base)
 	}

@@ -463,3 +463,31 @@ func TestEqualHitsAreEqualRates(t *testing.T) {
 		t.Errorf("ten hits of ten queries are %v and %v, want .1", one.Mean, other.Mean)
 	}
 }
+
+// TestOwnSupports: the caller's support items are taken as they are, in their order, and refused where
+// they are no items.
+func TestOwnSupports(t *testing.T) {
+	scores := rerank.NewMatrix(30, 20)
+	for i := range scores.Data {
+		scores.Data[i] = float32((i*i + 7*i) % 23)
+	}
+	o := DefaultOptions()
+	o.Judged = []HitPair{{P: 5, T: 5}}
+	for name, c := range map[string]struct {
+		own  []int
+		how  Selection
+		want error
+	}{
+		"own":             {[]int{7, 3, 29}, SelectOwn, nil},
+		"named twice":     {[]int{7, 7}, SelectOwn, fit.ErrOption},
+		"no such item":    {[]int{30}, SelectOwn, fit.ErrOption},
+		"none":            {nil, SelectOwn, fit.ErrOption},
+		"and a selection": {[]int{7}, SelectRandom, fit.ErrOption},
+	} {
+		o.Own, o.Select, o.Supports = c.own, c.how, max(1, len(c.own))
+		fitted, err := Fit(t.Context(), scores, o)
+		if !errors.Is(err, c.want) || err == nil && (!slices.Equal(fitted.SupportItems, c.own) || fitted.Report.SupportItems != len(c.own)) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
+	}
+}

@@ -28,6 +28,9 @@ type Options struct {
 	// Supports is the number of support items: calls of the ranker for every query.
 	Supports int
 	Select   Selection
+	// Own lists the rows of the support items, if the caller chose them. Select is then SelectOwn,
+	// and Supports their number.
+	Own []int `json:"own,omitempty"`
 	// SupportQueries is the number of support queries, which the ranker scores for every
 	// item. 0 takes all queries that are not held out.
 	SupportQueries int
@@ -79,7 +82,10 @@ func (o Options) Check(items, queries int) error {
 		return fmt.Errorf("%w: a matrix of %d items by %d queries; want two items and three queries at least", fit.ErrData, items, queries)
 	case o.Supports < 1 || o.SupportQueries < 0 || o.Supports > maxSupports:
 		return fmt.Errorf("%w: %d support items and %d support queries; want 1 to %d, and 0 or more", fit.ErrOption, o.Supports, o.SupportQueries, maxSupports)
-	case !slices.Contains(Selections(), o.Select):
+	case (o.Select == SelectOwn) != (len(o.Own) > 0) || o.Select == SelectOwn && (o.Supports != len(o.Own) || o.Compare):
+		return fmt.Errorf("%w: %d support items of the caller's with selection %q, %d supports and compare %t; they go with %q, their number, and no comparison",
+			fit.ErrOption, len(o.Own), o.Select, o.Supports, o.Compare, SelectOwn)
+	case o.Select != SelectOwn && !slices.Contains(Selections(), o.Select):
 		return fit.NotOneOf("selection", o.Select, Selections())
 	case o.Loss != LossSoftmax && o.Loss != LossListwise:
 		return fit.NotOneOf("loss", o.Loss, []Loss{LossSoftmax, LossListwise})
@@ -93,6 +99,13 @@ func (o Options) Check(items, queries int) error {
 		return fmt.Errorf("%w: perceptrons of %d hidden numbers and %d outputs; want 0, or 1 to %d of both", fit.ErrOption, o.Hidden, o.Out, maxHidden)
 	case !(o.Rate > 0) || o.Batch < 1 || o.Rounds < 1 || o.Draws < 1 || o.Top < 1:
 		return fmt.Errorf("%w: rate %g, batch %d, rounds %d, draws %d, top %d; want positive numbers", fit.ErrOption, o.Rate, o.Batch, o.Rounds, o.Draws, o.Top)
+	}
+	seen := map[int]bool{}
+	for _, x := range o.Own {
+		if x < 0 || x >= items || seen[x] {
+			return fmt.Errorf("%w: support item %d is named twice, or is none of the %d items", fit.ErrOption, x, items)
+		}
+		seen[x] = true
 	}
 	s := o.splitQueries(queries)
 	if len(s.heldOut) == 0 && o.HeldOut > 0 || len(s.known) < 2 {

@@ -29,6 +29,8 @@ const (
 	// SelectL2Greedy repeatedly adds the item that lowers the squared error of the CUR
 	// approximation the most.
 	SelectL2Greedy Selection = "l2_greedy"
+	// SelectOwn takes the items that the caller names (Options.Own). Select does not know it.
+	SelectOwn Selection = "own"
 )
 
 // Selections lists every selection in the order of the documentation.
