@@ -11,8 +11,12 @@ import (
 	"github.com/schollz/progressbar/v3"
 )
 
-// lineEvery is the interval of progress lines if stderr is no terminal.
-const lineEvery = 5 * time.Second
+// firstLine is when the first progress line comes if stderr is no terminal, lineEvery the
+// interval of the others.
+const (
+	firstLine = 3 * time.Second
+	lineEvery = 5 * time.Second
+)
 
 // progress shows the progress of long work on stderr: a bar with rate and remaining time on a
 // terminal, and a line every few seconds elsewhere. Its method begin is an eval.Progress; note adds
@@ -39,7 +43,7 @@ func newProgress(w io.Writer) *progress {
 func (p *progress) begin(stage string, steps int) (done func(n int)) {
 	if !p.terminal {
 		s := &stageLines{w: p.w, stage: stage, steps: int64(steps), start: time.Now()}
-		s.next.Store(int64(lineEvery))
+		s.next.Store(int64(firstLine))
 		return s.done
 	}
 	bar := progressbar.NewOptions(steps,

@@ -103,5 +103,5 @@ func (w words) difference(x Difference, together int) string {
 	if together > 1 {
 		all = fmt.Sprintf(" for all %d", together)
 	}
-	return fmt.Sprintf("%+.4f (%g %%%s: %+.4f to %+.4f)%s", x.Mean, 100*w.rule.Confidence, all, x.Low, x.High, x.Remark)
+	return fmt.Sprintf("%+.4f (%.4g %%%s: %+.4f to %+.4f)%s", x.Mean, 100*w.rule.Confidence, all, x.Low, x.High, x.Remark)
 }

@@ -21,6 +21,7 @@ func scales() (middle float64, others []float64) { return 20, []float64{40, 10} 
 type trial struct {
 	setting
 	fit.PullTrial
+	ranks []float64 // reciprocal ranks of the held-out queries, for items that the fits have seen
 }
 
 // String describes the trial in one line.
@@ -53,8 +54,6 @@ type chooser struct {
 	holdouts []holdout
 	trials   map[setting]*trial // with these holdouts
 	tried    []*trial           // in the order in which they were tried
-	done     func(fits int)
-	left     int // fits of the estimate that are not done
 }
 
 // chooseSetting finds the scale under which held-out queries find logged items best,
@@ -66,7 +65,8 @@ type chooser struct {
 // standard error.
 func (f *fitter) chooseSetting(ctx context.Context) (setting, error) {
 	o := f.options
-	sets := f.log.HoldOutItems(o.ColdShare, itemSets, o.Seed)
+	f.planRounds()
+	sets := f.log.HoldOutItems(o.ColdShare, f.itemSets(), o.Seed)
 	canHoldOut := o.Cold != fit.ColdIgnore && len(sets) > 0
 	f.report.ColdTraffic = o.ColdTraffic
 	if o.ColdTraffic < 0 {
@@ -81,8 +81,7 @@ func (f *fitter) chooseSetting(ctx context.Context) (setting, error) {
 	if err := c.holdOut(withheld); err != nil {
 		return setting{}, err
 	}
-	c.left = c.estimateFits(len(sets))
-	c.done = o.Progress.Begin("choosing how the fit is held back", c.left)
+	f.planWork(c.estimateFits(len(sets)))
 	s, err := c.chooseScale(ctx)
 	if err != nil {
 		return s, err
@@ -117,8 +116,8 @@ func (c *chooser) holdOut(sets [][]bool) error {
 		}
 		c.holdouts = append(c.holdouts, holdout{
 			items: set, plain: plain,
-			logged: judge.New(c.log, c.split.HeldOut, func(x int32) bool { return !set[x] }),
-			cold:   judge.New(c.log, c.log.UnseenQueries(c.split, set), func(x int32) bool { return set[x] }),
+			logged: c.thin(judge.New(c.log, c.split.HeldOut, func(x int32) bool { return !set[x] })),
+			cold:   c.thin(judge.New(c.log, c.log.UnseenQueries(c.split, set), func(x int32) bool { return set[x] })),
 		})
 	}
 	return nil
@@ -163,11 +162,26 @@ func (c *chooser) choosePull(ctx context.Context, s setting) (*trial, error) {
 	if c.options.Cold == fit.ColdGuard && c.report.Guarded {
 		return searchGuarded(len(pulls), try)
 	}
-	tried, err := searchUnguarded(len(pulls), try, c.value)
+	tried, err := searchUnguarded(len(pulls), try, c.value, !c.large)
 	if err != nil {
 		return nil, err
 	}
-	return bestTrial(tried, c.value), nil
+	best := bestTrial(tried, c.value)
+	if c.large {
+		return c.weakestAsGood(tried, best), nil
+	}
+	return best, nil
+}
+
+// weakestAsGood returns the first trial, from weak to strong, that is at most two standard
+// errors behind the best. A short trial favours a strong pull, which holds back a longer fit.
+func (c *chooser) weakestAsGood(tried []*trial, best *trial) *trial {
+	for _, t := range tried {
+		if lost := c.holdouts[0].logged.Compare(best.ranks, t.ranks); max(lost.Gain, c.value(best)-c.value(t)) <= 2*lost.StandardError {
+			return t
+		}
+	}
+	return best
 }
 
 // value rates a trial for the traffic to come. A fit that has to guard items without logs
@@ -210,8 +224,8 @@ func searchGuarded(n int, try func(i int) (*trial, error)) (*trial, error) {
 }
 
 // searchUnguarded tries every second of n pulls, because quality can have several peaks, and then
-// the neighbours of the best. It returns the trials from weak to strong.
-func searchUnguarded(n int, try func(i int) (*trial, error), value func(*trial) float64) ([]*trial, error) {
+// the neighbours of the best, if neighbours is set. It returns the trials from weak to strong.
+func searchUnguarded(n int, try func(i int) (*trial, error), value func(*trial) float64, neighbours bool) ([]*trial, error) {
 	tried := make([]*trial, n)
 	tryOnce := func(i int) (err error) {
 		if i >= 0 && i < n && tried[i] == nil {
@@ -228,11 +242,13 @@ func searchUnguarded(n int, try func(i int) (*trial, error), value func(*trial) 
 			best = i
 		}
 	}
-	if err := tryOnce(best - 1); err != nil {
-		return nil, err
-	}
-	if err := tryOnce(best + 1); err != nil {
-		return nil, err
+	if neighbours {
+		if err := tryOnce(best - 1); err != nil {
+			return nil, err
+		}
+		if err := tryOnce(best + 1); err != nil {
+			return nil, err
+		}
 	}
 	return slices.DeleteFunc(tried, func(t *trial) bool { return t == nil }), nil
 }
@@ -252,7 +268,8 @@ func bestTrial(tried []*trial, value func(*trial) float64) *trial {
 // chooseRate also tries a slower rate, unless the options give a rate or items without logs are
 // guarded.
 func (c *chooser) chooseRate(ctx context.Context, chosen *trial) (*trial, error) {
-	if c.report.Guarded || c.options.Rate > 0 {
+	if c.report.Guarded || c.options.Rate > 0 || c.large { // a short trial favours a fast rate
+
 		return chosen, nil
 	}
 	s := chosen.setting
@@ -302,15 +319,12 @@ func (c *chooser) try(ctx context.Context, s setting) (*trial, error) {
 	}
 	var all []marks
 	for i, h := range c.holdouts {
+		c.begin(c.plans.trial)
 		m, err := c.fitWithout(ctx, s, i, h)
 		if err != nil {
 			return nil, err
 		}
 		all = append(all, m)
-		if c.left > 0 { // the estimate may be too low
-			c.left--
-			c.done(1)
-		}
 	}
 	t := c.rate(s, all)
 	c.trials[s] = t
@@ -335,6 +349,7 @@ func (c *chooser) rate(s setting, all []marks) *trial {
 		cold.Weights, cold.Items = append(cold.Weights, h.cold.Weights...), append(cold.Items, h.cold.FirstItems...)
 	}
 	t.LoggedMRR, t.LoggedNDCG = judge.Mean(reciprocalRanks, weights), judge.Mean(ndcg, weights)
+	t.ranks = reciprocalRanks
 	if c.holdouts[0].cold != nil {
 		comparison := judge.Compare(cold)
 		t.Cold = &comparison
@@ -360,7 +375,12 @@ func (c *chooser) fitWithout(ctx context.Context, s setting, i int, h holdout) (
 			return marks{}, err
 		}
 		l := c.newLearner(form, pairs, s)
-		if _, err := c.fitter.trials.Train(ctx, l, c.plan(name, l, h.logged)); err != nil {
+		plan := c.plan(name, l, h.logged)
+		if c.large {
+			l = c.watch(newLearner(c.log, form, pairs, s, shortRounds, c.options))
+			plan = train.Plan{Name: name, Rounds: shortRounds, Note: c.noteRound}
+		}
+		if _, err := c.fitter.trials.Train(ctx, l, plan); err != nil {
 			return marks{}, err
 		}
 		var m marks

@@ -52,7 +52,7 @@ func TestSearchOfThePullWithoutGuard(t *testing.T) {
 		"there is one":         {[]float64{.5}, []float64{0}},
 		"between two steps is": {[]float64{.5, .9, .7, .95, .6}, []float64{0, 1, 2, 3, 4}},
 	} {
-		tried, err := searchUnguarded(len(tc.logged), trialsAt(tc.logged, nil), logged)
+		tried, err := searchUnguarded(len(tc.logged), trialsAt(tc.logged, nil), logged, true)
 		if err != nil || len(tried) != len(tc.want) {
 			t.Errorf("%s: tried %d (%v), want %v", name, len(tried), err, tc.want)
 			continue
@@ -179,6 +179,38 @@ func TestAutoWeighsItemsByTheirTraffic(t *testing.T) {
 		g := fit.NewGuarding(traffic, chosen.PullTrial, []fit.PullTrial{weak.PullTrial, strong.PullTrial})
 		if lost := 0.9 - chosen.LoggedMRR; g.LoggedLoss != lost || g.ColdGain != chosen.Cold.MRR-0.5 {
 			t.Errorf("traffic %g: %+v", traffic, g)
+		}
+	}
+}
+
+// TestAShortTrialTakesTheWeakestPull that is as good as the best.
+func TestAShortTrialTakesTheWeakestPull(t *testing.T) {
+	l, err := samples.Prepare(fittest.RandomData(60, 12, 4), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := judge.New(l, fittest.AllRows(60), nil)
+	ranked := func(pull, found float64) *trial { // finds this share of the queries
+		tr := &trial{setting: setting{pull: pull}, ranks: make([]float64, len(j.Queries))}
+		for i := range tr.ranks {
+			if float64(i) < found*float64(len(tr.ranks)) {
+				tr.ranks[i] = 1
+			}
+		}
+		tr.LoggedMRR = j.Mean(tr.ranks)
+		return tr
+	}
+	c := &chooser{fitter: &fitter{}, holdouts: []holdout{{logged: j}}}
+	for name, tc := range map[string]struct {
+		tried []*trial
+		want  float64
+	}{
+		"all alike":            {[]*trial{ranked(1, 0.5), ranked(2, 0.5), ranked(3, 0.5)}, 1},
+		"the weakest is worse": {[]*trial{ranked(1, 0), ranked(2, 1), ranked(3, 1)}, 2},
+		"only the strongest":   {[]*trial{ranked(1, 0), ranked(2, 0), ranked(3, 1)}, 3},
+	} {
+		if got := c.weakestAsGood(tc.tried, tc.tried[len(tc.tried)-1]); got.pull != tc.want {
+			t.Errorf("%s: pull %g, want %g", name, got.pull, tc.want)
 		}
 	}
 }

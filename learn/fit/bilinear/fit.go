@@ -67,6 +67,11 @@ type fitter struct {
 	rivals  []judge.Rival // of the plain similarity, for the verdict
 	report  Report
 
+	large    bool // the log is so large that trials are short
+	rounds   int  // of a whole fit
+	plans    plans
+	work     *fit.Work // the progress of the whole fit
+	task     *fit.Task // the part under way
 	lastNote time.Time // when a round was noted last
 }
 
@@ -86,6 +91,7 @@ func (f *fitter) run(ctx context.Context) (*Fitted, error) {
 		return f.interrupt(err)
 	}
 	f.report.setSetting(s)
+	f.begin(f.plans.judged)
 	judged, rounds, err := f.trainWithoutHeldOut(ctx, f.options.Form, s)
 	if err != nil {
 		if rounds > 0 {
@@ -99,6 +105,7 @@ func (f *fitter) run(ctx context.Context) (*Fitted, error) {
 		return nil, err
 	}
 	if rounds > 0 {
+		f.begin(f.plans.final)
 		f.best = &bestForm{form: judged, judged: judged, setting: s}
 		name := fmt.Sprintf("%s to all pairs", f.options.Form)
 		if err := f.trainStage(ctx, name, f.newLearner(final, f.allPairs(), s), rounds); err != nil {
@@ -149,7 +156,19 @@ func (f *fitter) newForm(kind bilinear.Form, pairs []samples.Pair) (form, error)
 func (f *fitter) allPairs() []samples.Pair { return f.log.Pairs(f.split.All(), nil) }
 
 func (f *fitter) newLearner(form form, pairs []samples.Pair, s setting) *learner {
-	return newLearner(f.log, form, pairs, s, 0, f.options)
+	return f.watch(newLearner(f.log, form, pairs, s, 0, f.options))
+}
+
+// watch counts the steps of a learner as work of the task under way.
+func (f *fitter) watch(l *learner) *learner {
+	l.worked = func(n float64) { f.task.Add(n) }
+	return l
+}
+
+// begin ends the task under way and begins the next one.
+func (f *fitter) begin(planned float64) {
+	f.task.End()
+	f.task = f.work.Begin(planned)
 }
 
 // trainWithoutHeldOut fits a form to the pairs of the training queries, and returns
@@ -163,8 +182,11 @@ func (f *fitter) trainWithoutHeldOut(ctx context.Context, kind bilinear.Form, s 
 	name := fmt.Sprintf("%s without the held-out queries", kind)
 	l := f.newLearner(form, pairs, s)
 	plan := f.plan(name, l, f.judge)
+	if f.large && kind != f.options.Form { // a simpler form, to compare with
+		l = f.watch(newLearner(f.log, form, pairs, s, simpleRounds, f.options))
+		plan = train.Plan{Name: name, Rounds: simpleRounds, Note: f.noteRound}
+	}
 	plan.KeepTrained = true
-	plan.Done = f.options.Progress.Begin("fitting "+name, plan.Rounds)
 	trained, err := f.trials.Train(ctx, l, plan)
 	if trained == nil {
 		return form, 0, err
@@ -178,17 +200,19 @@ func (f *fitter) trainWithoutHeldOut(ctx context.Context, kind bilinear.Form, s 
 func (f *fitter) plan(name string, l *learner, j *judge.Judge) train.Plan {
 	plan := train.Plan{Name: name, Rounds: l.rounds, Note: f.noteRound}
 	if !f.report.Guarded {
-		plan.Judge = func(int) (float64, error) { return j.Quality(l.form.probe), nil }
+		plan.Judge = func(int) (float64, error) {
+			defer f.task.Add(j.Cost())
+			return j.Quality(l.form.probe), nil
+		}
 		plan.Patience, plan.PreferLater = patience(l.rounds), true // later rounds are steadier
 	}
 	return plan
 }
 
-// trainStage trains a learner for a number of rounds that is known, as a stage of the
-// progress.
+// trainStage trains a learner for a number of rounds that is known.
 func (f *fitter) trainStage(ctx context.Context, name string, l *learner, rounds int) error {
 	_, err := f.trials.Train(ctx, l, train.Plan{
-		Name: name, Rounds: rounds, Note: f.noteRound, Done: f.options.Progress.Begin("fitting "+name, rounds),
+		Name: name, Rounds: rounds, Note: f.noteRound,
 	})
 	return err
 }
@@ -216,6 +240,7 @@ func (f *fitter) noteRound(s *train.Snapshot) {
 func (f *fitter) finishFull(ctx context.Context, final, judged *fullForm) (*Fitted, error) {
 	f.addRival(string(bilinear.Full), judged)
 	if f.isSquare() {
+		f.begin(f.plans.simple)
 		simple := setting{pull: 1e-5, scale: f.report.Scale, rate: f.options.rateFor(bilinear.Diagonal)}
 		diagonal, _, err := f.trainWithoutHeldOut(ctx, bilinear.Diagonal, simple)
 		if err != nil {
@@ -236,6 +261,7 @@ func (f *fitter) finishFull(ctx context.Context, final, judged *fullForm) (*Fitt
 	if err != nil {
 		return nil, err
 	}
+	f.begin(f.plans.spectrum)
 	f.report.Spectrum = describeSpectrum(finalParts, judgedParts, f.judge, f.options, f.judge.Mean(f.judge.ReciprocalRanks(judged.probe)))
 	rank := f.report.Spectrum.Suggested
 	if 2*rank < min(final.w.Rows, final.w.Cols) { // with fewer numbers than the full form
@@ -276,7 +302,7 @@ func (f *fitter) cutRank(ctx context.Context, final, judged *decomposition, rank
 			return nil, err
 		}
 		name := f.report.rankName(rank) + " " + part.name
-		if err := f.trainStage(ctx, name, newLearner(f.log, part.form, part.pairs, s, rounds, f.options), rounds); err != nil {
+		if err := f.trainStage(ctx, name, f.watch(newLearner(f.log, part.form, part.pairs, s, rounds, f.options)), rounds); err != nil {
 			return nil, err
 		}
 	}
@@ -290,9 +316,11 @@ func (f *fitter) cutRank(ctx context.Context, final, judged *decomposition, rank
 
 // finish returns the form as the outcome of the fit.
 func (f *fitter) finish(kind bilinear.Form, final form) (*Fitted, error) {
+	f.begin(f.plans.decision)
 	if err := f.decide(); err != nil {
 		return nil, err
 	}
+	f.task.End()
 	return &Fitted{
 		Config:  bilinear.Config{QueryDim: f.log.Queries.Cols, ItemDim: f.log.Items.Cols, Normalise: f.options.Normalise, Form: kind},
 		Tensors: final.tensors(), Report: f.report,

@@ -33,7 +33,19 @@ type learner struct {
 	loss       train.CrossEntropy
 	adam       *train.Adam
 
+	worked func(multiplications float64) // is told of each step; may be nil
+
 	batchQueries, scores rerank.Matrix
+}
+
+// stepCost returns about how many multiplications a step takes: the scores of the batch,
+// and the gradients by both sides.
+func (t *learner) stepCost() float64 {
+	return stepCost(t.batches.Size, len(t.candidates.Rows), t.candidates.Vectors.Cols)
+}
+
+func stepCost(batch, candidates, dim int) float64 {
+	return 3 * float64(batch) * float64(candidates) * float64(dim)
 }
 
 var _ train.Learner = (*learner)(nil)
@@ -68,6 +80,9 @@ func (t *learner) TakeRound(ctx context.Context, _ int) (float64, error) {
 		t.adam.Rate = t.rate * (1 - float64(t.adam.Step)/float64(t.rounds*t.batches.Steps))
 		sum += t.computeGradients(t.batches.Next())
 		t.adam.Update(t.form.params(), t.form.grads())
+		if t.worked != nil {
+			t.worked(t.stepCost())
+		}
 	}
 	return sum / float64(t.batches.Steps), nil
 }

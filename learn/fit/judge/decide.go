@@ -33,17 +33,17 @@ type Outcome struct {
 
 // firstLook is the number of queries after which a comparison first asks whether the
 // decision is clear.
-const firstLook = 2000
+const firstLook = 1000
 
 // Decide compares rivals with a plain similarity on as many of the judge's queries as the
-// decision needs, in their order: it looks after 2,000, 4,000, 8,000 … queries, and stops
+// decision needs, in their order: it looks after 1,000, 2,000, 4,000 … queries, and stops
 // when nothing is open. The confidence of the rule holds for all looks together: half of
 // the risk is for the last look, a quarter for the one before, and so on.
 func Decide(all *Judge, plain Rival, rivals []Rival, rule verdict.Rule) (*Outcome, error) {
 	return decide(all, plain, rivals, rule, lookEnds(len(all.Queries), firstLook))
 }
 
-// DecideQuickly is Decide with one look, at 2,000 queries at most.
+// DecideQuickly is Decide with one look, at 1,000 queries at most.
 func DecideQuickly(all *Judge, plain Rival, rivals []Rival, rule verdict.Rule) (*Outcome, error) {
 	return decide(all, plain, rivals, rule, []int{min(len(all.Queries), firstLook)})
 }

@@ -13,7 +13,7 @@ import (
 
 // maxProducts bounds the products of 64 numbers in one judgement of a trial: trials on a
 // large collection are judged on fewer queries.
-const maxProducts = 1 << 30
+const maxProducts = 1 << 28
 
 // The sizes of the blocks of scores that are computed at a time.
 const (
@@ -84,6 +84,11 @@ func (j *Judge) addQuery(q int32) {
 func (j *Judge) gatherVectors() {
 	j.Vectors = rerank.NewMatrix(len(j.Queries), j.log.Queries.Cols)
 	linalg.GatherRows(j.Vectors, j.log.Queries, j.Queries)
+}
+
+// Cost returns how many multiplications a ranking of all items takes at most.
+func (j *Judge) Cost() float64 {
+	return float64(len(j.Queries)) * float64(j.log.Items.Rows) * float64(j.log.Items.Cols)
 }
 
 // Part returns a judge of the queries at the places from to to.

@@ -1,0 +1,51 @@
+package fit
+
+// Work reports the progress of a whole fit as one stage, in millions of multiplications: they
+// tell the time that is left better than rounds, because judging costs as much as learning.
+// Work is not safe for concurrent use.
+type Work struct {
+	done    func(n int)
+	pending float64 // less than a unit
+}
+
+// workUnit is the number of multiplications in a step of the stage.
+const workUnit = 1e6
+
+// NewWork begins the stage with the planned number of multiplications.
+func NewWork(p Progress, stage string, planned float64) *Work {
+	return &Work{done: p.Begin(stage, int(planned/workUnit)+1)}
+}
+
+func (w *Work) add(multiplications float64) {
+	w.pending += multiplications
+	if n := int(w.pending / workUnit); n > 0 {
+		w.pending -= float64(n) * workUnit
+		w.done(n)
+	}
+}
+
+// Task is a part of the work that is planned by itself.
+type Task struct {
+	work *Work
+	left float64
+}
+
+// Begin begins a task of the planned number of multiplications.
+func (w *Work) Begin(planned float64) *Task { return &Task{w, planned} }
+
+// Add counts multiplications as done, but no more than were planned.
+func (t *Task) Add(multiplications float64) {
+	if t == nil {
+		return
+	}
+	n := min(multiplications, t.left)
+	t.left -= n
+	t.work.add(n)
+}
+
+// End counts what is left of the task as done.
+func (t *Task) End() {
+	if t != nil {
+		t.Add(t.left)
+	}
+}
