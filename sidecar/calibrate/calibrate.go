@@ -193,7 +193,7 @@ func (r *run) run(ctx context.Context) (*Report, error) {
 func (r *run) promise(ctx context.Context, report *Report, rule rerank.Rule, all []rerank.Query) error {
 	report.Calibration = &rerank.Calibration{
 		Recall: r.Promise.Recall, Share: r.Promise.Share, Alpha: r.Promise.Alpha, Queries: len(r.Queries), K: r.Promise.K,
-		Rule: rule, Made: time.Now().UTC().Truncate(time.Second),
+		Rule: rule, Made: time.Now().UTC(),
 	}
 	if len(r.HeldOut) == 0 {
 		return nil

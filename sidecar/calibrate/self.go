@@ -142,7 +142,7 @@ func selfReport(r *route.Route, of kind, recalls []float64) *Report {
 		Promise: promise, Queries: len(recalls), LeastQueries: promise.LeastQueries(), Exact: "search", Rules: []Outcome{best},
 		Calibration: &rerank.Calibration{
 			Recall: promise.Recall, Share: promise.Share, Alpha: promise.Alpha, Queries: len(recalls), K: of.k,
-			Rule: of.rule, Made: time.Now().UTC().Truncate(time.Second),
+			Rule: of.rule, Made: time.Now().UTC(),
 		},
 	}
 }

@@ -81,7 +81,7 @@ func TestSelfCalibration(t *testing.T) {
 				}
 			}
 			if c.Calibration == nil || !(c.Calibration.Recall < promised) {
-				t.Errorf("after other queries: %+v, want a recall below %v", c, promised)
+				t.Fatalf("after other queries: %+v, want a recall below %v; sampled %d", c, promised, s.counts.of(calibrate.OutcomeSampled))
 			}
 			if path == "" {
 				return
