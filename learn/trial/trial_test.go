@@ -384,7 +384,7 @@ func TestInterrupted(t *testing.T) {
 	o.KeyEnv, o.Label = keyEnv, "facts.group"
 	t.Setenv(keyEnv, readKey)
 	o.Progress = func(stage string, _ int) func(int) {
-		if strings.Contains(stage, "choosing") {
+		if stage == "fitting" {
 			cancel()
 		}
 		return func(int) {}

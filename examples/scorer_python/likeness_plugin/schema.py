@@ -22,7 +22,14 @@ _TYPES = {
 # name: {field: (number, type)}; "[]" is repeated, "?" has presence, other names are messages.
 MESSAGES = {
     "ContextEntry": {"key": (1, "string"), "value": (2, "float")},
-    "Query": {"vector": (1, "[]float"), "user_id": (2, "?int64"), "context": (3, "[]ContextEntry"), "text": (4, "string")},
+    "WeightedItem": {"id": (1, "ItemId"), "weight": (2, "?float")},
+    "Query": {
+        "vector": (1, "[]float"),
+        "user_id": (2, "?int64"),
+        "context": (3, "[]ContextEntry"),
+        "text": (4, "string"),
+        "item_ids": (5, "[]WeightedItem"),
+    },
     "ItemId": {"number": (1, "?uint64"), "negative": (2, "?sint64"), "text": (3, "?string")},
     "ScoreRequest": {"query": (1, "Query"), "ids": (2, "[]ItemId"), "payloads": (3, "[]string"), "vectors": (4, "bytes")},
     "ScoreResponse": {"scores": (1, "[]float"), "version": (2, "string")},
