@@ -13,9 +13,8 @@ testing=(go test -vet=off -ldflags=-w -timeout 12m -json)
 # the time, so that they run beside everything else. The proxy's own tests look for races.
 clients=e2e/harness
 # The device's kernels run in a process of their own, built by the C++ compiler; archtest reads text.
-# Fits, and what makes some, would take most of the time under the race detector: `make soak` runs them with it.
-alone='./gpu/kernels ./gpu/bench ./internal/archtest'
-fits='./learn/fit/... ./rerank/mol ./learn/trial ./cmd/likeness ./e2e/text ./python ./examples/quickstart ./examples/banking77 ./examples/fit_from_logs'
+# Fits, commands and examples would take most of the time under the race detector: `make soak` runs them with it.
+fits='./learn/... ./rerank/mol ./cmd/... ./e2e/text ./python ./bench/... ./examples/...'
 # The kit leaves one case out under the race detector. It lies at two depths.
 large='^100,000_rows$'
 
