@@ -9,6 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from typing import Any
 
 import numpy as np
 import pytest
@@ -55,6 +56,13 @@ def test_exclude_ids(url: str, token: str, client: likeness.Client, vector: np.n
             return (await asynchronous.search("intents", vector, 10, exclude_ids=seen)).hits
 
     assert asyncio.run(ask()) == answer.hits
+
+
+@pytest.mark.parametrize("options", [{"calls": 5}, {"rounds": 2}, {"mix": 0.5}])
+def test_ranker_options(client: likeness.Client, vector: np.ndarray, options: dict[str, Any]) -> None:
+    """What a ranker is asked for is passed on: this route, which has none, refuses it by name."""
+    with pytest.raises(likeness.Invalid, match=f"{next(iter(options))}.*no ranker"):
+        client.search("intents", vector, 3, **options)
 
 
 def test_items(client: likeness.Client) -> None:

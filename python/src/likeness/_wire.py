@@ -49,6 +49,14 @@ def from_search(s: Search) -> dict[str, Any]:
         request["include_item_ids"] = s.include_items
     if len(s.exclude_ids):
         request["exclude_ids"] = [from_id(i) for i in s.exclude_ids]
+    if s.calls is not None:
+        request["calls"] = s.calls
+    if s.rounds:
+        request["rounds"] = s.rounds
+    if s.mix is not None:
+        request["mix"] = s.mix
+    if s.stored_vector is not None:
+        request["stored_vector"] = numbers(s.stored_vector)
     if s.payload is not False:
         request["payload"] = {"fields": [] if s.payload is True else list(s.payload)}
     return request

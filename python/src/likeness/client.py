@@ -145,6 +145,10 @@ class Client:
         exclude_ids: Sequence[Id] = (),
         items: Sequence[Id] | Mapping[Id, float] = (),
         include_items: bool = False,
+        calls: int | None = None,
+        rounds: int = 0,
+        mix: float | None = None,
+        stored_vector: Vector | None = None,
         timeout: float | None = None,
     ) -> Answer:
         """Returns the top k items of a route for one query. `Search` describes the arguments.
@@ -171,6 +175,10 @@ class Client:
             exclude_ids,
             items,
             include_items,
+            calls,
+            rounds,
+            mix,
+            stored_vector,
         )
         return _wire.to_answer(*self._call("POST", _search_path(route, "search"), _wire.from_search(search), timeout))
 
@@ -284,6 +292,10 @@ class AsyncClient:
         exclude_ids: Sequence[Id] = (),
         items: Sequence[Id] | Mapping[Id, float] = (),
         include_items: bool = False,
+        calls: int | None = None,
+        rounds: int = 0,
+        mix: float | None = None,
+        stored_vector: Vector | None = None,
         timeout: float | None = None,
     ) -> Answer:
         """Returns the top k items of a route for one query, as `Client.search` does."""
@@ -303,6 +315,10 @@ class AsyncClient:
             exclude_ids,
             items,
             include_items,
+            calls,
+            rounds,
+            mix,
+            stored_vector,
         )
         path = _search_path(route, "search")
         return _wire.to_answer(*await self._call("POST", path, _wire.from_search(search), timeout))

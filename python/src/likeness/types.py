@@ -36,6 +36,10 @@ class Search:
         items: Items whose vectors' weighted mean is the query's vector, in its place: ids, or a weight for each id. The
             answer is without them.
         include_items: Let the answer have them.
+        calls: How many items the route's ranker may score.
+        rounds: In how many rounds it scores them; after each, likeness looks for better candidates.
+        mix: Share of the first round that is taken from the database's own order, from 0 to 1.
+        stored_vector: The query as the collection's own vectors were made, for ``mix``, where ``vector`` is another.
     """
 
     route: str
@@ -53,6 +57,10 @@ class Search:
     exclude_ids: Sequence[Id] = ()
     items: Sequence[Id] | Mapping[Id, float] = ()
     include_items: bool = False
+    calls: int | None = None
+    rounds: int = 0
+    mix: float | None = None
+    stored_vector: Vector | None = None
 
 
 @dataclass(frozen=True, slots=True)
