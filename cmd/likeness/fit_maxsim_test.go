@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -87,7 +88,7 @@ func TestUpdateMaxSim(t *testing.T) {
 	if r := execute(t, "", append(flags, "--pairs", path("old.csv"), "--out", path("old.safetensors"), "--mavg", "2")...); r.code != 0 {
 		t.Fatal(r.err)
 	}
-	update := append(flags, "--new-pairs", path("new.csv"), "--output", "json")
+	update := slices.Concat(flags, []string{"--new-pairs", path("new.csv"), "--output", "json"})
 	r := execute(t, "", append(update, "--update", path("old.safetensors"))...)
 	var report fitMaxSimResult
 	if err := json.Unmarshal([]byte(r.out), &report); r.code != 0 || err != nil {

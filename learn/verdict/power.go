@@ -34,8 +34,8 @@ func Detectable(deviation float64, queries int, confidence float64) float64 {
 // Deviation returns the standard deviation of single queries that an interval of a mean
 // implies. If queries come in groups that win and lose together, it is that of as many
 // independent queries.
-func (d Difference) Deviation(confidence float64) float64 {
-	return (d.High - d.Low) / 2 / quantile(confidence) * math.Sqrt(float64(d.Queries))
+func (x Difference) Deviation(confidence float64) float64 {
+	return (x.High - x.Low) / 2 / quantile(confidence) * math.Sqrt(float64(x.Queries))
 }
 
 // quantile returns how many standard deviations around the mean of a normal distribution

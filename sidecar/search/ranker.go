@@ -14,11 +14,11 @@ import (
 // rank lets the ranker score the best candidates in rounds. Between two rounds it fits the query to
 // the scores so far and searches again. It returns the rows of the answer in their order.
 func (s *search) rank(ctx context.Context, first *finder) ([]rerank.Scored, error) {
-	from, k := first, s.plan.AnswerRows
+	k := s.plan.AnswerRows
 	candidates := rank.Candidates{Hits: first.found.Hits, Rows: first.itemRows, Database: s.mixIn(ctx)}
 	for i, calls := range s.spending.Shares(candidates) {
 		if i > 0 && s.spending.CanRefine() {
-			from = s.findRefined(ctx, first, calls)
+			from := s.findRefined(ctx, first, calls)
 			candidates = rank.Candidates{Hits: from.found.Hits, Rows: from.itemRows}
 		}
 		if !s.spending.Round(ctx, candidates, calls, k) {

@@ -269,7 +269,6 @@ func bestTrial(tried []*trial, value func(*trial) float64) *trial {
 // guarded.
 func (c *chooser) chooseRate(ctx context.Context, chosen *trial) (*trial, error) {
 	if c.report.Guarded || c.options.Rate > 0 || c.large { // a short trial favours a fast rate
-
 		return chosen, nil
 	}
 	s := chosen.setting
