@@ -13,6 +13,7 @@ testing=(go test -vet=off -ldflags=-w -timeout 12m -json)
 # the time, so that they run beside everything else. The proxy's own tests look for races.
 clients=e2e/harness
 # The device's kernels run in a process of their own, built by the C++ compiler; archtest reads text.
+alone='./gpu/kernels ./gpu/bench ./internal/archtest'
 # Fits, commands and examples would take most of the time under the race detector: `make soak` runs them with it.
 fits='./learn/... ./rerank/mol ./cmd/... ./e2e/text ./python ./bench/... ./examples/...'
 # The kit leaves one case out under the race detector. It lies at two depths.
