@@ -32,8 +32,11 @@ func without(f *qdrant.Filter, ids []rerank.ID, owner string) (*qdrant.Filter, e
 	if len(ids) == 0 {
 		return f, nil
 	}
-	conditions, err := hasID(ids)
-	if owner != "" {
+	var conditions []*qdrant.Condition
+	var err error
+	if owner == "" {
+		conditions, err = hasID(ids)
+	} else {
 		conditions, err = hasOwner(ids, owner)
 	}
 	return &qdrant.Filter{
@@ -53,28 +56,15 @@ func hasID(ids []rerank.ID) ([]*qdrant.Condition, error) {
 	return []*qdrant.Condition{qdrant.NewHasID(points...)}, nil
 }
 
-// hasOwner returns a condition for each type of owner.
-func hasOwner(ids []rerank.ID, field string) (conditions []*qdrant.Condition, err error) {
-	var numbers []int64
-	var texts []string
+// hasOwner returns the conditions that select the rows of owners. It returns adapters.ErrID for an
+// id that no owner can have.
+func hasOwner(ids []rerank.ID, field string) ([]*qdrant.Condition, error) {
 	for _, id := range ids {
-		v, err := ownerValue(id)
-		if err != nil {
+		if _, err := ownerValue(id); err != nil {
 			return nil, err
 		}
-		if text, ok := id.Text(); ok {
-			texts = append(texts, text)
-		} else {
-			numbers = append(numbers, v.GetIntegerValue())
-		}
 	}
-	if len(numbers) > 0 {
-		conditions = append(conditions, qdrant.NewMatchInts(field, numbers...))
-	}
-	if len(texts) > 0 {
-		conditions = append(conditions, qdrant.NewMatchKeywords(field, texts...))
-	}
-	return conditions, nil
+	return ownerConditions(field, ids), nil
 }
 
 // excludedBytes bounds the size of the condition that excludes ids.

@@ -237,6 +237,16 @@ func (s *Store) fetchOwned(ctx context.Context, sel selection, owners []rerank.I
 
 // ownedBy returns the filter for rows whose owner is one of the ids.
 func ownedBy(name string, owners []rerank.ID) *qdrant.Filter {
+	f := &qdrant.Filter{Should: ownerConditions(name, owners)}
+	if f.Should == nil { // which would select every row
+		f.Should = []*qdrant.Condition{qdrant.NewMatchKeywords(name)}
+	}
+	return f
+}
+
+// ownerConditions returns a condition for each type of owner, number and text. A row of one of the
+// owners fulfils one of them.
+func ownerConditions(field string, owners []rerank.ID) (conditions []*qdrant.Condition) {
 	var numbers []int64
 	var texts []string
 	for _, id := range owners {
@@ -246,14 +256,13 @@ func ownedBy(name string, owners []rerank.ID) *qdrant.Filter {
 			texts = append(texts, s)
 		}
 	}
-	f := &qdrant.Filter{}
 	if numbers != nil {
-		f.Should = append(f.Should, qdrant.NewMatchInts(name, numbers...))
+		conditions = append(conditions, qdrant.NewMatchInts(field, numbers...))
 	}
-	if texts != nil || numbers == nil {
-		f.Should = append(f.Should, qdrant.NewMatchKeywords(name, texts...))
+	if texts != nil {
+		conditions = append(conditions, qdrant.NewMatchKeywords(field, texts...))
 	}
-	return f
+	return conditions
 }
 
 // scroll pages over all points, starting at an id.
