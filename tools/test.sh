@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
-# Runs every test under the race detector and, beside it, what is run without: the
-# official clients through the proxy, the cases of 100,000 rows, fits with their
-# figures, plain Go kernels. Prints one summary. `make test` calls it.
+# Runs every test: most packages under the race detector and, beside them, what is run
+# without: the official clients through the proxy, the cases of 100,000 rows, fits,
+# commands and examples, plain Go kernels. Prints one summary. `make test` calls it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 

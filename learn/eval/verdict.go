@@ -16,9 +16,9 @@ type Verdict struct {
 	// names the baseline if no model is shown to be better.
 	Choose string `json:"choose"`
 	Class  Class  `json:"class"`
-	// Best names the model with the greatest metric. AsGood names the models that lose
-	// no more than Margin, Unknown those of which the queries do not tell, both the
-	// simplest first.
+	// Best names the model with the greatest metric. AsGood names the models that surely
+	// lose no more than Margin. Unknown names those that may lose more or less: the queries
+	// are too few to tell. Both lists begin with the simplest model.
 	Best    string   `json:"best"`
 	AsGood  []string `json:"as_good"`
 	Unknown []string `json:"unknown,omitempty"`

@@ -69,16 +69,19 @@ type Method struct {
 	CPU []Spread `json:"cpu_ms"`
 }
 
-// TwoPasses is what algorithm 1 did for one K, in the mean over queries. Second is the share
-// of the items that the second pass scored; Printed is that share with the threshold that
-// the paper prints, the lowest score of a candidate instead of the K-th best.
+// TwoPasses describes how algorithm 1 found the top K of some queries. Its numbers are means
+// over these queries.
 type TwoPasses struct {
 	K          int     `json:"k"`
 	Candidates float64 `json:"candidates"`
-	Second     float64 `json:"second_share"`
-	Printed    float64 `json:"second_share_printed"`
-	Same       bool    `json:"same_as_scan"`
-	MS         Spread  `json:"ms"` // one query, one thread
+	// Second is the share of the items that the second pass scored. Its threshold was the K-th
+	// best score of a candidate.
+	Second float64 `json:"second_share"`
+	// Printed is that share with the threshold that the paper prints: the lowest score of a
+	// candidate.
+	Printed float64 `json:"second_share_printed"`
+	Same    bool    `json:"same_as_scan"`
+	MS      Spread  `json:"ms"` // one query, one thread
 }
 
 // Examined is one of the best items of the first query, after table 6 of the paper: its

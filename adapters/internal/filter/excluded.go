@@ -11,7 +11,7 @@ import (
 
 // TakeExcluded returns the ids that a filter excludes whatever its other conditions are: the
 // has_id conditions of its must_not. rest is a filter of the other conditions, or "" if there
-// are none. TakeExcluded returns adapters.ErrFilter.
+// are none. TakeExcluded returns adapters.ErrFilter if the filter cannot be read.
 func TakeExcluded(text string) (ids []rerank.ID, rest string, err error) {
 	if !strings.Contains(text, "has_id") {
 		return nil, text, nil

@@ -8,8 +8,8 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// TestColdTraffic: with times the latest pairs count, without them the items. Items of norm 0
-// are none.
+// TestColdTraffic: a log with times is judged by its latest pairs, one without times by the
+// items of the collection. Vectors of norm 0 do not count as items.
 func TestColdTraffic(t *testing.T) {
 	l := &Log{Items: rerank.NewMatrix(12, 1), Counts: fit.Counts{Items: 12, ZeroItems: 2, LoggedItems: 8, Pairs: 20}}
 	for q := range 20 {

@@ -19,6 +19,9 @@ import (
 // a route whose queries are no stored vectors, Mean returns a *plan.FieldError. It also returns the
 // store's error.
 func Mean(ctx context.Context, v route.View, items []plan.WeightedID) ([]float32, error) {
+	if err := plan.CheckHistory(v.Checked, items); err != nil {
+		return nil, err
+	}
 	weights := make(map[rerank.ID]float64, len(items))
 	ids := make([]rerank.ID, 0, len(items))
 	for _, it := range items {
@@ -26,9 +29,6 @@ func Mean(ctx context.Context, v route.View, items []plan.WeightedID) ([]float32
 			ids = append(ids, it.ID)
 		}
 		weights[it.ID] += it.Weight
-	}
-	if err := plan.CheckHistory(v.Checked, items); err != nil {
-		return nil, err
 	}
 	ctx, s := span.StoreCall(ctx, "history", "fetch", v.Collection, attribute.Int("likeness.items", len(ids)))
 	defer s.End()
