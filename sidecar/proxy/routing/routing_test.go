@@ -111,6 +111,7 @@ func TestTheFirstCompleteAnswerWins(t *testing.T) {
 			for range 20 { // earns the right to one race
 				ask(t.Context(), r, exchange{asked: routing.Asked{Searches: []routing.Search{plain(3)}}, original: func(context.Context) answer { return answer{own: true} }})
 			}
+			synctest.Wait() // the losers of those races are done
 			for what := range record.counts {
 				delete(record.counts, what)
 			}
@@ -489,6 +490,7 @@ func TestTheDatabaseIsAskedOnce(t *testing.T) {
 			for range 100 { // earns the right to a race
 				ask(t.Context(), r, asks(plain(3)))
 			}
+			synctest.Wait() // the losers of those races are done
 			search = untilCancelled
 			originals := 0
 			x := asks(plain(3))
