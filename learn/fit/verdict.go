@@ -21,12 +21,3 @@ type Verdict struct {
 func NewVerdict(d verdict.Decision, queries int, choose string) Verdict {
 	return Verdict{Answer: d.Answer, Choose: choose, Margin: d.Margin, Queries: queries, QueriesNeeded: d.QueriesNeeded, Text: d.Text}
 }
-
-// Decide decides by this comparison alone whether the named similarity is worth it.
-func (c Comparison) Decide(name string) verdict.Decision {
-	rule := verdict.DefaultRule()
-	return verdict.Decide(verdict.Comparison{
-		Metric: "MRR@10", Plain: "the plain inner product", PlainValue: c.Baseline,
-		Models: []verdict.Model{{Name: name, Value: c.MRR, Gain: verdict.NewDifference(c.Gain, c.StandardError, c.Queries, rule.Confidence)}},
-	}, rule)
-}

@@ -26,18 +26,8 @@ func (f *fitter) itemSets() int {
 	return itemSets
 }
 
-// thin thins the judge of a large log until it costs no more than a round of the fit, or
-// leastJudges are left.
-func (f *fitter) thin(j *judge.Judge) *judge.Judge {
-	if !f.large {
-		return j
-	}
-	step := 1
-	for len(j.Queries)/(step+1) >= leastJudges && j.Cost()/float64(step) > f.plans.round {
-		step++
-	}
-	return j.Thin(step)
-}
+// thin returns a judge of a round or a trial, which costs no more than a round of the fit.
+func (f *fitter) thin(j *judge.Judge) *judge.Judge { return j.Within(f.plans.round, leastJudges) }
 
 // planRounds finds how large the log is and plans the cost of a round.
 func (f *fitter) planRounds() {

@@ -65,7 +65,6 @@ type chooser struct {
 // standard error.
 func (f *fitter) chooseSetting(ctx context.Context) (setting, error) {
 	o := f.options
-	f.planRounds()
 	sets := f.log.HoldOutItems(o.ColdShare, f.itemSets(), o.Seed)
 	canHoldOut := o.Cold != fit.ColdIgnore && len(sets) > 0
 	f.report.ColdTraffic = o.ColdTraffic

@@ -1,8 +1,6 @@
 package bilinear
 
 import (
-	"math/rand/v2"
-	"slices"
 	"strings"
 
 	"github.com/likenessdb/likeness/learn/fit"
@@ -17,28 +15,20 @@ func (f *fitter) addRival(name string, judged form) {
 	for _, v := range judged.params() {
 		numbers += len(v)
 	}
-	f.rivals = append(f.rivals, rivalOf(name, numbers, judged.probe))
-}
-
-func rivalOf(name string, numbers int, probe judge.Probe) judge.Rival {
-	return judge.Rival{Name: name, Numbers: numbers, Ranks: func(j *judge.Judge) ([]float64, error) {
-		return j.ReciprocalRanks(probe), nil
-	}}
+	f.rivals = append(f.rivals, judge.RivalOf(name, numbers, judged.probe))
 }
 
 // decide compares the rivals with the plain similarity on as many held-out queries as the
 // decision needs, and reports the outcome. An interrupted fit looks at few.
 func (f *fitter) decide() error {
-	queries := slices.Clone(f.split.HeldOut)
-	rand.New(rand.NewPCG(f.options.Seed, 0x9ed9e)).Shuffle(len(queries), func(i, j int) { queries[i], queries[j] = queries[j], queries[i] })
-	all := judge.NewOfAll(f.log, queries, nil)
+	all := judge.NewShuffled(f.log, f.split.HeldOut, f.options.Seed)
 	rule := verdict.DefaultRule()
 	rule.Margin = f.options.Margin
 	decide := judge.Decide
 	if f.report.Interrupted {
 		decide = judge.DecideQuickly
 	}
-	plain := rivalOf(f.report.plainName(f.isSquare()), 0, f.plain)
+	plain := judge.RivalOf(f.report.plainName(f.isSquare()), 0, f.plain)
 	o, err := decide(all, plain, f.rivals, rule)
 	if err != nil {
 		return err
@@ -55,7 +45,7 @@ func (f *fitter) decide() error {
 			r.Logged = o.Gains[i]
 		}
 	}
-	r.Verdict = fit.NewVerdict(o.Decision, o.Queries, r.Choices[o.Decision.Choice+1].Name)
+	r.Verdict = fit.NewVerdict(o.Decision, o.Queries, o.Choice())
 	if !f.isSquare() && o.Decision.Choice < 0 {
 		r.Verdict.Text = append([]string{"Use it: queries and items have no inner product, and nothing fitted further is shown to be better."}, r.Verdict.Text[1:]...)
 	}

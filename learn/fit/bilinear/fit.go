@@ -46,6 +46,7 @@ func Fit(ctx context.Context, d fit.Data, o Options) (*Fitted, error) {
 	}
 	f := &fitter{log: log, options: o, split: split, judge: judge.New(log, split.HeldOut, nil), trials: trials}
 	f.report = Report{Counts: log.Counts, Form: o.Form, Seed: o.Seed, Normalise: o.Normalise}
+	f.planRounds()
 	if err := f.chooseStart(); err != nil {
 		return nil, err
 	}

@@ -73,7 +73,7 @@ func (f *fitter) chooseStart() error {
 	if len(pairs) == 0 {
 		return nil
 	}
-	cold := judge.New(f.log, f.log.UnseenQueries(f.split, sets[0]), func(x int32) bool { return sets[0][x] })
+	cold := f.thin(judge.New(f.log, f.log.UnseenQueries(f.split, sets[0]), func(x int32) bool { return sets[0][x] }))
 	w, err := leastSquares(f.log, pairs)
 	if err != nil {
 		return err

@@ -18,17 +18,36 @@ type Rival struct {
 	Ranks func(j *Judge) ([]float64, error)
 }
 
+// RivalOf returns the rival that ranks by a probe.
+func RivalOf(name string, numbers int, probe Probe) Rival {
+	return Rival{Name: name, Numbers: numbers, Ranks: func(j *Judge) ([]float64, error) {
+		return j.ReciprocalRanks(probe), nil
+	}}
+}
+
+// InnerProductRival returns the plain inner product.
+func InnerProductRival() Rival { return RivalOf("the plain inner product", 0, InnerProduct) }
+
 // Outcome is the comparison of a plain similarity and its rivals.
 type Outcome struct {
 	// Rivals are ordered by their numbers. Values are their MRR@10, Gains their
 	// comparisons with the plain similarity.
-	Rivals   []Rival
-	Values   []float64
-	Gains    []fit.Comparison
-	Plain    float64 // MRR@10 of the plain similarity
-	Decision verdict.Decision
+	Rivals    []Rival
+	Values    []float64
+	Gains     []fit.Comparison
+	Plain     float64 // MRR@10 of the plain similarity
+	PlainName string
+	Decision  verdict.Decision
 	// Queries is how many queries judged.
 	Queries int
+}
+
+// Choice names the similarity to take.
+func (o *Outcome) Choice() string {
+	if o.Decision.Choice < 0 {
+		return o.PlainName
+	}
+	return o.Rivals[o.Decision.Choice].Name
 }
 
 // firstLook is the number of queries after which a comparison first asks whether the
@@ -49,7 +68,7 @@ func DecideQuickly(all *Judge, plain Rival, rivals []Rival, rule verdict.Rule) (
 }
 
 func decide(all *Judge, plain Rival, rivals []Rival, rule verdict.Rule, looks []int) (*Outcome, error) {
-	o := &Outcome{Rivals: slices.Clone(rivals)}
+	o := &Outcome{Rivals: slices.Clone(rivals), PlainName: plain.Name}
 	slices.SortStableFunc(o.Rivals, func(a, b Rival) int { return cmp.Compare(a.Numbers, b.Numbers) })
 	ranks := make([][]float64, len(rivals)+1) // of the rivals, then of the plain similarity
 	for i, to := range looks {
@@ -64,7 +83,7 @@ func decide(all *Judge, plain Rival, rivals []Rival, rule verdict.Rule, looks []
 		o.Queries = to
 		now := rule
 		now.Confidence = confidenceAt(i, len(looks), rule.Confidence)
-		o.compare(all.Part(0, to), plain.Name, ranks, now)
+		o.compare(all.Part(0, to), ranks, now)
 		if !o.Decision.IsOpen() {
 			break
 		}
@@ -73,7 +92,7 @@ func decide(all *Judge, plain Rival, rivals []Rival, rule verdict.Rule, looks []
 }
 
 // compare decides by the ranks of the judge's queries.
-func (o *Outcome) compare(j *Judge, plain string, ranks [][]float64, rule verdict.Rule) {
+func (o *Outcome) compare(j *Judge, ranks [][]float64, rule verdict.Rule) {
 	n := len(o.Rivals)
 	o.Plain, o.Values, o.Gains = j.Mean(ranks[n]), nil, nil
 	best := 0
@@ -83,7 +102,7 @@ func (o *Outcome) compare(j *Judge, plain string, ranks [][]float64, rule verdic
 			best = i
 		}
 	}
-	c := verdict.Comparison{Metric: "MRR@10", Plain: plain, PlainValue: o.Plain}
+	c := verdict.Comparison{Metric: "MRR@10", Plain: o.PlainName, PlainValue: o.Plain}
 	difference := func(c fit.Comparison) verdict.Difference {
 		return verdict.NewDifference(c.Gain, c.StandardError, c.Queries, rule.Confidence)
 	}

@@ -18,7 +18,7 @@ func manyQueries(n int) *Judge {
 		queries[q] = int32(q)
 		l.Relevant = append(l.Relevant, []int32{int32(q)})
 	}
-	return NewOfAll(l, queries, nil)
+	return New(l, queries, nil)
 }
 
 // finding is a rival that finds each query's item at the first place, but for every so many

@@ -4,16 +4,13 @@ package judge
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 
 	"github.com/likenessdb/likeness/learn/fit/linalg"
 	"github.com/likenessdb/likeness/learn/fit/samples"
 	"github.com/likenessdb/likeness/rerank"
 )
-
-// maxProducts bounds the products of 64 numbers in one judgement of a trial: trials on a
-// large collection are judged on fewer queries.
-const maxProducts = 1 << 28
 
 // The sizes of the blocks of scores that are computed at a time.
 const (
@@ -39,26 +36,23 @@ type Judge struct {
 	Weights      []float64
 }
 
-// New makes a judge of trials: of the queries that have a wanted item, or of every n-th
-// such query where all would take too long. If wanted is nil, every item is wanted.
+// New makes a judge of the queries that have a wanted item. If wanted is nil, every item is
+// wanted.
 func New(l *samples.Log, queries []int32, wanted func(item int32) bool) *Judge {
-	most := max(200, maxProducts/(l.Items.Rows*l.Items.Cols/64+1))
-	return newJudge(l, queries, wanted, max(1, len(queries)/most))
-}
-
-// NewOfAll makes a judge of all queries that have a wanted item.
-func NewOfAll(l *samples.Log, queries []int32, wanted func(item int32) bool) *Judge {
-	return newJudge(l, queries, wanted, 1)
-}
-
-// newJudge makes a judge of every step-th query.
-func newJudge(l *samples.Log, queries []int32, wanted func(item int32) bool, step int) *Judge {
 	j := &Judge{log: l, wanted: wanted}
-	for i := 0; i < len(queries); i += step {
-		j.addQuery(queries[i])
+	for _, q := range queries {
+		j.addQuery(q)
 	}
 	j.gatherVectors()
 	return j
+}
+
+// NewShuffled makes the judge of a decision: of the queries that have an item, in an order
+// that depends on the seed alone.
+func NewShuffled(l *samples.Log, queries []int32, seed uint64) *Judge {
+	queries = slices.Clone(queries)
+	rand.New(rand.NewPCG(seed, 0x9ed9e)).Shuffle(len(queries), func(i, j int) { queries[i], queries[j] = queries[j], queries[i] })
+	return New(l, queries, nil)
 }
 
 // addQuery adds a query that has a wanted item.
@@ -97,6 +91,18 @@ func (j *Judge) Part(from, to int) *Judge {
 		log: j.log, wanted: j.wanted, Queries: j.Queries[from:to], Vectors: j.Vectors.Slice(from, to),
 		FirstItems: j.FirstItems[from:to], WantedCounts: j.WantedCounts[from:to], Weights: j.Weights[from:to],
 	}
+}
+
+// Within returns a judge of every n-th query, so that a ranking of all items costs no more
+// than this many multiplications, but of at least the given number of queries where there are
+// so many. A fit is judged after every round; what judges it there costs no more than a round
+// should.
+func (j *Judge) Within(multiplications float64, least int) *Judge {
+	step := 1
+	for len(j.Queries)/(step+1) >= least && j.Cost()/float64(step) > multiplications {
+		step++
+	}
+	return j.Thin(step)
 }
 
 // Thin returns a judge of every step-th query.

@@ -86,7 +86,7 @@ func TestALargeRankingIsExact(t *testing.T) {
 	}
 	l.Items.Row(5)[0] = float32(math.NaN())
 	for name, wanted := range map[string]func(int32) bool{"all items": nil, "even items": func(x int32) bool { return x%2 == 0 }} {
-		j := NewOfAll(l, fittest.AllRows(300), wanted)
+		j := New(l, fittest.AllRows(300), wanted)
 		hits, some := j.FindHits(InnerProduct), 0
 		for i, q := range j.Queries {
 			scores := rerank.NewMatrix(1, items)
@@ -109,7 +109,7 @@ func TestParts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := NewOfAll(l, fittest.AllRows(50), nil)
+	j := New(l, fittest.AllRows(50), nil)
 	got := append(j.Part(0, 17).ReciprocalRanks(InnerProduct), j.Part(17, 50).ReciprocalRanks(InnerProduct)...)
 	if !slices.Equal(got, j.ReciprocalRanks(InnerProduct)) {
 		t.Error("two parts give other ranks")
@@ -152,22 +152,26 @@ func TestWeightsOfAJudge(t *testing.T) {
 	}
 }
 
-// TestALargeCollectionIsJudgedOnFewerQueries, and a small one on all.
-func TestALargeCollectionIsJudgedOnFewerQueries(t *testing.T) {
-	l := &samples.Log{Items: rerank.Matrix{Rows: 1 << 24, Cols: 64}, Queries: rerank.NewMatrix(1000, 64)}
-	for range 1000 {
-		l.Relevant = append(l.Relevant, []int32{0})
+// TestAJudgeWithinABudget: a dear ranking is judged on fewer queries, but not on too few, and
+// a cheap one on all.
+func TestAJudgeWithinABudget(t *testing.T) {
+	all := manyQueries(1000) // 1,000 items of one number: a query costs 1,000 multiplications
+	for budget, want := range map[float64]int{1e6: 1000, 999_999: 500, 250_000: 250, 1: 201} {
+		if n := len(all.Within(budget, 200).Queries); n < want-1 || n > want {
+			t.Errorf("%d queries judge for %g multiplications, want %d", n, budget, want)
+		}
 	}
-	queries := make([]int32, 1000)
-	for q := range queries {
-		queries[q] = int32(q)
+}
+
+// TestAShuffledJudge has all queries, in an order that the seed decides.
+func TestAShuffledJudge(t *testing.T) {
+	ordered := manyQueries(1000)
+	one, same, other := NewShuffled(ordered.log, ordered.Queries, 1), NewShuffled(ordered.log, ordered.Queries, 1), NewShuffled(ordered.log, ordered.Queries, 2)
+	if !slices.Equal(one.Queries, same.Queries) || slices.Equal(one.Queries, other.Queries) || slices.Equal(one.Queries, ordered.Queries) {
+		t.Error("the order does not depend on the seed alone")
 	}
-	if n := len(New(l, queries, nil).Queries); n != 200 {
-		t.Errorf("%d queries judge sixteen million items, want 200 of 1,000", n)
-	}
-	l.Items.Rows = 1000
-	if n := len(New(l, queries, nil).Queries); n != 1000 {
-		t.Errorf("%d queries judge a thousand items, want all", n)
+	if slices.Sort(one.Queries); !slices.Equal(one.Queries, ordered.Queries) {
+		t.Error("the queries are others")
 	}
 }
 

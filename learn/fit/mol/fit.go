@@ -45,7 +45,7 @@ func Fit(ctx context.Context, d fit.Data, o Options) (*Fitted, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &fitter{log: log, options: o, split: split, trials: trials, judge: judge.New(log, split.HeldOut, nil), itemScale: 1, queryScale: 1}
+	f := &fitter{log: log, options: o, split: split, trials: trials, itemScale: 1, queryScale: 1}
 	if !o.Normalise {
 		f.itemScale, f.queryScale = samples.RootMeanSquareNorm(d.Items), samples.RootMeanSquareNorm(d.Queries)
 	}
@@ -62,7 +62,6 @@ type fitter struct {
 	options Options
 	split   samples.Split
 	trials  *train.Trials
-	judge   *judge.Judge // of the held-out queries
 	report  Report
 	// itemScale and queryScale are the numbers by which the log divided all item
 	// vectors and all query vectors.
@@ -118,7 +117,7 @@ func (f *fitter) interrupt(judged *net, trained *train.Snapshot, err error) (*Fi
 // best for logged items are not those that are best for others.
 func (f *fitter) trainJudged(ctx context.Context) (*net, *train.Snapshot, error) {
 	n := f.newNet()
-	sample := f.thin(f.judge)
+	sample := f.thin(judge.New(f.log, f.split.HeldOut, nil))
 	plan := train.Plan{
 		Name: "judged fit", Rounds: f.options.Rounds, Patience: patience, KeepTrained: true, Note: f.noteRound,
 		Done: f.options.Progress.Begin("fitting without the held-out queries", f.options.Rounds),
@@ -179,10 +178,7 @@ func (f *fitter) noteRound(s *train.Snapshot) {
 
 // finish returns the net as the outcome of the fit.
 func (f *fitter) finish(n *net) *Fitted {
-	f.report.Parameters = 0
-	for _, v := range n.arrays() {
-		f.report.Parameters += len(v)
-	}
+	f.report.Parameters = n.countNumbers()
 	f.report.recommend()
 	return &Fitted{Config: n.config(), Tensors: f.tensors(n, f.queryScale, f.itemScale), Report: f.report}
 }

@@ -67,6 +67,15 @@ func (n *net) arrays() [][]float32 {
 	return v
 }
 
+// countNumbers returns how many numbers the net has.
+func (n *net) countNumbers() int {
+	count := 0
+	for _, v := range n.arrays() {
+		count += len(v)
+	}
+	return count
+}
+
 // Parameters implements train.Learner.
 func (t *learner) Parameters() [][]float32 { return t.net.arrays() }
 

@@ -91,40 +91,50 @@ func (r *Report) addHistory(s *train.Snapshot) {
 	}
 }
 
-// measure reports the quality of the net on the held-out queries.
+// measure decides whether the net is worth it, on as many held-out queries as that needs, and
+// reports its gates and what share of its best items a first stage finds. An interrupted fit
+// looks at few queries.
 func (f *fitter) measure(n *net) error {
 	v, err := f.newView(n)
 	if err != nil {
 		return err
 	}
-	j := f.judge
-	if n.hasFullGates() {
-		j = f.thin(j)
+	all, decide := judge.NewShuffled(f.log, f.split.HeldOut, f.options.Seed), judge.Decide
+	if f.report.Interrupted {
+		all, decide = f.thin(all), judge.DecideQuickly
 	}
-	scores, err := v.reciprocalRanks(j)
+	o, err := decide(all, judge.InnerProductRival(), []judge.Rival{{Name: modelName, Numbers: n.countNumbers(), Ranks: v.reciprocalRanks}}, verdict.DefaultRule())
 	if err != nil {
 		return err
 	}
-	f.report.Logged = judge.Compare(judge.Outcomes{Scores: scores, Baseline: j.ReciprocalRanks(judge.InnerProduct), Items: j.FirstItems})
-	if f.report.Usage, err = v.measureGates(f.thin(j)); err != nil {
+	f.report.Logged = o.Gains[0]
+	f.report.setVerdict(o)
+	sample := f.thin(all)
+	if f.report.Usage, err = v.measureGates(sample); err != nil {
 		return err
 	}
-	f.report.Recall, err = v.measureRecall(j)
+	f.report.Recall, err = v.measureRecall(sample)
 	return err
 }
 
-// recommend recommends the model or the plain inner product.
-func (r *Report) recommend() {
-	d := r.Logged.Decide("this model")
-	r.Verdict = fit.NewVerdict(d, r.Logged.Queries, "the plain inner product")
-	if d.Answer == verdict.Yes {
-		r.Verdict.Choose = "this model"
-		advice := "Fit a bilinear form too: on frozen vectors it is often as good, and simpler."
-		if r.Gates != GatesQuery {
-			advice = "Fit gates of the query alone and a bilinear form too: they are often as good, and their answers are exact."
-		}
-		r.Verdict.Text = append(r.Verdict.Text, advice)
+// modelName names the fitted model in a verdict.
+const modelName = "this model"
+
+// setVerdict sets the verdict of a decision between the model and the plain inner product.
+func (r *Report) setVerdict(o *judge.Outcome) {
+	r.Verdict = fit.NewVerdict(o.Decision, o.Queries, o.Choice())
+	if o.Decision.Answer != verdict.Yes {
+		return
 	}
+	advice := "Fit a bilinear form too: on frozen vectors it is often as good, and simpler."
+	if r.Gates != GatesQuery {
+		advice = "Fit gates of the query alone and a bilinear form too: they are often as good, and their answers are exact."
+	}
+	r.Verdict.Text = append(r.Verdict.Text, advice)
+}
+
+// recommend states the verdict, and what guarding costs and buys.
+func (r *Report) recommend() {
 	if r.Guarding != nil {
 		r.Verdict.Text = append(r.Verdict.Text, r.Guarding.Text())
 	}

@@ -6,24 +6,36 @@ import (
 	"github.com/likenessdb/likeness/learn/fit/judge"
 	"github.com/likenessdb/likeness/learn/fit/linalg"
 	"github.com/likenessdb/likeness/learn/fit/samples"
+	"github.com/likenessdb/likeness/learn/fit/train"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/mol"
 )
 
-// Scores that one judgement may cost: an exact score with full gates is a hundred
+// The fewest queries that judge a round or a trial: a score with full gates is a hundred
 // times dearer than an inner product.
 const (
-	queryGateScores = 1 << 24
-	fullGateScores  = 1 << 22
+	leastJudges     = 1000
+	leastFullJudges = 100
 )
 
-// thin returns the judge with as many of its queries as one judgement may cost.
+// thin returns a judge of a round or a trial, which computes no more scores than a round of the
+// fit does.
 func (f *fitter) thin(j *judge.Judge) *judge.Judge {
-	most := queryGateScores
+	least := leastJudges
 	if f.options.Gates == GatesFull {
-		most = fullGateScores
+		least = leastFullJudges
 	}
-	return j.Thin(1 + len(j.Queries)/max(100, most/f.log.Items.Rows))
+	return j.Within(f.roundScores()*float64(f.log.Items.Cols), least)
+}
+
+// roundScores returns how many scores a round of the fit computes.
+func (f *fitter) roundScores() float64 {
+	size, steps := train.BatchSize(f.options.Batch, len(f.split.Train), f.log.Counts.Pairs)
+	candidates := f.log.Counts.LoggedItems
+	if candidates > f.options.Softmax {
+		candidates = size + f.options.Draws
+	}
+	return float64(size) * float64(steps) * float64(candidates)
 }
 
 // view is a net as it would be served, over all items of the log.
