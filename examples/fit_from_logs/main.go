@@ -1,8 +1,8 @@
 // Command fit_from_logs goes the whole way from a log to a served similarity, on
 // real data: it writes the log of a help desk, in which people chose one of 77
-// topics for their question, fits a bilinear similarity to it, or behavioural
-// vectors, judges that on questions that were asked later, and serves it beside
-// plain cosine. Every command that it runs is printed, so that you can run it on
+// topics for their question, fits a bilinear similarity to it and a simpler one,
+// or behavioural vectors, judges them on questions that were asked later, and
+// serves the first beside plain cosine. Every command that it runs is printed, so that you can run it on
 // your own log.
 //
 //	make build && go run ./examples/fit_from_logs
@@ -33,7 +33,6 @@ type settings struct {
 	data   string // directory of the data
 	dir    string // directory for the files; empty: a temporary directory
 	kind   string // of the fit: bilinear or maxsim
-	rank   int    // of a bilinear fit; 0 is a full one
 }
 
 func main() {
@@ -78,7 +77,6 @@ func parse(args []string) (settings, error) {
 	flags.StringVar(&s.data, "data", filepath.Join("examples", "data", "banking77"), "directory of the data")
 	flags.StringVar(&s.dir, "dir", "", "keep what is made in this directory")
 	flags.StringVar(&s.kind, "kind", "bilinear", "what is fitted: bilinear or maxsim")
-	flags.IntVar(&s.rank, "rank", 0, "fit the identity plus this rank; 0 is a full matrix")
 	if err := flags.Parse(args); err != nil {
 		return s, err
 	}
@@ -115,26 +113,34 @@ func (w *walk) likeness(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// fit learns from the first part of the log. The items come straight from the
-// collection, by the configuration that serves it; the queries from a file.
+// fit learns from the first part of the log, and a bilinear similarity also as a diagonal, to
+// compare with.
 func (w *walk) fit(ctx context.Context) error {
 	w.title("Fit")
-	args := []string{
-		"fit", w.kind, "--config", "likeness.yaml", "--collection", "topics",
-		"--queries", filepath.Join(w.data, "train_vectors.npy"), "--query-ids", "questions.txt",
-		"--pairs", "log.jsonl", "--out", "topics.safetensors",
+	if err := w.likeness(ctx, w.fitArgs("topics.safetensors")...); err != nil || w.kind != "bilinear" {
+		return err
 	}
-	if w.rank > 0 && w.kind == "bilinear" {
-		args = append(args, "--form", "identity_low_rank", "--rank", fmt.Sprint(w.rank))
-	}
-	return w.likeness(ctx, args...)
+	return w.likeness(ctx, append(w.fitArgs("diagonal.safetensors"), "--form", "diagonal")...)
 }
 
-// evaluate judges the model on questions that were asked after the log ended.
+// fitArgs are the arguments of a fit. The items come straight from the collection, by the
+// configuration that serves it; the queries from a file.
+func (w *walk) fitArgs(out string) []string {
+	return []string{
+		"fit", w.kind, "--config", "likeness.yaml", "--collection", "topics",
+		"--queries", filepath.Join(w.data, "train_vectors.npy"), "--query-ids", "questions.txt", "--pairs", "log.jsonl", "--out", out,
+	}
+}
+
+// evaluate judges the models on questions that were asked after the log ended.
 func (w *walk) evaluate(ctx context.Context) error {
 	w.title("Judge")
-	return w.likeness(ctx, "eval", "--model", "topics.safetensors", "--config", "likeness.yaml", "--collection", "topics",
-		"--queries", filepath.Join(w.data, "test_vectors.npy"), "--query-ids", "later.txt", "--pairs", "later.jsonl", "--trained-pairs", "log.jsonl")
+	args := []string{"eval", "--model", "topics.safetensors"}
+	if w.kind == "bilinear" {
+		args = append(args, "--model", "diagonal.safetensors")
+	}
+	return w.likeness(ctx, append(args, "--config", "likeness.yaml", "--collection", "topics",
+		"--queries", filepath.Join(w.data, "test_vectors.npy"), "--query-ids", "later.txt", "--pairs", "later.jsonl", "--trained-pairs", "log.jsonl")...)
 }
 
 // index builds the table of a route that has one: behavioural vectors stand in no
