@@ -25,11 +25,26 @@ func page(rows []row, f figures) string {
 		if got := reached(r, f, usual); got != "" {
 			fmt.Fprintf(&b, "    *Reached:* %s.\n", got)
 		}
+		if missed := missedBy(r, f); missed != "" {
+			fmt.Fprintf(&b, "    *Missed:* %s; the bar is %v.\n", missed, r.Most.Value)
+		}
 		if r.Limits != "" {
 			fmt.Fprintf(&b, "    *Not shown:* %s.\n", r.Limits)
 		}
 	}
 	return b.String()
+}
+
+// missedBy lists the parts of the row's figures that miss its bar.
+func missedBy(r row, f figures) string {
+	var parts []string
+	for _, one := range f {
+		if one.Row == r.Number {
+			missed, _ := r.Most.missed(one.Figure) // parseRows checked the pattern
+			parts = append(parts, missed...)
+		}
+	}
+	return strings.Join(parts, "; ")
 }
 
 // usualDate returns the date of the most figures, the latest of several.

@@ -113,9 +113,21 @@ func TestCollect(t *testing.T) {
 }
 
 func TestRowsAreChecked(t *testing.T) {
-	for _, text := range []string{"x", "[{row: 2, property: p, bar: b, tests: [a.T]}]", "[{row: 1, property: p, bar: b}]", "[{row: 1, property: p, bar: b, tests: [a.T], test: b}]"} {
+	for _, text := range []string{"x", "[{row: 2, property: p, bar: b, tests: [a.T]}]", "[{row: 1, property: p, bar: b}]", "[{row: 1, property: p, bar: b, tests: [a.T], test: b}]",
+		"[{row: 1, property: p, bar: b, tests: [a.T], most: {pattern: x, value: 1}}]"} {
 		if _, err := parseRows([]byte(text)); err == nil {
 			t.Errorf("%s was taken", text)
+		}
+	}
+}
+
+// TestMissed: a figure above the bar of its row is called missed.
+func TestMissed(t *testing.T) {
+	r := row{Number: 3, Property: "Leaks", Bar: "grows by less than 1 MiB", Most: &most{Pattern: `\+([\d.]+) MiB`, Value: 1}}
+	for text, want := range map[string]string{"+11.0 MiB; heap +0.5 MiB; +44.6 MiB": "*Missed:* +11.0 MiB; +44.6 MiB; the bar is 1.", "+1.0 MiB": ""} {
+		got := page([]row{r}, figures{{Row: 3, Figure: text}, {Row: 4, Figure: "+9 MiB"}})
+		if want != "" && !strings.Contains(got, want) || want == "" && strings.Contains(got, "Missed") {
+			t.Errorf("%s: want %q in\n%s", text, want, got)
 		}
 	}
 }
