@@ -48,6 +48,7 @@ check "buf breaking" compatible
 check "proto rules" tools/proto-rules.sh --check
 check generated tools/generate.sh --check
 check chart chart
+check figures go -C tools run ./figures -root .. -check
 check "planted defects" go -C tools run ./mutants -root .. -check
 check hadolint tools/hadolint.sh
 check vulnerabilities tools/vulnerabilities.sh
