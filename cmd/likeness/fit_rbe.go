@@ -34,7 +34,9 @@ type fitRBEFlags struct {
 	fitInputs
 	options                              fitrbe.Options
 	scores, ids, queryIDs, base, payload string
-	supportItems                         string
+	supportItems, supportCategory        string
+	categories                           map[rerank.ID]string // by item, once the items are read
+	onePerCategory                       bool                 // --supports is not given
 	sampleItems                          int
 	judged                               []string
 	ask                                  rankerFlags
@@ -56,6 +58,7 @@ func newFitRBECommand(a *app) *cobra.Command {
 	f.flags(cmd)
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		f.onePerCategory = !cmd.Flags().Changed("supports")
 		r, err := f.run(cmd.Context(), newProgress(a.stderr), a.stderr)
 		if err != nil {
 			return err
@@ -91,8 +94,9 @@ func (f *fitRBEFlags) flags(cmd *cobra.Command) {
 	flags.BoolVar(&f.force, "force", false, "replace existing files; begin an interrupted run again")
 	flags.BoolVar(&f.resume, "resume", false, "go on with an interrupted fit of the same data and flags")
 	flags.IntVar(&o.Supports, "supports", o.Supports, "ranker calls for a query")
-	flags.StringVar((*string)(&o.Select), "select", string(o.Select), "choice of supports: random, popular, kmeans, diverse or l2_greedy")
+	flags.StringVar((*string)(&o.Select), "select", string(o.Select), "choice of supports: "+strings.Join(selections(), ", "))
 	flags.StringVar(&f.supportItems, "support-items", "", "your own support items, by id, in a file like --item-ids")
+	flags.StringVar(&f.supportCategory, "support-category", "", "support items from each category: a payload field, or with --scores a file like --item-ids")
 	flags.IntVar(&o.SupportQueries, "support-queries", 0, "ranker calls for an item; 0 is every query not held out")
 	flags.Float64Var(&o.Lambda, "lambda", o.Lambda, "regularises the pseudo-inverse; 0 does not")
 	flags.BoolVar(&o.Compare, "compare", false, "judge every way to choose support items")
@@ -119,16 +123,28 @@ func (f *fitRBEFlags) flags(cmd *cobra.Command) {
 	for _, other := range []string{"select", "supports", "compare"} {
 		cmd.MarkFlagsMutuallyExclusive("support-items", other)
 	}
+	for _, other := range []string{"select", "support-items"} {
+		cmd.MarkFlagsMutuallyExclusive("support-category", other)
+	}
 	cmd.MarkFlagsMutuallyExclusive("resume", "force")
 	_ = cmd.MarkFlagFilename("scores", "npy")
 	_ = cmd.MarkFlagFilename("payload", "jsonl")
 	_ = cmd.MarkFlagFilename("items", vectorFiles...)
 	_ = cmd.MarkFlagFilename("out", strings.TrimPrefix(model.Extension, "."))
 	for name, values := range map[string][]string{
-		"select": {"random", "popular", "kmeans", "diverse", "l2_greedy"}, "loss": {"softmax", "listwise"},
+		"select": selections(), "loss": {"softmax", "listwise"},
 	} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
+}
+
+// selections lists the values of --select.
+func selections() []string {
+	var names []string
+	for _, s := range fitrbe.Selections() {
+		names = append(names, string(s))
+	}
+	return names
 }
 
 // fitRBEResult is the JSON report of `likeness fit rbe`.
@@ -157,7 +173,7 @@ func (f *fitRBEFlags) run(ctx context.Context, p *progress, stderr io.Writer) (_
 		return nil, f.asUsageError(err)
 	}
 	defer func() { err = errors.Join(err, scores.close()) }()
-	if err := f.readSupportItems(scores); err != nil {
+	if err := errors.Join(f.readSupportItems(scores), f.readCategories(scores)); err != nil {
 		return nil, err
 	}
 	f.options.Progress, f.options.Note, f.options.Checkpoint = p.begin, p.note, checkpoint
@@ -215,6 +231,49 @@ func (f *fitRBEFlags) readSupportItems(scores *rbeScores) error {
 	}
 	f.options.Select, f.options.Supports = fitrbe.SelectOwn, len(f.options.Own)
 	return scores.digest("support_items", f.supportItems)
+}
+
+// readCategories sets the category of each item for --support-category. Without --supports the fit
+// takes one support item a category, and no more than the default number.
+func (f *fitRBEFlags) readCategories(scores *rbeScores) error {
+	if f.supportCategory == "" {
+		return nil
+	}
+	categories := make([]string, scores.Rows)
+	if f.scores != "" {
+		names, err := dataset.ReadIDs(f.supportCategory)
+		if err != nil {
+			return usageError{err}
+		}
+		if len(names) != scores.Rows {
+			return usagef("--support-category: %s has %d categories for %d items; want one an item", f.supportCategory, len(names), scores.Rows)
+		}
+		for row, name := range names {
+			categories[row] = name.String()
+		}
+		if err := scores.digest("support_category", f.supportCategory); err != nil {
+			return err
+		}
+	} else {
+		for row := range categories {
+			categories[row] = f.categories[scores.item(row)]
+		}
+		scores.digests["support_category"] = "payload field " + f.supportCategory
+	}
+	distinct := map[string]bool{}
+	for _, name := range categories {
+		if name != "" {
+			distinct[name] = true
+		}
+	}
+	if len(distinct) == 0 {
+		return usagef("--support-category: no item has a field %q that is a text, a number or a boolean", f.supportCategory)
+	}
+	f.options.Select, f.options.Categories = fitrbe.SelectCategory, categories
+	if f.onePerCategory {
+		f.options.Supports = min(f.options.Supports, len(distinct))
+	}
+	return nil
 }
 
 // idsOf returns the ids of rows from a file, or row numbers if no file is named.

@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/learn/dataset"
@@ -178,6 +179,7 @@ func (f *fitRBEFlags) readItems(ctx context.Context, ranker *openRanker, p *prog
 		if err != nil {
 			return all, usageError{err}
 		}
+		f.noteCategories(rows)
 		return ranker.Items(rows)
 	}
 	c, err := config.Load(f.config.Source)
@@ -191,15 +193,47 @@ func (f *fitRBEFlags) readItems(ctx context.Context, ranker *openRanker, p *prog
 	defer func() { err = errors.Join(err, store.Close()) }()
 	done := p.begin("reading collection "+f.Collection.Name, -1)
 	source := index.Source{
-		Store: f.Collection.Store, Collection: f.Collection.Name, Vector: f.Collection.Vector, Base: &relevance.Base{Asker: ranker.Asker},
+		Store: f.Collection.Store, Collection: f.Collection.Name, Vector: f.Collection.Vector,
+		Base: categoryBase{Base: &relevance.Base{Asker: ranker.Asker}, field: f.supportCategory},
 	}
 	err = source.Read(ctx, func(rows adapters.Rows) error {
 		done(len(rows.IDs))
+		f.noteCategories(rows)
 		items, err := ranker.Items(rows)
 		all = all.With(items)
 		return err
 	})
 	return all, err
+}
+
+// categoryBase also reads the payload field of --support-category, if it is given.
+type categoryBase struct {
+	index.Base
+
+	field string
+}
+
+// Reads implements index.Base.
+func (b categoryBase) Reads() (payload bool, fields []string, vector bool) {
+	payload, fields, vector = b.Base.Reads()
+	if b.field == "" || payload && len(fields) == 0 {
+		return payload, fields, vector
+	}
+	key, _, _ := strings.Cut(b.field, ".")
+	return true, append(slices.Clone(fields), key), vector
+}
+
+// noteCategories keeps the category of each row for --support-category.
+func (f *fitRBEFlags) noteCategories(rows adapters.Rows) {
+	if f.supportCategory == "" || rows.Payloads == nil {
+		return
+	}
+	if f.categories == nil {
+		f.categories = map[rerank.ID]string{}
+	}
+	for i, id := range rows.IDs {
+		f.categories[id] = dataset.PayloadText(rows.Payloads[i], f.supportCategory)
+	}
 }
 
 // fileRows reads the items of --items, --item-ids and --payload. The first file that is named

@@ -66,19 +66,20 @@ func newRankedFiles(t *testing.T) rankedFiles {
 			queries[q][i] = rng.NormFloat64()
 		}
 	}
-	var payload, asked, ids strings.Builder
+	var payload, asked, ids, kinds strings.Builder
 	for x := range f.scores.Rows {
 		a, b, c := rng.NormFloat64(), rng.NormFloat64(), rng.NormFloat64()
 		for q, v := range &queries {
 			f.scores.Row(x)[q] = float32(math.Tanh(a*v[0] + b*v[1] + c*v[2]))
 		}
-		fmt.Fprintf(&payload, "{\"title\": \"thing %d\", \"row\": %d}\n", x, x)
+		fmt.Fprintf(&payload, "{\"title\": \"thing %d\", \"row\": %d, \"of\": {\"kind\": \"kind %d\"}}\n", x, x, x%4)
+		fmt.Fprintf(&kinds, "kind %d\n", x%4)
 		fmt.Fprintf(&ids, "thing-%d\n", x)
 	}
 	for q := range queries {
 		fmt.Fprintf(&asked, "{\"id\": %d, \"text\": \"%d\"}\n", q, q)
 	}
-	for name, text := range map[string]string{"payload.jsonl": payload.String(), "queries.jsonl": asked.String(), "ids.txt": ids.String()} {
+	for name, text := range map[string]string{"payload.jsonl": payload.String(), "queries.jsonl": asked.String(), "ids.txt": ids.String(), "kinds.txt": kinds.String()} {
 		if err := os.WriteFile(f.path(name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -144,6 +145,15 @@ func TestFitRBEThroughARanker(t *testing.T) {
 		if again.Asked.Asked != 0 || again.Asked.Kept != tc.calls || again.Version != want.Version {
 			t.Errorf("%s again: %+v", name, again.Asked)
 		}
+	}
+	byKind := fitted(t, []string{"fit", "rbe", "--scores", f.path("scores.npy"), "--item-ids", f.path("ids.txt"), "--queries", f.path("queries.jsonl"),
+		"--support-category", f.path("kinds.txt"), "--hit-rates", "5:5", "--output", "json", "--out", f.path("kinds.safetensors")})
+	asked := fitted(t, slices.DeleteFunc(f.fit("1", "--support-category", "of.kind", "--out", f.path("kind.safetensors")), func(arg string) bool { return arg == "--supports" || arg == "6" }))
+	if len(byKind.Supports) != 4 || !slices.Equal(asked.Supports, byKind.Supports) || asked.Select != "category" {
+		t.Errorf("one support a category: %v of the ranker's scores, %v of the matrix", asked.Supports, byKind.Supports)
+	}
+	if r := execute(t, "", f.fit("1", "--support-category", "kind", "--out", f.path("kind.safetensors"), "--force")...); r.code != 2 || !strings.Contains(r.err, `field "kind"`) {
+		t.Errorf("no such field: code %d\n%s", r.code, r.err)
 	}
 	few := fitted(t, f.fit("1", "--select", "random", "--held-out", "0", "--support-queries", "9", "--out", f.path("few.safetensors")))
 	if few.Asked.Asked != 6*9 || few.Asked.Sampled != 50 || len(few.Supports) != 6 || few.HeldOutQueries != 0 {

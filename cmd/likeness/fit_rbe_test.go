@@ -73,7 +73,7 @@ func TestFitRBE(t *testing.T) {
 	}
 	spec := m.Spec()
 	if m.Version != report.Version || spec.Kind != rerank.KindRBE || spec.QueryDim != 8 || spec.ItemDim != 56 || len(report.Supports) != 8 ||
-		len(report.Compared) != 5 || report.CUR.HitRates[1].Mean < 0.6 {
+		len(report.Compared) != len(selections()) || report.CUR.HitRates[1].Mean < 0.6 {
 		t.Errorf("%+v of %+v", spec, report)
 	}
 	for want, args := range map[string][]string{

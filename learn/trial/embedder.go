@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/learn/dataset"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/embed"
 )
@@ -102,7 +103,7 @@ func (t *trial) checkEmbedder(ctx context.Context, client embed.Embedder) error 
 	var texts []string
 	var stored [][]float32
 	for i := range rows.IDs {
-		if text := textAt(rows.Payloads[i], field); text != "" {
+		if text := dataset.PayloadText(rows.Payloads[i], field); text != "" {
 			texts, stored = append(texts, text), append(stored, rows.Vectors[0].Row(i))
 		}
 	}

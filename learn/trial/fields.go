@@ -170,31 +170,3 @@ func topKey(path string) string {
 	key, _, _ := strings.Cut(path, ".")
 	return key
 }
-
-// textAt returns the value of a scalar field as text, or "" if the payload has none.
-func textAt(payload json.RawMessage, path string) string {
-	var members map[string]json.RawMessage
-	if path == "" || json.Unmarshal(payload, &members) != nil {
-		return ""
-	}
-	value, whole := members[path] // a key may contain a dot
-	if !whole {
-		key, rest, nested := strings.Cut(path, ".")
-		if nested {
-			return textAt(members[key], rest)
-		}
-		return ""
-	}
-	switch kindOf(value) {
-	case "string":
-		var text string
-		if json.Unmarshal(value, &text) != nil {
-			return ""
-		}
-		return text
-	case "number", "boolean":
-		return string(bytes.TrimSpace(value))
-	default:
-		return ""
-	}
-}

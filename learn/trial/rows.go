@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/learn/dataset"
 	"github.com/likenessdb/likeness/rerank"
 )
 
@@ -159,7 +160,7 @@ func (s *sample) add(rows adapters.Rows, label string, most int) error {
 		norm := rerank.Norm(vector)
 		s.least, s.most = min(s.least, norm), max(s.most, norm)
 		if label != "" {
-			s.labels = append(s.labels, shorten(textAt(rows.Payloads[i], label), labelBytes))
+			s.labels = append(s.labels, shorten(dataset.PayloadText(rows.Payloads[i], label), labelBytes))
 		}
 	}
 	return nil

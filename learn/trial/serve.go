@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/learn/dataset"
 	"github.com/likenessdb/likeness/learn/eval"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/config"
@@ -198,7 +199,7 @@ func (t *trial) fillExample(ctx context.Context, e *Example, k *task, q int, was
 			if i < len(rows.Payloads) {
 				payload = rows.Payloads[i]
 			}
-			titles[id], labels[id] = shorten(textAt(payload, t.look.Title), titleBytes), textAt(payload, t.Label)
+			titles[id], labels[id] = shorten(dataset.PayloadText(payload, t.look.Title), titleBytes), dataset.PayloadText(payload, t.Label)
 		}
 	}
 	switch {

@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/learn/dataset"
 	"github.com/likenessdb/likeness/rerank"
 )
 
@@ -31,7 +32,7 @@ func Titles(ctx context.Context, store adapters.Store, collection string, ids []
 	}
 	titles := map[rerank.ID]string{}
 	for i := range rows.Payloads {
-		if text := textAt(rows.Payloads[i], field); text != "" {
+		if text := dataset.PayloadText(rows.Payloads[i], field); text != "" {
 			titles[rows.IDs[i]] = shorten(text, titleBytes)
 		}
 	}

@@ -136,14 +136,11 @@ func (f *fitter) chooseSupports(ctx context.Context, base rerank.Matrix) ([]int,
 	o := f.options
 	var supports []int
 	var err error
-	if o.Select == SelectOwn {
-		supports = o.Own
-	}
 	if o.Compare {
 		supports, err = f.compareSelections(ctx, base)
 	}
 	if err == nil && supports == nil {
-		supports, err = Select(ctx, base, o.Supports, o.Select, o.Seed, o.Progress)
+		supports, err = f.selectSupports(ctx, base, o.Select)
 	}
 	if err != nil {
 		return nil, err
@@ -158,13 +155,26 @@ func (f *fitter) chooseSupports(ctx context.Context, base rerank.Matrix) ([]int,
 	return supports, nil
 }
 
+// selectSupports chooses support items by one selection.
+func (f *fitter) selectSupports(ctx context.Context, base rerank.Matrix, how Selection) ([]int, error) {
+	o := f.options
+	switch how {
+	case SelectOwn:
+		return o.Own, nil
+	case SelectCategory:
+		return selectPerCategory(base, o.Categories, o.Supports), nil
+	default:
+		return Select(ctx, base, o.Supports, how, o.Seed, o.Progress)
+	}
+}
+
 // compareSelections measures every selection without perceptrons. It returns the choice of the
 // selection in the options.
 func (f *fitter) compareSelections(ctx context.Context, base rerank.Matrix) ([]int, error) {
 	o := f.options
 	var chosen []int
-	for _, how := range Selections() {
-		supports, err := Select(ctx, base, o.Supports, how, o.Seed, o.Progress)
+	for _, how := range o.selections() {
+		supports, err := f.selectSupports(ctx, base, how)
 		if err != nil {
 			return nil, err
 		}

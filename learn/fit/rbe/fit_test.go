@@ -491,3 +491,108 @@ func TestOwnSupports(t *testing.T) {
 		}
 	}
 }
+
+// TestSupportsOfCategories: each category gives its most popular item before any gives another, and
+// items without a category give none.
+func TestSupportsOfCategories(t *testing.T) {
+	scores := rerank.NewMatrix(7, 20)
+	for x, mean := range []float32{9, 8, 7, 3, 2, 1, 10} {
+		for q := range scores.Cols {
+			scores.Row(x)[q] = mean + float32((x*x+3*q)%5)/100
+		}
+	}
+	o := DefaultOptions()
+	o.Judged, o.Select, o.Compare = []HitPair{{P: 5, T: 5}}, SelectCategory, true
+	o.Categories = []string{"book", "book", "book", "film", "film", "song", ""}
+	for supports, want := range map[int][]int{2: {0, 3}, 3: {0, 3, 5}, 5: {0, 3, 5, 1, 4}, 100: {0, 3, 5, 1, 4, 2}} {
+		o.Supports = supports
+		fitted, err := Fit(t.Context(), scores, o)
+		if err != nil || !slices.Equal(fitted.SupportItems, want) {
+			t.Errorf("%d supports: %v, %v, want %v", supports, fitted.SupportItems, err, want)
+		}
+		if r := fitted.Report.Compared; len(r) != len(Selections())+1 || r[len(r)-1].Select != SelectCategory {
+			t.Errorf("compared: %+v", r)
+		}
+	}
+	o.Categories = o.Categories[:6]
+	if _, err := Fit(t.Context(), scores, o); !errors.Is(err, fit.ErrOption) {
+		t.Errorf("six categories of seven items: %v", err)
+	}
+	o.Categories = nil
+	if _, err := Fit(t.Context(), scores, o); !errors.Is(err, fit.ErrOption) {
+		t.Errorf("no categories: %v", err)
+	}
+}
+
+// TestMergingIsTheDefinition: clusters merged along chains of nearest neighbours are those that
+// merging the cheapest pair of all makes.
+func TestMergingIsTheDefinition(t *testing.T) {
+	const rows, m = 60, 7
+	x := fittest.NormalMatrix(rand.New(rand.NewPCG(8, 8)), rows, 5)
+	groups := make([][]int, rows)
+	for r := range groups {
+		groups[r] = []int{r}
+	}
+	spread := func(rows []int) (sum float64) {
+		centre := meanRow(selectRows(x, rows))
+		for _, r := range rows {
+			sum += squaredDistance(x.Row(r), centre)
+		}
+		return sum
+	}
+	for len(groups) > m {
+		best, a, b := math.Inf(1), 0, 0
+		for i := range groups {
+			for j := range i {
+				if cost := spread(slices.Concat(groups[i], groups[j])) - spread(groups[i]) - spread(groups[j]); cost < best {
+					best, a, b = cost, i, j
+				}
+			}
+		}
+		groups[b] = slices.Concat(groups[b], groups[a])
+		groups = slices.Delete(groups, a, a+1)
+	}
+	c, err := clusterByMerging(t.Context(), x, m, func(int) {})
+	if err != nil || c.count != m {
+		t.Fatalf("%d clusters, %v", c.count, err)
+	}
+	for _, g := range groups {
+		for _, r := range g {
+			if c.labels[r] != c.labels[g[0]] {
+				t.Errorf("rows %d and %d are of one cluster, found in %d and %d", g[0], r, c.labels[g[0]], c.labels[r])
+			}
+		}
+	}
+}
+
+// TestClusteringsFindClusters: every selection by clusters takes one item of each well-separated
+// group.
+func TestClusteringsFindClusters(t *testing.T) {
+	const groups = 6
+	rng := rand.New(rand.NewPCG(2, 9))
+	centres := fittest.NormalMatrix(rng, groups, 20)
+	x := rerank.NewMatrix(150, 20)
+	for r := range x.Rows {
+		for i, v := range centres.Row(r % groups) {
+			x.Row(r)[i] = 10*v + float32(rng.NormFloat64())
+		}
+	}
+	for _, how := range []Selection{SelectKMeans, SelectBisecting, SelectMinibatch, SelectAgglomerative, SelectDiverse} {
+		for seed := range uint64(3) {
+			rows, err := Select(t.Context(), x, groups, how, seed, nil)
+			if err != nil {
+				t.Fatal(how, err)
+			}
+			found := map[int]bool{}
+			for _, r := range rows {
+				found[r%groups] = true
+			}
+			if len(found) != groups {
+				t.Errorf("%s, seed %d: %v are of %d groups", how, seed, rows, len(found))
+			}
+		}
+	}
+	if rows, err := Select(t.Context(), x, 3, SelectFirst, 1, nil); err != nil || !slices.Equal(rows, []int{0, 1, 2}) {
+		t.Errorf("first: %v, %v", rows, err)
+	}
+}

@@ -22,6 +22,9 @@ const patience = 5
 // perceptrons of the best round are better than CUR, it adds them to the fit.
 func (f *fitter) trainPerceptrons(ctx context.Context, fitted *Fitted, items rerank.Matrix) error {
 	o := f.options
+	if o.Categories != nil {
+		o.Own = fitted.SupportItems // a checkpoint belongs to them; categories are no part of its options
+	}
 	trials, err := train.OpenTrials(o.Checkpoint, "rbe", fit.Data{Items: f.scores}, o)
 	if err != nil {
 		return err

@@ -31,6 +31,9 @@ type Options struct {
 	// Own lists the rows of the support items, if the caller chose them. Select is then SelectOwn,
 	// and Supports their number.
 	Own []int `json:"own,omitempty"`
+	// Categories names the category of each item for SelectCategory. Items of the category "" are
+	// no support items.
+	Categories []string `json:"-"`
 	// SupportQueries is the number of support queries, which the ranker scores for every
 	// item. 0 takes all queries that are not held out.
 	SupportQueries int
@@ -85,8 +88,10 @@ func (o Options) Check(items, queries int) error {
 	case (o.Select == SelectOwn) != (len(o.Own) > 0) || o.Select == SelectOwn && (o.Supports != len(o.Own) || o.Compare):
 		return fmt.Errorf("%w: %d support items of the caller's with selection %q, %d supports and compare %t; they go with %q, their number, and no comparison",
 			fit.ErrOption, len(o.Own), o.Select, o.Supports, o.Compare, SelectOwn)
-	case o.Select != SelectOwn && !slices.Contains(Selections(), o.Select):
-		return fit.NotOneOf("selection", o.Select, Selections())
+	case o.Categories != nil && len(o.Categories) != items:
+		return fmt.Errorf("%w: %d categories for %d items; want one an item", fit.ErrOption, len(o.Categories), items)
+	case o.Select != SelectOwn && !slices.Contains(o.selections(), o.Select):
+		return fit.NotOneOf("selection", o.Select, o.selections())
 	case o.Loss != LossSoftmax && o.Loss != LossListwise:
 		return fit.NotOneOf("loss", o.Loss, []Loss{LossSoftmax, LossListwise})
 	case !(o.Lambda >= 0) || math.IsInf(o.Lambda, 0):
@@ -113,6 +118,14 @@ func (o Options) Check(items, queries int) error {
 			fit.ErrData, queries, len(s.known), len(s.heldOut), o.HeldOut)
 	}
 	return nil
+}
+
+// selections lists the selections that the fit can compare.
+func (o Options) selections() []Selection {
+	if o.Categories == nil {
+		return Selections()
+	}
+	return append(Selections(), SelectCategory)
 }
 
 // checkScores returns fit.ErrData or fit.ErrOption if the scores cannot be fitted.

@@ -21,21 +21,37 @@ const (
 	SelectRandom Selection = "random"
 	// SelectPopular takes the items with the highest mean scores.
 	SelectPopular Selection = "popular"
-	// SelectKMeans takes the items nearest to the centres of as many clusters.
+	// SelectFirst takes the first items as they are given.
+	SelectFirst Selection = "first"
+	// SelectKMeans takes the items nearest to the centres of as many clusters, found by k-means.
 	SelectKMeans Selection = "kmeans"
+	// SelectBisecting finds the clusters by dividing the widest one in two, again and again.
+	SelectBisecting Selection = "bisecting_kmeans"
+	// SelectMinibatch finds the clusters by k-means over small random batches of items.
+	SelectMinibatch Selection = "minibatch_kmeans"
+	// SelectAgglomerative finds the clusters by merging items (Ward's criterion). It looks at 10,000
+	// random items if there are more.
+	SelectAgglomerative Selection = "agglomerative"
 	// SelectDiverse begins with the item furthest from the mean. It then repeatedly adds the item
 	// whose smallest distance to the chosen items is greatest.
 	SelectDiverse Selection = "diverse"
 	// SelectL2Greedy repeatedly adds the item that lowers the squared error of the CUR
 	// approximation the most.
 	SelectL2Greedy Selection = "l2_greedy"
+	// SelectCategory takes the item with the highest mean score of each category, then the next of
+	// each category, and so on (RBE, appendix E). It needs Options.Categories; Select does not know
+	// it.
+	SelectCategory Selection = "category"
 	// SelectOwn takes the items that the caller names (Options.Own). Select does not know it.
 	SelectOwn Selection = "own"
 )
 
-// Selections lists every selection in the order of the documentation.
+// Selections lists, in the order of the documentation, every selection that needs nothing but
+// scores.
 func Selections() []Selection {
-	return []Selection{SelectRandom, SelectPopular, SelectKMeans, SelectDiverse, SelectL2Greedy}
+	return []Selection{
+		SelectRandom, SelectFirst, SelectPopular, SelectKMeans, SelectBisecting, SelectMinibatch, SelectAgglomerative, SelectDiverse, SelectL2Greedy,
+	}
 }
 
 // Select chooses m rows of a matrix of scores, items by queries, and returns them in
@@ -49,9 +65,20 @@ func Select(ctx context.Context, scores rerank.Matrix, m int, how Selection, see
 	case SelectRandom:
 		return rng.Perm(scores.Rows)[:m], ctx.Err()
 	case SelectPopular:
-		return selectHighestMeans(scores, m), ctx.Err()
+		return rankByMeans(scores)[:m], ctx.Err()
+	case SelectFirst:
+		return rowNumbers(m), ctx.Err()
 	case SelectKMeans:
-		return selectNearestToCentres(ctx, scores, m, rng, p)
+		c, err := clusterKMeans(ctx, scores, m, rng, p.Begin("clustering the items", kmeansPasses))
+		return c.medoids(), err
+	case SelectBisecting:
+		c, err := clusterByBisection(ctx, scores, m, rng, p.Begin("clustering the items", m))
+		return c.medoids(), err
+	case SelectMinibatch:
+		c, err := clusterMinibatches(ctx, scores, m, rng, p.Begin("clustering the items", minibatchSteps))
+		return c.medoids(), err
+	case SelectAgglomerative:
+		return selectAgglomerated(ctx, scores, m, rng, p)
 	case SelectDiverse:
 		return selectDiverse(ctx, scores, m, p)
 	case SelectL2Greedy:
@@ -61,8 +88,8 @@ func Select(ctx context.Context, scores rerank.Matrix, m int, how Selection, see
 	}
 }
 
-// selectHighestMeans implements SelectPopular.
-func selectHighestMeans(scores rerank.Matrix, m int) []int {
+// rankByMeans returns all rows, those with the highest means first.
+func rankByMeans(scores rerank.Matrix) []int {
 	sums, order := make([]float64, scores.Rows), make([]int, scores.Rows)
 	for r := range order {
 		order[r] = r
@@ -71,7 +98,44 @@ func selectHighestMeans(scores rerank.Matrix, m int) []int {
 		}
 	}
 	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(sums[b], sums[a]) })
-	return order[:m]
+	return order
+}
+
+// selectPerCategory implements SelectCategory. If there are more than m categories, it takes those
+// whose best item has the highest mean.
+func selectPerCategory(scores rerank.Matrix, categories []string, m int) []int {
+	order := slices.DeleteFunc(rankByMeans(scores), func(r int) bool { return categories[r] == "" })
+	place, counts := make([]int, scores.Rows), map[string]int{} // place in the category, by mean
+	for _, r := range order {
+		place[r] = counts[categories[r]]
+		counts[categories[r]]++
+	}
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(place[a], place[b]) })
+	return order[:min(m, len(order))]
+}
+
+// selectAgglomerated implements SelectAgglomerative.
+func selectAgglomerated(ctx context.Context, scores rerank.Matrix, m int, rng *rand.Rand, p fit.Progress) ([]int, error) {
+	rows := rowNumbers(scores.Rows)
+	if most := max(agglomeratedRows, m); len(rows) > most {
+		rows = rng.Perm(scores.Rows)[:most]
+		slices.Sort(rows)
+	}
+	c, err := clusterByMerging(ctx, selectRows(scores, rows), m, p.Begin("clustering the items", len(rows)))
+	chosen := c.medoids()
+	for i, at := range chosen {
+		chosen[i] = rows[at]
+	}
+	return chosen, err
+}
+
+// rowNumbers returns 0 to n−1.
+func rowNumbers(n int) []int {
+	rows := make([]int, n)
+	for r := range rows {
+		rows[r] = r
+	}
+	return rows
 }
 
 // selectGreedily implements SelectL2Greedy.
@@ -135,120 +199,6 @@ func selectDiverse(ctx context.Context, scores rerank.Matrix, m int, p fit.Progr
 		done(1)
 	}
 	return chosen, nil
-}
-
-// kmeansPasses of Lloyd's algorithm, at most.
-const kmeansPasses = 20
-
-// selectNearestToCentres implements SelectKMeans: it clusters the rows by Euclidean
-// distance, from centres drawn by k-means++, and takes the row nearest to each centre.
-func selectNearestToCentres(ctx context.Context, scores rerank.Matrix, m int, rng *rand.Rand, p fit.Progress) ([]int, error) {
-	done := p.Begin("clustering the items", kmeansPasses)
-	centres := drawCentres(scores, m, rng)
-	labels := make([]int32, scores.Rows)
-	distance := make([]float64, scores.Rows)
-	for range kmeansPasses {
-		if err := ctx.Err(); err != nil {
-			return nil, err
-		}
-		changed := assignNearest(scores, centres, labels, distance)
-		done(1)
-		if !changed {
-			break
-		}
-		moveCentres(scores, centres, labels)
-	}
-	assignNearest(scores, centres, labels, distance)
-	chosen := slices.Repeat([]int{-1}, centres.Rows)
-	for r, c := range labels {
-		if chosen[c] < 0 || distance[r] < distance[chosen[c]] {
-			chosen[c] = r
-		}
-	}
-	return slices.DeleteFunc(chosen, func(r int) bool { return r < 0 }), nil
-}
-
-// drawCentres draws rows by their squared distance to the rows drawn before.
-func drawCentres(scores rerank.Matrix, m int, rng *rand.Rand) rerank.Matrix {
-	centres := rerank.NewMatrix(m, scores.Cols)
-	distance := slices.Repeat([]float64{1}, scores.Rows)
-	for c := range m {
-		var total float64
-		for _, d := range distance {
-			total += d
-		}
-		if c > 0 && total == 0 {
-			return centres.Slice(0, c)
-		}
-		at, row := rng.Float64()*total, -1
-		for r, d := range distance {
-			if d > 0 {
-				row = r
-				if at -= d; at < 0 {
-					break
-				}
-			}
-		}
-		copy(centres.Row(c), scores.Row(row))
-		centre := toFloat64(scores.Row(row))
-		linalg.Parallel(scores.Rows, 64, func(a, b int) {
-			for r := a; r < b; r++ {
-				d := squaredDistance(scores.Row(r), centre)
-				if c > 0 {
-					d = min(d, distance[r])
-				}
-				distance[r] = d
-			}
-		})
-	}
-	return centres
-}
-
-// assignNearest assigns every row to the nearest centre, the first of equal ones, and
-// reports whether an assignment changed.
-func assignNearest(scores, centres rerank.Matrix, labels []int32, distance []float64) (changed bool) {
-	norms := make([]float64, centres.Rows)
-	for c := range norms {
-		norms[c] = rerank.Norm(centres.Row(c))
-	}
-	const block = 1024
-	products := rerank.NewMatrix(min(block, scores.Rows), centres.Rows)
-	for from := 0; from < scores.Rows; from += block {
-		to := min(from+block, scores.Rows)
-		s := products.Slice(0, to-from)
-		linalg.Multiply(s, scores.Slice(from, to), false, centres, true)
-		for r := from; r < to; r++ {
-			norm := rerank.Norm(scores.Row(r))
-			best, at := math.Inf(1), int32(0)
-			for c, v := range s.Row(r - from) {
-				if d := norm*norm - 2*float64(v) + norms[c]*norms[c]; d < best {
-					best, at = d, int32(c)
-				}
-			}
-			changed = changed || labels[r] != at
-			labels[r], distance[r] = at, best
-		}
-	}
-	return changed
-}
-
-// moveCentres moves each centre to the mean of its rows. A centre without rows stays.
-func moveCentres(scores, centres rerank.Matrix, labels []int32) {
-	sums, counts := make([]float64, len(centres.Data)), make([]int, centres.Rows)
-	for r, c := range labels {
-		counts[c]++
-		sum := sums[int(c)*centres.Cols:][:centres.Cols]
-		for i, v := range scores.Row(r) {
-			sum[i] += float64(v)
-		}
-	}
-	for c, n := range counts {
-		for i := range centres.Row(c) {
-			if n > 0 {
-				centres.Row(c)[i] = float32(sums[c*centres.Cols+i] / float64(n))
-			}
-		}
-	}
 }
 
 // meanRow returns the mean of the rows.
