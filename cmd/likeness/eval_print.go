@@ -146,7 +146,7 @@ func printTrafficParts(w io.Writer, r *eval.Report, m *eval.ModelReport) error {
 	if len(m.Traffic) == 0 {
 		return nil
 	}
-	names := []string{fmt.Sprintf("mrr@%d", r.K), fmt.Sprintf("map@%d", r.K), fmt.Sprintf("recall@%d", r.K)}
+	names := eval.TrafficMetrics(r.K)
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprint(t, "\t  traffic\tshare\tqueries\t")
 	for _, name := range names {

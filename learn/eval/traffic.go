@@ -1,6 +1,9 @@
 package eval
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // Traffic is the quality on a part of the traffic: each query counts as often as it was asked
 // (MVG, table 3).
@@ -19,6 +22,11 @@ const (
 	segmentSeen = "seen before"
 	segmentNew  = "new"
 )
+
+// TrafficMetrics names the metrics that a table of traffic shows.
+func TrafficMetrics(k int) []string {
+	return []string{fmt.Sprintf("mrr@%d", k), fmt.Sprintf("map@%d", k), fmt.Sprintf("recall@%d", k)}
+}
 
 // askedOf returns how often each of the query rows was asked.
 func (in *Input) askedOf(rows []int) []float64 {

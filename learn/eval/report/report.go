@@ -38,7 +38,7 @@ func Write(w io.Writer, r *eval.Report) error {
 func evaluationFunctions() template.FuncMap {
 	return template.FuncMap{
 		"number": number, "signed": signed, "percent": percent, "interval": interval, "paired": formatPaired,
-		"metrics": eval.MetricNames, "answer": formatAnswer, "negate": func(v float64) float64 { return -v },
+		"metrics": eval.MetricNames, "trafficMetrics": eval.TrafficMetrics, "answer": formatAnswer, "negate": func(v float64) float64 { return -v },
 	}
 }
 

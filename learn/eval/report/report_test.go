@@ -183,3 +183,37 @@ func TestBarePage(t *testing.T) {
 		t.Error("a directory that is not there")
 	}
 }
+
+// TestTrafficOnThePage: a table says how queries seen before and new ones fare, weighted by how often
+// they were asked.
+func TestTrafficOnThePage(t *testing.T) {
+	r := evaluation(t)
+	m := &r.Models[0]
+	m.Traffic = []eval.Traffic{
+		{Name: "all", Share: 1, Queries: 80, Metrics: eval.Metrics{"mrr@10": 0.97}, Baseline: eval.Metrics{"mrr@10": 0.5}},
+		{Name: "seen before", Share: 0.9, Queries: 60, Metrics: eval.Metrics{"mrr@10": 1}, Baseline: eval.Metrics{"mrr@10": 0.5}},
+		{Name: "new", Share: 0.1, Queries: 20, Metrics: eval.Metrics{"mrr@10": 0.7}, Baseline: eval.Metrics{"mrr@10": 0.5, "recall@10": 0.25}},
+	}
+	var b bytes.Buffer
+	if err := report.Write(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	elements(t, b.Bytes())
+	for _, want := range []string{
+		`<th scope="col">mrr@10</th><th scope="col">cosine</th><th scope="col">map@10</th>`,
+		`<tr><th scope="row">seen before</th><td>90.0 %</td><td>60</td><td>1.0000</td><td>0.5000</td>`,
+		`<tr><th scope="row">new</th><td>10.0 %</td><td>20</td><td>0.7000</td><td>0.5000</td><td>0.0000</td><td>0.0000</td><td>0.0000</td><td>0.2500</td></tr>`,
+	} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("the page lacks %s", want)
+		}
+	}
+	r.Baseline, r.BaselineName = nil, ""
+	b.Reset()
+	if err := report.Write(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	if want := `<td>10.0 %</td><td>20</td><td>0.7000</td><td>0.0000</td><td>0.0000</td></tr>`; !strings.Contains(b.String(), want) {
+		t.Errorf("without a baseline the page lacks %s", want)
+	}
+}
