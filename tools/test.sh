@@ -31,9 +31,12 @@ plain() {
 		./adapters/embedded ./adapters/qdrant ./adapters/milvus || status=1
 	"${testing[@]}" $alone $fits || status=1
 	go -C tools/image test -timeout 5m -json ./... || status=1
+	# What a reader costs and what it understands is tested in one goroutine, with nothing to race.
+	"${testing[@]}" -run '^Test(CostOf|.*ReadsTheGrammar)' ./sidecar/server ./sidecar/server/gateway ./sidecar/proxy/{milvus,qdrant,wire} ./adapters/internal/filter || status=1
 	# What measures memory, for which the race detector has no room.
 	"${testing[@]}" -run '^(TestMemoryCeiling|TestBombsTogether|TestReceivedTogether)$' ./e2e/serve || status=1
-	"${testing[@]}" -run '^TestCertificatesOfTrainedModels$' ./sidecar/search || status=1
+	# What scores thousands of items by trained models.
+	"${testing[@]}" -run '^Test(CertificatesOfTrainedModels|Questions)$' ./sidecar/search ./sidecar/calibrate || status=1
 	# The GPU scorer, on a driver whose kernels run on the CPU.
 	if tools/gpu-check.sh --build >&2 && tools/gpu.sh fake >/dev/null; then
 		LIKENESS_GPU=$PWD/bin/likeness-gpu LIKENESS_GPU_DRIVERS=$PWD/.cache/cuda "${testing[@]}" -run '^TestGPU' ./e2e/serve || status=1

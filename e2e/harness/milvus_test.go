@@ -48,7 +48,7 @@ func conformMilvus(t *testing.T, db database, c harness.Client) {
 	for _, s := range direct {
 		result.Steps = append(result.Steps, s.Name)
 	}
-	if db.version == servers.MilvusLiteVer || thorough() {
+	if thorough() {
 		again := harness.Compare(run(at), direct, db.rules)
 		report(t, "two direct runs", again)
 		result.Direct = len(again)

@@ -47,7 +47,7 @@ func TestQdrantClients(t *testing.T) {
 			if strings.Contains(c.Name, "js-client-grpc") {
 				db.rules = append(db.rules, harness.NodeRule())
 			}
-			crossed = conform(t, db, c, thorough() || strings.HasPrefix(c.Name, "Python"))
+			crossed = conform(t, db, c)
 		})
 		return crossed
 	}

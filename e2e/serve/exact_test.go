@@ -680,7 +680,7 @@ func (e *exactness) count(in *sync.Map, name string) {
 // the detection window after a write past it. EXACT_SEARCHES says how many searches there
 // are.
 func TestExactIsNeverWrong(t *testing.T) {
-	searches := int64(8000)
+	searches := int64(3000)
 	if os.Getenv("LIKENESS_SOAK") != "" {
 		searches = 100_000
 	}

@@ -4,6 +4,8 @@ package cost
 import (
 	"runtime"
 	"testing"
+
+	"github.com/likenessdb/likeness/internal/race"
 )
 
 // Bound limits the total allocation of a reader: Fixed bytes, plus PerByte bytes for each
@@ -16,9 +18,13 @@ var lengths = []int{64 << 10, 128 << 10, 256 << 10}
 
 // Linear reads inputs of increasing length. It fails the test if a reader allocates more
 // than its bound, or much more than twice (beyond Fixed) what it allocated for the previous
-// input. Nothing else may run at the same time.
+// input. Nothing else may run at the same time. It skips the test under the race detector, where
+// reading takes minutes and has no second goroutine to race with.
 func Linear(t testing.TB, family string, bound Bound, input func(length int) []byte, read func(input []byte)) {
 	t.Helper()
+	if race.Enabled {
+		t.Skip("off under the race detector; run without it")
+	}
 	var before uint64
 	for _, length := range lengths {
 		text := input(length)

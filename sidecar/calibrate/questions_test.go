@@ -21,6 +21,7 @@ import (
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
 	"github.com/likenessdb/likeness/adapters/milvus"
 	"github.com/likenessdb/likeness/adapters/qdrant"
+	"github.com/likenessdb/likeness/internal/race"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/npy"
@@ -45,6 +46,9 @@ type asked struct {
 // made, and holds on held-out queries. LIKENESS_SOAK=1 takes all of the data; its figures are in
 // docs/benchmarks/quality.md.
 func TestQuestions(t *testing.T) {
+	if race.Enabled {
+		t.Skip("off under the race detector; run without it")
+	}
 	n := asked{4, 250, 250, []int{500, 300, 200, 50}, []string{"residual"}}
 	if os.Getenv("LIKENESS_SOAK") != "" {
 		n = asked{1, 1540, 1540, []int{2000, 1500, 1000, 700, 500, 300, 200, 100, 50, 20, 10}, []string{"residual", "linear"}}

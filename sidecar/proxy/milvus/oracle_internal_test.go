@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/milvus-io/milvus-proto/go-api/v2/schemapb"
+
+	"github.com/likenessdb/likeness/internal/race"
 )
 
 // expressionPieces are the pieces of random expressions and templates, valid and broken.
@@ -25,6 +27,9 @@ func randomExpression(random *rand.Rand) string {
 
 // A regular expression of the whole grammar agrees on random expressions.
 func TestKeysOfReadsTheGrammar(t *testing.T) {
+	if race.Enabled {
+		t.Skip("off under the race detector; run without it")
+	}
 	const literal = `(?:0|-?[1-9][0-9]*|"[^"\\]*"|'[^'\\]*')`
 	grammar := regexp.MustCompile(`^\s*(\w+)\s*(?:==\s*(` + literal + `)|\b(?:in|IN)\s*\[\s*(` + literal + `(?:\s*,\s*` + literal + `)*)\s*,?\s*\])\s*$`)
 	one := regexp.MustCompile(literal)
@@ -42,6 +47,9 @@ func TestKeysOfReadsTheGrammar(t *testing.T) {
 
 // A regular expression of the pieces of a template agrees on random templates.
 func TestRenderReadsTheGrammar(t *testing.T) {
+	if race.Enabled {
+		t.Skip("off under the race detector; run without it")
+	}
 	piece := regexp.MustCompile(`^(?:"(?:[^"\\\r\n]|\\.)*"|'(?:[^'\\\r\n]|\\.)*'|\{\s*([A-Za-z_]\w*)\s*\}|[^"'{}]+)`)
 	value := &schemapb.TemplateValue{Val: &schemapb.TemplateValue_Int64Val{Int64Val: 5}}
 	values := map[string]*schemapb.TemplateValue{"a": value, "b": value}
