@@ -24,6 +24,8 @@ type Audits struct {
 	// the one that it made, at most one in Every; 0: five seconds.
 	Self  bool
 	Every time.Duration
+	// Scans says when such a route may read its whole collection, where nothing else answers exactly.
+	Scans Scans
 }
 
 // Recorder takes the results of audits. It is safe for concurrent use.
@@ -84,10 +86,15 @@ type Auditor struct {
 	start time.Time
 	queue chan drawn
 	// Only Run uses what follows, all by route: what was logged last of its promise, the answers
-	// that it collects, and how to search it exactly.
+	// that it collects, how to search it exactly, and when its collection may be read next.
 	logged     map[string]string
 	samples    map[string]*selfSample
 	exhaustive map[string]exhaustive
+	nextScan   map[string]time.Time
+
+	// scanning is true while a collection is read. One collection is read at a time.
+	scanning bool
+	scanned  chan scanResult
 }
 
 var _ search.Observer = (*Auditor)(nil)
@@ -114,7 +121,8 @@ const (
 // NewAuditor makes an auditor. It audits nothing until Run.
 func NewAuditor(o AuditorOptions) *Auditor {
 	a := &Auditor{options: o, next: map[string]*atomic.Int64{}, nextSelf: map[string]*atomic.Int64{}, start: time.Now(), queue: make(chan drawn, maxQueue),
-		logged: map[string]string{}, samples: map[string]*selfSample{}, exhaustive: map[string]exhaustive{}}
+		logged: map[string]string{}, samples: map[string]*selfSample{}, exhaustive: map[string]exhaustive{},
+		nextScan: map[string]time.Time{}, scanned: make(chan scanResult, 1)}
 	for rt := range o.Routes {
 		a.next[rt], a.nextSelf[rt] = new(atomic.Int64), new(atomic.Int64)
 	}
@@ -174,9 +182,15 @@ func (a *Auditor) Run(ctx context.Context, routes Holder) error {
 	for {
 		select {
 		case <-ctx.Done():
+			if a.scanning { // it ends with ctx
+				<-a.scanned
+			}
 			return a.each(routes, func(_ string, _ *route.Route, k *Keeper) error { return k.Save() })
 		case <-tick.C:
 			a.refresh(routes)
+			a.scanOneDue(ctx, routes, time.Now())
+		case s := <-a.scanned:
+			a.takeScan(routes, s)
 		case <-describe.C:
 			a.describe(ctx, routes)
 		case d := <-a.queue:
@@ -267,6 +281,9 @@ func (a *Auditor) audit(ctx context.Context, routes Holder, d drawn) {
 	}
 	c, void := k.Calibration()
 	switch {
+	case d.self && a.collectsForScan(r):
+		a.collectForScan(r, d)
+		return
 	case d.self && k.isOpenToSelf():
 		a.collect(ctx, r, k, d)
 		return
@@ -275,18 +292,29 @@ func (a *Auditor) audit(ctx context.Context, routes Holder, d drawn) {
 	}
 	recall, skipped := a.recall(ctx, r, d)
 	if skipped != "" {
+		if d.self && skipped == SkippedFailed {
+			a.countFailed(r, a.sample(d.route, d.version))
+		}
 		a.options.Recorder.Audited(d.route, skipped)
 		return
 	}
+	if s := a.samples[d.route]; s != nil {
+		s.failed = 0
+	}
+	a.note(d.route, k, c, recall)
+	a.report(d.route, k)
+}
+
+// note counts the recall of an answer that carried the calibration c.
+func (a *Auditor) note(rt string, k *Keeper, c *rerank.Calibration, recall float64) {
 	outcome := OutcomeMissed
 	if (Promise{Recall: c.Recall}).reached(recall) {
 		outcome = OutcomeKept
 	}
 	if err := k.note(c, recall); err != nil {
-		a.options.Logger.Warn("audit not saved", "route", d.route, "error", err)
+		a.options.Logger.Warn("audit not saved", "route", rt, "error", err)
 	}
-	a.report(d.route, k)
-	a.options.Recorder.Audited(d.route, outcome)
+	a.options.Recorder.Audited(rt, outcome)
 }
 
 // carries reports whether the promise covers the answer: the answer carries it, or would

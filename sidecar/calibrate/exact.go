@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -123,6 +124,9 @@ type streamSource struct {
 	can     rerank.Abilities
 	k       int
 	rows    int // of the collection, for the progress; −1: not known
+	cores   int // how many score at the same time; 0: all
+	// pace, if set, is called after each batch and waits until the next one may be read.
+	pace    func(ctx context.Context, rows int) error
 	answers []exactAnswer
 }
 
@@ -149,7 +153,10 @@ func (s *streamSource) prepare(ctx context.Context, all []rerank.Query, j *journ
 	scan := adapters.ScanRequest{Collection: s.route.Collection, Vectors: []string{s.route.Vector}}
 	err = s.scanner.Scan(ctx, scan, func(rows adapters.Rows, _ string) error {
 		defer done(len(rows.IDs))
-		return s.score(ctx, rows, queries, tops)
+		if err := s.score(ctx, rows, queries, tops); err != nil || s.pace == nil {
+			return err
+		}
+		return s.pace(ctx, len(rows.IDs))
 	})
 	if err != nil {
 		return err
@@ -179,7 +186,7 @@ var errRows = errors.New("rows and vectors of a scan differ")
 // similarity can.
 const queriesTogether = 32
 
-// score scores a batch of rows for every query, on all processors.
+// score scores a batch of rows for every query.
 func (s *streamSource) score(ctx context.Context, rows adapters.Rows, queries []rerank.Encoded, tops []*exactTop) error {
 	if len(rows.Vectors) != 1 || rows.Vectors[0].Rows != len(rows.IDs) {
 		return fmt.Errorf("store %q: %w", s.route.StoreName, errRows)
@@ -191,7 +198,7 @@ func (s *streamSource) score(ctx context.Context, rows adapters.Rows, queries []
 	}
 	items := rerank.Items{Features: features}
 	group, ctx := errgroup.WithContext(ctx)
-	group.SetLimit(runtime.GOMAXPROCS(0))
+	group.SetLimit(cmp.Or(s.cores, runtime.GOMAXPROCS(0)))
 	for from := 0; from < len(queries); from += queriesTogether {
 		to := min(from+queriesTogether, len(queries))
 		group.Go(func() error {

@@ -43,6 +43,19 @@ type selfSample struct {
 	version string
 	recalls map[kind][]float64
 	failed  int // exact answers in a row that failed
+	// scans: exact answers failed, so that the route collects queries for a scan of its collection.
+	scans   bool
+	queries map[kind]*querySample
+}
+
+// sample returns the sample of a route's version, empty at first.
+func (a *Auditor) sample(rt, version string) *selfSample {
+	s := a.samples[rt]
+	if s == nil || s.version != version {
+		s = &selfSample{version: version, recalls: map[kind][]float64{}, queries: map[kind]*querySample{}}
+		a.samples[rt] = s
+	}
+	return s
 }
 
 // dueForSelf reports whether a route may draw another answer by itself now, and counts it.
@@ -69,11 +82,7 @@ func drawsForSelf(r search.Request, answer search.Answer) bool {
 
 // collect compares an answer with the exact one, and makes the route's calibration once there are enough.
 func (a *Auditor) collect(ctx context.Context, r *route.Route, k *Keeper, d drawn) {
-	s := a.samples[d.route]
-	if s == nil || s.version != d.version {
-		s = &selfSample{version: d.version, recalls: map[kind][]float64{}}
-		a.samples[d.route] = s
-	}
+	s := a.sample(d.route, d.version)
 	of := kind{d.request.K, d.rule(r, 0)}
 	if s.failed == selfFailures || len(s.recalls) == selfKinds && s.recalls[of] == nil || len(r.Partitions) > 0 {
 		return
@@ -83,9 +92,9 @@ func (a *Auditor) collect(ctx context.Context, r *route.Route, k *Keeper, d draw
 	case "":
 		s.failed, skipped = 0, OutcomeSampled
 	case SkippedFailed: // counts as an answer without any exact row: left out, it could make the others look better
-		if s.failed++; s.failed == selfFailures {
-			a.options.Logger.Info("route cannot calibrate itself, exact answers fail", "route", d.route,
-				"remedy", "run `likeness calibrate`, or give the route a table in full precision")
+		if a.countFailed(r, s); s.scans {
+			a.collectForScan(r, d)
+			return
 		}
 	default:
 		a.options.Recorder.Audited(d.route, skipped)
@@ -97,20 +106,39 @@ func (a *Auditor) collect(ctx context.Context, r *route.Route, k *Keeper, d draw
 		return
 	}
 	delete(a.samples, d.route)
-	report := selfReport(r, of, s.recalls[of])
+	a.adopt(r, k, selfReport(r, of, s.recalls[of], "search"), of)
+}
+
+// countFailed counts an exact answer that failed. After selfFailures in a row the route goes over to scans of its
+// collection, or gives up.
+func (a *Auditor) countFailed(r *route.Route, s *selfSample) {
+	if s.failed++; s.failed != selfFailures {
+		return
+	}
+	if s.scans = a.mayScan(r); s.scans {
+		a.options.Logger.Info("route reads its collection to calibrate itself, its store gives no exact answers", "route", r.Name)
+		return
+	}
+	a.options.Logger.Info("route cannot calibrate itself, exact answers fail", "route", r.Name,
+		"remedy", "run `likeness calibrate`, or give the route a table in full precision")
+}
+
+// adopt gives a route the calibration that it made of itself. The report is nil if its answers show no recall at all.
+func (a *Auditor) adopt(r *route.Route, k *Keeper, report *Report, of kind) {
 	if report == nil {
-		a.options.Logger.Warn("route cannot calibrate itself, too many answers lack every exact row", "route", d.route, "k", of.k, "depth", of.rule.Depth,
+		a.options.Logger.Warn("route cannot calibrate itself, too many answers lack every exact row", "route", r.Name, "k", of.k, "depth", of.rule.Depth,
 			"queries", selfQueries, "remedy", "raise the route's depth or ef")
 		return
 	}
 	if err := k.adopt(report); err != nil {
-		a.options.Logger.Warn("calibration not saved", "route", d.route, "error", err)
+		a.options.Logger.Warn("calibration not saved", "route", r.Name, "error", err)
 	}
-	a.report(d.route, k)
+	a.report(r.Name, k)
 }
 
 // selfReport returns the report of the highest recall that a sample of answers shows; nil: it shows none.
-func selfReport(r *route.Route, of kind, recalls []float64) *Report {
+// exact says where the exact answers came from.
+func selfReport(r *route.Route, of kind, recalls []float64, exact string) *Report {
 	var best Outcome
 	promise := Promise{K: of.k, Share: selfShare, Alpha: selfAlpha}
 	steps := min(of.k, 20)
@@ -139,7 +167,7 @@ func selfReport(r *route.Route, of kind, recalls []float64) *Report {
 	}
 	return &Report{
 		Route: r.Name, Collection: r.Collection, Rows: -1, Model: r.Model.Name, Version: r.Model.Version, Source: SelfSource,
-		Promise: promise, Queries: len(recalls), LeastQueries: promise.LeastQueries(), Exact: "search", Rules: []Outcome{best},
+		Promise: promise, Queries: len(recalls), LeastQueries: promise.LeastQueries(), Exact: exact, Rules: []Outcome{best},
 		Calibration: &rerank.Calibration{
 			Recall: promise.Recall, Share: promise.Share, Alpha: promise.Alpha, Queries: len(recalls), K: of.k,
 			Rule: of.rule, Made: time.Now().UTC(),

@@ -4,6 +4,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"testing"
+	"time"
 
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/model"
@@ -56,17 +57,7 @@ func TestSelfCalibrationOnQdrant(t *testing.T) {
 		if want.Certificate.Status != rerank.StatusExact {
 			t.Fatalf("an exhaustive search is answered %s", want.Certificate.Status)
 		}
-		found := map[rerank.ID]bool{}
-		for _, h := range got.Hits {
-			found[h.ID] = true
-		}
-		hits := 0
-		for _, h := range want.Hits {
-			if found[h.ID] {
-				hits++
-			}
-		}
-		if float64(hits)/10 >= c.Calibration.Recall-1e-9 {
+		if recallOf(got, want) >= c.Calibration.Recall-1e-9 {
 			kept++
 		}
 	}
@@ -75,4 +66,70 @@ func TestSelfCalibrationOnQdrant(t *testing.T) {
 	if n := float64(len(later)); float64(kept) < .95*n-3.1*math.Sqrt(.95*.05*n) {
 		t.Errorf("%d of %d later questions reached the recall %v", kept, len(later), c.Calibration.Recall)
 	}
+}
+
+// TestSelfCalibrationByScanOnQdrant: a Mixture-of-Logits without a table has no exact answers. The route reads its collection
+// once, and later questions keep what it then promises.
+func TestSelfCalibrationByScanOnQdrant(t *testing.T) {
+	m, err := model.Open("../../examples/models/banking77-questions-mol")
+	must(t, err)
+	items := vectors(t, "train_vectors.npy", 8)
+	withoutTable := route.Route{
+		Policy: route.Policy{Name: questions, Collection: questions, Vector: "vector", StoreName: "qdrant", UnitVectors: true, Strategy: rerank.Distilled, Head: "residual", Depth: 100, Placement: route.PlacementStored},
+		Parts:  route.Parts{Store: qdrantHNSW(t, items), Model: route.Model{Name: "questions", Version: m.Version, Similarity: m.Similarity}},
+	}
+	scan := withoutTable
+	scan.Name, scan.Strategy, scan.Head, scan.Depth, scan.Placement, scan.Table = "exact", rerank.Scan, "", 0, route.PlacementTable, tableOf(t, m, items)
+	withoutTable.Promise = calibrate.Keep("", .01)
+	auditor := calibrate.NewAuditor(calibrate.AuditorOptions{
+		Routes:   map[string]calibrate.Audits{questions: {Self: true, Every: 1, Scans: calibrate.Scans{RowsPerSecond: 1 << 30}}},
+		Recorder: &counts{}, Logger: quiet(),
+	})
+	engine, err := search.New([]*route.Route{&withoutTable, &scan}, search.Options{Observer: auditor})
+	must(t, err)
+	must(t, engine.Open(t.Context()))
+	auditor.AuditDrawn(t.Context(), engine)
+	ask := func(name string, q []float32) search.Answer {
+		a, err := engine.Search(t.Context(), search.Request{Route: name, Query: rerank.Query{Vector: q}, K: 10})
+		must(t, err)
+		auditor.AuditDrawn(t.Context(), engine)
+		return a
+	}
+	all := vectors(t, "test_vectors.npy", 1)
+	order := rand.New(rand.NewPCG(1, 2)).Perm(all.Rows)
+	for _, row := range order[:209] {
+		ask(questions, all.Row(row))
+	}
+	if !auditor.ScanAt(t.Context(), engine, time.Now()) {
+		t.Fatal("the collection was not read")
+	}
+	c := ask(questions, all.Row(order[209])).Certificate
+	if c.Status != rerank.StatusCalibrated {
+		t.Fatalf("after the scan: %+v", c)
+	}
+	kept, later := 0, order[210:510]
+	for _, row := range later {
+		if recallOf(ask(questions, all.Row(row)), ask("exact", all.Row(row))) >= c.Calibration.Recall-1e-9 {
+			kept++
+		}
+	}
+	t.Logf("after one scan the route promises recall@10 ≥ %v; %d of %d later questions kept it", c.Calibration.Recall, kept, len(later))
+	// A promise that only just holds falls below this in one of a thousand draws.
+	if n := float64(len(later)); float64(kept) < .95*n-3.1*math.Sqrt(.95*.05*n) {
+		t.Errorf("%d of %d later questions reached the recall %v", kept, len(later), c.Calibration.Recall)
+	}
+}
+
+// recallOf returns the share of the exact answer's items that an answer has.
+func recallOf(got, exact search.Answer) float64 {
+	found, hits := map[rerank.ID]bool{}, 0
+	for _, h := range got.Hits {
+		found[h.ID] = true
+	}
+	for _, h := range exact.Hits {
+		if found[h.ID] {
+			hits++
+		}
+	}
+	return float64(hits) / float64(len(exact.Hits))
 }

@@ -2,8 +2,11 @@ package calibrate_test
 
 import (
 	"path/filepath"
+	"sync/atomic"
 	"testing"
+	"time"
 
+	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/calibrate"
 	"github.com/likenessdb/likeness/sidecar/route"
@@ -11,7 +14,7 @@ import (
 )
 
 // serveSelf serves a route without a table that calibrates itself, and draws every answer for that.
-func serveSelf(t *testing.T, path string, change ...func(*route.Route, *lossy)) *served {
+func serveSelf(t *testing.T, path string, scans calibrate.Scans, change ...func(*route.Route, *lossy)) *served {
 	t.Helper()
 	r, store := newRoute(t, false)
 	for _, c := range change {
@@ -20,7 +23,7 @@ func serveSelf(t *testing.T, path string, change ...func(*route.Route, *lossy)) 
 	s := &served{keeper: calibrate.Keep(path, .01), counts: &counts{}}
 	r.Promise = s.keeper
 	s.auditor = calibrate.NewAuditor(calibrate.AuditorOptions{
-		Routes: map[string]calibrate.Audits{"things": {Self: true, Every: 1}}, Recorder: s.counts, Logger: quiet(),
+		Routes: map[string]calibrate.Audits{"things": {Self: true, Every: 1, Scans: scans}}, Recorder: s.counts, Logger: quiet(),
 	})
 	var err error
 	s.Engine, err = search.New([]*route.Route{r}, search.Options{Observer: s.auditor})
@@ -51,7 +54,7 @@ func TestSelfCalibration(t *testing.T) {
 		"in the state folder": calibrate.Path(t.TempDir(), "things", version),
 	} {
 		t.Run(name, func(t *testing.T) {
-			s := serveSelf(t, path)
+			s := serveSelf(t, path, calibrate.Scans{})
 			for i, q := range queries(30, 200, 0) {
 				if c, drawn := s.draw(t, q); c.Status != rerank.StatusUnknown || c.Uncalibrated != "" || !drawn {
 					t.Fatalf("query %d: %+v, drawn: %t", i, c, drawn)
@@ -95,10 +98,94 @@ func TestSelfCalibration(t *testing.T) {
 	}
 }
 
+// TestSelfCalibrationByScans: where the store gives no exact answers, the route goes over to reading its collection, once for two
+// hundred queries. The scan that makes the calibration begins at once, since the collection is small; those that audit it wait for
+// their hour.
+func TestSelfCalibrationByScans(t *testing.T) {
+	day, night := time.Date(2026, 11, 27, 12, 0, 0, 0, time.Local), time.Date(2026, 11, 27, 3, 30, 0, 0, time.Local)
+	s := serveSelf(t, "", calibrate.Scans{At: 3 * time.Hour, RowsPerSecond: 1 << 30}, func(_ *route.Route, l *lossy) { l.neverExact = true })
+	ask := func(seed uint64, n int, shift float32) (c rerank.Certificate) {
+		for _, q := range queries(seed, n, shift) {
+			c, _ = s.draw(t, q)
+		}
+		return c
+	}
+	scanned := func(now time.Time) bool { return s.auditor.ScanAt(t.Context(), s.Engine, now) }
+	ask(40, 9, 0)
+	if n := s.counts.of(calibrate.SkippedFailed); n != 9 || s.counts.total() != 9 {
+		t.Fatalf("%d exact answers failed, of %d", n, s.counts.total())
+	}
+	ask(41, 199, 0)
+	if scanned(day) {
+		t.Fatal("the collection was read for 199 queries")
+	}
+	if c := ask(42, 1, 0); c.Status != rerank.StatusUnknown || !scanned(day) {
+		t.Fatalf("after 200 queries: %+v, and the collection was not read", c)
+	}
+	c := ask(43, 1, 0)
+	if c.Status != rerank.StatusCalibrated || c.Calibration.Queries != 200 || c.Calibration.K != 10 {
+		t.Fatalf("after the scan: %+v", c)
+	}
+	promised := c.Calibration.Recall
+	if promised < .5 || promised == 1 {
+		t.Errorf("a recall of %v is promised, by an index that misses a few rows", promised)
+	}
+	ask(44, 300, 0)
+	if scanned(day) || !scanned(night) {
+		t.Error("the scan that audits a calibration does not begin at night, and then only")
+	}
+	audit := s.keeper.Audit()
+	if share := 1 - float64(audit.Missed)/float64(audit.Audited); audit.Audited != 200 || share < .95 || audit.Rejected != nil {
+		t.Errorf("the promise was kept by %v of %d answers", share, audit.Audited)
+	}
+	for seed := uint64(45); seed < 48 && s.keeper.Audit().Rejected == nil; seed++ {
+		ask(seed, 200, 1.5)
+		scanned(night)
+	}
+	if s.keeper.Audit().Rejected == nil {
+		t.Fatalf("other queries do not end the promise: %+v", s.keeper.Audit())
+	}
+	ask(50, 300, 1.5) // some of them are answered at twice the depth, and count for themselves
+	scanned(day)
+	if c = ask(51, 1, 1.5); c.Calibration == nil || !(c.Calibration.Recall < promised) {
+		t.Errorf("after other queries: %+v, want a recall below %v", c, promised)
+	}
+}
+
+// TestFailedScan: a scan that fails promises nothing, and the next one has its queries.
+func TestFailedScan(t *testing.T) {
+	var failing atomic.Bool
+	s := serveSelf(t, "", calibrate.Scans{RowsPerSecond: 1 << 30}, func(_ *route.Route, l *lossy) {
+		l.neverExact, l.after = true, func(int64) error {
+			if failing.Load() {
+				return adapters.ErrUnavailable
+			}
+			return nil
+		}
+	})
+	for _, q := range queries(60, 209, 0) {
+		s.draw(t, q)
+	}
+	failing.Store(true)
+	if !s.auditor.ScanAt(t.Context(), s.Engine, time.Now()) {
+		t.Fatal("the collection was not read")
+	}
+	failing.Store(false)
+	if c, _ := s.draw(t, queries(61, 1, 0)[0]); c.Status != rerank.StatusUnknown {
+		t.Fatalf("after the failed scan: %+v", c)
+	}
+	if !s.auditor.ScanAt(t.Context(), s.Engine, time.Now()) {
+		t.Fatal("the collection was not read again")
+	}
+	if c, _ := s.draw(t, queries(62, 1, 0)[0]); c.Status != rerank.StatusCalibrated {
+		t.Errorf("after the second scan: %+v", c)
+	}
+}
+
 // TestSelfCalibrationLeavesTheOperatorsAlone: a calibration that somebody made is audited, and not replaced when it is rejected.
 func TestSelfCalibrationLeavesTheOperatorsAlone(t *testing.T) {
 	report, path := calibrated(t, t.TempDir())
-	s := serveSelf(t, path)
+	s := serveSelf(t, path, calibrate.Scans{})
 	for _, q := range queries(34, 600, 1.5) {
 		if c, _ := s.draw(t, q); c.Status == rerank.StatusUnknown {
 			break
@@ -119,7 +206,7 @@ func TestSelfCalibrationLeavesTheOperatorsAlone(t *testing.T) {
 // learned, and a store that cannot search exactly is asked ten times.
 func TestNoSelfCalibration(t *testing.T) {
 	q := queries(36, 1, 0)[0]
-	s := serveSelf(t, filepath.Join(t.TempDir(), "none.json"), func(_ *route.Route, l *lossy) { l.neverExact = true })
+	s := serveSelf(t, filepath.Join(t.TempDir(), "none.json"), calibrate.Scans{}, func(_ *route.Route, l *lossy) { l.neverExact = true })
 	gap := float32(1)
 	for name, change := range map[string]func(*search.Request){
 		"a filter": func(r *search.Request) { r.Filter = `{}` },

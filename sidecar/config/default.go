@@ -60,6 +60,7 @@ func defaultRoute() Route {
 		Reconcile:       Reconcile{Interval: time.Hour, RowsPerSecond: 10_000},
 		Audit:           Audit{PerSecond: 1, Alpha: 0.01},
 		SelfCalibration: true,
+		CalibrationScan: CalibrationScan{At: "03:00", RowsPerSecond: 2_000},
 		KeepVersions:    3,
 	}
 }

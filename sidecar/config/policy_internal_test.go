@@ -126,7 +126,7 @@ func TestEveryKeyOfARouteSaysWhenItTakesEffect(t *testing.T) {
 // service.
 func TestLiveKeysOutsideThePolicyAreKnown(t *testing.T) {
 	policy := keysOf(reflect.TypeFor[Policy]())
-	known := []string{"max_searches", "rate", "burst", "audit.share", "audit.per_second", "audit.alpha", "self_calibration", "active"}
+	known := []string{"max_searches", "rate", "burst", "audit.share", "audit.per_second", "audit.alpha", "self_calibration", "calibration_scan.at", "calibration_scan.rows_per_second", "active"}
 	eachKey(reflect.TypeFor[Route](), "", func(path string, f reflect.StructField) {
 		top, _, _ := strings.Cut(path, ".")
 		if effectOf(f) == EffectLive && !slices.Contains(policy, top) && top != "versions" && !slices.Contains(known, path) {

@@ -54,6 +54,7 @@ func TestWhatContradictsItselfIsRefused(t *testing.T) {
 		strings.Replace(small, "models:", "  other: {kind: qdrant, address: 'a:1'}\nmodels:", 1) + "proxy: {store: other, listen_grpc: 'a:2', routes: [products]}\n": `proxy.routes: route "products" is of store "main"`,
 		route("opt_in: [everything]"):                            `opt_in: "everything" is no kind of request`,
 		route("scan_if_faster: true"):                            "the route has no table to scan",
+		route("calibration_scan: {at: '24:00'}"):                 `calibration_scan.at: "24:00" is no time of the day`,
 		route("ef: 9"):                                           "placement stored rewrites none",
 		route("rewrite_legs: true"):                              "placement stored rewrites none",
 		route("table_live: true"):                                "only a table of the layout rows can be written",

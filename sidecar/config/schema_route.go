@@ -234,6 +234,8 @@ type Route struct {
 	// Lets a route without a calibration make one of its live answers: at most one in 5 s is compared with the exact answer,
 	// of the table or by an exhaustive search of the store, for at most a twentieth of the time. Later answers audit it.
 	SelfCalibration bool `yaml:"self_calibration" reload:"live"`
+	// Reads the whole collection to calibrate the route, where it has no table and the store gives no exact answers.
+	CalibrationScan CalibrationScan `yaml:"calibration_scan"`
 	// Audits in the background a share of the live answers that carry the route's calibration.
 	Audit Audit `yaml:"audit"`
 	// Versions of the route by name, each with the keys in which it differs from the route. `likeness model activate`
@@ -278,6 +280,21 @@ type Reconcile struct {
 	Interval time.Duration `yaml:"interval" min:"0" reload:"restart"`
 	// Rows that are read in a second; 0 reads as fast as the store delivers.
 	RowsPerSecond int `yaml:"rows_per_second" min:"0" reload:"restart"`
+}
+
+// CalibrationScan bounds how a route that calibrates itself reads its collection.
+type CalibrationScan struct {
+	// Local time, HH:MM, in whose hour a scan may begin. Where answers are not calibrated yet, a scan that takes ten minutes at
+	// most begins at once.
+	At string `yaml:"at" reload:"live"`
+	// Rows that are read in a second, on one core, and none while the sidecar is busy. 0 never reads the collection.
+	RowsPerSecond int `yaml:"rows_per_second" min:"0" reload:"live"`
+}
+
+// TimeOfDay returns At as the time since midnight.
+func (s CalibrationScan) TimeOfDay() (time.Duration, error) {
+	at, err := time.Parse("15:04", s.At)
+	return time.Duration(at.Hour())*time.Hour + time.Duration(at.Minute())*time.Minute, err
 }
 
 // Audit compares live answers with exact answers.

@@ -331,6 +331,7 @@ func (v *validator) version(at string, r Route) {
 	}
 	v.placement(at, r)
 	v.audit(at+".audit", r)
+	v.calibrationScan(at+".calibration_scan.at", r.CalibrationScan)
 	v.follow(at, r)
 	v.writes(at, r)
 	v.routeLimits(at, r)
@@ -431,6 +432,13 @@ func (v *validator) writes(at string, r Route) {
 func (v *validator) journal() {
 	if j := v.c.Journal; j.Replica != "" && j.Shared == "" {
 		v.fail("journal.replica", "it names this sidecar in journal.shared, which is not set; set it, or remove journal.replica")
+	}
+}
+
+// calibrationScan refuses a time that is none.
+func (v *validator) calibrationScan(at string, s CalibrationScan) {
+	if _, err := s.TimeOfDay(); err != nil {
+		v.fail(at, "%q is no time of the day; write it as 03:00", s.At)
 	}
 }
 

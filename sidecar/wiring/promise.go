@@ -40,7 +40,11 @@ func Promise(c *config.Config, rt *route.Route) error {
 func Audits(c *config.Config) map[string]calibrate.Audits {
 	audits := map[string]calibrate.Audits{}
 	for name, r := range c.Routes {
-		audits[name] = calibrate.Audits{Share: r.Audit.Share, PerSecond: r.Audit.PerSecond, Self: r.SelfCalibration}
+		at, _ := r.CalibrationScan.TimeOfDay() // the configuration is valid
+		audits[name] = calibrate.Audits{
+			Share: r.Audit.Share, PerSecond: r.Audit.PerSecond, Self: r.SelfCalibration,
+			Scans: calibrate.Scans{At: at, RowsPerSecond: r.CalibrationScan.RowsPerSecond},
+		}
 	}
 	return audits
 }
