@@ -135,6 +135,13 @@ bench-search: build servers ## Measure where the time of a search goes, alone an
 	@go build -o $(CACHE)/bench-search ./bench/search
 	@$(CACHE)/bench-search
 
+# Of `make bench-sets`: the directory of the data's files (docs/benchmarks/sets.md).
+SETS_DATA ?=
+
+.PHONY: bench-sets
+bench-sets: build ## Fit six sets of data beside PyTorch and implicit, into docs/benchmarks (SETS_DATA=DIR)
+	@bench/sets/run.sh "$(SETS_DATA)"
+
 .PHONY: compatibility
 compatibility: servers ## Run the conformance kit against every server and remake docs/reference/compatibility.md and proxy.md
 	@tools/compatibility.sh

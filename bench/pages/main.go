@@ -73,13 +73,13 @@ func render(figures fs.FS) (map[string][]byte, error) {
 	all, err := template.New("").Option("missingkey=error").Funcs(template.FuncMap{
 		"record": record, "table": table, "fastest": fastest, "where": where, "fix": fix, "percent": percent, "estimate": estimate, "quantiles": quantiles,
 		"divide": func(a, b float64) float64 { return a / b }, "multiply": func(a, b float64) float64 { return a * b },
-		"contains": strings.Contains, "gpu": gpu.Page, "fuzzing": fuzzing, "missed": missed, "way": findWay, "own": ownTime, "oneOf": func(v any, of ...any) bool { return slices.Contains(of, v) },
+		"contains": strings.Contains, "gpu": gpu.Page, "fuzzing": fuzzing, "missed": missed, "way": findWay, "own": ownTime, "names": names, "interval": interval, "oneOf": func(v any, of ...any) bool { return slices.Contains(of, v) },
 	}).ParseFS(templates, "*.md.tmpl")
 	if err != nil {
 		return nil, err
 	}
 	pages := map[string][]byte{}
-	for _, name := range []string{"speed.md", "quality.md", "endurance.md"} {
+	for _, name := range []string{"speed.md", "quality.md", "endurance.md", "sets.md"} {
 		var page bytes.Buffer
 		if err := all.ExecuteTemplate(&page, name+".tmpl", data); err != nil {
 			return nil, err
@@ -203,6 +203,27 @@ func where(list []any, conditions ...any) []any {
 		}
 		return false
 	})
+}
+
+// names lists the names of objects: "A, B and C", or "none".
+func names(list []any) string {
+	var all []string
+	for _, v := range list {
+		all = append(all, v.(map[string]any)["name"].(string))
+	}
+	switch n := len(all); n {
+	case 0:
+		return "none"
+	case 1:
+		return all[0]
+	default:
+		return strings.Join(all[:n-1], ", ") + " and " + all[n-1]
+	}
+}
+
+// interval formats a difference and its interval.
+func interval(d map[string]any) string {
+	return strings.ReplaceAll(fmt.Sprintf("%+.4f (%+.4f to %+.4f)", d["mean"], d["low"], d["high"]), "0.", ".")
 }
 
 func fix(digits int, v float64) string { return fmt.Sprintf("%.*f", digits, v) }

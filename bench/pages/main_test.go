@@ -17,7 +17,7 @@ func TestPagesMatchFigures(t *testing.T) {
 	if err := run([]string{"-figures", folder, "-out", out}, t.Output()); err != nil {
 		t.Fatal(err)
 	}
-	for _, page := range []string{"speed.md", "quality.md", "endurance.md"} {
+	for _, page := range []string{"speed.md", "quality.md", "endurance.md", "sets.md"} {
 		want, err := os.ReadFile(filepath.Join(out, page))
 		if err != nil {
 			t.Fatal(err)
@@ -56,5 +56,25 @@ func TestMissed(t *testing.T) {
 	want := "Qdrant, passed; Milvus, scan"
 	if got != want {
 		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+func TestNames(t *testing.T) {
+	named := func(names ...string) (list []any) {
+		for _, n := range names {
+			list = append(list, map[string]any{"name": n})
+		}
+		return list
+	}
+	for want, list := range map[string][]any{"none": nil, "A": named("A"), "A and B": named("A", "B"), "A, B and C": named("A", "B", "C")} {
+		if got := names(list); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestInterval(t *testing.T) {
+	if got := interval(map[string]any{"mean": -0.0123, "low": -0.02, "high": 0.01}); got != "-.0123 (-.0200 to +.0100)" {
+		t.Error(got)
 	}
 }
