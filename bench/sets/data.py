@@ -70,7 +70,7 @@ class Set:
 def unit(x):
     """Rows of length 1; rows of zeros stay."""
     norm = np.linalg.norm(x, axis=1, keepdims=True)
-    return (x / np.where(norm > 0, norm, 1)).astype(np.float32)
+    return np.ascontiguousarray(x / np.where(norm > 0, norm, 1), np.float32)
 
 
 def banking77(folder):

@@ -157,8 +157,7 @@ class Measured:
             mrr = self.found[name] = judged["reciprocal"]
             row = {"name": name, "by": by, "mrr": mean(mrr), "recall": mean(judged["recall"]), "warm": mean(mrr[~self.cold]),
                    "cold": mean(mrr[self.cold]), "seconds": float(judged["seconds"])}
-        if name != "cosine":
-            row["gain"] = self.against(name, "cosine")
+        row["gain"] = self.against(name, "cosine") if name != "cosine" else None
         self.rows[name] = row
         print(f"{self.set.name}: {name} {row['mrr']}, {row['seconds']} s", flush=True)
 
@@ -182,7 +181,7 @@ def outcome(d):
 
 
 def bar(difference, least):
-    return {"difference": difference, "missed": difference["mean"] < least}
+    return {"difference": difference, "advice": None, "missed": difference["mean"] < least}
 
 
 def measure(a_set, folder, likeness, fits):
@@ -265,9 +264,10 @@ def main():
         a = figures["advice"] = advise(figures)
         told = a["right"] + a["wrong"]
         text = f"{a['right']} of {told}" + (f", cannot tell {a['unclear']} times" if a["unclear"] else "")
-        figures["bars"].append({"advice": text, "missed": a["right"] < RIGHT * told})
+        figures["bars"].append({"difference": None, "advice": text, "missed": a["right"] < RIGHT * told})
     report = {"date": datetime.date.today().strftime("%Y-%m"), "machine": f"{platform.machine()}, {torch.get_num_threads()} threads",
-              "torch": torch.__version__, "sets": done}
+              "torch": torch.__version__, "sets": done,
+              "left_out": [n for n in READERS if not (args.work / n / "figures.json").exists()]}
     (args.out / "sets.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     (args.out / "sets.svg").write_text(plot.gains(done), encoding="utf-8")
 
