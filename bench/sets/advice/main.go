@@ -119,7 +119,7 @@ func (f Found) decide(random *rand.Rand) (verdict.Decision, []judge.Rival, error
 			return ranks, nil
 		}}
 	}
-	o, err := judge.Decide(judge.NewOfAll(log, queries, nil), rivals[0], rivals[1:], verdict.DefaultRule())
+	o, err := judge.Decide(judge.New(log, queries, nil), rivals[0], rivals[1:], verdict.DefaultRule())
 	if err != nil {
 		return verdict.Decision{}, nil, err
 	}
