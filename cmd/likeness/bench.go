@@ -46,7 +46,7 @@ type benchReport struct {
 }
 
 func newBenchCommand(a *app) *cobra.Command {
-	return newGroup("bench", "Measure where the time goes", newBenchSearchCommand(a), newBenchScoreCommand(a), newBenchScanCommand(a), newBenchRAILSCommand(a), newBenchMachineCommand(a), newBenchServeCommand(a), newBenchGPUCommand(a))
+	return newGroup("bench", "Measure where the time goes", newBenchSearchCommand(a), newBenchScoreCommand(a), newBenchScanCommand(a), newBenchRAILSCommand(a), newBenchMachineCommand(a), newBenchServeCommand(a), newBenchRerankCommand(a), newBenchGPUCommand(a))
 }
 
 func newBenchSearchCommand(a *app) *cobra.Command {

@@ -1,8 +1,8 @@
 package text_test
 
 import (
-	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -10,33 +10,62 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/credentials/insecure"
-
-	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
+	"github.com/likenessdb/likeness/sidecar/bench"
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/serve"
 )
 
-// BenchmarkRerank is POST /v2/rerank of 1,000 ids, from a client in this process. It reports the
-// median of a call, of what Score itself takes of it (reading the vectors and scoring them), and the
-// difference, which is HTTP, JSON, admission and the connection between them. The embedder has the
-// query in its cache: its service answers once.
+// BenchmarkRerank is POST /v2/rerank of 1,000 ids, from a client in this process. It reports the medians of a call, of
+// what embedding and scoring take of it, and of the difference, which is HTTP, JSON, admission and the connection between
+// them. The embedder has the query in its cache: its service answers once.
 func BenchmarkRerank(b *testing.B) {
+	call := bench.Rerank{URL: serveQuestions(b), Route: "questions", Query: "where is my card", Calls: b.N}
+	for i := range 1000 {
+		call.Documents = append(call.Documents, json.RawMessage(fmt.Sprintf(`"%d"`, 7*i)))
+	}
+	b.ResetTimer()
+	took, err := call.Run(b.Context(), http.DefaultClient)
+	must(b, err)
+	b.ReportMetric(1e3*took.Whole.P50, "p50-µs")
+	b.ReportMetric(1e3*took.Scoring.P50, "p50-scoring-µs")
+	b.ReportMetric(1e3*took.Beyond.P50, "p50-beyond-µs")
+}
+
+// TestBenchRerank: likeness bench rerank reports the times of the calls that it makes, and what a sidecar says of one that it refuses.
+func TestBenchRerank(t *testing.T) {
+	url := serveQuestions(t)
+	call := bench.Rerank{URL: url + "/", Route: "questions", Query: "where is my card", Calls: 5, Documents: []json.RawMessage{[]byte(`1`), []byte(`{"id":"2"}`), []byte(`99999999`)}}
+	took, err := call.Run(t.Context(), http.DefaultClient)
+	must(t, err)
+	if took.Documents != 3 || took.Missing != 2 || took.Calls != 5 || !(took.Scoring.P50 > 0) || !(took.Whole.P50 > took.Beyond.P50) || !(took.Beyond.P50 > 0) {
+		t.Errorf("%+v", took)
+	}
+	call.Route = "answers"
+	if _, err := call.Run(t.Context(), http.DefaultClient); err == nil || !strings.Contains(err.Error(), "ROUTE_NOT_FOUND") {
+		t.Errorf("a call of a route that is not there: %v", err)
+	}
+	call.URL = strings.Replace(url, "http:", "ftp:", 1)
+	if _, err := call.Run(t.Context(), http.DefaultClient); err == nil {
+		t.Error("an address that is no REST address is called")
+	}
+}
+
+// serveQuestions serves the shipped questions with a bilinear form, and returns the sidecar's REST address. The sidecar's
+// embedder gives every text the same vector.
+func serveQuestions(t testing.TB) string {
+	t.Helper()
 	embedder := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "[["+strings.Repeat("0.5,", 383)+"0.5]]")
 	}))
-	defer embedder.Close()
+	t.Cleanup(embedder.Close)
 	where, err := filepath.Abs(data)
-	must(b, err)
-	file := filepath.Join(b.TempDir(), "likeness.yaml")
-	must(b, os.WriteFile(file, fmt.Appendf(nil, `
+	must(t, err)
+	file := filepath.Join(t.TempDir(), "likeness.yaml")
+	must(t, os.WriteFile(file, fmt.Appendf(nil, `
 listen: {grpc: "127.0.0.1:0", rest: "127.0.0.1:0", admin: ""}
 stores: {files: {kind: embedded, collections: {questions: {vectors: %[1]s/train_vectors.npy, metric: cosine}}}}
 models: {questions: {path: %[1]s/../../models/banking77-questions-bilinear}}
@@ -44,7 +73,7 @@ embedders: {one: {url: %[2]s/embed}}
 routes: {questions: {store: files, collection: questions, model: questions, placement: stored, embedder: one}}
 `, where, embedder.URL), 0o600))
 	c, err := config.Load(config.Source{File: file, Environ: []string{}})
-	must(b, err)
+	must(t, err)
 	ctx, stop := context.WithCancel(context.Background())
 	ready, ended := make(chan serve.Addresses, 1), make(chan error, 1)
 	go func() {
@@ -53,46 +82,9 @@ routes: {questions: {store: files, collection: questions, model: questions, plac
 		})
 	}()
 	at := <-ready
-	conn, err := grpc.NewClient(at.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	must(b, err)
-	defer func() {
-		must(b, conn.Close())
+	t.Cleanup(func() {
 		stop()
-		must(b, <-ended)
-	}()
-	documents := make([]*likenessv1.Document, 1000)
-	texts := make([]string, len(documents))
-	for i := range documents {
-		documents[i] = &likenessv1.Document{Document: &likenessv1.Document_Number{Number: uint64(7 * i)}}
-		texts[i] = fmt.Sprintf("%q", fmt.Sprint(7*i))
-	}
-	body := []byte(`{"model":"questions","query":"where is my card","documents":[` + strings.Join(texts, ",") + `]}`)
-	request := &likenessv1.ScoreRequest{
-		Route: "questions", Query: &likenessv1.Query{Text: "where is my card"},
-		Items: &likenessv1.ScoreRequest_Documents{Documents: &likenessv1.Documents{Documents: documents}},
-	}
-	client := &http.Client{Transport: &http.Transport{}}
-	defer client.CloseIdleConnections()
-	var whole, scoring []time.Duration
-	for b.Loop() {
-		began := time.Now()
-		answer, err := client.Post("http://"+at.REST+"/v2/rerank", "application/json", bytes.NewReader(body))
-		must(b, err)
-		n, err := io.Copy(io.Discard, answer.Body)
-		must(b, err)
-		if answer.StatusCode != http.StatusOK || n < 30000 {
-			b.Fatalf("%s with %d bytes", answer.Status, n)
-		}
-		whole = append(whole, time.Since(began))
-		must(b, answer.Body.Close())
-		scored, err := likenessv1.NewSearchServiceClient(conn).Score(b.Context(), request)
-		must(b, err)
-		scoring = append(scoring, scored.GetTimings().GetTotal().AsDuration())
-	}
-	slices.Sort(whole)
-	slices.Sort(scoring)
-	p50, own := whole[len(whole)/2], scoring[len(scoring)/2]
-	b.ReportMetric(float64(p50.Microseconds()), "p50-µs")
-	b.ReportMetric(float64(own.Microseconds()), "p50-scoring-µs")
-	b.ReportMetric(float64((p50 - own).Microseconds()), "p50-beyond-µs")
+		must(t, <-ended)
+	})
+	return "http://" + at.REST
 }
