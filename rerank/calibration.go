@@ -6,13 +6,17 @@ import "time"
 // Recall) ≥ Share with confidence 1 − Alpha. The audit answered Queries queries by the
 // Rule.
 type Calibration struct {
-	Recall  float64   `json:"recall"`
-	Share   float64   `json:"share"`
-	Alpha   float64   `json:"alpha"`
-	Queries int       `json:"queries"`
-	K       int       `json:"k"`
-	Rule    Rule      `json:"rule"`
-	Made    time.Time `json:"made"`
+	Recall  float64 `json:"recall"`
+	Share   float64 `json:"share"`
+	Alpha   float64 `json:"alpha"`
+	Queries int     `json:"queries"`
+	K       int     `json:"k"`
+	Rule    Rule    `json:"rule"`
+	// Excluding means that the queries were answered without items, as those that a person has
+	// seen. The promise is then for requests that exclude items, and otherwise for those that do
+	// not.
+	Excluding bool      `json:"excluding,omitempty"`
+	Made      time.Time `json:"made"`
 }
 
 // Rule says how candidates are found and how deep the lists go before the search stops.
@@ -33,7 +37,8 @@ func (r Rule) Same(other Rule) bool {
 
 // Reasons why an answer does not carry its route's calibration.
 const (
-	// UncalibratedFilter: the query had a filter, and the audit had none.
+	// UncalibratedFilter: the query had a filter, and the audit had none; or only one of them
+	// excluded items.
 	UncalibratedFilter = "filter"
 	// UncalibratedK: the audit measured recall for another K.
 	UncalibratedK = "k"
@@ -47,10 +52,11 @@ const (
 
 // Lacks returns the reason why an answer of k rows, found by the given rule, does not carry
 // the calibration, or "" if it does. A smaller k than audited is covered only if the audit
-// promised recall 1: with a lower recall, the missing rows may be the first ones.
-func (c *Calibration) Lacks(k int, by Rule, filtered bool) string {
+// promised recall 1: with a lower recall, the missing rows may be the first ones. excluding says
+// that the request excluded items.
+func (c *Calibration) Lacks(k int, by Rule, filtered, excluding bool) string {
 	switch {
-	case filtered:
+	case filtered, excluding != c.Excluding:
 		return UncalibratedFilter
 	case k > c.K, k < c.K && c.Recall < 1:
 		return UncalibratedK

@@ -15,6 +15,7 @@ func TestLacks(t *testing.T) {
 		f(&r)
 		return r
 	}
+	excluding := rerank.Calibration{K: 10, Recall: 0.9, Rule: combined, Excluding: true}
 	most, all := rerank.Calibration{K: 10, Recall: 0.9, Rule: combined}, rerank.Calibration{K: 10, Recall: 1, Rule: combined}
 	for name, c := range map[string]struct {
 		of       rerank.Calibration
@@ -35,7 +36,21 @@ func TestLacks(t *testing.T) {
 		"shorter lists":           {most, 10, change(func(r *rerank.Rule) { r.Depth = 99 }), false, rerank.UncalibratedDepth},
 		"a shorter averaged list": {most, 10, change(func(r *rerank.Rule) { r.AverageDepth = 49 }), false, rerank.UncalibratedDepth},
 	} {
-		if got := c.of.Lacks(c.k, c.rule, c.filtered); got != c.want {
+		if got := c.of.Lacks(c.k, c.rule, c.filtered, false); got != c.want {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+	for name, c := range map[string]struct {
+		of                  rerank.Calibration
+		filtered, excluding bool
+		want                string
+	}{
+		"items are excluded, and were":     {excluding, false, true, ""},
+		"items are excluded, and were not": {most, false, true, rerank.UncalibratedFilter},
+		"items were excluded, and are not": {excluding, false, false, rerank.UncalibratedFilter},
+		"a filter beside excluded items":   {excluding, true, true, rerank.UncalibratedFilter},
+	} {
+		if got := c.of.Lacks(10, combined, c.filtered, c.excluding); got != c.want {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}

@@ -39,6 +39,7 @@ earlier calibration stays. docs/how-to/promise-a-recall.md has the steps.`
 type calibrateFlags struct {
 	route, version                  string
 	queries, embedder, userIDs      string
+	seen, queryIDs                  string
 	state, html                     string
 	fromCollection, sample, holdOut int
 	seed                            uint64
@@ -95,6 +96,8 @@ func (f *calibrateFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.queries, "queries", "", "queries: vectors (.npy, .safetensors, .parquet) or texts (.jsonl)")
 	addEmbedderFlag(cmd, &f.embedder)
 	flags.StringVar(&f.userIDs, "user-ids", "", "user id of each query, .npy, for models with user-id embeddings")
+	flags.StringVar(&f.seen, "seen", "", "items seen before a query, which no answer has: a log with the columns query and item")
+	flags.StringVar(&f.queryIDs, "query-ids", "", "ids by which --seen names the queries: .npy of integers, text with one a line, or .parquet")
 	flags.IntVar(&f.fromCollection, "from-collection", 0, "take this many stored vectors, drawn at random, for queries")
 	flags.IntVar(&f.sample, "sample", 0, "ask this many of the queries, drawn at random; 0 is all")
 	flags.IntVar(&f.holdOut, "hold-out", 0, "further random queries to check the promise with")
@@ -112,7 +115,10 @@ func (f *calibrateFlags) add(cmd *cobra.Command) {
 	cmd.MarkFlagsOneRequired("queries", "from-collection")
 	_ = cmd.MarkFlagRequired("route")
 	_ = cmd.MarkFlagFilename("queries", queryFiles...)
+	cmd.MarkFlagsMutuallyExclusive("seen", "from-collection")
 	_ = cmd.MarkFlagFilename("user-ids", "npy")
+	_ = cmd.MarkFlagFilename("seen", "csv", "jsonl", "ndjson", "parquet")
+	_ = cmd.MarkFlagFilename("query-ids", idFiles...)
 	_ = cmd.MarkFlagFilename("html", "html")
 	_ = cmd.MarkFlagDirname("state")
 }
@@ -177,10 +183,11 @@ func (f *calibrateFlags) open(ctx context.Context, c *config.Config) (*wiring.As
 // drawQueries reads the queries and splits off those that are held out.
 func (f *calibrateFlags) drawQueries(ctx context.Context, c *config.Config, in *calibrate.Input) error {
 	var queries []rerank.Query
+	var seen [][]string
 	var err error
 	random := rand.New(rand.NewPCG(f.seed, 0))
 	if f.queries != "" {
-		queries, err = f.readQueries(ctx, c, in)
+		queries, seen, err = f.readQueries(ctx, c, in)
 	} else {
 		queries, err = f.storedQueries(ctx, in, random)
 	}
@@ -197,31 +204,41 @@ func (f *calibrateFlags) drawQueries(ctx context.Context, c *config.Config, in *
 	if n < 0 || n+f.holdOut > len(queries) {
 		return usagef("--sample %d and --hold-out %d of %d queries; ask for fewer", f.sample, f.holdOut, len(queries))
 	}
-	random.Shuffle(len(queries), func(i, j int) { queries[i], queries[j] = queries[j], queries[i] })
+	random.Shuffle(len(queries), func(i, j int) {
+		queries[i], queries[j] = queries[j], queries[i]
+		if seen != nil {
+			seen[i], seen[j] = seen[j], seen[i]
+		}
+	})
+	if seen != nil {
+		in.Seen = seen[:n+f.holdOut]
+	}
 	in.Queries, in.HeldOut = queries[:n], queries[n:n+f.holdOut]
 	return nil
 }
 
-func (f *calibrateFlags) readQueries(ctx context.Context, c *config.Config, in *calibrate.Input) (_ []rerank.Query, err error) {
+// readQueries reads the queries, and the items that were seen before each of them if there is a
+// file of these.
+func (f *calibrateFlags) readQueries(ctx context.Context, c *config.Config, in *calibrate.Input) (_ []rerank.Query, seen [][]string, err error) {
 	var by embed.Embedder
 	if client, err := queryEmbedder(c, f.queries, f.embedder, f.route); err != nil {
-		return nil, err
+		return nil, nil, err
 	} else if client != nil {
 		defer func() { err = errors.Join(err, client.Close()) }()
 		by = client
 	}
 	vectors, err := dataset.OpenQueries(ctx, f.queries, by, dataset.Progress(in.Progress))
 	if err != nil {
-		return nil, badText(badDataset(err))
+		return nil, nil, badText(badDataset(err))
 	}
 	defer vectors.Close()
 	var users []int64
 	if f.userIDs != "" {
 		if users, err = npy.ReadInts(f.userIDs); err != nil {
-			return nil, usageError{err}
+			return nil, nil, usageError{err}
 		}
 		if len(users) != vectors.Rows {
-			return nil, usagef("%s has %d user ids for %d queries", f.userIDs, len(users), vectors.Rows)
+			return nil, nil, usagef("%s has %d user ids for %d queries", f.userIDs, len(users), vectors.Rows)
 		}
 	}
 	queries := make([]rerank.Query, vectors.Rows)
@@ -239,7 +256,29 @@ func (f *calibrateFlags) readQueries(ctx context.Context, c *config.Config, in *
 	if digest != "" {
 		in.Source += " sha256:" + digest
 	}
-	return queries, err
+	if err == nil {
+		seen, err = f.readSeen(ctx, vectors)
+	}
+	return queries, seen, err
+}
+
+// readSeen reads the items that were seen before each query.
+func (f *calibrateFlags) readSeen(ctx context.Context, queries *dataset.Vectors) ([][]string, error) {
+	if f.seen == "" {
+		return nil, nil
+	}
+	ids := queries.IDs
+	if f.queryIDs != "" {
+		var err error
+		if ids, err = dataset.ReadIDs(f.queryIDs); err != nil {
+			return nil, badDataset(err)
+		}
+		if len(ids) != queries.Rows {
+			return nil, usagef("%s has %d ids for %d queries", f.queryIDs, len(ids), queries.Rows)
+		}
+	}
+	seen, err := dataset.ReadSeenIDs(ctx, f.seen, queries.Rows, ids)
+	return seen, badDataset(err)
 }
 
 // storedQueries draws stored vectors of the collection as queries, all with the same probability

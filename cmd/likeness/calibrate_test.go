@@ -65,6 +65,14 @@ func TestCalibrate(t *testing.T) {
 	if text.code != 0 || !strings.Contains(text.out, "chosen") || !strings.Contains(text.out, "wrote "+kept) {
 		t.Errorf("code %d\n%s%s", text.code, text.out, text.err)
 	}
+	seen := filepath.Join(t.TempDir(), "seen.csv")
+	if err := os.WriteFile(seen, []byte("query,item\n0,1\n0,2\n17,3\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	without := execute(t, "", append(args, "--seen", seen, "--dry-run", "--output", "json")...)
+	if err := json.Unmarshal([]byte(without.out), &report); without.code != 0 || err != nil || !report.Calibration.Excluding {
+		t.Errorf("without seen items: code %d, %v\n%s%s", without.code, err, without.out, without.err)
+	}
 	v := execute(t, "", "config", "validate", "--config", configuration, "--connect")
 	if want := fmt.Sprintf("route questions: recall@10 >= 0.9 for 95 %% of the queries, at depth %d", c.Rule.Depth); v.code != 0 || !strings.Contains(v.out, want) {
 		t.Errorf("code %d, %s%s, want %q", v.code, v.out, v.err, want)
@@ -80,6 +88,10 @@ func TestCalibrate(t *testing.T) {
 func TestCalibrateRefusals(t *testing.T) {
 	configuration := calibrateFiles(t)
 	base := []string{"calibrate", "--config", configuration, "--route", "questions"}
+	badSeen := filepath.Join(t.TempDir(), "seen.csv")
+	if err := os.WriteFile(badSeen, []byte("query,item\n99999,1\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
 	for _, c := range []struct {
 		name string
 		args []string
@@ -96,6 +108,8 @@ func TestCalibrateRefusals(t *testing.T) {
 		{"share", []string{"--queries", testVectors, "--share", "0"}, 2, "share 0"},
 		{"no file", []string{"--queries", "absent.npy"}, 2, "absent.npy"},
 		{"no folder", []string{"--queries", testVectors, "--set", "state_dir="}, 2, "state_dir"},
+		{"seen of another file", []string{"--queries", testVectors, "--seen", badSeen}, 2, "query is row 99999"},
+		{"seen of stored vectors", []string{"--from-collection", "70", "--seen", badSeen}, 2, "seen"},
 		{"not shown", []string{"--queries", testVectors, "--sample", "100", "--depths", "12", "--recall", "1"}, 1, "no depth shows the promise"},
 	} {
 		if r := execute(t, "", append(append([]string{}, base...), c.args...)...); r.code != c.code || !strings.Contains(r.err, c.want) {

@@ -345,3 +345,24 @@ func TestSeen(t *testing.T) {
 		t.Errorf("of JSON lines %v were seen", d.Seen)
 	}
 }
+
+// TestSeenIDs: items that were seen before a query, named by ids of which no file has a list.
+func TestSeenIDs(t *testing.T) {
+	f := newFolder(t)
+	ids := []rerank.ID{rerank.TextID("x"), rerank.TextID("y"), rerank.UintID(7)}
+	got, err := dataset.ReadSeenIDs(t.Context(), f.file("seen.csv", "query,item\nx,sku-9\n7,3\nx,4\nz,4\n"), 3, ids)
+	if err != nil || !reflect.DeepEqual(got, [][]string{{"sku-9", "4"}, nil, {"3"}}) {
+		t.Errorf("%v, %v", got, err)
+	}
+	if got, err = dataset.ReadSeenIDs(t.Context(), f.file("rows.csv", "query,item\n1,5\n"), 2, nil); err != nil || !reflect.DeepEqual(got, [][]string{nil, {"5"}}) {
+		t.Errorf("%v, %v", got, err)
+	}
+	for text, want := range map[string]string{
+		"query,item\nu,1\nv,1\nx,1\n": "2 of 3 rows",
+		"query,item\nx,\n":            "item is empty",
+	} {
+		if _, err := dataset.ReadSeenIDs(t.Context(), f.file("bad.csv", text), 3, ids); !errors.Is(err, dataset.ErrInput) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v, want %q", text, err, want)
+		}
+	}
+}

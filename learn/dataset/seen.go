@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+
+	"github.com/likenessdb/likeness/rerank"
 )
 
 // seenItems holds the items that were seen before a query, from a file of its own or from rows of
@@ -91,4 +93,39 @@ func (l *pairLog) fillSeen(d *Dataset) {
 		d.Seen[q] = slices.Compact(items)
 		l.counts.Seen += len(d.Seen[q])
 	}
+}
+
+// ReadSeenIDs reads the ids of the items that were seen before each of the queries, from a file
+// like that of Sources.Seen. queries have the ids given, or are named by row if ids is nil. Items
+// may be of any id. Times are ignored. It returns ErrInput or the context's error.
+func ReadSeenIDs(ctx context.Context, path string, queries int, ids []rerank.ID) ([][]string, error) {
+	index, err := newIDIndex(columnQuery, path, queries, ids)
+	if err != nil {
+		return nil, err
+	}
+	l := &pairLog{counts: &Counts{}}
+	seen, rows, unknown := make([][]string, queries), 0, 0
+	_, err = readLog(ctx, path, l.counts, func(e entry) error {
+		rows++
+		query, err := l.findRow(index, e.query, e.line, &unknown)
+		switch {
+		case err != nil:
+			return err
+		case e.item == "":
+			return errors.New("item is empty")
+		case query >= 0:
+			seen[query] = append(seen[query], e.item)
+		}
+		return nil
+	})
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if err == nil && 2*unknown > rows {
+		err = fmt.Errorf("%d of %d rows have an unknown query; are the ids those of these queries?", unknown, rows)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: seen: %s: %w", ErrInput, path, err)
+	}
+	return seen, nil
 }

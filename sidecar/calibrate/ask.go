@@ -55,7 +55,9 @@ func (r *run) askOne(ctx context.Context, n int, q rerank.Query, rule rerank.Rul
 		return err
 	}
 	began := time.Now()
-	a, err := r.pipeline.Search(ctx, requestByRule(r.route.Name, q, r.Promise.K, rule))
+	request := requestByRule(r.route.Name, q, r.Promise.K, rule)
+	request.Exclude = r.seen[n].ids()
+	a, err := r.pipeline.Search(ctx, request)
 	if err != nil {
 		return err
 	}

@@ -141,7 +141,7 @@ func (a *Auditor) Adjust(routes map[string]Audits) { a.routes.Store(&routes) }
 func (a *Auditor) Searched(_ context.Context, rt string, r search.Request, answer search.Answer, err error) {
 	o := (*a.routes.Load())[rt]
 	status := answer.Certificate.Status
-	if err != nil || answer.Degraded != nil || !r.IsUnrestricted() || answer.Narrowed || answer.Strategy == rerank.Scan {
+	if err != nil || answer.Degraded != nil || r.HidesRows() || len(r.History) > 0 || answer.Narrowed || answer.Strategy == rerank.Scan {
 		return
 	}
 	carries := status == rerank.StatusCalibrated || answer.Certificate.Proved()
@@ -155,7 +155,7 @@ func (a *Auditor) Searched(_ context.Context, rt string, r search.Request, answe
 		return
 	}
 	d := drawn{route: rt, request: r, answer: scored(answer.Hits), certificate: answer.Certificate, strategy: answer.Strategy, version: answer.Version, self: self}
-	d.request.Query.Vector = slices.Clone(r.Query.Vector)
+	d.request.Query.Vector, d.request.Exclude = slices.Clone(r.Query.Vector), slices.Clone(r.Exclude)
 	select {
 	case a.queue <- d:
 	default:
@@ -323,7 +323,7 @@ func (d drawn) carries(c *rerank.Calibration, r *route.Route) bool {
 	if d.certificate.Status == rerank.StatusCalibrated {
 		return d.certificate.Calibration == c
 	}
-	return c.Lacks(d.request.K, d.rule(r, c.Rule.AverageDepth), !d.request.IsUnrestricted()) == ""
+	return c.Lacks(d.request.K, d.rule(r, c.Rule.AverageDepth), d.request.HidesRows(), len(d.request.Exclude) > 0) == ""
 }
 
 var errBusy = errors.New("the sidecar is busy")
@@ -347,7 +347,11 @@ func (a *Auditor) recall(ctx context.Context, r *route.Route, d drawn) (recall f
 	case d.certificate.Proved(): // after the checks that other answers pass
 		return 1, ""
 	default:
-		exact, err = scanTable(r.Model, t, d.request.Query, d.request.K, func() error {
+		seen, failed := itemsOf(r.Store, d.request.Exclude)
+		if failed != nil {
+			return 0, SkippedFailed
+		}
+		exact, err = scanTable(r.Model, t, d.request.Query, d.request.K, seen, func() error {
 			if a.options.Busy() {
 				return errBusy
 			}

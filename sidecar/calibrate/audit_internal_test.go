@@ -211,7 +211,7 @@ func TestExactTop(t *testing.T) {
 		t.Fatalf("the bound of rounding is %v", off)
 	}
 	scores[0], scores[1] = 1000-0.9*off, 1000+0.9*off // as rounding within its bound may leave them
-	top := newExactTop(q, 1)
+	top := newExactTop(q, 1, nil)
 	if err := top.add(items, scores, func(i int) (rerank.ID, bool) { return rerank.UintID(uint64(i)), true }); err != nil {
 		t.Fatal(err)
 	}

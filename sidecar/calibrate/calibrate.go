@@ -32,6 +32,9 @@ type Input struct {
 	// they come from.
 	Queries []rerank.Query
 	Source  string
+	// Seen[n] holds the ids of items that no answer to query n has, of Queries first and then of
+	// HeldOut. If nil, answers have all items.
+	Seen    [][]string
 	Promise Promise
 	// Depths of the rules; empty: Ladder up to ten times the route's depth.
 	Depths []int
@@ -83,6 +86,7 @@ type run struct {
 	pipeline *search.Engine
 	rules    []rerank.Rule // from the cheapest to the most expensive
 	rows     int64
+	seen     []seenItems // of each query
 	exact    exactSource
 	journal  *journal
 	release  func()
@@ -131,6 +135,9 @@ func open(ctx context.Context, in Input) (_ *run, err error) {
 		return nil, fmt.Errorf("%w: %d queries cannot show a share of %v at confidence %.4g at one of %d depths, even if all of them are answered well; bring %d at least, or give fewer depths",
 			ErrInput, len(in.Queries), in.Promise.Share, 1-in.Promise.Alpha, len(r.rules), least)
 	}
+	if err := r.spellSeen(ctx); err != nil {
+		return nil, err
+	}
 	r.exact, r.release, err = r.exactSource()
 	return r, err
 }
@@ -171,7 +178,7 @@ func (r *run) checkRoute() error {
 // held-out queries.
 func (r *run) run(ctx context.Context) (*Report, error) {
 	all := slices.Concat(r.Queries, r.HeldOut)
-	if err := r.exact.prepare(ctx, all, r.journal, r.Progress); err != nil {
+	if err := r.exact.prepare(ctx, all, r.seen, r.journal, r.Progress); err != nil {
 		return nil, err
 	}
 	report := r.report()
@@ -193,7 +200,7 @@ func (r *run) run(ctx context.Context) (*Report, error) {
 func (r *run) promise(ctx context.Context, report *Report, rule rerank.Rule, all []rerank.Query) error {
 	report.Calibration = &rerank.Calibration{
 		Recall: r.Promise.Recall, Share: r.Promise.Share, Alpha: r.Promise.Alpha, Queries: len(r.Queries), K: r.Promise.K,
-		Rule: rule, Made: time.Now().UTC(),
+		Rule: rule, Made: time.Now().UTC(), Excluding: r.Seen != nil,
 	}
 	if len(r.HeldOut) == 0 {
 		return nil

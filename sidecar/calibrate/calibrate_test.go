@@ -1,15 +1,19 @@
 package calibrate_test
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/kernel"
 	"github.com/likenessdb/likeness/sidecar/calibrate"
 	"github.com/likenessdb/likeness/sidecar/route"
 )
@@ -88,6 +92,40 @@ func TestRun(t *testing.T) {
 	}
 	if a, b := timeless(reports[0]), timeless(reports[1]); !reflect.DeepEqual(a, b) {
 		t.Errorf("with a table\n%+v\nwithout\n%+v", a, b)
+	}
+}
+
+// TestSeenItems: neither the answers nor the exact ones have items that were seen before the
+// query, and the recall is that of the others.
+func TestSeenItems(t *testing.T) {
+	for _, withTable := range []bool{true, false} {
+		r, _ := newRoute(t, withTable)
+		in := input(r)
+		in.HeldOut = nil
+		vectors := normal(1, items)
+		for _, q := range in.Queries { // the best ten
+			order := make([]int, items)
+			for i := range order {
+				order[i] = i
+			}
+			scores := make([]float32, items)
+			kernel.Best().Rows(scores, q.Vector, vectors, nil)
+			slices.SortFunc(order, func(a, b int) int { return cmp.Compare(scores[b], scores[a]) })
+			var seen []string
+			for _, x := range order[:10] {
+				seen = append(seen, strconv.Itoa(x))
+			}
+			in.Seen = append(in.Seen, seen)
+		}
+		report, err := calibrate.Run(t.Context(), in)
+		must(t, err)
+		if report.Calibration == nil || !report.Calibration.Excluding {
+			t.Errorf("table %t: no promise without the items that were seen: %+v", withTable, report.Rules)
+		}
+		in.Seen = in.Seen[1:]
+		if _, err := calibrate.Run(t.Context(), in); !errors.Is(err, calibrate.ErrInput) {
+			t.Errorf("seen items of too few queries: %v", err)
+		}
 	}
 }
 

@@ -20,7 +20,7 @@ type exactSource interface {
 	// name says where exact answers come from, for the report.
 	name() string
 	// prepare does the work that all queries share.
-	prepare(ctx context.Context, all []rerank.Query, j *journal, p Progress) error
+	prepare(ctx context.Context, all []rerank.Query, seen []seenItems, j *journal, p Progress) error
 	// answer returns the best k items for query n.
 	answer(ctx context.Context, n int, q rerank.Query, k int) (exactAnswer, error)
 }
@@ -60,13 +60,14 @@ const block = 512
 type tableSource struct {
 	route *route.Route
 	table *table.Table
+	seen  []seenItems   // of each query
 	found []exactAnswer // for each query, once it was asked for
 }
 
 func (*tableSource) name() string { return "table" }
 
-func (s *tableSource) prepare(_ context.Context, all []rerank.Query, _ *journal, _ Progress) error {
-	s.found = make([]exactAnswer, len(all))
+func (s *tableSource) prepare(_ context.Context, all []rerank.Query, seen []seenItems, _ *journal, _ Progress) error {
+	s.seen, s.found = seen, make([]exactAnswer, len(all))
 	return nil
 }
 
@@ -75,7 +76,7 @@ func (s *tableSource) answer(ctx context.Context, n int, q rerank.Query, k int) 
 	if s.found[n].top != nil {
 		return s.found[n], nil
 	}
-	found, err := scanTable(s.route.Model, s.table, q, k, ctx.Err)
+	found, err := scanTable(s.route.Model, s.table, q, k, s.seen[n], ctx.Err)
 	if err == nil {
 		s.found[n] = found
 	}
@@ -83,13 +84,14 @@ func (s *tableSource) answer(ctx context.Context, n int, q rerank.Query, k int) 
 }
 
 // scanTable scores every item on one core, in full precision, and yields to other
-// goroutines after each block. It stops with the error of proceed, if any.
-func scanTable(m route.Model, t *table.Table, q rerank.Query, k int, proceed func() error) (exactAnswer, error) {
+// goroutines after each block. Seen items are in no answer. It stops with the error of proceed,
+// if any.
+func scanTable(m route.Model, t *table.Table, q rerank.Query, k int, seen seenItems, proceed func() error) (exactAnswer, error) {
 	encoded, err := m.Similarity.Encode(q)
 	if err != nil {
 		return exactAnswer{}, err
 	}
-	top, scores := newExactTop(encoded, k), make([]float32, block)
+	top, scores := newExactTop(encoded, k, seen), make([]float32, block)
 	var rows []int32
 	for from := 0; from < t.Len(); from += block {
 		if err := proceed(); err != nil {
@@ -136,7 +138,7 @@ func (s *streamSource) answer(_ context.Context, n int, _ rerank.Query, _ int) (
 	return s.answers[n], nil
 }
 
-func (s *streamSource) prepare(ctx context.Context, all []rerank.Query, j *journal, p Progress) error {
+func (s *streamSource) prepare(ctx context.Context, all []rerank.Query, seen []seenItems, j *journal, p Progress) error {
 	s.answers = make([]exactAnswer, len(all))
 	if s.resume(j) {
 		return nil
@@ -147,7 +149,7 @@ func (s *streamSource) prepare(ctx context.Context, all []rerank.Query, j *journ
 	}
 	tops := make([]*exactTop, len(all))
 	for n := range tops {
-		tops[n] = newExactTop(queries[n], s.k)
+		tops[n] = newExactTop(queries[n], s.k, seen[n])
 	}
 	done := p.begin("scoring the collection", s.rows)
 	scan := adapters.ScanRequest{Collection: s.route.Collection, Vectors: []string{s.route.Vector}}

@@ -64,6 +64,11 @@ func (r *run) fingerprint() string {
 	head, _ := json.Marshal([]any{r.route.Name, r.route.StoreName, r.route.Collection, r.route.Vector, r.route.Model.Version, r.route.Placement,
 		r.route.Companion, r.route.ExactSearch, r.Promise.K, r.rules, comparableSettings(r.settings), len(r.Queries), len(r.HeldOut), r.rows})
 	d.Write(head)
+	for n, seen := range r.seen {
+		for _, id := range seen.ids() {
+			_, _ = fmt.Fprintf(d, "%d %s\n", n, id)
+		}
+	}
 	for _, q := range slices.Concat(r.Queries, r.HeldOut) {
 		_ = binary.Write(d, binary.LittleEndian, q.Vector) // a hash takes everything
 		_ = binary.Write(d, binary.LittleEndian, q.UserID)

@@ -116,7 +116,7 @@ func TestPrecise(t *testing.T) {
 		if Precise(tab) != c.exact {
 			t.Errorf("a table of %s, in full %t, is precise: %t", c.format, c.full, !c.exact)
 		}
-		if top, err := scanTable(route.Model{Similarity: sim}, tab, rerank.Query{Vector: []float32{0, 1}}, 1, func() error { return nil }); c.exact && (err != nil || top.top[0].Score != 1+0x1p-20) {
+		if top, err := scanTable(route.Model{Similarity: sim}, tab, rerank.Query{Vector: []float32{0, 1}}, 1, nil, func() error { return nil }); c.exact && (err != nil || top.top[0].Score != 1+0x1p-20) {
 			t.Errorf("the exact answer from %s is %+v, %v", c.format, top, err)
 		}
 		must(t, tab.Close())

@@ -130,7 +130,7 @@ func (a *Auditor) kindDue(ctx context.Context, r *route.Route, sample *selfSampl
 	for of, collected := range sample.queries {
 		switch {
 		case len(collected.queries) < selfQueries:
-		case promised && c.Lacks(of.k, of.rule, false) != "": // the promise does not speak of such answers
+		case promised && c.Lacks(of.k, of.rule, false, false) != "": // the promise does not speak of such answers
 		case !promised && !k.isOpenToSelf():
 		case (*a.routes.Load())[r.Name].Scans.isDue(now, rowsOf(ctx, r), promised):
 			return of, true
@@ -193,7 +193,7 @@ func (a *Auditor) scanRecalls(ctx context.Context, r *route.Route, of kind, quer
 	if err != nil {
 		return nil, err
 	}
-	if err := source.prepare(ctx, queries, memory, nil); err != nil {
+	if err := source.prepare(ctx, queries, make([]seenItems, len(queries)), memory, nil); err != nil {
 		return nil, err
 	}
 	recalls := make([]float64, len(queries))
@@ -276,7 +276,7 @@ func (a *Auditor) takeScan(routes Holder, s scanResult) {
 		return
 	}
 	c, void := k.Calibration()
-	if c == nil || void != "" || c.Lacks(s.of.k, s.of.rule, false) != "" {
+	if c == nil || void != "" || c.Lacks(s.of.k, s.of.rule, false, false) != "" {
 		return
 	}
 	for _, recall := range s.recalls {

@@ -216,7 +216,7 @@ func (a *Auditor) searchExactly(ctx context.Context, r *route.Route, d drawn) (e
 		a.exhaustive[d.route] = e
 	}
 	q := d.request
-	answer, err := e.engine.Search(ctx, search.Request{Route: d.route, Query: q.Query, K: q.K, Strategy: q.Strategy, Weights: q.Weights, Head: q.Head})
+	answer, err := e.engine.Search(ctx, search.Request{Route: d.route, Query: q.Query, K: q.K, Strategy: q.Strategy, Weights: q.Weights, Head: q.Head, Exclude: q.Exclude})
 	switch {
 	case err != nil:
 		return exactAnswer{}, err

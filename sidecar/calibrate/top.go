@@ -11,12 +11,13 @@ import (
 type exactTop struct {
 	query     rerank.Encoded
 	k         int
+	seen      seenItems // not in the answer
 	top       *rerank.TopK
 	wideError float64
 }
 
-func newExactTop(query rerank.Encoded, k int) *exactTop {
-	return &exactTop{query: query, k: k, top: rerank.NewTopK(k)}
+func newExactTop(query rerank.Encoded, k int, seen seenItems) *exactTop {
+	return &exactTop{query: query, k: k, seen: seen, top: rerank.NewTopK(k)}
 }
 
 // add adds scored items. id returns the id of item i, and false to leave it out. Scores
@@ -24,14 +25,14 @@ func newExactTop(query rerank.Encoded, k int) *exactTop {
 func (t *exactTop) add(items rerank.Items, scores []float32, id func(i int) (rerank.ID, bool)) error {
 	off, best := t.query.Bound(nil, nil).Epsilon, rerank.NewTopK(t.k)
 	for i, score := range scores {
-		if of, ok := id(i); ok && rerank.IsFinite(score) {
+		if of, ok := id(i); ok && rerank.IsFinite(score) && !t.seen[of] {
 			best.Push(rerank.Scored{ID: of, Score: score})
 		}
 	}
 	reach := max(t.top.Threshold(), best.Threshold()-off)
 	var near []int32
 	for i, score := range scores {
-		if _, ok := id(i); ok && rerank.IsFinite(score) && !(score+off < reach) {
+		if of, ok := id(i); ok && rerank.IsFinite(score) && !(score+off < reach) && !t.seen[of] {
 			near = append(near, int32(i))
 		}
 	}

@@ -111,7 +111,7 @@ func (r *Rewritten) evidence(got DatabaseAnswer) *certify.Evidence {
 		Lists:     []rerank.List{{Exact: exact, Exhausted: exact && len(got.Hits) < k}},
 		Target:    &rerank.Probe{Target: rerank.TargetScore},
 		K:         k, Hits: len(got.Hits), Finite: finite, Depth: k, Rounds: 1, Candidate: len(got.Hits),
-		Restricted: got.Narrowed || !r.request.IsUnrestricted(), Rule: r.request.Rule(),
+		Restricted: got.Narrowed || !r.request.IsUnrestricted(), HidesRows: got.Narrowed || r.request.HidesRows(), Rule: r.request.Rule(),
 	}
 	if r.Quantized != "" && !exact {
 		e.RoundingError = float32(math.Inf(1)) // the database may have scored rounded vectors

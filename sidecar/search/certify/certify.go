@@ -201,7 +201,7 @@ func (e *Evidence) addPromise(c *rerank.Certificate) {
 	}
 	void := e.Void
 	if e.Calibration != nil && void == "" {
-		void = e.Calibration.Lacks(e.K, e.Rule, e.Restricted)
+		void = e.Calibration.Lacks(e.K, e.Rule, e.HidesRows, e.Restricted && !e.HidesRows)
 	}
 	if void == "" && e.Source.isBehind() {
 		void = rerank.UncalibratedBehind

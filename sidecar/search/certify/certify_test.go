@@ -80,8 +80,16 @@ func TestCertificate(t *testing.T) {
 			e.Lists[0].Exact, e.Audited, e.Calibration, e.Rule = false, true, calibration, rerank.Rule{Strategy: rerank.Average, Depth: 5}
 		}, rerank.StatusUnknown, "", "depth"},
 		"a calibration under a filter": {func(e *certify.Evidence) {
+			e.Lists[0].Exact, e.Audited, e.Calibration, e.Rule, e.Restricted, e.HidesRows = false, true, calibration, calibration.Rule, true, true
+		}, rerank.StatusUnknown, "", rerank.UncalibratedFilter},
+		"a calibration of answers with all items, and some are excluded": {func(e *certify.Evidence) {
 			e.Lists[0].Exact, e.Audited, e.Calibration, e.Rule, e.Restricted = false, true, calibration, calibration.Rule, true
 		}, rerank.StatusUnknown, "", rerank.UncalibratedFilter},
+		"a calibration of answers without some items": {func(e *certify.Evidence) {
+			excluding := *calibration
+			excluding.Excluding = true
+			e.Lists[0].Exact, e.Audited, e.Calibration, e.Rule, e.Restricted = false, true, &excluding, calibration.Rule, true
+		}, rerank.StatusCalibrated, "", ""},
 		"a calibration that was revoked": {func(e *certify.Evidence) {
 			e.Lists[0].Exact, e.Audited, e.Calibration, e.Rule, e.Void = false, true, calibration, calibration.Rule, "revoked"
 		}, rerank.StatusUnknown, "", "revoked"},
