@@ -19,7 +19,8 @@ import (
 // dataHelp is the part of a command's help that describes dataFlags.
 const dataHelp = `Items are read from a file or from a collection (--config with --collection or --route).
 The log has the columns query and item, and optionally weight, time and seen (docs/fit.md).
-Queries are vectors, or lines of text like {"query": "…"} that an --embedder reads.`
+Queries are vectors, or lines of text like {"query": "…"} that an --embedder reads, or
+--history: the mean of the items that a person had before, as in a search by item_ids.`
 
 // dataFlags are the flags that name the vectors and the log.
 type dataFlags struct {
@@ -34,6 +35,9 @@ func (f *dataFlags) registerData(cmd *cobra.Command, pairsRequired bool) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.Items, "items", "", "item vectors: .npy, .safetensors or .parquet")
 	flags.StringVar(&f.Queries, "queries", "", "queries: vectors (.npy, .safetensors, .parquet) or texts (.jsonl)")
+	flags.StringVar(&f.History.Path, "history", "", "in place of --queries: items that a query has before it is asked, a file like --pairs")
+	flags.DurationVar(&f.History.HalfLife, "half-life", 0, "age at which an item of --history counts half, as 720h; 0: all ages alike")
+	flags.BoolVar(&f.History.Keep, "keep-history", false, "keep the items of --history among the answers")
 	flags.StringVar(&f.Pairs, "pairs", "", "logged pairs: .csv, .jsonl or .parquet")
 	flags.StringVar(&f.Seen, "seen", "", "items seen before a query, which no answer has: a file like --pairs")
 	flags.StringVar(&f.ItemIDs, "item-ids", "", "ids of the items: .npy of integers, text with one a line, or .parquet")
@@ -47,12 +51,13 @@ func (f *dataFlags) registerData(cmd *cobra.Command, pairsRequired bool) {
 	flags.StringVar(&f.vector, "vector", "", "vector field of --collection; empty is the only or unnamed one")
 	cmd.MarkFlagsMutuallyExclusive("items", "collection", "route")
 	cmd.MarkFlagsOneRequired("items", "collection", "route")
-	_ = cmd.MarkFlagRequired("queries")
+	cmd.MarkFlagsMutuallyExclusive("queries", "history")
+	cmd.MarkFlagsOneRequired("queries", "history")
 	if pairsRequired {
 		_ = cmd.MarkFlagRequired("pairs")
 	}
 	for name, extensions := range map[string][]string{
-		"items": vectorFiles, "queries": queryFiles, "pairs": {"csv", "jsonl", "ndjson", "parquet"}, "seen": {"csv", "jsonl", "ndjson", "parquet"},
+		"items": vectorFiles, "queries": queryFiles, "pairs": {"csv", "jsonl", "ndjson", "parquet"}, "seen": {"csv", "jsonl", "ndjson", "parquet"}, "history": {"csv", "jsonl", "ndjson", "parquet"},
 		"item-ids": idFiles, "query-ids": idFiles, "user-ids": {"npy"},
 	} {
 		_ = cmd.MarkFlagFilename(name, extensions...)
@@ -69,6 +74,9 @@ var (
 // open reads the dataset. Its errors count as wrong usage if the input is invalid.
 func (f *dataFlags) open(ctx context.Context, p *progress) (_ *dataset.Dataset, err error) {
 	f.Progress = p.begin
+	if f.History.HalfLife < 0 || f.History.Path == "" && (f.History.HalfLife > 0 || f.History.Keep) {
+		return nil, usagef("--half-life %v, --keep-history %t: they say how a --history counts; want no negative half-life", f.History.HalfLife, f.History.Keep)
+	}
 	c := &config.Config{}
 	if f.Items == "" || dataset.HoldsTexts(f.Queries) {
 		if c, err = config.Load(f.config.Source); err != nil {
@@ -135,6 +143,8 @@ func droppedLines(c *dataset.Counts) []string {
 		{c.UnknownItems, "rows dropped: their item is not among the items"},
 		{c.UnknownQueries, "rows dropped: their query is not among the queries"},
 		{c.UnknownSeen, "rows of seen items dropped: their query or item is unknown"},
+		{c.UnknownHistory, "rows of histories dropped: their item is not among the items"},
+		{c.NoHistory, "queries dropped: no item of their history came before them"},
 		{c.ZeroWeights, "rows dropped: weight 0"},
 		{c.SeveralTimes, "queries have pairs of several times"},
 		{c.NotFiniteItems, "items have NaN or an infinity in their vector; they rank last"},

@@ -120,6 +120,7 @@ func (f *evalFlags) run(ctx context.Context, p *progress) (_ *eval.Report, _ *da
 	if in.Baseline, err = baseline(f.baseline, in.Model.Similarity.Spec().ItemDim); err != nil {
 		return nil, nil, err
 	}
+	f.History.Unit = in.Model.Similarity.Spec().Normalise
 	f.NaNItems = f.Items == "" // a collection's items without a finite vector rank last
 	d, err := f.open(ctx, p)
 	if err != nil {
@@ -165,7 +166,7 @@ func (f *evalFlags) findSeen(ctx context.Context, d *dataset.Dataset) ([]bool, e
 			return nil, fmt.Errorf("--trained-queries: %w", err)
 		}
 		return d.EqualTo(trained.Matrix), trained.Close()
-	case f.trainedPairs != "" && d.QueryIDs != nil:
+	case f.trainedPairs != "" && d.QueryIDs != nil && f.History.Path == "": // a history is another query at every time
 		return d.AskedIn(ctx, f.trainedPairs)
 	default:
 		return nil, nil

@@ -86,7 +86,7 @@ func (f *fitInputs) run(ctx context.Context, p *progress, learn func(context.Con
 	if err := f.refuseExisting(); err != nil {
 		return nil, err
 	}
-	f.RowPerTime = f.common.SplitBy == fit.ByTime
+	f.RowPerTime, f.History.Unit = f.common.SplitBy == fit.ByTime, f.common.Normalise
 	d, err := f.open(ctx, p)
 	if err != nil {
 		return nil, err

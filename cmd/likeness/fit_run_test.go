@@ -4,13 +4,16 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
 
+	"github.com/likenessdb/likeness/learn/eval"
 	"github.com/likenessdb/likeness/learn/fit"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/model"
@@ -111,5 +114,47 @@ func TestFitForceAndFailure(t *testing.T) {
 	}
 	if _, err := os.Stat(out); err == nil {
 		t.Error("a fit without a result wrote a model")
+	}
+}
+
+// TestQueriesOfHistories: fit and eval take a history in place of query vectors. Its items are
+// seen items, and its mean is of unit vectors where the model compares these.
+func TestQueriesOfHistories(t *testing.T) {
+	dir, _ := fitFiles(t)
+	path := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	flags := []string{
+		"--items", filepath.Join(dir, "items.npy"), "--half-life", "1h", "--history", path("history.csv", "query,item,time\nann,3,100\nann,4,3700\nbob,5,50\n"),
+		"--pairs", path("log.csv", "query,item,time\nann,9,200\nann,8,7300\nbob,7,60\nbob,6,40\n"),
+	}
+	out := filepath.Join(dir, "m.safetensors")
+	head, err := fakeFit(t, append(flags, "--out", out), func(_ context.Context, _ *fit.Common, d fit.Data) (*learned, error) {
+		if d.Queries.Rows != 4 || math.Abs(rerank.Norm(d.Queries.Row(0))-1) > 1e-6 || len(d.Relevant[2]) != 0 || !slices.Equal(d.Seen[1], []int32{3, 4}) {
+			t.Errorf("queries %v, pairs %v, seen %v", d.Queries, d.Relevant, d.Seen)
+		}
+		return plain, nil
+	})
+	if err != nil || head.Log.NoHistory != 1 || head.Log.Pairs != 3 {
+		t.Fatalf("%+v, %v", head, err)
+	}
+	r := execute(t, "", append([]string{"eval", "--model", out, "--output", "json"}, flags...)...)
+	var report eval.Report
+	if err := json.Unmarshal([]byte(r.out), &report); r.code != 0 || err != nil || report.Counts.Queries != 3 || !strings.Contains(r.err, "no item of their history") {
+		t.Errorf("code %d, %v, counts %+v\n%s", r.code, err, report.Counts, r.err)
+	}
+	for want, args := range map[string][]string{
+		"[history queries]":    {"--queries", filepath.Join(dir, "queries.npy")},
+		"no negative":          {"--half-life", "-1h"},
+		"leave out other":      {"--query-ids", path("ids.txt", "ann\nbob\n")},
+		"needs the time of ev": {"--history", path("untimed.csv", "query,item\nann,3\n")},
+	} {
+		if r := execute(t, "", append(append([]string{"eval", "--model", out}, flags...), args...)...); r.code != 2 || !strings.Contains(r.err, want) {
+			t.Errorf("code %d, want 2 with %q in\n%s", r.code, want, r.err)
+		}
 	}
 }

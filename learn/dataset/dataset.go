@@ -38,6 +38,9 @@ type Sources struct {
 	// OpenQueries.
 	Queries  string
 	Embedder embed.Embedder
+	// History, if it has a file, takes the place of Queries: each query is the mean of items.
+	// Their ids are those of the file.
+	History History
 	// Pairs is the file of the log: .jsonl or .ndjson, .parquet, or CSV under any
 	// other name. If empty, there is no log.
 	Pairs string
@@ -126,6 +129,11 @@ type Counts struct {
 	// of such pairs that were dropped because they name an unknown item or query.
 	Seen        int `json:"seen,omitempty"`
 	UnknownSeen int `json:"unknown_seen,omitempty"`
+	// UnknownHistory counts rows of a history that were dropped because their item is unknown,
+	// NoHistory the query rows that have no vector because no item of their history came before
+	// them. Their pairs were dropped.
+	UnknownHistory int `json:"unknown_history,omitempty"`
+	NoHistory      int `json:"no_history,omitempty"`
 	// ZeroWeights counts rows that were dropped because their weight is 0.
 	ZeroWeights int `json:"zero_weights"`
 	// SeveralTimes counts queries whose pairs have different times; see
@@ -156,27 +164,53 @@ func (d *Dataset) open(ctx context.Context, s Sources) error {
 	if err := d.openItems(ctx, s); err != nil {
 		return err
 	}
+	if err := d.readIDFile("item_ids", s.ItemIDs, &d.ItemIDs, d.Items.Rows); err != nil {
+		return err
+	}
+	h, err := d.openQueries(ctx, s)
+	if err != nil {
+		return err
+	}
+	d.Counts.Queries = d.Queries.Rows
+	switch {
+	case s.Pairs == "" && s.Seen != "":
+		return fmt.Errorf("%w: %s holds items that were seen, and there is no log of pairs", ErrInput, s.Seen)
+	case s.Pairs != "":
+		return d.readPairs(ctx, s, h)
+	case h != nil:
+		return h.fill(d, nil)
+	}
+	return nil
+}
+
+// openQueries opens the query vectors with their ids. If the queries are histories, it returns
+// these, and the vectors are made when the log is read.
+func (d *Dataset) openQueries(ctx context.Context, s Sources) (*itemHistory, error) {
+	if s.History.Path != "" {
+		if s.Queries != "" || s.QueryIDs != "" || s.UserIDs != "" {
+			return nil, fmt.Errorf("%w: %s makes the queries and names them; leave out other queries, query ids and user ids", ErrInput, s.History.Path)
+		}
+		h, err := d.readHistory(ctx, s)
+		if err != nil {
+			return nil, err
+		}
+		d.Queries, d.QueryIDs = rerank.Matrix{Rows: len(h.ids), Cols: d.Items.Cols}, h.ids
+		return h, nil
+	}
 	queries, err := OpenQueries(ctx, s.Queries, s.Embedder, s.Progress)
 	if err != nil {
-		return fmt.Errorf("queries: %w", err)
+		return nil, fmt.Errorf("queries: %w", err)
 	}
 	d.closers = append(d.closers, queries)
 	d.Queries, d.QueryIDs = queries.Matrix, queries.IDs
 	if _, err := countNotFinite(queries.name, d.Queries, false); err != nil {
-		return fmt.Errorf("queries: %w", err)
+		return nil, fmt.Errorf("queries: %w", err)
 	}
 	d.addFile("queries", s.Queries)
-	d.Counts.Queries = d.Queries.Rows
-	if err := d.readIDs(s); err != nil {
-		return err
+	if err := d.readIDFile("query_ids", s.QueryIDs, &d.QueryIDs, d.Queries.Rows); err != nil {
+		return nil, err
 	}
-	switch {
-	case s.Pairs == "" && s.Seen != "":
-		return fmt.Errorf("%w: %s holds items that were seen, and there is no log of pairs", ErrInput, s.Seen)
-	case s.Pairs == "":
-		return nil
-	}
-	return d.readPairs(ctx, s)
+	return nil, d.readUserIDs(s)
 }
 
 func (d *Dataset) openItems(ctx context.Context, s Sources) error {
@@ -215,25 +249,24 @@ func (d *Dataset) openItems(ctx context.Context, s Sources) error {
 	return nil
 }
 
-func (d *Dataset) readIDs(s Sources) error {
-	for _, ids := range []struct {
-		name, file string
-		to         *[]rerank.ID
-		rows       int
-	}{{"item_ids", s.ItemIDs, &d.ItemIDs, d.Items.Rows}, {"query_ids", s.QueryIDs, &d.QueryIDs, d.Queries.Rows}} {
-		if ids.file == "" {
-			continue
-		}
-		read, err := ReadIDs(ids.file)
-		if err != nil {
-			return err
-		}
-		if len(read) != ids.rows {
-			return fmt.Errorf("%w: %s has %d ids for %d rows of vectors", ErrInput, ids.file, len(read), ids.rows)
-		}
-		*ids.to = read
-		d.addFile(ids.name, ids.file)
+// readIDFile reads the ids of rows, if there is a file of them.
+func (d *Dataset) readIDFile(name, file string, to *[]rerank.ID, rows int) error {
+	if file == "" {
+		return nil
 	}
+	read, err := ReadIDs(file)
+	if err != nil {
+		return err
+	}
+	if len(read) != rows {
+		return fmt.Errorf("%w: %s has %d ids for %d rows of vectors", ErrInput, file, len(read), rows)
+	}
+	*to = read
+	d.addFile(name, file)
+	return nil
+}
+
+func (d *Dataset) readUserIDs(s Sources) error {
 	if s.UserIDs == "" {
 		return nil
 	}
@@ -266,7 +299,7 @@ func (d *Dataset) addFile(name, spec string) {
 }
 
 // Digests returns the SHA-256 of every source in the form "items.npy sha256:…", by the
-// source's name (items, queries, pairs, seen, item_ids, query_ids, user_ids). It reads the
+// source's name (items, queries, history, pairs, seen, item_ids, query_ids, user_ids). It reads the
 // files again.
 func (d *Dataset) Digests() (map[string]string, error) {
 	digests := map[string]string{}

@@ -78,7 +78,9 @@ func (l *pairLog) splitByTime(d *Dataset) error {
 			}
 			byQuery, pairs = append(byQuery, pairs[:n:n]), pairs[n:]
 			l.origins = append(l.origins, int32(q))
-			if err := s.appendRows(old.Queries.Slice(q, q+1)); err != nil {
+			if old.Queries.Data == nil { // made of histories, later
+				d.Queries.Rows = len(byQuery)
+			} else if err := s.appendRows(old.Queries.Slice(q, q+1)); err != nil {
 				return err
 			}
 			if old.QueryIDs != nil {
@@ -89,8 +91,11 @@ func (l *pairLog) splitByTime(d *Dataset) error {
 			}
 		}
 	}
-	var err error
 	l.byQuery = byQuery
+	if old.Queries.Data == nil {
+		return nil
+	}
+	var err error
 	d.Queries, err = s.mapMatrix()
 	return err
 }

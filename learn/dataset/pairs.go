@@ -68,7 +68,8 @@ type pairLog struct {
 	reportRows     func(n int) // reports the number of rows read
 }
 
-func (d *Dataset) readPairs(ctx context.Context, s Sources) error {
+// readPairs reads the log. h holds the histories of the queries, or is nil if they have vectors.
+func (d *Dataset) readPairs(ctx context.Context, s Sources, h *itemHistory) error {
 	l := &pairLog{
 		byQuery: make([][]loggedItem, d.Queries.Rows), counts: &d.Counts,
 		reportRows: s.Progress.begin("reading "+filepath.Base(s.Pairs), -1),
@@ -77,7 +78,7 @@ func (d *Dataset) readPairs(ctx context.Context, s Sources) error {
 	if l.items, err = newIDIndex(columnItem, cmp.Or(s.ItemIDs, s.Items, "the collection"), d.Items.Rows, d.ItemIDs); err != nil {
 		return err
 	}
-	if l.queries, err = newIDIndex(columnQuery, cmp.Or(s.QueryIDs, s.Queries), d.Queries.Rows, d.QueryIDs); err != nil {
+	if l.queries, err = newIDIndex(columnQuery, cmp.Or(s.QueryIDs, s.Queries, s.History.Path), d.Queries.Rows, d.QueryIDs); err != nil {
 		return err
 	}
 	digest, err := readLog(ctx, s.Pairs, l.counts, l.addEntry)
@@ -100,13 +101,18 @@ func (d *Dataset) readPairs(ctx context.Context, s Sources) error {
 			return err
 		}
 	}
-	if l.countSeveralTimes() > 0 && s.RowPerTime {
+	if l.countSeveralTimes() > 0 && (s.RowPerTime || h != nil && h.timed) { // a history is another one at every time
 		if err := l.splitByTime(d); err != nil {
 			return err
 		}
 	}
 	l.fillDataset(d)
 	l.fillSeen(d)
+	if h != nil {
+		if err := h.fill(d, l.origins); err != nil {
+			return err
+		}
+	}
 	d.sources = append(d.sources, digestedSource{"pairs", filepath.Base(s.Pairs), func() (string, error) { return digest, nil }})
 	if s.Seen != "" {
 		d.sources = append(d.sources, seen)

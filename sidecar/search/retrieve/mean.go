@@ -51,26 +51,16 @@ func Mean(ctx context.Context, v route.View, items []plan.WeightedID) ([]float32
 	for _, id := range keys {
 		perItem[id]++
 	}
-	sum, total := make([]float64, v.Spec.ItemDim), 0.0
+	mean := rerank.Mean{Unit: v.Spec.Normalise}
 	for i, id := range keys {
 		x, weight := rows.Vectors[0].Row(i), weights[id]/perItem[id]
-		if rerank.CheckFinite("vector", x) != nil || weight == 0 {
-			continue
+		if rerank.CheckFinite("vector", x) == nil {
+			mean.Add(x, weight)
 		}
-		if v.Spec.Normalise {
-			rerank.Normalise(x)
-		}
-		for j, value := range x {
-			sum[j] += weight * float64(value)
-		}
-		total += weight
 	}
-	if total == 0 {
+	query, ok := mean.Vector()
+	if !ok {
 		return nil, plan.BadField("query.item_ids", "collection %q has a vector of none of the %d items; give a vector", v.Collection, len(ids))
 	}
-	mean := make([]float32, len(sum))
-	for j := range sum {
-		mean[j] = float32(sum[j] / total)
-	}
-	return mean, nil
+	return query, nil
 }
