@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/spf13/cobra"
+
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/dot"
@@ -74,5 +76,18 @@ func TestAnswersArePrinted(t *testing.T) {
 		if err := printAnswer(&out, q, r); err != nil || !strings.Contains(out.String(), "1     7   0.5") || strings.Contains(out.String(), `{"title":"x"}`) != asked {
 			t.Errorf("payload asked for: %t; %v\n%s", asked, err, &out)
 		}
+	}
+}
+
+// TestStoredVectorOfAQuery: --stored-vector is sent beside the query's own vector.
+func TestStoredVectorOfAQuery(t *testing.T) {
+	r := request([]float32{3})
+	r.Route = "r"
+	f := queryFlags{storedVector: "[1, 2.5]"}
+	if err := f.apply(&cobra.Command{}, r); err != nil || !slices.Equal(r.GetStoredVector(), []float32{1, 2.5}) || !slices.Equal(r.GetQuery().GetVector(), []float32{3}) {
+		t.Errorf("%v, %v", r, err)
+	}
+	if r := execute(t, "", "query", "--route", "r", "--vector", "[3]", "--stored-vector", "1, 2"); r.code != 2 || !strings.Contains(r.err, "--stored-vector") {
+		t.Errorf("no JSON array: code %d\n%s", r.code, r.err)
 	}
 }

@@ -37,6 +37,7 @@ type queryFlags struct {
 	text          string
 	calls, rounds int32
 	mix           float32
+	storedVector  string
 	explain       bool
 	payload       bool
 	payloadFields []string
@@ -80,6 +81,7 @@ the ranker's scores. Marked rows show the ranker's score.`,
 	flags.Int32Var(&f.calls, "calls", 0, "items the ranker may score, supports included; 0 is supports alone")
 	flags.Int32Var(&f.rounds, "rounds", 0, "rounds in which the ranker is asked; 0 is the route's")
 	flags.Float32Var(&f.mix, "mix", 0, "share of the ranker's first round that is taken from the database's order")
+	flags.StringVar(&f.storedVector, "stored-vector", "", "query as the collection's vectors were made, for --mix; a JSON array")
 	flags.BoolVar(&f.explain, "explain", false, "show the terms of every score")
 	flags.BoolVar(&f.payload, "payload", false, "show payloads")
 	flags.StringSliceVar(&f.payloadFields, "payload-fields", nil, "show these fields of the payload")
@@ -172,6 +174,11 @@ func (f *queryFlags) apply(cmd *cobra.Command, r *likenessv1.SearchRequest) erro
 	}
 	if given("mix") {
 		r.Mix = &f.mix
+	}
+	if f.storedVector != "" {
+		if err := json.Unmarshal([]byte(f.storedVector), &r.StoredVector); err != nil {
+			return usagef("--stored-vector must be a JSON array of numbers: %w", err)
+		}
 	}
 	if given("rounds") {
 		r.Rounds = f.rounds

@@ -160,7 +160,7 @@ type Policy struct {
 	Partitions []string `yaml:"partitions" reload:"live"`
 	// The answer when scoring fails: the store's own order, marked degraded, or the error UNAVAILABLE.
 	Failure FailurePolicy `yaml:"failure" enum:"fail_open,fail_closed" reload:"live"`
-	// Name of an embedder, which makes the vector of a query that is only text. Requests of the proxy's clients have vectors, and do not use it.
+	// Name of an embedder, which makes the vector of a query that is only text; of a relevance-based model, the vector for mix. Requests of the proxy's clients have vectors, and do not use it.
 	EmbedderName string `yaml:"embedder" reload:"activation"`
 	// Name of a ranker, which decides the final order of the best candidates. A relevance-based model (rbe) also takes a
 	// query's vector from it.
@@ -172,7 +172,7 @@ type Policy struct {
 	// depend on the query alone.
 	RankRounds int `yaml:"rank_rounds" min:"1" max:"16" reload:"live"`
 	// Share of the first round that is taken from the database's own order, where the model's order is another. The query needs a
-	// vector that the database can compare: vector, or stored_vector if the model is relevance-based.
+	// vector that the database can compare: vector, or, if the model is relevance-based, stored_vector or a text for the embedder.
 	Mix float64 `yaml:"mix" min:"0" max:"1" reload:"live"`
 	// Greatest k; 0 means limits.max_k.
 	MaxK int `yaml:"max_k" min:"0" reload:"live"`

@@ -474,10 +474,12 @@ func (c *Checked) checkRanker() error {
 	return nil
 }
 
-// checkEmbedding refuses an embedder of a model whose query vectors a ranker makes.
+// checkEmbedding refuses an embedder that can make no vector: the query vectors of the route's model
+// are a ranker's scores, and the store is not searched by the query's own vector.
 func (c *Checked) checkEmbedding() error {
-	if c.EmbedderName != "" && c.SupportItems() > 0 {
-		return c.wrong("the ranker's scores of support items make its model's query vectors, not embedder %q; remove it", c.EmbedderName)
+	if c.EmbedderName != "" && c.SupportItems() > 0 && (c.RankerName == "" || c.Store == nil) {
+		return c.wrong("a ranker's scores of support items make its model's query vectors, and embedder %q could only search the store for the ranker (mix); name a store and a ranker, or remove the embedder",
+			c.EmbedderName)
 	}
 	return nil
 }

@@ -31,16 +31,21 @@ func (c *Checked) checkEmbedder(ctx context.Context) error {
 }
 
 func (c *Checked) checkEmbedded(vectors [][]float32) error {
+	dim, takes := c.Spec.QueryDim, "its model takes"
+	if c.SupportItems() > 0 {
+		dim, takes = c.Field.Dim, "its collection has"
+	}
 	for _, v := range vectors {
-		if len(v) != c.Spec.QueryDim {
-			return c.wrong("embedder %q makes vectors of %d elements and its model takes %d; name the embedder that embedded the collection",
-				c.EmbedderName, len(v), c.Spec.QueryDim)
+		if dim > 0 && len(v) != dim {
+			return c.wrong("embedder %q makes vectors of %d elements and %s %d; name the embedder that embedded the collection",
+				c.EmbedderName, len(v), takes, dim)
 		}
 	}
 	return nil
 }
 
-// Embed returns the vectors of queries and of documents, as the route's model takes them. It returns the
+// Embed returns the vectors of queries and of documents, as the route's model takes them, or as the
+// collection's vectors were made if the model takes a ranker's scores. It returns the
 // errors of the embedder, ErrSetup if the model does not take its vectors, or the context's error.
 func (c *Checked) Embed(ctx context.Context, queries, documents []string) ([][]float32, error) {
 	vectors, err := c.Embedder.Embed(ctx, queries, documents...)
@@ -51,7 +56,14 @@ func (c *Checked) Embed(ctx context.Context, queries, documents []string) ([][]f
 }
 
 // NeedsEmbedder reports whether the route's embedder makes the vector of a query: it has text and no
-// vector.
+// vector, and the model takes no ranker's scores.
 func (c *Checked) NeedsEmbedder(q rerank.Query) bool {
-	return c.Embedder != nil && len(q.Vector) == 0 && q.Text != ""
+	return c.Embedder != nil && len(q.Vector) == 0 && q.Text != "" && c.SupportItems() == 0
+}
+
+// EmbedsForMix reports whether the route's embedder makes the vector by which the store is searched for
+// a share of the ranker's first round: the model takes a ranker's scores in place of the query's own
+// vector.
+func (c *Checked) EmbedsForMix(q rerank.Query, mix float64) bool {
+	return c.Embedder != nil && q.Text != "" && c.SupportItems() > 0 && mix > 0
 }

@@ -81,11 +81,11 @@ func (e *Engine) search(ctx context.Context, r Request) (Answer, Request, error)
 		}
 	}
 	var took time.Duration
-	if c := version.Current(); c.NeedsEmbedder(r.Query) {
+	if c := version.Current(); c.NeedsEmbedder(r.Query) || len(r.StoredVector) == 0 && c.EmbedsForMix(r.Query, mixOf(c, r)) {
 		var cancel context.CancelFunc
 		ctx, cancel = c.WithTimeout(ctx) // embedding and search share the route's time
 		defer cancel()
-		if r.Query, took, err = e.embed(ctx, c, r.Query); err != nil {
+		if took, err = e.embedRequest(ctx, c, &r); err != nil {
 			failSpan(s, err)
 			return Answer{}, r, err
 		}
@@ -110,6 +110,37 @@ func historyQuery(ctx context.Context, c *route.Checked, q rerank.Query, items [
 	var err error
 	q.Vector, err = retrieve.Mean(ctx, view, items)
 	return q, err
+}
+
+// mixOf returns the share of the ranker's first round that a request takes from the store's order.
+func mixOf(c *route.Checked, r Request) float64 {
+	switch {
+	case r.Calls != nil && *r.Calls == 0:
+		return 0
+	case r.Mix != nil:
+		return *r.Mix
+	}
+	return c.Mix
+}
+
+// embedRequest makes the query's vector of its text, or the vector that the store is searched with for
+// the ranker. If the embedder fails to make the latter, the ranker's calls are not mixed.
+func (e *Engine) embedRequest(ctx context.Context, c *route.Checked, r *Request) (took time.Duration, err error) {
+	if c.NeedsEmbedder(r.Query) {
+		r.Query, took, err = e.embed(ctx, c, r.Query)
+		return took, err
+	}
+	vectors, took, err := e.embedTexts(ctx, c, []string{r.Query.Text}, nil)
+	if err == nil {
+		r.StoredVector = vectors[0]
+		return took, nil
+	}
+	if ctx.Err() != nil {
+		return took, err
+	}
+	e.log.LogAttrs(ctx, slog.LevelWarn, "store's order not mixed in, its query was not embedded", slog.String("route", c.Name), slog.Any("error", err))
+	r.Mix = new(float64)
+	return took, nil
 }
 
 // embed returns a query that is only text with its vector. The text stays for the route's ranker, if

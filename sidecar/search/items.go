@@ -178,6 +178,8 @@ func (e *Engine) embedScore(ctx context.Context, c *route.Checked, r *ScoreReque
 		query, took, err := e.embed(ctx, c, r.Query)
 		r.Query = query
 		return took, err
+	case c.SupportItems() > 0:
+		return 0, plan.BadField("documents", "the model of route %q takes a ranker's scores of items, not the vectors of its embedder; send ids", c.Name)
 	case c.Spec.ItemDim != c.Spec.QueryDim:
 		return 0, plan.BadField("documents", "the embedder of route %q makes vectors of queries, of %d elements, and its model takes items of %d; send ids", c.Name, c.Spec.QueryDim, c.Spec.ItemDim)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/bilinear"
 	"github.com/likenessdb/likeness/rerank/dot"
 	"github.com/likenessdb/likeness/rerank/tensor"
+	"github.com/likenessdb/likeness/sidecar/embed"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
 	"github.com/likenessdb/likeness/sidecar/search/plan"
@@ -241,5 +243,61 @@ func TestMixRefused(t *testing.T) {
 		if _, err := search.New([]*route.Route{r}, search.Options{}); !errors.Is(err, route.ErrSetup) || !strings.Contains(err.Error(), says) {
 			t.Errorf("mix %g: %v", share, err)
 		}
+	}
+}
+
+// TestMixOfText: for a model whose query vectors are scores, the embedder makes the vector by which the
+// store is searched. An embedder that fails costs no answer, and one that is not needed is not called.
+func TestMixOfText(t *testing.T) {
+	w := newRelevances(t, 200, 8)
+	q := rerank.Query{Text: "query 1"}
+	stored := random(78, 1, w.sim.Spec().ItemDim).Row(0)
+	half, none := 0.5, 0.0
+	askedWith := func(embedder embed.Embedder, r search.Request) (items []rerank.ID) {
+		t.Helper()
+		j := w.critic()
+		rt := w.route(route.PlacementTable, ranking(j, 40, 1), func(r *route.Route) {
+			if embedder != nil {
+				r.EmbedderName, r.Embedder = "words", embedder
+			}
+		})
+		r.Query, r.K = q, 10
+		if a := searchRoute(t, rt, r); a.Degraded != nil || len(a.Hits) != 10 {
+			t.Errorf("%d hits, %+v", len(a.Hits), a.Degraded)
+		}
+		for _, it := range j.asked() {
+			items = append(items, it.ID)
+		}
+		slices.SortFunc(items, rerank.ID.Compare)
+		return items
+	}
+	mixed, alone := askedWith(nil, search.Request{Mix: &half, StoredVector: stored}), askedWith(nil, search.Request{Mix: &none})
+	if slices.Equal(mixed, alone) {
+		t.Fatal("the store's order adds nothing, so that this proves nothing")
+	}
+	for name, c := range map[string]struct {
+		embedder embed.Embedder
+		request  search.Request
+		want     []rerank.ID
+	}{
+		"text":                       {words{q.Text: stored}, search.Request{Mix: &half}, mixed},
+		"a vector":                   {words{}, search.Request{Mix: &half, StoredVector: stored}, mixed},
+		"not mixed":                  {words{q.Text: stored}, search.Request{Mix: &none}, alone},
+		"an embedder fails":          {words{}, search.Request{Mix: &half}, alone},
+		"the route's, which is none": {words{q.Text: stored}, search.Request{}, alone},
+	} {
+		if got := askedWith(c.embedder, c.request); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %d items asked, want %d others", name, len(got), len(c.want))
+		}
+	}
+	r := w.route(route.PlacementTable, func(r *route.Route) { r.EmbedderName, r.Embedder = "words", words{} })
+	if _, err := search.New([]*route.Route{r}, search.Options{}); !errors.Is(err, route.ErrSetup) || !strings.Contains(err.Error(), "name a store and a ranker") {
+		t.Errorf("an embedder without a ranker: %v", err)
+	}
+	r = w.route(route.PlacementTable, ranking(w.critic(), 20, 1), func(r *route.Route) {
+		r.EmbedderName, r.Embedder = "words", words{"How long is a vector?": make([]float32, 3)}
+	})
+	if err := pipe(t, r).Open(t.Context()); !errors.Is(err, route.ErrSetup) || !strings.Contains(err.Error(), "its collection has") {
+		t.Errorf("an embedder of another length: %v", err)
 	}
 }

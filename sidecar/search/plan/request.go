@@ -303,7 +303,7 @@ func resolveMix(c *route.Checked, r *Request) error {
 	case c.Store == nil:
 		return BadField("mix", "route %q has no store whose order could be mixed in; leave it out", c.Name)
 	case dim == 0 && (c.SupportItems() > 0 || c.Spec.QueryDim != c.Spec.ItemDim):
-		return BadField("stored_vector", "mix is %g, and the store cannot compare the vectors that the model of route %q takes; give the query as the stored vectors were made, or mix 0", mix, c.Name)
+		return BadField("stored_vector", "mix is %g, and the store cannot compare the vectors that the model of route %q takes; give the query as the stored vectors were made, or its text if the route has an embedder, or mix 0", mix, c.Name)
 	case dim > 0 && c.Field.Dim > 0 && dim != c.Field.Dim:
 		return BadField("stored_vector", "it has %d elements, and the stored vectors have %d", dim, c.Field.Dim)
 	}
@@ -343,7 +343,7 @@ func CheckQuery(c *route.Checked, q rerank.Query) error {
 }
 
 func noVector(c *route.Checked) error {
-	if c.Embedder != nil {
+	if c.Embedder != nil && c.SupportItems() == 0 {
 		return BadField("query", "it has neither text nor a vector; give text, or the %d elements that the model of route %q takes", c.Spec.QueryDim, c.Name)
 	}
 	return BadField("query.vector", "it is empty; give the %d elements that the model of route %q takes", c.Spec.QueryDim, c.Name)
