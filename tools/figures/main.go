@@ -15,7 +15,8 @@
 //	go -C tools run ./figures -root ..          # lists the sources
 //	go -C tools run ./figures -root .. -check   # fails where a figure has no source or differs from it
 //
-// Pages are README.md, docs, and the templates in bench/pages. Generated pages are left out.
+// Pages are those of the root but for CHANGELOG.md, of docs, examples, gpu and python, and the
+// templates in bench/pages. Generated pages are left out.
 package main
 
 import (
@@ -76,18 +77,7 @@ type page struct {
 
 // readPages reads the pages whose figures a person wrote.
 func readPages(repository fs.FS) ([]page, error) {
-	names := []string{"README.md"}
-	templates, err := fs.Glob(repository, "bench/pages/*.tmpl")
-	if err != nil {
-		return nil, err
-	}
-	names = append(names, templates...)
-	err = fs.WalkDir(repository, "docs", func(name string, _ fs.DirEntry, err error) error {
-		if path.Ext(name) == ".md" {
-			names = append(names, name)
-		}
-		return err
-	})
+	names, err := pageNames(repository)
 	if err != nil {
 		return nil, err
 	}
@@ -107,6 +97,32 @@ func readPages(repository fs.FS) ([]page, error) {
 		pages = append(pages, page{name, blocks})
 	}
 	return pages, nil
+}
+
+func pageNames(repository fs.FS) ([]string, error) {
+	var names []string
+	for _, pattern := range []string{"*.md", "bench/pages/*.tmpl"} {
+		found, err := fs.Glob(repository, pattern)
+		if err != nil {
+			return nil, err
+		}
+		names = append(names, found...)
+	}
+	for _, dir := range []string{"docs", "examples", "gpu", "python"} {
+		err := fs.WalkDir(repository, dir, func(name string, _ fs.DirEntry, err error) error {
+			if path.Ext(name) == ".md" {
+				names = append(names, name)
+			}
+			if errors.Is(err, fs.ErrNotExist) && name == dir {
+				return nil
+			}
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return slices.DeleteFunc(names, func(name string) bool { return name == "CHANGELOG.md" }), nil
 }
 
 // isGenerated reports whether the head of a page says that a command generates it.
