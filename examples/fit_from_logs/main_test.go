@@ -1,14 +1,13 @@
 package main
 
 import (
-	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/likenessdb/likeness/internal/shown"
 )
 
 // TestFitFromLogs runs the example as a reader would, and compares its verdict with the pages that
@@ -40,44 +39,18 @@ func TestFitFromLogs(t *testing.T) {
 	}
 }
 
-// checkVerdict compares the lines of the verdict that a page shows with the last verdict printed.
+// checkVerdict compares the verdict that a page shows with the last one printed.
 func checkVerdict(t *testing.T, page, out string) {
 	t.Helper()
 	text, err := os.ReadFile(page)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, shown, found := strings.Cut(string(text), "```\nWorth it")
-	shown, _, _ = strings.Cut(shown, "\n```")
-	printed := out[max(0, strings.LastIndex(out, "Worth it")):]
-	if !found || !alike("Worth it"+shown, printed) {
-		t.Errorf("%s shows\nWorth it%s\nand the example printed\n%s", page, shown, printed)
+	_, verdict, _ := strings.Cut(string(text), "```\nWorth it")
+	verdict, _, _ = strings.Cut(verdict, "\n```")
+	if _, err := shown.Find(out[max(0, strings.LastIndex(out, "Worth it")):], "Worth it"+verdict); err != nil {
+		t.Errorf("%s: %v", page, err)
 	}
-}
-
-var number = regexp.MustCompile(`\d+\.\d+`)
-
-// alike reports whether the lines that are shown begin what was printed. Kernels of other
-// processors move the numbers a little.
-func alike(shown, printed string) bool {
-	lines := strings.SplitAfterN(printed, "\n", strings.Count(shown, "\n")+2)
-	printed = strings.TrimSpace(strings.Join(lines[:len(lines)-1], ""))
-	numbers, want := number.FindAllString(printed, -1), number.FindAllString(shown, -1)
-	if number.ReplaceAllString(printed, "") != number.ReplaceAllString(shown, "") || len(numbers) != len(want) {
-		return false
-	}
-	for i := range want {
-		have, err := strconv.ParseFloat(numbers[i], 64)
-		shown, err2 := strconv.ParseFloat(want[i], 64)
-		tolerance := 0.002 // of a metric; a percentage has one digit after the point
-		if shown > 1 {
-			tolerance = 0.3
-		}
-		if err != nil || err2 != nil || math.Abs(have-shown) > tolerance {
-			return false
-		}
-	}
-	return true
 }
 
 func TestParseRefuses(t *testing.T) {
