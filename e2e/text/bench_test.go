@@ -28,7 +28,7 @@ func BenchmarkRerank(b *testing.B) {
 		call.Documents = append(call.Documents, json.RawMessage(fmt.Sprintf(`"%d"`, 7*i)))
 	}
 	b.ResetTimer()
-	took, err := call.Run(b.Context(), http.DefaultClient)
+	took, err := call.Run(b.Context(), &http.Client{})
 	must(b, err)
 	b.ReportMetric(1e3*took.Whole.P50, "p50-µs")
 	b.ReportMetric(1e3*took.Scoring.P50, "p50-scoring-µs")
@@ -39,17 +39,17 @@ func BenchmarkRerank(b *testing.B) {
 func TestBenchRerank(t *testing.T) {
 	url := serveQuestions(t)
 	call := bench.Rerank{URL: url + "/", Route: "questions", Query: "where is my card", Calls: 5, Documents: []json.RawMessage{[]byte(`1`), []byte(`{"id":"2"}`), []byte(`99999999`)}}
-	took, err := call.Run(t.Context(), http.DefaultClient)
+	took, err := call.Run(t.Context(), &http.Client{})
 	must(t, err)
 	if took.Documents != 3 || took.Missing != 2 || took.Calls != 5 || !(took.Scoring.P50 > 0) || !(took.Whole.P50 > took.Beyond.P50) || !(took.Beyond.P50 > 0) {
 		t.Errorf("%+v", took)
 	}
 	call.Route = "answers"
-	if _, err := call.Run(t.Context(), http.DefaultClient); err == nil || !strings.Contains(err.Error(), "ROUTE_NOT_FOUND") {
+	if _, err := call.Run(t.Context(), &http.Client{}); err == nil || !strings.Contains(err.Error(), "ROUTE_NOT_FOUND") {
 		t.Errorf("a call of a route that is not there: %v", err)
 	}
 	call.URL = strings.Replace(url, "http:", "ftp:", 1)
-	if _, err := call.Run(t.Context(), http.DefaultClient); err == nil {
+	if _, err := call.Run(t.Context(), &http.Client{}); err == nil {
 		t.Error("an address that is no REST address is called")
 	}
 }

@@ -233,10 +233,10 @@ func TestSourcesRefused(t *testing.T) {
 // to half of them are counted.
 func TestUnknownIDs(t *testing.T) {
 	f := newFolder(t)
-	s := f.sources("log.csv", "query,item\n0,a\n0,sku-1\n1,sku-2\n1,sku-3\n")
+	s := f.sources("log.csv", "query,item\n0,a\n0,sku-1\n1,sku-1\n1,sku-2\n1,sku-3\n")
 	s.ItemIDs = f.file("ids.txt", "a\nb\nc\n")
 	_, err := dataset.Open(t.Context(), s)
-	want := `3 of 4 rows have an unknown item, as "sku-1", "sku-2", "sku-3", while the items have ids as "a", "b", "c"`
+	want := `4 of 5 rows have an unknown item, as "sku-1", "sku-2", "sku-3", while the items have ids as "a", "b", "c"`
 	if !errors.Is(err, dataset.ErrInput) || !strings.Contains(err.Error(), want) {
 		t.Errorf("want ErrInput with %s, have: %v", want, err)
 	}

@@ -12,6 +12,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -63,7 +64,7 @@ type pairLog struct {
 	timed          bool                // every row so far has a time
 	weighted       bool                // some row has a weight
 	firstUnknown   string              // the first unknown id and its line
-	unknown        map[string][]string // by column, the first unknown ids
+	unknown        map[string][]string // by column, the first unknown ids that differ
 	counts         *Counts
 	reportRows     func(n int) // reports the number of rows read
 }
@@ -215,11 +216,13 @@ func (l *pairLog) findRow(x idIndex, text string, line int, unknown *int) (int32
 	if *unknown++; l.firstUnknown == "" {
 		l.firstUnknown = fmt.Sprintf("%s %q of line %d", x.column, text, line)
 	}
-	if *unknown <= shownUnknown {
-		if l.unknown == nil {
-			l.unknown = map[string][]string{}
+	if first := l.unknown[x.column]; len(first) < shownUnknown {
+		if shown := fmt.Sprintf("%.80q", text); !slices.Contains(first, shown) {
+			if l.unknown == nil {
+				l.unknown = map[string][]string{}
+			}
+			l.unknown[x.column] = append(first, shown)
 		}
-		l.unknown[x.column] = append(l.unknown[x.column], fmt.Sprintf("%.80q", text))
 	}
 	return -1, nil
 }

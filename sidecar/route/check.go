@@ -331,7 +331,7 @@ func (c *Checked) checkField(d adapters.Description) (adapters.VectorField, erro
 		return f, c.wrong("field %q of collection %q has several vectors a row, which only a model of kind %q without an owner scores", multi.Name, c.Collection, rerank.KindMaxSim)
 	}
 	if !ok {
-		return f, c.wrong("collection %q has no vector field %q; it has %q", c.Collection, c.Vector, fieldNames(d.Fields))
+		return f, c.wrong("collection %q has no vector field %q; it has %q: name one as the route's vector", c.Collection, c.Vector, fieldNames(d.Fields))
 	}
 	c.Field = f
 	if c.ExactSearch && c.Placement != PlacementDerived {
