@@ -30,13 +30,14 @@ func TestPackage(t *testing.T) {
 			t.Skip("it installs three frameworks; set LIKENESS_SOAK=1")
 		}
 		db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
+		milvus := servers.NewestMilvusLiteForTest(t, servers.Options{})
 		python, err := harness.Python(t.Context(), cache, filepath.Join("tests", "frameworks.txt"))
 		if err != nil {
 			unavailable(t, err)
 		}
 		pytest(t, python.Path, []string{
-			"QDRANT_URL=" + db.REST, "QDRANT_GRPC=" + db.Address, "LIKENESS_BINARY=" + binary, "PYTHONPATH=src", "HAYSTACK_TELEMETRY_ENABLED=false",
-		}, "langchain", "llama_index", "haystack", "frames")
+			"QDRANT_URL=" + db.REST, "QDRANT_GRPC=" + db.Address, "MILVUS=" + milvus.Address, "LIKENESS_BINARY=" + binary, "PYTHONPATH=src", "HAYSTACK_TELEMETRY_ENABLED=false",
+		}, "langchain", "llama_index", "haystack", "milvus", "frames")
 	})
 }
 

@@ -145,23 +145,24 @@ def embedder(asked: Asked) -> Iterator[str]:
 
 
 @pytest.fixture(scope="module")
-def serve_collection(tmp_path_factory: pytest.TempPathFactory, embedder: str) -> Iterator[Callable[[str], str]]:
-    """Serves a collection of that Qdrant as the routes ``questions`` and ``worded``, and returns the sidecar's address.
+def serve_collection(tmp_path_factory: pytest.TempPathFactory, embedder: str) -> Iterator[Callable[..., str]]:
+    """Serves a collection of that Qdrant, or of another store, as two routes, and returns the sidecar's address.
 
-    ``worded`` has an embedder.
+    The routes are ``questions``, and ``worded``, which has an embedder.
     """
+    qdrant_store = f'{{kind: qdrant, address: "{os.environ.get("QDRANT_GRPC")}"}}'
     with ExitStack() as running:
 
-        def start(collection: str) -> str:
+        def start(collection: str, store: str = qdrant_store, exact: str = "exact_search: true") -> str:
             folder = tmp_path_factory.mktemp("sidecar")
             (folder / "likeness.yaml").write_text(f"""
 listen: {{grpc: "127.0.0.1:0", rest: "127.0.0.1:0", admin: ""}}
-stores: {{db: {{kind: qdrant, address: "{os.environ["QDRANT_GRPC"]}"}}}}
+stores: {{db: {store}}}
 models: {{similar: {{path: {MODEL}}}}}
 embedders: {{service: {{url: "{embedder}", model: shipped, dimension: 384}}}}
 routes:
-  questions: {{store: db, collection: {collection}, model: similar, exact_search: true}}
-  worded: {{store: db, collection: {collection}, model: similar, exact_search: true, embedder: service}}
+  questions: {{store: db, collection: {collection}, model: similar, {exact}}}
+  worded: {{store: db, collection: {collection}, model: similar, {exact}, embedder: service}}
 """)
             return running.enter_context(contextmanager(serve)(folder))
 

@@ -86,7 +86,7 @@ class LikenessReranker(BaseDocumentCompressor):
         embed: Makes the query's vector, as in `LikenessRetriever`.
         top_n: How many documents are kept; None keeps all.
         item_id: Returns the id of a document's item. Without it, that is ``metadata["_id"]``, which langchain-qdrant
-            writes, or else the document's own id.
+            writes, the document's own id, or ``metadata["pk"]``, which langchain-milvus writes.
     """
 
     model_config = ConfigDict(arbitrary_types_allowed=True)
@@ -126,6 +126,8 @@ async def aembed_query(embed: Embeddings | Embed | None, query: str) -> Vector |
 
 def _item_id(document: Document) -> Id:
     found: Id | None = document.metadata.get("_id", document.id)
+    if found is None:
+        found = document.metadata.get("pk")
     if found is None:
         fields = ", ".join(sorted(document.metadata)) or "nothing"
         raise ValueError(f"a document has neither metadata['_id'] nor an id; its metadata have {fields}: give item_id")

@@ -80,8 +80,9 @@ class LikenessRetriever(BaseRetriever):
         return [NodeWithScore(node=self._node(hit, answer), score=hit.score) for hit in answer.hits]
 
     def _node(self, hit: Hit, answer: Answer) -> BaseNode:
-        if self._text_field is None and "_node_content" in (hit.payload or {}):
-            node = metadata_dict_to_node(dict(hit.payload or {}))
+        payload = dict(hit.payload or {})
+        if self._text_field is None and "_node_content" in payload:
+            node = metadata_dict_to_node(payload, text=payloads.text_beside_node(payload))
         else:
             content = payloads.read(hit, self._text_field)
             node = TextNode(text=content.text, metadata=content.metadata, id_=str(hit.id))
@@ -101,8 +102,8 @@ class LikenessPostprocessor(BaseNodePostprocessor):
         route: Name of the route.
         embed: Makes the query's vector, as in `LikenessRetriever`.
         top_n: How many nodes are kept; None keeps all.
-        item_id: Returns the id of a node's item. Without it that is the node's id, which LlamaIndex's Qdrant store
-            gives the point.
+        item_id: Returns the id of a node's item. Without it that is the node's id, which LlamaIndex's stores of Qdrant
+            and Milvus give the item.
     """
 
     client: Client

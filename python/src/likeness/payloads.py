@@ -1,4 +1,4 @@
-"""Finds the text of a payload, in the layouts that the frameworks' own Qdrant integrations write."""
+"""Finds the text of a payload, in the layouts that the frameworks' own integrations of Qdrant and Milvus write."""
 
 from __future__ import annotations
 
@@ -58,8 +58,9 @@ def read(hit: Hit, text_field: str | None = None) -> Content:
     Args:
         hit: A hit with its payload.
         text_field: The field with the text; all others are metadata. Without it the payload is looked at:
-            ``page_content`` and ``metadata`` are of langchain-qdrant, ``_node_content`` is of
-            llama-index-vector-stores-qdrant, ``content`` and ``meta`` of qdrant-haystack, ``text`` is anybody's.
+            ``page_content`` and ``metadata`` are of langchain-qdrant, ``_node_content`` is of LlamaIndex, where Milvus
+            has the text itself in ``text``, ``content`` and ``meta`` are of qdrant-haystack, and ``text`` is
+            langchain-milvus's, milvus-haystack's or anybody's.
 
     Raises:
         TextMissing: The payload has no text there.
@@ -85,10 +86,20 @@ def _flat(hit: Hit, payload: Mapping[str, Any], text_field: str) -> Content:
 
 def _llama_index(hit: Hit, payload: Mapping[str, Any]) -> Content:
     node = json.loads(payload["_node_content"])
-    text = node.get("text", (node.get("text_resource") or {}).get("text"))
+    text = text_beside_node(payload) or _node_text(node)
     if not isinstance(text, str):
         raise TextMissing(hit, "text in _node_content")
     return Content(text, _mapping(node.get("metadata")), node.get("id_"))
+
+
+def text_beside_node(payload: Mapping[str, Any]) -> str | None:
+    """Returns the text of a LlamaIndex node that is stored beside the node, as in Milvus, or None."""
+    text = payload.get("text")
+    return text if isinstance(text, str) and not _node_text(json.loads(payload["_node_content"])) else None
+
+
+def _node_text(node: Mapping[str, Any]) -> Any:
+    return node.get("text", (node.get("text_resource") or {}).get("text"))
 
 
 def _text(hit: Hit, payload: Mapping[str, Any], text_field: str) -> str:
