@@ -62,6 +62,11 @@ func Decide(all *Judge, plain Rival, rivals []Rival, rule verdict.Rule) (*Outcom
 	return decide(all, plain, rivals, rule, lookEnds(len(all.Queries), firstLook))
 }
 
+// DecideOnce is Decide with one look, at all queries.
+func DecideOnce(all *Judge, plain Rival, rivals []Rival, rule verdict.Rule) (*Outcome, error) {
+	return decide(all, plain, rivals, rule, []int{len(all.Queries)})
+}
+
 // DecideQuickly is Decide with one look, at 1,000 queries at most.
 func DecideQuickly(all *Judge, plain Rival, rivals []Rival, rule verdict.Rule) (*Outcome, error) {
 	return decide(all, plain, rivals, rule, []int{min(len(all.Queries), firstLook)})

@@ -68,6 +68,9 @@ func TestDecideLooksUntilItIsClear(t *testing.T) {
 			}
 		}
 	}
+	if o, err := DecideOnce(all, finding("plain", 0, 2), []Rival{finding("full", 16384, 1000)}, verdict.DefaultRule()); err != nil || o.Queries != 10000 || o.Choice() != "full" {
+		t.Errorf("one look at all took %d queries, %v", o.Queries, err)
+	}
 	o, err := DecideQuickly(all, finding("plain", 0, 2), []Rival{{Name: "full", Numbers: 1, Ranks: noisy}}, verdict.DefaultRule())
 	if err != nil || o.Queries != 1000 {
 		t.Errorf("a quick decision took %d queries, %v", o.Queries, err)

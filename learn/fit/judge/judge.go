@@ -105,6 +105,30 @@ func (j *Judge) Within(multiplications float64, least int) *Judge {
 	return j.Thin(step)
 }
 
+// Mix returns a judge of the queries of two judges, of which the second has the given share of
+// the weight. It compares ranks that are known, and ranks nothing itself.
+func Mix(first, second *Judge, share float64) *Judge {
+	scaled := func(j *Judge, share float64) []float64 {
+		var total float64
+		for _, w := range j.Weights {
+			total += w
+		}
+		weights := make([]float64, len(j.Weights))
+		for i, w := range j.Weights {
+			weights[i] = w * share / max(total, math.SmallestNonzeroFloat64)
+		}
+		return weights
+	}
+	return &Judge{
+		log: first.log, Queries: slices.Concat(first.Queries, second.Queries), FirstItems: slices.Concat(first.FirstItems, second.FirstItems),
+		Vectors: rerank.Matrix{
+			Rows: first.Vectors.Rows + second.Vectors.Rows, Cols: first.Vectors.Cols, Data: slices.Concat(first.Vectors.Data, second.Vectors.Data),
+		},
+		WantedCounts: slices.Concat(first.WantedCounts, second.WantedCounts),
+		Weights:      slices.Concat(scaled(first, 1-share), scaled(second, share)),
+	}
+}
+
 // Thin returns a judge of every step-th query.
 func (j *Judge) Thin(step int) *Judge {
 	if step == 1 {

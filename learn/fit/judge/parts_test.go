@@ -163,6 +163,22 @@ func TestAJudgeWithinABudget(t *testing.T) {
 	}
 }
 
+// TestAMixOfJudges: the queries of both sides, of which the second has its share of every mean.
+func TestAMixOfJudges(t *testing.T) {
+	all := manyQueries(10)
+	first, second := all.Part(0, 8), all.Part(8, 10)
+	first.Weights[0] = 9 // of 16
+	mix := Mix(first, second, 0.6)
+	ranks := make([]float64, 10)
+	ranks[0], ranks[9] = 1, 1
+	if got := mix.Mean(ranks); math.Abs(got-(0.4*9/16+0.6/2)) > 1e-12 {
+		t.Errorf("the mean is %v", got)
+	}
+	if !slices.Equal(mix.Queries, all.Queries) || !slices.Equal(mix.FirstItems, all.FirstItems) || mix.Vectors.Rows != 10 || len(mix.Part(3, 9).Queries) != 6 {
+		t.Errorf("the mix is %+v", mix)
+	}
+}
+
 // TestAShuffledJudge has all queries, in an order that the seed decides.
 func TestAShuffledJudge(t *testing.T) {
 	ordered := manyQueries(1000)

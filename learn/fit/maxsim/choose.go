@@ -28,6 +28,9 @@ type marks struct {
 // judges rank items for a budget.
 type judges struct {
 	logged *judge.Judge // ranks for the held-out queries
+	// traffic compares all that queries of the traffic found: held-out ones, and after them those
+	// seen before.
+	traffic *judge.Judge
 	// seen ranks for queries that the clusters learn from, or whose equals they learn from, by
 	// how often they were asked. It is nil if no traffic repeats.
 	seen        *judge.Judge
@@ -38,10 +41,10 @@ type judges struct {
 	coldItems []bool
 }
 
-// chooseBudget tries the budgets on held-out queries. It takes the smallest budget that is as good
-// as the best and better than no vectors. If items without logs are guarded, only budgets under
-// which they do not lose count. A single budget is taken in any case.
-// Then it tries the other betas with the budget.
+// chooseBudget tries the budgets on held-out queries, and then the other betas with the budget that
+// is best by the rule of all verdicts: the smallest that is as good as the best and better than no
+// vectors. If items without logs are guarded, only budgets under which they do not lose count. A
+// single budget is taken in any case.
 func (f *fitter) chooseBudget(ctx context.Context) error {
 	j, err := f.newJudges()
 	if err != nil {
@@ -55,22 +58,31 @@ func (f *fitter) chooseBudget(ctx context.Context) error {
 		f.options.Notef("%s", doubt)
 		r.Warnings = append(r.Warnings, doubt)
 	}
+	isOnly := len(f.options.MAvg) == 1
 	for _, average := range f.options.MAvg {
 		if err := f.try(ctx, pairs, average, f.options.Betas[0], j); err != nil {
 			return err
 		}
 	}
-	chosen, best := r.chooseBudget(j)
+	chosen, err := r.decide(j, isOnly)
+	if err != nil {
+		return err
+	}
 	if chosen < 0 {
 		r.stay(j)
 		return nil
 	}
-	for _, beta := range f.options.Betas[1:] {
-		if err := f.try(ctx, pairs, r.Trials[chosen].MAvg, beta, j); err != nil {
+	if len(f.options.Betas) > 1 {
+		for _, beta := range f.options.Betas[1:] {
+			if err := f.try(ctx, pairs, r.Trials[chosen].MAvg, beta, j); err != nil {
+				return err
+			}
+		}
+		if chosen, err = r.decide(j, isOnly); err != nil {
 			return err
 		}
 	}
-	r.take(r.chooseBeta(j, chosen, len(f.options.MAvg)), best, len(f.options.MAvg) == 1)
+	r.take(chosen)
 	return nil
 }
 
@@ -88,8 +100,10 @@ func (f *fitter) try(ctx context.Context, pairs itemPairs, average, beta float64
 	return nil
 }
 
-// maxSeen is the greatest number of queries seen before that judge a budget.
-const maxSeen = 2000
+// maxJudges is the greatest number of held-out queries that judge a budget, and of queries seen
+// before. The vectors of a budget are made and forgotten as they are judged, so that no second
+// look can follow the first.
+const maxJudges = 4000
 
 // judgeSeen adds the judge of queries seen before. Where the latest period is held out, they
 // are its queries that were asked before; otherwise they are those that the clusters learn
@@ -112,7 +126,7 @@ func (f *fitter) judgeSeen(j *judges) {
 	if len(seen) == 0 {
 		seen = f.split.Train
 	}
-	seen = thin(seen, maxSeen)
+	seen = thin(seen, maxJudges)
 	l.FindTwins(slices.Concat(f.split.HeldOut, seen))
 	j.seen = newUnitJudge(l, seen, nil)
 	for i, q := range j.seen.Queries {
@@ -141,8 +155,13 @@ func thin(queries []int32, most int) []int32 {
 func (f *fitter) newJudges() (judges, error) {
 	l, o := f.log, f.options
 	l.FindTwins(f.split.HeldOut)
-	j := judges{logged: newUnitJudge(l, f.split.HeldOut, nil)}
+	heldOut := thin(f.split.HeldOut, maxJudges)
+	j := judges{logged: newUnitJudge(l, heldOut, nil)}
+	j.traffic = j.logged
 	f.judgeSeen(&j)
+	if j.seen != nil {
+		j.traffic = judge.Mix(j.logged, j.seen, j.repeatShare)
+	}
 	if len(j.logged.Queries) == 0 {
 		return j, fmt.Errorf("%w: no held-out query has an item to find beside itself", fit.ErrData)
 	}
@@ -151,7 +170,7 @@ func (f *fitter) newJudges() (judges, error) {
 		return j, nil
 	}
 	set := sets[0]
-	unseen := l.QueriesWithin(set, slices.Concat(f.split.HeldOut, f.split.Train))
+	unseen := thin(l.QueriesWithin(set, slices.Concat(f.split.HeldOut, f.split.Train)), maxJudges)
 	asked := slices.Concat(f.split.HeldOut, unseen)
 	if j.seen != nil {
 		asked = append(asked, j.seen.Queries...)

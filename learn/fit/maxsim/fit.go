@@ -32,9 +32,9 @@ type Fitted struct {
 // Fit fits behavioural vectors (MVG). It divides a budget of vectors among the items by
 // the number of their queries, clusters the queries of each item on the unit sphere
 // around the item's own vector and new centres, and gives the new centres to sink. Of
-// several budgets it takes the smallest that is as good as the best on held-out queries, and
-// on queries seen before where traffic repeats; then the best power of the number of queries
-// by which to divide it. Then it clusters all pairs.
+// several budgets, and powers of the number of queries by which to divide one, it takes the
+// smallest that is as good as the best on held-out queries, and on queries seen before where
+// traffic repeats. Then it clusters all pairs.
 //
 // Fit keeps eight to twelve bytes a pair and copies the vectors of the items that it
 // clusters at the moment, no others: d.Items and d.Queries may be mapped files. It uses

@@ -13,8 +13,8 @@ import (
 type Options struct {
 	fit.Common
 	// Betas are the exponents to try: an item with n queries gets a share of n^beta of the
-	// budget (MVG, eq. 6). The first serves to choose the budget; another takes its place if it
-	// is better by more than a standard error.
+	// budget (MVG, eq. 6). The first serves to choose the budget; another takes its place if the
+	// first is not as good.
 	Betas []float64
 	// MAvg lists the budgets to try, ascending, in vectors per item of the collection. A single
 	// budget is taken in any case.

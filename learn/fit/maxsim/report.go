@@ -2,10 +2,12 @@ package maxsim
 
 import (
 	"fmt"
-	"math"
+	"slices"
+	"strings"
 
 	"github.com/likenessdb/likeness/learn/fit"
 	"github.com/likenessdb/likeness/learn/fit/judge"
+	"github.com/likenessdb/likeness/learn/verdict"
 )
 
 // Report says what a fit of behavioural vectors did and how good the vectors are.
@@ -35,12 +37,14 @@ type Report struct {
 	// Logged compares on held-out queries, which are new, Seen on queries seen before (absent if
 	// no traffic repeats), Traffic on both by their shares, Cold on held-out items; all with the
 	// chosen budget.
-	Logged         fit.Comparison  `json:"logged"`
-	Seen           *fit.Comparison `json:"seen,omitempty"`
-	Traffic        fit.Comparison  `json:"traffic"`
-	Cold           *fit.Comparison `json:"cold,omitempty"`
-	Recommendation string          `json:"recommendation"`
-	Warnings       []string        `json:"warnings,omitempty"`
+	Logged  fit.Comparison  `json:"logged"`
+	Seen    *fit.Comparison `json:"seen,omitempty"`
+	Traffic fit.Comparison  `json:"traffic"`
+	Cold    *fit.Comparison `json:"cold,omitempty"`
+	// Verdict says which budget to take, if any; Recommendation is its text.
+	Verdict        fit.Verdict `json:"verdict"`
+	Recommendation string      `json:"recommendation"`
+	Warnings       []string    `json:"warnings,omitempty"`
 }
 
 // Trial is a budget and what held-out queries found with it.
@@ -53,26 +57,29 @@ type Trial struct {
 	Traffic fit.Comparison  `json:"traffic"`
 	NDCG    float64         `json:"ndcg"`
 	Cold    *fit.Comparison `json:"cold,omitempty"`
-	// AsGood means that the MRR is at most a standard error below the best.
-	AsGood     bool `json:"as_good"`
-	Admissible bool `json:"admissible"`
-	Chosen     bool `json:"chosen"`
+	// Standing says how the trial stands to the best one over the traffic. It is empty for a trial
+	// that is not admissible.
+	Standing   verdict.Standing `json:"standing,omitempty"`
+	Admissible bool             `json:"admissible"`
+	Chosen     bool             `json:"chosen"`
 
-	reciprocalRanks, plainRanks []float64 // of the held-out queries
-	seenRanks, seenPlainRanks   []float64 // of queries seen before
+	ranks, plainRanks []float64 // reciprocal ranks of the queries of the traffic
 }
+
+// name names the trial in a verdict.
+func (t Trial) name() string { return fmt.Sprintf("%g vectors an item, beta %g", t.MAvg, t.Beta) }
 
 // newTrial makes a trial of the marks of a budget.
 func newTrial(average, beta float64, m marks, j judges, guarded bool) Trial {
 	t := Trial{
 		MAvg: average, Beta: beta, Vectors: m.Vectors, Logged: j.logged.Compare(m.ReciprocalRanks, m.PlainRanks),
-		NDCG: j.logged.Mean(m.NDCG), Admissible: true, reciprocalRanks: m.ReciprocalRanks, plainRanks: m.PlainRanks,
+		NDCG: j.logged.Mean(m.NDCG), Admissible: true,
+		ranks: slices.Concat(m.ReciprocalRanks, m.SeenRanks), plainRanks: slices.Concat(m.PlainRanks, m.SeenRanksByPlain),
 	}
-	t.Traffic = t.Logged
+	t.Traffic = j.traffic.Compare(t.ranks, t.plainRanks)
 	if j.seen != nil {
 		seen := j.seen.Compare(m.SeenRanks, m.SeenRanksByPlain)
-		t.seenRanks, t.seenPlainRanks = m.SeenRanks, m.SeenRanksByPlain
-		t.Seen, t.Traffic = &seen, j.mix(seen, t.Logged)
+		t.Seen = &seen
 	}
 	if j.cold != nil {
 		c := j.cold.Compare(m.ColdRanks, m.ColdRanksByPlain)
@@ -84,7 +91,7 @@ func newTrial(average, beta float64, m marks, j judges, guarded bool) Trial {
 
 // String describes the trial on one line.
 func (t Trial) String() string {
-	text := fmt.Sprintf("%g vectors an item, beta %g: held-out MRR@10 %.4f, nDCG@10 %.4f", t.MAvg, t.Beta, t.Logged.MRR, t.NDCG)
+	text := fmt.Sprintf("%s: held-out MRR@10 %.4f, nDCG@10 %.4f", t.name(), t.Logged.MRR, t.NDCG)
 	if t.Seen != nil {
 		text += fmt.Sprintf("; queries seen before %.4f, all traffic %.4f", t.Seen.MRR, t.Traffic.MRR)
 	}
@@ -94,102 +101,67 @@ func (t Trial) String() string {
 	return text
 }
 
-// loss returns by how much a trial is behind another one, over the traffic.
-func (j judges) loss(of, to Trial) fit.Comparison {
-	loss := j.logged.Compare(to.reciprocalRanks, of.reciprocalRanks)
-	if j.seen == nil {
-		return loss
+// decide compares the trials with the plain inner product over the traffic, and sets the verdict.
+// It returns the trial to take: the chosen one, or without a choice the best one if it gains at
+// all, so that it can be evaluated further. It returns −1 if there is none. A single budget counts
+// though items without logs lose, and is taken in any case.
+func (r *Report) decide(j judges, isOnly bool) (int, error) {
+	var rivals []judge.Rival
+	at := map[string]int{}
+	known := func(ranks []float64) func(*judge.Judge) ([]float64, error) {
+		return func(*judge.Judge) ([]float64, error) { return ranks, nil }
 	}
-	return j.mix(j.seen.Compare(to.seenRanks, of.seenRanks), loss)
-}
-
-// mix returns the figures of the traffic from those of its seen and of its new queries.
-func (j judges) mix(seen, unseen fit.Comparison) fit.Comparison {
-	s := j.repeatShare
-	return fit.Comparison{
-		Queries: seen.Queries + unseen.Queries, MRR: s*seen.MRR + (1-s)*unseen.MRR,
-		Baseline: s*seen.Baseline + (1-s)*unseen.Baseline, Gain: s*seen.Gain + (1-s)*unseen.Gain,
-		StandardError: math.Hypot(s*seen.StandardError, (1-s)*unseen.StandardError),
-	}
-}
-
-// chooseBudget returns the trial of the smallest budget that is as good as the best and
-// better than no vectors, and the best. chosen is −1 if there is none.
-func (r *Report) chooseBudget(j judges) (chosen, best int) {
-	chosen, best = -1, -1
 	for i, t := range r.Trials {
-		if t.Admissible && (best < 0 || t.Traffic.MRR > r.Trials[best].Traffic.MRR) {
-			best = i
+		if t.Admissible || isOnly {
+			at[t.name()] = i
+			rivals = append(rivals, judge.Rival{Name: t.name(), Numbers: t.Vectors * j.logged.Vectors.Cols, Ranks: known(t.ranks)})
 		}
 	}
-	for i := range r.Trials {
-		t := &r.Trials[i]
-		if best < 0 || !t.Admissible {
-			continue
-		}
-		loss := j.loss(*t, r.Trials[best])
-		if t.AsGood = loss.Gain <= loss.StandardError; t.AsGood && chosen < 0 {
-			chosen = i
-		}
+	plain := judge.InnerProductRival()
+	plain.Ranks = known(r.Trials[0].plainRanks)
+	if len(rivals) == 0 {
+		r.Verdict = fit.Verdict{Answer: verdict.No, Choose: plain.Name, Queries: len(j.traffic.Queries), Text: []string{
+			fmt.Sprintf("Not worth it: keep %s.", plain.Name), "Items without logs lose under every budget that was tried.",
+		}}
+		return -1, nil
 	}
-	if len(r.Trials) == 1 {
-		return 0, 0
+	o, err := judge.DecideOnce(j.traffic, plain, rivals, verdict.DefaultRule())
+	if err != nil {
+		return -1, err
 	}
-	if chosen >= 0 && r.Trials[chosen].Traffic.Gain <= 0 {
-		chosen = -1
+	r.Verdict = fit.NewVerdict(o.Decision, o.Queries, o.Choice())
+	for i, rival := range o.Rivals {
+		r.Trials[at[rival.Name]].Standing = o.Decision.Standings[i]
 	}
-	return chosen, best
-}
-
-// chooseBeta returns the chosen trial, or the best of the trials from the given one on, which
-// have other betas, if that is better by more than a standard error.
-func (r *Report) chooseBeta(j judges, chosen, from int) int {
-	budget := chosen
-	for i := from; i < len(r.Trials); i++ {
-		t := &r.Trials[i]
-		gain := j.loss(r.Trials[budget], *t)
-		t.AsGood = -gain.Gain <= gain.StandardError
-		if t.Admissible && gain.Gain > gain.StandardError && t.Traffic.MRR > r.Trials[chosen].Traffic.MRR {
-			chosen = i
-		}
+	best := at[o.Rivals[o.Decision.Best].Name]
+	switch {
+	case o.Decision.Choice >= 0:
+		return at[o.Choice()], nil
+	case isOnly || r.Trials[best].Traffic.Gain > 0:
+		return best, nil
 	}
-	return chosen
+	return -1, nil
 }
 
 // stay reports that no budget is worth it.
 func (r *Report) stay(j judges) {
 	t := r.Trials[0]
-	r.Logged = j.logged.Compare(t.plainRanks, t.plainRanks)
-	r.Traffic = r.Logged
+	heldOut := t.plainRanks[:len(j.logged.Queries)]
+	r.Logged, r.Traffic = j.logged.Compare(heldOut, heldOut), j.traffic.Compare(t.plainRanks, t.plainRanks)
 	if j.seen != nil {
-		plain := j.seen.Compare(t.seenPlainRanks, t.seenPlainRanks)
-		r.Seen, r.Traffic = &plain, j.mix(plain, r.Logged)
+		seen := t.plainRanks[len(heldOut):]
+		plain := j.seen.Compare(seen, seen)
+		r.Seen = &plain
 	}
-	r.Recommendation = "Stay with the plain inner product: no budget that was tried is better on held-out queries and keeps items without logs."
+	r.Recommendation = strings.Join(r.Verdict.Text, "\n")
 }
 
-// take reports the chosen trial. best is the trial of the best budget.
-func (r *Report) take(chosen, best int, isOnly bool) {
+// take reports the trial whose vectors the fit makes, and warns if items without logs lose.
+func (r *Report) take(chosen int) {
 	t := &r.Trials[chosen]
 	t.Chosen = true
 	r.MAvg, r.Beta, r.Logged, r.Seen, r.Traffic, r.Cold = t.MAvg, t.Beta, t.Logged, t.Seen, t.Traffic, t.Cold
-	r.recommend(chosen, best, isOnly)
-}
-
-// recommend recommends the chosen trial or the plain inner product, and warns if items
-// without logs lose. best is the trial of the best MRR.
-func (r *Report) recommend(chosen, best int, isOnly bool) {
-	t := r.Trials[chosen]
-	switch {
-	case t.Traffic.Gain < 2*t.Traffic.StandardError || math.IsNaN(t.Traffic.Gain):
-		r.Recommendation = fmt.Sprintf("Stay with the plain inner product: %g vectors an item are not surely better on held-out queries.", t.MAvg)
-	case isOnly:
-		r.Recommendation = fmt.Sprintf("Use %g vectors an item, as asked: they are better than the plain inner product on held-out queries.", t.MAvg)
-	case t.MAvg == r.Trials[best].MAvg:
-		r.Recommendation = fmt.Sprintf("Use %g vectors an item: nothing smaller was as good on held-out queries.", t.MAvg)
-	default:
-		r.Recommendation = fmt.Sprintf("Use %g vectors an item: they are as good as %g on held-out queries.", t.MAvg, r.Trials[best].MAvg)
-	}
+	r.Recommendation = strings.Join(r.Verdict.Text, "\n")
 	if c := t.Cold; c != nil && c.Gain < -c.StandardError {
 		text := fmt.Sprintf("items without logs lose: MRR@%d %.4f ± %.4f, %.4f by the plain inner product, on %d queries of items held out; "+
 			"items with vectors come before them", judge.Cutoff, c.MRR, c.StandardError, c.Baseline, c.Queries)

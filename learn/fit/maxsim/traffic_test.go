@@ -1,6 +1,7 @@
 package maxsim
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/likenessdb/likeness/learn/fit"
 	"github.com/likenessdb/likeness/learn/fit/fittest"
+	"github.com/likenessdb/likeness/learn/verdict"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/kernel"
 )
@@ -96,6 +98,25 @@ func TestBetaIsChosen(t *testing.T) {
 	}
 	if r.Beta != r.Trials[chosen].Beta {
 		t.Errorf("the report has beta %g, the chosen trial %g", r.Beta, r.Trials[chosen].Beta)
+	}
+}
+
+// The verdict is that of every fit: worth it, not worth it, or unclear with the number of queries
+// that it needs. Without a gain there are no vectors.
+func TestMaxSimVerdict(t *testing.T) {
+	near := elsewhere(400, 20, 8)
+	for q, items := range near.Relevant { // the queries lie where their items are
+		copy(near.Queries.Row(q), near.Items.Row(int(items[0])))
+		near.Queries.Row(q)[0] += 0.01
+	}
+	o := DefaultOptions()
+	fitted, _ := maxsimOf(t, elsewhere(400, 20, 8), o)
+	if v := fitted.Report.Verdict; v.Answer != verdict.Yes || !strings.HasPrefix(fitted.Report.Recommendation, "Worth it: take "+v.Choose) || !strings.HasPrefix(v.Choose, fmt.Sprintf("%g vectors an item", fitted.Report.MAvg)) {
+		t.Errorf("far from their items: %+v", v)
+	}
+	fitted, vectors := maxsimOf(t, near, o)
+	if v := fitted.Report.Verdict; v.Answer == verdict.Yes || v.Choose != "the plain inner product" || fitted.Report.MAvg != 0 || len(vectors) != 0 {
+		t.Errorf("where their items are: %+v, %d items with vectors", v, len(vectors))
 	}
 }
 
