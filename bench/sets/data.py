@@ -25,8 +25,8 @@ DIM = 64  # of the vectors that are made from histories
 WINDOW = 5  # events apart that count as together
 HALF_LIFE = 4  # events after which a past event counts half
 MOST_LOG, MOST_TESTS = 10_000, 3_000  # events of histories that are learned from, and that judge
-TOKENS = 128  # of a text that are embedded
-DOCUMENTS = 2000  # of SciFact's abstracts: those that a claim cites, and random ones
+TOKENS = 96  # of a text that are embedded
+DOCUMENTS = 1000  # of SciFact's abstracts: those that a claim cites, and random ones
 SCIFACT_TESTS = 3  # shares of SciFact's claims: one of this many is a test
 
 

@@ -233,7 +233,7 @@ def summarise(m, fits, folder, check):
         "beats_cosine": outcome(own), "beats_reference": outcome(other),
         "bars": [bar(m.against(a, b), least) if a in models else None for a, b, least in BARS],
         "verdict": {"fit": json.loads((folder / "bilinear.json").read_text(encoding="utf-8"))["verdict"], "eval": {"choose": check["verdict"]["choose"], "text": check["verdict"]["text"]}},
-        "advice": {"models": [{"name": n, "numbers": k, "ranks": m.found[n].round(6).tolist()} for n, k in numbers(a_set.items.shape[1])],
+        "advice": {"models": [{"name": n, "numbers": k, "ranks": m.found[n].round(6).tolist()} for n, k in numbers(a_set.items.shape[1]) if n in models],
                    "wanted": [int(w[0]) for w in a_set.test.wanted], "held_out": max(1, len(a_set.log) // 10)},
     }
 
@@ -247,14 +247,14 @@ def main():
     args = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     args.add_argument("--data", type=pathlib.Path, required=True, help="directory of the data's files")
     args.add_argument("--work", type=pathlib.Path, default=ROOT / ".cache" / "sets", help="directory for what is computed")
-    args.add_argument("--only", default=",".join(READERS), help="sets to measure, of " + ", ".join(READERS))
+    args.add_argument("--only", default=",".join(READERS), help="sets to measure, of " + ", ".join(READERS) + "; with none, what is kept is put together")
     args.add_argument("--without", action="append", default=[], choices=list(FITS), help="a fit to leave out, such as the one that takes longest")
     args.add_argument("--likeness", type=pathlib.Path, default=ROOT / "bin" / "likeness")
     args.add_argument("--out", type=pathlib.Path, default=OUT)
     args = args.parse_args()
     torch.set_num_threads(1)
     fits = [n for n in FITS if n not in args.without]
-    for name in args.only.split(","):
+    for name in filter(None, args.only.split(",")):
         folder = args.work / name
         folder.mkdir(parents=True, exist_ok=True)
         figures = measure(kept_set(folder / "set.pickle", name, args.data), folder, args.likeness, fits)
@@ -265,7 +265,7 @@ def main():
         told = a["right"] + a["wrong"]
         text = f"{a['right']} of {told}" + (f", cannot tell {a['unclear']} times" if a["unclear"] else "")
         figures["bars"].append({"difference": None, "advice": text, "missed": a["right"] < RIGHT * told})
-    report = {"date": datetime.date.today().strftime("%Y-%m"), "machine": f"{platform.machine()}, {torch.get_num_threads()} threads",
+    report = {"date": datetime.date.today().strftime("%Y-%m"), "machine": f"two cores, {platform.machine()}, PyTorch on one of them",
               "torch": torch.__version__, "sets": done,
               "left_out": [n for n in READERS if not (args.work / n / "figures.json").exists()]}
     (args.out / "sets.json").write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
