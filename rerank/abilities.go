@@ -11,8 +11,12 @@ type Relevance func(ctx context.Context, items []ID, q Query) ([]float32, error)
 type SupportAsker interface {
 	// Supports returns the support items.
 	Supports() []ID
+	// QueryFeatures returns how many numbers of the query's own vector the similarity reads behind
+	// the ranker's scores.
+	QueryFeatures() int
 	// Ask sends q and the support items to the ranker and returns q with the ranker's
-	// scores as its vector. It returns the ranker's error, or ErrQuery.
+	// scores as its vector, followed by q's own vector if the similarity has QueryFeatures. It
+	// returns the ranker's error, or ErrQuery.
 	Ask(ctx context.Context, ranker Relevance, q Query) (Query, error)
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -35,6 +36,7 @@ type fitRBEFlags struct {
 	options                              fitrbe.Options
 	scores, ids, queryIDs, base, payload string
 	supportItems, supportCategory        string
+	queryFeatures                        string
 	categories                           map[rerank.ID]string // by item, once the items are read
 	onePerCategory                       bool                 // --supports is not given
 	sampleItems                          int
@@ -102,6 +104,7 @@ func (f *fitRBEFlags) flags(cmd *cobra.Command) {
 	flags.BoolVar(&o.Compare, "compare", false, "judge every way to choose support items")
 	flags.IntVar(&o.Hidden, "hidden", 0, "hidden width of the perceptrons on both sides; 0 for no perceptrons")
 	flags.IntVar(&o.Out, "out-width", 64, "outputs of the perceptrons")
+	flags.StringVar(&f.queryFeatures, "query-features", "", "the queries' own vectors, which the perceptrons read beside scores, in a file like --items")
 	flags.StringVar((*string)(&o.Loss), "loss", string(o.Loss), "what they are trained for: softmax or listwise")
 	flags.IntVar(&o.Top, "top", o.Top, "number of items that are relevant to the listwise loss")
 	flags.Float64Var(&o.Rate, "rate", o.Rate, "learning rate")
@@ -173,7 +176,7 @@ func (f *fitRBEFlags) run(ctx context.Context, p *progress, stderr io.Writer) (_
 		return nil, f.asUsageError(err)
 	}
 	defer func() { err = errors.Join(err, scores.close()) }()
-	if err := errors.Join(f.readSupportItems(scores), f.readCategories(scores)); err != nil {
+	if err := errors.Join(f.readSupportItems(scores), f.readCategories(scores), f.readQueryFeatures(ctx, scores)); err != nil {
 		return nil, err
 	}
 	f.options.Progress, f.options.Note, f.options.Checkpoint = p.begin, p.note, checkpoint
@@ -274,6 +277,20 @@ func (f *fitRBEFlags) readCategories(scores *rbeScores) error {
 		f.options.Supports = min(f.options.Supports, len(distinct))
 	}
 	return nil
+}
+
+// readQueryFeatures reads --query-features.
+func (f *fitRBEFlags) readQueryFeatures(ctx context.Context, scores *rbeScores) error {
+	if f.queryFeatures == "" {
+		return nil
+	}
+	v, err := dataset.OpenVectors(ctx, f.queryFeatures)
+	if err != nil {
+		return usageError{err}
+	}
+	defer v.Close()
+	f.options.QueryFeatures = rerank.Matrix{Rows: v.Rows, Cols: v.Cols, Data: slices.Clone(v.Data)}
+	return scores.digest("query_features", f.queryFeatures)
 }
 
 // idsOf returns the ids of rows from a file, or row numbers if no file is named.

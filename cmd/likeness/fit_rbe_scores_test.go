@@ -84,8 +84,16 @@ func newRankedFiles(t *testing.T) rankedFiles {
 			t.Fatal(err)
 		}
 	}
-	if err := npy.Write(f.path("scores.npy"), f.scores); err != nil {
-		t.Fatal(err)
+	own := rerank.NewMatrix(len(queries), 3)
+	for q, v := range queries {
+		for i, x := range v {
+			own.Row(q)[i] = float32(x)
+		}
+	}
+	for name, m := range map[string]rerank.Matrix{"scores.npy": f.scores, "own.npy": own} {
+		if err := npy.Write(f.path(name), m); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return f
 }
@@ -154,6 +162,13 @@ func TestFitRBEThroughARanker(t *testing.T) {
 	}
 	if r := execute(t, "", f.fit("1", "--support-category", "kind", "--out", f.path("kind.safetensors"), "--force")...); r.code != 2 || !strings.Contains(r.err, `field "kind"`) {
 		t.Errorf("no such field: code %d\n%s", r.code, r.err)
+	}
+	own := fitted(t, f.fit("1", "--hidden", "6", "--out-width", "3", "--rounds", "2", "--query-features", f.path("own.npy"), "--out", f.path("own.safetensors")))
+	if own.SupportItems != 6 || own.Version == "" {
+		t.Errorf("with query features: %+v", own)
+	}
+	if r := execute(t, "", f.fit("1", "--query-features", f.path("own.npy"), "--out", f.path("own.safetensors"), "--force")...); r.code != 2 || !strings.Contains(r.err, "features of 40 queries") {
+		t.Errorf("features without perceptrons: code %d\n%s", r.code, r.err)
 	}
 	few := fitted(t, f.fit("1", "--select", "random", "--held-out", "0", "--support-queries", "9", "--out", f.path("few.safetensors")))
 	if few.Asked.Asked != 6*9 || few.Asked.Sampled != 50 || len(few.Supports) != 6 || few.HeldOutQueries != 0 {

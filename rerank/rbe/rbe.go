@@ -29,6 +29,9 @@ type Config struct {
 	// perceptrons, and φ is the CUR approximation.
 	Hidden int `json:"hidden,omitempty"`
 	Out    int `json:"out,omitempty"`
+	// Features is the length of the query's own vector, which the queries' perceptron reads behind
+	// the scores of the support items. With 0 it reads scores alone.
+	Features int `json:"features,omitempty"`
 	// Questions holds the support queries, if they were known when the model was fitted.
 	// Their vectors, if any, are in the tensor "questions" (n, any).
 	Questions []Question `json:"questions,omitempty"`
@@ -80,23 +83,27 @@ func New(c Config, t tensor.Set) (*Similarity, error) {
 	case (c.Hidden == 0) != (c.Out == 0) || c.Hidden < 0 || c.Out < 0 || max(c.Hidden, c.Out) > maxWidth:
 		return nil, fmt.Errorf("%w: hidden is %d and out %d, want both 0 or both 1 to %d", rerank.ErrModel, c.Hidden, c.Out, maxWidth)
 	}
+	if c.Features < 0 || c.Features > maxWidth || c.Features > 0 && c.Hidden == 0 {
+		return nil, fmt.Errorf("%w: the queries' perceptron of %d hidden numbers reads %d numbers of a query's own, want 0, or up to %d with a perceptron",
+			rerank.ErrModel, c.Hidden, c.Features, maxWidth)
+	}
 	for i, id := range slices.Concat(c.SupportItems, c.SupportQueries) {
 		if id.IsZero() {
 			return nil, fmt.Errorf("%w: support %d has no id", rerank.ErrModel, i)
 		}
 	}
-	probes, err := distilled.Read(t, m, n)
+	probes, err := distilled.Read(t, m+c.Features, n)
 	if err != nil {
 		return nil, err
 	}
 	s := &Similarity{config: c, kernels: kernel.Best(), probes: probes, spec: rerank.Spec{
-		Kind: rerank.KindRBE, QueryDim: m, ItemDim: n, Features: m, SingleInnerProduct: true,
+		Kind: rerank.KindRBE, QueryDim: m + c.Features, ItemDim: n, Features: m, SingleInnerProduct: true,
 		MaxScore: float32(math.Inf(1)), PairsQuery: 1, PairsItem: 1,
 	}}
 	r := tensor.NewReader(t)
 	s.projection = rerank.Matrix{Rows: m, Cols: n, Data: r.Get("projection", m, n)}
 	if c.Hidden > 0 {
-		s.query, s.item = readPerceptron(r, "query", m, c.Hidden, c.Out), readPerceptron(r, "item", m, c.Hidden, c.Out)
+		s.query, s.item = readPerceptron(r, "query", m+c.Features, c.Hidden, c.Out), readPerceptron(r, "item", m, c.Hidden, c.Out)
 		s.offset = append(slices.Clone(r.Get("offset.weight", m)), r.Get("offset.bias", 1)...)
 		s.spec.Features = m + c.Out + 1
 	}
@@ -145,18 +152,27 @@ func ELU(x float32) float32 {
 // Supports returns the items that a ranker must score for a query.
 func (s *Similarity) Supports() []rerank.ID { return slices.Clone(s.config.SupportItems) }
 
-// Ask calls the ranker once and returns q with R(S_I, q) as its vector. It returns the
-// ranker's error, or rerank.ErrQuery if a score is missing or not finite.
+// QueryFeatures returns the length of the query's own vector that the model reads behind the scores,
+// or 0.
+func (s *Similarity) QueryFeatures() int { return s.config.Features }
+
+// Ask calls the ranker once and returns q with R(S_I, q) as its vector. If the model reads query
+// features, q's vector holds them, and the result's vector has them behind the scores. Ask returns the
+// ranker's error, or rerank.ErrQuery if a score is missing or not finite, or features are missing.
 func (s *Similarity) Ask(ctx context.Context, ranker Relevance, q rerank.Query) (rerank.Query, error) {
+	features, supports := q.Vector, len(s.config.SupportItems)
+	if n := s.config.Features; n > 0 && len(features) != n {
+		return q, fmt.Errorf("%w: the model reads %d numbers of the query's own beside the ranker's scores, and the query has %d", rerank.ErrQuery, n, len(features))
+	}
 	scores, err := ranker(ctx, s.Supports(), q)
 	if err != nil {
-		return q, fmt.Errorf("scoring %d support items: %w", s.spec.QueryDim, err)
+		return q, fmt.Errorf("scoring %d support items: %w", supports, err)
 	}
-	if len(scores) != s.spec.QueryDim {
-		return q, fmt.Errorf("%w: the ranker returned %d scores for %d support items", rerank.ErrQuery, len(scores), s.spec.QueryDim)
+	if len(scores) != supports {
+		return q, fmt.Errorf("%w: the ranker returned %d scores for %d support items", rerank.ErrQuery, len(scores), supports)
 	}
-	q.Vector = scores
-	return q, rerank.CheckFinite("scores of support items", scores)
+	q.Vector = slices.Concat(scores, features[:s.config.Features])
+	return q, rerank.CheckFinite("scores of support items", q.Vector)
 }
 
 // WithKernels returns a copy of the similarity that computes with the given kernels.
@@ -169,7 +185,8 @@ func (s *Similarity) WithKernels(k *kernel.Set) rerank.Similarity {
 // Spec implements rerank.Similarity.
 func (s *Similarity) Spec() rerank.Spec { return s.spec }
 
-// Encode implements rerank.Similarity. q.Vector must be R(S_I, q).
+// Encode implements rerank.Similarity. q.Vector must be R(S_I, q), followed by the query's features if
+// the model reads any.
 func (s *Similarity) Encode(q rerank.Query) (rerank.Encoded, error) {
 	if err := s.spec.CheckQuery(q); err != nil {
 		return nil, err
@@ -179,8 +196,8 @@ func (s *Similarity) Encode(q rerank.Query) (rerank.Encoded, error) {
 	if s.config.Hidden > 0 {
 		u = make([]float32, s.spec.Features)
 		row := rerank.Matrix{Rows: 1, Cols: len(query), Data: query}
-		copy(u, query)
-		s.query.apply(s.kernels, rerank.Matrix{Rows: 1, Cols: s.config.Out, Data: u[len(query) : len(u)-1]}, row)
+		supports := copy(u, query[:len(s.config.SupportItems)])
+		s.query.apply(s.kernels, rerank.Matrix{Rows: 1, Cols: s.config.Out, Data: u[supports : len(u)-1]}, row)
 		u[len(u)-1] = 1
 	}
 	return s.newProduct(query, u), rerank.CheckFinite("f_Q of the support scores", u)
@@ -207,7 +224,7 @@ func (s *Similarity) EncodeItems(dst, base rerank.Matrix) error {
 	if err := s.spec.CheckEncode(dst, base); err != nil || base.Rows == 0 {
 		return err
 	}
-	m := s.spec.QueryDim
+	m := len(s.config.SupportItems)
 	if s.config.Hidden == 0 {
 		// Sum in float64 and round once. Then the probe for the stored vectors yields the
 		// same inner products (inner.Product.Rounded).

@@ -445,6 +445,15 @@ func (c *Checked) SupportItems() int {
 	return len(c.ModelCan.Supports.Supports())
 }
 
+// QueryFeatures returns how many numbers of the query's own vector the model reads beside a ranker's
+// scores.
+func (c *Checked) QueryFeatures() int {
+	if c.ModelCan.Supports == nil {
+		return 0
+	}
+	return c.ModelCan.Supports.QueryFeatures()
+}
+
 // checkRanker fills in the defaults for a ranker and checks its limits.
 func (c *Checked) checkRanker() error {
 	if c.Ranker == nil && c.RankerName == "" { // offline commands know the name and start no ranker
@@ -475,9 +484,9 @@ func (c *Checked) checkRanker() error {
 }
 
 // checkEmbedding refuses an embedder that can make no vector: the query vectors of the route's model
-// are a ranker's scores, and the store is not searched by the query's own vector.
+// are a ranker's scores alone, and the store is not searched by the query's own vector.
 func (c *Checked) checkEmbedding() error {
-	if c.EmbedderName != "" && c.SupportItems() > 0 && (c.RankerName == "" || c.Store == nil) {
+	if c.EmbedderName != "" && c.SupportItems() > 0 && (c.RankerName == "" || c.Store == nil && c.QueryFeatures() == 0) {
 		return c.wrong("a ranker's scores of support items make its model's query vectors, and embedder %q could only search the store for the ranker (mix); name a store and a ranker, or remove the embedder",
 			c.EmbedderName)
 	}

@@ -35,6 +35,9 @@ func (c *Checked) checkEmbedded(vectors [][]float32) error {
 	if c.SupportItems() > 0 {
 		dim, takes = c.Field.Dim, "its collection has"
 	}
+	if n := c.QueryFeatures(); n > 0 {
+		dim, takes = n, "its model reads"
+	}
 	for _, v := range vectors {
 		if dim > 0 && len(v) != dim {
 			return c.wrong("embedder %q makes vectors of %d elements and %s %d; name the embedder that embedded the collection",
@@ -61,9 +64,9 @@ func (c *Checked) NeedsEmbedder(q rerank.Query) bool {
 	return c.Embedder != nil && len(q.Vector) == 0 && q.Text != "" && c.SupportItems() == 0
 }
 
-// EmbedsForMix reports whether the route's embedder makes the vector by which the store is searched for
-// a share of the ranker's first round: the model takes a ranker's scores in place of the query's own
-// vector.
-func (c *Checked) EmbedsForMix(q rerank.Query, mix float64) bool {
-	return c.Embedder != nil && q.Text != "" && c.SupportItems() > 0 && mix > 0
+// EmbedsBesideScores reports whether the route's embedder makes the own vector of a query whose model
+// takes a ranker's scores: by it the store is searched for a share of the ranker's first round, or the
+// model reads it beside the scores.
+func (c *Checked) EmbedsBesideScores(q rerank.Query, mix float64) bool {
+	return c.Embedder != nil && q.Text != "" && c.SupportItems() > 0 && (mix > 0 || c.QueryFeatures() > 0)
 }

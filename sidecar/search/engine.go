@@ -81,7 +81,7 @@ func (e *Engine) search(ctx context.Context, r Request) (Answer, Request, error)
 		}
 	}
 	var took time.Duration
-	if c := version.Current(); c.NeedsEmbedder(r.Query) || len(r.StoredVector) == 0 && c.EmbedsForMix(r.Query, mixOf(c, r)) {
+	if c := version.Current(); c.NeedsEmbedder(r.Query) || len(r.StoredVector) == 0 && c.EmbedsBesideScores(r.Query, mixOf(c, r)) {
 		var cancel context.CancelFunc
 		ctx, cancel = c.WithTimeout(ctx) // embedding and search share the route's time
 		defer cancel()
@@ -123,8 +123,8 @@ func mixOf(c *route.Checked, r Request) float64 {
 	return c.Mix
 }
 
-// embedRequest makes the query's vector of its text, or the vector that the store is searched with for
-// the ranker. If the embedder fails to make the latter, the ranker's calls are not mixed.
+// embedRequest makes the query's vector of its text, or StoredVector. If the embedder fails to make the
+// latter, the ranker's calls are not mixed, unless the model reads it too.
 func (e *Engine) embedRequest(ctx context.Context, c *route.Checked, r *Request) (took time.Duration, err error) {
 	if c.NeedsEmbedder(r.Query) {
 		r.Query, took, err = e.embed(ctx, c, r.Query)
@@ -135,7 +135,7 @@ func (e *Engine) embedRequest(ctx context.Context, c *route.Checked, r *Request)
 		r.StoredVector = vectors[0]
 		return took, nil
 	}
-	if ctx.Err() != nil {
+	if ctx.Err() != nil || c.QueryFeatures() > 0 {
 		return took, err
 	}
 	e.log.LogAttrs(ctx, slog.LevelWarn, "store's order not mixed in, its query was not embedded", slog.String("route", c.Name), slog.Any("error", err))

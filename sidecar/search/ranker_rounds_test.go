@@ -13,6 +13,7 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/bilinear"
 	"github.com/likenessdb/likeness/rerank/dot"
+	"github.com/likenessdb/likeness/rerank/rbe"
 	"github.com/likenessdb/likeness/rerank/tensor"
 	"github.com/likenessdb/likeness/sidecar/embed"
 	"github.com/likenessdb/likeness/sidecar/route"
@@ -299,5 +300,74 @@ func TestMixOfText(t *testing.T) {
 	})
 	if err := pipe(t, r).Open(t.Context()); !errors.Is(err, route.ErrSetup) || !strings.Contains(err.Error(), "its collection has") {
 		t.Errorf("an embedder of another length: %v", err)
+	}
+}
+
+// TestQueryFeatures: a model that reads the query's own vector beside the ranker's scores gets it as
+// StoredVector or from the embedder, with the same answer as from scores and vector sent together.
+func TestQueryFeatures(t *testing.T) {
+	w := newRelevances(t, 60, 6)
+	const dim, hidden, out = 5, 4, 3
+	set := func(seed uint64, shape ...int) tensor.Tensor {
+		rows, cols := shape[0], 1
+		if len(shape) > 1 {
+			cols = shape[1]
+		}
+		return tensor.Tensor{Shape: shape, Data: random(seed, rows, cols).Data}
+	}
+	var supports, queries []rerank.ID
+	for i := range uint64(6) {
+		supports = append(supports, rerank.UintID(i))
+	}
+	n := w.sim.Spec().ItemDim
+	for i := range n {
+		queries = append(queries, rerank.UintID(uint64(i)))
+	}
+	const m = 6
+	sim, err := rbe.New(rbe.Config{SupportItems: supports, SupportQueries: queries, Hidden: hidden, Out: out, Features: dim}, tensor.Set{
+		"projection":     set(1, m, n),
+		"query.0.weight": set(2, hidden, m+dim), "query.0.bias": set(3, hidden), "query.1.weight": set(4, out, hidden), "query.1.bias": set(5, out),
+		"item.0.weight": set(6, hidden, m), "item.0.bias": set(7, hidden), "item.1.weight": set(8, out, hidden), "item.1.bias": set(9, out),
+		"offset.weight": set(10, m), "offset.bias": set(11, 1),
+	})
+	must(t, err)
+	w.world = newWorld(t, sim, w.world.vectors)
+	own := random(12, 1, dim).Row(0)
+	none, zero := 0, 0.0
+	ask := func(embedder embed.Embedder, q rerank.Query, stored []float32) (search.Answer, error) {
+		r := w.route(route.PlacementTable, ranking(w.critic(), 20, 1), func(r *route.Route) {
+			if embedder != nil {
+				r.EmbedderName, r.Embedder = "words", embedder
+			}
+		})
+		return pipe(t, r).Search(t.Context(), search.Request{Route: "r", K: 10, Query: q, Calls: &none, Mix: &zero, StoredVector: stored})
+	}
+	text := rerank.Query{Text: "query 1"}
+	asked, err := sim.Ask(t.Context(), func(_ context.Context, items []rerank.ID, q rerank.Query) ([]float32, error) {
+		scores := make([]float32, len(items))
+		for i, id := range items {
+			row, _ := id.Uint64()
+			scores[i] = w.truth(text.Text, int(row))
+		}
+		return scores, nil
+	}, rerank.Query{Vector: own})
+	must(t, err)
+	want, err := ask(nil, rerank.Query{Text: text.Text, Vector: asked.Vector}, nil)
+	must(t, err)
+	for name, c := range map[string]struct {
+		embedder embed.Embedder
+		stored   []float32
+	}{"a vector": {nil, own}, "text": {words{text.Text: own}, nil}} {
+		a, err := ask(c.embedder, text, c.stored)
+		if err != nil || len(a.Hits) != 10 || !slices.EqualFunc(a.Hits, want.Hits, func(a, b search.Hit) bool { return a.ID == b.ID && a.Score == b.Score }) {
+			t.Errorf("%s: %v, %v, want %v", name, a.Hits, err, want.Hits)
+		}
+	}
+	var field *plan.FieldError
+	if _, err := ask(nil, text, nil); !errors.As(err, &field) || field.Field != "stored_vector" {
+		t.Errorf("no features: %v", err)
+	}
+	if _, err := ask(words{}, text, nil); !errors.Is(err, embed.ErrText) {
+		t.Errorf("an embedder that fails: %v", err)
 	}
 }

@@ -18,6 +18,7 @@ import (
 type Fitted struct {
 	SupportItems, SupportQueries []int
 	Hidden, Out                  int
+	Features                     int // numbers of a query's own that the perceptrons read
 	Tensors                      tensor.Set
 	Report                       Report
 }
@@ -25,7 +26,7 @@ type Fitted struct {
 // Config returns the configuration of the model. item and query give the ids of items
 // and queries.
 func (f *Fitted) Config(item, query func(int) rerank.ID) rbe.Config {
-	c := rbe.Config{Hidden: f.Hidden, Out: f.Out}
+	c := rbe.Config{Hidden: f.Hidden, Out: f.Out, Features: f.Features}
 	for _, x := range f.SupportItems {
 		c.SupportItems = append(c.SupportItems, item(x))
 	}

@@ -331,7 +331,7 @@ func checkRBEModel(t *testing.T, s *rbe.Similarity, scores rerank.Matrix, fitted
 				t.Errorf("asked for %v", items)
 			}
 			return asked.Row(q), nil
-		}, rerank.Query{})
+		}, rerank.Query{Vector: (&fitter{options: o}).queryFeatures(heldOut).Row(q)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -387,8 +387,12 @@ func TestRBERefuses(t *testing.T) {
 		"held out":    func(_ *rerank.Matrix, o *Options) { o.HeldOut = 1 },
 		"hidden":      func(_ *rerank.Matrix, o *Options) { o.Hidden = 8 },
 		"rate":        func(_ *rerank.Matrix, o *Options) { o.Rate = 0 },
-		"not finite":  func(m *rerank.Matrix, _ *Options) { m.Data[7] = float32(math.NaN()) },
-		"all zero":    func(m *rerank.Matrix, _ *Options) { clear(m.Data) },
+		"features of others": func(_ *rerank.Matrix, o *Options) {
+			o.Hidden, o.Out, o.QueryFeatures = 4, 4, rerank.NewMatrix(29, 2)
+		},
+		"features without perceptrons": func(_ *rerank.Matrix, o *Options) { o.QueryFeatures = rerank.NewMatrix(30, 2) },
+		"not finite":                   func(m *rerank.Matrix, _ *Options) { m.Data[7] = float32(math.NaN()) },
+		"all zero":                     func(m *rerank.Matrix, _ *Options) { clear(m.Data) },
 	} {
 		m, o := rerank.Matrix{Rows: good.Rows, Cols: good.Cols, Data: slices.Clone(good.Data)}, DefaultOptions()
 		change(&m, &o)
@@ -594,5 +598,40 @@ func TestClusteringsFindClusters(t *testing.T) {
 	}
 	if rows, err := Select(t.Context(), x, 3, SelectFirst, 1, nil); err != nil || !slices.Equal(rows, []int{0, 1, 2}) {
 		t.Errorf("first: %v, %v", rows, err)
+	}
+}
+
+// TestQueryFeatures: a model whose perceptrons read the query's own vector scores as the fit judged.
+func TestQueryFeatures(t *testing.T) {
+	const items, queries, dim, supports = 120, 300, 4, 6
+	rng := rand.New(rand.NewPCG(4, 9))
+	a, own := fittest.NormalMatrix(rng, items, dim), fittest.NormalMatrix(rng, queries, dim)
+	scores := rerank.NewMatrix(items, queries)
+	linalg.Multiply(scores, a, false, own, true)
+	for i := range scores.Data {
+		scores.Data[i] += 0.7 * float32(rng.NormFloat64())
+	}
+	for i := range own.Data {
+		own.Data[i] *= 1000 // of another size than the scores
+	}
+	o := neuralRBE()
+	o.Supports, o.QueryFeatures = supports, own
+	fitted, err := Fit(t.Context(), scores, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := rbe.New(fitted.Config(rowID, rowID), fitted.Tensors)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fitted.Report.Rounds == 0 || s.QueryFeatures() != dim || s.Spec().QueryDim != supports+dim || len(s.Supports()) != supports {
+		t.Errorf("%d rounds, %d features, queries of %d numbers", fitted.Report.Rounds, s.QueryFeatures(), s.Spec().QueryDim)
+	}
+	checkRBEModel(t, s, scores, fitted, o)
+	_, err = s.Ask(t.Context(), func(_ context.Context, items []rerank.ID, _ rerank.Query) ([]float32, error) {
+		return make([]float32, len(items)), nil
+	}, rerank.Query{})
+	if !errors.Is(err, rerank.ErrQuery) {
+		t.Errorf("a query without features: %v, want ErrQuery", err)
 	}
 }

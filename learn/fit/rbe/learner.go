@@ -25,20 +25,20 @@ func (f *fitter) trainPerceptrons(ctx context.Context, fitted *Fitted, items rer
 	if o.Categories != nil {
 		o.Own = fitted.SupportItems // a checkpoint belongs to them; categories are no part of its options
 	}
-	trials, err := train.OpenTrials(o.Checkpoint, "rbe", fit.Data{Items: f.scores}, o)
+	trials, err := train.OpenTrials(o.Checkpoint, "rbe", fit.Data{Items: f.scores, Queries: o.QueryFeatures}, o)
 	if err != nil {
 		return err
 	}
 	learn, watch := f.drawWatched()
-	l := newLearner(items, f.supportScores(fitted.SupportItems, learn), transpose(selectColumns(f.scores, learn)), o)
-	watched := watchedQueries{f.supportScores(fitted.SupportItems, watch), transpose(selectColumns(f.scores, watch))}
+	l := newLearner(items, f.supportScores(fitted.SupportItems, learn), f.queryFeatures(learn), transpose(selectColumns(f.scores, learn)), o)
+	watched := watchedQueries{f.supportScores(fitted.SupportItems, watch), f.queryFeatures(watch), transpose(selectColumns(f.scores, watch))}
 	trained, err := trials.Train(ctx, l, train.Plan{
 		Name: "perceptrons", Rounds: o.Rounds, Patience: patience, Done: o.Progress.Begin("training perceptrons", o.Rounds),
 		Judge: func(rounds int) (float64, error) {
 			if rounds == 0 {
 				return watched.hitRate(watched.supportScores, items), nil // the hit rate of CUR alone
 			}
-			return watched.hitRate(l.embedQueries(watched.supportScores), l.embedItems()), nil
+			return watched.hitRate(l.embedQueries(watched.supportScores, watched.features), l.embedItems()), nil
 		},
 		Note: func(s *train.Snapshot) {
 			o.notef("round %d: loss %.4f, hit rate %.4f", s.Round, s.LastRound().MeanLoss, s.LastRound().Rating)
@@ -55,10 +55,19 @@ func (f *fitter) trainPerceptrons(ctx context.Context, fitted *Fitted, items rer
 		f.report.Warnings = append(f.report.Warnings, "no round of the perceptrons was better than CUR, which was kept")
 		return nil
 	}
-	fitted.Hidden, fitted.Out = o.Hidden, o.Out
+	fitted.Hidden, fitted.Out, fitted.Features = o.Hidden, o.Out, o.QueryFeatures.Cols
 	l.addTensors(fitted.Tensors)
-	f.report.Chosen = f.judge(l.embedQueries(f.supportScores(fitted.SupportItems, f.split.heldOut)), l.embedItems())
+	heldOut := l.embedQueries(f.supportScores(fitted.SupportItems, f.split.heldOut), f.queryFeatures(f.split.heldOut))
+	f.report.Chosen = f.judge(heldOut, l.embedItems())
 	return nil
+}
+
+// queryFeatures returns the features of the queries, which may have no columns.
+func (f *fitter) queryFeatures(queries []int) rerank.Matrix {
+	if f.options.QueryFeatures.Cols == 0 {
+		return rerank.NewMatrix(len(queries), 0)
+	}
+	return selectRows(f.options.QueryFeatures, queries)
 }
 
 // drawWatched takes a tenth of the known queries to monitor the training.
@@ -78,8 +87,8 @@ func (f *fitter) drawWatched() (learn, watch []int) {
 }
 
 // watchedQueries are the queries that monitor the training, one per row: their scores of the
-// support items, and of all items.
-type watchedQueries struct{ supportScores, truth rerank.Matrix }
+// support items, their features, and their scores of all items.
+type watchedQueries struct{ supportScores, features, truth rerank.Matrix }
 
 // hitRate returns HitRate(10) of the inner products of the queries' and items' vectors.
 func (w watchedQueries) hitRate(queries, items rerank.Matrix) float64 {
@@ -93,11 +102,15 @@ func (w watchedQueries) hitRate(queries, items rerank.Matrix) float64 {
 type learner struct {
 	options Options
 	queries rerank.Matrix // R(S_I, q) of each training query
-	truth   rerank.Matrix // R of all items for these queries
-	items   rerank.Matrix // CUR vectors of the items
-	adam    *train.Adam
-	tau     float64
-	bounds  []float64 // the bound of each query for the listwise loss; nil for the other loss
+	// features of these queries, of which featureScale times as much is read, so that they are as
+	// large as the scores.
+	features     rerank.Matrix
+	featureScale float32
+	truth        rerank.Matrix // R of all items for these queries
+	items        rerank.Matrix // CUR vectors of the items
+	adam         *train.Adam
+	tau          float64
+	bounds       []float64 // the bound of each query for the listwise loss; nil for the other loss
 
 	query, item *eluNet
 	// offset holds w and b: each score of item vector t has the offset ⟨w, t⟩ + b.
@@ -107,11 +120,14 @@ type learner struct {
 var _ train.Learner = (*learner)(nil)
 
 // newLearner makes a learner at its start, where the perceptrons add nothing to CUR.
-func newLearner(items, queries, truth rerank.Matrix, o Options) *learner {
+func newLearner(items, queries, features, truth rerank.Matrix, o Options) *learner {
 	m := items.Cols
-	t := &learner{options: o, queries: queries, truth: truth, items: items}
+	t := &learner{options: o, queries: queries, features: features, truth: truth, items: items}
+	if size := rootMeanSquare(features); size > 0 {
+		t.featureScale = float32(rootMeanSquare(queries) / size)
+	}
 	rng := rand.New(rand.NewPCG(o.Seed, 0x2e7))
-	t.query, t.item = newELUNet(m, o.Hidden, o.Out, rootMeanSquare(queries), rng), newELUNet(m, o.Hidden, o.Out, rootMeanSquare(items), rng)
+	t.query, t.item = newELUNet(m+features.Cols, o.Hidden, o.Out, rootMeanSquare(queries), rng), newELUNet(m, o.Hidden, o.Out, rootMeanSquare(items), rng)
 	clear(t.item.params[2])
 	t.offset = [2][]float32{make([]float32, m), make([]float32, 1)}
 	t.offsetGrads = [2][]float32{make([]float32, m), make([]float32, 1)}
@@ -185,7 +201,7 @@ func (t *learner) takeStep(batch []int, rng *rand.Rand) float64 {
 	items, truth := selectRows(t.items, columns), selectColumns(selectRows(t.truth, batch), columns)
 	scores := rerank.NewMatrix(len(batch), len(columns))
 	linalg.Multiply(scores, queries, false, items, true)
-	a, c := t.query.forward(queries), t.item.forward(items)
+	a, c := t.query.forward(t.queryInputs(queries, selectRows(t.features, batch))), t.item.forward(items)
 	learned := rerank.NewMatrix(len(batch), len(columns))
 	linalg.Multiply(learned, a, false, c, true)
 	offsets := t.offsets(items)
@@ -264,10 +280,25 @@ func (t *learner) drawItems(batch []int, rng *rand.Rand) []int {
 	return items
 }
 
-// embedQueries returns f_Q of queries, given as their scores of the support items.
-func (t *learner) embedQueries(supportScores rerank.Matrix) rerank.Matrix {
+// queryInputs returns what the queries' perceptron reads: scores of the support items, and features.
+func (t *learner) queryInputs(supportScores, features rerank.Matrix) rerank.Matrix {
+	if features.Cols == 0 {
+		return supportScores
+	}
+	in := rerank.NewMatrix(supportScores.Rows, supportScores.Cols+features.Cols)
+	for r := range in.Rows {
+		rest := in.Row(r)[copy(in.Row(r), supportScores.Row(r)):]
+		for i, v := range features.Row(r) {
+			rest[i] = t.featureScale * v
+		}
+	}
+	return in
+}
+
+// embedQueries returns f_Q of queries, given as their scores of the support items and their features.
+func (t *learner) embedQueries(supportScores, features rerank.Matrix) rerank.Matrix {
 	ones := slices.Repeat([]float32{1}, supportScores.Rows)
-	return joinColumns(supportScores, t.query.forward(supportScores), ones)
+	return joinColumns(supportScores, t.query.forward(t.queryInputs(supportScores, features)), ones)
 }
 
 // embedItems returns f_I of all items.
@@ -301,6 +332,14 @@ func (t *learner) Resume(p train.Position) error {
 // addTensors adds the perceptrons and the offset to the tensors of a model.
 func (t *learner) addTensors(set tensor.Set) {
 	t.query.addTensors(set, "query")
+	scaled := set["query.0.weight"]
+	scaled.Data = slices.Clone(scaled.Data)
+	for i := range scaled.Data { // the model reads features as they are
+		if i%t.query.in >= t.queries.Cols {
+			scaled.Data[i] *= t.featureScale
+		}
+	}
+	set["query.0.weight"] = scaled
 	t.item.addTensors(set, "item")
 	set["offset.weight"] = tensor.Tensor{Shape: []int{len(t.offset[0])}, Data: t.offset[0]}
 	set["offset.bias"] = tensor.Tensor{Shape: []int{1}, Data: t.offset[1]}

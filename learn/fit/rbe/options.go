@@ -41,7 +41,10 @@ type Options struct {
 	Lambda float64
 	// Hidden and Out are the widths of the perceptrons. Hidden 0 fits none.
 	Hidden, Out int
-	Loss        Loss
+	// QueryFeatures has a row for each query, such as its embedding, which the queries' perceptron
+	// reads beside the scores (RBE, section 3.5). Without columns it reads scores alone.
+	QueryFeatures rerank.Matrix `json:"-"`
+	Loss          Loss
 	// Top is K of the listwise loss.
 	Top    int
 	Rate   float64
@@ -102,6 +105,9 @@ func (o Options) Check(items, queries int) error {
 		return fmt.Errorf("%w: no queries are held out, and neither selections nor perceptrons can be judged; hold some out", fit.ErrOption)
 	case o.Hidden < 0 || o.Hidden > maxHidden || o.Hidden > 0 && (o.Out < 1 || o.Out > maxHidden):
 		return fmt.Errorf("%w: perceptrons of %d hidden numbers and %d outputs; want 0, or 1 to %d of both", fit.ErrOption, o.Hidden, o.Out, maxHidden)
+	case o.QueryFeatures.Cols > 0 && (o.QueryFeatures.Rows != queries || o.Hidden == 0):
+		return fmt.Errorf("%w: features of %d queries for %d, and perceptrons of %d hidden numbers; want a row for each query, and perceptrons that read them",
+			fit.ErrOption, o.QueryFeatures.Rows, queries, o.Hidden)
 	case !(o.Rate > 0) || o.Batch < 1 || o.Rounds < 1 || o.Draws < 1 || o.Top < 1:
 		return fmt.Errorf("%w: rate %g, batch %d, rounds %d, draws %d, top %d; want positive numbers", fit.ErrOption, o.Rate, o.Batch, o.Rounds, o.Draws, o.Top)
 	}

@@ -298,6 +298,9 @@ func resolveMix(c *route.Checked, r *Request) error {
 		return BadField("mix", "%g is not between 0 and 1", mix)
 	case rerank.CheckFinite("stored_vector", r.StoredVector) != nil:
 		return BadField("stored_vector", "it has a number that is not finite")
+	case c.QueryFeatures() > 0 && len(r.Query.Vector) == 0 && dim != c.QueryFeatures():
+		return BadField("stored_vector", "it has %d elements, and the model of route %q reads %d of the query's own vector beside the ranker's scores; give the query as the stored vectors were made, or its text if the route has an embedder",
+			dim, c.Name, c.QueryFeatures())
 	case mix == 0 || *r.Calls == 0:
 		return nil
 	case c.Store == nil:

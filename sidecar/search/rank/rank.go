@@ -104,7 +104,9 @@ func Begin(ctx context.Context, v route.View, r plan.Request, log *slog.Logger) 
 		return s, r, plan.BadField("query.text", "ranker %q reads it and it is empty; say in words what is searched for", v.RankerName)
 	}
 	if fromSupports {
-		q, err := s.queryFromSupports(ctx, supports, r.Query)
+		own := r.Query
+		own.Vector = r.StoredVector
+		q, err := s.queryFromSupports(ctx, supports, own)
 		if err != nil {
 			return s, r, err
 		}
