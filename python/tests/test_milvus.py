@@ -1,10 +1,11 @@
-"""Retrieves from, and reranks, collections that langchain-milvus and llama-index-vector-stores-milvus wrote."""
+"""Retrieves from, and reranks, collections that the Milvus integrations of LangChain, LlamaIndex and Haystack wrote."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Callable
 
+import haystack
 import pytest
 from conftest import Asked
 from langchain_core.documents import Document
@@ -12,10 +13,12 @@ from langchain_milvus import Milvus
 from llama_index.core.schema import NodeRelationship, QueryBundle, RelatedNodeInfo, TextNode
 from llama_index.core.vector_stores import VectorStoreQuery
 from llama_index.vector_stores.milvus import MilvusVectorStore
+from milvus_haystack import MilvusDocumentStore
 from test_langchain import Shipped
 
 import likeness
 from likeness import langchain, llama_index, payloads
+from likeness.haystack import LikenessRanker, LikenessRetriever
 
 MILVUS = os.environ.get("MILVUS", "")
 STORE = f'{{kind: milvus, address: "{MILVUS}"}}'
@@ -103,3 +106,45 @@ def test_llama_index(llama_index_url: str, llama_index_store: MilvusVectorStore,
         scored = [llama_index.NodeWithScore(node=n) for n in found]
         best = postprocessor.postprocess_nodes(scored, QueryBundle(query))
         assert [n.node.get_content() for n in best] == asked.best(query, 5, [n.get_content() for n in found])
+
+
+@pytest.fixture(scope="module")
+def haystack_store(asked: Asked) -> MilvusDocumentStore:
+    store = MilvusDocumentStore(
+        connection_args={"uri": f"http://{MILVUS}"},
+        collection_name="haystack",
+        index_params={"index_type": "AUTOINDEX", "metric_type": "COSINE"},
+        drop_old=True,
+    )
+    store.write_documents(
+        haystack.Document(content=text, meta={"row": row}, embedding=asked.embed(text))
+        for row, text in enumerate(asked.texts)
+    )
+    return store
+
+
+@pytest.fixture(scope="module")
+def haystack_url(haystack_store: MilvusDocumentStore, serve_collection: Callable[..., str]) -> str:
+    return serve_collection("haystack", STORE, "vector: vector")
+
+
+def own_id(document: haystack.Document) -> str:
+    return document.id
+
+
+def test_haystack(haystack_url: str, haystack_store: MilvusDocumentStore, asked: Asked) -> None:
+    query = asked.queries[2]
+    retriever = LikenessRetriever(haystack_url, "questions", top_k=4, embed=asked.embed)
+    for each in asked.queries:
+        documents = retriever.run(query=each)["documents"]
+        assert [d.content for d in documents] == asked.best(each, 4)
+        assert [asked.texts[d.meta["row"]] for d in documents] == [d.content for d in documents]
+    ranker = LikenessRanker(haystack_url, "questions", embed=asked.embed)
+    assert ranker.run(query=query, documents=documents[::-1])["documents"][0].content == documents[0].content
+    stored = haystack_store.filter_documents({"field": "meta.row", "operator": "<", "value": 50})
+    assert len(stored) == 50
+    with pytest.raises(likeness.NotFound, match="give item_id"):
+        ranker.run(query=query, documents=stored)
+    ranker = LikenessRanker(haystack_url, "questions", top_k=5, embed=asked.embed, item_id=own_id)
+    best = ranker.run(query=query, documents=stored)["documents"]
+    assert [d.content for d in best] == asked.best(query, 5, asked.texts[:50])

@@ -110,7 +110,8 @@ class LikenessRanker:
         route: Name of the route.
         top_k: How many documents are kept; None keeps all.
         embed: Makes the query's vector, as in `LikenessRetriever`.
-        item_id: Returns the id of a document's item. Without it that is the id that qdrant-haystack gives the point.
+        item_id: Returns the id of a document's item. Without it that is the id that qdrant-haystack gives the point;
+            milvus-haystack takes the document's own, ``document.id``.
         token: The bearer token.
         timeout: Seconds for a call.
     """
