@@ -11,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime/debug"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -79,10 +80,15 @@ type fitHead struct {
 	Log     dataset.Counts `json:"log"`
 }
 
+// fitGCPercent is the garbage that a fit's heap may have, in percent of what is live. Most of
+// that is a few large matrices, which take no time to collect.
+const fitGCPercent = 20
+
 // run reads the data, calls learn and writes the model. An interrupted fit returns
 // both a model and the context's error; run then writes the model and returns the
 // error.
 func (f *fitInputs) run(ctx context.Context, p *progress, learn func(context.Context, fit.Data) (*learned, error)) (_ *fitHead, err error) {
+	defer debug.SetGCPercent(debug.SetGCPercent(fitGCPercent))
 	if err := f.refuseExisting(); err != nil {
 		return nil, err
 	}

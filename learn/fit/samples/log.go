@@ -94,11 +94,14 @@ func (l *Log) checkLoggedItems() error {
 	return nil
 }
 
-// Scale returns a copy of m. If unit is set, its rows have norm 1; otherwise all rows
+// Scale returns m, scaled. If unit is set, its rows have norm 1; otherwise all rows
 // are divided by their root mean square norm. isZero marks rows of norm 0. Error
 // messages call the matrix by name. Scale returns fit.ErrData for a row that is not
-// finite.
+// finite. Rows of norm 1 are m itself; others are a copy.
 func Scale(name string, m rerank.Matrix, unit bool) (scaled rerank.Matrix, isZero []bool, err error) {
+	if unit && hasUnitRows(m) {
+		return m, make([]bool, m.Rows), nil
+	}
 	scaled = rerank.Matrix{Rows: m.Rows, Cols: m.Cols, Data: slices.Clone(m.Data)}
 	isZero = make([]bool, m.Rows)
 	var squares float64
@@ -120,6 +123,16 @@ func Scale(name string, m rerank.Matrix, unit bool) (scaled rerank.Matrix, isZer
 		}
 	}
 	return scaled, isZero, nil
+}
+
+// hasUnitRows reports whether every row has norm 1, up to rounding.
+func hasUnitRows(m rerank.Matrix) bool {
+	for r := range m.Rows {
+		if !(math.Abs(rerank.Norm(m.Row(r))-1) < 1e-6) {
+			return false
+		}
+	}
+	return true
 }
 
 // RootMeanSquareNorm returns the root mean square of the norms of the rows, by which

@@ -34,6 +34,10 @@ func TestScale(t *testing.T) {
 	if !slices.Equal(m.Data, []float32{3, 4, 0, 0, 6, 8}) {
 		t.Errorf("the data became %v", m.Data)
 	}
+	units := matrix(2, 0.6, 0.8, 1, 0)
+	if got, isZero, err := Scale("items", units, true); err != nil || &got.Data[0] != &units.Data[0] || !slices.Equal(isZero, []bool{false, false}) {
+		t.Errorf("unit rows were copied: %v %v, %v", got, isZero, err)
+	}
 	if got := RootMeanSquareNorm(m); math.Abs(float64(got)-math.Sqrt(125./3)) > 1e-5 {
 		t.Errorf("the root mean square norm is %v", got)
 	}
