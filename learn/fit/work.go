@@ -33,6 +33,9 @@ type Task struct {
 // Begin begins a task of the planned number of multiplications.
 func (w *Work) Begin(planned float64) *Task { return &Task{w, planned} }
 
+// Has reports whether about so many multiplications of the task are left.
+func (t *Task) Has(multiplications float64) bool { return t != nil && t.left >= 0.99*multiplications }
+
 // Add counts multiplications as done, but no more than were planned.
 func (t *Task) Add(multiplications float64) {
 	if t == nil {

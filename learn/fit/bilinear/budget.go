@@ -1,6 +1,8 @@
 package bilinear
 
 import (
+	"time"
+
 	"github.com/likenessdb/likeness/learn/fit"
 	"github.com/likenessdb/likeness/learn/fit/judge"
 	"github.com/likenessdb/likeness/learn/fit/train"
@@ -43,6 +45,47 @@ func (f *fitter) planRounds() {
 	f.judge = f.thin(f.judge)
 }
 
+// speeds says how long the parts of a fit take, as multiplications of steps that take as long, so
+// that the progress counts all parts alike.
+type speeds struct {
+	judgement float64 // of a query
+	setup     float64 // of a learner
+}
+
+// measureSpeeds measures the speeds of a fit to a large log: the plain similarity ranks for some
+// queries, and a learner takes some steps, which it forgets.
+func (f *fitter) measureSpeeds() error {
+	f.speeds.judgement = float64(f.log.Items.Rows) * float64(f.log.Items.Cols)
+	if !f.large || f.options.Progress == nil {
+		return nil
+	}
+	const steps, queries = 5, 100
+	j := f.judge.Thin(1 + len(f.judge.Queries)/queries)
+	began := time.Now()
+	j.ReciprocalRanks(f.plain)
+	judged := time.Since(began).Seconds() / float64(max(1, len(j.Queries)))
+
+	began = time.Now()
+	pairs := f.log.TrainingPairs(f.split, nil)
+	form, err := f.newForm(f.options.Form, pairs)
+	if err != nil || len(pairs) == 0 {
+		return err
+	}
+	l := newLearner(f.log, form, pairs, setting{scale: 1, rate: f.options.rateFor(f.options.Form)}, 0, f.options)
+	setup := time.Since(began).Seconds()
+	l.computeGradients(l.batches.Next()) // its buffers are there then
+	began = time.Now()
+	for range steps {
+		l.computeGradients(l.batches.Next())
+	}
+	perSecond := steps * l.stepCost() / max(time.Since(began).Seconds(), 1e-6)
+	f.speeds = speeds{judgement: judged * perSecond, setup: setup * perSecond}
+	return nil
+}
+
+// costOf returns how long a judgement takes.
+func (f *fitter) costOf(j *judge.Judge) float64 { return float64(len(j.Queries)) * f.speeds.judgement }
+
 // plans are the multiplications that the parts of a fit take, as planned: a trial's fit
 // without one set of items, the fit that is judged, the fit to all pairs, the simpler form,
 // the ranks of the spectrum, and the decision.
@@ -53,18 +96,26 @@ type plans struct{ round, trial, judged, final, simple, spectrum, decision float
 func (f *fitter) planWork(trials int) {
 	o := f.options
 	p, rounds := f.plans, float64(f.rounds)
-	perRound := p.round + f.judge.Cost()
-	p.trial, p.judged, p.final = rounds*perRound, rounds*perRound, rounds*p.round
-	if f.large {
-		p.trial = shortRounds*p.round + f.judge.Cost()
+	judged := f.costOf(f.judge)
+	perRound := p.round + judged
+	if f.report.Guarded { // nothing ends a trial early
+		perRound = p.round
 	}
-	ranked := float64(min(1000, len(f.split.HeldOut))) * float64(f.log.Items.Rows) * float64(f.log.Items.Cols)
+	setup := f.speeds.setup
+	p.trial, p.judged, p.final = setup+rounds*perRound+judged, setup+rounds*perRound, setup+rounds*p.round
+	if f.large {
+		p.trial = setup + shortRounds*p.round + judged
+	}
+	if f.report.Guarded {
+		p.trial += judged // of the held-out items
+	}
+	ranked := float64(min(judge.FirstLook, len(f.split.HeldOut))) * f.speeds.judgement
 	rivals := 2.0
 	if o.Form == bilinear.Full {
-		p.spectrum, rivals = spectrumRanks*f.judge.Cost(), 4
+		p.spectrum, rivals = spectrumRanks*judged, 4
 		if f.isSquare() {
 			if p.simple = p.judged; f.large {
-				p.simple = simpleRounds * p.round
+				p.simple = setup + simpleRounds*p.round
 			}
 		}
 	}

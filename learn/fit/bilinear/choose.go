@@ -80,6 +80,9 @@ func (f *fitter) chooseSetting(ctx context.Context) (setting, error) {
 	if err := c.holdOut(withheld); err != nil {
 		return setting{}, err
 	}
+	if err := f.measureSpeeds(); err != nil {
+		return setting{}, err
+	}
 	f.planWork(c.estimateFits(len(sets)))
 	s, err := c.chooseScale(ctx)
 	if err != nil {
@@ -383,6 +386,7 @@ func (c *chooser) fitWithout(ctx context.Context, s setting, i int, h holdout) (
 		}
 		var m marks
 		m.ReciprocalRanks, m.NDCG = h.logged.Marks(form.probe)
+		c.task.Add(c.costOf(h.logged))
 		if h.cold != nil {
 			m.ColdReciprocalRanks = h.cold.ReciprocalRanks(form.probe)
 		} else if !c.report.Guarded {

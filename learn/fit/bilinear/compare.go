@@ -1,6 +1,8 @@
 package bilinear
 
 import (
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/likenessdb/likeness/learn/fit"
@@ -18,6 +20,24 @@ func (f *fitter) addRival(name string, judged form) {
 	f.rivals = append(f.rivals, judge.RivalOf(name, numbers, judged.probe))
 }
 
+// watched returns the rival, whose ranks count as work. Where a decision needs more queries than
+// were planned, their judgement, by the given number of rivals, is a stage of its own.
+func (f *fitter) watched(r judge.Rival, rivals int) judge.Rival {
+	ranks := r.Ranks
+	r.Ranks = func(j *judge.Judge) ([]float64, error) {
+		cost := f.costOf(j)
+		if f.task != nil && !f.task.Has(cost) {
+			f.task.End()
+			planned := cost * float64(rivals)
+			f.work = fit.NewWork(f.options.Progress, fmt.Sprintf("judging by %d more queries", len(j.Queries)), planned)
+			f.task = f.work.Begin(planned)
+		}
+		defer f.task.Add(cost)
+		return ranks(j)
+	}
+	return r
+}
+
 // decide compares the rivals with the plain similarity on as many held-out queries as the
 // decision needs, and reports the outcome. An interrupted fit looks at few.
 func (f *fitter) decide() error {
@@ -29,7 +49,11 @@ func (f *fitter) decide() error {
 		decide = judge.DecideQuickly
 	}
 	plain := judge.RivalOf(f.report.plainName(f.isSquare()), 0, f.plain)
-	o, err := decide(all, plain, f.rivals, rule)
+	rivals := slices.Clone(f.rivals)
+	for i := range rivals {
+		rivals[i] = f.watched(rivals[i], len(rivals)+1)
+	}
+	o, err := decide(all, f.watched(plain, len(rivals)+1), rivals, rule)
 	if err != nil {
 		return err
 	}

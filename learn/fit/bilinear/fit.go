@@ -71,6 +71,7 @@ type fitter struct {
 	large    bool // the log is so large that trials are short
 	rounds   int  // of a whole fit
 	plans    plans
+	speeds   speeds
 	work     *fit.Work // the progress of the whole fit
 	task     *fit.Task // the part under way
 	lastNote time.Time // when a round was noted last
@@ -160,8 +161,9 @@ func (f *fitter) newLearner(form form, pairs []samples.Pair, s setting) *learner
 	return f.watch(newLearner(f.log, form, pairs, s, 0, f.options))
 }
 
-// watch counts the steps of a learner as work of the task under way.
+// watch counts a new learner and its steps as work of the task under way.
 func (f *fitter) watch(l *learner) *learner {
+	f.task.Add(f.speeds.setup)
 	l.worked = func(n float64) { f.task.Add(n) }
 	return l
 }
@@ -202,7 +204,7 @@ func (f *fitter) plan(name string, l *learner, j *judge.Judge) train.Plan {
 	plan := train.Plan{Name: name, Rounds: l.rounds, Note: f.noteRound}
 	if !f.report.Guarded {
 		plan.Judge = func(int) (float64, error) {
-			defer f.task.Add(j.Cost())
+			defer f.task.Add(f.costOf(j))
 			return j.Quality(l.form.probe), nil
 		}
 		plan.Patience, plan.PreferLater = patience(l.rounds), true // later rounds are steadier

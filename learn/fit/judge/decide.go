@@ -50,16 +50,16 @@ func (o *Outcome) Choice() string {
 	return o.Rivals[o.Decision.Choice].Name
 }
 
-// firstLook is the number of queries after which a comparison first asks whether the
+// FirstLook is the number of queries after which a comparison first asks whether the
 // decision is clear.
-const firstLook = 1000
+const FirstLook = 1000
 
 // Decide compares rivals with a plain similarity on as many of the judge's queries as the
 // decision needs, in their order: it looks after 1,000, 2,000, 4,000 … queries, and stops
 // when nothing is open. The confidence of the rule holds for all looks together: half of
 // the risk is for the last look, a quarter for the one before, and so on.
 func Decide(all *Judge, plain Rival, rivals []Rival, rule verdict.Rule) (*Outcome, error) {
-	return decide(all, plain, rivals, rule, lookEnds(len(all.Queries), firstLook))
+	return decide(all, plain, rivals, rule, lookEnds(len(all.Queries), FirstLook))
 }
 
 // DecideOnce is Decide with one look, at all queries.
@@ -69,7 +69,7 @@ func DecideOnce(all *Judge, plain Rival, rivals []Rival, rule verdict.Rule) (*Ou
 
 // DecideQuickly is Decide with one look, at 1,000 queries at most.
 func DecideQuickly(all *Judge, plain Rival, rivals []Rival, rule verdict.Rule) (*Outcome, error) {
-	return decide(all, plain, rivals, rule, []int{min(len(all.Queries), firstLook)})
+	return decide(all, plain, rivals, rule, []int{min(len(all.Queries), FirstLook)})
 }
 
 func decide(all *Judge, plain Rival, rivals []Rival, rule verdict.Rule, looks []int) (*Outcome, error) {

@@ -100,7 +100,7 @@ func TestTheRisksOfAllLooks(t *testing.T) {
 		}
 	}
 	for n, want := range map[int][]int{500: {500}, 1000: {1000}, 1001: {1000, 1001}, 9000: {1000, 2000, 4000, 8000, 9000}} {
-		if got := lookEnds(n, firstLook); !slices.Equal(got, want) {
+		if got := lookEnds(n, FirstLook); !slices.Equal(got, want) {
 			t.Errorf("of %d queries the looks are after %v, want %v", n, got, want)
 		}
 	}
