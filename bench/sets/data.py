@@ -120,7 +120,8 @@ def scifact(folder):
     events = Events(queries, wanted, [np.array([], int)] * len(texts), np.arange(len(texts)))
     order = np.random.default_rng(SEED).permutation(len(texts))
     tests = len(texts) // SCIFACT_TESTS
-    return Set("SciFact", "claims to abstracts of papers", "a random third of the labelled claims is the test, and the items are the abstracts that are cited and random others",
+    return Set("SciFact", "claims to abstracts of papers", "a random third of the labelled claims is the test; SciFact has variants of a claim, as its negation, so many a test "
+               "claim was all but asked in the log; the items are the abstracts that are cited and random others",
                items, events.take(np.sort(order[tests:])), events.take(np.sort(order[:tests])))
 
 
