@@ -15,6 +15,7 @@ BATCH = 512
 NEGATIVES = 4096  # items that a softmax runs over beside the batch's own
 PASSES = 10
 PATIENCE = 2
+STEPS = 400  # at least, of logs of fewer than four batches, as likeness takes them
 HELD_OUT = 0.1
 JUDGES = 1000  # held-out queries
 
@@ -97,6 +98,12 @@ class Factors(Learner):
         return torch.relu(0.2 - scores[:, :1] + scores[:, 1:]).max(1).values.mean() + 1e-6 * ((q**2).sum() + (x**2).sum()) / len(q)
 
 
+def limits(events):
+    """The greatest number of passes over a log, and after how many without a gain they end."""
+    batches = -(-sum(map(len, events.wanted)) // BATCH)
+    return (PASSES, PATIENCE) if batches >= 4 else (-(-STEPS // batches), STEPS // batches // 4)
+
+
 class Trainer:
     """Trains learners on a log."""
 
@@ -122,10 +129,11 @@ class Trainer:
         """MRR@10 of the held-out queries and the number of passes that it took."""
         torch.manual_seed(SEED)
         learner, best = maker(), (0.0, 0)
-        for n in self.passes(learner, self.rest, PASSES, PASSES):
+        most, patience = limits(self.rest)
+        for n in self.passes(learner, self.rest, most, most):
             mrr = judge(lambda e: self.scores(learner, e), self.held_out).reciprocal.mean()
             best = max(best, (mrr, n), key=lambda t: t[0])
-            if n - best[1] >= PATIENCE:
+            if n - best[1] >= patience:
                 break
         return best
 
