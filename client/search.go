@@ -20,6 +20,7 @@ const (
 	Average      Strategy = "average"
 	Combined     Strategy = "combined"
 	Distilled    Strategy = "distilled"
+	Companion    Strategy = "companion"
 	Scan         Strategy = "scan"
 )
 

@@ -93,6 +93,14 @@ func AbilitiesOf(s Similarity) Abilities {
 	return a
 }
 
+// FeatureOwner is implemented by an Encoded of a similarity for which a companion can be learned.
+type FeatureOwner interface {
+	// QueryFeatures returns what a learned companion computes a query's vector from: the query
+	// vector, as the similarity sees it, and what the similarity made of it. The length is the same
+	// for all queries.
+	QueryFeatures() []float32
+}
+
 // EncodedAbilities holds the optional interfaces of an encoded query. A nil field means
 // that the query lacks the ability.
 type EncodedAbilities struct {
@@ -101,6 +109,7 @@ type EncodedAbilities struct {
 	Screen  Screener
 	Batch   Batcher
 	Operate Operator
+	Learn   FeatureOwner
 	// PullBack is set for some queries that cannot be pulled back, too: ask it.
 	PullBack PullBacker
 }
@@ -113,6 +122,7 @@ func EncodedAbilitiesOf(e Encoded) EncodedAbilities {
 	a.Screen, _ = e.(Screener)
 	a.Batch, _ = e.(Batcher)
 	a.Operate, _ = e.(Operator)
+	a.Learn, _ = e.(FeatureOwner)
 	a.PullBack, _ = e.(PullBacker)
 	return a
 }

@@ -49,13 +49,15 @@ const (
 	Combined Strategy = "combined"
 	// Distilled sends one learned probe to the stored vectors.
 	Distilled Strategy = "distilled"
+	// Companion sends one learned probe to learned vectors of the items.
+	Companion Strategy = "companion"
 	// Scan sends no probe: every item of the resident table is scored.
 	Scan Strategy = "scan"
 )
 
 // Strategies lists every strategy in the order of the documentation.
 func Strategies() []Strategy {
-	return []Strategy{PerEmbedding, Average, Combined, Distilled, Scan}
+	return []Strategy{PerEmbedding, Average, Combined, Distilled, Companion, Scan}
 }
 
 // Weights says how the averaged probe weighs the component pairs.

@@ -69,7 +69,7 @@ func newBenchSearchCommand(a *app) *cobra.Command {
 	flags.StringVar(&f.kernel, "kernel", "", "go, avx2, avx512 or neon; empty is the fastest")
 	flags.StringVar(&f.route, "route", "", "measure this route of the configuration")
 	flags.StringVar(&f.queries, "queries", "", "query vectors for the route, .npy")
-	flags.StringVar(&f.strategy, "strategy", "", "per_embedding, average, combined, distilled or scan; empty is the route's")
+	flags.StringVar(&f.strategy, "strategy", "", "per_embedding, average, combined, distilled, companion or scan; empty is the route's")
 	flags.IntVar(&f.depth, "depth", 0, "rows of each first-stage search; 0 is the route's")
 	flags.IntVar(&f.avgDepth, "average-depth", 0, "rows of the averaged search of combined; 0 is the route's")
 	flags.StringVar(&f.head, "head", "", "learned search of distilled; empty is the route's")

@@ -56,7 +56,7 @@ func newBenchServeCommand(a *app) *cobra.Command {
 	flags.StringVarP(&f.route, "route", "r", "", "route to search")
 	flags.StringVar(&f.queries, "queries", "", "query vectors, .npy")
 	flags.Int32VarP(&f.k, "k", "k", 10, "length of an answer")
-	flags.StringVar(&f.strategy, "strategy", "", "per_embedding, average, combined, distilled or scan; empty is the route's")
+	flags.StringVar(&f.strategy, "strategy", "", "per_embedding, average, combined, distilled, companion or scan; empty is the route's")
 	flags.DurationVar(&f.timeout, "timeout", time.Second, "time that a caller waits for an answer")
 	flags.IntVar(&f.load.Workers, "workers", 16, "callers of the closed loop")
 	flags.StringSliceVar(&f.multiples, "load", []string{"0.8", "5"}, "open loops at these multiples of the capacity")

@@ -24,7 +24,7 @@ import (
 )
 
 func newFitCommand(a *app) *cobra.Command {
-	return newGroup("fit", "Learn a similarity from a log of chosen items", newFitBilinearCommand(a), newFitMoLCommand(a), newFitDistilledCommand(a), newFitMaxSimCommand(a), newFitRBECommand(a))
+	return newGroup("fit", "Learn a similarity from a log of chosen items", newFitBilinearCommand(a), newFitMoLCommand(a), newFitDistilledCommand(a), newFitCompanionCommand(a), newFitMaxSimCommand(a), newFitRBECommand(a))
 }
 
 // fitInputs are the flags of every fit: the data, the common options, and the output file. A fit's
@@ -62,6 +62,26 @@ func (f *fitInputs) register(cmd *cobra.Command, common *fit.Common, pairsRequir
 	for name, values := range map[string][]string{"cold": {"auto", "guard", "ignore"}, "split": {"query", "time"}} {
 		_ = cmd.RegisterFlagCompletionFunc(name, cobra.FixedCompletions(values, cobra.ShellCompDirectiveNoFileComp))
 	}
+}
+
+// modelSettings are the flags of fitInputs that a fit to a model's own scores does not have.
+func modelSettings() []string { return []string{"normalise", "cold", "cold-share", "cold-traffic"} }
+
+// hideSettings leaves the flags of modelSettings out of the help.
+func (f *fitInputs) hideSettings(cmd *cobra.Command) {
+	for _, name := range modelSettings() {
+		_ = cmd.Flags().MarkHidden(name)
+	}
+}
+
+// refuseSettings refuses the flags of modelSettings.
+func (f *fitInputs) refuseSettings(cmd *cobra.Command) error {
+	for _, name := range modelSettings() {
+		if cmd.Flags().Changed(name) {
+			return usagef("--%s says nothing to fit %s: the model decides it", name, cmd.Name())
+		}
+	}
+	return nil
 }
 
 // learned is the result of a fit. run adds a name and provenance to the model. Options and report

@@ -49,10 +49,8 @@ func newFitDistilledCommand(a *app) *cobra.Command {
 	f.flags(cmd)
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		for _, name := range notDistilled {
-			if cmd.Flags().Changed(name) {
-				return usagef("--%s says nothing to fit distilled: the model decides it", name)
-			}
+		if err := f.refuseSettings(cmd); err != nil {
+			return err
 		}
 		r, err := f.run(cmd.Context(), newProgress(a.stderr))
 		if r == nil {
@@ -65,9 +63,6 @@ func newFitDistilledCommand(a *app) *cobra.Command {
 	}
 	return cmd
 }
-
-// notDistilled lists the flags of fitInputs that fit distilled does not have.
-var notDistilled = []string{"normalise", "cold", "cold-share"}
 
 func (f *fitDistilledFlags) flags(cmd *cobra.Command) {
 	o, flags := &f.options, cmd.Flags()
@@ -82,9 +77,7 @@ func (f *fitDistilledFlags) flags(cmd *cobra.Command) {
 	flags.IntVar(&o.Scores, "scores", o.Scores, "scores of the model to learn from, about; bounds the queries")
 	_ = cmd.MarkFlagRequired("model")
 	_ = cmd.RegisterFlagCompletionFunc("head", cobra.FixedCompletions([]string{fitdistilled.HeadLinear, fitdistilled.HeadResidual, "both"}, cobra.ShellCompDirectiveNoFileComp))
-	for _, name := range notDistilled {
-		_ = flags.MarkHidden(name)
-	}
+	f.hideSettings(cmd)
 }
 
 // distilledResult is the JSON report of `likeness fit distilled`.
@@ -112,7 +105,7 @@ func (f *fitDistilledFlags) run(ctx context.Context, p *progress) (*distilledRes
 			return nil, err
 		}
 		report = found.Report
-		return &learned{model: withProbes(base, found), options: f.options, report: report, prefix: "distilled."}, err
+		return &learned{model: withTensors(base, distilled.Prefix, found.Tensors, "distilled"), options: f.options, report: report, prefix: "distilled."}, err
 	})
 	if head == nil {
 		return nil, err
@@ -120,17 +113,17 @@ func (f *fitDistilledFlags) run(ctx context.Context, p *progress) (*distilledRes
 	return &distilledResult{fitHead: *head, Base: base.Version, Kind: string(base.Spec().Kind), Report: report}, err
 }
 
-// withProbes returns the base model with the learned probes in place of its own, and with the base
-// model's provenance.
-func withProbes(base *model.Model, found *fitdistilled.Fitted) model.Parameters {
+// withTensors returns the base model with the tensors that a fit added, in place of its own with their prefix, and
+// with the base model's provenance. The keys of the fit's own provenance begin with its name.
+func withTensors(base *model.Model, prefix string, added tensor.Set, name string) model.Parameters {
 	p := base.Parameters()
-	maps.DeleteFunc(p.Tensors, func(name string, _ tensor.Tensor) bool { return strings.HasPrefix(name, distilled.Prefix) })
-	maps.Copy(p.Tensors, found.Tensors)
-	maps.DeleteFunc(p.Provenance, func(key, _ string) bool { return strings.HasPrefix(key, "distilled.") || key == interruptedKey })
+	maps.DeleteFunc(p.Tensors, func(name string, _ tensor.Tensor) bool { return strings.HasPrefix(name, prefix) })
+	maps.Copy(p.Tensors, added)
+	maps.DeleteFunc(p.Provenance, func(key, _ string) bool { return strings.HasPrefix(key, name+".") || key == interruptedKey })
 	if p.Provenance == nil {
 		p.Provenance = map[string]string{}
 	}
-	p.Provenance["distilled.model"] = base.Name + " version " + base.Version
+	p.Provenance[name+".model"] = base.Name + " version " + base.Version
 	return p
 }
 

@@ -65,7 +65,7 @@ the ranker's scores. Marked rows show the ranker's score.`,
 	flags := cmd.Flags()
 	flags.StringVarP(&f.route, "route", "r", "", "route to search")
 	flags.Int32VarP(&f.k, "k", "k", 10, "length of an answer")
-	flags.StringVar(&f.strategy, "strategy", "", "per_embedding, average, combined, distilled or scan; empty is the route's")
+	flags.StringVar(&f.strategy, "strategy", "", "per_embedding, average, combined, distilled, companion or scan; empty is the route's")
 	flags.Int32Var(&f.depth, "depth", 0, "rows of each first-stage search; 0 is the route's")
 	flags.Int32Var(&f.averageDepth, "average-depth", 0, "rows of the averaged search of combined; 0 is the route's")
 	flags.StringVar(&f.weights, "weights", "", "uniform or gates, of the averaged search; empty is the route's")

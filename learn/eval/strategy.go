@@ -27,7 +27,7 @@ type Trial struct {
 
 // TrialSyntax describes the syntax of ParseTrials for users.
 const TrialSyntax = "per_embedding:DEPTH, average:DEPTH[:gates], combined:DEPTH:AVERAGE_DEPTH[:gates], " +
-	"distilled:DEPTH[:HEAD], stored:DEPTH, scan"
+	"distilled:DEPTH[:HEAD], companion:DEPTH, stored:DEPTH, scan"
 
 // ParseTrials reads a comma-separated list of trials in TrialSyntax. It returns
 // ErrInput, naming the invalid part.
@@ -59,7 +59,7 @@ func parseTrial(text string) (Trial, error) {
 		depths = 0
 	case rerank.Combined:
 		depths = 2
-	case rerank.PerEmbedding, rerank.Average, rerank.Distilled, Stored:
+	case rerank.PerEmbedding, rerank.Average, rerank.Distilled, rerank.Companion, Stored:
 	default:
 		return Trial{}, fmt.Errorf("%q is no strategy", name)
 	}

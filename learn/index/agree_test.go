@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"math"
 	"path/filepath"
 	"slices"
@@ -14,6 +15,8 @@ import (
 	"github.com/likenessdb/likeness/adapters/embedded"
 	"github.com/likenessdb/likeness/adapters/milvus"
 	"github.com/likenessdb/likeness/adapters/qdrant"
+	"github.com/likenessdb/likeness/learn/fit"
+	"github.com/likenessdb/likeness/learn/fit/companion"
 	"github.com/likenessdb/likeness/learn/index"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/dot"
@@ -97,7 +100,7 @@ func ways(m route.Model) []way {
 			all = append(all, way{s, p, ""})
 		}
 		if derives && m.Name != behavioural {
-			all = append(all, way{rerank.Distilled, p, ""})
+			all = append(all, way{rerank.Distilled, p, ""}, way{rerank.Companion, p, ""})
 		}
 	}
 	return all
@@ -212,9 +215,29 @@ func agreeModels(t *testing.T) []route.Model {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if m.Spec().Kind == rerank.KindMoL {
+			m = withCompanion(t, m)
+		}
 		models = append(models, route.Model{Name: name, Version: m.Version, Similarity: m.Similarity})
 	}
 	return models
+}
+
+// withCompanion returns the model with a small learned companion.
+func withCompanion(t *testing.T, m *model.Model) *model.Model {
+	t.Helper()
+	o := companion.DefaultOptions()
+	o.Dim, o.Anchors, o.Hidden, o.Depths = 16, 100, 0, []int{60}
+	found, err := companion.Fit(t.Context(), m.Similarity, fit.Data{Items: bankingVectors(t, "train", agreeRows), Queries: bankingVectors(t, "test", 150)}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := m.Parameters()
+	maps.Copy(p.Tensors, found.Tensors)
+	if m, err = model.New(p); err != nil {
+		t.Fatal(err)
+	}
+	return m
 }
 
 // prepare builds the table and, where the model derives fields, the companion.
@@ -243,7 +266,7 @@ func prepare(t *testing.T, s namedStore, m route.Model) route.Route {
 		writer, _ := s.Store.(adapters.Writer)
 		_, err := index.BuildCompanion(t.Context(), index.CompanionJob{
 			Source: source, Model: m, Vectors: vectors, Owner: maxsim.Owner, Writer: writer, Name: r.Companion, Features: true,
-			Strategies: []rerank.Strategy{rerank.PerEmbedding, rerank.Average, rerank.Combined},
+			Strategies: []rerank.Strategy{rerank.PerEmbedding, rerank.Average, rerank.Combined, rerank.Companion},
 		})
 		if err != nil {
 			t.Fatalf("%s: %v", s.name, err)

@@ -67,7 +67,7 @@ func Read(t tensor.Set, queryDim, itemDim int) (*Probes, error) {
 	if r.Has(MeanItem) {
 		p.mean = r.Get(MeanItem, itemDim)
 	}
-	if err := r.Err(""); err != nil {
+	if err := r.Err(); err != nil {
 		return nil, fmt.Errorf("%w: %w", rerank.ErrModel, err)
 	}
 	slices.Sort(p.names)

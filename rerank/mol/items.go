@@ -4,6 +4,7 @@ import (
 	"fmt"
 
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/companion"
 	"github.com/likenessdb/likeness/rerank/kernel"
 )
 
@@ -76,7 +77,8 @@ func (s *Similarity) normalise(components []float32) {
 
 // Fields implements rerank.Deriver. If the query alone decides the gates, all strategies
 // search concat. Otherwise per_embedding searches the components, and average searches the
-// mean, or concat if the gates weigh the pairs.
+// mean, or concat if the gates weigh the pairs; companion searches learned vectors, if the model has
+// a learned companion.
 func (s *Similarity) Fields() []rerank.Field {
 	c := &s.c
 	first := []rerank.Strategy{rerank.PerEmbedding, rerank.Average, rerank.Combined}
@@ -96,13 +98,18 @@ func (s *Similarity) Fields() []rerank.Field {
 	}
 	averaged := []rerank.Strategy{rerank.Average, rerank.Combined}
 	concat.Strategies, concat.Weights = averaged, rerank.GateWeights
-	return append(fields, rerank.Field{Name: FieldMean, Dim: c.Dim, Strategies: averaged, Weights: rerank.UniformWeights}, concat)
+	fields = append(fields, rerank.Field{Name: FieldMean, Dim: c.Dim, Strategies: averaged, Weights: rerank.UniformWeights}, concat)
+	if s.learned != nil {
+		fields = append(fields, rerank.Field{Name: companion.Field, Dim: s.learned.Dim(), Strategies: []rerank.Strategy{rerank.Companion}})
+	}
+	return fields
 }
 
 // component returns the name of the field for g_j.
 func component(j int) string { return fmt.Sprintf("c%d", j) }
 
-// Derive implements rerank.Deriver. It returns rerank.ErrItems.
+// Derive implements rerank.Deriver. It returns rerank.ErrItems. The learned vectors take the scores of
+// all anchors.
 func (s *Similarity) Derive(dst rerank.Matrix, field string, features rerank.Matrix) error {
 	c := &s.c
 	from, dim := -1, 0
@@ -117,6 +124,13 @@ func (s *Similarity) Derive(dst rerank.Matrix, field string, features rerank.Mat
 	case dst.Rows != features.Rows || dst.Cols != dim || features.Cols != s.spec.Features:
 		return fmt.Errorf("%w: field %s: %d rows of %d from %d rows of %d, want rows of %d from rows of %d", rerank.ErrItems,
 			field, dst.Rows, dst.Cols, features.Rows, features.Cols, dim, s.spec.Features)
+	}
+	if field == companion.Field {
+		solver, err := s.solver()
+		if err != nil {
+			return err
+		}
+		return solver.Solve(dst, features)
 	}
 	for r := range dst.Rows {
 		if field == FieldMean {

@@ -6,6 +6,7 @@ import (
 	"sync"
 
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/companion"
 	"github.com/likenessdb/likeness/rerank/distilled"
 	"github.com/likenessdb/likeness/rerank/kernel"
 	"github.com/likenessdb/likeness/rerank/tensor"
@@ -40,8 +41,10 @@ type Similarity struct {
 
 	kernels  *kernel.Set
 	probes   *distilled.Probes
-	meanItem []float32  // feature row of the mean item; nil if the model does not include it
-	scratch  *sync.Pool // *scratch
+	learned  *companion.Companion              // nil if the model has none
+	solver   func() (*companion.Solver, error) // of learned, made when it is first asked for
+	meanItem []float32                         // feature row of the mean item; nil if the model does not include it
+	scratch  *sync.Pool                        // *scratch
 }
 
 var (
@@ -61,7 +64,7 @@ func New(c Config, t tensor.Set) (*Similarity, error) {
 	if err := s.load(r); err != nil {
 		return nil, err
 	}
-	if err := r.Err(distilled.Prefix); err != nil {
+	if err := r.Err(distilled.Prefix, companion.Prefix); err != nil {
 		return nil, fmt.Errorf("%w: %w", rerank.ErrModel, err)
 	}
 	s.prepareTiles()
@@ -73,6 +76,13 @@ func New(c Config, t tensor.Set) (*Similarity, error) {
 	if s.probes, err = distilled.Read(t, s.spec.QueryDim, s.spec.ItemDim); err != nil {
 		return nil, err
 	}
+	if s.learned, err = companion.Read(t, s.spec.QueryDim, s.queryFeatures()); err != nil {
+		return nil, err
+	}
+	if s.learned != nil && (s.queryOnly() || len(s.users) > 0) {
+		return nil, fmt.Errorf("%w: a learned companion is for gates of query and item, without users", rerank.ErrModel)
+	}
+	s.solver = sync.OnceValues(s.newSolver)
 	return s, s.encodeMean()
 }
 

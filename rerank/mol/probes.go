@@ -20,6 +20,8 @@ func (e *encoded) Probes(p rerank.Plan) ([]rerank.Probe, error) {
 		return nil, nil
 	case rerank.Distilled:
 		return asList(e.s.probes.Probe(e.vector, p))
+	case rerank.Companion:
+		return asList(e.s.learned.Probe(e.QueryFeatures(), p))
 	case rerank.PerEmbedding:
 		return e.perEmbedding(p)
 	case rerank.Average:

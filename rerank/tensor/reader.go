@@ -51,15 +51,14 @@ func (r *Reader) Dim(name string, axis int) int {
 }
 
 // Err returns the first error of Get. It also returns ErrShape if the set contains a tensor
-// that Get was never called for and whose name does not begin with the prefix others,
-// because then configuration and tensors do not belong together. An empty prefix exempts no
-// tensor.
-func (r *Reader) Err(others string) error {
+// that Get was never called for and whose name begins with none of the prefixes others,
+// because then configuration and tensors do not belong together.
+func (r *Reader) Err(others ...string) error {
 	if r.err != nil {
 		return r.err
 	}
 	for _, name := range slices.Sorted(maps.Keys(r.set)) {
-		if r.used[name] || others != "" && strings.HasPrefix(name, others) {
+		if r.used[name] || slices.ContainsFunc(others, func(prefix string) bool { return strings.HasPrefix(name, prefix) }) {
 			continue
 		}
 		return fmt.Errorf("%w: %q of shape %v has no place in a model of this configuration; correct the configuration or remove the tensor",

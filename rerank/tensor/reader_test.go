@@ -43,7 +43,7 @@ func TestReader(t *testing.T) {
 	if err := all.Err("other."); err != nil {
 		t.Errorf("a tensor of others: %v", err)
 	}
-	if err := all.Err(""); !errors.Is(err, tensor.ErrShape) {
+	if err := all.Err(); !errors.Is(err, tensor.ErrShape) {
 		t.Errorf("a tensor of nobody: %v", err)
 	}
 }

@@ -102,7 +102,7 @@ type Policy struct {
 	Companion string `yaml:"companion" reload:"activation"`
 	// First-stage searches of a request that names no strategy. auto takes average for one inner product, otherwise the first
 	// of distilled, average, per_embedding and scan that model and placement allow.
-	Strategy rerank.Strategy `yaml:"strategy" enum:"auto,per_embedding,average,combined,distilled,scan" reload:"live"`
+	Strategy rerank.Strategy `yaml:"strategy" enum:"auto,per_embedding,average,combined,distilled,companion,scan" reload:"live"`
 	// For requests that name no strategy: scan the table, with exact answers, while that is not slower than searching the
 	// store. The sidecar measures both, the scan when it opens the route.
 	ScanIfFaster bool `yaml:"scan_if_faster" reload:"live"`

@@ -23,7 +23,7 @@ func (c *Checked) modelBarsRewrite() string {
 		return "the gates of its model depend on the item, so that φ is not one inner product"
 	case c.Companion != "":
 		return fmt.Sprintf("its searches go to companion %q", c.Companion)
-	case c.Strategy == rerank.Scan || c.Strategy == rerank.Distilled:
+	case c.Strategy == rerank.Scan || c.Strategy == rerank.Distilled || c.Strategy == rerank.Companion:
 		return fmt.Sprintf("strategy %q does not search by φ itself", c.Strategy)
 	case !c.pullsBack():
 		return "φ of its model is no inner product with the stored vector: its item side is not linear, or its components are normalised"

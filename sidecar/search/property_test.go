@@ -219,7 +219,7 @@ func (tr *trial) ask(t testing.TB, q []float32) bool {
 	rng := tr.rng
 	r := search.Request{
 		Route: "r", Query: rerank.Query{Vector: q}, K: 1 + rng.IntN(12), Depth: 1 + rng.IntN(30), AverageDepth: 1 + rng.IntN(30),
-		Strategy: rerank.Strategies()[rng.IntN(5)],
+		Strategy: []rerank.Strategy{rerank.PerEmbedding, rerank.Average, rerank.Combined, rerank.Distilled, rerank.Scan}[rng.IntN(5)],
 	}
 	var keep func(int) bool
 	switch rng.IntN(6) {

@@ -21,6 +21,7 @@ var strategies = map[likenessv1.Strategy]rerank.Strategy{
 	likenessv1.Strategy_STRATEGY_AVERAGE:       rerank.Average,
 	likenessv1.Strategy_STRATEGY_COMBINED:      rerank.Combined,
 	likenessv1.Strategy_STRATEGY_DISTILLED:     rerank.Distilled,
+	likenessv1.Strategy_STRATEGY_COMPANION:     rerank.Companion,
 	likenessv1.Strategy_STRATEGY_SCAN:          rerank.Scan,
 }
 

@@ -59,6 +59,9 @@ func (p *Product) Probes(plan rerank.Plan) ([]rerank.Probe, error) {
 			return nil, err
 		}
 		return []rerank.Probe{probe}, nil
+	case rerank.Companion:
+		return nil, fmt.Errorf("%w: %s is for similarities that are no inner product; use %s, which finds the best by this one's own",
+			rerank.ErrStrategy, plan.Strategy, rerank.Average)
 	case rerank.PerEmbedding, rerank.Average, rerank.Combined:
 	default:
 		return nil, fmt.Errorf("%w: %q is none of %q", rerank.ErrStrategy, plan.Strategy, rerank.Strategies())

@@ -41,6 +41,8 @@ const (
 	Strategy_STRATEGY_DISTILLED Strategy = 4
 	// None: every item of the resident table is scored.
 	Strategy_STRATEGY_SCAN Strategy = 5
+	// One learned search on learned vectors of a companion collection.
+	Strategy_STRATEGY_COMPANION Strategy = 6
 )
 
 // Enum value maps for Strategy.
@@ -52,6 +54,7 @@ var (
 		3: "STRATEGY_COMBINED",
 		4: "STRATEGY_DISTILLED",
 		5: "STRATEGY_SCAN",
+		6: "STRATEGY_COMPANION",
 	}
 	Strategy_value = map[string]int32{
 		"STRATEGY_UNSPECIFIED":   0,
@@ -60,6 +63,7 @@ var (
 		"STRATEGY_COMBINED":      3,
 		"STRATEGY_DISTILLED":     4,
 		"STRATEGY_SCAN":          5,
+		"STRATEGY_COMPANION":     6,
 	}
 )
 
@@ -2329,14 +2333,15 @@ const file_likeness_v1_search_proto_rawDesc = "" +
 	"\x0eitem_component\x18\x02 \x01(\x05R\ritemComponent\x12\x10\n" +
 	"\x03dot\x18\x03 \x01(\x02R\x03dot\x12\x14\n" +
 	"\x05logit\x18\x04 \x01(\x02R\x05logit\x12\x12\n" +
-	"\x04gate\x18\x05 \x01(\x02R\x04gate*\x98\x01\n" +
+	"\x04gate\x18\x05 \x01(\x02R\x04gate*\xb0\x01\n" +
 	"\bStrategy\x12\x18\n" +
 	"\x14STRATEGY_UNSPECIFIED\x10\x00\x12\x1a\n" +
 	"\x16STRATEGY_PER_EMBEDDING\x10\x01\x12\x14\n" +
 	"\x10STRATEGY_AVERAGE\x10\x02\x12\x15\n" +
 	"\x11STRATEGY_COMBINED\x10\x03\x12\x16\n" +
 	"\x12STRATEGY_DISTILLED\x10\x04\x12\x11\n" +
-	"\rSTRATEGY_SCAN\x10\x05*J\n" +
+	"\rSTRATEGY_SCAN\x10\x05\x12\x16\n" +
+	"\x12STRATEGY_COMPANION\x10\x06*J\n" +
 	"\aWeights\x12\x17\n" +
 	"\x13WEIGHTS_UNSPECIFIED\x10\x00\x12\x13\n" +
 	"\x0fWEIGHTS_UNIFORM\x10\x01\x12\x11\n" +

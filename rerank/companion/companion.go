@@ -1,0 +1,190 @@
+// Package companion implements learned companions: a vector w_x of each item and a vector ψ(q) of
+// each query, such that ⟨ψ(q), w_x⟩ ranks like a similarity φ(q, x) that is no inner product. One
+// search of a field that holds the w_x finds the candidates of φ.
+//
+// ψ is the same for all items. w_x is the least-squares solution for the item's own scores by a
+// fixed set of queries, the anchors, so a new item needs no new fit (LEMUR, which does this for
+// max-sim). Package learn/fit/companion chooses ψ and the anchors.
+package companion
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/kernel"
+	"github.com/likenessdb/likeness/rerank/tensor"
+)
+
+const (
+	// Prefix begins the names of all tensors of this package in a model's tensor set.
+	Prefix = "companion."
+	// Field is the name of the vector field that holds the items' vectors.
+	Field = "learned"
+)
+
+// Names of the tensors.
+const (
+	Anchors   = Prefix + "anchors"
+	Hidden    = Prefix + "hidden.weight"
+	Out       = Prefix + "out.weight"
+	Threshold = Prefix + "threshold"
+	Leak      = Prefix + "leak"
+	Mean      = Prefix + "mean"
+)
+
+// Companion is the learned companion of a model. It is immutable and safe for concurrent use.
+type Companion struct {
+	anchors     rerank.Matrix
+	hidden, out rerank.Matrix
+	// threshold and mean belong to each anchor: see Target.
+	threshold, mean []float32
+	leak            float32
+}
+
+// Read extracts the companion from a model's tensor set, for queries with the given number of
+// features, the first query_dim of which are the query vector:
+//
+//	companion.anchors        (n, query_dim)
+//	companion.hidden.weight  (h, query_dim): random features of the query vector
+//	companion.out.weight     (dim, 1 + features + h)
+//	companion.threshold      (n), .mean (n), .leak (1): see Target
+//
+// It returns nil if the set has no such tensor, and rerank.ErrModel or tensor.ErrShape.
+func Read(t tensor.Set, queryDim, features int) (*Companion, error) {
+	own := tensor.Set{}
+	for name, v := range t {
+		if strings.HasPrefix(name, Prefix) {
+			own[name] = v
+		}
+	}
+	if len(own) == 0 {
+		return nil, nil //nolint:nilnil // most models have none
+	}
+	r := tensor.NewReader(own)
+	n, h, dim := r.Dim(Anchors, 0), r.Dim(Hidden, 0), r.Dim(Out, 0)
+	c := &Companion{
+		anchors:   rerank.Matrix{Rows: n, Cols: queryDim, Data: r.Get(Anchors, n, queryDim)},
+		hidden:    rerank.Matrix{Rows: h, Cols: queryDim, Data: r.Get(Hidden, h, queryDim)},
+		out:       rerank.Matrix{Rows: dim, Cols: 1 + features + h, Data: r.Get(Out, dim, 1+features+h)},
+		threshold: r.Get(Threshold, n),
+		mean:      r.Get(Mean, n),
+	}
+	if leak := r.Get(Leak, 1); leak != nil {
+		c.leak = leak[0]
+	}
+	if err := r.Err(); err != nil {
+		return nil, fmt.Errorf("%w: %w", rerank.ErrModel, err)
+	}
+	if n < 1 || dim < 1 {
+		return nil, fmt.Errorf("%w: a companion of %d anchors and %d numbers; want one of each at least", rerank.ErrModel, n, dim)
+	}
+	return c, nil
+}
+
+// Dim returns the length of ψ(q) and w_x.
+func (c *Companion) Dim() int { return c.out.Rows }
+
+// AnchorQueries returns the anchors, query vectors. The caller must not change them.
+func (c *Companion) AnchorQueries() rerank.Matrix { return c.anchors }
+
+// Expand writes the features from which ψ is a linear map: 1, the query's features, and max(0,
+// hidden·q) of the query vector q. dst has 1 + len(features) + hidden.Rows elements.
+func Expand(dst, features []float32, hidden rerank.Matrix) {
+	dst[0] = 1
+	rest := dst[1+copy(dst[1:], features):]
+	q := rerank.Matrix{Rows: 1, Cols: hidden.Cols, Data: features[:hidden.Cols]}
+	kernel.Best().MulT(rest, len(rest), q, hidden, nil)
+	for i, v := range rest {
+		rest[i] = max(v, 0)
+	}
+}
+
+// Query returns ψ(q) of a query with the given features.
+func (c *Companion) Query(features []float32) []float32 {
+	row := rerank.NewMatrix(1, c.out.Cols)
+	Expand(row.Data, features, c.hidden)
+	psi := make([]float32, c.Dim())
+	kernel.Best().MulT(psi, len(psi), row, c.out, nil)
+	return psi
+}
+
+// Probe returns the probe of a query with the given features. It returns rerank.ErrStrategy if c is
+// nil or the plan searches no companion collection, and rerank.ErrQuery if ψ(q) is not finite.
+func (c *Companion) Probe(features []float32, plan rerank.Plan) (rerank.Probe, error) {
+	switch {
+	case c == nil:
+		return rerank.Probe{}, fmt.Errorf("%w: %s needs a learned companion and the model has none; "+
+			"fit one with `likeness fit companion`, or use another strategy", rerank.ErrStrategy, rerank.Companion)
+	case !plan.Derived:
+		return rerank.Probe{}, fmt.Errorf("%w: %s searches a companion collection; "+
+			"write one with `likeness index`, or use the strategy %s", rerank.ErrStrategy, rerank.Companion, rerank.Distilled)
+	}
+	psi := c.Query(features)
+	if err := rerank.CheckFinite("learned companion", psi); err != nil { // a finite query can be too large for float32
+		return rerank.Probe{}, err
+	}
+	return rerank.Probe{Field: Field, Vector: psi, Depth: plan.Depth}, nil
+}
+
+// Target replaces each φ(q, x) of one query q by what ⟨ψ(q), w_x⟩ approximates: the distance to the
+// score of q's best items, made smaller by leak below it. Items far below the best have to be kept
+// apart from them, and not from each other.
+func Target(scores []float32, threshold, leak float32) {
+	for i, v := range scores {
+		if v -= threshold; v < 0 {
+			v *= leak
+		}
+		scores[i] = v
+	}
+}
+
+// Solver computes the vectors of items. It is immutable and safe for concurrent use.
+type Solver struct {
+	c *Companion
+	// psi has ψ of anchor a as column a.
+	psi     rerank.Matrix
+	anchors []rerank.Encoded
+	score   func(dst []float32, queries []rerank.Encoded, items rerank.Items) error
+}
+
+// NewSolver returns a solver. anchors are c's anchors, encoded by the similarity; features returns
+// the features of an encoded query, and score writes the scores of all items, for one query after the other.
+func NewSolver(
+	c *Companion, anchors []rerank.Encoded, features func(rerank.Encoded) []float32,
+	score func(dst []float32, queries []rerank.Encoded, items rerank.Items) error,
+) *Solver {
+	s := &Solver{c: c, psi: rerank.NewMatrix(c.Dim(), len(anchors)), anchors: anchors, score: score}
+	for a, e := range anchors {
+		for i, v := range c.Query(features(e)) {
+			s.psi.Data[i*s.psi.Cols+a] = v
+		}
+	}
+	return s
+}
+
+// solvedRows is the number of items that are solved together.
+const solvedRows = 64
+
+// Solve writes w_x of every feature row: n scores and one product with n·dim numbers an item. dst
+// has as many rows as features, and c.Dim() columns.
+func (s *Solver) Solve(dst, features rerank.Matrix) error {
+	n := len(s.anchors)
+	scores, targets := make([]float32, n*solvedRows), rerank.NewMatrix(solvedRows, n)
+	for from := 0; from < features.Rows; from += solvedRows {
+		to := min(from+solvedRows, features.Rows)
+		rows := to - from
+		if err := s.score(scores[:n*rows], s.anchors, rerank.Items{Features: features.Slice(from, to)}); err != nil {
+			return err
+		}
+		for a := range n {
+			own := scores[a*rows : (a+1)*rows]
+			Target(own, s.c.threshold[a], s.c.leak)
+			for i, v := range own {
+				targets.Data[i*n+a] = v - s.c.mean[a]
+			}
+		}
+		kernel.Best().MulT(dst.Data[from*dst.Cols:], dst.Cols, targets.Slice(0, rows), s.psi, nil)
+	}
+	return nil
+}

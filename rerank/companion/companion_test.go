@@ -1,0 +1,153 @@
+package companion_test
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/companion"
+	"github.com/likenessdb/likeness/rerank/tensor"
+)
+
+func random(rng *rand.Rand, shape ...int) tensor.Tensor {
+	n := 1
+	for _, d := range shape {
+		n *= d
+	}
+	t := tensor.Tensor{Shape: shape, Data: make([]float32, n)}
+	for i := range t.Data {
+		t.Data[i] = float32(rng.NormFloat64())
+	}
+	return t
+}
+
+// small is a companion of 5 anchors, queries of 3 numbers with 4 features, 2 hidden ones, and vectors of 2.
+func small() tensor.Set {
+	rng := rand.New(rand.NewPCG(1, 2))
+	return tensor.Set{
+		companion.Anchors: random(rng, 5, 3), companion.Hidden: random(rng, 2, 3), companion.Out: random(rng, 2, 1+4+2),
+		companion.Threshold: random(rng, 5), companion.Mean: random(rng, 5), companion.Leak: {Shape: []int{1}, Data: []float32{0.25}},
+	}
+}
+
+func TestRead(t *testing.T) {
+	if c, err := companion.Read(tensor.Set{"W": {}}, 3, 4); c != nil || err != nil {
+		t.Errorf("a model without: %v, %v", c, err)
+	}
+	for name, change := range map[string]func(tensor.Set){
+		"no anchors": func(s tensor.Set) { delete(s, companion.Anchors) },
+		"other queries": func(s tensor.Set) {
+			s[companion.Anchors] = tensor.Tensor{Shape: []int{5, 2}, Data: make([]float32, 10)}
+		},
+		"no leak":   func(s tensor.Set) { delete(s, companion.Leak) },
+		"few means": func(s tensor.Set) { s[companion.Mean] = tensor.Tensor{Shape: []int{4}, Data: make([]float32, 4)} },
+		"another":   func(s tensor.Set) { s[companion.Prefix+"x"] = tensor.Tensor{Shape: []int{1}, Data: []float32{1}} },
+	} {
+		s := small()
+		change(s)
+		if _, err := companion.Read(s, 3, 4); !errors.Is(err, rerank.ErrModel) || !errors.Is(err, tensor.ErrShape) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestSolve: vectors of items and queries are what the formulae of the package say, in blocks and beyond.
+func TestSolve(t *testing.T) {
+	set := small()
+	c, err := companion.Read(set, 3, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	rng := rand.New(rand.NewPCG(3, 4))
+	const items = 131
+	scores := random(rng, 5, items) // of anchor a and item x, which is the only feature of the item
+	anchorFeatures := func(a int) []float32 {
+		return append(append([]float32{}, set[companion.Anchors].Data[3*a:3*a+3]...), float32(a))
+	}
+	psi := func(features []float32) (out [2]float64) {
+		expanded := []float64{1}
+		for _, v := range features {
+			expanded = append(expanded, float64(v))
+		}
+		for h := range 2 {
+			var sum float64
+			for i := range 3 {
+				sum += float64(set[companion.Hidden].Data[3*h+i]) * float64(features[i])
+			}
+			expanded = append(expanded, max(sum, 0))
+		}
+		for d := range 2 {
+			for i, v := range expanded {
+				out[d] += float64(set[companion.Out].Data[7*d+i]) * v
+			}
+		}
+		return out
+	}
+	features, got := rerank.NewMatrix(items, 1), rerank.NewMatrix(items, 2)
+	for x := range items {
+		features.Data[x] = float32(x)
+	}
+	encoded := make([]rerank.Encoded, 5)
+	for a := range encoded {
+		encoded[a] = anchor{number: a}
+	}
+	solver := companion.NewSolver(c, encoded, func(e rerank.Encoded) []float32 { return anchorFeatures(e.(anchor).number) },
+		func(dst []float32, queries []rerank.Encoded, rows rerank.Items) error {
+			for q, e := range queries {
+				for i := range rows.Len() {
+					dst[q*rows.Len()+i] = scores.Data[e.(anchor).number*items+int(rows.Features.Row(i)[0])]
+				}
+			}
+			return nil
+		})
+	if err := solver.Solve(got, features); err != nil {
+		t.Fatal(err)
+	}
+	for x := range items {
+		var want [2]float64
+		for a := range 5 {
+			y := float64(scores.Data[a*items+x] - set[companion.Threshold].Data[a])
+			if y < 0 {
+				y *= 0.25
+			}
+			y -= float64(set[companion.Mean].Data[a])
+			p := psi(anchorFeatures(a))
+			want[0], want[1] = want[0]+y*p[0], want[1]+y*p[1]
+		}
+		for d, w := range want {
+			if v := float64(got.Row(x)[d]); math.Abs(v-w) > 1e-4*(1+math.Abs(w)) {
+				t.Fatalf("item %d: %v, want %v", x, got.Row(x), want)
+			}
+		}
+	}
+}
+
+// anchor is an encoded anchor that knows only its number.
+type anchor struct {
+	rerank.Encoded
+	number int
+}
+
+func TestProbe(t *testing.T) {
+	c, err := companion.Read(small(), 3, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	features := []float32{1, 2, 3, 4}
+	if _, err := (*companion.Companion)(nil).Probe(features, rerank.Plan{Derived: true}); !errors.Is(err, rerank.ErrStrategy) || !strings.Contains(err.Error(), "fit companion") {
+		t.Errorf("no companion: %v", err)
+	}
+	if _, err := c.Probe(features, rerank.Plan{}); !errors.Is(err, rerank.ErrStrategy) {
+		t.Errorf("the stored vectors: %v", err)
+	}
+	if _, err := c.Probe([]float32{math.MaxFloat32, math.MaxFloat32, math.MaxFloat32, 0}, rerank.Plan{Derived: true}); !errors.Is(err, rerank.ErrQuery) {
+		t.Errorf("a query beyond float32: %v", err)
+	}
+	p, err := c.Probe(features, rerank.Plan{Derived: true, Depth: 9})
+	if err != nil || p.Field != companion.Field || p.Depth != 9 || len(p.Vector) != 2 {
+		t.Errorf("%+v, %v", p, err)
+	}
+}
