@@ -91,7 +91,7 @@ func TestIndexThroughARanker(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	changed := strings.Replace(string(text), `"row": 7}`, `"row": 8, "more": 1}`, 1)
+	changed := strings.Replace(string(text), `"row": 7,`, `"row": 8, "more": 1,`, 1)
 	changed = strings.Replace(changed, `"title": "thing 9"`, `"title": "another"`, 1)
 	if err := os.WriteFile(f.path("payload.jsonl"), []byte(changed), 0o600); err != nil {
 		t.Fatal(err)

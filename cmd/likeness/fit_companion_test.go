@@ -1,0 +1,45 @@
+package main
+
+import (
+	"encoding/json"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/likenessdb/likeness/rerank/companion"
+	"github.com/likenessdb/likeness/rerank/model"
+)
+
+func TestFitCompanion(t *testing.T) {
+	base, data := "../../examples/models/banking77-mol", "../../examples/data/banking77/"
+	out := filepath.Join(t.TempDir(), "companion.safetensors")
+	flags := []string{"fit", "companion", "--model", base, "--items", data + "items_vectors.npy", "--queries", data + "test_vectors.npy",
+		"--out", out, "--depths", "40,20", "--dim", "24", "--anchors", "600", "--hidden", "0"}
+	r := execute(t, "", append(flags, "--output", "json")...)
+	var report companionResult
+	if err := json.Unmarshal([]byte(r.out), &report); r.code != 0 || err != nil {
+		t.Fatalf("code %d, %v\n%s", r.code, err, r.err)
+	}
+	m, err := model.Open(out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.Version != report.Version || report.Dim != 24 || report.Anchors != 600 || len(report.Recall) != 2 || report.Recall[0] < 0.8 {
+		t.Errorf("%+v", report)
+	}
+	if m.Provenance["companion.fit.report"] == "" || m.Provenance["companion.model"] == "" || !m.Parameters().Tensors.Has(companion.Out) {
+		t.Errorf("provenance %v", m.Provenance)
+	}
+	if r := execute(t, "", append(flags, "--force", "--model", out)...); r.code != 0 || !strings.Contains(r.out, "share of the exact top 10") {
+		t.Errorf("fitted again: code %d\n%s%s", r.code, r.out, r.err)
+	}
+	for want, more := range map[string][]string{
+		"--normalise says nothing to fit companion": {"--normalise=false"},
+		"exists; replace it with --force":           {},
+		"want positive numbers":                     {"--force", "--dim", "0"},
+	} {
+		if r := execute(t, "", append(flags, more...)...); r.code != 2 || !strings.Contains(r.err, want) {
+			t.Errorf("%s: code %d\n%s", want, r.code, r.err)
+		}
+	}
+}
