@@ -165,10 +165,10 @@ func printFit(w io.Writer, r *fitResult) error {
 
 func printPulls(w io.Writer, r *fitResult) error {
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintf(t, "\nscale\trate\tpull\tlogged\tnDCG@10\tnot logged\tplain\t\t\n")
+	_, _ = fmt.Fprintf(t, "\nscale\trate\tpull\trounds\tlogged\tnDCG@10\tnot logged\tplain\t\t\n")
 	for _, p := range r.Pulls {
 		cold, plain, mark := trialCells(p)
-		_, _ = fmt.Fprintf(t, "%g\t%g\t%g\t%.4f\t%.4f\t%s\t%s\t%s\t\n", p.Scale, p.Rate, p.Pull, p.LoggedMRR, p.LoggedNDCG, cold, plain, mark)
+		_, _ = fmt.Fprintf(t, "%g\t%g\t%g\t%d\t%.4f\t%.4f\t%s\t%s\t%s\t\n", p.Scale, p.Rate, p.Pull, p.Rounds, p.LoggedMRR, p.LoggedNDCG, cold, plain, mark)
 	}
 	if err := t.Flush(); err != nil {
 		return err

@@ -85,7 +85,7 @@ func newRankedFiles(t *testing.T) rankedFiles {
 		}
 	}
 	own := rerank.NewMatrix(len(queries), 3)
-	for q, v := range queries {
+	for q, v := range &queries {
 		for i, x := range v {
 			own.Row(q)[i] = float32(x)
 		}

@@ -23,6 +23,8 @@ type PullTrial struct {
 	Pull  float64 `json:"pull"`
 	Scale float64 `json:"scale"`
 	Rate  float64 `json:"rate"`
+	// Rounds is the number of rounds that the trial's fit took, where fits differ in it.
+	Rounds int `json:"rounds,omitempty"`
 	// LoggedMRR and LoggedNDCG are MRR@10 and nDCG@10 of held-out queries for items
 	// that the fit has seen.
 	LoggedMRR  float64 `json:"logged"`

@@ -9,9 +9,8 @@ import (
 	"github.com/likenessdb/likeness/rerank/bilinear"
 )
 
-// Limits of a fit to a large log. Its settings are chosen by short fits, so that all trials
-// together cost less than one fit: a large log has enough pairs in a round to tell settings
-// apart.
+// Limits of a fit to a large log. Its settings are chosen by short fits, which together cost less
+// than one fit, and of the best of them by whole fits: two pulls, and perhaps a slower rate.
 const (
 	largePairs   = 100_000
 	shortRounds  = 1   // of a trial
@@ -121,7 +120,11 @@ func (f *fitter) planWork(trials int) {
 	}
 	p.decision = rivals * ranked
 	f.plans = p
-	total := float64(trials)*p.trial + p.judged + p.final + p.simple + p.spectrum + p.decision
+	wholeTrials := 0.0
+	if f.large {
+		wholeTrials = 2
+	}
+	total := float64(trials)*p.trial + wholeTrials*p.judged + p.judged + p.final + p.simple + p.spectrum + p.decision
 	f.work = fit.NewWork(o.Progress, "fitting", total)
 }
 

@@ -37,6 +37,7 @@ func (t *trial) String() string {
 type marks struct {
 	ReciprocalRanks, NDCG []float64 // of held-out queries, for items that the fit has seen
 	ColdReciprocalRanks   []float64 // for held-out items
+	Rounds                int       // that the fit took
 }
 
 // holdout is a set of items whose pairs are withheld from a fit, and the judges of
@@ -54,6 +55,7 @@ type chooser struct {
 	holdouts []holdout
 	trials   map[setting]*trial // with these holdouts
 	tried    []*trial           // in the order in which they were tried
+	whole    bool               // trials are whole fits, of a large log too
 }
 
 // chooseSetting finds the scale under which held-out queries find logged items best,
@@ -170,13 +172,27 @@ func (c *chooser) choosePull(ctx context.Context, s setting) (*trial, error) {
 	}
 	best := bestTrial(tried, c.value)
 	if c.large {
-		return c.weakestAsGood(tried, best), nil
+		return c.tryWhole(ctx, c.weakestAsGood(tried, best), best)
 	}
 	return best, nil
 }
 
+// tryWhole makes whole fits with the settings of short trials, and returns the best.
+func (c *chooser) tryWhole(ctx context.Context, short ...*trial) (*trial, error) {
+	c.whole, c.trials = true, map[setting]*trial{}
+	var whole []*trial
+	for _, s := range short {
+		t, err := c.try(ctx, s.setting)
+		if err != nil {
+			return nil, err
+		}
+		whole = append(whole, t)
+	}
+	return bestTrial(whole, c.value), nil
+}
+
 // weakestAsGood returns the first trial, from weak to strong, that is at most two standard
-// errors behind the best. A short trial favours a strong pull, which holds back a longer fit.
+// errors behind the best. A short trial favours a strong pull, which can hold back a longer fit.
 func (c *chooser) weakestAsGood(tried []*trial, best *trial) *trial {
 	for _, t := range tried {
 		if lost := c.holdouts[0].logged.Compare(best.ranks, t.ranks); max(lost.Gain, c.value(best)-c.value(t)) <= 2*lost.StandardError {
@@ -267,10 +283,10 @@ func bestTrial(tried []*trial, value func(*trial) float64) *trial {
 	return best
 }
 
-// chooseRate also tries a slower rate, unless the options give a rate or items without logs are
-// guarded.
+// chooseRate also tries a slower rate, unless the options give a rate, items without logs are
+// guarded, or a fit to a large log gained until its last round.
 func (c *chooser) chooseRate(ctx context.Context, chosen *trial) (*trial, error) {
-	if c.report.Guarded || c.options.Rate > 0 || c.large { // a short trial favours a fast rate
+	if c.report.Guarded || c.options.Rate > 0 || c.large && chosen.Rounds == c.rounds {
 		return chosen, nil
 	}
 	s := chosen.setting
@@ -288,6 +304,7 @@ func (c *chooser) compareCold(ctx context.Context, chosen *trial, set []bool) er
 	if err := c.holdOut([][]bool{set}); err != nil {
 		return err
 	}
+	c.whole = false
 	t, err := c.try(ctx, chosen.setting)
 	if err != nil {
 		return err
@@ -320,7 +337,11 @@ func (c *chooser) try(ctx context.Context, s setting) (*trial, error) {
 	}
 	var all []marks
 	for i, h := range c.holdouts {
-		c.begin(c.plans.trial)
+		planned := c.plans.trial
+		if c.whole {
+			planned = c.plans.judged
+		}
+		c.begin(planned)
 		m, err := c.fitWithout(ctx, s, i, h)
 		if err != nil {
 			return nil, err
@@ -340,6 +361,7 @@ func (c *chooser) rate(s setting, all []marks) *trial {
 	var reciprocalRanks, ndcg, weights []float64
 	var cold judge.Outcomes
 	for i, h := range c.holdouts {
+		t.Rounds = max(t.Rounds, all[i].Rounds)
 		reciprocalRanks, ndcg = append(reciprocalRanks, all[i].ReciprocalRanks...), append(ndcg, all[i].NDCG...)
 		weights = append(weights, h.logged.Weights...)
 		if h.cold == nil {
@@ -366,6 +388,10 @@ func (c *chooser) fitWithout(ctx context.Context, s setting, i int, h holdout) (
 	if h.items != nil {
 		name = fmt.Sprintf("%s, without item set %d of %d", s, i+1, len(c.holdouts))
 	}
+	short := c.large && !c.whole
+	if short {
+		name += ", in short"
+	}
 	return train.Try(c.fitter.trials, name, func() (marks, error) {
 		pairs := c.log.TrainingPairs(c.split, h.items)
 		if len(pairs) == 0 {
@@ -377,14 +403,15 @@ func (c *chooser) fitWithout(ctx context.Context, s setting, i int, h holdout) (
 		}
 		l := c.newLearner(form, pairs, s)
 		plan := c.plan(name, l, h.logged)
-		if c.large {
+		if short {
 			l = c.watch(newLearner(c.log, form, pairs, s, shortRounds, c.options))
 			plan = train.Plan{Name: name, Rounds: shortRounds, Note: c.noteRound}
 		}
-		if _, err := c.fitter.trials.Train(ctx, l, plan); err != nil {
+		trained, err := c.fitter.trials.Train(ctx, l, plan)
+		if err != nil {
 			return marks{}, err
 		}
-		var m marks
+		m := marks{Rounds: trained.TakenRounds}
 		m.ReciprocalRanks, m.NDCG = h.logged.Marks(form.probe)
 		c.task.Add(c.costOf(h.logged))
 		if h.cold != nil {

@@ -7,6 +7,7 @@ import (
 	"github.com/likenessdb/likeness/learn/fit/fittest"
 	"github.com/likenessdb/likeness/learn/fit/judge"
 	"github.com/likenessdb/likeness/learn/fit/samples"
+	"github.com/likenessdb/likeness/learn/fit/train"
 )
 
 // trialsAt are trials whose outcome is known: one a pull, weak to strong.
@@ -212,5 +213,49 @@ func TestAShortTrialTakesTheWeakestPull(t *testing.T) {
 		if got := c.weakestAsGood(tc.tried, tc.tried[len(tc.tried)-1]); got.pull != tc.want {
 			t.Errorf("%s: pull %g, want %g", name, got.pull, tc.want)
 		}
+	}
+}
+
+// TestWholeFitsChooseAmongShortTrials: a fit to a large log does not stay with what one round says.
+func TestWholeFitsChooseAmongShortTrials(t *testing.T) {
+	d, o := fittest.FlippedData(), DefaultOptions()
+	l, err := samples.Prepare(d, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	split, err := l.Split(o.Common)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trials, err := train.OpenTrials(nil, "bilinear", d, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fitter{log: l, options: o, split: split, judge: judge.New(l, split.HeldOut, nil), trials: trials}
+	f.planRounds()
+	f.large = true
+	if f.plain, err = f.plainWithout(nil); err != nil {
+		t.Fatal(err)
+	}
+	f.planWork(1)
+	c := &chooser{fitter: f}
+	if err := c.holdOut(nil); err != nil {
+		t.Fatal(err)
+	}
+	weak, err := c.try(t.Context(), setting{scale: 20, rate: 0.02, pull: 1e-5})
+	if err != nil {
+		t.Fatal(err)
+	}
+	strong, err := c.try(t.Context(), setting{scale: 20, rate: 0.02, pull: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	strong.LoggedMRR = 1 // as if the round had favoured it
+	chosen, err := c.tryWhole(t.Context(), weak, strong)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if weak.Rounds != shortRounds || len(c.tried) != 4 || chosen.pull != 1e-5 || chosen.Rounds <= shortRounds || chosen.LoggedMRR <= weak.LoggedMRR {
+		t.Errorf("%d trials, chosen %v of %d rounds; in short %v of %d", len(c.tried), chosen, chosen.Rounds, weak, weak.Rounds)
 	}
 }
