@@ -104,12 +104,12 @@ type FeatureOwner interface {
 // EncodedAbilities holds the optional interfaces of an encoded query. A nil field means
 // that the query lacks the ability.
 type EncodedAbilities struct {
-	Explain Explainer
-	Round   Rounder
-	Screen  Screener
-	Batch   Batcher
-	Operate Operator
-	Learn   FeatureOwner
+	Explain  Explainer
+	Round    Rounder
+	Screen   Screener
+	Batch    Batcher
+	Operate  Operator
+	Features FeatureOwner
 	// PullBack is set for some queries that cannot be pulled back, too: ask it.
 	PullBack PullBacker
 }
@@ -122,7 +122,7 @@ func EncodedAbilitiesOf(e Encoded) EncodedAbilities {
 	a.Screen, _ = e.(Screener)
 	a.Batch, _ = e.(Batcher)
 	a.Operate, _ = e.(Operator)
-	a.Learn, _ = e.(FeatureOwner)
+	a.Features, _ = e.(FeatureOwner)
 	a.PullBack, _ = e.(PullBacker)
 	return a
 }

@@ -30,6 +30,9 @@ func TestFitCompanion(t *testing.T) {
 	if m.Provenance["companion.fit.report"] == "" || m.Provenance["companion.model"] == "" || !m.Parameters().Tensors.Has(companion.Out) {
 		t.Errorf("provenance %v", m.Provenance)
 	}
+	if r := execute(t, "", "model", "show", out); !strings.Contains(r.out, "24 numbers an item") {
+		t.Errorf("model show:\n%s", r.out)
+	}
 	if r := execute(t, "", append(flags, "--force", "--model", out)...); r.code != 0 || !strings.Contains(r.out, "share of the exact top 10") {
 		t.Errorf("fitted again: code %d\n%s%s", r.code, r.out, r.err)
 	}

@@ -184,6 +184,10 @@ func printModel(w io.Writer, d model.Description) error {
 	if probes == "" {
 		probes = "none"
 	}
+	learned := "none"
+	if d.Companion > 0 {
+		learned = fmt.Sprintf("%d numbers an item", d.Companion)
+	}
 	for _, row := range [][2]string{
 		{"name", d.Name}, {"version", d.Version}, {"kind", string(d.Kind)},
 		{"query dimension", fmt.Sprint(d.QueryDim)}, {"item dimension", fmt.Sprint(d.ItemDim)},
@@ -191,7 +195,7 @@ func printModel(w io.Writer, d model.Description) error {
 		{"components", fmt.Sprintf("%d of the query, %d of the item", d.Pairs[0], d.Pairs[1])},
 		{"unit vectors", yesNo(d.Normalise)}, {"user ids", yesNo(d.UserIDs)},
 		{"one inner product", yesNo(d.OneProbe)}, {"greatest score", bound},
-		{"learned probes", probes}, {"parameters", fmt.Sprint(d.Parameters)},
+		{"learned probes", probes}, {"learned companion", learned}, {"parameters", fmt.Sprint(d.Parameters)},
 	} {
 		_, _ = fmt.Fprintf(t, "%s\t%s\n", row[0], row[1])
 	}

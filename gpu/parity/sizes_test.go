@@ -43,7 +43,7 @@ func TestSizes(t *testing.T) {
 func sizes(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
-	b.WriteString("\n| rows | of 100,000 | 1,000,000 | 10,000,000 | a row |\n|---|---|---|---|---|\n")
+	b.WriteString("\n<!-- figures: go test ./gpu/parity -run TestSizes -->\n| rows | of 100,000 | 1,000,000 | 10,000,000 | a row |\n|---|---|---|---|---|\n")
 	add := func(name string, m *model.Model, err error, tensor bool) {
 		t.Helper()
 		if err != nil {

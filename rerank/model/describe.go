@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/companion"
 	"github.com/likenessdb/likeness/rerank/distilled"
 )
 
@@ -24,6 +25,7 @@ type Description struct {
 	MaxScore   *float32          `json:"max_score,omitempty"` // absent if no bound is known
 	Pairs      [2]int            `json:"pairs"`               // P_Q and P_X
 	Probes     []string          `json:"probes"`              // names of the learned probes' heads, the preferred one first
+	Companion  int               `json:"companion,omitempty"` // numbers of an item's vector in a learned companion, where the model has one
 	Parameters int               `json:"parameters"`          // count of the numbers in all tensors, including the probes'
 	Tensors    []TensorShape     `json:"tensors"`
 	Config     json.RawMessage   `json:"config"`
@@ -45,6 +47,9 @@ func (m *Model) Describe() Description {
 		Normalise: spec.Normalise, UserIDs: spec.UserIDs, OneProbe: spec.SingleInnerProduct,
 		Pairs: [2]int{spec.PairsQuery, spec.PairsItem}, Probes: m.heads(),
 		Config: m.config, Provenance: m.Provenance,
+	}
+	if m.tensors.Has(companion.Out) {
+		d.Companion = m.tensors[companion.Out].Shape[0]
 	}
 	if !math.IsInf(float64(spec.MaxScore), 0) {
 		d.MaxScore = &spec.MaxScore

@@ -166,7 +166,7 @@ func (t *teacher) encode(rows []int32) ([]rerank.Encoded, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%w: query %d: %w", fit.ErrData, q, err)
 		}
-		if rerank.EncodedAbilitiesOf(e).Learn == nil || t.batch == nil {
+		if rerank.EncodedAbilitiesOf(e).Features == nil || t.batch == nil {
 			return nil, fmt.Errorf("%w: a model of kind %s cannot have a learned companion", fit.ErrData, t.similarity.Spec().Kind)
 		}
 		out[i] = e
@@ -198,7 +198,7 @@ func (t *teacher) eachScored(ctx context.Context, queries []rerank.Encoded, done
 }
 
 // features returns the features of an encoded query, which encode has checked.
-func features(e rerank.Encoded) []float32 { return rerank.EncodedAbilitiesOf(e).Learn.QueryFeatures() }
+func features(e rerank.Encoded) []float32 { return rerank.EncodedAbilitiesOf(e).Features.QueryFeatures() }
 
 // learn returns the tensors of the companion.
 func (t *teacher) learn(ctx context.Context, encoded []rerank.Encoded, anchors []int32, o Options) (tensor.Set, error) {
