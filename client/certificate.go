@@ -61,6 +61,9 @@ type Calibration struct {
 	K                    int
 	Depth, AverageDepth  int
 	Made                 time.Time
+	// Excluding means that the promise is for searches that exclude items, and otherwise
+	// for those that do not.
+	Excluding bool
 }
 
 // MeasuredError is twice the greatest rounding error seen on Pairs pairs of a query
@@ -98,5 +101,6 @@ func fromCalibration(m *likenessv1.Calibration) *Calibration {
 	return &Calibration{
 		Recall: m.GetRecall(), Share: m.GetShare(), Alpha: m.GetAlpha(), Queries: m.GetQueries(), K: int(m.GetK()),
 		Depth: int(m.GetDepth()), AverageDepth: int(m.GetAverageDepth()), Made: m.GetMade().AsTime(),
+		Excluding: m.GetExcluding(),
 	}
 }

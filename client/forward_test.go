@@ -191,7 +191,7 @@ func TestEveryFieldOfAnAnswerIsRead(t *testing.T) {
 			Status: likenessv1.CertificateStatus_CERTIFICATE_STATUS_EXACT, Proof: likenessv1.Proof_PROOF_TABLE_SCAN, Gap: proto.Float32(1), Bound: proto.Float32(2),
 			KthScore: proto.Float32(3), Epsilon: 4, Stop: likenessv1.Stop_STOP_DEADLINE, Depth: 5, Rounds: 6, Candidates: 7, Uncalibrated: "why", Tied: true, Ordered: true,
 			AsOf: timestamppb.New(time.Unix(9, 0)), RowsVerified: true,
-			Calibration: &likenessv1.Calibration{Recall: 1, Share: 2, Alpha: 3, Queries: 4, K: 5, Depth: 6, AverageDepth: 7, Made: timestamppb.New(time.Unix(8, 0))},
+			Calibration: &likenessv1.Calibration{Recall: 1, Share: 2, Alpha: 3, Queries: 4, K: 5, Depth: 6, AverageDepth: 7, Made: timestamppb.New(time.Unix(8, 0)), Excluding: true},
 			Measured:    &likenessv1.MeasuredError{Pairs: 9, Error: 10},
 		},
 		Degraded: &likenessv1.Degraded{Reason: "r", Detail: "d"}, Model: &likenessv1.ModelRef{Name: "m", Version: "v"}, Strategy: likenessv1.Strategy_STRATEGY_SCAN,

@@ -320,6 +320,7 @@ func fromCalibration(c *rerank.Calibration) *likenessv1.Calibration {
 	return &likenessv1.Calibration{
 		Recall: c.Recall, Share: c.Share, Alpha: c.Alpha, Queries: int64(c.Queries), K: int32(c.K),
 		Depth: int32(c.Rule.Depth), AverageDepth: int32(c.Rule.AverageDepth), Made: fromTime(c.Made),
+		Excluding: c.Excluding,
 	}
 }
 

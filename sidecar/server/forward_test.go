@@ -266,7 +266,7 @@ func answerWith() search.Answer {
 		}},
 		Certificate: rerank.Certificate{
 			Status: rerank.StatusCalibrated, Proof: rerank.ProofScan, Gap: 1, Max: 2, KthScore: 3, Epsilon: 4, Stop: rerank.StopGap,
-			Calibration: &rerank.Calibration{Recall: 0.1, Share: 0.2, Alpha: 0.3, Queries: 4, K: 5, Rule: rerank.Rule{Depth: 6, AverageDepth: 7}, Made: time.Unix(8, 0)},
+			Calibration: &rerank.Calibration{Recall: 0.1, Share: 0.2, Alpha: 0.3, Queries: 4, K: 5, Rule: rerank.Rule{Depth: 6, AverageDepth: 7}, Made: time.Unix(8, 0), Excluding: true},
 			Measured:    &rerank.Measured{Pairs: 9, Error: 10}, Depth: 11, Rounds: 12, Candidates: 13, Uncalibrated: "why", Tied: true, Ordered: true,
 			AsOf: time.Unix(14, 0), RowsVerified: true,
 		},

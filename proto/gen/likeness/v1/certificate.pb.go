@@ -476,7 +476,9 @@ type Calibration struct {
 	Depth        int32 `protobuf:"varint,6,opt,name=depth,proto3" json:"depth,omitempty"`
 	AverageDepth int32 `protobuf:"varint,7,opt,name=average_depth,json=averageDepth,proto3" json:"average_depth,omitempty"`
 	// When it was made.
-	Made          *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=made,proto3" json:"made,omitempty"`
+	Made *timestamppb.Timestamp `protobuf:"bytes,8,opt,name=made,proto3" json:"made,omitempty"`
+	// The promise is for searches that exclude items by their ids, and otherwise for those that do not.
+	Excluding     bool `protobuf:"varint,9,opt,name=excluding,proto3" json:"excluding,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -567,6 +569,13 @@ func (x *Calibration) GetMade() *timestamppb.Timestamp {
 	return nil
 }
 
+func (x *Calibration) GetExcluding() bool {
+	if x != nil {
+		return x.Excluding
+	}
+	return false
+}
+
 var File_likeness_v1_certificate_proto protoreflect.FileDescriptor
 
 const file_likeness_v1_certificate_proto_rawDesc = "" +
@@ -599,7 +608,7 @@ const file_likeness_v1_certificate_proto_rawDesc = "" +
 	"_kth_score\";\n" +
 	"\rMeasuredError\x12\x14\n" +
 	"\x05pairs\x18\x01 \x01(\x03R\x05pairs\x12\x14\n" +
-	"\x05error\x18\x02 \x01(\x02R\x05error\"\xe4\x01\n" +
+	"\x05error\x18\x02 \x01(\x02R\x05error\"\x82\x02\n" +
 	"\vCalibration\x12\x16\n" +
 	"\x06recall\x18\x01 \x01(\x01R\x06recall\x12\x14\n" +
 	"\x05share\x18\x02 \x01(\x01R\x05share\x12\x14\n" +
@@ -608,7 +617,8 @@ const file_likeness_v1_certificate_proto_rawDesc = "" +
 	"\x01k\x18\x05 \x01(\x05R\x01k\x12\x14\n" +
 	"\x05depth\x18\x06 \x01(\x05R\x05depth\x12#\n" +
 	"\raverage_depth\x18\a \x01(\x05R\faverageDepth\x12.\n" +
-	"\x04made\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x04made*\xb9\x01\n" +
+	"\x04made\x18\b \x01(\v2\x1a.google.protobuf.TimestampR\x04made\x12\x1c\n" +
+	"\texcluding\x18\t \x01(\bR\texcluding*\xb9\x01\n" +
 	"\x11CertificateStatus\x12\"\n" +
 	"\x1eCERTIFICATE_STATUS_UNSPECIFIED\x10\x00\x12\x1c\n" +
 	"\x18CERTIFICATE_STATUS_EXACT\x10\x01\x12!\n" +
