@@ -53,7 +53,7 @@ const maxHeldOut = 512
 //
 // where y is the score as companion.Target changes it, without its mean over the items of each query.
 // ψ is linear in the features of companion.Expand. The solution is that of ridge regression for each
-// item by itself (LEMUR, section 3), of which the Dim directions are kept that hold most of the
+// item by itself (LEMUR, ICML 2026), of which the Dim directions are kept that hold most of the
 // predictions (reduced-rank regression: Izenman 1975). It needs no labels and uses every core.
 //
 // Fit returns fit.ErrData, fit.ErrOption or the context's error.
