@@ -312,10 +312,11 @@ func TestCallsReachTheDatabaseWhole(t *testing.T) {
 	for _, way := range []struct {
 		name, rules, state        string
 		original, rescored, store bool
+		raced                     bool // the original can be first, which ends the rescoring at any call
 	}{
 		{name: "rescored", rules: optIn, state: "rescored; ", rescored: true},
 		{name: "store scores", rules: optIn + "score: store, ", state: "rescored; ", rescored: true, store: true},
-		{name: "eager", rules: optIn + "fallback: eager, ", original: true, rescored: true},
+		{name: "eager", rules: optIn + "fallback: eager, ", original: true, rescored: true, raced: true},
 		{name: "shadow", rules: optIn + "shadow: {share: 1}, ", state: "shadow; ", original: true, rescored: true},
 		{name: "not opted in", rules: "partitions: [_default], ", state: "passed; reason=", original: true},
 		{name: "other partitions", rules: strings.Split(optIn, "partitions")[0] + "partitions: [other], ", state: "passed; reason=partitions", original: true},
@@ -331,7 +332,7 @@ func TestCallsReachTheDatabaseWhole(t *testing.T) {
 						t.Errorf("%s: %q, want %q", call.name, state, way.state)
 					}
 				}
-				if way.rescored {
+				if way.rescored && !way.raced {
 					up.Await(t, func(all []harness.Exchange) bool {
 						confirms := 0
 						for _, e := range all {
@@ -392,7 +393,8 @@ func TestCallsReachTheDatabaseWhole(t *testing.T) {
 				if !way.rescored && way.name != "overload" { // known once there are rows to score
 					wantFinds = 0
 				}
-				if first != wantFirst || confirms != wantConfirms || finds != wantFinds {
+				ended := way.raced && first <= wantFirst && confirms <= wantConfirms && finds <= wantFinds
+				if !ended && (first != wantFirst || confirms != wantConfirms || finds != wantFinds) {
 					t.Errorf("%s: %d first stages, %d searches for candidates, %d confirming reads; want %d, %d, %d", call.name, first, finds, confirms, wantFirst, wantFinds, wantConfirms)
 				}
 			}
