@@ -198,7 +198,9 @@ func (t *teacher) eachScored(ctx context.Context, queries []rerank.Encoded, done
 }
 
 // features returns the features of an encoded query, which encode has checked.
-func features(e rerank.Encoded) []float32 { return rerank.EncodedAbilitiesOf(e).Features.QueryFeatures() }
+func features(e rerank.Encoded) []float32 {
+	return rerank.EncodedAbilitiesOf(e).Features.QueryFeatures()
+}
 
 // learn returns the tensors of the companion.
 func (t *teacher) learn(ctx context.Context, encoded []rerank.Encoded, anchors []int32, o Options) (tensor.Set, error) {
