@@ -214,3 +214,21 @@ func TestRefuses(t *testing.T) {
 		}
 	}
 }
+
+// TestLeak: more of the best items is found if the others count less.
+func TestLeak(t *testing.T) {
+	m, d := questions(t, 10)
+	o := DefaultOptions()
+	o.Dim, o.Anchors, o.Hidden, o.Focus, o.Depths = 64, 1500, 64, 30, []int{10}
+	recall := map[float64]float64{}
+	for _, o.Leak = range []float64{0.3, 1} {
+		found, err := Fit(t.Context(), m.Similarity, d, o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		recall[o.Leak] = found.Report.Recall[0]
+	}
+	if t.Logf("recall by leak: %v", recall); recall[0.3] < recall[1]+0.02 {
+		t.Errorf("recall by leak: %v", recall)
+	}
+}
