@@ -40,9 +40,9 @@ packages() {
 	return $status
 }
 
-# tests runs single tests without the race detector.
+# tests runs single tests without the race detector, one package after the other: enough runs beside them.
 tests() {
-	local status=0
+	local status=0 testing=("${testing[@]}" -p 1)
 	"${testing[@]}" -run "^Test(Conformance|Milvus)/$large|^Test(Conformance|Milvus)/^(conformance|[0-9.]+)\$/$large" \
 		./adapters/embedded ./adapters/qdrant ./adapters/milvus || status=1
 	# What a reader costs and what it understands is tested in one goroutine, with nothing to race.
