@@ -13,10 +13,10 @@ import (
 var fraction = regexp.MustCompile(`\d+\.\d+`)
 
 // tolerance is how far a number that a page shows may be off: kernels of other processors round
-// otherwise, and a fit on them can take another round. Numbers above 1 are percentages.
+// otherwise. Numbers above 1 are percentages.
 const (
-	tolerance        = 0.02
-	percentTolerance = 5
+	tolerance        = 0.003
+	percentTolerance = 1
 )
 
 // Find finds the shown text in what was printed, and returns what was printed after it. Fractions
