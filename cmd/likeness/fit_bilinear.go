@@ -61,9 +61,7 @@ func newFitBilinearCommand(a *app) *cobra.Command {
 		if r == nil {
 			return err
 		}
-		for _, warning := range r.Report.Warnings {
-			_, _ = fmt.Fprintln(a.stderr, "warning:", warning)
-		}
+		a.warn(r.Report.Warnings)
 		return errors.Join(err, a.print(*out, r, func(w io.Writer) error { return printFit(w, r) }))
 	}
 	return cmd

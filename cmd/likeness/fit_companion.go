@@ -51,9 +51,7 @@ func newFitCompanionCommand(a *app) *cobra.Command {
 		if err != nil {
 			return err
 		}
-		for _, warning := range r.Warnings {
-			_, _ = fmt.Fprintln(a.stderr, "warning:", warning)
-		}
+		a.warn(r.Warnings)
 		return a.print(*out, r, func(w io.Writer) error { return printLearnedCompanion(w, r) })
 	}
 	return cmd

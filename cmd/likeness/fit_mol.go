@@ -55,9 +55,7 @@ func newFitMoLCommand(a *app) *cobra.Command {
 		if r == nil {
 			return err
 		}
-		for _, warning := range r.Warnings {
-			_, _ = fmt.Fprintln(a.stderr, "warning:", warning)
-		}
+		a.warn(r.Warnings)
 		return errors.Join(err, a.print(*out, r, func(w io.Writer) error { return printFitMoL(w, r) }))
 	}
 	return cmd

@@ -66,9 +66,7 @@ func newFitRBECommand(a *app) *cobra.Command {
 			return err
 		}
 		if r.Report != nil {
-			for _, warning := range r.Warnings {
-				_, _ = fmt.Fprintln(a.stderr, "warning:", warning)
-			}
+			a.warn(r.Warnings)
 		}
 		return a.print(*out, r, func(w io.Writer) error { return printFitRBE(w, r) })
 	}

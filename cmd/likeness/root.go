@@ -203,6 +203,13 @@ func addOutput(cmd *cobra.Command) *output {
 	return &o
 }
 
+// warn writes warnings to standard error, one a line.
+func (a *app) warn(warnings []string) {
+	for _, warning := range warnings {
+		_, _ = fmt.Fprintln(a.stderr, "warning:", warning)
+	}
+}
+
 // print writes a result to stdout: v as JSON, or the text that the function text writes.
 func (a *app) print(o output, v any, text func(w io.Writer) error) error {
 	if o == outputText {

@@ -124,12 +124,7 @@ func divide(d fit.Data, o Options) (anchors, heldOut []int32, err error) {
 			fit.ErrData, l.Counts.Queries, len(split.Train), len(split.HeldOut), o.HeldOut)
 	}
 	rng := rand.New(rand.NewPCG(o.Seed, 0xc0a7))
-	sample := func(rows []int32, most int) []int32 {
-		rows = slices.Clone(rows)
-		rng.Shuffle(len(rows), func(i, j int) { rows[i], rows[j] = rows[j], rows[i] })
-		return rows[:min(len(rows), most)]
-	}
-	return sample(split.Train, o.Anchors), sample(split.HeldOut, maxHeldOut), nil
+	return samples.Choose(split.Train, o.Anchors, rng), samples.Choose(split.HeldOut, maxHeldOut, rng), nil
 }
 
 // teacher is the similarity whose ranking the companion reproduces, with a sample of the items.
@@ -213,7 +208,7 @@ func (t *teacher) learn(ctx context.Context, encoded []rerank.Encoded, anchors [
 	threshold, mean := make([]float32, len(encoded)), make([]float32, len(encoded))
 	focus := min(o.Focus, max(1, t.features.Rows/8))
 	err := t.eachScored(ctx, encoded, o.Progress.Begin("scoring items by the model", len(encoded)), func(i int, scores []float32) {
-		threshold[i] = kthGreatest(scores, focus)
+		threshold[i] = best(scores, focus).Threshold()
 		companion.Target(scores, threshold[i], float32(o.Leak))
 		var sum float64
 		for _, v := range scores {
@@ -252,13 +247,4 @@ func randomFeatures(o Options, queryDim int) rerank.Matrix {
 		hidden.Data[i] = float32(rng.NormFloat64() / math.Sqrt(float64(o.Hidden)))
 	}
 	return hidden
-}
-
-// kthGreatest returns the k-th greatest score.
-func kthGreatest(scores []float32, k int) float32 {
-	best := rerank.NewTopK(k)
-	for i, v := range scores {
-		best.Push(rerank.Scored{Score: v, Index: i})
-	}
-	return best.Threshold()
 }

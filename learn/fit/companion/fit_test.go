@@ -90,7 +90,7 @@ func TestFindsWhatAMixtureRanksFirst(t *testing.T) {
 		if err := e.Score(scores, rerank.Items{Features: features}); err != nil {
 			t.Fatal(err)
 		}
-		threshold := kthGreatest(scores, 10)
+		threshold := best(scores, 10).Threshold()
 		companion.Target(scores, threshold, float32(o.Leak))
 		var mean float64
 		for _, v := range scores {

@@ -23,16 +23,15 @@ func (t *teacher) judge(ctx context.Context, c *companion.Companion, anchors []r
 	}
 	found := make([][]float64, len(encoded))
 	err = t.eachScored(ctx, encoded, progress.Begin("judging", len(encoded)), func(i int, scores []float32) {
-		best := rowsOf(scores, r.K)
-		wanted := make(map[int]bool, len(best))
-		for _, x := range best {
-			wanted[x] = true
+		wanted := map[int]bool{}
+		for _, x := range best(scores, r.K).Sorted() {
+			wanted[x.Index] = true
 		}
 		kernel.Best().Rows(scores, c.Query(features(encoded[i])), vectors, nil)
 		found[i] = make([]float64, len(r.Depths))
-		for rank, x := range rowsOf(scores, r.Depths[len(r.Depths)-1]) {
+		for rank, x := range best(scores, r.Depths[len(r.Depths)-1]).Sorted() {
 			for d, depth := range r.Depths {
-				if wanted[x] && rank < depth {
+				if wanted[x.Index] && rank < depth {
 					found[i][d] += 1 / float64(len(wanted))
 				}
 			}
@@ -64,15 +63,11 @@ func (t *teacher) place(ctx context.Context, c *companion.Companion, anchors []r
 	})
 }
 
-// rowsOf returns the rows with the k greatest scores, greatest first.
-func rowsOf(scores []float32, k int) []int {
-	best := rerank.NewTopK(k)
+// best returns the k greatest scores, whose Index is the row.
+func best(scores []float32, k int) *rerank.TopK {
+	top := rerank.NewTopK(k)
 	for x, v := range scores {
-		best.Push(rerank.Scored{Score: v, Index: x})
+		top.Push(rerank.Scored{Score: v, Index: x})
 	}
-	var rows []int
-	for _, s := range best.Sorted() {
-		rows = append(rows, s.Index)
-	}
-	return rows
+	return top
 }

@@ -150,17 +150,12 @@ func (f *fitter) divideQueries(l *samples.Log) error {
 			fit.ErrData, l.Counts.Queries, len(split.Train), len(split.HeldOut), o.HeldOut)
 	}
 	rng := rand.New(rand.NewPCG(o.Seed, 0x5917))
-	sample := func(rows []int32, most int) []int32 {
-		rows = slices.Clone(rows)
-		rng.Shuffle(len(rows), func(i, j int) { rows[i], rows[j] = rows[j], rows[i] })
-		return rows[:min(len(rows), most)]
-	}
 	scoresPerQuery := l.Items.Rows
 	if f.isLarge() {
 		scoresPerQuery = shortlist + randomItems
 	}
-	learned := sample(split.Train, min(maxLearned, max(o.Batch, o.Scores/scoresPerQuery)))
-	heldOut := sample(split.HeldOut, min(maxHeldOut, max(64, o.Scores/8/l.Items.Rows)))
+	learned := samples.Choose(split.Train, min(maxLearned, max(o.Batch, o.Scores/scoresPerQuery)), rng)
+	heldOut := samples.Choose(split.HeldOut, min(maxHeldOut, max(64, o.Scores/8/l.Items.Rows)), rng)
 	f.lessons = lessons{items: l.Items, queries: l.Queries, train: learned}
 	f.examiner = examiner{
 		teacher: f.teacher, items: l.Items, queries: heldOut, vectors: rerank.NewMatrix(len(heldOut), l.Queries.Cols),

@@ -21,6 +21,13 @@ func (s Split) All() []int32 {
 	return slices.Concat(s.Train, s.HeldOut, s.Straddling)
 }
 
+// Choose returns at most the given number of the rows, in random order.
+func Choose(rows []int32, most int, rng *rand.Rand) []int32 {
+	rows = slices.Clone(rows)
+	rng.Shuffle(len(rows), func(i, j int) { rows[i], rows[j] = rows[j], rows[i] })
+	return rows[:min(len(rows), most)]
+}
+
 // Split divides the queries with pairs and counts the sides. It returns fit.ErrData
 // if a side is empty.
 func (l *Log) Split(c fit.Common) (Split, error) {
