@@ -26,7 +26,7 @@ type Segment struct {
 	members []bool // marks the queries of the segment
 }
 
-// plural names what the segment is of.
+// plural returns what the segment consists of, such as "head items" or "queries seen before".
 func (s Segment) plural() string {
 	if s.Name == segmentSeen || s.Name == segmentNew {
 		return "queries " + s.Name

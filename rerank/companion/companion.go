@@ -127,9 +127,9 @@ func (c *Companion) Probe(features []float32, plan rerank.Plan) (rerank.Probe, e
 	return rerank.Probe{Field: Field, Vector: psi, Depth: plan.Depth}, nil
 }
 
-// Target replaces each φ(q, x) of one query q by what ⟨ψ(q), w_x⟩ approximates: the distance to the
-// score of q's best items, made smaller by leak below it. Items far below the best have to be kept
-// apart from them, and not from each other.
+// Target turns the scores φ(q, x) of one query q into the numbers that ⟨ψ(q), w_x⟩ is fitted to: each
+// score less the threshold and, if that is below 0, times leak. The threshold is the score of the last of
+// q's best items, so that differences among the other items, which no answer shows, count less.
 func Target(scores []float32, threshold, leak float32) {
 	for i, v := range scores {
 		if v -= threshold; v < 0 {

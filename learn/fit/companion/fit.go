@@ -238,8 +238,8 @@ func (t *teacher) learn(ctx context.Context, encoded []rerank.Encoded, anchors [
 	}, nil
 }
 
-// randomFeatures draws the hidden features of the query vector so that together they have about the norm of the
-// vectors.
+// randomFeatures draws the matrix of the random features of a query. Divided by the root of their number, the
+// features together have about the norm of the query vector.
 func randomFeatures(o Options, queryDim int) rerank.Matrix {
 	hidden := rerank.NewMatrix(o.Hidden, queryDim)
 	rng := rand.New(rand.NewPCG(o.Seed, 0x4e1d))
