@@ -72,7 +72,7 @@ func render(figures fs.FS) (map[string][]byte, error) {
 	}
 	all, err := template.New("").Option("missingkey=error").Funcs(template.FuncMap{
 		"record": record, "table": table, "fastest": fastest, "where": where, "fix": fix, "percent": percent, "estimate": estimate, "quantiles": quantiles,
-		"divide": func(a, b float64) float64 { return a / b }, "multiply": func(a, b float64) float64 { return a * b },
+		"divide": func(a, b float64) float64 { return a / b }, "add": func(a, b int) int { return a + b }, "multiply": func(a, b float64) float64 { return a * b },
 		"contains": strings.Contains, "gpu": gpu.Page, "fuzzing": fuzzing, "missed": missed, "way": findWay, "own": ownTime, "names": names, "interval": interval, "oneOf": func(v any, of ...any) bool { return slices.Contains(of, v) },
 	}).ParseFS(templates, "*.md.tmpl")
 	if err != nil {
@@ -239,16 +239,27 @@ func estimate(e map[string]any) string {
 // quantiles formats the median and the 99th percentile in milliseconds.
 func quantiles(q map[string]any) string { return fmt.Sprintf("%.2f / %.2f", q["p50_ms"], q["p99_ms"]) }
 
-// missed lists the subjects of missed targets, "SUBJECT: FIGURE", each once.
+// missed lists the ways of missed targets, "SYSTEM, WAY: FIGURE", each once, after their system.
 func missed(list []any) string {
-	var subjects []string
+	var systems []string
+	ways := map[string][]string{}
 	for _, m := range list {
 		subject, _, _ := strings.Cut(m.(string), ": ")
-		if !slices.Contains(subjects, subject) {
-			subjects = append(subjects, subject)
+		system, way := "", subject
+		if comma := strings.LastIndex(subject, ", "); comma >= 0 {
+			system, way = subject[:comma], subject[comma+2:]
+		}
+		if ways[system] == nil {
+			systems = append(systems, system)
+		}
+		if !slices.Contains(ways[system], way) {
+			ways[system] = append(ways[system], way)
 		}
 	}
-	return strings.Join(subjects, "; ")
+	for i, system := range systems {
+		systems[i] = system + ": " + strings.Join(ways[system], ", ")
+	}
+	return strings.Join(systems, "; ")
 }
 
 // fuzzing counts the fuzz targets of soak.json and their inputs.

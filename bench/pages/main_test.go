@@ -52,8 +52,8 @@ func TestRecord(t *testing.T) {
 }
 
 func TestMissed(t *testing.T) {
-	got := missed([]any{"Qdrant, passed: p50 2 > 1", "Qdrant, passed: p99 3 > 1", "Milvus, scan: p50 4 > 1"})
-	want := "Qdrant, passed; Milvus, scan"
+	got := missed([]any{"Qdrant, REST, passed: p50 2 > 1", "Qdrant, REST, passed: p99 3 > 1", "Milvus, scan: p50 4 > 1", "Qdrant, REST, scan: p50 4 > 1"})
+	want := "Qdrant, REST: passed, scan; Milvus: scan"
 	if got != want {
 		t.Errorf("%q, want %q", got, want)
 	}
