@@ -115,7 +115,7 @@ func writeCLI(w io.Writer, root *cobra.Command) error {
 	common := commonFlags(root)
 	var b strings.Builder
 	b.WriteString(cliHeader)
-	b.WriteString("```\n" + root.Long + "\n```\n\n`likeness COMMAND --help` explains a command at length; this page lists the flags, with their defaults in brackets.\n\n## Flags of several commands\n")
+	b.WriteString("```\n" + root.Long + "\n```\n\n`likeness COMMAND --help` explains a command at length; this page lists the flags, with their defaults in brackets, of `likeness bench` their names alone.\n\n## Flags of several commands\n")
 	rest := slices.Clone(common)
 	for _, group := range flagGroups {
 		inGroup := func(f *pflag.Flag) bool { return slices.Contains(group.flags, f.Name) }
@@ -139,6 +139,9 @@ func commonFlags(root *cobra.Command) []*pflag.Flag {
 	var count func(cmd *cobra.Command)
 	count = func(cmd *cobra.Command) {
 		for _, child := range documentedCommands(cmd) {
+			if isMeasurement(child) {
+				continue
+			}
 			for _, f := range documentedFlags(child) {
 				counts[meaningOf(f)]++
 				best := common[f.Name]
@@ -171,6 +174,12 @@ func documentedFlags(cmd *cobra.Command) []*pflag.Flag {
 	return flags
 }
 
+// isMeasurement reports whether a command belongs to likeness bench. The reference only names the
+// flags of these: they have good defaults, and who changes one has a terminal to ask for help.
+func isMeasurement(cmd *cobra.Command) bool {
+	return cmd.HasParent() && cmd.Parent().Name() == "bench"
+}
+
 // describeCommands writes a section for each subcommand that is no group: its own flags, the names
 // of common flags, and links to the pages that its help text names.
 func describeCommands(b *strings.Builder, cmd *cobra.Command, common []*pflag.Flag) {
@@ -185,6 +194,14 @@ func describeCommands(b *strings.Builder, cmd *cobra.Command, common []*pflag.Fl
 		}
 		if child.Example != "" {
 			fmt.Fprintf(b, "\n```sh\n%s\n```\n", firstCommand(unindent(child.Example)))
+		}
+		if isMeasurement(child) {
+			var names []string
+			for _, f := range documentedFlags(child) {
+				names = append(names, "`--"+f.Name+"`")
+			}
+			fmt.Fprintf(b, "\nFlags: %s.\n", strings.Join(names, ", "))
+			continue
 		}
 		var own []*pflag.Flag
 		var shared []string
