@@ -19,48 +19,44 @@ The admin listener serves these metrics at ` + "`/metrics`" + `, as Prometheus t
 Histograms have classic buckets; a Prometheus that asks for protobuf gets native ones as well. Dashboard and alerts use the classic ones: with
 native histograms set ` + "`always_scrape_classic_histograms: true`" + ` for this job.
 
-How many series a label makes; a letter is a number of names that the configuration gives:
+In brackets are a metric's type, its labels, and how many series it has at most, where that is more than one for each value of a label (a histogram's buckets, sum
+and count included). R is the number of routes and ` + "`unknown`" + ` (a route that does not exist, or a search that was refused before its route was read), S of stores, K
+of rankers, E of embedders, P of plugins, V of the versions of a route that are open.
 
-| label | at most | values |
-|---|---|---|
 `
 
 // labelBound bounds the number of values of a label.
-type labelBound struct{ label, most, values string }
+type labelBound struct{ label, most string }
 
-// labelBounds lists every label that a metric may have.
+// labelBounds lists every label that a metric may have. A letter stands for a number of names that
+// the configuration gives.
 var labelBounds = []labelBound{
-	{"route", "R", "the names of `routes`, and `unknown`: a route that does not exist, or a search that was refused before its route was read"},
-	{"store", "S", "the names of `stores`"},
-	{"ranker", "K", "the names of `rankers`"},
-	{"embedder", "E", "the names of `embedders`"},
-	{"plugin", "P", "the names of `plugins`"},
-	{"model", "1", "of a route, the name of its model"},
-	{"model_version", "1", "of a route, the digest of its model"},
-	{"placement", "1", "of a route, where its features live"},
-	{"version", "V", "of a route or of the binary: the versions of a route that are open, two while one goes live"},
-	{"commit", "1", "the commit that the binary was built from"},
-	{"go", "1", "the Go version that it was built with"},
-	{"method", "20", "the methods of the API, of health and of reflection"},
-	{"code", "17", "the status codes of gRPC"},
-	{"strategy", "6", "the strategies, or none"},
-	{"status", "3", "of a certificate"},
-	{"step", "6", "embed, encode, retrieve, score, certify, rank"},
-	{"outcome", "8", "as the metric says"},
-	{"reason", "24", "as the metric says; of the proxy, why a search passed"},
-	{"fallback", "2", "late, eager"},
-	{"kind", "4", "as the metric says"},
-	{"state", "4", "as the metric says"},
-	{"operation", "16", "the operation of the store"},
-	{"use", "7", "api, rest, admin, proxy_grpc and proxy_rest for certificates; tokens and admin_tokens"},
-	{"limit", "12", "the key of the configuration"},
-	{"caller", "C", "the names of the tokens file"},
+	{"route", "R"},
+	{"store", "S"},
+	{"ranker", "K"},
+	{"embedder", "E"},
+	{"plugin", "P"},
+	{"model", "1"},
+	{"model_version", "1"},
+	{"placement", "1"},
+	{"version", "V"},
+	{"commit", "1"},
+	{"go", "1"},
+	{"method", "20"},
+	{"code", "17"},
+	{"strategy", "6"},
+	{"status", "3"},
+	{"step", "6"},
+	{"outcome", "8"},
+	{"reason", "24"},
+	{"fallback", "2"},
+	{"kind", "4"},
+	{"state", "4"},
+	{"operation", "16"},
+	{"use", "7"},
+	{"limit", "12"},
+	{"caller", "C"},
 }
-
-const referenceList = `
-In brackets are a metric's type, its labels, and how many series it has at most, a histogram's buckets, sum and count included.
-
-`
 
 // WriteReference writes docs/reference/metrics.md. It fails for a metric with a label
 // whose values have no bound.
@@ -68,18 +64,6 @@ func WriteReference(w io.Writer) error {
 	var b strings.Builder
 	b.WriteString(referenceHeader)
 	m := NewMetrics(buildinfo.Info{}, nil)
-	used := map[string]bool{}
-	for _, d := range m.docs {
-		for _, label := range d.labels {
-			used[label] = true
-		}
-	}
-	for _, l := range labelBounds {
-		if used[l.label] {
-			fmt.Fprintf(&b, "| `%s` | %s | %s |\n", l.label, l.most, l.values)
-		}
-	}
-	b.WriteString(referenceList)
 	for _, d := range m.docs {
 		about := []string{d.kind}
 		for _, label := range d.labels {
@@ -89,7 +73,12 @@ func WriteReference(w io.Writer) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(&b, "- `%s` (%s; %s): %s\n", d.name, strings.Join(about, ", "), series, d.help)
+		if strings.ContainsAny(series, "×23456789") { // more than one for each value
+			series = "; " + series
+		} else {
+			series = ""
+		}
+		fmt.Fprintf(&b, "- `%s` (%s%s): %s\n", d.name, strings.Join(about, ", "), series, d.help)
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
