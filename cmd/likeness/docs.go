@@ -115,15 +115,11 @@ func writeCLI(w io.Writer, root *cobra.Command) error {
 	common := commonFlags(root)
 	var b strings.Builder
 	b.WriteString(cliHeader)
-	b.WriteString("```\n" + root.Long + "\n```\n\n`likeness COMMAND --help` explains a command at length; this page lists the flags, with their defaults in brackets, of `likeness bench` their names alone.\n\n## Flags of several commands\n")
-	rest := slices.Clone(common)
+	b.WriteString("```\n" + root.Long + "\n```\n\n`likeness COMMAND --help`, and the man pages of a release, say what every flag does; this page names a command's flags, and says so of those that many have.\n\n## Flags of several commands\n")
 	for _, group := range flagGroups {
-		inGroup := func(f *pflag.Flag) bool { return slices.Contains(group.flags, f.Name) }
 		fmt.Fprintf(&b, "\n### %s\n", group.title)
-		b.WriteString(flagList(slices.DeleteFunc(slices.Clone(rest), func(f *pflag.Flag) bool { return !inGroup(f) })))
-		rest = slices.DeleteFunc(rest, inGroup)
+		b.WriteString(flagList(slices.DeleteFunc(slices.Clone(common), func(f *pflag.Flag) bool { return !slices.Contains(group.flags, f.Name) })))
 	}
-	b.WriteString("\n### Others\n" + flagList(rest))
 	describeCommands(&b, root, common)
 	_, err := io.WriteString(w, b.String())
 	return err
@@ -139,9 +135,6 @@ func commonFlags(root *cobra.Command) []*pflag.Flag {
 	var count func(cmd *cobra.Command)
 	count = func(cmd *cobra.Command) {
 		for _, child := range documentedCommands(cmd) {
-			if isMeasurement(child) {
-				continue
-			}
 			for _, f := range documentedFlags(child) {
 				counts[meaningOf(f)]++
 				best := common[f.Name]
@@ -174,14 +167,8 @@ func documentedFlags(cmd *cobra.Command) []*pflag.Flag {
 	return flags
 }
 
-// isMeasurement reports whether a command belongs to likeness bench. The reference only names the
-// flags of these: they have good defaults, and who changes one has a terminal to ask for help.
-func isMeasurement(cmd *cobra.Command) bool {
-	return cmd.HasParent() && cmd.Parent().Name() == "bench"
-}
-
-// describeCommands writes a section for each subcommand that is no group: its own flags, the names
-// of common flags, and links to the pages that its help text names.
+// describeCommands writes a section for each subcommand that is no group: the names of its flags,
+// and links to the pages that its help text names.
 func describeCommands(b *strings.Builder, cmd *cobra.Command, common []*pflag.Flag) {
 	for _, child := range documentedCommands(cmd) {
 		if child.HasSubCommands() {
@@ -195,28 +182,19 @@ func describeCommands(b *strings.Builder, cmd *cobra.Command, common []*pflag.Fl
 		if child.Example != "" {
 			fmt.Fprintf(b, "\n```sh\n%s\n```\n", firstCommand(unindent(child.Example)))
 		}
-		if isMeasurement(child) {
-			var names []string
-			for _, f := range documentedFlags(child) {
-				names = append(names, "`--"+f.Name+"`")
-			}
-			fmt.Fprintf(b, "\nFlags: %s.\n", strings.Join(names, ", "))
-			continue
-		}
-		var own []*pflag.Flag
-		var shared []string
+		var own, shared []string
 		for _, f := range documentedFlags(child) {
 			if slices.ContainsFunc(common, func(c *pflag.Flag) bool {
 				return c.Name == f.Name && c.DefValue == f.DefValue && c.Usage == f.Usage
 			}) {
 				shared = append(shared, f.Name)
-				continue
+			} else {
+				own = append(own, "`--"+f.Name+"`")
 			}
-			own = append(own, f)
 		}
-		b.WriteString(flagList(own))
-		if len(shared) > 0 {
-			fmt.Fprintf(b, "\nAlso %s.\n", strings.Join(linkFlags(shared), ", "))
+		if names := append(linkFlags(shared), own...); len(names) > 0 {
+			slices.Sort(names) // links to groups come first
+			fmt.Fprintf(b, "\nFlags: %s.\n", strings.Join(names, ", "))
 		}
 	}
 }
