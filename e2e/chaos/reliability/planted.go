@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"strings"
 )
 
 // planted is the result of one list of tools/mutants, as `make mutants` stores it in
@@ -36,21 +35,18 @@ const plantedHeader = `
 ## Planted defects
 
 ` + "`make mutants AREA=NAME`" + ` plants the defects of tools/mutants/NAME.txt one at a time, each of which would harm a user, and runs the tests of
-the package that decides. [mutants.json](../benchmarks/mutants.json) says what a user would suffer from those that no test notices yet.
+the package that decides. [mutants.json](../benchmarks/mutants.json) says by area what a user would suffer from those that no test notices yet.
 
-Noticed: `
+`
 
-// plantedSection lists how many planted defects the tests notice, by area.
+// plantedSection says how many planted defects the tests notice.
 func plantedSection(all []planted) string {
 	if len(all) == 0 {
 		return ""
 	}
-	areas := make([]string, len(all))
-	for i, p := range all {
-		areas[i] = fmt.Sprintf("%s %d of %d", p.Area, p.Noticed, p.Noticed+len(p.Survived)+len(p.Equivalent))
-		if n := len(p.Equivalent); n > 0 {
-			areas[i] += fmt.Sprintf(" (%d that no input can show)", n)
-		}
+	noticed, survived, equivalent := 0, 0, 0
+	for _, p := range all {
+		noticed, survived, equivalent = noticed+p.Noticed, survived+len(p.Survived), equivalent+len(p.Equivalent)
 	}
-	return plantedHeader + strings.Join(areas, ", ") + ".\n"
+	return fmt.Sprintf("%sOf %d defects in %d areas the tests notice %d; %d more can be shown by no input.\n", plantedHeader, noticed+survived+equivalent, len(all), noticed, equivalent)
 }
