@@ -9,7 +9,9 @@
 // Requests and answers are the same messages of likeness.v1 as over the network. No port is
 // opened.
 //
-// A program that uses go-plugin directly has to do three things that this package does:
+// A program that uses go-plugin directly needs Handshake, plugin.Versions(ProtocolVersion,
+// plugin.Service{Name: Set}) as VersionedPlugins, AutoMTLS, and the command
+// `likeness plugin serve --config FILE`. It has to do three things that this package does:
 // kill a process that hangs before it calls go-plugin's Kill, which would wait for it
 // without limit; ask the health service, since go-plugin's Ping has no deadline; and set
 // Pdeathsig from a thread that stays, so that the process ends with the program.
