@@ -1,0 +1,235 @@
+package clicks_test
+
+import (
+	"errors"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/likenessdb/likeness/learn/clicks"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// TestPersonLooks: at position k with chance 1/k^η, in a cascade if nothing above was clicked, and
+// irrelevant items are clicked as often as the noise says.
+func TestPersonLooks(t *testing.T) {
+	const runs, places = 40_000, 6
+	rng := rand.New(rand.NewPCG(1, 2))
+	for _, b := range []clicks.Browsing{clicks.ByPosition, clicks.Cascade} {
+		p := clicks.Person{Browsing: b, Severity: 1, Noise: 0.2}
+		var clicked [places]float64
+		relevant := []bool{false, false, true, false, true, false}
+		for range runs {
+			got := p.Read(relevant, rng)
+			for i, c := range got {
+				if c {
+					clicked[i]++
+				}
+			}
+		}
+		above := 1.0 // the chance that nobody clicks above
+		for i, r := range relevant {
+			want, chance := p.Propensity(i+1), 0.2
+			if r {
+				chance = 1
+			}
+			want *= chance
+			if b == clicks.Cascade {
+				want, above = want*above, above*(1-chance)
+			}
+			if got, slack := clicked[i]/runs, 5*math.Sqrt(want/runs); math.Abs(got-want) > slack {
+				t.Errorf("%s: place %d is clicked with chance %.4f, want %.4f ± %.4f", b, i+1, got, want, slack)
+			}
+		}
+	}
+	all := clicks.Person{Browsing: clicks.ByPosition}.Read([]bool{true, false, true}, rng)
+	if !slices.Equal(all, []bool{true, false, true}) {
+		t.Errorf("without noise and bias, %v is clicked", all)
+	}
+}
+
+// world is a collection whose relevance follows from its vectors.
+type world struct {
+	queries, items rerank.Matrix
+	lists          [][]int32 // for each query, items in the order of an old ranking
+}
+
+func newWorld(queries, items, places int) world {
+	const dim = 8
+	rng := rand.New(rand.NewPCG(5, 6))
+	w := world{queries: rerank.NewMatrix(queries, dim), items: rerank.NewMatrix(items, dim)}
+	for _, m := range []rerank.Matrix{w.queries, w.items} {
+		for r := range m.Rows {
+			for i := range m.Row(r) {
+				m.Row(r)[i] = float32(rng.NormFloat64())
+			}
+			rerank.Normalise(m.Row(r))
+		}
+	}
+	for range queries {
+		var list []int32
+		for _, x := range rng.Perm(items)[:places] {
+			list = append(list, int32(x))
+		}
+		w.lists = append(w.lists, list)
+	}
+	return w
+}
+
+// isRelevant draws the relevance of an item from a logistic function of the inner product.
+func (w world) isRelevant(q int, x int32, rng *rand.Rand) bool {
+	var dot float64
+	for i, v := range w.queries.Row(q) {
+		dot += float64(v) * float64(w.items.Row(int(x))[i])
+	}
+	return rng.Float64() < 1/(1+math.Exp(2-6*dot))
+}
+
+// answers shows lists, a share of them with two places swapped, to people.
+func (w world) answers(n int, p clicks.Person, swapped float64) []clicks.Answer {
+	rng := rand.New(rand.NewPCG(7, 8))
+	var answers []clicks.Answer
+	for range n {
+		q := rng.IntN(len(w.lists))
+		a := clicks.Answer{Query: int32(q), Items: slices.Clone(w.lists[q])}
+		if rng.Float64() < swapped {
+			i, j := rng.IntN(len(a.Items)), rng.IntN(len(a.Items))
+			a.Items[i], a.Items[j] = a.Items[j], a.Items[i]
+		}
+		relevant := make([]bool, len(a.Items))
+		for i, x := range a.Items {
+			relevant[i] = w.isRelevant(q, x, rng)
+			a.Positions = append(a.Positions, int32(i+1))
+		}
+		a.Weights = make([]float32, len(a.Items))
+		for i, clicked := range p.Read(relevant, rng) {
+			if clicked {
+				a.Weights[i] = 1
+			}
+		}
+		answers = append(answers, a)
+	}
+	return answers
+}
+
+func checkCurve(t *testing.T, c *clicks.Curve, p clicks.Person, slack float64) {
+	t.Helper()
+	for k, got := range c.Propensities {
+		want := p.Propensity(k + 1)
+		if math.Abs(got-want) > 4*c.StandardErrors[k]+slack {
+			t.Errorf("%s of position %d is %.3f ± %.3f, want %.3f", c.Method, k+1, got, c.StandardErrors[k], want)
+		}
+	}
+}
+
+// TestHarvesting: swapped answers show the curve, however relevant the items are. Standard errors say
+// how far it can be off. A cascade looks steeper, because clicks above end it.
+func TestHarvesting(t *testing.T) {
+	w := newWorld(300, 60, 6)
+	p := clicks.Person{Browsing: clicks.ByPosition, Severity: 1, Noise: 0.1}
+	c := clicks.Estimator{}.Estimate(w.answers(15_000, p, 0.5))
+	if c.Method != clicks.Harvesting || !strings.Contains(c.Text(), "Measured") {
+		t.Errorf("estimated by %s: %s", c.Method, c.Text())
+	}
+	checkCurve(t, c, p, 0)
+	if e := c.StandardErrors[5]; e == 0 || e > 0.1 {
+		t.Errorf("the standard error of position 6 is %g", e)
+	}
+	p.Browsing = clicks.Cascade
+	steeper := clicks.Estimator{}.Estimate(w.answers(15_000, p, 0.5))
+	for k := 1; k < 6; k++ {
+		if steeper.Propensities[k] >= c.Propensities[k] {
+			t.Errorf("position %d has %.3f in a cascade, %.3f without", k+1, steeper.Propensities[k], c.Propensities[k])
+		}
+	}
+}
+
+// TestRegression: without swaps, vectors that relevance follows from give the curve; without
+// vectors nothing does, and the report says so.
+func TestRegression(t *testing.T) {
+	w := newWorld(1500, 60, 5)
+	p := clicks.Person{Browsing: clicks.ByPosition, Severity: 1}
+	answers := w.answers(6000, p, 0)
+	c := clicks.Estimator{Queries: w.queries, Items: w.items}.Estimate(answers)
+	if c.Method != clicks.Regression || !strings.Contains(c.Text(), "assumes") {
+		t.Errorf("estimated by %s: %s", c.Method, c.Text())
+	}
+	checkCurve(t, c, p, 0.05)
+	c = clicks.Estimator{}.Estimate(answers)
+	if c.Method != clicks.Uncorrected || c.At(5) != 1 || !strings.Contains(c.Text(), "Not corrected") {
+		t.Errorf("without swaps and vectors: %+v: %s", c, c.Text())
+	}
+}
+
+// TestUnlinkedPositions: swaps that never involve the first position say nothing about it.
+func TestUnlinkedPositions(t *testing.T) {
+	var answers []clicks.Answer
+	for i := range 1000 {
+		second, third := int32(1+i%2), int32(2-i%2)
+		answers = append(answers, clicks.Answer{Items: []int32{0, second, third}, Positions: []int32{1, 2, 3}, Weights: []float32{1, 1, 1}})
+	}
+	if c := (clicks.Estimator{}).Estimate(answers); c.Method != clicks.Uncorrected || c.Swapped != 2 {
+		t.Errorf("%s, from %d swapped pairs", c.Method, c.Swapped)
+	}
+}
+
+// TestDeepPositions: positions beyond the tenth share propensities, and a list may leave some out.
+func TestDeepPositions(t *testing.T) {
+	var answers []clicks.Answer
+	for i := range 400 {
+		a := clicks.Answer{Items: []int32{0, 1}, Positions: []int32{1, 13}, Weights: []float32{1, 0}}
+		if i%2 == 0 {
+			a.Items = []int32{1, 0}
+		}
+		if i%4 < 2 {
+			a.Weights[1] = 1
+		}
+		answers = append(answers, a)
+	}
+	c := clicks.Estimator{}.Estimate(answers)
+	if len(c.Propensities) != 13 || math.Abs(c.At(13)-0.5) > 1e-3 || c.At(11) != c.At(13) || c.At(99) != c.At(13) || c.At(10) != 1 {
+		t.Errorf("the curve is %.3f", c.Propensities)
+	}
+}
+
+// TestCorrect: a choice at a position that few people look at counts for those who did not, up to
+// the clip; what was looked at and not chosen was passed.
+func TestCorrect(t *testing.T) {
+	c := &clicks.Curve{Propensities: []float64{1, 0.5, 0.01}}
+	answers := []clicks.Answer{
+		{Query: 1, Items: []int32{4, 5, 6}, Positions: []int32{1, 2, 3}, Weights: []float32{0, 2, 1}, Time: 7},
+		{Query: 1, Items: []int32{5, 4, 7}, Positions: []int32{1, 2, 3}, Weights: []float32{1, 0, 0}, Time: 9},
+	}
+	got := c.Correct(answers, 3, 20)
+	want := []clicks.Choice{{1, 5, 2*2 + 1, 9}, {1, 6, 20, 7}}
+	if !slices.Equal(got.Choices, want) || got.Clipped != 1 {
+		t.Errorf("choices %v with %d clipped, want %v with 1", got.Choices, got.Clipped, want)
+	}
+	if !slices.Equal(got.Passed[1], []int32{4}) || got.Passed[0] != nil {
+		t.Errorf("passed %v, want item 4 for query 1", got.Passed)
+	}
+	if n := 25. * 25 / (4*4 + 20*20 + 1); math.Abs(got.EffectiveSize-n) > 1e-9 {
+		t.Errorf("effective size %g, want %g", got.EffectiveSize, n)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	good := clicks.Answer{Query: 1, Items: []int32{4, 5}, Positions: []int32{1, 3}, Weights: []float32{0, 1}}
+	if err := clicks.Check([]clicks.Answer{good}, 2, 6); err != nil {
+		t.Error(err)
+	}
+	for name, bad := range map[string]clicks.Answer{
+		"query":     {Query: 2},
+		"item":      {Items: []int32{6}, Positions: []int32{1}, Weights: []float32{0}},
+		"length":    {Items: []int32{5}, Positions: []int32{1}},
+		"positions": {Items: []int32{4, 5}, Positions: []int32{2, 2}, Weights: []float32{0, 0}},
+		"first":     {Items: []int32{4}, Positions: []int32{0}, Weights: []float32{0}},
+		"weight":    {Items: []int32{4}, Positions: []int32{1}, Weights: []float32{float32(math.NaN())}},
+	} {
+		if err := clicks.Check([]clicks.Answer{bad}, 2, 6); !errors.Is(err, clicks.ErrAnswers) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
