@@ -6,6 +6,8 @@ import (
 	"os"
 	"slices"
 	"time"
+
+	"github.com/likenessdb/likeness/internal/record"
 )
 
 // signal wakes the committer. One signal is enough for any number of requests.
@@ -66,7 +68,7 @@ func (j *Journal) take() (batch []*request, done []uint64) {
 	j.done = nil
 	for _, r := range batch {
 		r.seq = j.next
-		putSequence(r.record, r.seq)
+		record.Finish(r.record, r.seq)
 		j.next++
 	}
 	return batch, done
@@ -101,9 +103,7 @@ func (j *Journal) write(batch []*request, done []uint64) error {
 	}
 	var b []byte
 	for _, seq := range done {
-		at := len(b)
-		b = appendRecord(b, nil)
-		putSequence(b[at:], seq)
+		b = record.Append(b, seq, nil)
 	}
 	for _, r := range batch {
 		b = append(b, r.record...)
@@ -222,12 +222,12 @@ func (j *Journal) compactOldest() (gone bool, err error) {
 	if err != nil {
 		return false, nil //nolint:nilerr // the segment stays
 	}
-	var copies []placedRecord
+	var copies []record.Placed
 	var out []byte
 	j.mu.Lock()
-	for _, p := range readRecords(b, segmentHeader).records {
-		if at := j.pending[p.seq]; at.segment == from && len(p.body) > 0 {
-			copies, out = append(copies, p), append(out, p.raw...)
+	for _, p := range record.ReadAll(b, segmentHeader).Records {
+		if at := j.pending[p.Number]; at.segment == from && len(p.Body) > 0 {
+			copies, out = append(copies, p), append(out, p.Raw...)
 		}
 	}
 	j.mu.Unlock()
@@ -240,12 +240,12 @@ func (j *Journal) compactOldest() (gone bool, err error) {
 }
 
 // addCopies notes that the copied writes that are still pending lie in the active segment now.
-func (j *Journal) addCopies(copies []placedRecord) {
+func (j *Journal) addCopies(copies []record.Placed) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	for _, p := range copies {
-		if j.remove(p.seq) { // the write is still pending
-			j.add(p.seq, location{j.active, int64(len(p.raw))})
+		if j.remove(p.Number) { // the write is still pending
+			j.add(p.Number, location{j.active, int64(len(p.Raw))})
 		}
 	}
 	j.measure()

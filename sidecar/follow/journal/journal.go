@@ -14,6 +14,7 @@ import (
 	"github.com/likenessdb/likeness/internal/disk"
 	"github.com/likenessdb/likeness/internal/diskfault"
 	"github.com/likenessdb/likeness/internal/filelock"
+	"github.com/likenessdb/likeness/internal/record"
 )
 
 // The errors of a Journal.
@@ -249,7 +250,7 @@ func (j *Journal) Append(ctx context.Context, w Write) (uint64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("journal: %w", err)
 	}
-	r := &request{record: appendRecord(nil, body), committed: make(chan error, 1)}
+	r := &request{record: append(record.Begin(nil), body...), committed: make(chan error, 1)}
 	if err := j.enqueue(r); err != nil {
 		return 0, err
 	}

@@ -3,6 +3,8 @@ package journal
 import (
 	"slices"
 	"testing"
+
+	"github.com/likenessdb/likeness/internal/record"
 )
 
 // TestAppendQueue: the counted bytes of the queue equal the bytes of its requests.
@@ -45,7 +47,7 @@ func TestCloseCommits(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &request{record: appendRecord(nil, []byte(`{}`)), committed: make(chan error, 1)}
+	r := &request{record: append(record.Begin(nil), `{}`...), committed: make(chan error, 1)}
 	if err := j.enqueue(r); err != nil { // and nothing wakes the committer
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/likenessdb/likeness/internal/filelock"
+	"github.com/likenessdb/likeness/internal/record"
 )
 
 // Reader follows the shared journal of another process. It opens its files at every call, so
@@ -119,20 +120,20 @@ func (r *Reader) readOn() (events []Event, lost bool, err error) {
 		lost = err != nil || durable > r.last
 		r.last = max(r.last, durable)
 	}
-	c := readRecords(b, at)
-	r.offset += c.end
-	events, failed := eventsOf(c.records)
+	c := record.ReadAll(b, at)
+	r.offset += c.End
+	events, failed := eventsOf(c.Records)
 	for _, e := range events {
 		r.last = max(r.last, e.Seq)
 	}
-	lost = lost || failed != nil || len(c.damage) > 0
-	if n := len(c.records); n > 0 {
-		if next, ok := c.records[n-1].next(); ok {
+	lost = lost || failed != nil || len(c.Damage) > 0
+	if n := len(c.Records); n > 0 {
+		if next, ok := nextSegment(c.Records[n-1].Record); ok {
 			r.segment, r.offset = next, 0
 			return events, lost, errTrailer
 		}
 	}
-	if c.end < int64(len(b)) {
+	if c.End < int64(len(b)) {
 		err = fmt.Errorf("%w: %s at byte %d", ErrIncomplete, segmentPath(r.dir, r.segment), r.offset)
 	}
 	return events, lost, err
@@ -165,16 +166,16 @@ func (r *Reader) readSegment() ([]byte, error) {
 
 // eventsOf converts records to events. It leaves out trailers, and records that it cannot read; for
 // these it returns an error.
-func eventsOf(records []placedRecord) (events []Event, err error) {
+func eventsOf(records []record.Placed) (events []Event, err error) {
 	for _, p := range records {
-		if p.seq == 0 {
+		if p.Number == 0 {
 			continue
 		}
-		e := Event{Entry: Entry{Seq: p.seq}, Done: len(p.body) == 0}
+		e := Event{Entry: Entry{Seq: p.Number}, Done: len(p.Body) == 0}
 		if !e.Done {
 			var failed error
-			if e.Write, failed = p.parseWrite(); failed != nil {
-				err = fmt.Errorf("write %d: %w", p.seq, failed)
+			if e.Write, failed = parseWrite(p.Record); failed != nil {
+				err = fmt.Errorf("write %d: %w", p.Number, failed)
 				continue
 			}
 		}

@@ -7,6 +7,8 @@ import (
 	"math"
 	"os"
 	"slices"
+
+	"github.com/likenessdb/likeness/internal/record"
 )
 
 // recovery collects the writes of the segments.
@@ -67,14 +69,14 @@ func (r *recovery) readSegment(number uint64) error {
 			r.before = math.MaxUint64
 		}
 	}
-	c := readRecords(b, at)
-	for _, at := range c.damage {
+	c := record.ReadAll(b, at)
+	for _, at := range c.Damage {
 		r.noteDamage(s, at, "not a complete record")
 	}
-	for _, p := range c.records {
+	for _, p := range c.Records {
 		r.addRecord(s, p)
 	}
-	s.end = max(c.end, segmentHeader)
+	s.end = max(c.End, segmentHeader)
 	return nil
 }
 
@@ -96,23 +98,23 @@ func (r *recovery) noteDamage(s *segment, at int64, what string) {
 }
 
 // addRecord adds a write to the books, or notes that one is done.
-func (r *recovery) addRecord(s *segment, p placedRecord) {
-	if _, ok := p.next(); ok {
+func (r *recovery) addRecord(s *segment, p record.Placed) {
+	if _, ok := nextSegment(p.Record); ok {
 		s.sealed = true
 		return
 	}
-	r.next = max(r.next, p.seq+1)
-	if len(p.body) == 0 {
-		r.done = append(r.done, p.seq)
+	r.next = max(r.next, p.Number+1)
+	if len(p.Body) == 0 {
+		r.done = append(r.done, p.Number)
 		return
 	}
-	r.last, r.durable = max(r.last, p.seq), max(r.durable, p.seq)
-	w, err := p.parseWrite()
+	r.last, r.durable = max(r.last, p.Number), max(r.durable, p.Number)
+	w, err := parseWrite(p.Record)
 	if err != nil {
-		r.noteDamage(s, p.at, err.Error())
+		r.noteDamage(s, p.At, err.Error())
 		return
 	}
-	r.remove(p.seq) // of a write that compaction copied, the newest copy counts
-	r.add(p.seq, location{s, int64(len(p.raw))})
-	r.writes[p.seq] = w
+	r.remove(p.Number) // of a write that compaction copied, the newest copy counts
+	r.add(p.Number, location{s, int64(len(p.Raw))})
+	r.writes[p.Number] = w
 }
