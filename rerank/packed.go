@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/likenessdb/likeness/rerank/internal/half"
+	"github.com/likenessdb/likeness/internal/half"
 )
 
 // Format is the number format of a stored feature row.

@@ -4,8 +4,8 @@ import (
 	"math"
 	"unsafe"
 
+	"github.com/likenessdb/likeness/internal/half"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/rerank/internal/half"
 )
 
 // Gather copies sixteen packed rows into lanes: dst[w·Lanes+l] is word w of row rows[l].

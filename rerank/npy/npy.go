@@ -12,8 +12,8 @@ import (
 	"math"
 
 	"github.com/likenessdb/likeness/internal/atomicfile"
+	"github.com/likenessdb/likeness/internal/half"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/rerank/internal/half"
 	"github.com/likenessdb/likeness/rerank/internal/mmap"
 )
 

@@ -6,7 +6,7 @@ import (
 	"io"
 	"math"
 
-	"github.com/likenessdb/likeness/rerank/internal/half"
+	"github.com/likenessdb/likeness/internal/half"
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 

@@ -5,7 +5,7 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/likenessdb/likeness/rerank/internal/half"
+	"github.com/likenessdb/likeness/internal/half"
 )
 
 // TestNarrow wants every value of both formats back, and of random numbers the
