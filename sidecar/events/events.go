@@ -1,0 +1,108 @@
+// Package events keeps what the answers of a route showed and what people chose from them, in
+// files that `likeness events export` reads. Keeping an impression never delays a search: if the
+// disk cannot keep up, impressions are dropped and counted. Feedback is acknowledged after it is
+// durable.
+package events
+
+import (
+	"errors"
+	"time"
+
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// The errors of feedback. A Refusal has one of the first four, and Route.Feed returns the others.
+var (
+	// ErrUnknownAnswer: no answer of the route has that id.
+	ErrUnknownAnswer = errors.New("no answer of this route has that id")
+	// ErrNotKept: the route does not keep what the answer showed.
+	ErrNotKept = errors.New("what the answer showed was not kept")
+	// ErrExpired: what the answer showed has been deleted.
+	ErrExpired = errors.New("what the answer showed is no longer kept")
+	// ErrFeedback: a field of the feedback is not valid.
+	ErrFeedback = errors.New("feedback is not valid")
+	// ErrDisk: the disk failed. Later feedback succeeds when the disk works again.
+	ErrDisk = errors.New("events cannot be written")
+	// ErrFull: too much feedback waits for the disk.
+	ErrFull = errors.New("too much feedback waits for the disk")
+	// ErrClosed: the sidecar is ending.
+	ErrClosed = errors.New("events are closed")
+)
+
+// Arm says which ranking of an experiment an item comes from.
+type Arm uint8
+
+// The arms.
+const (
+	// NoArm: the route had no experiment.
+	NoArm Arm = iota
+	// Active is the version in service.
+	Active
+	// Candidate is the version that the experiment compares with it.
+	Candidate
+)
+
+// String returns the arm as the export writes it; "" for NoArm.
+func (a Arm) String() string {
+	switch a {
+	case Active:
+		return "active"
+	case Candidate:
+		return "candidate"
+	default:
+		return ""
+	}
+}
+
+// Item is one item of an answer.
+type Item struct {
+	ID    rerank.ID
+	Score float32
+	Arm   Arm
+}
+
+// Impression is an answer as it was shown.
+type Impression struct {
+	Time   time.Time
+	Answer AnswerID
+	// Vector and Text are the query. Files hold the vector as float16. Empty if not kept.
+	Vector []float32
+	Text   string
+	// User is who asked, or a keyed hash of that; "" if not given or not kept.
+	User string
+	// Version is the digest of the model file.
+	Version string
+	// Certificate is the answer's certificate; of Status and Gap only.
+	Status rerank.Status
+	// Gap bounds how much a missing item's score could exceed the last one shown. NaN if unknown.
+	Gap float32
+	// Degraded: the order is the store's, not the model's.
+	Degraded bool
+	// Filter is a hash of the request's filter; 0 if it had none, or if the filter is not kept.
+	Filter uint64
+	// Narrowed: the request restricted the answer in a way that Filter may not show.
+	Narrowed bool
+	// First is the position of the first item, from 1; more on a later page.
+	First int
+	// Items are in the order in which they were shown.
+	Items []Item
+}
+
+// Feedback is what a person did with an item of an answer.
+type Feedback struct {
+	// ID makes repeated reports of one event count once. If empty, answer, item and kind do.
+	ID     string
+	Answer AnswerID
+	Item   rerank.ID
+	// Kind is click, add, purchase or any other word.
+	Kind   string
+	Weight float64
+	Time   time.Time
+}
+
+// Limits of a Feedback.
+const (
+	MaxEventID = 128 // bytes
+	MaxKind    = 64  // bytes
+	maxUser    = 256 // bytes of an impression's user; longer ones are cut
+)

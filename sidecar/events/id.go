@@ -1,0 +1,114 @@
+package events
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// CallID names what one call answered: milliseconds since 1970 (48 bits), flags (16), a random
+// number (64), and the first 64 bits of an HMAC-SHA256 of the route and these. Only a holder of the
+// route's key can make one, so an id that a stranger invents is refused without a look at the disk,
+// and sidecars that share the key accept each other's.
+type CallID [24]byte
+
+const (
+	signedBytes = 16
+	flagKept    = 1
+)
+
+// AnswerID names one answer. Part numbers the answers of a call with several searches, from 0.
+type AnswerID struct {
+	Call CallID
+	Part uint16
+}
+
+// errAnswerID: a text is not the text of an answer id.
+var errAnswerID = errors.New("not an answer id")
+
+// String returns the id as clients see it: 32 characters, and ".N" for part N above 0.
+func (a AnswerID) String() string {
+	text := base64.RawURLEncoding.EncodeToString(a.Call[:])
+	if a.Part == 0 {
+		return text
+	}
+	return text + "." + strconv.Itoa(int(a.Part))
+}
+
+// IsZero reports whether the id names nothing.
+func (a AnswerID) IsZero() bool { return a == AnswerID{} }
+
+// ParseAnswerID reads an id as clients send it. Whether such an answer exists is not known yet.
+func ParseAnswerID(text string) (a AnswerID, err error) {
+	call, part, hasPart := strings.Cut(text, ".")
+	if len(call) != base64.RawURLEncoding.EncodedLen(len(a.Call)) {
+		return a, errAnswerID
+	}
+	if _, err := base64.RawURLEncoding.Strict().Decode(a.Call[:], []byte(call)); err != nil {
+		return AnswerID{}, errAnswerID
+	}
+	if hasPart {
+		n, err := strconv.ParseUint(part, 10, 16)
+		if err != nil || strconv.FormatUint(n, 10) != part {
+			return AnswerID{}, errAnswerID
+		}
+		a.Part = uint16(n)
+	}
+	return a, nil
+}
+
+// Time returns when the call was answered.
+func (c CallID) Time() time.Time { return time.UnixMilli(int64(binary.BigEndian.Uint64(c[:]) >> 16)) }
+
+// Kept reports whether the route keeps what the call's answers showed.
+func (c CallID) Kept() bool { return c[7]&flagKept != 0 }
+
+// signer makes and checks the ids of a route.
+type signer struct {
+	route string
+	key   []byte
+}
+
+// newCall returns an id. A share of the ids is of answers that are kept.
+func (s signer) newCall(now time.Time, share float64) (c CallID) {
+	_, _ = rand.Read(c[8:signedBytes]) // never fails
+	head := uint64(now.UnixMilli()) << 16
+	if float64(binary.BigEndian.Uint64(c[8:]))*0x1p-64 < share {
+		head |= flagKept
+	}
+	binary.BigEndian.PutUint64(c[:], head)
+	copy(c[signedBytes:], s.sign(c))
+	return c
+}
+
+func (s signer) sign(c CallID) []byte {
+	mac := hmac.New(sha256.New, s.key)
+	_, _ = mac.Write(c[:signedBytes])
+	_, _ = mac.Write([]byte(s.route))
+	return mac.Sum(nil)[:len(c)-signedBytes]
+}
+
+// check returns ErrUnknownAnswer if the signer did not make the id, and ErrNotKept.
+func (s signer) check(a AnswerID) error {
+	switch {
+	case !hmac.Equal(s.sign(a.Call), a.Call[signedBytes:]):
+		return fmt.Errorf("%w: send the id as an answer of route %q gave it, to this sidecar or to one with the same events.key_file", ErrUnknownAnswer, s.route)
+	case !a.Call.Kept():
+		return fmt.Errorf("%w: events.share of route %q left it out", ErrNotKept, s.route)
+	}
+	return nil
+}
+
+// pseudonym returns a keyed hash of a text.
+func (s signer) pseudonym(text string) string {
+	mac := hmac.New(sha256.New, s.key)
+	_, _ = mac.Write([]byte("pseudonym\x00" + text))
+	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:16])
+}

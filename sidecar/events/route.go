@@ -1,0 +1,328 @@
+package events
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/fnv"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"github.com/likenessdb/likeness/internal/atomicfile"
+	"github.com/likenessdb/likeness/internal/diskfault"
+)
+
+// Fields of an impression that a route keeps only if it says so.
+const (
+	FieldVector = "vector"
+	FieldText   = "text"
+	FieldUser   = "user"
+	FieldFilter = "filter" // a hash of it
+)
+
+// RouteOptions say what a route keeps.
+type RouteOptions struct {
+	// Share of the answers whose impressions are kept.
+	Share float64
+	// Keep lists the fields that are kept, and Hash those of them that are replaced by a keyed hash:
+	// FieldText or FieldUser.
+	Keep, Hash []string
+	// KeyFile holds the key of answer ids and hashes, at least 16 bytes; "" for a key of the log's own.
+	KeyFile string
+	Log     LogOptions
+}
+
+// Route keeps the events of one route. It is safe for concurrent use. A nil Route keeps nothing.
+type Route struct {
+	log      *Log
+	signer   signer
+	share    float64
+	keep     map[string]keeping
+	now      func() time.Time
+	refused  [reasons]atomic.Int64
+	accepted atomic.Int64
+}
+
+// keeping says in which form a field is kept; the zero value: not at all.
+type keeping uint8
+
+const (
+	plainly keeping = iota + 1
+	hashed
+)
+
+const (
+	keyName  = "key"
+	keyBytes = 32
+	leastKey = 16
+)
+
+// OpenRoute opens the events of a route in dir. It returns an error for a key file that cannot be
+// used, and the errors of OpenLog.
+func OpenRoute(dir, name string, o RouteOptions) (*Route, error) {
+	log, err := OpenLog(dir, o.Log)
+	if err != nil {
+		return nil, err
+	}
+	key, err := readKey(dir, o.KeyFile)
+	if err != nil {
+		return nil, errors.Join(err, log.Close())
+	}
+	r := &Route{log: log, signer: signer{name, key}, share: o.Share, keep: map[string]keeping{}, now: log.o.Now}
+	for _, field := range o.Keep {
+		if r.keep[field] = plainly; slices.Contains(o.Hash, field) {
+			r.keep[field] = hashed
+		}
+	}
+	return r, nil
+}
+
+// readKey reads the key of a file, or the key in dir, which it makes at the first time. On a disk
+// that fails the key is new, and ids are those of this process only.
+func readKey(dir, file string) ([]byte, error) {
+	if file != "" {
+		key, err := os.ReadFile(file)
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("events.key_file: %w", err)
+		case len(key) < leastKey:
+			return nil, fmt.Errorf("events.key_file: %s has %d bytes, want %d or more: head -c 32 /dev/urandom > %s", file, len(key), leastKey, file)
+		}
+		return key, nil
+	}
+	path := filepath.Join(dir, keyName)
+	key, err := os.ReadFile(path)
+	if err == nil && len(key) >= leastKey {
+		return key, nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) && !diskfault.Is(err) {
+		return nil, err
+	}
+	key = make([]byte, keyBytes)
+	_, _ = rand.Read(key) // never fails
+	err = atomicfile.Write(path, func(w io.Writer) error {
+		_, err := w.Write(key)
+		return err
+	})
+	if err == nil {
+		err = os.Chmod(path, 0o600)
+	}
+	if err != nil && !diskfault.Is(err) && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	return key, nil
+}
+
+// NewCall returns an id for a call that is being answered. Its Kept says whether Show has to be
+// called.
+func (r *Route) NewCall() CallID { return r.signer.newCall(r.now(), r.share) }
+
+// Show keeps an impression, whose Answer has the id of NewCall, in the form that the route wants. It
+// does nothing if the answer is not one of those that are kept. Show does not keep m, and may change
+// its Text, User and Vector.
+func (r *Route) Show(m *Impression) {
+	if !m.Answer.Call.Kept() {
+		return
+	}
+	m.Time = r.now()
+	if r.keep[FieldVector] == 0 {
+		m.Vector = nil
+	}
+	if r.keep[FieldFilter] == 0 {
+		m.Filter = 0
+	}
+	m.Text = r.kept(FieldText, m.Text)
+	if len(m.User) > maxUser {
+		m.User = m.User[:maxUser]
+	}
+	m.User = r.kept(FieldUser, m.User)
+	r.log.Show(m)
+}
+
+// kept returns a text in the form in which a field is kept.
+func (r *Route) kept(field, text string) string {
+	switch {
+	case text == "" || r.keep[field] == 0:
+		return ""
+	case r.keep[field] == hashed:
+		return r.signer.pseudonym(text)
+	}
+	return text
+}
+
+// HashFilter returns the hash of a filter as impressions have it; 0 for none.
+func HashFilter(filter string) uint64 {
+	if filter == "" {
+		return 0
+	}
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(filter))
+	return max(h.Sum64(), 1)
+}
+
+// Reason says why feedback was refused.
+type Reason int
+
+// The reasons.
+const (
+	ReasonUnknown Reason = iota
+	ReasonNotKept
+	ReasonExpired
+	ReasonInvalid
+	reasons
+)
+
+// String returns the reason as a constant of the API.
+func (r Reason) String() string {
+	return [reasons]string{"ANSWER_UNKNOWN", "ANSWER_NOT_KEPT", "ANSWER_EXPIRED", "FIELD_INVALID"}[r]
+}
+
+// reasonOf returns the reason of an error of check.
+func reasonOf(err error) Reason {
+	switch {
+	case errors.Is(err, ErrUnknownAnswer):
+		return ReasonUnknown
+	case errors.Is(err, ErrNotKept):
+		return ReasonNotKept
+	case errors.Is(err, ErrExpired):
+		return ReasonExpired
+	default:
+		return ReasonInvalid
+	}
+}
+
+// Refusal is feedback that was not accepted.
+type Refusal struct {
+	Index  int // in the batch
+	Reason Reason
+	Err    error
+}
+
+// Receipt says what became of a batch of feedback.
+type Receipt struct {
+	Accepted int // durable, those that were known already included
+	Repeated int // known already
+	Refused  []Refusal
+}
+
+// Feed keeps a batch of feedback, and returns when it is durable. It refuses single events with a
+// Refusal, and the whole batch with the errors of Log.Feed. It sets the Time of events without one.
+func (r *Route) Feed(ctx context.Context, all []Feedback) (Receipt, error) {
+	var out Receipt
+	now := r.now()
+	good := make([]Feedback, 0, len(all))
+	for i := range all {
+		f := all[i]
+		if f.Time.IsZero() {
+			f.Time = now
+		}
+		if err := r.check(&f, now); err != nil {
+			reason := reasonOf(err)
+			r.refused[reason].Add(1)
+			out.Refused = append(out.Refused, Refusal{i, reason, err})
+			continue
+		}
+		good = append(good, f)
+	}
+	repeated, err := r.log.Feed(ctx, good)
+	if err != nil {
+		return Receipt{}, err
+	}
+	out.Accepted, out.Repeated = len(good), repeated
+	r.accepted.Add(int64(len(good)))
+	return out, nil
+}
+
+// ahead is how much a client's clock may be ahead.
+const ahead = 5 * time.Minute
+
+// check returns ErrFeedback, or why the answer's feedback is refused.
+func (r *Route) check(f *Feedback, now time.Time) error {
+	switch {
+	case f.Item.IsZero():
+		return fmt.Errorf("%w: item is missing", ErrFeedback)
+	case f.Kind == "" || len(f.Kind) > MaxKind || !utf8.ValidString(f.Kind):
+		return fmt.Errorf("%w: kind has %d bytes; give a word of 1 to %d, such as click", ErrFeedback, len(f.Kind), MaxKind)
+	case len(f.ID) > MaxEventID:
+		return fmt.Errorf("%w: event_id has %d bytes, at most %d", ErrFeedback, len(f.ID), MaxEventID)
+	case math.IsNaN(f.Weight) || f.Weight < 0 || f.Weight > math.MaxFloat32:
+		return fmt.Errorf("%w: weight is %v; give 0 to %g", ErrFeedback, f.Weight, math.MaxFloat32)
+	case f.Time.After(now.Add(ahead)):
+		return fmt.Errorf("%w: time is %s, which is to come; leave it out for now", ErrFeedback, f.Time.UTC().Format(time.RFC3339))
+	}
+	if err := r.signer.check(f.Answer); err != nil {
+		return err
+	}
+	return r.log.Keeps(f.Answer.Call.Time())
+}
+
+// RouteStats says what a route has kept and refused since it was opened.
+type RouteStats struct {
+	Stats
+	Accepted int64
+	Refused  map[Reason]int64
+}
+
+// Stats returns what the route has done.
+func (r *Route) Stats() RouteStats {
+	out := RouteStats{Stats: r.log.Stats(), Accepted: r.accepted.Load(), Refused: map[Reason]int64{}}
+	for i := range r.refused {
+		out.Refused[Reason(i)] = r.refused[i].Load()
+	}
+	return out
+}
+
+// Close writes what waits, and closes the files.
+func (r *Route) Close() error { return r.log.Close() }
+
+// Book holds the routes that keep events, by name. A nil Book has none.
+type Book map[string]*Route
+
+// Route returns the events of a route, or nil if it keeps none.
+func (b Book) Route(name string) *Route { return b[name] }
+
+// Stats returns the state of each route.
+func (b Book) Stats() map[string]RouteStats {
+	out := map[string]RouteStats{}
+	for name, r := range b {
+		out[name] = r.Stats()
+	}
+	return out
+}
+
+// Close closes all routes.
+func (b Book) Close() error {
+	var failed []error
+	for _, r := range b {
+		failed = append(failed, r.Close())
+	}
+	return errors.Join(failed...)
+}
+
+// QueryKey names a query: equal vectors, as float16, or without a vector equal texts, have the same
+// key. It is 0 for an impression with neither.
+func (m *Impression) QueryKey() uint64 {
+	h := fnv.New64a()
+	switch {
+	case len(m.Vector) > 0:
+		var b [4]byte
+		for _, x := range m.Vector {
+			binary.LittleEndian.PutUint32(b[:], math.Float32bits(x))
+			_, _ = h.Write(b[:])
+		}
+	case m.Text != "":
+		_, _ = h.Write([]byte(m.Text))
+	default:
+		return 0
+	}
+	return max(h.Sum64(), 1)
+}
