@@ -79,8 +79,11 @@ func (s Spec) CheckEncode(dst, base Matrix) error {
 
 // CheckQuery verifies a query: the vector must have Spec.QueryDim finite elements, must not
 // be zero if it will be normalised, and the user id must be present if the model needs one.
-// It returns ErrQuery.
+// The same holds for Query.Vectors, where the kind takes several. It returns ErrQuery.
 func (s Spec) CheckQuery(q Query) error {
+	if q.Vectors.Rows > 0 {
+		return s.checkVectors(q)
+	}
 	if len(q.Vector) != s.QueryDim {
 		return fmt.Errorf("%w: query.vector has %d elements and the model takes %d", ErrQuery, len(q.Vector), s.QueryDim)
 	}
@@ -93,6 +96,31 @@ func (s Spec) CheckQuery(q Query) error {
 	if !slices.ContainsFunc(q.Vector, func(x float32) bool { return x != 0 }) {
 		return fmt.Errorf("%w: query.vector is zero in all of its %d elements, and the model divides it by its norm; "+
 			"give a vector that has a direction", ErrQuery, len(q.Vector))
+	}
+	return nil
+}
+
+// checkVectors verifies the vectors of a query that has several. Zero vectors among others are
+// accepted: they add nothing to a score.
+func (s Spec) checkVectors(q Query) error {
+	switch m := q.Vectors; {
+	case !s.ManyVectors:
+		return fmt.Errorf("%w: query.vectors has %d vectors and a model of kind %s takes one; give it as query.vector", ErrQuery, m.Rows, s.Kind)
+	case len(q.Vector) > 0:
+		return fmt.Errorf("%w: query.vector and query.vectors are given; give one of them", ErrQuery)
+	case m.Rows > MaxQueryVectors:
+		return fmt.Errorf("%w: query.vectors has %d vectors, at most %d; leave out the least important", ErrQuery, m.Rows, MaxQueryVectors)
+	case m.Cols != s.QueryDim || len(m.Data) != m.Rows*m.Cols:
+		return fmt.Errorf("%w: query.vectors has vectors of %d elements and the model takes %d", ErrQuery, m.Cols, s.QueryDim)
+	}
+	for i := range q.Vectors.Rows {
+		if err := CheckFinite(fmt.Sprintf("query.vectors[%d]", i), q.Vectors.Row(i)); err != nil {
+			return err
+		}
+	}
+	if s.Normalise && !slices.ContainsFunc(q.Vectors.Data, func(x float32) bool { return x != 0 }) {
+		return fmt.Errorf("%w: all %d of query.vectors are zero, and the model divides them by their norms; "+
+			"give one that has a direction", ErrQuery, q.Vectors.Rows)
 	}
 	return nil
 }

@@ -2,7 +2,7 @@
 // query: the probes that it sends, the lists that the store returns, the scores of the
 // candidates, and the certificate of the answer.
 //
-// Each kind of similarity is a subpackage (mol, bilinear, maxsim, dot). This package
+// Each kind of similarity is a subpackage (mol, bilinear, maxsim, late, dot, rbe). This package
 // defines the types that they share. It imports no database client and no protocol.
 package rerank
 
@@ -33,6 +33,7 @@ const (
 	KindMoL      Kind = "mol"
 	KindMaxSim   Kind = "maxsim"
 	KindRBE      Kind = "rbe"
+	KindLate     Kind = "late"
 )
 
 // Strategy says which first-stage probes a query sends.
@@ -91,9 +92,10 @@ type Spec struct {
 	SingleInnerProduct bool
 	// MaxScore bounds φ from above over all queries and items; +Inf if no bound is known.
 	MaxScore float32
-	// GroupedRows: an item owns one or more feature rows, and its score is the score of the
-	// best row (max-sim).
+	// GroupedRows: an item owns one or more feature rows (max-sim, late interaction).
 	GroupedRows bool
+	// ManyVectors: a query can have several vectors (Query.Vectors).
+	ManyVectors bool
 	// PairsQuery and PairsItem are P_Q and P_X of a MoL; 1 and 1 for other kinds.
 	PairsQuery, PairsItem int
 }
@@ -101,6 +103,9 @@ type Spec struct {
 // Query is the input of a search. A similarity never changes it.
 type Query struct {
 	Vector []float32 // Spec.QueryDim, finite
+	// Vectors replaces Vector for a kind with Spec.ManyVectors: at most MaxQueryVectors rows of
+	// Spec.QueryDim numbers.
+	Vectors Matrix
 	// UserID selects rows of user embeddings; HasUserID says whether the client sent it.
 	UserID    int64
 	HasUserID bool
@@ -108,6 +113,9 @@ type Query struct {
 	Text    string
 	Context map[string]float32
 }
+
+// MaxQueryVectors is the greatest number of vectors of one query.
+const MaxQueryVectors = 512
 
 // Similarity is a learned φ(q, x) whose candidates can be found by dot products. It is
 // immutable and safe for concurrent use.
@@ -269,8 +277,7 @@ type Bound struct {
 
 // Items are the candidates to score, given by their features. Item i has feature row
 // Rows[i], or row i if Rows is nil. If Starts is not nil, item i has the rows
-// Rows[Starts[i]:Starts[i+1]] and its score is the score of the best of them
-// (Spec.GroupedRows).
+// Rows[Starts[i]:Starts[i+1]] (Spec.GroupedRows).
 type Items struct {
 	Features Matrix
 	// Packed, if not nil, replaces Features.

@@ -7,6 +7,7 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/bilinear"
 	"github.com/likenessdb/likeness/rerank/dot"
+	"github.com/likenessdb/likeness/rerank/late"
 	"github.com/likenessdb/likeness/rerank/maxsim"
 	"github.com/likenessdb/likeness/rerank/mol"
 	"github.com/likenessdb/likeness/rerank/rbe"
@@ -24,6 +25,8 @@ func build(kind rerank.Kind, config json.RawMessage, t tensor.Set) (rerank.Simil
 		return construct(mol.New, config, t)
 	case rerank.KindMaxSim:
 		return construct(maxsim.New, config, t)
+	case rerank.KindLate:
+		return construct(late.New, config, t)
 	case rerank.KindRBE:
 		return construct(rbe.New, config, t)
 	default:

@@ -38,10 +38,10 @@ const batchRows = 192
 
 // batch is the scratch memory of a ScoreBatch call. It is pooled.
 type batch struct {
-	rows, products, best []float32
-	vectors              [][]float32
-	packed               kernel.Vectors
-	unpacker             unpacker
+	rows, products, best, tops []float32
+	vectors                    [][]float32
+	packed                     kernel.Vectors
+	unpacker                   unpacker
 }
 
 var batches = sync.Pool{New: func() any { return new(batch) }}
@@ -73,13 +73,7 @@ func ScoreBatch(dst []float32, products []*Product, items rerank.Items) error {
 			from = to
 			continue
 		}
-		largeItem := items // this item has more rows than a block
-		largeItem.Starts = items.Starts[from : from+2]
-		for q, p := range products {
-			if err := p.Score(dst[q*n+from:][:1], largeItem); err != nil {
-				return err
-			}
-		}
+		b.scoreLarge(dst[from:], n, products, items, from)
 		from++
 	}
 	return nil
@@ -108,6 +102,32 @@ func block(items rerank.Items, from, end int) (to, first, rows int) {
 func (b *batch) score(dst []float32, n int, products []*Product, items rerank.Items, from, to, first, rows int) {
 	k, width := products[0].Kernels, b.packed.Width()
 	b.products = grow(b.products, max(rows, to-from)*width)
+	b.cross(products, items, first, rows)
+	if items.Starts != nil {
+		b.fold(k, items.Starts[from:to+1], width)
+	}
+	b.spread(dst, n, products, to-from)
+}
+
+// scoreLarge scores an item with more rows than a block, block after block.
+func (b *batch) scoreLarge(dst []float32, n int, products []*Product, items rerank.Items, item int) {
+	k, width := products[0].Kernels, b.packed.Width()
+	first, end := int(items.Starts[item]), int(items.Starts[item+1])
+	blocks := (end - first + batchRows - 1) / batchRows
+	b.products, b.tops = grow(b.products, max(batchRows, blocks)*width), grow(b.tops, blocks*width)
+	for i := range blocks {
+		from := first + i*batchRows
+		rows := min(batchRows, end-from)
+		b.cross(products, items, from, rows)
+		k.Fold(b.tops[i*width:], b.products, width, rows)
+	}
+	k.Fold(b.products, b.tops, width, blocks)
+	b.spread(dst, n, products, 1)
+}
+
+// cross multiplies rows of the items, in their order from `first` on, with all queries.
+func (b *batch) cross(products []*Product, items rerank.Items, first, rows int) {
+	k := products[0].Kernels
 	m := b.matrix(k, items, first, rows)
 	k.Cross(b.products, b.packed, m)
 	if products[0].Norm == 0 {
@@ -116,15 +136,16 @@ func (b *batch) score(dst []float32, n int, products []*Product, items rerank.It
 			kernel.RaiseMax(&p.seen, top)
 		}
 	}
-	if items.Starts != nil {
-		b.fold(k, items.Starts[from:to+1], width)
-	}
-	k.Spread(dst, n, b.products, width, to-from, len(products))
+}
+
+// spread writes the scores of some items to dst, where those of query q begin at dst[q·n].
+func (b *batch) spread(dst []float32, n int, products []*Product, items int) {
+	products[0].Kernels.Spread(dst, n, b.products, b.packed.Width(), items, len(products))
 	for q, p := range products {
 		if p.Scale == 1 {
 			continue
 		}
-		scores := dst[q*n:][:to-from]
+		scores := dst[q*n:][:items]
 		for i := range scores {
 			scores[i] *= p.Scale
 		}

@@ -172,12 +172,10 @@ func fold(best float32, scores []float32) float32 {
 // among the rows that this query has scored.
 func (p *Product) Bound(probes []rerank.Probe, lists []rerank.List) rerank.Bound {
 	scale := math.Abs(float64(p.Scale))
-	norm := p.Norm
+	norm := p.LongestRow()
 	ceiling := math.Inf(1)
-	if norm > 0 {
+	if p.Norm > 0 {
 		ceiling = scale * rerank.Norm(p.U) * norm
-	} else {
-		norm = float64(math.Float32frombits(p.seen.Load()))
 	}
 	var listed float64
 	for i, l := range lists[:min(len(lists), len(probes))] {
@@ -197,6 +195,15 @@ func (p *Product) Bound(probes []rerank.Probe, lists []rerank.List) rerank.Bound
 	}
 	kernelError := scale*kernel.Gamma(len(p.U)+2)*rerank.Norm(p.U)*norm + (scale*float64(len(p.U))+1)*math.SmallestNonzeroFloat32
 	return rerank.Bound{Max: float32(ceiling), Epsilon: float32(listed + kernelError), Lists: float32(listed)}
+}
+
+// LongestRow bounds the norms of feature rows: of all rows if a bound is known, otherwise of the rows
+// that this query has scored.
+func (p *Product) LongestRow() float64 {
+	if p.Norm > 0 {
+		return p.Norm
+	}
+	return float64(math.Float32frombits(p.seen.Load()))
 }
 
 // Explain implements rerank.Explainer with one term per item, for the item's best row.
