@@ -214,13 +214,14 @@ func defaultText(f reflect.StructField, v reflect.Value) string {
 	}
 }
 
-// text returns the comment of a field with its allowed values and its bounds.
+// text returns the comment of a field with its allowed values and its bounds, but for a least
+// value that goes without saying.
 func (r reference) text(t reflect.Type, f reflect.StructField) string {
 	text := r.docs.of(t, f)
 	if enum := f.Tag.Get("enum"); enum != "" {
 		text += " One of `" + strings.ReplaceAll(enum, ",", "`, `") + "`."
 	}
-	if least := f.Tag.Get("min"); least != "" && least != "0" && f.Type != reflect.TypeFor[time.Duration]() {
+	if least := f.Tag.Get("min"); least != "" && least != "0" && least != "1" && f.Type != reflect.TypeFor[time.Duration]() {
 		text += " At least " + least + "."
 	}
 	if most := f.Tag.Get("max"); most != "" {

@@ -117,9 +117,8 @@ type Limits struct {
 	// Most bytes of unanswered requests, over all listeners, and of the database's answers that
 	// the proxy's clients do not have yet. 0 means an eighth of the memory limit at the start;
 	// without a limit there is no bound. Requests beyond it wait with their senders; one larger
-	// than the whole is refused, or streamed if the proxy need not read it. A caller (by the name
-	// of its token, or else by its address) gets more only while it holds at most as many bytes as
-	// are left. Messages up to 16 KiB do not count.
+	// than the whole is refused, or streamed if the proxy need not read it. Messages up to 16 KiB
+	// do not count.
 	MaxReceivedBytes Bytes `yaml:"max_received_bytes" min:"0"`
 	// Most calls in flight on one connection, of the API or of the proxy.
 	MaxConcurrentStreams int `yaml:"max_concurrent_streams" min:"1"`

@@ -15,8 +15,8 @@ Every error of the API has a ` + "`google.rpc.ErrorInfo`" + ` with one of these 
 may name hosts or credentials, is in the sidecar's log beside the call's ` + "`request_id`" + `: the caller's ` + "`x-request-id`" + ` or a new one. It is a header of the
 answer, or a ` + "`google.rpc.RequestInfo`" + ` of a search that was refused before its message was read (` + "`OVERLOADED`" + `).
 
-| reason | code | try again after | |
-|---|---|---|---|
+In brackets are the code, and after which time a call can be made again.
+
 `
 
 // WriteReference writes docs/reference/errors.md.
@@ -34,11 +34,11 @@ func WriteReference(w io.Writer) error {
 				texts = append(texts, other.is.Error())
 			}
 		}
-		retry := ""
+		about := o.code.String()
 		if o.retry > 0 {
-			retry = o.retry.String()
+			about += ", " + o.retry.String()
 		}
-		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", o.reason, o.code, retry, strings.Join(texts, "; "))
+		fmt.Fprintf(&b, "- `%s` (%s): %s\n", o.reason, about, strings.Join(texts, "; "))
 	}
 	_, err := io.WriteString(w, b.String())
 	return err
