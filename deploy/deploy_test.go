@@ -33,7 +33,7 @@ func read(t *testing.T, name string) string {
 func metrics(t *testing.T) map[string][]string {
 	t.Helper()
 	names := map[string][]string{}
-	for _, m := range regexp.MustCompile("(?m)^- `(likeness_[a-z0-9_]+)` \\((\\w+)([^;]*);").FindAllStringSubmatch(read(t, "../docs/reference/metrics.md"), -1) {
+	for _, m := range regexp.MustCompile("(?m)^- `(likeness_[a-z0-9_]+)` \\((\\w+)([^;)]*)[;)]").FindAllStringSubmatch(read(t, "../docs/reference/metrics.md"), -1) {
 		labels := []string{"instance", "job"}
 		for _, label := range regexp.MustCompile("`([a-z_]+)`").FindAllStringSubmatch(m[3], -1) {
 			labels = append(labels, label[1])
