@@ -168,7 +168,7 @@ func documentedFlags(cmd *cobra.Command) []*pflag.Flag {
 }
 
 // describeCommands writes a section for each subcommand that is no group: the names of its flags,
-// and links to the pages that its help text names.
+// and links to the pages that its help text names or else an example.
 func describeCommands(b *strings.Builder, cmd *cobra.Command, common []*pflag.Flag) {
 	for _, child := range documentedCommands(cmd) {
 		if child.HasSubCommands() {
@@ -178,8 +178,7 @@ func describeCommands(b *strings.Builder, cmd *cobra.Command, common []*pflag.Fl
 		fmt.Fprintf(b, "\n## `%s`\n\n%s.\n", child.CommandPath(), child.Short)
 		if pages := pagePath.FindAllString(child.Long, -1); len(pages) > 0 {
 			fmt.Fprintf(b, "\nSee %s.\n", linkPages(strings.Join(slices.Compact(slices.Sorted(slices.Values(pages))), ", ")))
-		}
-		if child.Example != "" {
+		} else if child.Example != "" {
 			fmt.Fprintf(b, "\n```sh\n%s\n```\n", firstCommand(unindent(child.Example)))
 		}
 		var own, shared []string
