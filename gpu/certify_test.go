@@ -10,8 +10,8 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// scripted is a machine whose tables have two scores a row, rough and exact, and whose
-// bounds are the rough ones and Limits.Base.
+// scripted is a machine whose rows have given scores: rough ones for approximate scans, exact ones for float32. An upper
+// bound is the rough score plus Limits.Base.
 type scripted struct {
 	rough, exact []float32
 	launches     []string
@@ -68,10 +68,9 @@ func (m *scripted) Run(jobs []Job) ([]Survivors, error) {
 	return out, nil
 }
 
-// TestCertify: more rows are kept until what is left out is bounded below the answer;
-// where it cannot be, all rows are scored in float32, or the answer says that it rests
-// on what was measured. Rows score −i roughly, and row 100 really has the best score
-// of all but two.
+// TestCertify: a scan keeps more rows until the bounds of all other rows lie below the answer. If that fails, all rows are
+// scored in float32, or the answer says that it rests on measured errors. Row i has the rough score −i, and row 100 has the
+// third-best exact score.
 func TestCertify(t *testing.T) {
 	const rows = 2000
 	m := &scripted{}
@@ -120,8 +119,8 @@ func TestCertify(t *testing.T) {
 	}
 }
 
-// TestProved: an answer is proved only if its row K+1, less what float32 rounds, lies
-// above everything that was not kept; a tie proves nothing, and what was measured counts.
+// TestProved: an answer is proved only if the score of its row K+1, less the rounding of float32, exceeds the bound of every
+// row that was not kept. A tie proves nothing. A measured error can take the place of the bound.
 func TestProved(t *testing.T) {
 	const k = 3
 	for name, c := range map[string]struct {
@@ -178,8 +177,8 @@ func TestProved(t *testing.T) {
 	}
 }
 
-// TestMeasuredError: the greatest error of any pair counts, twice, whenever it was
-// seen; and none before there are enough pairs.
+// TestMeasuredError: the measured error is twice the greatest that any pair ever had. There is none before enough pairs
+// were seen.
 func TestMeasuredError(t *testing.T) {
 	r := &rounding{wantedPairs: 4}
 	pairs := func(rough ...float32) {

@@ -11,7 +11,7 @@ import (
 	"github.com/likenessdb/likeness/plugin/device"
 )
 
-// gathering is a queue with searches of one table, each begun or fresh.
+// gathering adds n searches of one table to the queue. begun says whether they are in their second step.
 func gathering(q *queue, begun bool, n int) {
 	t := &table{model: &loaded{onMachine: &scripted{}}}
 	if len(q.lines) > 0 {
@@ -22,10 +22,9 @@ func gathering(q *queue, begun bool, n int) {
 	}
 }
 
-// TestGather: a search that is alone waits for nobody. Where searches come together,
-// the next one waits for others, longer each time, up to what is set and to half of a
-// launch; as they come alone again, it waits less, and then not at all. A full batch,
-// and a search's second step, never wait.
+// TestGather: a single search does not wait. After searches that came together, the next search waits for others: longer
+// each time, up to the configured time and to half of a launch. When searches come alone again, the wait shrinks to
+// nothing. A full batch, and a search's second step, never wait.
 func TestGather(t *testing.T) {
 	q := newQueue()
 	const most = 200 * time.Microsecond
@@ -88,8 +87,8 @@ func TestGather(t *testing.T) {
 	}
 }
 
-// TestDeadlines: within a table those with the earlier deadline go first, those with
-// none last, and one whose time will be over before its turn is refused.
+// TestDeadlines: of one table's searches those with earlier deadlines go first and those without a deadline last. A search
+// whose deadline ends before its turn is refused.
 func TestDeadlines(t *testing.T) {
 	q := newQueue()
 	q.limits(100, 2, 0)
@@ -152,8 +151,8 @@ func TestEqualDeadlines(t *testing.T) {
 	}
 }
 
-// TestTheQueueKeepsItsAccounts: the queue knows how many searches wait and fly, what each of
-// them adds to a launch, and leaves none behind when the device ends.
+// TestTheQueueKeepsItsAccounts: the queue counts the searches that wait and those in a launch, and what each adds to a
+// launch. When the device ends, every search gets an answer.
 func TestTheQueueKeepsItsAccounts(t *testing.T) {
 	tb := &table{model: &loaded{onMachine: &scripted{}}}
 	of := func(ctx context.Context) *search {

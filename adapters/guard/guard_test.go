@@ -26,7 +26,7 @@ const rows = 100
 
 var schema = adapters.Schema{Collection: "rows", Fields: []adapters.VectorField{{Dim: 4, Metric: adapters.InnerProduct}}}
 
-// filled is a server with a collection of rows.
+// filled starts a Qdrant and fills the collection "rows".
 func filled(t *testing.T) *servers.Server {
 	t.Helper()
 	server := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
@@ -46,7 +46,8 @@ func filled(t *testing.T) *servers.Server {
 	return server
 }
 
-// told notes what a store was asked.
+// told is an observer that counts a store's calls, retries and hedges, and keeps the numbers of broken
+// collections that were reported.
 type told struct {
 	mu       sync.Mutex
 	outcomes map[string]int
@@ -70,7 +71,7 @@ func (o *told) StoreBroken(_ string, n int) {
 	o.broken = append(o.broken, n)
 }
 
-// world is a guarded store over a link, and the calls that leave it.
+// world is a guarded Qdrant, and counts the calls that reach the network.
 type world struct {
 	adapters.Store
 	told  *told
@@ -108,8 +109,8 @@ func (w *world) search(ctx context.Context) error {
 	return err
 }
 
-// In a full outage the store is asked less than its callers ask, and a write once;
-// once the store is there again, so are its answers.
+// In a full outage the store gets fewer reads than its callers make, and each write once. When the
+// store is back, calls succeed again.
 func TestOutage(t *testing.T) {
 	server := filled(t)
 	wire := link.ForTest(t, server.Address, nil)
@@ -156,8 +157,7 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// What the store answers, be it an error, and what callers gave too little time for
-// keeps no breaker open.
+// An error that the store itself answers, and a call whose deadline was too short, open no breaker.
 func TestWhatIsNoFault(t *testing.T) {
 	w := open(t, filled(t).Address, guard.Options{BreakAfter: 1, BreakFor: time.Hour})
 	for range 3 {
@@ -178,7 +178,7 @@ func TestWhatIsNoFault(t *testing.T) {
 	}
 }
 
-// A scan whose connection is cut goes on behind the batch that it had.
+// A scan whose connection is cut goes on behind the last batch that arrived.
 func TestScanGoesOn(t *testing.T) {
 	wire := link.ForTest(t, filled(t).Address, nil)
 	w := open(t, wire.Address, guard.Options{RetryBudget: 0.5})
@@ -204,8 +204,8 @@ func TestScanGoesOn(t *testing.T) {
 	}
 }
 
-// Searches on a slow connection are sent on another too, if that is asked for, but
-// only so many.
+// With HedgeAfter, searches on a slow connection are sent on another one too, but no more than the
+// permitted share.
 func TestHedges(t *testing.T) {
 	server := filled(t)
 	for _, after := range []time.Duration{0, 20 * time.Millisecond} {
@@ -242,8 +242,8 @@ func TestHedges(t *testing.T) {
 	}
 }
 
-// A link that swallows everything is given up, and pings offend nobody. It takes
-// minutes, most of them waiting.
+// A connection whose bytes vanish is given up, and the server does not complain of keepalive pings.
+// The test takes minutes, most of them waiting.
 func TestHalfOpenLinks(t *testing.T) {
 	if os.Getenv("LIKENESS_SOAK") == "" {
 		t.Skip("it waits for minutes; set LIKENESS_SOAK=1")

@@ -25,7 +25,7 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// recorded keeps the requests of a store, which end before the network: script answers them.
+// recorded is a store whose calls never reach a network. It keeps the requests, and script answers them.
 type recorded struct {
 	script map[string]func(request proto.Message) proto.Message // by the name of the call; absent: an empty answer
 
@@ -76,7 +76,7 @@ func record(t *testing.T, o Options) (*Store, *recorded) {
 	return s, r
 }
 
-// answers has a call answered by messages, one after the other and the last one for good.
+// answers sets the replies to a call: the messages in order, and then the last one again and again.
 func (r *recorded) answers(name string, messages ...proto.Message) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -90,7 +90,7 @@ func (r *recorded) answers(name string, messages ...proto.Message) {
 	}
 }
 
-// take returns the requests of the calls of a name, and forgets all.
+// take returns the requests of the calls with this name, and forgets all recorded calls.
 func (r *recorded) take(name string) (requests []proto.Message) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -103,7 +103,8 @@ func (r *recorded) take(name string) (requests []proto.Message) {
 	return requests
 }
 
-// wantSent wants the calls of a name to be these requests, in any order of the parameters.
+// wantSent fails the test unless the calls with this name had exactly these requests. The order of key-value
+// parameters does not matter.
 func (r *recorded) wantSent(t *testing.T, about, name string, want ...proto.Message) {
 	t.Helper()
 	got := r.take(name)
@@ -122,8 +123,8 @@ func refused(code int32, reason string) *commonpb.Status {
 	return &commonpb.Status{Code: code, Reason: reason}
 }
 
-// described is a collection with a field v of two numbers, compared by inner product, a
-// number n, a text and a dynamic field.
+// described returns the description of a collection with a vector field v of two numbers, compared by inner
+// product, an integer n, a text and a dynamic field.
 func described(name string, change ...func(*schemapb.CollectionSchema)) *milvuspb.DescribeCollectionResponse {
 	field := func(name string, kind schemapb.DataType, dim string) *schemapb.FieldSchema {
 		f := &schemapb.FieldSchema{Name: name, DataType: kind}
@@ -186,7 +187,8 @@ func intIDs(n ...int64) (ids []rerank.ID) {
 	return ids
 }
 
-// TestEveryCallNamesTheDatabase: in the request, or in the metadata where the SDK makes it.
+// TestEveryCallNamesTheDatabase: a call names the database in its request, or in the metadata if the SDK makes the
+// request.
 func TestEveryCallNamesTheDatabase(t *testing.T) {
 	s, r := record(t, Options{Database: "db"})
 	r.answers("DescribeCollection", inRows(t))
@@ -248,8 +250,8 @@ func TestEveryCallNamesTheDatabase(t *testing.T) {
 	}
 }
 
-// TestSchemasAreReadAgain: a schema is believed for its time; a request that a stale one
-// explains is made again with a fresh one, if that differs.
+// TestSchemasAreReadAgain: a schema is cached for a time. If an outdated schema can explain an error, the schema is
+// read again, and the request is repeated if it differs.
 func TestSchemasAreReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, r := record(t, Options{SchemaTTL: time.Second})
@@ -297,8 +299,8 @@ func TestSchemasAreReadAgain(t *testing.T) {
 	})
 }
 
-// TestLimitsBeforeTheServer: a request over the limit is not sent, a call that ends gives its
-// turn back, and what the caller gives up is no failure of the database.
+// TestLimitsBeforeTheServer: a request over the limit is not sent. A call that ends frees its place among the
+// concurrent calls. A call that its caller cancels does not count as a failure of the database.
 func TestLimitsBeforeTheServer(t *testing.T) {
 	s, r := record(t, Options{MaxInFlight: 1, Limits: adapters.Limits{MaxMessageBytes: 200}})
 	r.answers("GetVersion", &milvuspb.GetVersionResponse{Status: refused(1, "not ready")}, &milvuspb.GetVersionResponse{Status: refused(10, "unimplemented")})

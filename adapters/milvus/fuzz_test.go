@@ -12,8 +12,8 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// FuzzTextKeys: every text comes back from a companion's keys, which hold
-// nothing that milvus-lite cannot keep or express.
+// FuzzTextKeys: a text that was encoded as a companion's key decodes to the same text, and the key has no
+// character that milvus-lite cannot store or write in a filter.
 func FuzzTextKeys(f *testing.F) {
 	for _, s := range []string{"", "plain", "it's", "a%41", "nl\nx", "nul\x00", `back\slash"`, "émoji😀", "2:17", "$"} {
 		f.Add(s, 3)
@@ -57,8 +57,8 @@ func FuzzNumberKeys(f *testing.F) {
 	})
 }
 
-// FuzzLiteral: a literal is one token: its quotes are at its ends, and what is
-// between holds no raw line break and no quote or backslash that is not escaped.
+// FuzzLiteral: a literal is one token. It has quotes at its ends, and between them no line break and no
+// quote or backslash without an escape.
 func FuzzLiteral(f *testing.F) {
 	f.Add(`a"b`)
 	f.Add(`\`)
@@ -133,8 +133,7 @@ func FuzzCursor(f *testing.F) {
 	})
 }
 
-// FuzzPayload: what a server sends as JSON comes out as an object that is
-// valid, or as an error.
+// FuzzPayload: a server's JSON becomes a valid JSON object or an error.
 func FuzzPayload(f *testing.F) {
 	f.Add([]byte(`{"a":1}`), []byte(`[1]`), "text")
 	f.Add([]byte(`{`), []byte(``), "\x00")

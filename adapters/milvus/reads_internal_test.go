@@ -106,8 +106,8 @@ func TestQueriesAsSent(t *testing.T) {
 	}
 }
 
-// TestDescriptions: a description tells the collection behind an alias, and its fields of
-// floats, with their metric and whether a search of them is exact.
+// TestDescriptions: a description has the name of the collection behind an alias, and each float field with its
+// metric and whether searches of it are exact.
 func TestDescriptions(t *testing.T) {
 	s, r := record(t, Options{Database: "db"})
 	r.answers("Query", &milvuspb.QueryResults{FieldsData: []*schemapb.FieldData{longs("count(*)", 7)}})
@@ -142,7 +142,7 @@ func TestDescriptions(t *testing.T) {
 	}
 }
 
-// pages are replies to queries, as rows of those keys.
+// pages returns replies to queries: one for each list of keys, with a row for each key.
 func pages(keys ...[]int64) (all []proto.Message) {
 	for _, k := range keys {
 		m := &milvuspb.QueryResults{FieldsData: []*schemapb.FieldData{longs("id", k...)}}
@@ -153,8 +153,8 @@ func pages(keys ...[]int64) (all []proto.Message) {
 
 var tooLong = &milvuspb.QueryResults{Status: refused(65535, "message larger than max")}
 
-// TestPagesOfAScan: the first page waits for all writes, each page begins behind the last,
-// a page that is too long is asked for in halves, and the greatest id comes at last.
+// TestPagesOfAScan: the first page of a scan is read with Strong consistency, each page begins behind the last row
+// of the one before, a page that is too long is requested in halves, and the greatest id comes last.
 func TestPagesOfAScan(t *testing.T) {
 	s, r := record(t, Options{})
 	r.answers("DescribeCollection", described("c"))
@@ -231,7 +231,7 @@ func TestPagesOfAScan(t *testing.T) {
 	}
 }
 
-// TestScansOfANewSchema: a scan reads the fields that the collection has by then.
+// TestScansOfANewSchema: a scan reads the fields of the schema that the collection has when the scan begins.
 func TestScansOfANewSchema(t *testing.T) {
 	s, r := record(t, Options{SchemaTTL: time.Hour})
 	r.answers("DescribeCollection", described("c"))
@@ -361,9 +361,9 @@ func textPage(keys ...string) *milvuspb.QueryResults {
 	return &milvuspb.QueryResults{FieldsData: []*schemapb.FieldData{textData("id", keys), longs("n", values...), jsons("$meta", payloads...), floats("v", 2, numbers...)}}
 }
 
-// TestKeysWithLineBreaks: milvus-lite cannot express them. A page behind such a key begins
-// at its first line, without the rows before it; a row of such a key is found by a pattern
-// and told from others that match it.
+// TestKeysWithLineBreaks: a filter of milvus-lite cannot contain a line break. The page behind such a key begins at
+// the key's first line, and rows that were read before are left out. A row with such a key is searched by a
+// pattern, and other rows that match are left out.
 func TestKeysWithLineBreaks(t *testing.T) {
 	s, r := texts(t)
 	check := func(rows adapters.Rows) {
@@ -448,7 +448,7 @@ func TestTheGreatestID(t *testing.T) {
 	}
 }
 
-// TestPayloads: rows' fields as JSON, whatever a server leaves out.
+// TestPayloads: the fields of a row become one JSON object, also if the server leaves some out.
 func TestPayloads(t *testing.T) {
 	nullable := func(f *schemapb.FieldData, valid ...bool) *schemapb.FieldData {
 		f.ValidData = valid
@@ -502,7 +502,7 @@ func TestPayloads(t *testing.T) {
 	}
 }
 
-// TestExpressions: keys and filters keep their meaning beside each other.
+// TestExpressions: combining keys with a client's filter changes the meaning of neither.
 func TestExpressions(t *testing.T) {
 	for want, got := range map[string]string{
 		"id in [1] || id < -9223372036854775807": oneOf("id", []key{{num: math.MinInt64}, {num: 1}}),
@@ -522,7 +522,7 @@ func TestExpressions(t *testing.T) {
 	}
 }
 
-// TestRowsAreJoined with their owners and payloads, whichever part is empty.
+// TestRowsAreJoined: parts of an answer are joined with their owners and payloads, also if a part is empty.
 func TestRowsAreJoined(t *testing.T) {
 	one := func(n int64) adapters.Rows {
 		return adapters.Rows{IDs: intIDs(n), Owners: intIDs(10 + n), Payloads: []json.RawMessage{fmt.Appendf(nil, "%d", n)}, Vectors: []rerank.Matrix{{Rows: 1, Cols: 1, Data: []float32{float32(n)}}}}

@@ -82,9 +82,9 @@ func write(t testing.TB, s *qdrant.Store, sc adapters.Schema, rows adapters.Rows
 	}
 }
 
-// TestStoredPrecision: a list is exact over quantized vectors, in memory and on disk, which an
-// exact search leaves aside, and not over vectors that are stored in less than float32. Nobody
-// has to ask for exact lists of a small collection, or of all rows of a quantized one.
+// TestStoredPrecision: an exact search ignores quantized copies, in memory and on disk, so its list is
+// exact. It is not exact if the vectors themselves are stored in less than float32. Lists of a
+// small collection, and lists of all rows of a quantized one, are exact without being asked for.
 func TestStoredPrecision(t *testing.T) {
 	s, c := newest(t)
 	scalar := client.NewQuantizationScalar(&client.ScalarQuantization{Type: client.QuantizationType_Int8})
@@ -140,8 +140,8 @@ func TestStoredPrecision(t *testing.T) {
 	}
 }
 
-// TestRescore: over quantized vectors a search states approximate scores, or exact ones if it asks
-// for rescoring.
+// TestRescore: scores of a search over quantized vectors are approximate, and exact if the search asks for
+// rescoring.
 func TestRescore(t *testing.T) {
 	s, c := newest(t)
 	scalar := client.NewQuantizationScalar(&client.ScalarQuantization{Type: client.QuantizationType_Int8, AlwaysRam: proto.Bool(true)})
@@ -202,7 +202,8 @@ func best(m rerank.Matrix, p []float32) rerank.ID {
 	return rerank.UintID(uint64(at + 1))
 }
 
-// TestKindsOfVector: unnamed beside sparse, several named, multi-vectors, Manhattan.
+// TestKindsOfVector searches an unnamed vector beside a sparse one, several named vectors and multi-vectors,
+// and is refused a field with the Manhattan distance.
 func TestKindsOfVector(t *testing.T) {
 	s, c := newest(t)
 	create(t, c, &client.CreateCollection{
@@ -235,7 +236,7 @@ func TestKindsOfVector(t *testing.T) {
 	}
 }
 
-// TestPointWithoutVector: NaNs stand for a vector that a point does not have.
+// TestPointWithoutVector: a vector that a point lacks is returned as NaNs.
 func TestPointWithoutVector(t *testing.T) {
 	s, _ := newest(t)
 	two := schema("two", adapters.VectorField{Name: "a", Dim: 2}, adapters.VectorField{Name: "b", Dim: 2, Unsearched: true})
@@ -259,8 +260,8 @@ func TestPointWithoutVector(t *testing.T) {
 	}
 }
 
-// TestStrictMode: the limits of a collection in strict mode narrow the
-// configured ones, and what the server refuses nevertheless is named.
+// TestStrictMode: a collection's limits in strict mode narrow the configured ones. The error for a request
+// that the server refuses nevertheless names the reason.
 func TestStrictMode(t *testing.T) {
 	s, c := newest(t)
 	strict := &client.StrictModeConfig{Enabled: client.PtrOf(true), MaxQueryLimit: client.PtrOf(uint32(10)), SearchAllowExact: client.PtrOf(false)}
@@ -324,7 +325,8 @@ func TestCollectionReplaced(t *testing.T) {
 	}
 }
 
-// TestDimensionChangedElsewhere: another client replaced the collection.
+// TestDimensionChangedElsewhere: a search notices that another client replaced the collection by one of
+// another dimension.
 func TestDimensionChangedElsewhere(t *testing.T) {
 	s, c := newest(t)
 	for _, dim := range []int{4, 5} {
@@ -362,9 +364,8 @@ func TestIDSpellings(t *testing.T) {
 	}
 }
 
-// TestLongVectors: the rounding of long vectors, of dimensions that fill no group of
-// lanes, too, stays within ε for every metric, over elements of one sign, whose roundings
-// add up.
+// TestLongVectors: the error of Qdrant's scores of long vectors stays within ε for every metric, also for
+// dimensions that do not fill its SIMD lanes. All elements have one sign, so that errors add up.
 func TestLongVectors(t *testing.T) {
 	s, _ := newest(t)
 	rng := rand.New(rand.NewPCG(7, 7))

@@ -19,8 +19,8 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// TestErrorsOfQdrant: every status, and every wording of Qdrant's, is the error that callers
-// decide by.
+// TestErrorsOfQdrant: every gRPC status and every text of an error that Qdrant sends maps to the
+// sentinel error that callers compare with.
 func TestErrorsOfQdrant(t *testing.T) {
 	s := &Store{options: Options{Address: "a:1"}.completed()}
 	ended, cancel := context.WithCancel(t.Context())
@@ -77,8 +77,8 @@ func fieldOf(m adapters.Metric, norm float64, full, exact bool) *field {
 	return &field{VectorField: adapters.VectorField{Name: "v", Dim: 2, Metric: m, FullPrecision: full, Exact: exact}, norm: norm}
 }
 
-// TestMeaningOfScores: how Qdrant's scores relate to inner products, and their error: the rounding
-// of every product, and of the vectors that Qdrant normalises.
+// TestMeaningOfScores: Qdrant's scores convert to inner products with an error that covers the rounding of
+// every product and, for cosine, of the vectors that Qdrant normalises.
 func TestMeaningOfScores(t *testing.T) {
 	vector := []float32{3, 4} // of norm 5
 	for name, c := range map[string]struct {
@@ -105,8 +105,8 @@ func TestMeaningOfScores(t *testing.T) {
 	}
 }
 
-// TestWhenAListIsExact: a search of all vectors, as they are stored; and it holds every row
-// only where it has fewer than were asked for.
+// TestWhenAListIsExact: a list is exact if Qdrant compared all vectors at the precision in which they are
+// stored. It holds every row of the collection only if it has fewer rows than were asked for.
 func TestWhenAListIsExact(t *testing.T) {
 	for name, c := range map[string]struct {
 		asked, exact, full bool
@@ -151,7 +151,7 @@ func TestWhenAListIsExact(t *testing.T) {
 	}
 }
 
-// TestLimitsOfStrictMode: the collection's own limits, where they are lower.
+// TestLimitsOfStrictMode: limits of a collection in strict mode count where they are below the configured ones.
 func TestLimitsOfStrictMode(t *testing.T) {
 	const allowed, forbidden = true, false
 	strict := func(on bool, limit uint32, batch uint64, exact *bool) *info {
@@ -177,7 +177,7 @@ func TestLimitsOfStrictMode(t *testing.T) {
 	}
 }
 
-// TestFieldsOfACollection: what a description says of each vector.
+// TestFieldsOfACollection: a description has the dimension, metric and precision of each vector field.
 func TestFieldsOfACollection(t *testing.T) {
 	half, none := qdrant.Datatype_Float16, uint64(0)
 	quantized := &qdrant.QuantizationConfig{Quantization: &qdrant.QuantizationConfig_Scalar{Scalar: &qdrant.ScalarQuantization{}}}
@@ -327,8 +327,8 @@ func TestTimesAndSizes(t *testing.T) {
 	}
 }
 
-// TestVersionsOfRows: a list has the versions of its rows in their order if it is asked for
-// them, unless an answer would show a shard key too.
+// TestVersionsOfRows: on request a list has the versions of its rows, in the rows' order, unless the answer
+// would show a shard key too.
 func TestVersionsOfRows(t *testing.T) {
 	points := []wirePoint{{id: wireValue{kind: unsigned, number: 2}, score: 1, version: 7}, {id: wireValue{kind: unsigned, number: 1}, score: 1, version: 8}}
 	p := probe{field: &field{VectorField: adapters.VectorField{Metric: adapters.InnerProduct}}}
@@ -348,8 +348,8 @@ func TestVersionsOfRows(t *testing.T) {
 	}
 }
 
-// TestPartsOfRows: rows that do not exist are left out with their vectors, and a part ends
-// where the next begins.
+// TestPartsOfRows: rows that do not exist are left out with their vectors. The parts of a scan touch
+// without a gap or an overlap.
 func TestPartsOfRows(t *testing.T) {
 	rows := adapters.Rows{IDs: []rerank.ID{rerank.UintID(1), rerank.UintID(2), rerank.UintID(3)}, Vectors: []rerank.Matrix{{Rows: 3, Cols: 1, Data: []float32{10, 20, 30}}}}
 	got := dropAbsent(rows, []bool{false, true, true})
@@ -387,7 +387,8 @@ func TestPartsOfRows(t *testing.T) {
 	}
 }
 
-// TestAnAnswerToFewerProbes is an error of the store, and no search of nothing.
+// TestAnAnswerToFewerProbes: an answer with fewer lists than probes is an error of the store. A search
+// without probes makes no call.
 func TestAnAnswerToFewerProbes(t *testing.T) {
 	silent := func(_ context.Context, _ string, _, reply any, _ *grpc.ClientConn, _ grpc.UnaryInvoker, _ ...grpc.CallOption) error {
 		if answer, ok := reply.(*qdrant.GetCollectionInfoResponse); ok {
@@ -408,8 +409,8 @@ func TestAnAnswerToFewerProbes(t *testing.T) {
 	}
 }
 
-// TestWhenACollectionIsDescribedAgain: after an error that an old description explains, once;
-// after no other, and not where it was just read.
+// TestWhenACollectionIsDescribedAgain: the description is read again, once, after an error that an outdated
+// description explains; not after other errors, and not if it was just read.
 func TestWhenACollectionIsDescribedAgain(t *testing.T) {
 	described := 0
 	counts := func(_ context.Context, method string, _, reply any, _ *grpc.ClientConn, _ grpc.UnaryInvoker, _ ...grpc.CallOption) error {
@@ -453,8 +454,8 @@ func TestWhenACollectionIsDescribedAgain(t *testing.T) {
 	}
 }
 
-// TestExhaustiveSearches: whoever asks for one gets one on a field that can, also where its
-// vectors are quantized and the list is not called exact.
+// TestExhaustiveSearches: a request for an exhaustive search is passed on wherever the field permits one,
+// also if its vectors are quantized and the list is not called exact.
 func TestExhaustiveSearches(t *testing.T) {
 	s := &Store{options: Options{}.completed()}
 	for name, c := range map[string]struct {
@@ -479,8 +480,8 @@ func TestExhaustiveSearches(t *testing.T) {
 	}
 }
 
-// TestPointsAreAskedForOnce: an id that is asked for in several spellings is one point, which
-// comes back in the first of them.
+// TestPointsAreAskedForOnce: several spellings of one UUID are one point. It is fetched once, and returned
+// under the first spelling.
 func TestPointsAreAskedForOnce(t *testing.T) {
 	const lower, upper = "6ba7b810-9dad-11d1-80b4-00c04fd430c8", "6BA7B810-9DAD-11D1-80B4-00C04FD430C8"
 	one := rerank.UintID(1)
@@ -496,8 +497,8 @@ func TestPointsAreAskedForOnce(t *testing.T) {
 	}
 }
 
-// TestLongerVectorsAreSampled: the description of a collection, by whose norms the error of its
-// scores is computed, is forgotten when vectors longer than those are written.
+// TestLongerVectorsAreSampled: the error of scores follows from the norms in the collection's description.
+// When longer vectors are written, the description is read again.
 func TestLongerVectorsAreSampled(t *testing.T) {
 	fails := func(context.Context, string, any, any, *grpc.ClientConn, grpc.UnaryInvoker, ...grpc.CallOption) error {
 		return errors.New("no server")

@@ -47,7 +47,7 @@ func TestAPIKey(t *testing.T) {
 	}
 }
 
-// jwt signs a token of the access, with the key of the server.
+// jwt returns a token that grants the access, signed with the server's key.
 func jwt(access, key string) string {
 	encode := base64.RawURLEncoding.EncodeToString
 	text := encode([]byte(`{"alg":"HS256","typ":"JWT"}`)) + "." + encode([]byte(`{"access":`+access+`}`))
@@ -56,8 +56,8 @@ func jwt(access, key string) string {
 	return text + "." + encode(mac.Sum(nil))
 }
 
-// TestIdentifyWithRights: what a name stands for depends on the collections that the
-// credentials may read. A name that they may read, and that is in no list, is refused.
+// TestIdentifyWithRights: whether a name is a collection or an alias can be told only for collections that the
+// credentials may read. A name that they may read, but that no list contains, is refused.
 func TestIdentifyWithRights(t *testing.T) {
 	const key = "key"
 	server := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{APIKey: key, Env: []string{"QDRANT__SERVICE__JWT_RBAC=true"}})
@@ -91,8 +91,8 @@ func TestIdentifyWithRights(t *testing.T) {
 	}
 }
 
-// TestIdentifyWhileAnAliasMoves: Qdrant's lists of aliases can lack one that is being
-// switched; it is not taken for a collection.
+// TestIdentifyWhileAnAliasMoves: Qdrant's lists can lack an alias while it is being switched. Its name is not taken
+// for a collection.
 func TestIdentifyWhileAnAliasMoves(t *testing.T) {
 	s, _ := newest(t)
 	for _, name := range []string{"a", "b"} {
@@ -140,8 +140,7 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestRESTPort: the REST port in place of the gRPC port gets a sentence without the words
-// of HTTP/2.
+// TestRESTPort: the error for a REST port in place of the gRPC port says so, without terms of HTTP/2.
 func TestRESTPort(t *testing.T) {
 	server := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
 	s := open(t, qdrant.Options{Address: strings.TrimPrefix(server.REST, "http://")})
@@ -250,7 +249,7 @@ func TestRequestTooLarge(t *testing.T) {
 	}
 }
 
-// TestTLS reaches the server through one that ends TLS.
+// TestTLS reaches the server through a proxy that terminates TLS.
 func TestTLS(t *testing.T) {
 	server, _, r := restarted(t)
 	upstream := &http.Transport{Protocols: &http.Protocols{}}

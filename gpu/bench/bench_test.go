@@ -22,8 +22,8 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// machine is one in plain Go whose clocks are made up: every phase takes a millisecond,
-// and every measured kernel a microsecond a round.
+// machine scores in plain Go and reports made-up times: a millisecond for every phase, and a microsecond
+// a round for every measured kernel.
 type machine struct{ *hosted.Machine }
 
 func (machine) Details() (gpu.Details, error) {
@@ -65,7 +65,7 @@ func options(t *testing.T, names ...string) bench.Options {
 	}
 }
 
-// TestRun: every case is measured, its answers are the CPU's, and the report has all of it.
+// TestRun: every case is measured, its answers equal the CPU's, and the report shows every case.
 func TestRun(t *testing.T) {
 	r, err := bench.Run(t.Context(), options(t))
 	if err != nil {
@@ -101,8 +101,8 @@ func TestRun(t *testing.T) {
 	}
 }
 
-// TestParts: what is measured in pieces is one report, each piece is saved when it ends,
-// and none takes what another measured away.
+// TestParts: a report can be measured in parts. Each part is saved when it ends, and keeps the figures of
+// the others.
 func TestParts(t *testing.T) {
 	var saved []byte
 	run := func(names []string, parts ...bench.Part) *bench.Report {
@@ -149,7 +149,8 @@ func TestParts(t *testing.T) {
 	}
 }
 
-// TestShares: a kernel that takes as long as a limit allows has reached it, and that binds.
+// TestShares: a kernel that takes exactly as long as a limit of the machine allows has a share of 1, and
+// that limit is named as the one that binds.
 func TestShares(t *testing.T) {
 	l := bench.Limits{ReadGBs: 1000, TensorTFLOPS: 1000, FMATFLOPS: 50, Exp2: 4000, Reciprocal: 4000, Tanh: 4000, Issue: 2000}
 	c := kernels.Shape{PairsQuery: 8, PairsItem: 8, Dim: 32, Hidden: 128}.TensorCost(true)

@@ -13,16 +13,16 @@ import (
 	"github.com/likenessdb/likeness/rerank/mol"
 )
 
-// shape of a MoL that is made up: its gates are as large as size.
+// shape describes a made-up MoL. size scales its gates' weights.
 type shape struct {
 	pairsQuery, pairsItem, dim, hidden int
 	combination                        mol.Combination
 	size, temperature                  float64
 }
 
-// made is a model, queries and rows, components of norm 1. Every other row, and all
-// weights where they are spiteful, lie where rounding to float16 takes most, and all
-// of it in one direction.
+// made returns a random model, queries and rows with components of norm 1. Rounding to float16
+// changes every other row as much as it can, and always in the same direction; with spiteful it
+// does so to the weights too.
 func made(s shape, seed uint64, rows, queries int, spiteful bool) (*gpu.Network, []rerank.Operands, rerank.Matrix) {
 	r := rand.New(rand.NewPCG(seed, 7))
 	numbers := func(n, cols int, size float64) rerank.Matrix {
@@ -76,7 +76,8 @@ func made(s shape, seed uint64, rows, queries int, spiteful bool) (*gpu.Network,
 	return &gpu.Network{Features: features, MoL: n}, asked, table
 }
 
-// between is about x, nearly half way from one float16 to the next in a direction.
+// between returns a number near x that lies almost half way between two float16 numbers, so that
+// rounding moves it as far as it can. direction is the sign of the distance.
 func between(x float32, direction float64) float32 {
 	if x == 0 {
 		return x
@@ -85,7 +86,7 @@ func between(x float32, direction float64) float32 {
 	return float32(math.Trunc(float64(x)/step)*step + math.Copysign(0.49*step, direction))
 }
 
-// phi is φ in float64.
+// phi computes φ in float64.
 func phi(n *mol.Network, o *rerank.Operands, row []float32) float64 {
 	logits := make([]float64, n.PairsQuery*n.PairsItem)
 	for l := range logits {
@@ -128,7 +129,7 @@ func layer(w rerank.Matrix, bias []float32, x []float64) []float64 {
 	return out
 }
 
-// scores of all rows, by row.
+// scores returns the scores of all rows, by row number.
 func scores(t *testing.T, m *hosted.Machine, j gpu.Job, rows int) []float32 {
 	t.Helper()
 	j.Keep = rows
@@ -143,9 +144,9 @@ func scores(t *testing.T, m *hosted.Machine, j gpu.Job, rows int) []float32 {
 	return out
 }
 
-// TestLimits: no φ in float64 is above its upper bound by a machine that rounds as the
-// kernels do, whatever the gates, and where they are as in trained models the bound is
-// near.
+// TestLimits runs a machine that rounds as the kernels do. No φ in float64 exceeds the upper bound
+// that the machine computes, however steep the gates; for gates as in trained models the bound is
+// also close to φ.
 func TestLimits(t *testing.T) {
 	const rows, queries = 120, 4
 	for _, s := range []shape{
@@ -209,7 +210,7 @@ func errorsOf(all ...error) error {
 	return nil
 }
 
-// lossOf measures what float16 takes of components.
+// lossOf measures how much the components of all rows lose in float16.
 func lossOf(n *gpu.Network, m rerank.Matrix) rerank.Loss {
 	p := bound.Packing(n.MoL, n.Features)
 	loss := rerank.NewLoss(p)
@@ -223,8 +224,8 @@ func lossOf(n *gpu.Network, m rerank.Matrix) rerank.Loss {
 	return loss
 }
 
-// TestNoLimits: where a number is too large for float16, and of one inner product,
-// nothing is claimed.
+// TestNoLimits: there are no limits if a number is too large for float16, or if the model is one
+// inner product.
 func TestNoLimits(t *testing.T) {
 	s := shape{2, 3, 8, 5, mol.GLUSiLU, 1, 0.1}
 	for name, spoil := range map[string]func(n *mol.Network, o *rerank.Operands){

@@ -28,7 +28,7 @@ func equal(n int, x float32) []float32 {
 func network(c mol.Combination) *Network {
 	n := &Network{Network: &mol.Network{PairsQuery: pairsQuery, PairsItem: pairsItem, Dim: dim, Combination: c, Temperature: 1}, finite: true}
 	n.First.Rows, n.Second.Rows = hiddenUnits, pairs
-	// Layers whose norms are primes: every product of them is told apart from others.
+	// The layers' norms are different primes, so a product shows which norms it was made of.
 	n.first = layer{exists: true, cols: pairs, norm: 3, lost: 5, frobenius: 7, row: 11, lostRow: 13, bias: 17, biasMax: 19}
 	n.second = layer{exists: true, cols: hiddenUnits, norm: 23, lost: 29, frobenius: 31, row: 37, lostRow: 41, bias: 43, biasMax: 47}
 	return n
@@ -52,9 +52,10 @@ func queries(f []float32, scale float32) *rerank.Operands {
 	return o
 }
 
-// TestLogitTerms compares what the rounding of components and of the query to
-// float16 does to logits with float64, on data that attains it, and the room for sums
-// with the formula. All components of the query are equal, so that errors add up.
+// TestLogitTerms checks the bound of a logit's error in two parts. The part for rounding
+// components and query to float16 is compared with float64 on data that attains it; the part
+// for the rounding of sums is compared with the formula. All components of the query are equal,
+// so that errors add up.
 func TestLogitTerms(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 5))
 	n := network(mol.None)
@@ -62,7 +63,7 @@ func TestLogitTerms(t *testing.T) {
 	packing := rerank.Packing{Format: rerank.FormatFloat16, Cols: pairsItem * dim, Block: dim}
 	for _, scale := range []float32{1, 16, -16} {
 		size := math.Abs(float64(scale))
-		// Sums of tensor cores: dim additions and four more roundings, each 2⁻²².
+		// A sum on tensor cores rounds dim + 4 times, each time by at most 2⁻²².
 		adding := (dim + 4) * 0x1p-22
 
 		f := equal(dim, 1)
@@ -81,7 +82,7 @@ func TestLogitTerms(t *testing.T) {
 		adversary.Attained(t, "components, greatest", off, l.maxError-room)
 		adversary.Exactly(t, "greatest logit", l.greatest, size*rerank.Norm(f)*longest)
 
-		// A query that float16 takes most of, and rows along what it takes.
+		// The query loses as much as float16 can take, and the rows point along that loss.
 		f = adversary.RoundedDown(rng, rerank.Packing{Format: rerank.FormatFloat16, Cols: dim}, equal(dim, 1), 1)
 		rounded, _ := round16(f)
 		lost := make([]float64, dim)
@@ -110,13 +111,13 @@ func TestLogitTerms(t *testing.T) {
 		adversary.Exactly(t, "greatest logit", l.greatest, size*(length+lengthOfLost)*rerank.Norm(along))
 		adversary.Exactly(t, "all logits", l.norm, root*l.greatest)
 
-		// Nothing is lost: sums are left.
+		// No operand is rounded, so only the sums' rounding remains.
 		l, _ = n.boundLogits(queries(equal(dim, 1), scale), &loss)
 		want := adding * size * math.Sqrt(dim) * rerank.Norm(along)
 		adversary.Exactly(t, "sums, greatest", l.maxError, want)
 		adversary.Exactly(t, "sums, all", l.errorNorm, root*want)
 	}
-	// All of the components' losses, not only of one.
+	// The bound adds up the losses of all components.
 	loss := rerank.NewLoss(packing)
 	for j := range loss.Blocks {
 		loss.Blocks[j] = rerank.Extent{Lost: float32(j + 1)}
@@ -126,8 +127,8 @@ func TestLogitTerms(t *testing.T) {
 	adversary.Exactly(t, "losses of four components, greatest", l.maxError, math.Sqrt(dim)*4)
 }
 
-// TestLayerTerms: the loss of float16 in weights, by the spectral norm and by rows, on weights
-// whose loss is a matrix of rank one.
+// TestLayerTerms checks how much a layer's weights lose in float16, measured by the spectral norm
+// and by the greatest row. The test weights lose a matrix of rank one, whose norms are known.
 func TestLayerTerms(t *testing.T) {
 	const rows, cols = 24, 16
 	rng := rand.New(rand.NewPCG(2, 5))
@@ -157,7 +158,7 @@ func TestLayerTerms(t *testing.T) {
 	adversary.Exactly(t, "bias", l.bias, rerank.Norm(bias))
 	adversary.Exactly(t, "greatest bias", l.biasMax, 7)
 
-	// Half of a weight below float16's normal numbers is rounded to steps of 2⁻²⁴.
+	// Weights below float16's normal numbers are rounded to multiples of 2⁻²⁴.
 	for i := range w.Data {
 		w.Data[i] = 0x1p-24
 	}
@@ -166,7 +167,7 @@ func TestLayerTerms(t *testing.T) {
 	adversary.Attained(t, "tiny weights of a row", 0x1p-24*math.Sqrt(rows*cols), l.lostRow)
 }
 
-// TestHiddenTerms: the hidden layer and its error by the formulae of
+// TestHiddenTerms compares the bounds of the hidden layer and of its error with the formulae of
 // doc.go, written out for layers whose norms are primes.
 func TestHiddenTerms(t *testing.T) {
 	n := network(mol.None)
@@ -196,8 +197,8 @@ func TestHiddenTerms(t *testing.T) {
 	adversary.Exactly(t, "no hidden layer, slope", got.slope, u)
 }
 
-// TestHiddenErrorAttained: a logit's error goes through a layer of one rank and the
-// steepest of SiLU as the bound says.
+// TestHiddenErrorAttained: through a layer of rank one, at the steepest point of SiLU, a logit's
+// error grows as much as the bound allows.
 func TestHiddenErrorAttained(t *testing.T) {
 	const off, steepest = 1e-5, 2.3994
 	silu := func(x float64) float64 { return x / (1 + math.Exp(-x)) }
@@ -208,8 +209,8 @@ func TestHiddenErrorAttained(t *testing.T) {
 	adversary.Attained(t, "hidden", moved, n.hiddenError(&logitBounds{errorNorm: off}).at0-n.hiddenError(&logitBounds{}).at0)
 }
 
-// TestGateTerms: the errors of the softmax's inputs by the formulae, for both
-// combinations, with gates of the query and of the item.
+// TestGateTerms compares the bounds of the errors of the softmax's inputs with the formulae, for both
+// combinations of gates, with parts of the query and of the item.
 func TestGateTerms(t *testing.T) {
 	const adds, off = (hiddenUnits + 2) * 0x1p-22, 0.75
 	loss := rerank.NewLoss(rerank.Packing{Format: rerank.FormatFloat16, Cols: pairsItem*dim + pairs, Block: dim})
@@ -252,7 +253,8 @@ func TestGateTerms(t *testing.T) {
 	}
 }
 
-// TestItemGates: of several blocks, their norm together and the greatest of one.
+// TestItemGates: the loss of the item's gates is the norm over all their blocks, and the greatest
+// norm of a single block.
 func TestItemGates(t *testing.T) {
 	n := network(mol.GLUSiLU)
 	loss := rerank.Loss{Blocks: []rerank.Extent{{Norm: 9}, {Norm: 9}, {Norm: 9}, {Norm: 9}, {Norm: 4}, {Norm: 3}}}
@@ -265,8 +267,8 @@ func TestItemGates(t *testing.T) {
 	adversary.Exactly(t, "each", each, 4)
 }
 
-// TestLimitsFormula: what Limits makes of the terms; and none where a logit may
-// become infinite in float16 although the layer behind it is small.
+// TestLimitsFormula compares Limits with the formula of its terms. It returns no limits where a logit
+// may become infinite in float16, even if the layer behind it is small.
 func TestLimitsFormula(t *testing.T) {
 	n := network(mol.None)
 	_, loss := packedLoss(equal(pairsItem*dim, 1))
@@ -289,8 +291,8 @@ func TestLimitsFormula(t *testing.T) {
 	}
 }
 
-// TestUpper: an upper bound grows by no less than e^δ·(e^δ − 1)/δ times the spread, in
-// which the logits' norm has a part for rounding, and ends at the greatest logit.
+// TestUpper: an upper bound exceeds the score by at least e^δ·(e^δ − 1)/δ times the spread of the
+// logits, which includes their norm's rounding, and never exceeds the greatest logit.
 func TestUpper(t *testing.T) {
 	const norm, spread, score = 1e6, 1e3, 7
 	for _, delta := range []float64{1e-4, 0.01, 0.1, 0.5, 1, 2} {
@@ -313,8 +315,8 @@ func TestUpper(t *testing.T) {
 	}
 }
 
-// TestExactFormula: ε of the kernels of float32, for scales of either sign and rows of
-// any length.
+// TestExactFormula compares ε of the float32 kernels with its formula, for a negative scale and
+// rows of several norms.
 func TestExactFormula(t *testing.T) {
 	u := equal(dim, 2)
 	o := &rerank.Operands{Vectors: rerank.Matrix{Rows: 1, Cols: dim, Data: u}, Scale: -20}

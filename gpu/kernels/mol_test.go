@@ -17,7 +17,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
-// given is a model, items and queries, and what the CPU scores them.
+// given is a model with items and queries, which the CPU scores for comparison.
 type given struct {
 	network mol.Network
 	rows    rerank.Matrix
@@ -29,7 +29,7 @@ func (g *given) shape() kernels.Shape {
 	return kernels.Shape{PairsQuery: n.PairsQuery, PairsItem: n.PairsItem, Dim: n.Dim, Hidden: n.First.Rows}
 }
 
-// scores of the CPU, rows nil for all.
+// scores returns the CPU's scores of a query for these rows, or for all rows if rows is nil.
 func (g *given) scores(t *testing.T, query int, rows []uint32) []float32 {
 	t.Helper()
 	items := rerank.Items{Features: g.rows}
@@ -46,7 +46,8 @@ func (g *given) scores(t *testing.T, query int, rows []uint32) []float32 {
 	return out
 }
 
-// golden reads a case and repeats its queries, the later ones turned round.
+// golden reads a golden case, and repeats its queries until there are enough; in repeated ones some signs are
+// reversed.
 func golden(t *testing.T, dir string, queries int) *given {
 	t.Helper()
 	raw, err := os.ReadFile(filepath.Join(dir, "config.json"))
@@ -109,7 +110,7 @@ func matrix(v tensor.Tensor) rerank.Matrix {
 	return rerank.Matrix{Rows: v.Shape[0], Cols: len(v.Data) / v.Shape[0], Data: v.Data}
 }
 
-// made is a random model of a shape.
+// made returns a random model of a shape, with items and queries.
 func made(t *testing.T, shape kernels.Shape, items, queries int) *given {
 	t.Helper()
 	r := rand.New(rand.NewPCG(uint64(shape.Dim), 5))
@@ -145,7 +146,7 @@ func made(t *testing.T, shape kernels.Shape, items, queries int) *given {
 		rerank.Matrix{Rows: queries, Cols: width, Data: random(r, queries*width)}, queries)
 }
 
-// operands are the queries in the kernels' arrays.
+// operands returns the queries in the kernels' arrays.
 func (g *given) operands() (components, bias, factor words[float32]) {
 	pairs := g.network.PairsQuery * g.network.PairsItem
 	for _, q := range g.queries {
@@ -170,7 +171,7 @@ func (g *given) operands() (components, bias, factor words[float32]) {
 	return components, bias, factor
 }
 
-// optional is the address of an array, or 0 for an empty one.
+// optional returns the address of an array, or 0 if it is empty.
 func (m *memory) optional(v []float32) uint64 {
 	if len(v) == 0 {
 		return 0
@@ -187,7 +188,7 @@ func (g *given) silu() uint64 {
 
 const sharedMemory = 227 << 10
 
-// exact scores as mol_exact does.
+// exactArgs returns the arguments of the kernel mol_exact.
 func (g *given) exactArgs(m *memory, tile int) kernels.ExactArgs {
 	n := &g.network
 	components, bias, factor := g.operands()
@@ -208,8 +209,8 @@ func goldens(t *testing.T) []string {
 	return dirs
 }
 
-// difference is the greatest between scores, of those that are finite; what is not
-// must be so on both sides.
+// difference returns the greatest difference of finite scores, and the sum of squares. It fails the test if a score is
+// finite on one side only.
 func difference(t *testing.T, got, want []float32) (worst, squares float64) {
 	t.Helper()
 	for i, x := range got {
@@ -224,7 +225,7 @@ func difference(t *testing.T, got, want []float32) (worst, squares float64) {
 	return worst, squares
 }
 
-// spoil makes a feature of some rows other than a finite number.
+// spoil puts a NaN or an infinity into some rows.
 func (g *given) spoil(r *rand.Rand) {
 	for i, x := range []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1))} {
 		g.rows.Row(i)[r.IntN(g.rows.Cols)] = x
@@ -232,7 +233,7 @@ func (g *given) spoil(r *rand.Rand) {
 	}
 }
 
-// TestExact: the kernel for every shape scores what the CPU scores, golden by golden.
+// TestExact: the kernel that takes every shape scores each golden case as the CPU does.
 func TestExact(t *testing.T) {
 	for _, dir := range goldens(t) {
 		t.Run(filepath.Base(dir), func(t *testing.T) {

@@ -46,9 +46,8 @@ func TestPTX(t *testing.T) {
 	}
 }
 
-// TestGeometry: the PTX is of a version that a driver of CUDA 12.0 reads. Every launch, including
-// those for the largest table, has the block for which its kernel was compiled and a grid that is
-// possible.
+// TestGeometry: a driver of CUDA 12.0 can read the PTX's version. Every launch, including those for the
+// largest table, uses the block size for which its kernel was compiled and a grid within the limits.
 func TestGeometry(t *testing.T) {
 	if text := kernels.PTX(); !strings.Contains(text, "\n.version 8.0\n") || !strings.Contains(text, "\n.target sm_80\n") {
 		t.Error("the PTX is not of version 8.0, for sm_80")

@@ -109,7 +109,7 @@ func TestRowsMove(t *testing.T) {
 	}
 	m := &memory{}
 	at := m.put(table)
-	// One array on both sides: the emulator has two copies of it, and the first is the target.
+	// Source and target are one array. The emulator keeps two copies of it, the first of which is the target.
 	from := m.put(slices.Clone(table))
 	m.launch(t, kernels.RowsMove(3), kernels.RowsMoveArgs{To: at, From: from, Targets: m.put(targets), Sources: m.put(sources), Count: 3, Words: 37})
 	same(t, "moved", table, want)
@@ -119,7 +119,7 @@ func TestRowsMove(t *testing.T) {
 	same(t, "copied", whole, table)
 }
 
-// scores as the CPU's Cross has them: one sum, one rounding a product.
+// dotOf computes a score as the CPU's Cross does: one sum, with one rounding for each product.
 func dotOf(u, row []float32, scale float32) float32 {
 	var sum float32
 	for c, x := range row {
@@ -162,7 +162,7 @@ func TestDot(t *testing.T) {
 
 func checkDot(t *testing.T, query, item int, got, want float32) {
 	t.Helper()
-	// FMA by way of float64 rounds twice, now and then otherwise than once.
+	// An FMA computed in float64 rounds twice, which can differ from rounding once.
 	if finite(got) != finite(want) || finite(got) && math.Abs(float64(got-want)) > 2e-6*math.Max(1, math.Abs(float64(want))) {
 		t.Fatalf("query %d, entry %d: %v, want %v", query, item, got, want)
 	}
@@ -170,7 +170,7 @@ func checkDot(t *testing.T, query, item int, got, want float32) {
 
 func finite(x float32) bool { return x-x == 0 }
 
-// gathering contains queries that name their rows. One query names none.
+// gathering is a launch in which each query names the rows to score; one query names none.
 type gathering struct {
 	kernels.Pairs
 	rows, starts words[uint32]

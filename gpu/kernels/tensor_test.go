@@ -11,7 +11,8 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// tensorArgs packs a model, its table and its queries with the kernels that do it.
+// tensorArgs packs a model, its table and its queries by the packing kernels, and returns the
+// arguments of a scan.
 func (g *given) tensorArgs(t *testing.T, m *memory) kernels.TensorArgs {
 	t.Helper()
 	s, n := g.shape(), &g.network
@@ -49,8 +50,8 @@ func (g *given) tensorArgs(t *testing.T, m *memory) kernels.TensorArgs {
 	}
 }
 
-// tensorCases have every generated shape, and what its scores may be off, at their
-// temperatures. README.md has what was measured.
+// tensorCases has a case for every generated shape, with the error that its scores may have at the
+// case's temperature.
 var tensorCases = []struct {
 	name           string
 	given          func(t *testing.T, queries int) *given
@@ -76,7 +77,7 @@ func goldenOf(name string) func(t *testing.T, queries int) *given {
 	}
 }
 
-// As many queries as a launch takes, and one item more than a tile.
+// TestTensorScanOfMany scans with as many queries as a launch takes, and one item more than a tile.
 func TestTensorScanOfMany(t *testing.T) {
 	needsEmulator(t)
 	g, m := golden(t, "../../testdata/golden/mol/d_lm_4x4x768", 32), &memory{}
@@ -93,7 +94,7 @@ func TestTensorScanOfMany(t *testing.T) {
 	}
 }
 
-// One group of queries: two of four components.
+// TestTensorScanOfOne scans with a single group of queries: two of four components each.
 func TestTensorScanOfOne(t *testing.T) {
 	needsEmulator(t)
 	for _, queries := range []int{1, 2} {
@@ -150,8 +151,9 @@ func TestTensorScan(t *testing.T) {
 	}
 }
 
-// above wants bounds that no score of the CPU exceeds, nor what they are made of, and
-// that are finite where those are. It returns how far they are above scores in the mean.
+// above fails the test unless every upper bound is at least the kernel's score and the CPU's score (want),
+// and finite where the CPU's score is. It returns by how much the bounds exceed the kernel's scores in
+// the mean.
 func above(t *testing.T, upper, scores, want []float32) (mean float64) {
 	t.Helper()
 	for i, x := range upper {
@@ -167,7 +169,7 @@ func above(t *testing.T, upper, scores, want []float32) (mean float64) {
 	return mean
 }
 
-// limits of all queries.
+// limits returns the numbers of every query's limits, one query after the other.
 func (g *given) limits(t *testing.T) words[float32] {
 	t.Helper()
 	p := bound.Packing(&g.network, g.rows.Cols)
@@ -194,8 +196,8 @@ func (g *given) limits(t *testing.T) words[float32] {
 	return all
 }
 
-// lean puts the components of every other row where rounding to float16 takes almost
-// all that it can, and all of it from the logits of one query component.
+// lean changes the components of every other row so that rounding to float16 moves them almost as far as
+// it can, and lowers the logits of one query component by all of it.
 func (g *given) lean(r *rand.Rand) {
 	for i := 0; i < g.rows.Rows; i += 2 {
 		o := g.queries[r.IntN(len(g.queries))].(rerank.Operator).Operands()
@@ -210,7 +212,7 @@ func (g *given) lean(r *rand.Rand) {
 	}
 }
 
-// repeat makes the table n rows long; copies are turned a little.
+// repeat makes the table n rows long by copies of its rows, in which one component is reversed.
 func (g *given) repeat(n int) {
 	rows := rerank.NewMatrix(n, g.rows.Cols)
 	for i := range n {

@@ -16,7 +16,7 @@ type entry struct {
 	row   uint32
 }
 
-// before: by score descending, then by row; what is not finite last.
+// before orders entries by score, highest first, then by row. Scores that are not finite come last.
 func before(a, b entry) int {
 	switch {
 	case finite(a.score) != finite(b.score):
@@ -50,7 +50,7 @@ func wantTop(entries []entry, keep int) (kept []entry, stats kernels.TopKStats) 
 	return kept, stats
 }
 
-// topK runs the launches of a plan and returns what the last has left.
+// topK runs the launches of a plan and returns the results of the last one.
 func topK(t *testing.T, m *memory, first kernels.TopKArgs, steps []kernels.TopKStep, queries int) (scores words[float32], rows words[uint32], stats words[kernels.TopKStats]) {
 	t.Helper()
 	a := first
@@ -175,12 +175,12 @@ func TestTopK(t *testing.T) {
 	}
 }
 
-// set reports whether a bitmap, where there is one, has a row's bit.
+// set reports whether the bitmap has the row's bit. Without a bitmap every row counts.
 func set(bitmap []uint32, row uint32) bool {
 	return bitmap == nil || bitmap[row/32]>>(row%32)&1 != 0
 }
 
-// A row that is named twice is an entry twice, and never more of it are kept than asked.
+// A row that is named twice makes two entries, and no more entries are kept than were asked for.
 func TestTopKOfEqualRows(t *testing.T) {
 	m := &memory{}
 	scores, rows := make(words[float32], 90), make(words[uint32], 90)

@@ -35,7 +35,7 @@ func (f folder) file(name, text string) string {
 	return path
 }
 
-// matrix writes rows of two numbers: 1, 2, 3 …
+// matrix writes a matrix of two columns with the numbers 1, 2, 3 and so on.
 func (f folder) matrix(name string, rows int) string {
 	f.t.Helper()
 	m := rerank.NewMatrix(rows, 2)
@@ -49,7 +49,7 @@ func (f folder) matrix(name string, rows int) string {
 	return path
 }
 
-// sources are three items, two queries and the given log.
+// sources returns three items, two queries, and a log: the text pairs, in a file with this name.
 func (f folder) sources(name, pairs string) dataset.Sources {
 	f.t.Helper()
 	return dataset.Sources{Items: f.matrix("items.npy", 3), Queries: f.matrix("queries.npy", 2), Pairs: f.file(name, pairs)}
@@ -91,7 +91,7 @@ func TestPairsByRow(t *testing.T) {
 	}
 }
 
-// A day of a shop: ids, weights and times, and everything that is dropped.
+// A log with ids, weights and times is read; every kind of row that is dropped is counted.
 func TestPairsByID(t *testing.T) {
 	csv := `query,item,weight,time
 "red shoes",a,1,2026-01-31T12:00:00Z
@@ -139,7 +139,7 @@ boots,a,0,1769860804
 	}
 }
 
-// What is wrong is named with its place, whatever is wrong.
+// Each kind of invalid log is refused with the file, the place and the reason.
 func TestPairsRefused(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                          "the file is empty",
@@ -229,8 +229,8 @@ func TestSourcesRefused(t *testing.T) {
 	}
 }
 
-// A log most of whose ids are unknown is refused, with unknown ids beside known ones. Up
-// to half of them are counted.
+// A log with more than half of its ids unknown is refused, and the error shows unknown ids beside known
+// ones. With fewer they are counted.
 func TestUnknownIDs(t *testing.T) {
 	f := newFolder(t)
 	s := f.sources("log.csv", "query,item\n0,a\n0,sku-1\n1,sku-1\n1,sku-2\n1,sku-3\n")
@@ -256,7 +256,7 @@ func TestUUIDs(t *testing.T) {
 	}
 }
 
-// A file with one vector alone is a single query.
+// A file that holds one vector, and no matrix, is a single query.
 func TestOneVector(t *testing.T) {
 	f := newFolder(t)
 	s := f.sources("log.csv", "query,item\n0,1\n0,2\n")
@@ -266,7 +266,7 @@ func TestOneVector(t *testing.T) {
 	}
 }
 
-// cut writes all but the last byte of a file.
+// cut copies a file without its last byte.
 func (f folder) cut(name, to string) string {
 	f.t.Helper()
 	b, err := os.ReadFile(filepath.Join(f.dir, name))
@@ -276,7 +276,8 @@ func (f folder) cut(name, to string) string {
 	return f.file(to, string(b[:len(b)-1]))
 }
 
-// A split by time parts the pairs of one query only if they are in rows of their own.
+// With RowPerTime a query has a row for each time of its pairs, so that a split by time can separate
+// them.
 func TestRowPerTime(t *testing.T) {
 	f := newFolder(t)
 	s := f.sources("log.csv", "query,item,time\nx,0,5\nx,1,9\nx,2,5\ny,0,7\nx,1,9\n")
@@ -346,7 +347,8 @@ func TestSeen(t *testing.T) {
 	}
 }
 
-// TestSeenIDs: items that were seen before a query, named by ids of which no file has a list.
+// TestSeenIDs: a file of seen items may name any item, since there is no list of items to compare with. It
+// names queries by the given ids, or else by row.
 func TestSeenIDs(t *testing.T) {
 	f := newFolder(t)
 	ids := []rerank.ID{rerank.TextID("x"), rerank.TextID("y"), rerank.UintID(7)}

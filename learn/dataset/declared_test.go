@@ -17,14 +17,14 @@ import (
 	"github.com/likenessdb/likeness/learn/dataset"
 )
 
-// claims are the sizes that a Parquet file with one column of ids declares.
+// claims describes a Parquet file with one column of ids by the sizes that it declares.
 type claims struct {
 	meta  format.FileMetaData
 	pages []format.PageHeader
 	data  []byte // of each page
 }
 
-// honest is a file of one page of two ids.
+// honest returns a file with one page of two ids that declares its true sizes.
 func honest() *claims {
 	c := &claims{data: make([]byte, 16)}
 	c.pages = []format.PageHeader{{Type: format.DataPage, UncompressedPageSize: 16, CompressedPageSize: 16,
@@ -41,7 +41,7 @@ func (c *claims) page() *format.PageHeader       { return &c.pages[0] }
 func (c *claims) group() *format.RowGroup        { return &c.meta.RowGroups[0] }
 func (c *claims) column() *format.ColumnMetaData { return &c.group().Columns[0].MetaData }
 
-// file is the file's bytes. The size of the column is right unless it was set.
+// file writes the file and returns its path. Without a size of the column, it declares the true one.
 func (c *claims) file(t *testing.T) string {
 	t.Helper()
 	text := []byte("PAR1")
@@ -76,7 +76,7 @@ func manyGroups(n int) string {
 	return string(withFooter([]byte("PAR1"), append(footer, make([]byte, n+1)...)))
 }
 
-// TestParquetDeclares: what a file claims of its sizes is held against the file.
+// TestParquetDeclares: sizes that a file declares are checked against the file.
 func TestParquetDeclares(t *testing.T) {
 	f := newFolder(t)
 	ids, err := dataset.ReadIDs(f.file("honest.parquet", honest().file(t)))
@@ -116,8 +116,8 @@ func TestParquetDeclares(t *testing.T) {
 	}
 }
 
-// TestParquetUnpacks: a small page that says that it unpacks to much, within what
-// packers reach, takes no more than the limit for it.
+// TestParquetUnpacks: a small page may declare a large unpacked size that a compressor can reach. Reading
+// it allocates no more than the limit.
 func TestParquetUnpacks(t *testing.T) {
 	f := newFolder(t)
 	for _, codec := range []format.CompressionCodec{format.Snappy, format.Gzip, format.Zstd, format.Brotli} {
@@ -129,7 +129,7 @@ func TestParquetUnpacks(t *testing.T) {
 			bomb.Refused(t, fmt.Sprint(codec, n), func() error { return idsOf(path) }, dataset.ErrInput, "m.parquet")
 		}
 	}
-	// Runs of one index: four bytes stand for as many values as they like.
+	// In run-length encoding four bytes stand for any number of equal values.
 	c := honest()
 	run := binary.AppendUvarint([]byte{1}, 8<<20<<1)
 	c.data = append(append(run, 0), make([]byte, 16-len(run)-1)...)
@@ -150,8 +150,8 @@ func idsOf(path string) error {
 	return err
 }
 
-// TestLogsDeclare: a log says nothing of its size; a line or a record without an end,
-// columns without number and depth are refused.
+// TestLogsDeclare: a text log declares no sizes, so endless lines and records, too many columns and too
+// deep nesting are refused as they are read.
 func TestLogsDeclare(t *testing.T) {
 	f := newFolder(t)
 	names := make([]string, 10_000)
@@ -190,7 +190,7 @@ func TestLogsDeclare(t *testing.T) {
 	}, dataset.ErrInput, "payloads.jsonl", "line 1")
 }
 
-// TestRecordsOfOneLimit: the limit applies to each record, wherever it stands.
+// TestRecordsOfOneLimit: the limit applies to each record, wherever in the file it stands.
 func TestRecordsOfOneLimit(t *testing.T) {
 	var b bytes.Buffer
 	b.WriteString("query,item,note\n")

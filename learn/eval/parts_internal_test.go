@@ -24,8 +24,8 @@ func queriesOf(users []int64, vectors ...[]float32) (all []rerank.Query) {
 	return all
 }
 
-// TestDraws: a bootstrap sample draws as many clusters as there are, each as likely as any
-// other, by the seed and its own number.
+// TestDraws: a bootstrap sample draws as many clusters as there are, each with equal probability. The seed and
+// the sample's number determine it.
 func TestDraws(t *testing.T) {
 	queries := queriesOf([]int64{1, 1, 2, 1}, []float32{1, 2}, []float32{1, 2}, []float32{1, 2}, []float32{1, 3})
 	s := newSampler(queries, &Input{Resamples: 4000, Confidence: 0.9, Seed: 7})
@@ -70,8 +70,8 @@ func TestDraws(t *testing.T) {
 	}
 }
 
-// TestPercentiles: the middle part of the draws that the confidence says, without those
-// that are not numbers.
+// TestPercentiles: an interval covers the middle share of the draws that the confidence names; NaNs are left
+// out.
 func TestPercentiles(t *testing.T) {
 	var draws []float64
 	for i := range 101 {
@@ -88,8 +88,8 @@ func TestPercentiles(t *testing.T) {
 	}
 }
 
-// TestSharesOfADifference: wins, ties and losses of the queries that count, and in how many
-// samples the difference is above 0.
+// TestSharesOfADifference: a paired difference has the shares of queries that win, tie and lose, and the share
+// of samples above 0.
 func TestSharesOfADifference(t *testing.T) {
 	s := &sampler{confidence: 0.5}
 	d := series{values: subtract([]float64{3, 1, 2, 9}, []float64{1, 2, 2, 0}), members: []bool{true, true, true, false}}
@@ -142,7 +142,7 @@ func TestRankItems(t *testing.T) {
 	}
 }
 
-// TestRegressionsNameTheirQuery: the row and the id of the query, also where every other
+// TestRegressionsNameTheirQuery: a regression has the row and the id of its query, also if only every other
 // query is evaluated.
 func TestRegressionsNameTheirQuery(t *testing.T) {
 	ids := []rerank.ID{rerank.TextID("a"), rerank.TextID("b"), rerank.TextID("c")}
@@ -275,8 +275,8 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
-// TestOverlap: the share of the first K exact rows among the first K that were found; nothing
-// to find is found whole.
+// TestOverlap: the overlap is the share of the K best rows that are among the first K found. It is 1 if there
+// is nothing to find.
 func TestOverlap(t *testing.T) {
 	rows := func(numbers ...uint64) (r Ranking) {
 		for _, n := range numbers {
@@ -301,7 +301,7 @@ func TestOverlap(t *testing.T) {
 	}
 }
 
-// described is a similarity that only answers for its specification and feature rows.
+// described is a similarity that has a specification and feature rows, and scores nothing.
 type described struct {
 	rerank.Similarity
 	spec rerank.Spec
@@ -314,8 +314,8 @@ func (described) EncodeItems(dst, items rerank.Matrix) error {
 	return nil
 }
 
-// TestQueriesOfRows: a query has the vector and the user of its own row, also where some rows
-// are left out; a model with users wants them.
+// TestQueriesOfRows: a query has the vector and the user of its own row, also if some rows are left out. A model
+// with user-id embeddings needs users.
 func TestQueriesOfRows(t *testing.T) {
 	in := Input{Queries: rerank.Matrix{Rows: 3, Cols: 1, Data: []float32{1, 2, 3}}, UserIDs: []int64{7, 8, 9}, Items: rerank.NewMatrix(2, 1), K: 1, Confidence: 0.9, Resamples: 1}
 	got := in.queries([]int{0, 2})
@@ -345,7 +345,8 @@ func TestQueriesOfRows(t *testing.T) {
 	}
 }
 
-// TestFeatures: every item has its row, the last too, and its behavioural vectors behind it.
+// TestFeatures: every item has its feature row, the last one included, followed by those of its behavioural
+// vectors.
 func TestFeatures(t *testing.T) {
 	m := route.Model{Name: "m", Similarity: described{spec: rerank.Spec{Features: 1, Kind: rerank.KindMaxSim}}}
 	items := rerank.NewMatrix(blockRows+1, 1)
@@ -379,7 +380,7 @@ func TestFeatures(t *testing.T) {
 	}
 }
 
-// judging is a judge of four queries in two segments, whose baseline has these values.
+// judging returns an evaluation of four queries in two segments, with these values of the baseline.
 func judging(baseline ...float64) *measureModel {
 	queries := queriesOf([]int64{1, 2, 3, 4}, []float32{1}, []float32{1}, []float32{1}, []float32{1})
 	return &measureModel{
@@ -428,8 +429,8 @@ func TestDifferencesToTheBest(t *testing.T) {
 	}
 }
 
-// TestAnswersOfAStrategy: how much of the exact answer a strategy finds, how often it is
-// proved, and what it loses and keeps.
+// TestAnswersOfAStrategy: the report says how much of the exact answers a strategy finds, how many answers are
+// proved, and what they lose against the exact ranking and gain over the baseline.
 func TestAnswersOfAStrategy(t *testing.T) {
 	ids := make([]rerank.ID, 8)
 	for i := range ids {

@@ -21,7 +21,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// lookup is a ranker that has R as a matrix: the payload's "row" by the text.
+// lookup is a ranker that looks scores up in a matrix: its row is the payload's field "row", its column
+// the text of the query.
 type lookup struct {
 	scores rerank.Matrix
 	asked  int
@@ -48,7 +49,7 @@ func (l *lookup) Rank(_ context.Context, q plugin.Query, items []plugin.Item) (r
 	return r, nil
 }
 
-// rankedWorld is a collection whose items a ranker scores, and a model of it.
+// rankedWorld is a collection whose items a ranker scores, and a relevance-based model of that ranker.
 type rankedWorld struct {
 	ranker *lookup
 	asker  *relevance.Asker
@@ -141,7 +142,7 @@ func TestIndexThroughARanker(t *testing.T) {
 		t.Errorf("the table differs from that of the matrix: %+v, %v", d, err)
 	}
 
-	// What is kept is enough to compare.
+	// Comparing needs no calls: the stored scores suffice.
 	w = newRankedWorld(t, path("cache"), true)
 	defer w.close(t)
 	if d, err := index.CompareTable(t.Context(), index.TableJob{Source: w.source, Model: w.model, Path: path("asked")}); err != nil || d != (index.Difference{Rows: 20}) {

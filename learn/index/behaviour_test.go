@@ -19,11 +19,11 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search"
 )
 
-// behavioural is the name of the max-sim with vectors of its own.
+// behavioural is the name of the max-sim model that has behavioural vectors.
 const behavioural = "behavioural"
 
-// behaviour are behavioural vectors of every third item of the stores: test
-// questions, one to three of them each.
+// behaviour returns behavioural vectors for every third item of the stores: one to three test questions
+// each.
 func behaviour(t *testing.T) *maxsim.Vectors {
 	t.Helper()
 	questions := bankingVectors(t, "test", 300)
@@ -70,7 +70,7 @@ func behaviouralModel(t *testing.T, dim int, v *maxsim.Vectors) route.Model {
 	return route.Model{Name: behavioural, Version: "1", Similarity: s}
 }
 
-// behaviourOf are the vectors of a model that has some.
+// behaviourOf returns the vectors of the model called behavioural, and nil for any other.
 func behaviourOf(t *testing.T, m route.Model) *maxsim.Vectors {
 	t.Helper()
 	if m.Name != behavioural {
@@ -79,8 +79,8 @@ func behaviourOf(t *testing.T, m route.Model) *maxsim.Vectors {
 	return behaviour(t)
 }
 
-// world is a collection of items with payloads in an embedded store, and a model with behavioural
-// vectors. Some items own many vectors, which lie together.
+// world returns a collection of items with payloads in an embedded store, and a model with behavioural
+// vectors. Some items own many vectors close to each other, which fill the first ranks of a search.
 func world(t *testing.T) (*embedded.Store, rerank.Matrix, *maxsim.Vectors, route.Model) {
 	t.Helper()
 	items := bankingVectors(t, "train", 200)
@@ -111,7 +111,7 @@ func world(t *testing.T) (*embedded.Store, rerank.Matrix, *maxsim.Vectors, route
 	return s, items, v, behaviouralModel(t, items.Cols, v)
 }
 
-// truth is the exact ranking of the items that the filter lets through.
+// truth returns the k best items that pass the filter, found by scoring all.
 func truth(q []float32, items rerank.Matrix, v *maxsim.Vectors, odd bool, k int) []rerank.ID {
 	top := rerank.NewTopK(k)
 	for i := range items.Rows {
@@ -138,9 +138,8 @@ func truth(q []float32, items rerank.Matrix, v *maxsim.Vectors, odd bool, k int)
 	return ids
 }
 
-// TestBehaviouralAnswers: whatever the placement, K distinct items come back, the
-// best of all, though forty rows of one item stand before the next, and the
-// certificate proves it, under a filter too.
+// TestBehaviouralAnswers: with every placement, and under a filter too, the answer is the K best distinct
+// items and the certificate proves it, although forty rows of one item rank before the next item.
 func TestBehaviouralAnswers(t *testing.T) {
 	s, items, v, m := world(t)
 	rt := route.Route{
@@ -218,7 +217,8 @@ func TestBehaviouralRouteRefused(t *testing.T) {
 	}
 }
 
-// Vectors that are missing, not wanted or of another model are refused.
+// A job is refused if its model's vectors are missing, if the model wants none, or if they belong to
+// another model.
 func TestBehaviouralJobsRefuse(t *testing.T) {
 	s, items, v, m := world(t)
 	other := writeVectors(t, items.Cols, func(w *maxsim.VectorsWriter) error {

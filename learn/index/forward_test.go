@@ -23,8 +23,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// noting is an embedded store that notes what it is asked to read, and a companion that notes
-// what it is asked to create.
+// noting is an embedded store that records its scans, the schemas that it creates, and the collections that it
+// drops.
 type noting struct {
 	*embedded.Store
 	scans   []adapters.ScanRequest
@@ -47,7 +47,7 @@ func (n *noting) Drop(ctx context.Context, name string) error {
 	return n.Store.Drop(ctx, name)
 }
 
-// named is a store of three items with text ids, or numbers, in a field v.
+// named returns a store of three items with a field v; texts chooses text ids over numbers.
 func named(t *testing.T, texts bool) *noting {
 	t.Helper()
 	c := embedded.Collection{Fields: []embedded.Field{
@@ -94,7 +94,7 @@ func TestWhatACompanionIsMadeFrom(t *testing.T) {
 			t.Errorf("the first row is %+v, %v", rows, err)
 		}
 	}
-	// Behavioural vectors get ids of their own, and say which item owns them.
+	// Rows of behavioural vectors have ids of their own, and a field that names the owning item.
 	n := named(t, false)
 	v := writeVectors(t, 384, func(w *maxsim.VectorsWriter) error { return w.Append(rerank.UintID(10), rerank.NewMatrix(2, 384)) })
 	job := index.CompanionJob{Source: index.Source{Store: n, Collection: "items", Vector: "v"}, Model: behaviouralModel(t, 384, v), Vectors: v, Owner: "of", Writer: n, Name: "learned", Strategies: []rerank.Strategy{rerank.Average}}
@@ -106,7 +106,7 @@ func TestWhatACompanionIsMadeFrom(t *testing.T) {
 	}
 }
 
-// TestForceDropsTheCompanionAlone, and nothing is dropped without it.
+// TestForceDropsTheCompanionAlone: with Force the companion is dropped, and no other collection; without it nothing is.
 func TestForceDropsTheCompanionAlone(t *testing.T) {
 	m := molModel(t)
 	n := named(t, false)
@@ -135,7 +135,8 @@ func (r *reading) Vectors(_ context.Context, rows adapters.Rows) (rerank.Matrix,
 	return rerank.NewMatrix(len(rows.IDs), 384), nil
 }
 
-// TestATableReadsWhatItsBaseNeeds: the fields of the payload, and the vector only if it is needed.
+// TestATableReadsWhatItsBaseNeeds: building a table reads the payload fields that its base needs, and the vector only if
+// the base needs it.
 func TestATableReadsWhatItsBaseNeeds(t *testing.T) {
 	m := molModel(t)
 	for _, base := range []*reading{nil, {vector: false}, {vector: true}} {
@@ -157,7 +158,7 @@ func TestATableReadsWhatItsBaseNeeds(t *testing.T) {
 	}
 }
 
-// TestATableIsComparedInItsOwnFormat: what rounding changes is no difference.
+// TestATableIsComparedInItsOwnFormat: a difference that the table's number format causes by rounding does not count.
 func TestATableIsComparedInItsOwnFormat(t *testing.T) {
 	m := molModel(t)
 	n := named(t, false)
@@ -191,8 +192,8 @@ func TestATableIsComparedInItsOwnFormat(t *testing.T) {
 	}
 }
 
-// TestRowsThatCannotBeIndexed: those without a vector are left out, those whose numbers are not
-// finite are not, and the first of each is named, whichever batch has it.
+// TestRowsThatCannotBeIndexed: rows without a vector are left out, rows with numbers that are not finite are kept. The
+// report names the first of either, whichever batch has it.
 func TestRowsThatCannotBeIndexed(t *testing.T) {
 	c := embedded.Collection{Fields: []embedded.Field{{Vectors: rerank.NewMatrix(8, 2)}}}
 	for i := range 8 {
@@ -222,7 +223,7 @@ func TestRowsThatCannotBeIndexed(t *testing.T) {
 	}
 }
 
-// TestFilesOfACompanion: numbers go into an array and texts into lines; what neither can hold is
+// TestFilesOfACompanion: numeric ids are written as an array and text ids as lines. Ids that fit neither file are
 // refused.
 func TestFilesOfACompanion(t *testing.T) {
 	text, number := rerank.TextID, rerank.UintID

@@ -15,11 +15,11 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// The test binary is its own child.
+// childRole is the environment variable that makes the test binary run child instead of its tests.
 const childRole = "LIKENESS_RELEVANCE_ROLE"
 
-// child fills the folder and says how many items the ranker was asked of before each
-// request: what was answered before the last but Parallel of them is kept.
+// child fills the folder dir, and prints before each request how many items the ranker has scored so
+// far. Up to Parallel requests are under way at a time; the scores of all earlier ones are stored.
 func child(dir string) int {
 	r := newArithmetic()
 	r.seen = func(plugin.Query, []plugin.Item) { _, _ = fmt.Fprintln(os.Stdout, r.calls) }
@@ -38,8 +38,8 @@ func child(dir string) int {
 	return 0
 }
 
-// TestKilled: a process that is killed in the middle, twice, loses the requests that
-// were under way and nothing else, and leaves the folder to the next.
+// TestKilled kills a process twice while it fills a folder. Only the scores of the requests under way
+// are lost, and the next process can open the folder.
 func TestKilled(t *testing.T) {
 	dir := t.TempDir()
 	least := 0

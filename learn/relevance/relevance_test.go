@@ -31,8 +31,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// arithmetic is a ranker that needs no model: the score of an item follows from its
-// id, its payload's "n" and the text of the query. It counts what it is asked.
+// arithmetic is a ranker without a model: it computes an item's score from its id, the field "n"
+// of its payload and the text of the query. It counts the items that it scored.
 type arithmetic struct {
 	plugin.Description
 
@@ -125,7 +125,7 @@ func columns(n int) []int {
 	return all
 }
 
-// fill asks for all and checks what came.
+// fill asks for the scores of all rows by all queries, and compares them with truth.
 func fill(t *testing.T, a *relevance.Asker, rows adapters.Rows, queries []plugin.Query) {
 	t.Helper()
 	dst := rerank.NewMatrix(len(rows.IDs), len(queries))
@@ -177,7 +177,7 @@ func TestOnlyWhatIsMissingIsAsked(t *testing.T) {
 	}
 }
 
-// TestAfterAFailure: what was answered before is not asked again.
+// TestAfterAFailure: scores that came before a failure are not asked for again.
 func TestAfterAFailure(t *testing.T) {
 	dir, r := t.TempDir(), newArithmetic()
 	r.Parallel = 1
@@ -201,7 +201,8 @@ func TestAfterAFailure(t *testing.T) {
 	}
 }
 
-// TestARankerThatComesBack is asked again; one that changes its version is not.
+// TestARankerThatComesBack: a ranker that fails for a while is asked again; one that comes back with
+// another version is not.
 func TestARankerThatComesBack(t *testing.T) {
 	r := newArithmetic()
 	downs := 0
@@ -230,7 +231,7 @@ func TestARankerThatComesBack(t *testing.T) {
 	}
 }
 
-// TestOneProcessAtATime: the folder is locked, and free again after Close.
+// TestOneProcessAtATime: the folder of scores is locked until Close.
 func TestOneProcessAtATime(t *testing.T) {
 	dir := t.TempDir()
 	a := open(t, relevance.Options{Ranker: newArithmetic(), Dir: dir})
@@ -243,8 +244,8 @@ func TestOneProcessAtATime(t *testing.T) {
 	open(t, relevance.Options{Ranker: newArithmetic(), Dir: dir})
 }
 
-// TestDamage: a torn end is cut off, damage loses its own record, and a file of
-// something else is refused.
+// TestDamage: an incomplete last record is cut off, a damaged record is lost alone, and a file of
+// another kind is refused.
 func TestDamage(t *testing.T) {
 	dir, r := t.TempDir(), newArithmetic()
 	rows, queries := things(8), questions(4)
@@ -292,8 +293,8 @@ func TestDamage(t *testing.T) {
 	}
 }
 
-// TestEstimate counts calls, requests and cost, and measures with calls that are not
-// made again.
+// TestEstimate: an estimate counts calls, requests and cost. The calls that it measures with are
+// stored, and not made again.
 func TestEstimate(t *testing.T) {
 	r := newArithmetic()
 	a := open(t, relevance.Options{Ranker: r, Dir: t.TempDir()})
@@ -317,8 +318,7 @@ func TestEstimate(t *testing.T) {
 	}
 }
 
-// TestEstimatedTime: the time is that of the calls that are still to be made, at the speed of the
-// last round.
+// TestEstimatedTime: the estimated time covers the remaining calls, at the speed of the last round.
 func TestEstimatedTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := newArithmetic()
@@ -340,8 +340,8 @@ func TestEstimatedTime(t *testing.T) {
 	})
 }
 
-// TestAskedCountsTheCallsOfTheRanker: as many as the ranker made, also those of a request that
-// failed and was sent again.
+// TestAskedCountsTheCallsOfTheRanker: the count includes the calls of a request that failed and was
+// sent again.
 func TestAskedCountsTheCallsOfTheRanker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &calling{arithmetic: newArithmetic()}
@@ -366,7 +366,7 @@ func (c *calling) Rank(ctx context.Context, q plugin.Query, items []plugin.Item)
 	return c.arithmetic.Rank(ctx, q, items)
 }
 
-// TestKeptOnly asks for nothing.
+// TestKeptOnly: with KeptOnly the ranker is never asked; scores that are not stored are NaN.
 func TestKeptOnly(t *testing.T) {
 	dir, r := t.TempDir(), newArithmetic()
 	a := open(t, relevance.Options{Ranker: r, Dir: dir})
@@ -383,8 +383,8 @@ func TestKeptOnly(t *testing.T) {
 	}
 }
 
-// TestWhatTheRankerReads: the fields that it asks for, in one form whatever the store
-// sends, and the vector.
+// TestWhatTheRankerReads: the ranker gets the payload fields that it asks for, with sorted keys
+// however the store sent them, and the vector.
 func TestWhatTheRankerReads(t *testing.T) {
 	r := newArithmetic()
 	r.PayloadFields, r.Vectors = []string{"n", "deep.b", "none", "deep.a.x"}, true
@@ -410,7 +410,7 @@ func TestWhatTheRankerReads(t *testing.T) {
 	}
 }
 
-// cut is a ranker whose answers lack their end, or the scores of some items.
+// cut is a ranker whose answers the function scores changes before they are returned.
 type cut struct {
 	*arithmetic
 	scores func(r ranker.Result) (ranker.Result, error)
@@ -424,8 +424,8 @@ func (c cut) Rank(ctx context.Context, q plugin.Query, items []plugin.Item) (ran
 	return c.scores(r)
 }
 
-// TestShortAnswer: an answer with fewer scores than items is an error, and nothing of it
-// is kept.
+// TestShortAnswer: an answer with fewer scores than items is an error, and none of its scores is
+// stored.
 func TestShortAnswer(t *testing.T) {
 	c := cut{newArithmetic(), func(r ranker.Result) (ranker.Result, error) {
 		r.Scores = r.Scores[1:]
@@ -444,8 +444,8 @@ func TestShortAnswer(t *testing.T) {
 	}
 }
 
-// TestPartOfAnAnswer: scores that came before a failure are kept, and those that are not a
-// number may be what did not come.
+// TestPartOfAnAnswer: if a request fails after some scores came, those are stored. A NaN among them
+// is not: it may stand for a score that did not come.
 func TestPartOfAnAnswer(t *testing.T) {
 	broken := errors.New("it broke")
 	c := cut{newArithmetic(), func(r ranker.Result) (ranker.Result, error) {

@@ -81,7 +81,7 @@ func model(t *testing.T, c bilinear.Config, tensors tensor.Set) *bilinear.Simila
 	return s
 }
 
-// cube is every vector of n features.
+// cube returns every vector of n features of ±1.
 func cube(n int) rerank.Matrix {
 	m := rerank.NewMatrix(1<<n, n)
 	for r := range m.Rows {
@@ -92,7 +92,7 @@ func cube(n int) rerank.Matrix {
 	return m
 }
 
-// agreeing are the vectors of the cube that agree with a query on a pair.
+// agreeing returns the rows of the cube that agree with a query on a pair of features.
 func agreeing(items rerank.Matrix, query []float32, pair [2]int) []int32 {
 	var rows []int32
 	for x := range items.Rows {
@@ -217,7 +217,7 @@ func TestReportedBoundHoldsOnEveryPair(t *testing.T) {
 	}
 }
 
-// components are the first of W − I, as P and Q of I + PQᵀ.
+// components returns the first singular components of W − I, as P and Q of I + PQᵀ.
 func components(t *testing.T, w []float32, dim, rank int) (p, q []float32) {
 	t.Helper()
 	difference := mat.NewDense(dim, dim, nil)

@@ -10,7 +10,8 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// manyQueries is a judge of n queries, each of an item of its own. Nothing is ranked.
+// manyQueries returns a judge of n queries, each with a relevant item of its own. Their vectors are zero:
+// the tests' rivals state ranks, and rank nothing.
 func manyQueries(n int) *Judge {
 	l := &samples.Log{Items: rerank.NewMatrix(n, 1), Queries: rerank.NewMatrix(n, 1)}
 	queries := make([]int32, n)
@@ -21,8 +22,7 @@ func manyQueries(n int) *Judge {
 	return New(l, queries, nil)
 }
 
-// finding is a rival that finds each query's item at the first place, but for every so many
-// queries.
+// finding returns a rival that ranks each query's item first, except for every misses-th query.
 func finding(name string, numbers, misses int) Rival {
 	return Rival{Name: name, Numbers: numbers, Ranks: func(j *Judge) ([]float64, error) {
 		ranks := make([]float64, len(j.Queries))
@@ -77,7 +77,7 @@ func TestDecideLooksUntilItIsClear(t *testing.T) {
 	}
 }
 
-// noisy finds other items than the plain similarity, and a few more.
+// noisy returns the ranks of a rival that finds other items than the plain similarity, and a few more.
 func noisy(j *Judge) ([]float64, error) {
 	ranks := make([]float64, len(j.Queries))
 	for i, q := range j.Queries {
@@ -88,7 +88,8 @@ func noisy(j *Judge) ([]float64, error) {
 	return ranks, nil
 }
 
-// TestTheRisksOfAllLooks add up to the risk of the rule; the last look has half of it.
+// TestTheRisksOfAllLooks: the risks of all looks add up to the risk of the rule, and the last look has half
+// of it.
 func TestTheRisksOfAllLooks(t *testing.T) {
 	for looks := 1; looks < 8; looks++ {
 		var risk float64

@@ -12,8 +12,8 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// TestAQuerysCopyIsLeftOut: an item with the query's own vector is nearest to the query,
-// and nobody looked for it. A ranking is without it.
+// TestAQuerysCopyIsLeftOut: an item with the query's own vector is nearest to the query, and nobody
+// looked for it, so rankings leave it out.
 func TestAQuerysCopyIsLeftOut(t *testing.T) {
 	log, err := samples.Prepare(fit.Data{
 		Items:    rerank.Matrix{Rows: 3, Cols: 2, Data: []float32{0.8, 0.6, 1, 0, 0, 1}},

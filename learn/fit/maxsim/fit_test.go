@@ -59,7 +59,7 @@ func behavioural(t *testing.T) behaviouralCases {
 	return all
 }
 
-// begin puts a case into clusters.
+// begin returns the clustering with which a case begins.
 func (all behaviouralCases) begin(c behaviouralCase) *clustering {
 	get := func(name string) tensor.Tensor { return all.tensors[c.Name+"."+name] }
 	queries := get("queries")
@@ -101,7 +101,7 @@ func TestLloydGolden(t *testing.T) {
 	}
 }
 
-// The best of some restarts is the best of all partitions, and no step loses.
+// The best of several restarts is the best of all partitions, and no step lowers the objective.
 func TestClustersReachTheBestPartition(t *testing.T) {
 	all := behavioural(t)
 	for _, c := range all.Cases {
@@ -129,8 +129,7 @@ func TestClustersReachTheBestPartition(t *testing.T) {
 	}
 }
 
-// A group whose sum vanishes has no direction and keeps its centre; so does an
-// empty one.
+// A cluster whose vectors add up to zero has no direction and keeps its centre; so does an empty cluster.
 func TestClustersWithoutDirection(t *testing.T) {
 	k := &clustering{source: rerank.Matrix{Rows: 3, Cols: 2, Data: []float32{1, 0, -1, 0, 0, 3}}}
 	k.begin([]float32{0, -1}, []int32{0, 1, 2}, nil, 3)
@@ -232,7 +231,7 @@ func FuzzBudgets(f *testing.F) {
 	})
 }
 
-// maxsimOf fits and gathers the vectors by item row.
+// maxsimOf fits a model, and returns its behavioural vectors by the item's row.
 func maxsimOf(t testing.TB, d fit.Data, o Options) (*Fitted, map[int]rerank.Matrix) {
 	t.Helper()
 	vectors := map[int]rerank.Matrix{}
@@ -270,7 +269,7 @@ func TestMaxSimFinds(t *testing.T) {
 	}
 }
 
-// elsewhere are queries around directions that have nothing to do with their items.
+// elsewhere returns a log whose queries lie around directions that are unrelated to their items' vectors.
 func elsewhere(queries, items, dim int) fit.Data {
 	rng := rand.New(rand.NewPCG(4, 4))
 	d := fit.Data{Items: fittest.NormalMatrix(rng, items, dim), Queries: fittest.NormalMatrix(rng, queries, dim)}
@@ -332,7 +331,7 @@ func TestMaxSimRefuses(t *testing.T) {
 	}
 }
 
-// An interrupted choice goes on and ends alike.
+// A fit that was interrupted and resumed chooses the same budget and vectors as an undisturbed one.
 func TestMaxSimResumes(t *testing.T) {
 	d := elsewhere(400, 20, 8)
 	o := DefaultOptions()
@@ -357,7 +356,8 @@ func TestMaxSimResumes(t *testing.T) {
 	}
 }
 
-// Queries whose weights count, whose item vanishes, and that are items themselves.
+// TestMaxSimWeightsAndOddities covers weighted queries, an item and a query with zero vectors, and an item that equals
+// a query.
 func TestMaxSimWeightsAndOddities(t *testing.T) {
 	d := elsewhere(200, 10, 6)
 	clear(d.Items.Row(3))    // no direction: its pairs go

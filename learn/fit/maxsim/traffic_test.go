@@ -58,7 +58,7 @@ func TestBudgetsCountByTraffic(t *testing.T) {
 	}
 }
 
-// A held-out period is the traffic itself: what was asked before is judged by its own items.
+// A held-out period stands for the traffic: its queries that were asked before count as seen before.
 func TestPeriodSaysHowMuchRepeats(t *testing.T) {
 	d := repeatedLog(1, 1)
 	n := d.Queries.Rows
@@ -101,8 +101,8 @@ func TestBetaIsChosen(t *testing.T) {
 	}
 }
 
-// The verdict is that of every fit: worth it, not worth it, or unclear with the number of queries
-// that it needs. Without a gain there are no vectors.
+// The verdict has the form of every fit's: worth it, not worth it, or unclear with the number of queries that would
+// tell. Without a gain the model has no behavioural vectors.
 func TestMaxSimVerdict(t *testing.T) {
 	near := elsewhere(400, 20, 8)
 	for q, items := range near.Relevant { // the queries lie where their items are
@@ -120,7 +120,7 @@ func TestMaxSimVerdict(t *testing.T) {
 	}
 }
 
-// A log with one query an item, or hardly more, says before the fit that it will not pay.
+// For a log with one query an item, or hardly more, the fit warns before it begins that it will not pay.
 func TestFlatLogsAreDoubted(t *testing.T) {
 	for name, tc := range map[string]struct {
 		queries, items int
@@ -138,8 +138,7 @@ func TestFlatLogsAreDoubted(t *testing.T) {
 	}
 }
 
-// Diversity is the side of the box around the unit vectors: of queries on a circle it is wide, of
-// equal ones nothing.
+// Diversity is the side of the box around the unit vectors: large for queries on a circle, 0 for equal queries.
 func TestDiversityIsTheSideOfTheBox(t *testing.T) {
 	circle := rerank.Matrix{Rows: 4, Cols: 2, Data: []float32{3, 0, 0, 5, -1, 0, 0, -2}}
 	if got := boxDiversity(circle, []int32{0, 1, 2, 3}); math.Abs(got-2) > 1e-6 {

@@ -22,7 +22,7 @@ import (
 	"github.com/likenessdb/likeness/learn/fit/linalg"
 )
 
-// rbeGolden is testdata/golden/rbe.
+// rbeGolden holds the reference results of testdata/golden/rbe.
 type rbeGolden struct {
 	Greedy struct {
 		Chosen    []int        `json:"chosen"`
@@ -61,7 +61,7 @@ func (g rbeGolden) matrix(name string) rerank.Matrix {
 	return rerank.Matrix{Rows: x.Shape[0], Cols: x.Shape[1], Data: x.Data}
 }
 
-// relative is the greatest error of got, of the greatest number of want.
+// relative returns the greatest error of got, divided by the greatest magnitude in want.
 func relative(got, want []float32) float64 {
 	var worst, scale float64
 	for i, w := range want {
@@ -138,7 +138,7 @@ func TestCURGolden(t *testing.T) {
 	}
 }
 
-// Equal support items share the weight, as by the reference.
+// Equal support items share their weight, as in the reference.
 func TestDuplicateSupportGolden(t *testing.T) {
 	g := goldenRBE(t)
 	x, c := g.matrix("R_items_supportqueries"), g.Greedy.Chosen
@@ -178,7 +178,7 @@ func TestListwiseGolden(t *testing.T) {
 	}
 }
 
-// The gradients of both losses agree with differences.
+// The gradients of both losses agree with finite differences.
 func TestRBELossGradients(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	scores, truth := fittest.NormalMatrix(rng, 3, 7), fittest.NormalMatrix(rng, 3, 7)
@@ -202,7 +202,7 @@ func TestRBELossGradients(t *testing.T) {
 	}
 }
 
-// explained are scores of items by queries that a few numbers of each explain.
+// explained returns scores of items by queries: a matrix of the given rank, plus noise.
 func explained(items, queries, rank int, noise float32) rerank.Matrix {
 	rng := rand.New(rand.NewPCG(3, uint64(rank)))
 	a, b, e := fittest.NormalMatrix(rng, items, rank), fittest.NormalMatrix(rng, queries, rank), fittest.NormalMatrix(rng, items, queries)
@@ -214,8 +214,8 @@ func explained(items, queries, rank int, noise float32) rerank.Matrix {
 	return out
 }
 
-// Zero, equal and dependent rows are survived: they are chosen by no selection that
-// looks, and scored like their likes.
+// A fit survives items whose scores are all zero, equal to another item's, or linearly dependent. No
+// selection that looks at scores chooses them, and they get the scores that they have.
 func TestRBESurvivesDegenerateItems(t *testing.T) {
 	scores := explained(40, 60, 4, 0)
 	clear(scores.Row(3))
@@ -240,7 +240,7 @@ func TestRBESurvivesDegenerateItems(t *testing.T) {
 	}
 }
 
-// Greedy by updated numbers chooses what the definition does.
+// The greedy selection, which updates its sums, chooses the same items as the definition.
 func TestGreedyIsTheDefinition(t *testing.T) {
 	x := explained(60, 30, 10, 0.3)
 	got, err := Select(t.Context(), x, 8, SelectL2Greedy, 1, nil)
@@ -273,7 +273,7 @@ func TestGreedyIsTheDefinition(t *testing.T) {
 	}
 }
 
-// curved are scores that no product of vectors gives: perceptrons have something to add.
+// curved returns scores that no inner product of short vectors reproduces, so that perceptrons can gain.
 func curved(items, queries int) rerank.Matrix {
 	m := explained(items, queries, 3, 0)
 	for i, v := range m.Data {
@@ -349,7 +349,7 @@ func checkRBEModel(t *testing.T, s *rbe.Similarity, scores rerank.Matrix, fitted
 	}
 }
 
-// An interrupted training goes on and ends alike.
+// A fit that was interrupted and resumed gives the same model as an undisturbed one.
 func TestRBEResumes(t *testing.T) {
 	scores, o := curved(60, 120), neuralRBE()
 	o.Rounds = 6
@@ -418,7 +418,7 @@ func TestScores(t *testing.T) {
 	}
 }
 
-// TestRBEAsked: what a fit does not ask for has no part in it.
+// TestRBEAsked: scores that a fit does not ask for do not change its result.
 func TestRBEAsked(t *testing.T) {
 	scores := rerank.NewMatrix(30, 40)
 	rng := rand.New(rand.NewPCG(3, 3))
@@ -457,9 +457,8 @@ func TestRBEAsked(t *testing.T) {
 	}
 }
 
-// TestEqualHitsAreEqualRates holds that a round of the perceptrons is no better than
-// another that found as many, though of other queries: shares that are added up as
-// fractions are not always the same sum.
+// TestEqualHitsAreEqualRates: rounds that find equally many hits, for whichever queries, have equal rates.
+// Adding up fractions in another order could round to another sum and prefer one of them.
 func TestEqualHitsAreEqualRates(t *testing.T) {
 	pair := HitPair{P: 10, T: 10}
 	one, other := newHitRate(pair, []int{1, 1, 1, 1, 1, 1, 1, 1, 1, 1}, 10), newHitRate(pair, []int{7, 3, 0, 0, 0, 0, 0, 0, 0, 0}, 10)
