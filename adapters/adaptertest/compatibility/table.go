@@ -133,30 +133,30 @@ func (t *table) split(columns []column) (common, others []string) {
 	return common, others
 }
 
-// passedByAll lists cases by their capability.
+// passedByAll counts cases by their capability.
 func (t *table) passedByAll(cases []string, columns []column) string {
 	if len(cases) == 0 {
 		return ""
 	}
 	var capabilities []string
-	byCapability := map[string][]string{}
+	counts := map[string]int{}
 	for _, name := range cases {
 		capability := t.capabilities[name]
-		if byCapability[capability] == nil {
+		if counts[capability] == 0 {
 			capabilities = append(capabilities, capability)
 		}
-		byCapability[capability] = append(byCapability[capability], name)
+		counts[capability]++
+	}
+	for i, capability := range capabilities {
+		if n := counts[capability]; n > 1 {
+			capabilities[i] = fmt.Sprintf("%s (%d cases)", capability, n)
+		}
 	}
 	titles := make([]string, len(columns))
 	for i, c := range columns {
 		titles[i] = c.title()
 	}
-	var b strings.Builder
-	fmt.Fprintf(&b, "\n## Passed by all\n\nEach of %s passed:\n\n", strings.Join(titles, ", "))
-	for _, capability := range capabilities {
-		fmt.Fprintf(&b, "- **%s**: %s\n", capability, strings.Join(byCapability[capability], "; "))
-	}
-	return b.String()
+	return fmt.Sprintf("\n## Passed by all\n\nEach of %s passed all other cases: %s.\n", strings.Join(titles, ", "), strings.Join(capabilities, ", "))
 }
 
 // cell renders one outcome. Its detail becomes a footnote, which cells with the same
