@@ -1,6 +1,29 @@
 // Package kernels contains the GPU kernels as PTX, with the kernels' names, the geometry of
 // their launches, and the order of their parameters. It runs nothing and needs no GPU.
-// README.md says how the kernels are built and tested.
+//
+//	tools/gpu.sh kernels     # kernels.ptx by a pinned NVRTC (CUDA 12.0, compute capability 8.0 and above); --check compares
+//	go test ./gpu/kernels    # g++ against emulator/: every kernel against the CPU
+//	tools/gpu.sh fake        # a libcuda.so.1 of the same kernels, on which the plugin runs unchanged
+//
+// No kernel has run on a GPU yet. What is said of time is counted in the compiled code or
+// worked out on paper.
+//
+// # Kernels
+//
+//   - rows_pack: float32 feature rows to a table, for uploads and patches; rows_move
+//     copies rows of an array, for compaction
+//   - mol_weights, mol_queries: layers and query components to float16, once a model and
+//     once a batch
+//   - mol_scan_PxXxDxH: MoL of all rows, up to 32 queries at once, on tensor cores; with
+//     Limits upper bounds of it. mol_rescore_PxXxDxH: the same of rows that each query names
+//   - mol_exact: MoL in float32, any shape, in the order of the CPU's sums: the fallback,
+//     and the last word on survivors
+//   - dot_rows: one inner product a row, float32: dot, bilinear, RBE, rows of max-sim, MoL
+//     with query gates
+//   - top_k: the best K of every part of the scores, ties by row, under bitmaps, with the
+//     best score that was left out
+//
+// # Data
 //
 // A table on the device consists of up to three arrays: the feature rows in float32, which
 // the Exact and Dot kernels read, and, for shapes with tensor-core kernels, the components
@@ -57,4 +80,20 @@
 // In the emulator (tanh of eleven bits) scores of testdata/golden/mol are within 0.0092 of
 // the CPU's, of scores up to 11; mol_exact agrees within 2·10⁻⁶ of the largest score. The
 // order of the hardware's sums is not documented; the emulator's is by columns.
+//
+// # Tests
+//
+// cuda/ has two builds: PTX for the device, and an emulator. make gpu runs the devices'
+// kit, every shape, and a whole sidecar on the fake driver (emulator/driver.cpp), leaves
+// out each barrier in turn (TestBarriers), checks that the pinned compiler makes this PTX
+// of the sources, and assembles it for sm_80, sm_90, sm_100 and sm_120. Faults of the PTX,
+// races between blocks or lanes, the hardware's rounding and speed do not show.
+//
+// # A further shape
+//
+// P_Q is 4 or 8; P_X even, for P_Q = 4 a multiple of four; D a multiple of 32, H of 16. Add
+// a line to generated in mol.go, two to cuda/kernels.cu, two to emulator/kernels.h, and a
+// case to tensor_test.go; run tools/gpu.sh kernels. It should not spill, and ScanQueries
+// should be 16 at least. A device with too little shared memory for a shape (most with 99
+// KiB a block) scores it by mol_exact, as all other shapes.
 package kernels

@@ -89,7 +89,7 @@ func TestLimitsPTX(t *testing.T) {
 	}
 }
 
-// TestCost: the counts equal the counts in README.md.
+// TestCost: the counts equal those in the package comment.
 func TestCost(t *testing.T) {
 	c := kernels.Shape{PairsQuery: 8, PairsItem: 8, Dim: 32, Hidden: 128}.TensorCost(true)
 	if special := c.Tanh + c.Exp2 + c.Reciprocal; special != 296 || c.Tensor != 288*4096/32 || c.ItemBytes != 768 {

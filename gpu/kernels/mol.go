@@ -109,7 +109,7 @@ func (s Shape) Queries(queries int) (launch Launch, padded int) {
 }
 
 // Errors of the functions in the tensor-core kernels, apart from rounding operands to
-// float16 and adding in float32. README.md derives them.
+// float16 and adding in float32. The package comment derives them.
 const (
 	// HiddenError·|x| bounds the error of x·sigmoid(x) in the hidden layer.
 	HiddenError = 0x1p-12
