@@ -24,7 +24,7 @@ import (
 )
 
 func newFitCommand(a *app) *cobra.Command {
-	return newGroup("fit", "Learn a similarity from a log of chosen items", newFitBilinearCommand(a), newFitMoLCommand(a), newFitDistilledCommand(a), newFitCompanionCommand(a), newFitMaxSimCommand(a), newFitRBECommand(a))
+	return newGroup("fit", "Learn a similarity from a log of chosen items", newFitBilinearCommand(a), newFitBridgeCommand(a), newFitMoLCommand(a), newFitDistilledCommand(a), newFitCompanionCommand(a), newFitMaxSimCommand(a), newFitRBECommand(a))
 }
 
 // fitInputs are the flags of every fit: the data, the common options, and the output file. A fit's

@@ -1,0 +1,219 @@
+package bridge_test
+
+import (
+	"context"
+	"errors"
+	"math"
+	"math/rand/v2"
+	"strings"
+	"testing"
+
+	"github.com/likenessdb/likeness/learn/fit"
+	"github.com/likenessdb/likeness/learn/fit/bridge"
+	"github.com/likenessdb/likeness/learn/fit/fittest"
+	"github.com/likenessdb/likeness/learn/verdict"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/mol"
+)
+
+// world is a collection whose texts are points of a space. Each model sees linear functions of a point,
+// with noise.
+type world struct {
+	rng    *rand.Rand
+	points rerank.Matrix
+}
+
+func newWorld(texts, dim int) world {
+	rng := rand.New(rand.NewPCG(5, 6))
+	return world{rng, fittest.NormalMatrix(rng, texts, dim)}
+}
+
+// model is a random linear function of a number of the coordinates.
+func (w world) model(seen, dim int) rerank.Matrix {
+	m := fittest.NormalMatrix(w.rng, dim, w.points.Cols)
+	for r := range m.Rows {
+		clear(m.Row(r)[seen:])
+	}
+	return m
+}
+
+// embed returns what a model makes of points.
+func (w world) embed(model, points rerank.Matrix, noise float64) rerank.Matrix {
+	out := rerank.NewMatrix(points.Rows, model.Rows)
+	for r := range points.Rows {
+		for j := range model.Rows {
+			sum := 3 + noise*w.rng.NormFloat64() // the vectors have a mean
+			for k, v := range points.Row(r) {
+				sum += float64(v) * float64(model.Row(j)[k])
+			}
+			out.Row(r)[j] = float32(sum)
+		}
+	}
+	return out
+}
+
+// queries returns points near some of the texts, and the rows of these texts.
+func (w world) queries(n int, noise float64) (rerank.Matrix, [][]int32) {
+	points, relevant := rerank.NewMatrix(n, w.points.Cols), make([][]int32, n)
+	for q := range n {
+		x := w.rng.IntN(w.points.Rows)
+		relevant[q] = []int32{int32(x)}
+		for k, v := range w.points.Row(x) {
+			points.Row(q)[k] = v + float32(noise*w.rng.NormFloat64())
+		}
+	}
+	return points, relevant
+}
+
+// data returns texts and queries by two models that see this many of 16 coordinates.
+func data(oldSees, newSees int) bridge.Data {
+	w := newWorld(600, 16)
+	old, now := w.model(oldSees, 20), w.model(newSees, 24)
+	asked, relevant := w.queries(300, 0.6)
+	return bridge.Data{
+		Old: w.embed(old, w.points, 0.1), New: w.embed(now, w.points, 0.1),
+		OldQueries: w.embed(old, asked, 0.1), NewQueries: w.embed(now, asked, 0.1), Relevant: relevant,
+	}
+}
+
+// TestVerdict: the old model sees some of what makes texts differ, the new one more or less of it.
+func TestVerdict(t *testing.T) {
+	for name, c := range map[string]struct {
+		old, now int
+		answer   verdict.Answer
+		choose   string
+	}{
+		"the new model sees less":                {16, 5, verdict.No, bridge.KeepOld},
+		"the same in other coordinates":          {12, 12, verdict.No, bridge.KeepOld},
+		"the new model sees what the old misses": {5, 16, verdict.Yes, bridge.Anew},
+	} {
+		f, err := bridge.Fit(context.Background(), data(c.old, c.now), bridge.DefaultOptions())
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		if v := f.Report.Verdict; v.Answer != c.answer || v.Choose != c.choose || f.Report.Evidence != bridge.Pairs || len(v.Text) == 0 {
+			t.Errorf("%s: %+v\n%+v", name, v, f.Report.Ways)
+		}
+	}
+}
+
+// TestBridgeIsTaken: the old model has all that the new one knows, in coordinates whose inner product is
+// bad at finding. The bridge undoes that.
+func TestBridgeIsTaken(t *testing.T) {
+	d := data(16, 16)
+	for _, m := range []rerank.Matrix{d.Old, d.OldQueries} {
+		for r := range m.Rows {
+			for j := range m.Row(r)[:2] {
+				m.Row(r)[j] *= 12
+			}
+		}
+	}
+	o := bridge.DefaultOptions()
+	o.Normalise = false
+	d.Segments = make([]string, d.NewQueries.Rows)
+	for q := range d.Segments {
+		d.Segments[q] = []string{"even", "odd"}[q%2]
+	}
+	d.Segments[0] = "rare"
+	f, err := bridge.Fit(context.Background(), d, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := f.Report
+	if r.Verdict.Choose != bridge.Bridged || r.Ways[1].Low < 0.97 || r.Explained < 0.9 || len(r.Segments) != 2 || r.Segments[0].Verdict.Choose == "" || !strings.Contains(r.Warnings[0], "rare") {
+		t.Errorf("%+v", r)
+	}
+	if math.Abs(r.Calibration.Slope-1) > 0.2 {
+		t.Errorf("the scores of items that no map has seen are not on the new scale: %+v", r.Calibration)
+	}
+	// The form ranks the collection as the verdict says.
+	s, err := mol.New(f.Config, f.Tensors)
+	if err != nil {
+		t.Fatal(err)
+	}
+	features, ndcg := rerank.NewMatrix(d.Old.Rows, s.Spec().Features), 0.0
+	if err := s.EncodeItems(features, d.Old); err != nil {
+		t.Fatal(err)
+	}
+	for q := range d.NewQueries.Rows {
+		e, err := s.Encode(rerank.Query{Vector: d.NewQueries.Row(q)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		scores, rank := make([]float32, d.Old.Rows), 0
+		if err := e.Score(scores, rerank.Items{Features: features}); err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range scores {
+			if v > scores[d.Relevant[q][0]] {
+				rank++
+			}
+		}
+		if rank < 10 {
+			ndcg += 1 / math.Log2(float64(rank+2)) / float64(d.NewQueries.Rows)
+		}
+	}
+	if math.Abs(ndcg-r.Ways[1].NDCG) > 0.03 {
+		t.Errorf("the form has nDCG@10 %.4f, the verdict %.4f", ndcg, r.Ways[1].NDCG)
+	}
+}
+
+// TestWithoutPairs: agreement is never taken for a reason to embed anew.
+func TestWithoutPairs(t *testing.T) {
+	for _, queries := range []bool{false, true} {
+		d := data(5, 16)
+		d.Relevant = nil
+		if !queries {
+			d.OldQueries, d.NewQueries = rerank.Matrix{}, rerank.Matrix{}
+		}
+		f, err := bridge.Fit(context.Background(), d, bridge.DefaultOptions())
+		if err != nil {
+			t.Fatal(err)
+		}
+		r := f.Report
+		if r.Evidence != bridge.Agreement || r.Verdict.Answer == verdict.Yes || r.Verdict.Choose != bridge.KeepOld || math.Abs(r.Ways[3].NDCG-1) > 1e-9 {
+			t.Errorf("with queries %t: %+v\n%+v", queries, r.Verdict, r.Ways)
+		}
+		if want := map[bool]int{false: 480, true: 600}[queries]; r.Items != want {
+			t.Errorf("with queries %t: %d items, want %d", queries, r.Items, want)
+		}
+	}
+}
+
+// TestUnseenItems: with more numbers than texts a map can repeat what it has seen, and the verdict must
+// not be about that.
+func TestUnseenItems(t *testing.T) {
+	w := newWorld(80, 8)
+	d := bridge.Data{Old: fittest.NormalMatrix(w.rng, 80, 100), New: fittest.NormalMatrix(w.rng, 80, 10)}
+	f, err := bridge.Fit(context.Background(), d, bridge.DefaultOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := f.Report; r.Explained > 0.1 || r.Ways[1].NDCG > 0.6 || r.Verdict.Answer == verdict.Yes {
+		t.Errorf("noise explains %.2f, agreement %.2f: %+v", r.Explained, r.Ways[1].NDCG, r.Verdict)
+	}
+}
+
+func TestInvalid(t *testing.T) {
+	good := func() bridge.Data { return data(8, 8) }
+	for name, c := range map[string]struct {
+		change func(*bridge.Data, *bridge.Options)
+		want   error
+		text   string
+	}{
+		"texts":    {func(d *bridge.Data, _ *bridge.Options) { d.New = d.New.Slice(0, 599) }, fit.ErrData, "600 vectors by the old model and 599"},
+		"few":      {func(d *bridge.Data, _ *bridge.Options) { d.Old, d.New = d.Old.Slice(0, 49), d.New.Slice(0, 49) }, fit.ErrData, "want 50"},
+		"queries":  {func(d *bridge.Data, _ *bridge.Options) { d.OldQueries = d.OldQueries.Slice(0, 9) }, fit.ErrData, "9 queries"},
+		"segments": {func(d *bridge.Data, _ *bridge.Options) { d.Segments = []string{"a"} }, fit.ErrData, "segments of 1"},
+		"pairs":    {func(d *bridge.Data, _ *bridge.Options) { d.Relevant[3] = []int32{600} }, fit.ErrData, "600"},
+		"equal":    {func(d *bridge.Data, _ *bridge.Options) { clear(d.Old.Data) }, fit.ErrData, "equal"},
+		"folds":    {func(_ *bridge.Data, o *bridge.Options) { o.Folds = 1 }, fit.ErrOption, "1 folds"},
+		"lazy":     {func(_ *bridge.Data, o *bridge.Options) { o.Lazy = 1 }, fit.ErrOption, "embedded again"},
+	} {
+		d, o := good(), bridge.DefaultOptions()
+		c.change(&d, &o)
+		if _, err := bridge.Fit(context.Background(), d, o); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
+			t.Errorf("%s: %v, want %v with %q", name, err, c.want, c.text)
+		}
+	}
+}

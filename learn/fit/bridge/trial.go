@@ -1,0 +1,283 @@
+package bridge
+
+import (
+	"cmp"
+	"context"
+	"math"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/likenessdb/likeness/learn/fit/judge"
+	"github.com/likenessdb/likeness/learn/fit/linalg"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// maxHeldOut bounds the texts that take the place of queries.
+const maxHeldOut = 1000
+
+// touchDepth is the number of candidates of an answer that count as touched by it.
+const touchDepth = 100
+
+// trial compares the alternatives on queries and items that no map has seen.
+type trial struct {
+	options    Options
+	old, now   rerank.Matrix // vectors of the items by both models
+	oldQueries rerank.Matrix
+	nowQueries rerank.Matrix
+	relevant   [][]int32 // item rows of each query; nil until the new model's answers are known
+	hidden     [][]int32
+	segments   []string
+
+	// mapped holds what the maps make of the items' old vectors; each item's map is fitted without it.
+	mapped rerank.Matrix
+	// explained is the share of the variance of the items' new vectors that the maps predict.
+	explained float64
+}
+
+// newTrial divides the texts. Without queries, some of the texts take their place.
+func newTrial(d Data, o Options) *trial {
+	if d.NewQueries.Rows > 0 {
+		return &trial{options: o, old: d.Old, now: d.New, oldQueries: d.OldQueries, nowQueries: d.NewQueries, relevant: d.Relevant, hidden: d.Hidden, segments: d.Segments}
+	}
+	rows := shuffled(d.Old.Rows, o.Seed)
+	asking := min(maxHeldOut, int(math.Ceil(o.HeldOut*float64(len(rows)))))
+	return &trial{
+		options: o, oldQueries: gather(d.Old, rows[:asking]), nowQueries: gather(d.New, rows[:asking]),
+		old: gather(d.Old, rows[asking:]), now: gather(d.New, rows[asking:]),
+	}
+}
+
+// shuffled returns the numbers from 0 to n in an order that the seed decides.
+func shuffled(n int, seed uint64) []int32 {
+	rows := make([]int32, n)
+	for i, r := range rand.New(rand.NewPCG(seed, 0xb21d6e)).Perm(n) {
+		rows[i] = int32(r)
+	}
+	return rows
+}
+
+// crossFit fits a map without each fold of the items, and maps the fold by it.
+func (t *trial) crossFit(ctx context.Context, ridge float64) error {
+	done := t.options.Progress.Begin("fitting without parts of the texts", t.options.Folds)
+	all := addUp(t.old, t.now, nil)
+	order := shuffled(t.old.Rows, t.options.Seed+1)
+	t.mapped = rerank.NewMatrix(t.now.Rows, t.now.Cols)
+	for k := range t.options.Folds {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		rows := order[k*len(order)/t.options.Folds : (k+1)*len(order)/t.options.Folds]
+		rest := all.without(addUp(t.old, t.now, rows))
+		xx, xy, _ := rest.centred()
+		f, err := rest.affineAt(xx, xy, ridge)
+		if err != nil {
+			return err
+		}
+		mapped := rerank.NewMatrix(len(rows), t.now.Cols)
+		f.apply(mapped, gather(t.old, rows))
+		for i, row := range rows {
+			copy(t.mapped.Row(int(row)), mapped.Row(i))
+		}
+		done(1)
+	}
+	t.explained = explained(t.now, t.mapped)
+	if t.options.Normalise {
+		for r := range t.mapped.Rows {
+			rerank.Normalise(t.mapped.Row(r))
+		}
+	}
+	return nil
+}
+
+// explained returns the share of the variance of the vectors that their predictions have.
+func explained(vectors, predicted rerank.Matrix) float64 {
+	mean := make([]float64, vectors.Cols)
+	for r := range vectors.Rows {
+		for j, v := range vectors.Row(r) {
+			mean[j] += float64(v) / float64(vectors.Rows)
+		}
+	}
+	var missed, total float64
+	for r := range vectors.Rows {
+		for j, v := range vectors.Row(r) {
+			e, d := float64(v-predicted.Row(r)[j]), float64(v)-mean[j]
+			missed += e * e
+			total += d * d
+		}
+	}
+	return 1 - missed/max(total, math.SmallestNonzeroFloat64)
+}
+
+// ranking holds the first items of each query, and their scores.
+type ranking [][]rerank.Scored
+
+// queryBlock is the number of queries that are ranked together.
+const queryBlock = 256
+
+// rank ranks the items for each query by the inner product of their vectors, plus an offset of each
+// item if offsets is not nil.
+func (t *trial) rank(ctx context.Context, queries, items rerank.Matrix, offsets []float32, depth int) (ranking, error) {
+	found := make(ranking, queries.Rows)
+	for from := 0; from < queries.Rows; from += queryBlock {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		block := queries.Slice(from, min(from+queryBlock, queries.Rows))
+		scores := rerank.NewMatrix(block.Rows, items.Rows)
+		linalg.Multiply(scores, block, false, items, true)
+		linalg.Parallel(block.Rows, 8, func(a, b int) {
+			for i := a; i < b; i++ {
+				row := scores.Row(i)
+				for x, o := range offsets {
+					row[x] += o
+				}
+				if t.hidden != nil {
+					for _, x := range t.hidden[from+i] {
+						row[x] = float32(math.Inf(-1))
+					}
+				}
+				top := rerank.NewTopK(depth)
+				for x, s := range row {
+					if !math.IsInf(float64(s), -1) {
+						top.Push(rerank.Scored{ID: rerank.IntID(int64(x)), Score: s, Index: x})
+					}
+				}
+				found[from+i] = top.Sorted()
+			}
+		})
+	}
+	return found, nil
+}
+
+// marks holds one number a query.
+type marks struct{ ndcg, recall []float64 }
+
+// mark judges a ranking by the relevant items.
+func (t *trial) mark(r ranking) marks {
+	m := marks{ndcg: make([]float64, len(r)), recall: make([]float64, len(r))}
+	for q, rows := range r {
+		var hits judge.Hits
+		found := 0
+		for place, x := range rows[:min(len(rows), judge.Cutoff)] {
+			if _, ok := slices.BinarySearch(t.relevant[q], int32(x.Index)); ok {
+				hits |= 1 << place
+				found++
+			}
+		}
+		m.ndcg[q] = hits.NDCG(int32(len(t.relevant[q])))
+		m.recall[q] = float64(found) / float64(min(judge.Cutoff, len(t.relevant[q])))
+	}
+	return m
+}
+
+// keepAnswerable drops the queries without a relevant item.
+func (t *trial) keepAnswerable() {
+	var rows []int32
+	for q, items := range t.relevant {
+		if len(items) > 0 {
+			rows = append(rows, int32(q))
+		}
+	}
+	if len(rows) == len(t.relevant) {
+		return
+	}
+	t.oldQueries, t.nowQueries = gather(t.oldQueries, rows), gather(t.nowQueries, rows)
+	t.relevant, t.hidden, t.segments = pick(t.relevant, rows), pick(t.hidden, rows), pick(t.segments, rows)
+}
+
+// pick returns the elements at the places rows, or nil if all is nil.
+func pick[T any](all []T, rows []int32) []T {
+	if all == nil {
+		return nil
+	}
+	out := make([]T, len(rows))
+	for i, r := range rows {
+		out[i] = all[r]
+	}
+	return out
+}
+
+// Calibration puts scores of a bridge on the scale of the new model's own scores.
+type Calibration struct {
+	// A score s of the map becomes Slope·s + Offset. Error is the root mean square of what remains.
+	Slope  float64 `json:"slope"`
+	Offset float64 `json:"offset"`
+	Error  float64 `json:"error"`
+}
+
+// calibrate fits the new model's scores by the bridge's, over the first candidates of each query.
+func (t *trial) calibrate(bridge ranking) Calibration {
+	var n, x, y, xx, xy, yy float64
+	for q, rows := range bridge {
+		for _, c := range rows {
+			s, want := float64(c.Score), linalg.Dot(t.nowQueries.Row(q), t.now.Row(c.Index))
+			n, x, y = n+1, x+s, y+want
+			xx, xy, yy = xx+s*s, xy+s*want, yy+want*want
+		}
+	}
+	spread := xx - x*x/n
+	if n == 0 || !(spread > 0) {
+		return Calibration{Slope: 1}
+	}
+	slope := (xy - x*y/n) / spread
+	c := Calibration{Slope: slope, Offset: (y - slope*x) / n}
+	c.Error = math.Sqrt(max(0, yy-y*y/n-slope*slope*spread) / n)
+	return c
+}
+
+// lazily ranks with some of the items embedded again. For each half of the queries these are the items
+// that the answers to the other half touched most.
+func (t *trial) lazily(ctx context.Context, bridge ranking, c Calibration) (ranking, error) {
+	half := make([]bool, len(bridge))
+	for i, q := range shuffled(len(bridge), t.options.Seed+2) {
+		half[q] = i%2 == 0
+	}
+	found := make(ranking, len(bridge))
+	for _, side := range []bool{false, true} {
+		vectors, offsets := t.mixed(t.mostTouched(bridge, half, !side), c)
+		r, err := t.rank(ctx, t.nowQueries, vectors, offsets, judge.Cutoff)
+		if err != nil {
+			return nil, err
+		}
+		for q := range r {
+			if half[q] == side {
+				found[q] = r[q]
+			}
+		}
+	}
+	return found, nil
+}
+
+// mostTouched returns the items that answers to one half of the queries show most often, then those that
+// are candidates most often, then others in an order that the seed decides.
+func (t *trial) mostTouched(bridge ranking, half []bool, side bool) []int32 {
+	touched := make([]float64, t.old.Rows)
+	for q, rows := range bridge {
+		if half[q] != side {
+			continue
+		}
+		for place, x := range rows {
+			touched[x.Index]++
+			if place < judge.Cutoff {
+				touched[x.Index] += touchDepth
+			}
+		}
+	}
+	order := shuffled(t.old.Rows, t.options.Seed+3)
+	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(touched[b], touched[a]) })
+	return order[:int(t.options.Lazy*float64(len(order)))]
+}
+
+// mixed returns the vectors of a collection of which some items have been embedded again, on one scale.
+func (t *trial) mixed(again []int32, c Calibration) (rerank.Matrix, []float32) {
+	vectors, offsets := rerank.NewMatrix(t.now.Rows, t.now.Cols), make([]float32, t.now.Rows)
+	linalg.AddScaled(vectors.Data, t.mapped.Data, c.Slope)
+	for x := range offsets {
+		offsets[x] = float32(c.Offset)
+	}
+	for _, x := range again {
+		copy(vectors.Row(int(x)), t.now.Row(int(x)))
+		offsets[x] = 0
+	}
+	return vectors, offsets
+}
