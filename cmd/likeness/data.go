@@ -18,7 +18,8 @@ import (
 
 // dataHelp is the part of a command's help that describes dataFlags.
 const dataHelp = `Items are read from a file or from a collection (--config with --collection or --route).
-The log has the columns query and item, and optionally weight, time and seen (docs/fit.md).
+The log has the columns query and item, and optionally weight, time and seen, or answer and
+position of what was shown (docs/fit.md).
 Queries are vectors, or lines of text like {"query": "…"} that an --embedder reads, or
 --history: the mean of the items that a person had before, as in a search by item_ids.`
 

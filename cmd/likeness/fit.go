@@ -34,6 +34,7 @@ type fitInputs struct {
 	common        *fit.Common
 	out, name     string
 	force, resume bool
+	clickFlags
 
 	data    *dataset.Dataset // for learn
 	itemIDs []rerank.ID      // ids of the items, for learn; nil: row numbers
@@ -55,6 +56,7 @@ func (f *fitInputs) register(cmd *cobra.Command, common *fit.Common, pairsRequir
 	flags.StringVar((*string)(&common.SplitBy), "split", string(common.SplitBy), "what judges the fit: random queries (query), or the latest (time)")
 	flags.StringVar((*string)(&common.Cold), "cold", string(common.Cold), "items without logs: auto weighs them by their traffic, guard keeps them, ignore does neither")
 	flags.Float64Var(&common.ColdShare, "cold-share", common.ColdShare, "share of logged items held out to judge items without logs; 0 is --cold ignore")
+	f.clickFlags.register(cmd)
 	flags.Float64Var(&common.ColdTraffic, "cold-traffic", common.ColdTraffic, "share of the traffic to come that looks for items without logs, for --cold auto; -1 takes the share of new items in the log's last tenth, or without times in the collection")
 	cmd.MarkFlagsMutuallyExclusive("resume", "force")
 	_ = cmd.MarkFlagRequired("out")
@@ -98,6 +100,8 @@ type fitHead struct {
 	Version string         `json:"version"`
 	Path    string         `json:"path"`
 	Log     dataset.Counts `json:"log"`
+	// Clicks is there if the log has positions and the fit corrected for them.
+	Clicks *clickReport `json:"clicks,omitempty"`
 }
 
 // fitGCPercent is the garbage that a fit's heap may have, in percent of what is live. Most of
@@ -109,6 +113,9 @@ const fitGCPercent = 20
 // error.
 func (f *fitInputs) run(ctx context.Context, p *progress, learn func(context.Context, fit.Data) (*learned, error)) (_ *fitHead, err error) {
 	defer debug.SetGCPercent(debug.SetGCPercent(fitGCPercent))
+	if err := f.clickFlags.check(); err != nil {
+		return nil, err
+	}
 	if err := f.refuseExisting(); err != nil {
 		return nil, err
 	}
@@ -124,9 +131,11 @@ func (f *fitInputs) run(ctx context.Context, p *progress, learn func(context.Con
 	}
 	f.common.Progress, f.common.Note, f.common.Checkpoint = p.begin, p.note, checkpoint
 	f.data, f.itemIDs = d, d.ItemIDs
-	found, failed := learn(ctx, fit.Data{
-		Items: d.Items, Queries: d.Queries, Relevant: d.Relevant, Seen: d.Seen, Weights: d.Weights, Times: d.Times, Asked: d.Asked, UserIDs: d.UserIDs,
-	})
+	data, clicked := f.clickFlags.correct(d, f.common.Seed)
+	if clicked != nil {
+		p.note(clicked.Text)
+	}
+	found, failed := learn(ctx, data)
 	if found == nil {
 		return nil, f.asUsageError(failed)
 	}
@@ -134,7 +143,7 @@ func (f *fitInputs) run(ctx context.Context, p *progress, learn func(context.Con
 	if err != nil {
 		return nil, errors.Join(failed, err)
 	}
-	head := &fitHead{Model: m.Name, Version: m.Version, Path: f.out, Log: d.Counts}
+	head := &fitHead{Model: m.Name, Version: m.Version, Path: f.out, Log: d.Counts, Clicks: clicked}
 	if failed != nil {
 		return head, fmt.Errorf("%s holds the best so far; go on with --resume: %w", f.out, failed)
 	}

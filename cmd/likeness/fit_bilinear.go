@@ -54,6 +54,7 @@ func newFitBilinearCommand(a *app) *cobra.Command {
 		Args: cobra.NoArgs,
 	}
 	f.register(cmd, &f.options.Common, true)
+	f.readsLooks = true
 	f.flags(cmd)
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -144,6 +145,7 @@ func (f *fitBilinearFlags) finish() (err error) {
 
 func printFit(w io.Writer, r *fitResult) error {
 	printLog(w, &r.Log, &r.Counts)
+	printClicks(w, r.Clicks)
 	if err := printQuality(w, &r.Logged, r.Cold); err != nil {
 		return err
 	}

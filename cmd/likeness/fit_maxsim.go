@@ -200,6 +200,7 @@ func printSkew(w io.Writer, s fitmaxsim.Skew) {
 func printFitMaxSim(w io.Writer, r *fitMaxSimResult) error {
 	m := &r.Report
 	printLog(w, &r.Log, &m.Counts)
+	printClicks(w, r.Clicks)
 	if len(m.Trials) > 0 {
 		if err := printMaxSimTrials(w, m); err != nil {
 			return err

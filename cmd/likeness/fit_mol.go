@@ -48,6 +48,7 @@ func newFitMoLCommand(a *app) *cobra.Command {
 		Args: cobra.NoArgs,
 	}
 	f.register(cmd, &f.options.Common, true)
+	f.readsLooks = true
 	f.flags(cmd)
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -123,6 +124,7 @@ func (f *fitMoLFlags) run(ctx context.Context, p *progress) (*fitMoLResult, erro
 func printFitMoL(w io.Writer, r *fitMoLResult) error {
 	m := &r.Report
 	printLog(w, &r.Log, &m.Counts)
+	printClicks(w, r.Clicks)
 	_, _ = fmt.Fprintf(w, "\n%d query and %d item components of %d, gates: %s, %d parameters\n", m.PairsQuery, m.PairsItem, m.Dim, m.Gates, m.Parameters)
 	if err := printQuality(w, &m.Logged, m.Cold); err != nil {
 		return err

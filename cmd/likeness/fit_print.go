@@ -29,6 +29,15 @@ func printLog(w io.Writer, log *dataset.Counts, c *fit.Counts) {
 	}
 }
 
+// printClicks prints how a log with positions was corrected, or nothing if it has none.
+func printClicks(w io.Writer, c *clickReport) {
+	if c == nil {
+		return
+	}
+	_, _ = fmt.Fprintf(w, "  %d answers with %d choices, which say as much about ranks as %.0f at one position\n  %s\n",
+		c.Answers, c.Choices, c.EffectiveSize, c.Text)
+}
+
 // printQuality compares a fit with the plain inner product.
 func printQuality(w io.Writer, logged, cold *fit.Comparison) error {
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)

@@ -194,24 +194,27 @@ func TestDeepPositions(t *testing.T) {
 	}
 }
 
-// TestCorrect: a choice at a position that few people look at counts for those who did not, up to
-// the clip; what was looked at and not chosen was passed.
+// TestCorrect: a choice at a position that few people look at stands for those who did not, up to
+// the clip; what was shown was looked at as often as the curve says, chosen or not.
 func TestCorrect(t *testing.T) {
-	c := &clicks.Curve{Propensities: []float64{1, 0.5, 0.01}}
+	c := &clicks.Curve{Method: clicks.Harvesting, Propensities: []float64{1, 0.5, 0.01}}
 	answers := []clicks.Answer{
 		{Query: 1, Items: []int32{4, 5, 6}, Positions: []int32{1, 2, 3}, Weights: []float32{0, 2, 1}, Time: 7},
 		{Query: 1, Items: []int32{5, 4, 7}, Positions: []int32{1, 2, 3}, Weights: []float32{1, 0, 0}, Time: 9},
 	}
 	got := c.Correct(answers, 3, 20)
-	want := []clicks.Choice{{1, 5, 2*2 + 1, 9}, {1, 6, 20, 7}}
+	want := []clicks.Choice{{1, 5, 3, 5. / 3, 9}, {1, 6, 1, 20, 7}}
 	if !slices.Equal(got.Choices, want) || got.Clipped != 1 {
 		t.Errorf("choices %v with %d clipped, want %v with 1", got.Choices, got.Clipped, want)
 	}
-	if !slices.Equal(got.Passed[1], []int32{4}) || got.Passed[0] != nil {
-		t.Errorf("passed %v, want item 4 for query 1", got.Passed)
+	if looks := []clicks.Look{{4, 1.5}, {5, 1.5}, {6, 0.05}, {7, 0.05}}; !slices.Equal(got.Looks[1], looks) || got.Looks[0] != nil {
+		t.Errorf("looks %v, want %v for query 1", got.Looks, looks)
 	}
 	if n := 25. * 25 / (4*4 + 20*20 + 1); math.Abs(got.EffectiveSize-n) > 1e-9 {
 		t.Errorf("effective size %g, want %g", got.EffectiveSize, n)
+	}
+	if c.Method = clicks.Uncorrected; c.Correct(answers, 3, 20).Looks != nil {
+		t.Error("an unknown curve says who looked")
 	}
 }
 

@@ -1,76 +1,91 @@
 package clicks
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
-// Choice is an item that was chosen for a query, and how much that counts.
-type Choice struct {
-	Query, Item int32
-	Weight      float32
-	Time        int64 // of the last choice
+// Look says how often people looked at an item, in looks at the first position of a list.
+type Look struct {
+	Item  int32
+	Times float32 // above 0 and finite
 }
 
-// Corrected are the choices of some answers, corrected for where the items were shown.
+// Choice is an item that was chosen for a query.
+type Choice struct {
+	Query, Item int32
+	// Weight is the weight of all its choices. Inverse is how many choices at the first position one
+	// of them stands for, on the mean: the inverse propensity.
+	Weight  float32
+	Inverse float64
+	Time    int64 // of the last choice
+}
+
+// Corrected are the choices of some answers, and how often people looked at what was shown.
 type Corrected struct {
 	// Choices lists each pair once, by query and then by item.
 	Choices []Choice
-	// Passed[q] holds the items that were shown for query q and looked at once or more, as far as
-	// the curve tells, but never chosen for it; ascending.
-	Passed [][]int32
-	// Clipped counts choices whose weight was cut to the greatest.
+	// Looks[q] holds the items that were shown for query q, ascending, chosen or not. It is nil if
+	// the curve is Uncorrected: then nobody knows who looked.
+	Looks [][]Look
+	// Clipped counts choices whose inverse propensity was cut to the greatest.
 	Clipped int
-	// EffectiveSize is the number of choices of equal weight that would teach as much:
-	// (Σ weights)² / Σ weights², over single choices.
+	// EffectiveSize is the number of choices of equal weight that would say as much, where each
+	// counts by its inverse propensity: (Σ weights)² / Σ weights².
 	EffectiveSize float64
 }
 
-// Correct divides the weight of each choice by the propensity of its position, and by no less than
-// 1/clip. queries is the number of query rows.
+// Correct finds the choices and the looks of answers. Propensities below 1/clip count as 1/clip.
+// queries is the number of query rows.
 func (c *Curve) Correct(answers []Answer, queries int, clip float64) *Corrected {
-	r := &Corrected{Passed: make([][]int32, queries)}
-	type seen struct {
-		looks, weight float64
-		time          int64
+	r := &Corrected{}
+	type sums struct {
+		looks, weight, inverse float64
+		time                   int64
 	}
-	byQuery := make([]map[int32]seen, queries)
+	byQuery := make([]map[int32]sums, queries)
 	var sum, squares float64
 	for _, a := range answers {
 		if byQuery[a.Query] == nil {
-			byQuery[a.Query] = map[int32]seen{}
+			byQuery[a.Query] = map[int32]sums{}
 		}
 		for i, x := range a.Items {
-			p := c.At(a.Positions[i])
-			s := byQuery[a.Query][x]
-			s.looks += p
-			if a.Weights[i] > 0 {
-				inverse := 1 / p
-				if inverse > clip {
-					inverse = clip
+			p, w := c.At(a.Positions[i]), float64(a.Weights[i])
+			if p*clip < 1 {
+				p = 1 / clip
+				if w > 0 {
 					r.Clipped++
 				}
-				w := float64(a.Weights[i]) * inverse
-				s.weight, s.time = s.weight+w, max(s.time, a.Time)
-				sum, squares = sum+w, squares+w*w
+			}
+			s := byQuery[a.Query][x]
+			s.looks += p
+			if w > 0 {
+				s.weight, s.inverse, s.time = s.weight+w, s.inverse+w/p, max(s.time, a.Time)
+				sum, squares = sum+w/p, squares+w/p*w/p
 			}
 			byQuery[a.Query][x] = s
 		}
 	}
-	for q, items := range byQuery {
-		rows := make([]int32, 0, len(items))
-		for x := range items {
-			rows = append(rows, x)
-		}
-		slices.Sort(rows)
-		for _, x := range rows {
-			switch s := items[x]; {
-			case s.weight > 0:
-				r.Choices = append(r.Choices, Choice{int32(q), x, float32(s.weight), s.time})
-			case s.looks >= 1:
-				r.Passed[q] = append(r.Passed[q], x)
-			}
-		}
-	}
 	if squares > 0 {
 		r.EffectiveSize = sum * sum / squares
+	}
+	if c.Method != Uncorrected {
+		r.Looks = make([][]Look, queries)
+	}
+	for q, items := range byQuery {
+		first := len(r.Choices)
+		for x, s := range items {
+			if s.weight > 0 {
+				r.Choices = append(r.Choices, Choice{int32(q), x, float32(s.weight), s.inverse / s.weight, s.time})
+			}
+			if r.Looks != nil {
+				r.Looks[q] = append(r.Looks[q], Look{x, float32(s.looks)})
+			}
+		}
+		slices.SortFunc(r.Choices[first:], func(a, b Choice) int { return cmp.Compare(a.Item, b.Item) })
+		if r.Looks != nil {
+			slices.SortFunc(r.Looks[q], func(a, b Look) int { return cmp.Compare(a.Item, b.Item) })
+		}
 	}
 	return r
 }

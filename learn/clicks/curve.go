@@ -64,8 +64,9 @@ func (c *Curve) Text() string {
 
 // Estimator estimates curves.
 type Estimator struct {
-	// Method is the method; empty means Harvesting where enough was shown at several positions, and
-	// else Regression if there are vectors.
+	// Method is the method, if the log and the vectors allow it; otherwise the curve is Uncorrected.
+	// Empty means Harvesting where enough was shown at several positions, and else Regression if there
+	// are vectors.
 	Method Method
 	// Queries and Items are the vectors from which Regression estimates relevance. They need
 	// the same number of columns; without, there is no Regression.
@@ -108,6 +109,8 @@ func (e Estimator) Estimate(answers []Answer) *Curve {
 	canRegress := e.Queries.Cols == e.Items.Cols && e.Queries.Cols > 0
 	c := &Curve{Swapped: len(swapped.all), Method: e.Method}
 	switch {
+	case c.Method == Harvesting && !swapped.links(cells.shown()) || c.Method == Regression && !canRegress:
+		c.Method = Uncorrected
 	case c.Method != "":
 	case swapped.clicks() >= leastHarvest && swapped.links(cells.shown()):
 		c.Method = Harvesting

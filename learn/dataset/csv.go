@@ -10,7 +10,7 @@ import (
 )
 
 // columnPositions holds the position of each column of a log, −1 for an absent column.
-type columnPositions struct{ query, item, weight, time, seen int }
+type columnPositions struct{ query, item, weight, time, seen, answer, position int }
 
 // readCSV reads a log with a header line. It ignores unknown columns and names them in
 // counts.
@@ -44,7 +44,7 @@ func readCSV(r io.Reader, counts *Counts, add func(entry) error) error {
 const headerRemedy = `the first line names the columns: "query,item", and "weight" and "time" if there are any`
 
 func readHeader(rows recordReader, counts *Counts) (columnPositions, error) {
-	at := columnPositions{-1, -1, -1, -1, -1}
+	at := columnPositions{-1, -1, -1, -1, -1, -1, -1}
 	header, err := rows.readHeader()
 	if errors.Is(err, io.EOF) {
 		return at, errors.New("the file is empty; " + headerRemedy)
@@ -83,6 +83,10 @@ func (at *columnPositions) positionOf(name string) *int {
 		return &at.time
 	case columnSeen:
 		return &at.seen
+	case columnAnswer:
+		return &at.answer
+	case columnPosition:
+		return &at.position
 	default:
 		return nil
 	}
@@ -111,6 +115,14 @@ func (at *columnPositions) parseEntry(record []string) (e entry, err error) {
 			return e, err
 		}
 		e.hasTime = true
+	}
+	if at.answer >= 0 {
+		e.answer = record[at.answer]
+	}
+	if at.position >= 0 && record[at.position] != "" {
+		if e.position, err = parsePosition(strings.TrimSpace(record[at.position])); err != nil {
+			return e, err
+		}
 	}
 	if at.seen >= 0 {
 		e.seen, err = parseSeen(strings.TrimSpace(record[at.seen]))

@@ -14,6 +14,7 @@ import (
 	"io"
 	"path/filepath"
 
+	"github.com/likenessdb/likeness/learn/clicks"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/npy"
 	"github.com/likenessdb/likeness/sidecar/embed"
@@ -94,6 +95,9 @@ type Dataset struct {
 	// Seen[q] holds the rows of the items that were seen before query row q, ascending and
 	// distinct, without items of Relevant[q]. It is nil if none are known.
 	Seen [][]int32
+	// Answers holds the lists that were shown, if the log has positions: items that were chosen and
+	// items that were not. It is nil if the log has none.
+	Answers []clicks.Answer
 	// Times holds the time of each query row in Unix seconds: the latest time of its
 	// pairs, 0 for a row without pairs. It is nil if the log has no times.
 	Times []int64
@@ -136,6 +140,9 @@ type Counts struct {
 	NoHistory      int `json:"no_history,omitempty"`
 	// ZeroWeights counts rows that were dropped because their weight is 0.
 	ZeroWeights int `json:"zero_weights"`
+	// Shown counts rows of items that an answer showed and nobody chose: rows with a position and
+	// the weight 0.
+	Shown int `json:"shown,omitempty"`
 	// SeveralTimes counts queries whose pairs have different times; see
 	// Sources.RowPerTime.
 	SeveralTimes int `json:"several_times"`

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 )
 
@@ -87,8 +88,18 @@ func parseObject(line []byte, counts *Counts) (e entry, err error) {
 			return e, err
 		}
 	}
+	if raw := fields[columnPosition]; present(raw) {
+		if e.position, err = parsePosition(unquoteJSON(raw)); err != nil {
+			return e, err
+		}
+	}
+	if raw := fields[columnAnswer]; present(raw) {
+		if e.answer, err = idText(columnAnswer, raw); err != nil {
+			return e, err
+		}
+	}
 	for name := range fields {
-		if name != columnSeen && name != columnQuery && name != columnItem && name != columnWeight && name != columnTime {
+		if !slices.Contains(columns(), name) {
 			counts.ignoreColumn(name)
 		}
 	}

@@ -20,11 +20,13 @@ import (
 
 // Names of the columns of a log.
 const (
-	columnQuery  = "query"
-	columnItem   = "item"
-	columnWeight = "weight"
-	columnTime   = "time"
-	columnSeen   = "seen"
+	columnQuery    = "query"
+	columnItem     = "item"
+	columnWeight   = "weight"
+	columnTime     = "time"
+	columnSeen     = "seen"
+	columnAnswer   = "answer"
+	columnPosition = "position"
 )
 
 // entry is one row of a log, independent of the file's format.
@@ -36,6 +38,8 @@ type entry struct {
 	time        int64 // Unix seconds
 	hasTime     bool
 	seen        bool // the item was seen before the query, and not chosen for it
+	answer      string
+	position    int32 // in the list of the answer, from 1; 0 if the log has no positions
 }
 
 const (
@@ -60,6 +64,9 @@ type pairLog struct {
 	queries, items idIndex
 	byQuery        [][]loggedItem
 	seen           seenItems
+	shown          shownItems
+	chosenOrShown  int                 // rows that are not of seen items
+	positioned     bool                // every such row so far has a position
 	origins        []int32             // of each row that splitByTime makes, the row before; nil before
 	timed          bool                // every row so far has a time
 	weighted       bool                // some row has a weight
@@ -102,7 +109,13 @@ func (d *Dataset) readPairs(ctx context.Context, s Sources, h *itemHistory) erro
 			return err
 		}
 	}
-	if l.countSeveralTimes() > 0 && (s.RowPerTime || h != nil && h.timed) { // a history is another one at every time
+	if l.shown.isKnown() && h != nil {
+		return fmt.Errorf("%w: pairs: %s: it has positions, which say nothing about queries made of a history; leave the column out or give query vectors", ErrInput, s.Pairs)
+	}
+	if d.Answers, err = l.shown.listAnswers(); err != nil {
+		return fmt.Errorf("%w: pairs: %s: %w", ErrInput, s.Pairs, err)
+	}
+	if l.countSeveralTimes() > 0 && !l.shown.isKnown() && (s.RowPerTime || h != nil && h.timed) { // a history is another one at every time
 		if err := l.splitByTime(d); err != nil {
 			return err
 		}
@@ -176,6 +189,10 @@ func (l *pairLog) addEntry(e entry) error {
 	if e.seen {
 		return l.addSeen(e)
 	}
+	if l.chosenOrShown++; l.chosenOrShown > 1 && (e.position > 0) != l.positioned {
+		return errors.New("some rows have a position and some have none; give all of them one, or none")
+	}
+	l.positioned = e.position > 0
 	l.weighted = l.weighted || e.hasWeight
 	weight := 1.0
 	if e.hasWeight {
@@ -192,8 +209,17 @@ func (l *pairLog) addEntry(e entry) error {
 	if err != nil || item < 0 {
 		return err
 	}
+	if e.position > 0 {
+		if err := l.shown.add(e, query, item, float32(weight)); err != nil {
+			return err
+		}
+	}
 	if float32(weight) == 0 {
-		l.counts.ZeroWeights++
+		if e.position > 0 {
+			l.counts.Shown++
+		} else {
+			l.counts.ZeroWeights++
+		}
 		return nil
 	}
 	l.byQuery[query] = append(l.byQuery[query], loggedItem{item: item, weight: float32(weight), time: e.time})

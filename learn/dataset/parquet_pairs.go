@@ -13,7 +13,7 @@ import (
 	"github.com/parquet-go/parquet-go/format"
 )
 
-// readParquetPairs reads a log with the columns query, item, weight, time and seen.
+// readParquetPairs reads a log with the columns that columns lists.
 func readParquetPairs(ctx context.Context, path string, counts *Counts, add func(entry) error) error {
 	return withParquet(path, func(p *parquetFile) error {
 		r, err := p.openPairs(counts)
@@ -45,6 +45,10 @@ func (p *parquetFile) openPairs(counts *Counts) (*pairReader, error) {
 			set, err = timeSetter(leaf, err)
 		case columnSeen:
 			set, err = seenSetter(leaf, err)
+		case columnAnswer:
+			set, err = answerSetter(leaf, err)
+		case columnPosition:
+			set, err = positionSetter(leaf, err)
 		default:
 			counts.ignoreColumn(name)
 			continue
@@ -162,6 +166,42 @@ func timeSetter(leaf parquet.LeafColumn, err error) (func(*entry, parquet.Value)
 		e.time, err = read(v)
 		return err
 	}, err
+}
+
+func answerSetter(leaf parquet.LeafColumn, err error) (func(*entry, parquet.Value) error, error) {
+	if err != nil {
+		return nil, err
+	}
+	id, err := idConverter(leaf)
+	return func(e *entry, v parquet.Value) error {
+		if v.IsNull() {
+			return nil
+		}
+		answer, err := id(v)
+		e.answer = answer.String()
+		return err
+	}, err
+}
+
+func positionSetter(leaf parquet.LeafColumn, err error) (func(*entry, parquet.Value) error, error) {
+	if err != nil {
+		return nil, err
+	}
+	var position func(v parquet.Value) int64
+	switch kind := leaf.Node.Type().Kind(); kind {
+	case parquet.Int32:
+		position = func(v parquet.Value) int64 { return int64(v.Int32()) }
+	case parquet.Int64:
+		position = parquet.Value.Int64
+	default:
+		return nil, fmt.Errorf("column %q holds %s; positions are integers", columnPosition, leaf.Node.Type())
+	}
+	return func(e *entry, v parquet.Value) (err error) {
+		if !v.IsNull() {
+			e.position, err = checkPosition(position(v))
+		}
+		return err
+	}, nil
 }
 
 func seenSetter(leaf parquet.LeafColumn, err error) (func(*entry, parquet.Value) error, error) {

@@ -13,6 +13,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/likenessdb/likeness/learn/clicks"
 	"github.com/likenessdb/likeness/rerank"
 )
 
@@ -33,6 +34,13 @@ type Data struct {
 	// none of Relevant[q]. No answer has them: they are no wrong answers, and rankings that judge
 	// the fit are without them. If nil, none are known.
 	Seen [][]int32
+	// Looks[q] says how often people looked at the items that answers to query q showed, by item
+	// ascending. Whoever did not look at an item did not reject it: a loss that reads Looks compares a
+	// chosen item with others as far as people looked at them. If nil, nothing is known.
+	Looks [][]clicks.Look
+	// Inverse[q] multiplies the weight of query q where it judges the fit: how many choices at the
+	// first position one of its choices stands for. If nil, it is 1.
+	Inverse []float64
 	// Times[q] is when query q was asked, in Unix seconds. If nil, times are unknown.
 	Times []int64
 	// Asked[q] is how often query q was asked: the weight, in all lines of the log, of the
@@ -83,6 +91,10 @@ func (d Data) Check() error {
 		return fmt.Errorf("%w: weights of %d queries for a matrix of %d", ErrData, len(d.Weights), rows)
 	case d.Seen != nil && len(d.Seen) != rows:
 		return fmt.Errorf("%w: seen items of %d queries for a matrix of %d", ErrData, len(d.Seen), rows)
+	case d.Looks != nil && len(d.Looks) != rows:
+		return fmt.Errorf("%w: looks for %d queries for a matrix of %d", ErrData, len(d.Looks), rows)
+	case d.Inverse != nil && len(d.Inverse) != rows:
+		return fmt.Errorf("%w: inverse propensities of %d queries for a matrix of %d", ErrData, len(d.Inverse), rows)
 	case d.Times != nil && len(d.Times) != rows:
 		return fmt.Errorf("%w: times of %d queries for a matrix of %d", ErrData, len(d.Times), rows)
 	case d.Asked != nil && len(d.Asked) != rows:
@@ -124,6 +136,14 @@ func (d Data) checkPairs(q int) error {
 			return fmt.Errorf("%w: the items of query %d are not ascending and distinct: %d comes after %d", ErrData, q, x, items[i-1])
 		}
 	}
+	if d.Looks != nil {
+		if err := d.checkLooks(q); err != nil {
+			return err
+		}
+	}
+	if d.Inverse != nil && !(d.Inverse[q] > 0 && d.Inverse[q] <= math.MaxFloat32) {
+		return fmt.Errorf("%w: query %d has inverse propensity %g; want above 0, and finite", ErrData, q, d.Inverse[q])
+	}
 	if d.Weights == nil {
 		return nil
 	}
@@ -133,6 +153,21 @@ func (d Data) checkPairs(q int) error {
 	for i, w := range d.Weights[q] {
 		if !(w > 0) || math.IsInf(float64(w), 0) {
 			return fmt.Errorf("%w: the pair of query %d and item %d has weight %g; a weight is above 0 and finite", ErrData, q, items[i], w)
+		}
+	}
+	return nil
+}
+
+// checkLooks returns ErrData if the looks for query q are not valid.
+func (d Data) checkLooks(q int) error {
+	for i, l := range d.Looks[q] {
+		switch {
+		case l.Item < 0 || int(l.Item) >= d.Items.Rows:
+			return fmt.Errorf("%w: people looked for query %d at item row %d; the collection has rows 0 to %d", ErrData, q, l.Item, d.Items.Rows-1)
+		case i > 0 && l.Item <= d.Looks[q][i-1].Item:
+			return fmt.Errorf("%w: the looks for query %d are not ascending and distinct: item %d comes after %d", ErrData, q, l.Item, d.Looks[q][i-1].Item)
+		case !(l.Times > 0) || math.IsInf(float64(l.Times), 0):
+			return fmt.Errorf("%w: people looked for query %d at item %d %g times; want above 0, and finite", ErrData, q, l.Item, l.Times)
 		}
 	}
 	return nil

@@ -61,7 +61,7 @@ func newLearner(l *samples.Log, f form, pairs []samples.Pair, s setting, rounds 
 	}
 	return &learner{
 		form: f, pull: s.pull, rate: s.rate, rounds: rounds, queries: l.Queries, batches: batches,
-		candidates: train.NewCandidates(l.Items, pairs, train.CandidateLimits{All: o.Softmax, Draws: o.Draws, Batch: batches.Size}),
+		candidates: train.NewCandidates(l.Items, pairs, train.CandidateLimits{All: o.Softmax, Draws: o.Draws, Batch: batches.Size, Looks: l.Looks}),
 		loss:       train.CrossEntropy{Log: l, Scale: s.scale, MeanWeight: batches.MeanWeight},
 		adam:       train.NewAdam(s.rate, f.params()),
 	}

@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/likenessdb/likeness/learn/clicks"
 	"github.com/likenessdb/likeness/learn/fit/linalg"
 	"github.com/likenessdb/likeness/learn/fit/samples"
 	"github.com/likenessdb/likeness/rerank"
@@ -22,6 +23,9 @@ const (
 // neither helps nor hinders another wanted item of the same query. Items that the
 // query chose and that are not wanted are left out of the ranking, and so are the
 // query's twins and the items that were seen before it.
+//
+// If the log says which items were shown, a query ranks these alone: nobody could choose another
+// one, so the log does not say how good it is.
 type Judge struct {
 	log    *samples.Log
 	wanted func(item int32) bool // nil: every item is wanted
@@ -64,7 +68,7 @@ func (j *Judge) addQuery(q int32) {
 		if !j.wants(q, x) {
 			continue
 		}
-		count, weight = count+1, weight+float64(j.log.Weight(q, i))
+		count, weight = count+1, weight+j.log.JudgingWeight(q, i)
 		if first < 0 {
 			first = x
 		}
@@ -154,7 +158,7 @@ func (j *Judge) LeavesOut(q, x int32) bool {
 	if _, relevant := slices.BinarySearch(j.log.Relevant[q], x); relevant {
 		return !j.wants(q, x)
 	}
-	return j.log.IsTwin(q, x) || j.log.IsSeen(q, x)
+	return j.log.IsTwin(q, x) || j.log.IsSeen(q, x) || !j.log.IsShown(q, x)
 }
 
 // isRelevant reports whether query q chose item x.
@@ -215,6 +219,9 @@ func (j *Judge) hide(scores []float32, first int, q int32) {
 			scores[at] = leftOut
 		}
 	}
+	if j.log.Looks != nil {
+		hideUnshown(scores, first, j.log.Looks[q])
+	}
 	relevant := j.log.Relevant[q]
 	for _, x := range relevant {
 		if !j.wants(q, x) {
@@ -232,6 +239,25 @@ func (j *Judge) hide(scores []float32, first int, q int32) {
 		for _, x := range j.log.Seen[q] {
 			set(x)
 		}
+	}
+}
+
+// hideUnshown overwrites the scores of items that were not shown. scores begins with the score of item
+// row first.
+func hideUnshown(scores []float32, first int, shown []clicks.Look) {
+	next := 0
+	for _, l := range shown {
+		at := int(l.Item) - first
+		if at < 0 || at >= len(scores) {
+			continue
+		}
+		for ; next < at; next++ {
+			scores[next] = leftOut
+		}
+		next = at + 1
+	}
+	for ; next < len(scores); next++ {
+		scores[next] = leftOut
 	}
 }
 

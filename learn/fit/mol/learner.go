@@ -34,7 +34,7 @@ func newLearner(l *samples.Log, n *net, pairs []samples.Pair, pull float64, o Op
 	batches := train.NewBatches(pairs, o.Batch, rand.NewPCG(o.Seed, 0xf18))
 	return &learner{
 		net: n, options: o, pull: pull, log: l, batches: batches,
-		candidates: train.NewCandidates(l.Items, pairs, train.CandidateLimits{All: o.Softmax, Draws: o.Draws, Batch: batches.Size}),
+		candidates: train.NewCandidates(l.Items, pairs, train.CandidateLimits{All: o.Softmax, Draws: o.Draws, Batch: batches.Size, Looks: l.Looks}),
 		loss:       train.CrossEntropy{Log: l, Scale: 1 / o.Temperature, MeanWeight: batches.MeanWeight},
 		adam:       train.NewAdam(o.Rate, valuesOf(n.learned)),
 	}

@@ -3,6 +3,7 @@
 package samples
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"math/rand/v2"
 	"slices"
 
+	"github.com/likenessdb/likeness/learn/clicks"
 	"github.com/likenessdb/likeness/learn/fit"
 	"github.com/likenessdb/likeness/rerank"
 )
@@ -37,8 +39,11 @@ type Log struct {
 	Twins [][]int32
 	// Seen[q] holds the items that were seen before query q, ascending; nil if none are known.
 	// They are left out of answers to q.
-	Seen   [][]int32
-	Counts fit.Counts
+	Seen [][]int32
+	// Looks and Inverse are those of fit.Data; nil if nothing is known.
+	Looks   [][]clicks.Look
+	Inverse []float64
+	Counts  fit.Counts
 	// Unscaled means that Items and Queries are the matrices of fit.Data themselves,
 	// with rows of any norm.
 	Unscaled bool
@@ -50,7 +55,7 @@ func Prepare(d fit.Data, unit bool) (*Log, error) {
 	if err := d.Check(); err != nil {
 		return nil, err
 	}
-	l := &Log{Counts: fit.Counts{Items: d.Items.Rows}, Times: d.Times, Users: d.UserIDs, Seen: d.Seen, Asked: d.Asked}
+	l := &Log{Counts: fit.Counts{Items: d.Items.Rows}, Times: d.Times, Users: d.UserIDs, Seen: d.Seen, Asked: d.Asked, Looks: d.Looks, Inverse: d.Inverse}
 	var err error
 	var zeroItems, zeroQueries []bool
 	if l.Items, zeroItems, err = Scale("items", d.Items, unit); err != nil {
@@ -74,7 +79,7 @@ func PrepareUnscaled(d fit.Data) (*Log, error) {
 	if err := d.Check(); err != nil {
 		return nil, err
 	}
-	l := &Log{Items: d.Items, Queries: d.Queries, Counts: fit.Counts{Items: d.Items.Rows}, Times: d.Times, Seen: d.Seen, Asked: d.Asked, Unscaled: true}
+	l := &Log{Items: d.Items, Queries: d.Queries, Counts: fit.Counts{Items: d.Items.Rows}, Times: d.Times, Seen: d.Seen, Asked: d.Asked, Looks: d.Looks, Inverse: d.Inverse, Unscaled: true}
 	zeroItems, err := findZeroRows("items", d.Items)
 	if err != nil {
 		return nil, err
@@ -286,6 +291,15 @@ func (l *Log) IsSeen(q, x int32) bool {
 	return seen
 }
 
+// IsShown reports whether item x was shown for query q, or nothing is known about that.
+func (l *Log) IsShown(q, x int32) bool {
+	if l.Looks == nil {
+		return true
+	}
+	_, shown := slices.BinarySearchFunc(l.Looks[q], x, func(l clicks.Look, x int32) int { return cmp.Compare(l.Item, x) })
+	return shown
+}
+
 // hashQuery returns the same hash for queries that a fit cannot tell apart.
 func (l *Log) hashQuery(q int, seed uint64) [sha256.Size]byte {
 	row := l.Queries.Row(q)
@@ -315,6 +329,15 @@ func (l *Log) Weight(q int32, i int) float32 {
 		return 1
 	}
 	return l.Weights[q][i]
+}
+
+// JudgingWeight returns the weight of query q's i-th pair where it judges a fit.
+func (l *Log) JudgingWeight(q int32, i int) float64 {
+	w := float64(l.Weight(q, i))
+	if l.Inverse != nil {
+		w *= l.Inverse[q]
+	}
+	return w
 }
 
 // Pairs lists the pairs of the queries, without the items that withheld marks.

@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"sort"
 
+	"github.com/likenessdb/likeness/learn/clicks"
 	"github.com/likenessdb/likeness/learn/fit/linalg"
 	"github.com/likenessdb/likeness/learn/fit/samples"
 	"github.com/likenessdb/likeness/rerank"
@@ -13,8 +14,8 @@ import (
 // Candidates are the items over which the softmax of a pair runs: all items with pairs
 // if these are few, otherwise the items of the batch and a random sample.
 //
-// Items without pairs are never candidates. They could only be wrong answers, and the
-// fit would lower the scores of items about which the log says nothing.
+// Items without pairs are candidates only if people looked at them. Others could only be wrong
+// answers, and the fit would lower the scores of items about which the log says nothing.
 type Candidates struct {
 	// Vectors holds one candidate a row, Rows the item row of each.
 	Vectors rerank.Matrix
@@ -30,7 +31,12 @@ type Candidates struct {
 	draws      int       // sampled items per batch; 0 if every item with pairs is a candidate
 	cumulative []float64 // sums of the sampling weights of the items up to each row
 	rareness   []float32 // of each item row: −log of its chance to be a candidate
+	looks      [][]clicks.Look
 }
+
+// looksPerPair is the number of items that people looked at for the query of a pair, and that are
+// candidates with it. They are the hardest to tell from the chosen one.
+const looksPerPair = 8
 
 // CandidateLimits says when candidates are sampled.
 type CandidateLimits struct {
@@ -40,16 +46,23 @@ type CandidateLimits struct {
 	Draws int
 	// Batch is the size of a batch.
 	Batch int
+	// Looks says at which items people looked for each query; nil if unknown.
+	Looks [][]clicks.Look
 }
 
 // NewCandidates makes candidates for batches of the pairs, which list the pairs query
 // by query. A sample draws each item with the square root of its popularity, in which
 // every query counts the same.
 func NewCandidates(items rerank.Matrix, pairs []samples.Pair, limits CandidateLimits) *Candidates {
-	c := &Candidates{items: items, Columns: make([]int32, items.Rows)}
-	popularity := make([]float64, items.Rows)
+	c := &Candidates{items: items, Columns: make([]int32, items.Rows), looks: limits.Looks}
+	popularity := make([]float64, items.Rows) // how often a pair of a batch brings each item, on the mean
 	for i, share := range pairShares(samples.PairStarts(pairs)) {
 		popularity[pairs[i].Item] += share
+		for _, l := range c.looksOf(pairs[i]) {
+			if l.Item != pairs[i].Item {
+				popularity[l.Item] += share * min(1, looksPerPair/float64(len(c.looksOf(pairs[i]))))
+			}
+		}
 	}
 	for x := range c.Columns {
 		c.Columns[x] = -1
@@ -104,6 +117,12 @@ func (c *Candidates) Draw(batch []samples.Pair, rng *rand.Rand) {
 	c.Rows = c.Rows[:0]
 	for _, p := range batch {
 		c.add(p.Item)
+		looks := c.looksOf(p)
+		for _, l := range looks {
+			if len(looks) <= looksPerPair || rng.IntN(len(looks)) < looksPerPair {
+				c.add(l.Item)
+			}
+		}
 	}
 	total := c.cumulative[len(c.cumulative)-1]
 	for range c.draws {
@@ -114,6 +133,14 @@ func (c *Candidates) Draw(batch []samples.Pair, rng *rand.Rand) {
 		c.Correction = append(c.Correction, c.rareness[x])
 	}
 	c.numberColumns()
+}
+
+// looksOf returns the looks for the query of a pair.
+func (c *Candidates) looksOf(p samples.Pair) []clicks.Look {
+	if c.looks == nil {
+		return nil
+	}
+	return c.looks[p.Query]
 }
 
 // add makes an item a candidate, once.

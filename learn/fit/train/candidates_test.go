@@ -8,6 +8,7 @@ import (
 
 	"github.com/likenessdb/likeness/rerank"
 
+	"github.com/likenessdb/likeness/learn/clicks"
 	"github.com/likenessdb/likeness/learn/fit"
 	"github.com/likenessdb/likeness/learn/fit/fittest"
 	"github.com/likenessdb/likeness/learn/fit/linalg"
@@ -119,5 +120,29 @@ func TestItemsWithoutPairsAreNoCandidates(t *testing.T) {
 		if c.Columns[1] < 0 {
 			t.Errorf("limit %d: the pair's own item is no candidate", limit)
 		}
+	}
+}
+
+// TestLooks: the chance of a choice is in proportion to looks × exp(score). What people looked at is
+// a candidate, chosen or not, and what no answer showed hardly counts.
+func TestLooks(t *testing.T) {
+	log := &samples.Log{
+		Items: fittest.NormalMatrix(rand.New(rand.NewPCG(1, 1)), 5, 2), Relevant: [][]int32{{1}, {3}},
+		Looks: [][]clicks.Look{{{Item: 0, Times: 2}, {Item: 1, Times: 0.5}}, {{Item: 3, Times: 1}}},
+	}
+	pairs := []samples.Pair{{Query: 0, Item: 1, Weight: 1}, {Query: 1, Item: 3, Weight: 1}}
+	for _, all := range []int{1, 100} {
+		c := NewCandidates(log.Items, pairs, CandidateLimits{All: all, Draws: 1, Batch: 1, Looks: log.Looks})
+		c.Draw(pairs[:1], rand.New(rand.NewPCG(1, 1)))
+		if c.Columns[0] < 0 || c.Columns[1] < 0 || c.Columns[2] >= 0 || c.Columns[4] >= 0 {
+			t.Errorf("limit %d: the columns are %v", all, c.Columns)
+		}
+	}
+	c := NewCandidates(log.Items, pairs, CandidateLimits{All: 100, Looks: log.Looks})
+	scores := rerank.Matrix{Rows: 1, Cols: 3, Data: []float32{0.3, -0.2, 0.1}} // of items 0, 1 and 3
+	loss := CrossEntropy{Log: log, Scale: 2, MeanWeight: 1}.Apply(scores, pairs[:1], c)
+	chosen := 0.5 * math.Exp(-0.4)
+	if want := -math.Log(chosen / (chosen + 2*math.Exp(0.6) + unshownLooks*0.5*math.Exp(0.2))); math.Abs(loss-want) > 1e-6 {
+		t.Errorf("loss %g, want %g", loss, want)
 	}
 }

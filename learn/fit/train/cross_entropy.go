@@ -3,6 +3,7 @@ package train
 import (
 	"math"
 
+	"github.com/likenessdb/likeness/learn/clicks"
 	"github.com/likenessdb/likeness/learn/fit/linalg"
 	"github.com/likenessdb/likeness/learn/fit/samples"
 	"github.com/likenessdb/likeness/rerank"
@@ -19,6 +20,10 @@ const Excluded = -1e30
 // Bengio and Senécal 2003; Yi et al. 2019). The pair's own item is always there and
 // is not corrected. Other items and twins of the same query, and items that were seen
 // before it, are no wrong answers.
+//
+// Where the log says how often people looked at the items of a query, its logarithm is added to the
+// logits: a choice then tells how much the item was preferred to the others, given where
+// they stood. An item that no answer showed could hardly be chosen, so it is hardly a wrong answer.
 type CrossEntropy struct {
 	Log   *samples.Log
 	Scale float64
@@ -41,6 +46,9 @@ func (e CrossEntropy) Apply(scores rerank.Matrix, batch []samples.Pair, c *Candi
 			}
 			if e.Log.Seen != nil {
 				c.exclude(row, e.Log.Seen[batch[b].Query], target)
+			}
+			if e.Log.Looks != nil {
+				c.addLooks(row, e.Log.Looks[batch[b].Query])
 			}
 			kernel.Softmax(row)
 			weight := share * float64(batch[b].Weight)
@@ -72,6 +80,24 @@ func (c *Candidates) makeLogits(row []float32, scale float32, target int32) {
 		row[i] += correction
 	}
 	row[target] = own
+}
+
+// unshownLooks is how often people looked at an item that no answer showed, beside the item of the
+// answers that they looked at least often. It stands for what the old ranking knew when it left the
+// item out, and keeps a fit from raising items at will about which the log says nothing.
+const unshownLooks = 0.01
+
+// addLooks adds the logarithm of the looks to the logits of all candidates.
+func (c *Candidates) addLooks(row []float32, looks []clicks.Look) {
+	least := float32(math.Inf(1))
+	for _, l := range looks {
+		least = min(least, l.Times)
+	}
+	for _, l := range looks { // relative to an item that was not shown
+		if column := c.Columns[l.Item]; column >= 0 {
+			row[column] += float32(math.Log(float64(l.Times / (unshownLooks * least))))
+		}
+	}
 }
 
 // exclude hides items other than the target from the softmax.

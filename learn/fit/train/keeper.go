@@ -155,8 +155,16 @@ func (h *Hasher) addData(d fit.Data) {
 	for _, weights := range d.Weights {
 		h.addFloats(weights)
 	}
+	for _, looks := range d.Looks {
+		b = b[:0]
+		for _, l := range looks {
+			b = binary.LittleEndian.AppendUint32(b, uint32(l.Item))
+			b = binary.LittleEndian.AppendUint32(b, math.Float32bits(l.Times))
+		}
+		h.addBytes(b)
+	}
 	b = b[:0]
-	for _, n := range d.Asked {
+	for _, n := range slices.Concat(d.Asked, d.Inverse) {
 		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(n))
 	}
 	h.addBytes(b)

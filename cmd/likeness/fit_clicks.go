@@ -1,0 +1,81 @@
+package main
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/likenessdb/likeness/learn/clicks"
+	"github.com/likenessdb/likeness/learn/dataset"
+	"github.com/likenessdb/likeness/learn/fit"
+)
+
+// How a fit treats the positions of a log.
+const (
+	positionsAuto       = "auto"
+	positionsSwaps      = "swaps"
+	positionsRegression = "regression"
+	positionsIgnore     = "ignore"
+)
+
+func positionWays() []string {
+	return []string{positionsAuto, positionsSwaps, positionsRegression, positionsIgnore}
+}
+
+// clickFlags are the flags of a fit about a log with positions.
+type clickFlags struct {
+	positions string
+	clip      float64
+	// readsLooks says that the loss of the fit reads fit.Data.Looks.
+	readsLooks bool
+}
+
+func (f *clickFlags) register(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.positions, "positions", positionsAuto, "how a log with positions is corrected for them: by swaps, by regression, whichever the log allows (auto), or not (ignore)")
+	cmd.Flags().Float64Var(&f.clip, "clip", 100, "greatest number of choices that one choice at a deep position stands for")
+	_ = cmd.RegisterFlagCompletionFunc("positions", cobra.FixedCompletions(positionWays(), cobra.ShellCompDirectiveNoFileComp))
+}
+
+func (f *clickFlags) check() error {
+	if !slices.Contains(positionWays(), f.positions) || !(f.clip >= 1) {
+		return usagef("--positions %q, --clip %g: want one of %s, and 1 at least", f.positions, f.clip, strings.Join(positionWays(), ", "))
+	}
+	return nil
+}
+
+// clickReport says how a fit corrected a log with positions.
+type clickReport struct {
+	clicks.Curve
+	// Text says how sure the curve is.
+	Text    string `json:"text"`
+	Answers int    `json:"answers"`
+	// Choices counts pairs of a query and an item that was chosen for it.
+	Choices int `json:"choices"`
+	// EffectiveSize is the number of choices at one position that would say as much about ranks.
+	EffectiveSize float64 `json:"effective_size"`
+	// Clipped counts choices whose inverse propensity was cut to --clip.
+	Clipped int `json:"clipped"`
+}
+
+// correct returns the data of a fit, corrected for positions if the log has any, and how.
+func (f *clickFlags) correct(d *dataset.Dataset, seed uint64) (fit.Data, *clickReport) {
+	data := fit.Data{
+		Items: d.Items, Queries: d.Queries, Relevant: d.Relevant, Seen: d.Seen, Weights: d.Weights, Times: d.Times, Asked: d.Asked, UserIDs: d.UserIDs,
+	}
+	if d.Answers == nil || f.positions == positionsIgnore {
+		return data, nil
+	}
+	estimator := clicks.Estimator{Queries: d.Queries, Items: d.Items, Seed: seed}
+	switch f.positions {
+	case positionsSwaps:
+		estimator.Method = clicks.Harvesting
+	case positionsRegression:
+		estimator.Method = clicks.Regression
+	}
+	curve := estimator.Estimate(d.Answers)
+	c := curve.Correct(d.Answers, d.Queries.Rows, f.clip)
+	return data.Corrected(c, f.readsLooks), &clickReport{
+		Curve: *curve, Text: curve.Text(), Answers: len(d.Answers), Choices: len(c.Choices), EffectiveSize: c.EffectiveSize, Clipped: c.Clipped,
+	}
+}
