@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 
@@ -94,8 +93,8 @@ func (f *fitCompanionFlags) run(ctx context.Context, p *progress) (*companionRes
 			return nil, err
 		}
 		report = found.Report
-		m := withTensors(base, companion.Prefix, found.Tensors, "companion")
-		return &learned{model: m, options: f.options, report: report, prefix: "companion."}, nil
+		m, err := withTensors(base, companion.Prefix, "companion", found.Tensors, &report.RecallTable)
+		return &learned{model: m, options: f.options, report: report, prefix: "companion."}, err
 	})
 	if err != nil {
 		return nil, err
@@ -106,20 +105,9 @@ func (f *fitCompanionFlags) run(ctx context.Context, p *progress) (*companionRes
 func printLearnedCompanion(w io.Writer, r *companionResult) error {
 	_, _ = fmt.Fprintf(w, "%s, version %s: %d items, placed by %d of %d queries and judged on %d; %d numbers an item\n",
 		r.Kind, r.Base, r.Items, r.Anchors, r.Queries, r.HeldOutQueries, r.Dim)
-	_, _ = fmt.Fprintf(w, "\nshare of the exact top %d among the candidates, held-out queries\n", r.K)
-	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprint(t, "candidates\t")
-	for _, d := range r.Depths {
-		_, _ = fmt.Fprintf(t, "%d\t", d)
-	}
-	_, _ = fmt.Fprint(t, "\nrecall\t")
-	for _, v := range r.Recall {
-		_, _ = fmt.Fprintf(t, "%.4f\t", v)
-	}
-	_, _ = fmt.Fprintln(t)
-	if err := t.Flush(); err != nil {
+	if err := printFirstStages(w, &r.RecallTable); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(w, "\nwrote %s: model %s, version %s\nnext: likeness index --strategies companion\n", r.Path, r.Model, r.Version)
+	_, err := fmt.Fprintf(w, "\nwrote %s: model %s, version %s\nnext: likeness index\n", r.Path, r.Model, r.Version)
 	return err
 }

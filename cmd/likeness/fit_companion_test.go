@@ -3,9 +3,11 @@ package main
 import (
 	"encoding/json"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
+	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/companion"
 	"github.com/likenessdb/likeness/rerank/model"
 )
@@ -24,8 +26,11 @@ func TestFitCompanion(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if m.Version != report.Version || report.Dim != 24 || report.Anchors != 600 || len(report.Recall) != 2 || report.Recall[0] < 0.8 {
+	if m.Version != report.Version || report.Dim != 24 || report.Anchors != 600 || len(report.Stages) < 3 || report.Stages[0].Strategy != rerank.Companion || report.Stages[0].Recall[0] < 0.8 {
 		t.Errorf("%+v", report)
+	}
+	if found := m.FirstStages(); !slices.Equal(found.Depths, []int{20, 40}) || found.Find(rerank.Companion, "") == nil || found.Find(rerank.Average, "") == nil {
+		t.Errorf("the model keeps %+v of its first stages", found)
 	}
 	if m.Provenance["companion.fit.report"] == "" || m.Provenance["companion.model"] == "" || !m.Parameters().Tensors.Has(companion.Out) {
 		t.Errorf("provenance %v", m.Provenance)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/likenessdb/likeness/learn/fit"
 	fitdistilled "github.com/likenessdb/likeness/learn/fit/distilled"
+	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/distilled"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/tensor"
@@ -98,12 +99,13 @@ func (f *fitDistilledFlags) run(ctx context.Context, p *progress) (*distilledRes
 	}
 	var report fitdistilled.Report
 	head, err := f.fitInputs.run(ctx, p, func(ctx context.Context, d fit.Data) (*learned, error) {
-		found, err := fitdistilled.Fit(ctx, base.Similarity, d, f.options)
+		found, failed := fitdistilled.Fit(ctx, base.Similarity, d, f.options)
 		if found == nil {
-			return nil, err
+			return nil, failed
 		}
 		report = found.Report
-		return &learned{model: withTensors(base, distilled.Prefix, found.Tensors, "distilled"), options: f.options, report: report, prefix: "distilled."}, err
+		m, err := withTensors(base, distilled.Prefix, "distilled", found.Tensors, &report.RecallTable)
+		return &learned{model: m, options: f.options, report: report, prefix: "distilled."}, errors.Join(failed, err)
 	})
 	if head == nil {
 		return nil, err
@@ -111,9 +113,10 @@ func (f *fitDistilledFlags) run(ctx context.Context, p *progress) (*distilledRes
 	return &distilledResult{fitHead: *head, Base: base.Version, Kind: string(base.Spec().Kind), Report: report}, err
 }
 
-// withTensors returns the base model with the tensors that a fit added, in place of its own with their prefix, and
-// with the base model's provenance. The keys of the fit's own provenance begin with its name.
-func withTensors(base *model.Model, prefix string, added tensor.Set, name string) model.Parameters {
+// withTensors returns the base model with the tensors that a fit added, in place of its own with their prefix, with
+// what the fit found of the first stages, and with the base model's provenance. The keys of the fit's own provenance
+// begin with its name.
+func withTensors(base *model.Model, prefix, name string, added tensor.Set, found *rerank.RecallTable) (model.Parameters, error) {
 	p := base.Parameters()
 	maps.DeleteFunc(p.Tensors, func(name string, _ tensor.Tensor) bool { return strings.HasPrefix(name, prefix) })
 	maps.Copy(p.Tensors, added)
@@ -122,7 +125,9 @@ func withTensors(base *model.Model, prefix string, added tensor.Set, name string
 		p.Provenance = map[string]string{}
 	}
 	p.Provenance[name+".model"] = base.Name + " version " + base.Version
-	return p
+	var err error
+	p.Provenance[model.FirstStagesKey], err = compactJSON(found)
+	return p, err
 }
 
 func printDistilled(w io.Writer, r *distilledResult) error {
@@ -142,31 +147,32 @@ func printDistilled(w io.Writer, r *distilledResult) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	_, _ = fmt.Fprintf(w, "\nshare of the exact top %d among the candidates, held-out queries\n", r.K)
-	t = tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprint(t, "first stage\tsearches\t")
-	for _, d := range r.Depths {
-		_, _ = fmt.Fprintf(t, "%d\t", d)
-	}
-	_, _ = fmt.Fprintln(t, "\t")
-	for _, s := range r.Stages {
-		printStage(t, s)
-	}
-	if err := t.Flush(); err != nil {
+	if err := printFirstStages(w, &r.RecallTable); err != nil {
 		return err
 	}
 	_, err := fmt.Fprintf(w, "%s\n\nwrote %s: model %s, version %s\n", r.Recommendation, r.Path, r.Model, r.Version)
 	return err
 }
 
-func printStage(w io.Writer, s fitdistilled.FirstStage) {
-	_, _ = fmt.Fprintf(w, "%s\t%d\t", s.Name, s.Searches)
-	for _, v := range s.Recall {
-		_, _ = fmt.Fprintf(w, "%.4f\t", v)
+// printFirstStages prints what the first stages of a model found.
+func printFirstStages(w io.Writer, r *rerank.RecallTable) error {
+	_, _ = fmt.Fprintf(w, "\nshare of the exact top %d among the candidates, held-out queries\n", r.K)
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprint(t, "first stage\tsearches\t")
+	for _, d := range r.Depths {
+		_, _ = fmt.Fprintf(t, "%d\t", d)
 	}
-	where := ""
-	if s.Companion {
-		where = "in a companion"
+	_, _ = fmt.Fprintln(t, "\t")
+	for _, s := range r.Stages {
+		_, _ = fmt.Fprintf(t, "%s\t%d\t", s.Name(), s.Searches)
+		for _, v := range s.Recall {
+			_, _ = fmt.Fprintf(t, "%.4f\t", v)
+		}
+		where := ""
+		if s.Companion {
+			where = "in a companion"
+		}
+		_, _ = fmt.Fprintf(t, "%s\t\n", where)
 	}
-	_, _ = fmt.Fprintf(w, "%s\t\n", where)
+	return t.Flush()
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/likenessdb/likeness/learn/fit"
 	"github.com/likenessdb/likeness/learn/fit/linalg"
 	"github.com/likenessdb/likeness/learn/fit/samples"
+	"github.com/likenessdb/likeness/learn/fit/teacher"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/companion"
 	"github.com/likenessdb/likeness/rerank/tensor"
@@ -36,12 +37,10 @@ type Report struct {
 	HeldOutQueries int `json:"held_out_queries"`
 	// Dim is the length of an item's vector.
 	Dim int `json:"dim"`
-	K   int `json:"k"`
-	// Recall holds the mean share of the exact top K of the sampled items among the first Depths
-	// candidates, over the held-out queries.
-	Depths   []int     `json:"depths"`
-	Recall   []float64 `json:"recall"`
-	Warnings []string  `json:"warnings,omitempty"`
+	// RecallTable compares the companion, its first stage, with the model's own on the held-out
+	// queries, among the sampled items.
+	rerank.RecallTable
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // maxHeldOut bounds the queries that judge the companion.
@@ -72,27 +71,18 @@ func Fit(ctx context.Context, m rerank.Similarity, d fit.Data, o Options) (*Fitt
 	if err != nil {
 		return nil, err
 	}
-	t := &teacher{similarity: m, batch: rerank.AbilitiesOf(m).ScoreBatch, queries: d.Queries}
-	if err := t.sampleItems(d.Items, o); err != nil {
-		return nil, err
-	}
-	encoded, err := t.encode(anchors)
+	items := sampleItems(d.Items, o)
+	t, err := teacher.New(m, items, d.Queries, nil)
 	if err != nil {
 		return nil, err
 	}
-	tensors, err := t.learn(ctx, encoded, anchors, o)
+	f := &fitter{Teacher: t, options: o}
+	tensors, err := f.learn(ctx, anchors)
 	if err != nil {
 		return nil, err
 	}
-	c, err := companion.Read(tensors, m.Spec().QueryDim, len(features(encoded[0])))
-	if err != nil {
-		return nil, err
-	}
-	r := Report{
-		Seed: o.Seed, Items: d.Items.Rows, SampledItems: t.features.Rows, Queries: d.Queries.Rows, Anchors: len(anchors), HeldOutQueries: len(heldOut),
-		Dim: c.Dim(), K: min(o.K, t.features.Rows-1), Depths: slices.Compact(slices.Sorted(slices.Values(o.Depths))),
-	}
-	if r.Recall, err = t.judge(ctx, c, encoded, heldOut, r, o.Progress); err != nil {
+	r := Report{Seed: o.Seed, Items: d.Items.Rows, SampledItems: items.Rows, Queries: d.Queries.Rows, Anchors: len(anchors), HeldOutQueries: len(heldOut)}
+	if err := f.judge(ctx, &r, tensors, heldOut); err != nil {
 		return nil, err
 	}
 	r.warn(m.Spec())
@@ -127,87 +117,54 @@ func divide(d fit.Data, o Options) (anchors, heldOut []int32, err error) {
 	return samples.Choose(split.Train, o.Anchors, rng), samples.Choose(split.HeldOut, maxHeldOut, rng), nil
 }
 
-// teacher is the similarity whose ranking the companion reproduces, with a sample of the items.
-type teacher struct {
-	similarity rerank.Similarity
-	batch      rerank.BatchScorer
-	queries    rerank.Matrix
-	features   rerank.Matrix // feature rows of the sampled items
+// fitter is one run of Fit.
+type fitter struct {
+	*teacher.Teacher
+	options Options
+	// anchors are the queries that place the items.
+	anchors []rerank.Encoded
 }
 
-// sampleItems encodes the items, or a random choice of them.
-func (t *teacher) sampleItems(items rerank.Matrix, o Options) error {
-	if items.Rows > o.Items {
-		rows := rand.New(rand.NewPCG(o.Seed, 0x17e5)).Perm(items.Rows)[:o.Items]
-		slices.Sort(rows)
-		chosen := rerank.NewMatrix(len(rows), items.Cols)
-		for i, r := range rows {
-			copy(chosen.Row(i), items.Row(r))
-		}
-		items = chosen
+// sampleItems returns the items, or a random choice of them.
+func sampleItems(items rerank.Matrix, o Options) rerank.Matrix {
+	if items.Rows <= o.Items {
+		return items
 	}
-	t.features = rerank.NewMatrix(items.Rows, t.similarity.Spec().Features)
-	if err := t.similarity.EncodeItems(t.features, items); err != nil {
-		return fmt.Errorf("%w: items: %w", fit.ErrData, err)
+	all := make([]int32, items.Rows)
+	for i := range all {
+		all[i] = int32(i)
 	}
-	return nil
+	rows := samples.Choose(all, o.Items, rand.New(rand.NewPCG(o.Seed, 0x17e5)))
+	slices.Sort(rows)
+	chosen := rerank.NewMatrix(len(rows), items.Cols)
+	linalg.GatherRows(chosen, items, rows)
+	return chosen
 }
 
-// encode encodes queries. It returns fit.ErrData.
-func (t *teacher) encode(rows []int32) ([]rerank.Encoded, error) {
-	out := make([]rerank.Encoded, len(rows))
-	for i, q := range rows {
-		e, err := t.similarity.Encode(rerank.Query{Vector: t.queries.Row(int(q))})
-		if err != nil {
-			return nil, fmt.Errorf("%w: query %d: %w", fit.ErrData, q, err)
-		}
-		if rerank.EncodedAbilitiesOf(e).Features == nil || t.batch == nil {
-			return nil, fmt.Errorf("%w: a model of kind %s cannot have a learned companion", fit.ErrData, t.similarity.Spec().Kind)
-		}
-		out[i] = e
-	}
-	return out, nil
-}
-
-// scoreBatch is the number of queries that are scored together.
-const scoreBatch = 8
-
-// eachScored scores the sampled items for every query, on every core, and calls f with each query's number and
-// scores, which f may change.
-func (t *teacher) eachScored(ctx context.Context, queries []rerank.Encoded, done func(int), f func(i int, scores []float32)) error {
-	return linalg.ParallelErr(len(queries), scoreBatch, func(from, to int) error {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		n := t.features.Rows
-		scores := make([]float32, (to-from)*n)
-		if err := t.batch.ScoreBatch(scores, queries[from:to], rerank.Items{Features: t.features}); err != nil {
-			return err
-		}
-		for i := from; i < to; i++ {
-			f(i, scores[(i-from)*n:(i-from+1)*n])
-		}
-		done(to - from)
-		return nil
-	})
-}
-
-// features returns the features of an encoded query, which encode has checked.
+// features returns the features of an encoded query, which learn has checked.
 func features(e rerank.Encoded) []float32 {
 	return rerank.EncodedAbilitiesOf(e).Features.QueryFeatures()
 }
 
-// learn returns the tensors of the companion.
-func (t *teacher) learn(ctx context.Context, encoded []rerank.Encoded, anchors []int32, o Options) (tensor.Set, error) {
-	hidden := randomFeatures(o, t.queries.Cols)
-	expanded := rerank.NewMatrix(len(encoded), 1+len(features(encoded[0]))+o.Hidden)
-	for i, e := range encoded {
-		companion.Expand(expanded.Row(i), features(e), hidden)
+// learn returns the tensors of the companion, and keeps the encoded anchors.
+func (f *fitter) learn(ctx context.Context, anchors []int32) (tensor.Set, error) {
+	o, n := f.options, len(anchors)
+	hidden := randomFeatures(o, f.Queries.Cols)
+	first, err := f.Encode(anchors[0])
+	if err != nil {
+		return nil, err
 	}
-	targets := rerank.NewMatrix(len(encoded), t.features.Rows)
-	threshold, mean := make([]float32, len(encoded)), make([]float32, len(encoded))
-	focus := min(o.Focus, max(1, t.features.Rows/8))
-	err := t.eachScored(ctx, encoded, o.Progress.Begin("scoring items by the model", len(encoded)), func(i int, scores []float32) {
+	if rerank.EncodedAbilitiesOf(first).Features == nil || f.Abilities.ScoreBatch == nil {
+		return nil, fmt.Errorf("%w: a model of kind %s cannot have a learned companion", fit.ErrData, f.Similarity.Spec().Kind)
+	}
+	f.anchors = make([]rerank.Encoded, n)
+	expanded := rerank.NewMatrix(n, 1+len(features(first))+o.Hidden)
+	targets := rerank.NewMatrix(n, f.Features.Rows)
+	threshold, mean := make([]float32, n), make([]float32, n)
+	focus := min(o.Focus, max(1, f.Features.Rows/8))
+	err = f.EachScored(ctx, anchors, o.Progress.Begin("scoring items by the model", n), func(i int, e rerank.Encoded, scores []float32) error {
+		f.anchors[i] = e
+		companion.Expand(expanded.Row(i), features(e), hidden)
 		threshold[i] = best(scores, focus).Threshold()
 		companion.Target(scores, threshold[i], float32(o.Leak))
 		var sum float64
@@ -218,6 +175,7 @@ func (t *teacher) learn(ctx context.Context, encoded []rerank.Encoded, anchors [
 		for x, v := range scores {
 			targets.Row(i)[x] = v - mean[i]
 		}
+		return nil
 	})
 	if err != nil {
 		return nil, err
@@ -226,8 +184,8 @@ func (t *teacher) learn(ctx context.Context, encoded []rerank.Encoded, anchors [
 	if err != nil {
 		return nil, err
 	}
-	vectors := rerank.NewMatrix(len(anchors), t.queries.Cols)
-	linalg.GatherRows(vectors, t.queries, anchors)
+	vectors := rerank.NewMatrix(n, f.Queries.Cols)
+	linalg.GatherRows(vectors, f.Queries, anchors)
 	return tensor.Set{
 		companion.Anchors:   {Shape: []int{vectors.Rows, vectors.Cols}, Data: vectors.Data},
 		companion.Hidden:    {Shape: []int{hidden.Rows, hidden.Cols}, Data: hidden.Data},

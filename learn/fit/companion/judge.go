@@ -3,63 +3,63 @@ package companion
 import (
 	"context"
 
-	"github.com/likenessdb/likeness/learn/fit"
 	"github.com/likenessdb/likeness/learn/fit/linalg"
+	"github.com/likenessdb/likeness/learn/fit/samples"
+	"github.com/likenessdb/likeness/learn/fit/teacher"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/companion"
-	"github.com/likenessdb/likeness/rerank/kernel"
+	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
-// judge returns the mean share of the exact top K among the first r.Depths candidates of the companion.
-// The vectors of the items are computed as they are for a companion collection.
-func (t *teacher) judge(ctx context.Context, c *companion.Companion, anchors []rerank.Encoded, heldOut []int32, r Report, progress fit.Progress) ([]float64, error) {
-	vectors, err := t.place(ctx, c, anchors, progress)
+// judge measures the companion and the model's own first stages on the held-out queries. The vectors
+// of the items are computed as they are for a companion collection.
+func (f *fitter) judge(ctx context.Context, r *Report, tensors tensor.Set, heldOut []int32) error {
+	o, spec := f.options, f.Similarity.Spec()
+	c, err := companion.Read(tensors, spec.QueryDim, len(features(f.anchors[0])))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	encoded, err := t.encode(heldOut)
+	stored, _, err := samples.Scale("items", f.Items, spec.Normalise)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	found := make([][]float64, len(encoded))
-	err = t.eachScored(ctx, encoded, progress.Begin("judging", len(encoded)), func(i int, scores []float32) {
-		wanted := map[int]bool{}
-		for _, x := range best(scores, r.K).Sorted() {
-			wanted[x.Index] = true
-		}
-		kernel.Best().Rows(scores, c.Query(features(encoded[i])), vectors, nil)
-		found[i] = make([]float64, len(r.Depths))
-		for rank, x := range best(scores, r.Depths[len(r.Depths)-1]).Sorted() {
-			for d, depth := range r.Depths {
-				if wanted[x.Index] && rank < depth {
-					found[i][d] += 1 / float64(len(wanted))
-				}
-			}
-		}
-	})
+	done := o.Progress.Begin("ranking by the model, held-out queries", len(heldOut))
+	exam, err := teacher.NewExam(ctx, f.Teacher, stored, heldOut, min(o.K, stored.Rows-1), o.Depths, done)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	recall := make([]float64, len(r.Depths))
-	for _, f := range found {
-		for d, v := range f {
-			recall[d] += v / float64(len(found))
+	items, err := f.place(ctx, c)
+	if err != nil {
+		return err
+	}
+	queries := rerank.NewMatrix(len(heldOut), c.Dim())
+	for i, q := range heldOut {
+		e, err := f.Encode(q)
+		if err != nil {
+			return err
 		}
+		copy(queries.Row(i), c.Query(features(e)))
 	}
-	return recall, nil
+	own := exam.Products(rerank.FirstStage{Strategy: rerank.Companion, Companion: true}, queries, items)
+	others, err := exam.Strategies(rerank.Distilled, rerank.Average, rerank.PerEmbedding)
+	if err != nil {
+		return err
+	}
+	r.Dim, r.RecallTable = c.Dim(), exam.Table(append([]rerank.FirstStage{own}, others...)...)
+	return nil
 }
 
 // place computes the vectors of the sampled items.
-func (t *teacher) place(ctx context.Context, c *companion.Companion, anchors []rerank.Encoded, progress fit.Progress) (rerank.Matrix, error) {
-	vectors := rerank.NewMatrix(t.features.Rows, c.Dim())
-	solver := companion.NewSolver(c, anchors, features, t.batch.ScoreBatch)
-	done := progress.Begin("placing the items", vectors.Rows)
+func (f *fitter) place(ctx context.Context, c *companion.Companion) (rerank.Matrix, error) {
+	vectors := rerank.NewMatrix(f.Features.Rows, c.Dim())
+	solver := companion.NewSolver(c, f.anchors, features, f.Abilities.ScoreBatch.ScoreBatch)
+	done := f.options.Progress.Begin("placing the items", vectors.Rows)
 	return vectors, linalg.ParallelErr(vectors.Rows, 256, func(from, to int) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
 		defer done(to - from)
-		return solver.Solve(vectors.Slice(from, to), t.features.Slice(from, to))
+		return solver.Solve(vectors.Slice(from, to), f.Features.Slice(from, to))
 	})
 }
 

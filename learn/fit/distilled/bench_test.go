@@ -4,9 +4,9 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/likenessdb/likeness/rerank"
-
 	"github.com/likenessdb/likeness/learn/fit/fittest"
+	"github.com/likenessdb/likeness/learn/fit/teacher"
+	"github.com/likenessdb/likeness/rerank"
 )
 
 // A step of both heads over 10,003 items of 384 numbers and 256 queries with
@@ -21,8 +21,7 @@ func BenchmarkDistilStep(b *testing.B) {
 	}
 	for q := range int32(1024) {
 		scores := fittest.NormalMatrix(rng, 1, 10003).Data
-		rows := bestRows(scores, 256)
-		l.train, l.lists = append(l.train, q), append(l.lists, ranked{rows: rows, scores: selectScores(scores, rows)})
+		l.train, l.lists = append(l.train, q), append(l.lists, teacher.Rank(scores, nil, 256))
 	}
 	for name, hidden := range map[string]int{HeadLinear: 0, HeadResidual: 512} {
 		b.Run(name, func(b *testing.B) {

@@ -4,15 +4,17 @@ package distilled
 
 import (
 	"context"
-	"errors"
+	"encoding/hex"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
 
 	"github.com/likenessdb/likeness/learn/fit"
+	"github.com/likenessdb/likeness/learn/fit/judge"
 	"github.com/likenessdb/likeness/learn/fit/linalg"
 	"github.com/likenessdb/likeness/learn/fit/samples"
+	"github.com/likenessdb/likeness/learn/fit/teacher"
 	"github.com/likenessdb/likeness/learn/fit/train"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/distilled"
@@ -55,16 +57,19 @@ func Fit(ctx context.Context, m rerank.Similarity, d fit.Data, o Options) (*Fitt
 
 // fitter is one run of Fit.
 type fitter struct {
-	options  Options
-	teacher  *teacher
-	lessons  lessons
-	examiner examiner
-	trials   *train.Trials
+	options Options
+	teacher *teacher.Teacher
+	lessons lessons
+	exam    *teacher.Exam
+	// heldOut holds the rows of the queries that judge, judges their vectors.
+	heldOut []int32
+	judges  rerank.Matrix
+	trials  *train.Trials
 	// queryScale is the number by which all query vectors were divided for training.
 	queryScale float64
 	// firstLists are the lists made before any head was trained; nil if the similarity ranks all
 	// items.
-	firstLists []ranked
+	firstLists []teacher.Ranked
 
 	heads  map[string]*head // the heads fitted so far, by kind
 	report Report
@@ -86,25 +91,25 @@ func newFitter(m rerank.Similarity, d fit.Data, o Options) (*fitter, error) {
 	slices.Sort(o.Depths)
 	o.Depths = slices.Compact(o.Depths)
 	f := &fitter{options: o, heads: map[string]*head{}, queryScale: 1}
-	f.report = Report{Seed: o.Seed, Items: d.Items.Rows, Queries: d.Queries.Rows, K: min(o.K, d.Items.Rows-1)}
+	f.report = Report{Seed: o.Seed, Items: d.Items.Rows, Queries: d.Queries.Rows, RecallTable: rerank.RecallTable{K: min(o.K, d.Items.Rows-1)}}
 	log, err := f.prepareLog(d)
 	if err != nil {
 		return nil, err
 	}
-	if f.teacher, err = newTeacher(m, d); err != nil {
+	if f.teacher, err = teacher.New(m, d.Items, d.Queries, d.UserIDs); err != nil {
 		return nil, err
 	}
 	if err := f.divideQueries(log); err != nil {
 		return nil, err
 	}
-	fingerprint, err := f.teacher.fingerprint(f.lessons.train)
+	print, err := fingerprint(f.teacher, f.lessons.train)
 	if err != nil {
 		return nil, err
 	}
 	f.trials, err = train.OpenTrials(o.Checkpoint, "distilled", d, struct {
 		Options
 		Model string
-	}{o, fingerprint})
+	}{o, print})
 	return f, err
 }
 
@@ -157,40 +162,27 @@ func (f *fitter) divideQueries(l *samples.Log) error {
 	learned := samples.Choose(split.Train, min(maxLearned, max(o.Batch, o.Scores/scoresPerQuery)), rng)
 	heldOut := samples.Choose(split.HeldOut, min(maxHeldOut, max(64, o.Scores/8/l.Items.Rows)), rng)
 	f.lessons = lessons{items: l.Items, queries: l.Queries, train: learned}
-	f.examiner = examiner{
-		teacher: f.teacher, items: l.Items, queries: heldOut, vectors: rerank.NewMatrix(len(heldOut), l.Queries.Cols),
-		depths: f.chooseDepths(), fields: map[string]rerank.Matrix{"": l.Items},
-	}
-	linalg.GatherRows(f.examiner.vectors, l.Queries, heldOut)
-	f.report.LearnedQueries, f.report.HeldOutQueries, f.report.Depths = len(learned), len(heldOut), f.examiner.depths
+	f.heldOut, f.judges = heldOut, rerank.NewMatrix(len(heldOut), l.Queries.Cols)
+	linalg.GatherRows(f.judges, l.Queries, heldOut)
+	f.report.LearnedQueries, f.report.HeldOutQueries = len(learned), len(heldOut)
 	return nil
-}
-
-// chooseDepths returns the depths of the options that are less than the size of the collection, and
-// also 2K if fewer than two are.
-func (f *fitter) chooseDepths() []int {
-	depths := slices.DeleteFunc(slices.Clone(f.options.Depths), func(d int) bool { return d >= f.report.Items })
-	if len(depths) < 2 && len(f.options.Depths) > 1 || len(depths) == 0 {
-		depths = append(depths, min(2*f.report.K, f.report.Items-1))
-		slices.Sort(depths)
-	}
-	return slices.Compact(depths)
 }
 
 // makeLessons lets the similarity rank the items for every query.
 func (f *fitter) makeLessons(ctx context.Context) error {
-	progress, l, x := f.options.Progress, &f.lessons, &f.examiner
+	progress, l := f.options.Progress, &f.lessons
 	var err error
-	done := progress.Begin("ranking by the model, held-out queries", len(x.queries))
-	if x.top, err = f.teacher.rankAll(ctx, x.queries, f.report.K, done); err != nil {
+	done := progress.Begin("ranking by the model, held-out queries", len(f.heldOut))
+	if f.exam, err = teacher.NewExam(ctx, f.teacher, l.items, f.heldOut, f.report.K, f.options.Depths, done); err != nil {
 		return err
 	}
+	f.report.RecallTable = f.exam.Table()
 	done = progress.Begin("ranking by the model", len(l.train))
 	if f.isLarge() {
 		f.firstLists, err = f.makeFirstLists(ctx, done)
 		l.lists = f.firstLists
 	} else {
-		l.lists, err = f.teacher.rankAll(ctx, l.train, min(f.options.List, l.items.Rows), done)
+		l.lists, err = f.teacher.RankAll(ctx, l.train, min(f.options.List, l.items.Rows), done)
 	}
 	if err != nil {
 		return err
@@ -233,7 +225,7 @@ func (f *fitter) trainHeads(ctx context.Context) error {
 
 // findStart returns the W with which the heads start, and the start's name.
 func (f *fitter) findStart() (rerank.Matrix, string, error) {
-	exact, ok, err := f.teacher.exactStart(f.lessons.train, f.options.Normalise)
+	exact, ok, err := exactStart(f.teacher, f.lessons.train, f.options.Normalise)
 	if err != nil || ok {
 		return exact, startExact, err
 	}
@@ -250,7 +242,7 @@ func (f *fitter) trainHead(ctx context.Context, kind string, start rerank.Matrix
 	h := newHead(start, hidden, o.Seed)
 	report := HeadReport{Head: kind, Start: startName, Of: o.Rounds, Parameters: h.size()}
 	if isExact {
-		report.Recall = f.examiner.meanRecall(h)
+		report.Recall = f.meanRecall(h)
 		f.addHead(h, report)
 		return nil
 	}
@@ -265,7 +257,7 @@ func (f *fitter) trainHead(ctx context.Context, kind string, start rerank.Matrix
 	trained, err := f.trials.Train(ctx, l, train.Plan{
 		Name: kind, Rounds: o.Rounds, Patience: patience, KeepTrained: true,
 		Done:  o.Progress.Begin("fitting the "+kind+" probe", o.Rounds),
-		Judge: func(int) (float64, error) { return f.examiner.meanRecall(h), nil },
+		Judge: func(int) (float64, error) { return f.meanRecall(h), nil },
 		Note: func(s *train.Snapshot) {
 			o.Notef("%s probe, round %d: divergence %.3f, held-out recall@%d %.4f", kind, s.Round, s.LastRound().MeanLoss, f.report.K, s.LastRound().Rating)
 		},
@@ -285,35 +277,40 @@ func (f *fitter) addHead(h *head, r HeadReport) {
 
 // finish compares the heads with the other first stages, and returns the heads' tensors.
 func (f *fitter) finish() (tensor.Set, error) {
-	x, tensors := &f.examiner, tensor.Set{}
+	tensors := tensor.Set{}
 	for _, r := range f.report.Heads {
-		u := rerank.NewMatrix(x.vectors.Rows, x.items.Cols)
-		f.heads[r.Head].forward(u, x.vectors)
-		f.report.Stages = append(f.report.Stages, x.examineProbes("distilled "+r.Head, r.Head, u))
+		f.report.Stages = append(f.report.Stages, f.examine(r.Head, f.heads[r.Head]))
 		scale := f.queryScale
 		if r.Start == startExact {
 			scale = 1
 		}
 		maps.Copy(tensors, f.heads[r.Head].tensors(r.Head, scale))
 	}
-	tensors[distilled.MeanItem] = tensor.Tensor{Shape: []int{x.items.Cols}, Data: f.meanItem()}
-	for _, s := range []rerank.Strategy{rerank.Average, rerank.PerEmbedding} {
-		if f.report.Interrupted { // a fit that was interrupted should end at once
-			break
-		}
-		stage, err := x.examineStrategy(s)
-		if err != nil && !errors.Is(err, rerank.ErrStrategy) {
+	tensors[distilled.MeanItem] = tensor.Tensor{Shape: []int{f.lessons.items.Cols}, Data: f.meanItem()}
+	if !f.report.Interrupted { // a fit that was interrupted should end at once
+		others, err := f.exam.Strategies(rerank.Companion, rerank.Average, rerank.PerEmbedding)
+		if err != nil {
 			return nil, err
 		}
-		if stage != nil {
-			f.report.Stages = append(f.report.Stages, *stage)
-		}
+		f.report.Stages = append(f.report.Stages, others...)
 	}
-	if x.vectors.Cols == x.items.Cols {
-		f.report.Stages = append(f.report.Stages, x.examineProbes("stored", "", x.vectors))
+	if f.judges.Cols == f.lessons.items.Cols {
+		f.report.Stages = append(f.report.Stages, f.exam.Vectors(rerank.FirstStage{Strategy: rerank.StoredSearch}, f.judges))
 	}
-	f.report.conclude(f.teacher.spec)
+	f.report.conclude(f.teacher.Similarity.Spec())
 	return tensors, nil
+}
+
+// examine measures a head on the held-out queries.
+func (f *fitter) examine(name string, h *head) rerank.FirstStage {
+	u := rerank.NewMatrix(f.judges.Rows, f.lessons.items.Cols)
+	h.forward(u, f.judges)
+	return f.exam.Vectors(rerank.FirstStage{Strategy: rerank.Distilled, Head: name}, u)
+}
+
+// meanRecall returns the recall of a head as the only probe, as a mean over the depths.
+func (f *fitter) meanRecall(h *head) float64 {
+	return judge.Mean(f.examine("", h).Recall, nil)
 }
 
 // meanItem returns the mean of the items' vectors as the similarity sees them.
@@ -321,5 +318,25 @@ func (f *fitter) meanItem() []float32 {
 	if f.options.Normalise {
 		return meanOfRows(f.lessons.items)
 	}
-	return meanOfRows(f.teacher.base)
+	return meanOfRows(f.teacher.Items)
+}
+
+// fingerprint returns a hash of some item encodings and scores. It differs between similarities
+// that encode or score differently.
+func fingerprint(t *teacher.Teacher, queries []int32) (string, error) {
+	encoded := make([]rerank.Encoded, min(len(queries), 4))
+	for i := range encoded {
+		var err error
+		if encoded[i], err = t.Encode(queries[i]); err != nil {
+			return "", err
+		}
+	}
+	scores := rerank.NewMatrix(len(encoded), t.Features.Rows)
+	if err := t.Score(scores.Data, encoded); err != nil {
+		return "", err
+	}
+	h := train.NewHasher()
+	h.AddMatrix(t.Features)
+	h.AddMatrix(scores)
+	return hex.EncodeToString(h.Sum()), nil
 }

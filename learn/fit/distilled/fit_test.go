@@ -21,6 +21,7 @@ import (
 	"github.com/likenessdb/likeness/learn/fit"
 	"github.com/likenessdb/likeness/learn/fit/fittest"
 	"github.com/likenessdb/likeness/learn/fit/linalg"
+	"github.com/likenessdb/likeness/learn/fit/teacher"
 )
 
 // teacherMoL is a full-gate MoL of random weights.
@@ -94,8 +95,7 @@ func TestProbeGradients(t *testing.T) {
 	l := &lessons{items: items, queries: queries, temperature: 0.7}
 	for q := range int32(20) {
 		scores := fittest.NormalMatrix(rng, 1, 40).Data
-		rows := bestRows(scores, 9)
-		l.train, l.lists = append(l.train, q), append(l.lists, ranked{rows: rows, scores: selectScores(scores, rows)})
+		l.train, l.lists = append(l.train, q), append(l.lists, teacher.Rank(scores, nil, 9))
 	}
 	for _, hidden := range []int{0, 5} {
 		for _, softmax := range []int{100, 10} {
@@ -157,7 +157,7 @@ func TestDistilLearns(t *testing.T) {
 		r := found.Report
 		recall := map[string]float64{}
 		for _, s := range r.Stages {
-			recall[s.Name] = s.Recall[1]
+			recall[s.Name()] = s.Recall[1]
 		}
 		if !slices.Equal(r.Depths, []int{20, 40}) || r.Stages[0].Head != HeadLinear || r.Stages[1].Head != HeadResidual {
 			t.Errorf("reported %+v", r)
@@ -193,20 +193,20 @@ func TestDistilledTensors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := &f.examiner
-	if x.top, err = f.teacher.rankAll(t.Context(), x.queries, 5, func(int) {}); err != nil {
+	x, err := teacher.NewExam(t.Context(), f.teacher, f.lessons.items, f.heldOut, 5, o.Depths, func(int) {})
+	if err != nil {
 		t.Fatal(err)
 	}
 	for i, head := range []string{HeadLinear, HeadResidual} {
-		u := rerank.NewMatrix(len(x.queries), 12)
-		for r, q := range x.queries {
+		u := rerank.NewMatrix(len(f.heldOut), 12)
+		for r, q := range f.heldOut {
 			probe, err := p.Probe(d.Queries.Row(int(q)), rerank.Plan{Head: head, Depth: 1})
 			if err != nil {
 				t.Fatal(err)
 			}
 			copy(u.Row(r), probe.Vector)
 		}
-		have, want := x.examineProbes("", head, u).Recall, found.Report.Stages[i].Recall
+		have, want := x.Vectors(rerank.FirstStage{}, u).Recall, found.Report.Stages[i].Recall
 		for k := range want {
 			if math.Abs(have[k]-want[k]) > 1e-9 {
 				t.Errorf("%s: the tensors find %v, reported %v", head, have, want)
@@ -392,51 +392,23 @@ func TestDistilOddData(t *testing.T) {
 	}
 }
 
-func TestBestRows(t *testing.T) {
-	nan, inf := float32(math.NaN()), float32(math.Inf(-1))
-	for _, tc := range []struct {
-		scores []float32
-		n      int
-		want   []int32
-	}{
-		{[]float32{1, 3, 2}, 2, []int32{1, 2}},
-		{[]float32{1, 1, 1}, 2, []int32{0, 1}},
-		{[]float32{nan, 5, inf}, 3, []int32{1}},
-		{nil, 3, []int32{}},
-	} {
-		if got := bestRows(tc.scores, tc.n); !slices.Equal(got, tc.want) {
-			t.Errorf("best %d of %v: %v, want %v", tc.n, tc.scores, got, tc.want)
-		}
-	}
-	rng := rand.New(rand.NewPCG(1, 1))
-	scores := make([]float32, 5000)
-	for i := range scores {
-		scores[i] = float32(rng.IntN(300)) // ties
-	}
-	all := bestRows(scores, len(scores))
-	if got := bestRows(scores, 100); !slices.Equal(got, all[:100]) {
-		t.Errorf("the best 100 are not the first of the sorted rows")
-	}
-}
-
 // The temperature makes the perplexity what was asked for, whatever the scale.
 func TestTemperature(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2))
 	for _, scale := range []float64{1e-3, 1, 1e4} {
-		var lists []ranked
+		var lists []teacher.Ranked
 		for range 50 {
 			scores := fittest.NormalMatrix(rng, 1, 200).Data
 			for i := range scores {
 				scores[i] *= float32(scale)
 			}
-			rows := bestRows(scores, 100)
-			lists = append(lists, ranked{rows: rows, scores: selectScores(scores, rows)})
+			lists = append(lists, teacher.Rank(scores, nil, 100))
 		}
 		at := findTemperature(lists, 20)
 		var sum float64
 		for _, l := range lists {
-			w := make([]float32, len(l.rows))
-			l.weights(w, at)
+			w := make([]float32, len(l.Rows))
+			writeWeights(w, l, at)
 			for _, p := range w {
 				if p > 0 {
 					sum -= float64(p) * math.Log(float64(p)) / 50
@@ -445,22 +417,6 @@ func TestTemperature(t *testing.T) {
 		}
 		if math.Abs(math.Exp(sum)-20) > 0.01 {
 			t.Errorf("scale %g: perplexity %g at %g, want 20", scale, math.Exp(sum), at)
-		}
-	}
-}
-
-func TestInTurn(t *testing.T) {
-	for _, tc := range []struct {
-		lists [][]int32
-		most  int
-		want  []int32
-	}{
-		{[][]int32{{1, 2, 3}, {2, 4, 5}}, 4, []int32{1, 2, 4, 3}},
-		{[][]int32{{1}, {1}}, 4, []int32{1}},
-		{[][]int32{{1, 2}, {3, 4}}, 1, []int32{1}},
-	} {
-		if got := inTurn(tc.lists, tc.most); !slices.Equal(got, tc.want) {
-			t.Errorf("%v up to %d: %v, want %v", tc.lists, tc.most, got, tc.want)
 		}
 	}
 }

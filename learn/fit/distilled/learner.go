@@ -10,6 +10,7 @@ import (
 	"github.com/likenessdb/likeness/learn/fit"
 	"github.com/likenessdb/likeness/learn/fit/judge"
 	"github.com/likenessdb/likeness/learn/fit/linalg"
+	"github.com/likenessdb/likeness/learn/fit/teacher"
 	"github.com/likenessdb/likeness/learn/fit/train"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/kernel"
@@ -18,9 +19,9 @@ import (
 // lessons holds the training data of a probe: for each training query, its best items by the
 // similarity. Their scores, divided by a temperature, define the target distribution.
 type lessons struct {
-	items, queries rerank.Matrix // vectors of norm 1, or all divided by one number
-	train          []int32       // rows of the training queries
-	lists          []ranked      // the best items of each training query
+	items, queries rerank.Matrix    // vectors of norm 1, or all divided by one number
+	train          []int32          // rows of the training queries
+	lists          []teacher.Ranked // the best items of each training query
 	temperature    float64
 }
 
@@ -166,9 +167,9 @@ func (d *learner) forward(batch []int, rng *rand.Rand) float64 {
 		var weights []float32
 		for i := from; i < to; i++ {
 			list := d.lists[batch[i]]
-			weights = slices.Grow(weights[:0], len(list.rows))[:len(list.rows)]
-			list.weights(weights, d.temperature)
-			losses[i] = d.pool.divergence(d.s.Row(i), list.rows, weights, 1/float32(len(batch)))
+			weights = slices.Grow(weights[:0], len(list.Rows))[:len(list.Rows)]
+			writeWeights(weights, list, d.temperature)
+			losses[i] = d.pool.divergence(d.s.Row(i), list.Rows, weights, 1/float32(len(batch)))
 		}
 	})
 	return judge.Mean(losses, nil)

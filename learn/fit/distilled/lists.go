@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/likenessdb/likeness/learn/fit/linalg"
+	"github.com/likenessdb/likeness/learn/fit/teacher"
 	"github.com/likenessdb/likeness/rerank"
 )
 
@@ -22,11 +23,11 @@ func (f *fitter) isLarge() bool { return f.report.Items > f.options.Softmax }
 
 // makeFirstLists ranks, for each training query, random items and the items that the averaged probe
 // finds, or the query vector itself if there is no such probe.
-func (f *fitter) makeFirstLists(ctx context.Context, done func(int)) ([]ranked, error) {
+func (f *fitter) makeFirstLists(ctx context.Context, done func(int)) ([]teacher.Ranked, error) {
 	l := &f.lessons
 	u := rerank.NewMatrix(len(l.train), l.items.Cols)
 	for i, q := range l.train {
-		e, err := f.teacher.encodeQuery(q)
+		e, err := f.teacher.Encode(q)
 		if err != nil {
 			return nil, err
 		}
@@ -59,9 +60,9 @@ func (f *fitter) renewLists(ctx context.Context, h *head) error {
 
 // rankFound ranks, for each training query, the items that its probe finds in the collection, the
 // items of its list in lists, and random items. lists may be nil.
-func (f *fitter) rankFound(ctx context.Context, u rerank.Matrix, lists []ranked, done func(int)) ([]ranked, error) {
+func (f *fitter) rankFound(ctx context.Context, u rerank.Matrix, lists []teacher.Ranked, done func(int)) ([]teacher.Ranked, error) {
 	l := &f.lessons
-	var out []ranked
+	var out []teacher.Ranked
 	block := min(u.Rows, max(8, (1<<24)/l.items.Rows))
 	s := rerank.NewMatrix(block, l.items.Rows)
 	for from := 0; from < u.Rows; from += block {
@@ -74,19 +75,19 @@ func (f *fitter) rankFound(ctx context.Context, u rerank.Matrix, lists []ranked,
 		found := make([][]int32, to-from)
 		linalg.Parallel(to-from, 2, func(a, b int) {
 			for i := a; i < b; i++ {
-				found[i] = bestRows(s.Row(i), shortlist)
+				found[i] = teacher.BestRows(s.Row(i), shortlist)
 				rng := rand.New(rand.NewPCG(f.options.Seed, uint64(from+i)))
 				for range randomItems {
 					found[i] = append(found[i], int32(rng.IntN(l.items.Rows)))
 				}
 				if lists != nil {
-					found[i] = append(found[i], lists[from+i].rows...)
+					found[i] = append(found[i], lists[from+i].Rows...)
 				}
 				slices.Sort(found[i])
 				found[i] = slices.Compact(found[i])
 			}
 		})
-		part, err := f.teacher.rescore(ctx, l.train[from:to], found, f.options.List, done)
+		part, err := f.teacher.Rescore(ctx, l.train[from:to], found, f.options.List, done)
 		if err != nil {
 			return nil, err
 		}

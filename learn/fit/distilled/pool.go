@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 
 	"github.com/likenessdb/likeness/learn/fit/linalg"
+	"github.com/likenessdb/likeness/learn/fit/teacher"
 	"github.com/likenessdb/likeness/rerank"
 )
 
@@ -25,7 +26,7 @@ type pool struct {
 
 // newPool makes a pool for batches of the lists. If there are at most limit items, all are
 // candidates; otherwise draws items are sampled for each batch.
-func newPool(items rerank.Matrix, lists []ranked, batch, limit, draws int) *pool {
+func newPool(items rerank.Matrix, lists []teacher.Ranked, batch, limit, draws int) *pool {
 	p := &pool{items: items, column: make([]int32, items.Rows)}
 	if items.Rows <= limit {
 		for x := range p.column {
@@ -40,7 +41,7 @@ func newPool(items rerank.Matrix, lists []ranked, batch, limit, draws int) *pool
 	}
 	listed := make([]float64, items.Rows)
 	for _, l := range lists {
-		for _, x := range l.rows {
+		for _, x := range l.Rows {
 			listed[x]++
 		}
 	}
@@ -53,7 +54,7 @@ func newPool(items rerank.Matrix, lists []ranked, batch, limit, draws int) *pool
 }
 
 // drawCandidates chooses the candidates of a batch, whose lists are given by number.
-func (p *pool) drawCandidates(batch []int, lists []ranked, rng *rand.Rand) {
+func (p *pool) drawCandidates(batch []int, lists []teacher.Ranked, rng *rand.Rand) {
 	if p.draws == 0 {
 		return
 	}
@@ -62,7 +63,7 @@ func (p *pool) drawCandidates(batch []int, lists []ranked, rng *rand.Rand) {
 	}
 	p.rows, p.correction = p.rows[:0], p.correction[:0]
 	for _, n := range batch {
-		for _, x := range lists[n].rows {
+		for _, x := range lists[n].Rows {
 			p.add(x)
 		}
 	}

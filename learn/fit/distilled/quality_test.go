@@ -10,6 +10,7 @@ import (
 
 	"github.com/likenessdb/likeness/learn/fit"
 	"github.com/likenessdb/likeness/learn/fit/fittest"
+	"github.com/likenessdb/likeness/learn/fit/teacher"
 )
 
 // Bars for a learned probe on real vectors, in a search among 10,003 known questions by a full-gate
@@ -36,28 +37,30 @@ func TestQualityDistilled(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := &f.examiner
-	x.queries = fittest.AllRows(f.lessons.queries.Rows)
-	x.vectors, x.depths = f.lessons.queries, []int{200, 500}
-	if x.top, err = f.teacher.rankAll(t.Context(), x.queries, 10, func(int) {}); err != nil {
-		t.Fatal(err)
-	}
 	p := model.Parameters{Kind: rerank.KindMoL, Config: m.Parameters().Config, Tensors: m.Parameters().Tensors}
 	maps.Copy(p.Tensors, found.Tensors)
 	if m, err = model.New(p); err != nil {
 		t.Fatal(err)
 	}
+	all := fittest.AllRows(f.lessons.queries.Rows)
+	x, err := teacher.NewExam(t.Context(), f.teacher, f.lessons.items, all, 10, []int{200, 500}, func(int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
 	for head, bar := range bars {
-		stage, err := x.examineSearches(FirstStage{}, func(i int) ([]rerank.Probe, error) {
-			e, err := m.Encode(rerank.Query{Vector: x.vectors.Row(i)})
+		u := rerank.NewMatrix(len(all), items.Cols)
+		for i := range all {
+			e, err := m.Encode(rerank.Query{Vector: f.lessons.queries.Row(i)})
 			if err != nil {
-				return nil, err
+				t.Fatal(err)
 			}
-			return e.Probes(rerank.Plan{Strategy: rerank.Distilled, Head: head, Depth: 500})
-		})
-		if err != nil {
-			t.Fatal(err)
+			probes, err := e.Probes(rerank.Plan{Strategy: rerank.Distilled, Head: head, Depth: 500})
+			if err != nil {
+				t.Fatal(err)
+			}
+			copy(u.Row(i), probes[0].Vector)
 		}
+		stage := x.Vectors(rerank.FirstStage{}, u)
 		t.Logf("%s: %.4f of the exact top 10 among 200 candidates, %.4f among 500", head, stage.Recall[0], stage.Recall[1])
 		if stage.Recall[0] < bar[0] || stage.Recall[1] < bar[1] {
 			t.Errorf("%s: recall@10 is %.4f at 200 and %.4f at 500 candidates, want %v", head, stage.Recall[0], stage.Recall[1], bar)

@@ -18,20 +18,15 @@ type Report struct {
 	ZeroQueries    int `json:"zero_queries"`
 	LearnedQueries int `json:"learned_queries"`
 	HeldOutQueries int `json:"held_out_queries"`
-	// K is the length of the exact answer. Recall is the share of the exact answer that a first
-	// stage finds.
-	K int `json:"k"`
 	// Temperature is the temperature of the similarity's softmax, at which Focus items
 	// share the weight.
 	Temperature float64      `json:"temperature"`
 	Focus       float64      `json:"focus"`
 	Heads       []HeadReport `json:"heads"`
-	// Depths lists the numbers of candidates at which Stages are compared.
-	Depths []int `json:"depths"`
-	// Stages lists the first stages, the learned probes first.
-	Stages         []FirstStage `json:"first_stages"`
-	Recommendation string       `json:"recommendation"`
-	Warnings       []string     `json:"warnings,omitempty"`
+	// RecallTable lists the first stages on the held-out queries, the learned probes first.
+	rerank.RecallTable
+	Recommendation string   `json:"recommendation"`
+	Warnings       []string `json:"warnings,omitempty"`
 	// Interrupted means that the fit ended early and returned its best heads so far.
 	Interrupted bool `json:"interrupted,omitempty"`
 }
@@ -79,7 +74,7 @@ func (r *Report) conclude(spec rerank.Spec) {
 	case r.isExact():
 		r.Recommendation = "Keep the strategy average: the similarity is one inner product of the query with the stored vectors, and a learned probe is the same."
 	case other != nil && judge.Mean(other.Recall, nil) >= judge.Mean(learned.Recall, nil):
-		r.Recommendation = fmt.Sprintf("Use the strategy %s: no learned probe finds more.", other.Name)
+		r.Recommendation = fmt.Sprintf("Use the strategy %s: no learned probe finds more.", other.Strategy)
 		if other.Companion {
 			r.Recommendation += " It needs a companion collection; where there is none, use distilled."
 		}
@@ -100,8 +95,8 @@ func (r *Report) isExact() bool {
 
 // bestStage returns the best learned probe, or the best other first stage. It prefers a linear head
 // if a residual head gains less than 0.005.
-func (r *Report) bestStage(learned bool) *FirstStage {
-	var found *FirstStage
+func (r *Report) bestStage(learned bool) *rerank.FirstStage {
+	var found *rerank.FirstStage
 	for i := range r.Stages {
 		s := &r.Stages[i]
 		if (s.Head != "") != learned {
@@ -119,7 +114,7 @@ func (r *Report) bestStage(learned bool) *FirstStage {
 }
 
 // describeEnough says at which depth nearly all of the answer is found.
-func (r *Report) describeEnough(s *FirstStage) string {
+func (r *Report) describeEnough(s *rerank.FirstStage) string {
 	for i, v := range s.Recall {
 		if v >= 0.95 {
 			return fmt.Sprintf(": %d candidates hold %.3f of the exact top %d", r.Depths[i], v, r.K)

@@ -8,6 +8,7 @@ import (
 	"gonum.org/v1/gonum/mat"
 
 	"github.com/likenessdb/likeness/learn/fit/linalg"
+	"github.com/likenessdb/likeness/learn/fit/teacher"
 	"github.com/likenessdb/likeness/rerank"
 )
 
@@ -25,17 +26,17 @@ const ridge = 1e-2
 // exactStart returns W if the similarity is one inner product of qW with the stored vectors, and
 // false otherwise. It takes the averaged probes of the unit vectors as the rows of W, and checks W
 // against the probes of some real queries.
-func (t *teacher) exactStart(queries []int32, unit bool) (rerank.Matrix, bool, error) {
-	spec := t.spec
+func exactStart(t *teacher.Teacher, queries []int32, unit bool) (rerank.Matrix, bool, error) {
+	spec := t.Similarity.Spec()
 	if !spec.SingleInnerProduct || spec.UserIDs {
 		return rerank.Matrix{}, false, nil
 	}
-	w, ok, err := t.probeUnitVectors()
+	w, ok, err := probeUnitVectors(t)
 	if !ok {
 		return w, false, err
 	}
 	for _, q := range queries[:min(64, len(queries))] {
-		if same, err := t.probesWith(w, q, unit); !same {
+		if same, err := probesWith(t, w, q, unit); !same {
 			return w, false, err
 		}
 	}
@@ -44,12 +45,12 @@ func (t *teacher) exactStart(queries []int32, unit bool) (rerank.Matrix, bool, e
 
 // probeUnitVectors returns the averaged probes of the unit vectors, one in each row.
 // It returns false if the similarity has no averaged probe.
-func (t *teacher) probeUnitVectors() (rerank.Matrix, bool, error) {
-	spec := t.spec
+func probeUnitVectors(t *teacher.Teacher) (rerank.Matrix, bool, error) {
+	spec := t.Similarity.Spec()
 	w, axis := rerank.NewMatrix(spec.QueryDim, spec.ItemDim), make([]float32, spec.QueryDim)
 	for i := range axis {
 		axis[i] = 1
-		e, err := t.similarity.Encode(rerank.Query{Vector: axis})
+		e, err := t.Similarity.Encode(rerank.Query{Vector: axis})
 		if err != nil {
 			return w, false, err
 		}
@@ -64,8 +65,8 @@ func (t *teacher) probeUnitVectors() (rerank.Matrix, bool, error) {
 }
 
 // probesWith reports whether the averaged probe of a query is qW.
-func (t *teacher) probesWith(w rerank.Matrix, query int32, unit bool) (bool, error) {
-	e, err := t.encodeQuery(query)
+func probesWith(t *teacher.Teacher, w rerank.Matrix, query int32, unit bool) (bool, error) {
+	e, err := t.Encode(query)
 	if err != nil {
 		return false, err
 	}
@@ -73,7 +74,7 @@ func (t *teacher) probesWith(w rerank.Matrix, query int32, unit bool) (bool, err
 	if v == nil || err != nil {
 		return false, err
 	}
-	q := rerank.Matrix{Rows: 1, Cols: w.Rows, Data: slices.Clone(t.queries.Row(int(query)))}
+	q := rerank.Matrix{Rows: 1, Cols: w.Rows, Data: slices.Clone(t.Queries.Row(int(query)))}
 	if unit {
 		rerank.Normalise(q.Data)
 	}
@@ -97,7 +98,7 @@ func averagedProbe(e rerank.Encoded) ([]float32, error) {
 }
 
 // findStarts returns every W with which a head may start, by name. Their scales are arbitrary.
-func (l *lessons) findStarts(t *teacher) (map[string]rerank.Matrix, error) {
+func (l *lessons) findStarts(t *teacher.Teacher) (map[string]rerank.Matrix, error) {
 	starts := map[string]rerank.Matrix{}
 	if l.queries.Cols == l.items.Cols {
 		eye := rerank.NewMatrix(l.items.Cols, l.items.Cols)
@@ -112,7 +113,7 @@ func (l *lessons) findStarts(t *teacher) (map[string]rerank.Matrix, error) {
 	l.targetMeans(v)
 	starts[startMean] = leastSquares(q, v)
 	for i, row := range l.train {
-		e, err := t.encodeQuery(row)
+		e, err := t.Encode(row)
 		if err != nil {
 			return nil, err
 		}
@@ -137,12 +138,12 @@ func (l *lessons) targetMeans(v rerank.Matrix) {
 		weights := make([]float32, 0, 1024)
 		for i := from; i < to; i++ {
 			list, out := l.lists[i], v.Row(i)
-			if len(list.rows) > cap(weights) {
-				weights = make([]float32, 0, len(list.rows))
+			if len(list.Rows) > cap(weights) {
+				weights = make([]float32, 0, len(list.Rows))
 			}
-			weights = weights[:len(list.rows)]
-			list.weights(weights, l.temperature)
-			for k, x := range list.rows {
+			weights = weights[:len(list.Rows)]
+			writeWeights(weights, list, l.temperature)
+			for k, x := range list.Rows {
 				linalg.AddScaled(out, l.items.Row(int(x)), float64(weights[k]))
 			}
 			linalg.AddScaled(out, center, -1)
@@ -199,7 +200,7 @@ func leastSquares(q, v rerank.Matrix) rerank.Matrix {
 }
 
 // chooseStart scales every start for the least loss, and returns the best start and its name.
-func (l *lessons) chooseStart(t *teacher, o Options) (rerank.Matrix, string, error) {
+func (l *lessons) chooseStart(t *teacher.Teacher, o Options) (rerank.Matrix, string, error) {
 	starts, err := l.findStarts(t)
 	if err != nil {
 		return rerank.Matrix{}, "", err
