@@ -107,7 +107,7 @@ func (f *indexFlags) add(cmd *cobra.Command) {
 	flags.StringVar(&f.only, "only", "", "build only the table or only the companion")
 	flags.StringVar(&f.companion, "companion", "", "name of the companion; empty is the route's")
 	flags.StringVar(&f.files, "files", "", "folder for the companion as .npy files, for an embedded store")
-	flags.StringVar(&f.strategies, "strategies", "per_embedding,average,combined", "strategies that will search the companion")
+	flags.StringVar(&f.strategies, "strategies", "per_embedding,average,combined,companion", "strategies that will search the companion")
 	flags.StringVar(&f.weights, "weights", "", "uniform or gates, of the averaged search; empty is the route's")
 	flags.BoolVar(&f.features, "features", false, "also write the fields that the derived placement reads")
 	flags.BoolVar(&f.force, "force", false, "replace existing files; begin an interrupted run again")

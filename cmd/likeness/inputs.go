@@ -18,7 +18,7 @@ func openModel(path string) (m route.Model, fittedTo string, err error) {
 	if err != nil {
 		return m, "", err
 	}
-	return route.Model{Name: read.Name, Version: read.Version, Similarity: read.Similarity}, read.Provenance[rankerKey], nil
+	return route.Model{Name: read.Name, Version: read.Version, Similarity: read.Similarity, FirstStages: read.FirstStages()}, read.Provenance[rankerKey], nil
 }
 
 // openVectors opens the behavioural vectors of a model, or returns nil if it has none. given is the

@@ -100,8 +100,9 @@ type Policy struct {
 	Placement Placement `yaml:"placement" enum:"auto,rewrite,table,stored,derived" reload:"activation"`
 	// The companion collection that `likeness index` wrote.
 	Companion string `yaml:"companion" reload:"activation"`
-	// First-stage searches of a request that names no strategy. auto takes average for one inner product, otherwise the first
-	// of distilled, average, per_embedding and scan that model and placement allow.
+	// First-stage searches of a request that names no strategy. auto takes average for one inner product, otherwise what
+	// found most when a fit measured the model's first stages, of those that model, placement and companion allow; not
+	// measured, the first of companion, distilled, average, per_embedding and scan.
 	Strategy rerank.Strategy `yaml:"strategy" enum:"auto,per_embedding,average,combined,distilled,companion,scan" reload:"live"`
 	// For requests that name no strategy: scan the table, with exact answers, while that is not slower than searching the
 	// store. The sidecar measures both, the scan when it opens the route.

@@ -71,20 +71,8 @@ func (c *Checked) fillDefaults() error {
 	if c.Strategy != "" && c.Strategy != config.StrategyAuto {
 		return nil
 	}
-	order := []rerank.Strategy{rerank.Distilled, rerank.Average, rerank.PerEmbedding, rerank.Scan}
-	if c.Spec.SingleInnerProduct {
-		order = []rerank.Strategy{rerank.Average, rerank.Scan}
-	}
-	for _, s := range order {
-		c.Strategy = s
-		if s == rerank.Scan && c.Table == nil {
-			continue
-		}
-		if _, err := c.trialProbes(); err == nil {
-			return nil
-		}
-	}
-	return c.wrong("no strategy applies to its model and placement; give it a table or a companion (`likeness index`)")
+	c.strategyOpen = true
+	return c.chooseStrategy()
 }
 
 // fillPlacement chooses a placement if the operator named none.
@@ -297,6 +285,11 @@ func (c *Checked) checkStore(ctx context.Context) error {
 	settings := prefixed(nil, "collection", have.Settings)
 	if err := c.checkCompanion(ctx, d, settings); err != nil {
 		return err
+	}
+	if c.strategyOpen { // the companion may lack the fields of the strategy that came first without it
+		if err := c.chooseStrategy(); err != nil {
+			return err
+		}
 	}
 	probes, err := c.trialProbes()
 	if err != nil {

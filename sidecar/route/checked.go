@@ -71,6 +71,8 @@ type Checked struct {
 	scanner *atomic.Pointer[scan.Scanner]
 	// rewriteNamed: the operator named PlacementRewrite.
 	rewriteNamed bool
+	// strategyOpen: the operator named no strategy.
+	strategyOpen bool
 	// switched: the alias stands for another collection now than when the route was opened.
 	switched bool
 }

@@ -57,6 +57,8 @@ type Model struct {
 	Name       string
 	Version    string // digest of the model file
 	Similarity rerank.Similarity
+	// FirstStages holds what a fit found of the model's first stages; empty if no fit measured them.
+	FirstStages rerank.RecallTable
 }
 
 // Database names a store in traces: its kind and host:port, empty if not known.

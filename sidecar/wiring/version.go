@@ -83,7 +83,7 @@ func (a *Assembly) openVersion(c *config.Config, r config.Route, version string,
 		v.Route.Ranker = a.rankers.Ranker(r.RankerName)
 	}
 	v.Route.Embedder = a.embedders.Embedder(r.EmbedderName)
-	v.Route.Model = route.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}
+	v.Route.Model = route.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity, FirstStages: m.FirstStages()}
 	err := v.openTable(r, a.part.Tables)
 	if errors.Is(err, fs.ErrNotExist) {
 		build := "likeness index --route " + rt
