@@ -1,6 +1,6 @@
 // Command quickstart shows likeness at work on real data. It starts a vector
-// store with two collections, builds what two learned similarities need beside
-// them, starts the sidecar, asks it real questions over gRPC, and prints how its
+// store with two collections, fits a learned companion to one of two learned
+// similarities, builds what they need beside the collections, starts the sidecar, asks it real questions over gRPC, and prints how its
 // answers compare with plain cosine.
 //
 //	go run ./examples/quickstart            # over the embedded store
@@ -31,6 +31,8 @@ type settings struct {
 	data   string // directory of the data
 	models string // directory of the models
 	every  int    // ask every nth question
+	// questions is the Mixture-of-Logits of the questions with a learned companion; empty fits one.
+	questions string
 }
 
 func main() {
@@ -83,6 +85,7 @@ func parse(args []string) (settings, error) {
 	flags.StringVar(&s.store, "store", cmp.Or(os.Getenv("STORE"), "embedded"), "embedded, qdrant or milvus")
 	flags.StringVar(&s.data, "data", filepath.Join("examples", "data", "banking77"), "directory of the data")
 	flags.StringVar(&s.models, "models", filepath.Join("examples", "models"), "directory of the models")
+	flags.StringVar(&s.questions, "questions-mol", "", "the model of the questions with a learned companion; empty fits the companion")
 	flags.IntVar(&s.every, "every", 6, "ask every nth question")
 	full := flags.Bool("full", os.Getenv("FULL") != "" && os.Getenv("FULL") != "0", "ask every question")
 	if err := flags.Parse(args); err != nil {
@@ -97,10 +100,13 @@ func parse(args []string) (settings, error) {
 	if s.every < 1 {
 		return s, fmt.Errorf("-every is %d, want 1 at least", s.every)
 	}
-	var failed [3]error
+	var failed [4]error
 	s.binary, failed[0] = filepath.Abs(s.binary)
 	s.data, failed[1] = filepath.Abs(s.data)
 	s.models, failed[2] = filepath.Abs(s.models)
+	if s.questions != "" {
+		s.questions, failed[3] = filepath.Abs(s.questions)
+	}
 	if _, err := os.Stat(s.binary); err != nil {
 		return s, fmt.Errorf("%w; build it with `make build`", err)
 	}

@@ -16,6 +16,12 @@ func TestQuickstart(t *testing.T) {
 	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../cmd/likeness").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
+	questions, train := filepath.Join(t.TempDir(), "questions-mol.safetensors"), "../data/banking77/train_vectors.npy"
+	small := []string{"fit", "companion", "--model", "../models/banking77-questions-mol", "--items", train, "--queries", train,
+		"--dim", "32", "--anchors", "200", "--hidden", "0", "--fit-items", "1000", "--out", questions}
+	if out, err := exec.CommandContext(t.Context(), binary, small...).CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
 	stores := []string{"embedded"}
 	if servers.Dir() != "" && !testing.Short() {
 		stores = append(stores, "qdrant", "milvus")
@@ -24,12 +30,12 @@ func TestQuickstart(t *testing.T) {
 		t.Run(store, func(t *testing.T) {
 			var out strings.Builder
 			err := run(t.Context(), []string{
-				"-binary", binary, "-store", store, "-every", "60", "-data", "../data/banking77", "-models", "../models",
+				"-binary", binary, "-store", store, "-every", "60", "-data", "../data/banking77", "-models", "../models", "-questions-mol", questions,
 			}, &out, os.Stderr)
 			if err != nil {
 				t.Fatalf("%v\n%s", err, out.String())
 			}
-			for _, want := range []string{"every 60th of the questions", "MoL, scan of the table 10003 1.000 100%", "raises p@10", "All of this took"} {
+			for _, want := range []string{"every 60th of the questions", "MoL, scan of the table 10003 1.000 100%", "MoL, companion 200 200", "raises p@10", "All of this took"} {
 				if !strings.Contains(strings.Join(strings.Fields(out.String()), " "), want) {
 					t.Errorf("%q is missing in\n%s", want, out.String())
 				}

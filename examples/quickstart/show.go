@@ -88,6 +88,8 @@ func trials() []trial {
 		mol("MoL, distilled linear 500", likenessv1.Strategy_STRATEGY_DISTILLED, 500, 0, "linear"),
 		mol("MoL, distilled residual 200", likenessv1.Strategy_STRATEGY_DISTILLED, 200, 0, "residual"),
 		mol("MoL, distilled residual 500", likenessv1.Strategy_STRATEGY_DISTILLED, 500, 0, "residual"),
+		mol("MoL, companion 100", likenessv1.Strategy_STRATEGY_COMPANION, 100, 0, ""),
+		mol("MoL, companion 200", likenessv1.Strategy_STRATEGY_COMPANION, 200, 0, ""),
 	}
 }
 

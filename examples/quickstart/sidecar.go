@@ -29,7 +29,9 @@ type setup struct {
 	Address string // of its server
 	Data    string
 	Models  string
-	Dir     string // directory for the built files
+	// Questions is the path of the Mixture-of-Logits of the questions, with a learned companion.
+	Questions string
+	Dir       string // directory for the built files
 	// Companion maps each field of the companion to its file, for the embedded store.
 	// It is empty before the companion is built.
 	Companion map[string]string
@@ -48,9 +50,15 @@ func withSidecar(ctx context.Context, s settings, stderr io.Writer, f func(*clie
 		return err
 	}
 	defer func() { err = errors.Join(err, server.close()) }()
-	with := setup{Kind: s.store, Address: server.address, Data: s.data, Models: s.models, Dir: dir}
+	with := setup{Kind: s.store, Address: server.address, Data: s.data, Models: s.models, Questions: s.questions, Dir: dir}
 	if err := writeCosine(filepath.Join(dir, "cosine.safetensors")); err != nil {
 		return err
+	}
+	if with.Questions == "" {
+		with.Questions = filepath.Join(dir, "questions-mol.safetensors")
+		if err := fitCompanion(ctx, s, with.Questions, stderr); err != nil {
+			return err
+		}
 	}
 	config, err := with.writeConfig()
 	if err != nil {
@@ -68,6 +76,19 @@ func withSidecar(ctx context.Context, s settings, stderr io.Writer, f func(*clie
 	return sidecar.Serve(ctx, s.binary, config, stderr, func(conn *grpc.ClientConn) error {
 		return f(newClient(conn, server.name))
 	})
+}
+
+// fitCompanion adds a learned companion to the shipped Mixture-of-Logits of the questions. It is half as
+// large as the default, to take seconds.
+func fitCompanion(ctx context.Context, s settings, out string, stderr io.Writer) error {
+	vectors := filepath.Join(s.data, "train_vectors.npy")
+	cmd := exec.CommandContext(ctx, s.binary, "fit", "companion", "--model", filepath.Join(s.models, "banking77-questions-mol"),
+		"--items", vectors, "--queries", vectors, "--dim", "256", "--anchors", "1500", "--hidden", "256", "--out", out)
+	cmd.Stderr = stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), err)
+	}
+	return nil
 }
 
 // writeCosine writes a model that is plain cosine: the inner product of unit vectors.
