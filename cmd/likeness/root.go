@@ -70,6 +70,7 @@ func newRootCommand(a *app) *cobra.Command {
 		newTryCommand(a),
 		newEvalCommand(a),
 		newCalibrateCommand(a),
+		newExperimentCommand(a),
 		newFitCommand(a),
 		newBenchCommand(a),
 		newModelCommand(a),

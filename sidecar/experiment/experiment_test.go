@@ -1,0 +1,321 @@
+package experiment_test
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/likenessdb/likeness/sidecar/experiment"
+)
+
+// ranked returns n random ids below most.
+func ranked(rng *rand.Rand, n, most int) []int { return rng.Perm(most)[:n] }
+
+// TestInterleave: no item twice, each pick the best that its arm had left, the arms at most one
+// pick apart, and longer lists continue shorter ones.
+func TestInterleave(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	for seed := range uint64(300) {
+		a, b := ranked(rng, 100, 130), ranked(rng, 100, 130)
+		got := experiment.Interleave(a, b, 100, seed)
+		if len(got) != 100 {
+			t.Fatalf("%d places, want 100", len(got))
+		}
+		var taken []int
+		picks := map[experiment.Arm]int{}
+		for i, p := range got {
+			list := a
+			if p.Arm == experiment.Candidate {
+				list = b
+			}
+			best := list[slices.IndexFunc(list, func(x int) bool { return !slices.Contains(taken, x) })]
+			if p.ID != best {
+				t.Fatalf("seed %d, place %d: %v picks %d, its best is %d", seed, i, p.Arm, p.ID, best)
+			}
+			taken = append(taken, p.ID)
+			if picks[p.Arm]++; i%2 == 1 && picks[experiment.Control] != picks[experiment.Candidate] {
+				t.Fatalf("seed %d: after %d places the arms have %v", seed, i+1, picks)
+			}
+		}
+		first, second := experiment.Interleave(a, b, 10, seed), experiment.Page(experiment.Interleave(a, b, 20, seed), 10, 10)
+		if !slices.Equal(slices.Concat(first, second), got[:20]) {
+			t.Fatalf("seed %d: the second page does not continue the first", seed)
+		}
+	}
+	if got := experiment.Interleave([]int{1, 2}, []int{2}, 5, 3); len(got) != 2 {
+		t.Errorf("lists of two items make %v", got)
+	}
+	if got := experiment.Interleave(nil, []int{7, 8}, 5, 3); len(got) != 2 || got[1] != (experiment.Placed[int]{ID: 8, Arm: experiment.Candidate}) {
+		t.Errorf("a candidate alone makes %v", got)
+	}
+	if got := experiment.Page([]experiment.Placed[int]{{ID: 1}}, 5, 3); len(got) != 0 {
+		t.Errorf("a page behind the end is %v", got)
+	}
+}
+
+// TestInterleaveIsFair: of two lists, each has its first item on top half of the time, and equal lists
+// give equal credit.
+func TestInterleaveIsFair(t *testing.T) {
+	const runs = 4000
+	var top, credit float64
+	for seed := range uint64(runs) {
+		got := experiment.Interleave([]int{1, 2, 3}, []int{4, 5, 6}, 6, experiment.Key("fair", fmt.Sprint(seed)))
+		if got[0].Arm == experiment.Candidate {
+			top++
+		}
+		var s experiment.Session
+		s.Add(experiment.Interleave([]int{1, 2, 3}, []int{1, 2, 3}, 3, seed)[0].Arm, 5)
+		credit += s.Preference()
+	}
+	if math.Abs(top/runs-0.5) > 0.04 || math.Abs(credit/runs) > 0.08 {
+		t.Errorf("the candidate is on top in %.3f of the lists, and gains %.3f from equal lists", top/runs, credit/runs)
+	}
+}
+
+// TestAssign: the same key, the same side; shares are kept, and who took part still does when the
+// share grows.
+func TestAssign(t *testing.T) {
+	takes, candidate := 0, 0
+	for user := range 10_000 {
+		key := experiment.Key("v2", fmt.Sprint("user ", user))
+		small, large := experiment.Assign(key, 0.2), experiment.Assign(key, 0.5)
+		if small.Takes && !large.Takes || small.Arm != large.Arm || small.Seed != large.Seed {
+			t.Fatalf("user %d: %+v at 0.2, %+v at 0.5", user, small, large)
+		}
+		if small.Takes {
+			takes++
+			if small.Arm == experiment.Candidate {
+				candidate++
+			}
+		}
+	}
+	if takes < 1850 || takes > 2150 || candidate < takes/2-120 || candidate > takes/2+120 {
+		t.Errorf("of 10,000 users %d take part, %d with the candidate", takes, candidate)
+	}
+	if experiment.Key("a", "bc") == experiment.Key("ab", "c") {
+		t.Error("experiments share keys")
+	}
+}
+
+func TestSession(t *testing.T) {
+	var s experiment.Session
+	s.Add(experiment.Candidate, 1)
+	s.Add(experiment.Neither, 9)
+	if s.Preference() != 1 {
+		t.Errorf("preference %g of %+v", s.Preference(), s)
+	}
+	s.Add(experiment.Control, 1)
+	if s.Preference() != 0 {
+		t.Errorf("preference %g of %+v", s.Preference(), s)
+	}
+	s.Add(experiment.Control, 5)
+	if s.Preference() != -1 {
+		t.Errorf("preference %g of %+v", s.Preference(), s)
+	}
+}
+
+// run adds preferences, of which the given share is for the candidate, until a decision or the limit.
+func run(t *testing.T, rng *rand.Rand, preference, decisive, alpha float64, limit int) *experiment.Test {
+	t.Helper()
+	test, err := experiment.NewTest(alpha)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range limit {
+		d := 0.0
+		if rng.Float64() < decisive {
+			d = 1
+			if rng.Float64() >= preference {
+				d = -1
+			}
+		}
+		decision, err := test.Add(d)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if decision != experiment.Undecided {
+			break
+		}
+	}
+	return test
+}
+
+// TestNoDifference: watched after every event, nobody is declared better or worse in more than α of
+// the runs.
+func TestNoDifference(t *testing.T) {
+	runs, limit := 200, 3000
+	if os.Getenv("LIKENESS_SOAK") != "" {
+		runs, limit = 2000, 20_000
+	}
+	const alpha = 0.1
+	rng := rand.New(rand.NewPCG(3, 4))
+	wrong := 0
+	for range runs {
+		if run(t, rng, 0.5, 0.8, alpha, limit).Decided != experiment.Undecided {
+			wrong++
+		}
+	}
+	t.Logf("%d of %d runs of %d sessions were decided wrongly, at alpha %g", wrong, runs, limit, alpha)
+	if float64(wrong) > alpha*float64(runs) {
+		t.Errorf("%d of %d runs were decided wrongly; want %g of them at most", wrong, runs, alpha)
+	}
+}
+
+// TestPlanHolds: a true difference is found within the sample that the plan promises.
+func TestPlanHolds(t *testing.T) {
+	runs, preference := 100, 0.6
+	if os.Getenv("LIKENESS_SOAK") != "" {
+		runs, preference = 2000, 0.52
+	}
+	q := experiment.Question{Preference: preference, Decisive: 0.5, Alpha: 0.05, Power: 0.9, Impressions: 2, PerDay: 1000, Share: 0.2}
+	p, err := experiment.NewPlan(q)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if p.Impressions != 2*p.Sessions || math.Abs(p.Days-float64(p.Impressions)/200) > 1e-9 || math.Abs(float64(p.Sessions)/float64(p.Preferences)-2) > 0.01 {
+		t.Errorf("the plan is %+v", p)
+	}
+	rng := rand.New(rand.NewPCG(5, 6))
+	right, wrong, used := 0, 0, 0
+	for range runs {
+		test := run(t, rng, preference, q.Decisive, q.Alpha, p.Sessions)
+		switch test.Decided {
+		case experiment.Better:
+			right++
+			used += test.DecidedAt
+		case experiment.Worse:
+			wrong++
+		case experiment.Undecided:
+		}
+	}
+	t.Logf("%g: %d of %d runs decided within %d sessions, after %d on the mean; %d wrongly", preference, right, runs, p.Sessions, used/max(1, right), wrong)
+	if float64(right) < q.Power*float64(runs) || float64(wrong) > q.Alpha*float64(runs) {
+		t.Errorf("%d of %d runs decided within %d sessions, %d wrongly; want %g and %g", right, runs, p.Sessions, wrong, q.Power, q.Alpha)
+	}
+}
+
+// TestInterval: the interval holds the mean at all times together, and shrinks.
+func TestInterval(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 8))
+	const runs, mean = 100, 0.1
+	missed := 0
+	for range runs {
+		test, _ := experiment.NewTest(0.1)
+		for range 1500 {
+			d := 1.0
+			if rng.Float64() >= (1+mean)/2 {
+				d = -1
+			}
+			if _, err := test.Add(d); err != nil {
+				t.Fatal(err)
+			}
+			if low, high := test.Interval(); low > mean || high < mean {
+				missed++
+				break
+			}
+		}
+		if low, high := test.Interval(); test.Units == 1500 && high-low > 0.25 {
+			t.Fatalf("after %d sessions the interval is %.3f to %.3f", test.Units, low, high)
+		}
+	}
+	if missed > runs/10 {
+		t.Errorf("%d of %d intervals missed the mean at some time", missed, runs)
+	}
+}
+
+func TestRefused(t *testing.T) {
+	if _, err := experiment.NewTest(0); !errors.Is(err, experiment.ErrSetting) {
+		t.Error(err)
+	}
+	test, _ := experiment.NewTest(0.05)
+	for _, d := range []float64{1.5, math.NaN()} {
+		if _, err := test.Add(d); !errors.Is(err, experiment.ErrSetting) || test.Units != 0 {
+			t.Error(err)
+		}
+	}
+	good := experiment.Question{Preference: 0.6, Decisive: 0.5, Alpha: 0.05, Power: 0.9, Impressions: 1, Share: 1}
+	for name, spoil := range map[string]func(*experiment.Question){
+		"preference":  func(q *experiment.Question) { q.Preference = 0.5 },
+		"decisive":    func(q *experiment.Question) { q.Decisive = 0 },
+		"share":       func(q *experiment.Question) { q.Share = 1.1 },
+		"alpha":       func(q *experiment.Question) { q.Alpha = math.NaN() },
+		"power":       func(q *experiment.Question) { q.Power = 1 },
+		"impressions": func(q *experiment.Question) { q.Impressions = 0 },
+		"per day":     func(q *experiment.Question) { q.PerDay = math.Inf(1) },
+		"endless":     func(q *experiment.Question) { q.Preference = 0.50001 },
+	} {
+		q := good
+		spoil(&q)
+		if _, err := experiment.NewPlan(q); !errors.Is(err, experiment.ErrSetting) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestGuards: a limit that is exceeded beyond chance stops, one bad answer does not, and no limit
+// never does.
+func TestGuards(t *testing.T) {
+	g := experiment.Guards{LatencyP99: 30 * time.Millisecond, Degraded: 0.01, Empty: 0.05, Errors: 0.001}
+	for _, c := range []struct {
+		o    experiment.Observed
+		want int
+	}{
+		{experiment.Observed{}, 0},
+		{experiment.Observed{Answers: 10, Slow: 1, Degraded: 1, Empty: 1, Errors: 1}, 0},
+		{experiment.Observed{Answers: 10_000, Slow: 100, Degraded: 100, Empty: 500, Errors: 10}, 0},
+		{experiment.Observed{Answers: 10_000, Slow: 200}, 1},
+		{experiment.Observed{Answers: 50, Errors: 50, Degraded: 50}, 2},
+		{experiment.Observed{Answers: 1000, Empty: 100}, 1},
+	} {
+		if got := g.Check(c.o); len(got) != c.want {
+			t.Errorf("%+v: reasons %q, want %d", c.o, got, c.want)
+		}
+	}
+	if got := (experiment.Guards{}).Check(experiment.Observed{Answers: 10, Slow: 10, Degraded: 10, Empty: 10, Errors: 10}); got != nil {
+		t.Errorf("without limits: %q", got)
+	}
+}
+
+// TestRamp: the share grows with evidence, beyond a quarter only with proof; a breach and harm stop.
+func TestRamp(t *testing.T) {
+	r := experiment.NewRamp()
+	var path []float64
+	step := func(n int, d experiment.Decision, promote experiment.Promote) {
+		r = r.Next(experiment.Evidence{Decision: d, Answers: n}, promote)
+		if len(path) == 0 || path[len(path)-1] != r.Share {
+			path = append(path, r.Share)
+		}
+	}
+	for n := 0; n < 5000; n += 100 {
+		step(n, experiment.Undecided, experiment.Auto)
+	}
+	if !slices.Equal(path, []float64{0.01, 0.05, 0.25}) || r.Stage != experiment.Running {
+		t.Errorf("undecided, the shares are %v, %s", path, r.Stage)
+	}
+	waiting := r.Next(experiment.Evidence{Decision: experiment.Better, Answers: 5000}, experiment.Ask)
+	if waiting.Stage != experiment.Waiting || waiting.Share != 0.25 || waiting.Next(experiment.Evidence{Decision: experiment.Better, Answers: 9000}, experiment.Ask).Stage != experiment.Waiting {
+		t.Errorf("asked, the ramp is %+v", waiting)
+	}
+	for n := 5000; n < 8000; n += 100 {
+		step(n, experiment.Better, experiment.Auto)
+	}
+	if !slices.Equal(path, []float64{0.01, 0.05, 0.25, 0.5, 1}) || r.Stage != experiment.Promoted {
+		t.Errorf("better, the shares are %v, %s", path, r.Stage)
+	}
+	for name, e := range map[string]experiment.Evidence{
+		"breach": {Decision: experiment.Better, Answers: 10, Breaches: []string{"errors"}},
+		"harm":   {Decision: experiment.Worse, Answers: 10},
+	} {
+		for _, from := range []experiment.Ramp{experiment.NewRamp(), waiting} {
+			got := from.Next(e, experiment.Auto)
+			if got.Stage != experiment.Stopped || got.Share != 0 || len(got.Why) == 0 || got.Next(experiment.Evidence{Decision: experiment.Better, Answers: 1e6}, experiment.Auto).Stage != experiment.Stopped {
+				t.Errorf("%s: %+v", name, got)
+			}
+		}
+	}
+}

@@ -1,0 +1,121 @@
+// Package experiment compares two versions of a route on live traffic: it interleaves their answers
+// or divides requests between them, credits feedback, and says at any time who is better and how sure
+// that is. It is pure: lists, seeds and counts come in, and lists and decisions go out. It knows no
+// store, no clock and no configuration.
+package experiment
+
+import (
+	"crypto/sha256"
+	"encoding/binary"
+	"math/rand/v2"
+)
+
+// Arm is one of the two versions that an experiment compares.
+type Arm uint8
+
+// The arms of an experiment.
+const (
+	// Neither means that feedback on the item says nothing about the arms.
+	Neither Arm = iota
+	// Control is the version in service.
+	Control
+	// Candidate is the version that might replace it.
+	Candidate
+)
+
+// String names the arm.
+func (a Arm) String() string {
+	switch a {
+	case Control:
+		return "control"
+	case Candidate:
+		return "candidate"
+	default:
+		return "neither"
+	}
+}
+
+// Placed is an item of an interleaved list, and the arm whose pick it was.
+type Placed[ID comparable] struct {
+	ID  ID
+	Arm Arm
+}
+
+// Interleave mixes two ranked lists by team draft (Radlinski et al. 2008) and returns the first n
+// items. In each round a coin says which arm picks first, and each arm picks the best item of its
+// list that is not placed yet. Lists hold no item twice. An arm whose list is at its end picks no more.
+//
+// The coins depend on the seed and the round alone, so the first places of a longer list are
+// those of a shorter one. A client that asks for page two with the seed of page one gets its continuation,
+// if each list is long enough for both pages.
+func Interleave[ID comparable](control, candidate []ID, n int, seed uint64) []Placed[ID] {
+	coins := rand.New(rand.NewPCG(seed, 0x7ea3))
+	placed := make([]Placed[ID], 0, min(n, len(control)+len(candidate)))
+	taken := make(map[ID]bool, cap(placed))
+	pick := func(list *[]ID, arm Arm) {
+		for len(*list) > 0 {
+			id := (*list)[0]
+			*list = (*list)[1:]
+			if !taken[id] {
+				taken[id] = true
+				placed = append(placed, Placed[ID]{id, arm})
+				return
+			}
+		}
+	}
+	for len(placed) < n && len(control)+len(candidate) > 0 {
+		first, second := Control, Candidate
+		if coins.Uint64()&1 == 1 {
+			first, second = second, first
+		}
+		for _, arm := range []Arm{first, second} {
+			switch {
+			case len(placed) == n:
+			case arm == Control:
+				pick(&control, arm)
+			default:
+				pick(&candidate, arm)
+			}
+		}
+	}
+	return placed
+}
+
+// Page returns the places from offset on, as many as limit.
+func Page[ID comparable](placed []Placed[ID], offset, limit int) []Placed[ID] {
+	from := min(offset, len(placed))
+	return placed[from:min(from+limit, len(placed))]
+}
+
+// Key identifies what an experiment keeps together: the pages of one answer, or all requests of one
+// user. unit is the user, or the query if there is none. Every sidecar computes the same key.
+func Key(experiment, unit string) uint64 {
+	var length [8]byte
+	binary.LittleEndian.PutUint64(length[:], uint64(len(experiment)))
+	h := sha256.New()
+	_, _ = h.Write(length[:]) // a hash does not fail
+	_, _ = h.Write([]byte(experiment))
+	_, _ = h.Write([]byte(unit))
+	return binary.LittleEndian.Uint64(h.Sum(nil))
+}
+
+// Assignment says what an experiment does with a request.
+type Assignment struct {
+	// Takes reports whether the request takes part.
+	Takes bool
+	// Arm answers the request in an experiment that divides requests.
+	Arm Arm
+	// Seed is the seed of Interleave.
+	Seed uint64
+}
+
+// Assign decides by a key which share of the traffic takes part, and divides that evenly. When the
+// share grows, whoever took part still does, with the same arm.
+func Assign(key uint64, share float64) Assignment {
+	rng := rand.New(rand.NewPCG(key, 0xa551))
+	a := Assignment{Takes: rng.Float64() < share, Arm: Control, Seed: rng.Uint64()}
+	if rng.Uint64()&1 == 1 {
+		a.Arm = Candidate
+	}
+	return a
+}

@@ -1,0 +1,66 @@
+package experiment
+
+import (
+	"fmt"
+	"math"
+)
+
+// Question is what an experiment shall show.
+type Question struct {
+	// Preference is the share of the sessions with a preference that prefer the better arm, such as
+	// 0.52.
+	Preference float64
+	// Decisive is the share of the sessions that have a preference: some feedback, and not as much for
+	// both arms.
+	Decisive float64
+	// Alpha is the chance of a wrong decision where nobody is better, Power the chance of a right one
+	// within the plan.
+	Alpha, Power float64
+	// Impressions is the number of answers in a session, PerDay the number of answers of the route in a
+	// day, and Share the share of the traffic that takes part. PerDay may be 0 if it is unknown.
+	Impressions, PerDay, Share float64
+}
+
+// Plan says how long an experiment takes.
+type Plan struct {
+	// Preferences is the number of sessions with a preference, Sessions of all sessions, and
+	// Impressions of the answers that take part.
+	Preferences int `json:"preferences"`
+	Sessions    int `json:"sessions"`
+	Impressions int `json:"impressions"`
+	// Days is how long that takes; 0 if the traffic is unknown.
+	Days float64 `json:"days,omitempty"`
+}
+
+// mixtureCost is what a Test loses, in logarithms of the fortune, because it does not know the best
+// bet and spreads over several.
+const mixtureCost = 1.5
+
+// NewPlan answers the question. The best bet on a mean difference δ multiplies the fortune by
+// exp(δ²/2) a preference, with a standard deviation of δ in the logarithm; the plan is the number of
+// preferences after which the fortune decides with chance Power. It returns ErrSetting.
+func NewPlan(q Question) (Plan, error) {
+	isShare := func(v float64) bool { return v > 0 && v <= 1 }
+	switch {
+	case !(q.Preference > 0.5 && q.Preference < 1):
+		return Plan{}, fmt.Errorf("%w: preference is %g; want above 0.5 and below 1", ErrSetting, q.Preference)
+	case !isShare(q.Decisive) || !isShare(q.Share):
+		return Plan{}, fmt.Errorf("%w: %g of the sessions have a preference and %g of the traffic takes part; want above 0, and 1 at most", ErrSetting, q.Decisive, q.Share)
+	case !(q.Alpha > 0 && q.Alpha < 0.5) || !(q.Power >= 0.5 && q.Power < 1):
+		return Plan{}, fmt.Errorf("%w: alpha is %g and power %g; want above 0 and below 0.5, and 0.5 to below 1", ErrSetting, q.Alpha, q.Power)
+	case !(q.Impressions >= 1) || !(q.PerDay >= 0) || math.IsInf(q.Impressions+q.PerDay, 0):
+		return Plan{}, fmt.Errorf("%w: %g answers in a session and %g in a day; want 1 and 0 at least", ErrSetting, q.Impressions, q.PerDay)
+	}
+	z := math.Sqrt2 * math.Erfinv(2*q.Power-1)
+	root := z + math.Sqrt(z*z+2*(math.Log(2/q.Alpha)+mixtureCost))
+	preferences := math.Ceil(math.Pow(root/(2*q.Preference-1), 2))
+	if preferences/q.Decisive*q.Impressions > math.MaxInt32 {
+		return Plan{}, fmt.Errorf("%w: a preference of %g takes %.3g answers; ask for a greater difference", ErrSetting, q.Preference, preferences/q.Decisive*q.Impressions)
+	}
+	p := Plan{Preferences: int(preferences), Sessions: int(math.Ceil(preferences / q.Decisive))}
+	p.Impressions = int(math.Ceil(float64(p.Sessions) * q.Impressions))
+	if q.PerDay > 0 {
+		p.Days = float64(p.Impressions) / (q.PerDay * q.Share)
+	}
+	return p, nil
+}
