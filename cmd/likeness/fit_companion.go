@@ -15,8 +15,8 @@ import (
 
 const fitCompanionLong = `Adds a learned companion to a model that is no inner product: one vector per item, and one per query, whose inner
 product ranks like the model. One search of these vectors finds what the model ranks first (strategy companion). The fit
-learns from the model's scores; pairs are not needed. likeness index --strategies companion writes the items' vectors to the
-database, and the sidecar writes those of new items.
+learns from the model's scores; pairs are not needed. likeness index writes the items' vectors to the database, and the
+sidecar writes those of new items.
 
 ` + dataHelp + `
 

@@ -169,8 +169,8 @@ const solvedRows = 64
 // Solve writes w_x of every feature row: n scores and one product with n·dim numbers an item. dst
 // has as many rows as features, and c.Dim() columns.
 func (s *Solver) Solve(dst, features rerank.Matrix) error {
-	n := len(s.anchors)
-	scores, targets := make([]float32, n*solvedRows), rerank.NewMatrix(solvedRows, n)
+	n, most := len(s.anchors), min(solvedRows, features.Rows)
+	scores, targets := make([]float32, n*most), rerank.NewMatrix(most, n)
 	for from := 0; from < features.Rows; from += solvedRows {
 		to := min(from+solvedRows, features.Rows)
 		rows := to - from
