@@ -48,23 +48,30 @@ func measure(t *testing.T, d fit.Data, fitted *Fitted, wanted func(int32) bool) 
 	return judge.Mean(j.ReciprocalRanks(probe), nil), judge.Mean(j.ReciprocalRanks(judge.InnerProduct), nil)
 }
 
-// The bars of a competent fit on real vectors, on questions that no fit has seen.
+// The bars of a competent fit on real vectors, on questions that no fit has seen. The soak searches
+// for the settings, of which the short form tries the pull that a search finds and, except with the
+// defaults, one scale and one rate.
 func TestQuality(t *testing.T) {
 	fittest.SkipUnderRace(t)
 	train, test := fittest.OpenIntents(t, "train"), fittest.OpenIntents(t, "test")
 	for _, tc := range []struct {
-		name   string
-		change func(o *Options)
-		least  float64
+		name        string
+		change      func(o *Options)
+		pull        float64
+		scale, rate float64
+		least       float64
 	}{
-		{"defaults", func(*Options) {}, 0.950},
-		{"rank 32", func(o *Options) { o.Form, o.Cold = bilinear.IdentityLowRank, fit.ColdIgnore }, 0.943},
-		{"low rank 32", func(o *Options) { o.Form, o.Cold = bilinear.LowRank, fit.ColdIgnore }, 0.943},
-		{"diagonal", func(o *Options) { o.Form, o.Cold = bilinear.Diagonal, fit.ColdIgnore }, 0.80},
+		{"defaults", func(*Options) {}, 3e-4, 0, 0, 0.950},
+		{"rank 32", func(o *Options) { o.Form, o.Cold = bilinear.IdentityLowRank, fit.ColdIgnore }, 3e-4, 20, 0.01, 0.943},
+		{"low rank 32", func(o *Options) { o.Form, o.Cold = bilinear.LowRank, fit.ColdIgnore }, 3e-4, 20, 0.01, 0.943},
+		{"diagonal", func(o *Options) { o.Form, o.Cold = bilinear.Diagonal, fit.ColdIgnore }, 1e-5, 40, 0.1, 0.80},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			o := DefaultOptions()
 			tc.change(&o)
+			if os.Getenv("LIKENESS_SOAK") == "" {
+				o.Pulls, o.Scale, o.Rate = []float64{tc.pull}, tc.scale, tc.rate
+			}
 			fitted, err := Fit(t.Context(), train, o)
 			if err != nil {
 				t.Fatal(err)
@@ -98,17 +105,19 @@ func checkReport(t *testing.T, r Report) {
 	}
 }
 
-// Fifteen intents have no log. The search for the pull is in the soak.
+// Fifteen intents have no log. The search for the settings is in the soak.
 func TestQualityOfItemsWithoutLogs(t *testing.T) {
 	fittest.SkipUnderRace(t)
 	train, test := fittest.OpenIntents(t, "train"), fittest.OpenIntents(t, "test")
 	seeds := []uint64{2}
 	o := DefaultOptions()
-	o.Pulls, o.Cold = []float64{5e-3}, fit.ColdGuard
+	o.Cold = fit.ColdGuard
 	if os.Getenv("LIKENESS_SOAK") != "" {
-		seeds, o.Pulls = []uint64{0, 1, 2, 3}, DefaultOptions().Pulls
+		seeds = []uint64{0, 1, 2, 3}
+	} else {
+		o.Pulls, o.Scale, o.Rate = []float64{5e-3}, 20, 0.005
 	}
-	var cold, cosine float64
+	var every, cold, cosine float64
 	for _, seed := range seeds {
 		d, without := fittest.WithoutLogs(train, seed, 15)
 		fitted, err := Fit(t.Context(), d, o)
@@ -116,15 +125,19 @@ func TestQualityOfItemsWithoutLogs(t *testing.T) {
 			t.Fatal(err)
 		}
 		all, _ := measure(t, test, fitted, nil)
-		if all < 0.88 {
-			t.Errorf("seed %d: MRR@10 of all items is %.4f, want 0.88", seed, all)
+		if all < 0.87 { // what the guard costs depends on which intents they are
+			t.Errorf("seed %d: MRR@10 of all items is %.4f, want 0.87", seed, all)
 		}
 		c, plain := measure(t, test, fitted, func(x int32) bool { return without[x] })
 		t.Logf("seed %d: MRR@10 of all items %.4f, of those without logs %.4f, cosine's %.4f", seed, all, c, plain)
-		cold, cosine = cold+c/float64(len(seeds)), cosine+plain/float64(len(seeds))
+		n := float64(len(seeds))
+		every, cold, cosine = every+all/n, cold+c/n, cosine+plain/n
 		if !fitted.Report.Guarded {
 			t.Errorf("seed %d: a collection with items without pairs is not guarded", seed)
 		}
+	}
+	if every < 0.88 {
+		t.Errorf("MRR@10 of all items is %.4f, want 0.88", every)
 	}
 	if cold < cosine {
 		t.Errorf("MRR@10 of items without logs is %.4f, cosine's %.4f", cold, cosine)
