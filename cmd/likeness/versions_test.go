@@ -86,9 +86,8 @@ routes:
 	try(t, "reconcile", of...)
 	try(t, "bench search", with("--queries", "queries.npy", "--searches", "2", "--k", "1")...)
 	try(t, "eval", with("--queries", "queries.npy", "--pairs", "pairs.csv", "--model", filepath.Join(root, "examples/models/banking77-mol"), "--resamples", "10")...)
-	for _, kind := range []string{"bilinear", "mol"} {
-		try(t, "fit "+kind, with("--queries", "queries.npy", "--pairs", "pairs.csv", "--out", kind+".safetensors", "--rounds", "1")...)
-	}
+	try(t, "fit bilinear", with("--queries", "queries.npy", "--pairs", "pairs.csv", "--out", "bilinear.safetensors", "--rounds", "1", "--steps", "20", "--scale", "20")...)
+	try(t, "fit mol", with("--queries", "queries.npy", "--pairs", "pairs.csv", "--out", "mol.safetensors", "--rounds", "1", "--pairs-query", "2", "--pairs-item", "2")...)
 	try(t, "config validate", "--config", config)
 	try(t, "config validate", "--config", reachable, "--connect")
 	served(t, config, func(at string) {

@@ -29,7 +29,7 @@ import (
 )
 
 const (
-	agreeRows = 400
+	agreeRows = 240
 	ownerOf   = "item" // two rows an item, for max-sim
 )
 

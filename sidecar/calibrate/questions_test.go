@@ -49,7 +49,7 @@ func TestQuestions(t *testing.T) {
 	if race.Enabled {
 		t.Skip("off under the race detector; run without it")
 	}
-	n := asked{4, 250, 250, []int{500, 300, 200, 50}, []string{"residual"}}
+	n := asked{4, 200, 200, []int{500, 200, 50}, []string{"residual"}}
 	if os.Getenv("LIKENESS_SOAK") != "" {
 		n = asked{1, 1540, 1540, []int{2000, 1500, 1000, 700, 500, 300, 200, 100, 50, 20, 10}, []string{"residual", "linear"}}
 	}
