@@ -24,7 +24,8 @@ packages() {
 	local status=0
 	"${testing[@]}" $(rows 2 plain soak) || status=1
 	go -C tools/image test -timeout 5m -json ./... || status=1
-	"${testing[@]}" -tags noasm $(rows 2 noasm) || status=1
+	# Without the assembly, scoring 10,003 items takes as long as all the rest; TestBanking77 scores 77 by a trained mixture.
+	"${testing[@]}" -tags noasm -skip '^TestBanking77Questions$' $(rows 2 noasm) || status=1
 	# The assembly of arm64, where its processor can be emulated.
 	if command -v qemu-aarch64 >/dev/null; then
 		GOARCH=arm64 "${testing[@]}" -exec qemu-aarch64 ./rerank/kernel || status=1
