@@ -154,6 +154,9 @@ type Rows struct {
 	IDs []rerank.ID
 	// Vectors[f] holds the rows' vectors of the f-th requested field.
 	Vectors []rerank.Matrix
+	// Starts is set if the one requested field has several vectors a row: row i then has the
+	// vectors Starts[i]:Starts[i+1], or none if the store lacks them.
+	Starts []int32
 	// Owners holds each row's item, if the request named an owner field.
 	Owners []rerank.ID
 	// Payloads holds JSON objects with numbers exactly as the store has them. It is
@@ -171,7 +174,8 @@ type Fetcher interface {
 type FetchRequest struct {
 	Collection string
 	IDs        []rerank.ID
-	// Vectors lists the vector fields to read; "" is the only or unnamed field.
+	// Vectors lists the vector fields to read; "" is the only or unnamed field. A field of
+	// Description.MaxSim is read alone and without Owner.
 	Vectors []string
 	// Owner, if set, makes IDs the ids of owners. The answer then holds all rows of
 	// each owner, ordered by owner as requested and then by id.
@@ -233,7 +237,7 @@ type Description struct {
 	Rows   int64
 	Fields []VectorField
 	// MaxSim lists the fields with several vectors a row. The score of a row is the score of its
-	// best vector. These fields are searched, but their vectors are neither read nor written.
+	// best vector. These fields are searched and, one field a request, read. They are not written.
 	MaxSim []VectorField
 	// Others lists the vector fields that no probe can search, such as sparse ones, with
 	// their types in the store's words.

@@ -9,8 +9,12 @@ import (
 )
 
 // HasVectors reports whether row i has a vector in every field that was read. A store
-// represents a missing vector by NaN in each element.
+// represents a missing vector by NaN in each element, or, in a field of several vectors a row, by
+// none.
 func HasVectors(rows Rows, i int) bool {
+	if rows.Starts != nil {
+		return rows.Starts[i] < rows.Starts[i+1]
+	}
 	for _, m := range rows.Vectors {
 		if v := m.Row(i); len(v) > 0 && allNaN(v) {
 			return false
@@ -31,6 +35,17 @@ func allNaN(v []float32) bool {
 // Pick returns copies of the rows at the given indexes.
 func (r Rows) Pick(at []int) Rows {
 	out := Rows{IDs: pick(r.IDs, at), Owners: pick(r.Owners, at), Payloads: pick[json.RawMessage](r.Payloads, at)}
+	if r.Starts != nil {
+		out.Starts = []int32{0}
+		all := rerank.Matrix{Cols: r.Vectors[0].Cols}
+		for _, i := range at {
+			own := r.Vectors[0].Slice(int(r.Starts[i]), int(r.Starts[i+1]))
+			all.Data, all.Rows = append(all.Data, own.Data...), all.Rows+own.Rows
+			out.Starts = append(out.Starts, int32(all.Rows))
+		}
+		out.Vectors = []rerank.Matrix{all}
+		return out
+	}
 	for _, m := range r.Vectors {
 		part := rerank.NewMatrix(len(at), m.Cols)
 		for to, from := range at {

@@ -41,6 +41,9 @@ func (s Strategy) proto() likenessv1.Strategy {
 
 func (q Query) proto() *likenessv1.Query {
 	out := &likenessv1.Query{Vector: q.Vector, UserId: q.UserID, Context: q.Context, Text: q.Text}
+	for _, v := range q.Vectors {
+		out.Vectors = append(out.Vectors, &likenessv1.Vector{Values: v})
+	}
 	for i := range q.Items {
 		out.ItemIds = append(out.ItemIds, &likenessv1.WeightedItem{Id: q.Items[i].ID.proto(), Weight: &q.Items[i].Weight})
 	}

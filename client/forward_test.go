@@ -113,7 +113,7 @@ func TestEveryFieldReachesTheSidecar(t *testing.T) {
 	gap, calls, user := float32(0.5), 14, int64(7)
 	whole := func() client.Search {
 		return client.Search{
-			Route: "things", Query: client.Query{Vector: []float32{1, 2}, UserID: &user, Context: map[string]float32{"hour": 3}, Text: "words", Items: []client.WeightedItem{{ID: client.Number(18), Weight: 0.5}}},
+			Route: "things", Query: client.Query{Vector: []float32{1, 2}, Vectors: [][]float32{{3, 4}, {5, 6}}, UserID: &user, Context: map[string]float32{"hour": 3}, Text: "words", Items: []client.WeightedItem{{ID: client.Number(18), Weight: 0.5}}},
 			IncludeItems: true,
 			K:            11, Filter: "f", Strategy: client.Combined, Depth: 12, AverageDepth: 13, MaxGap: &gap, Timeout: 40 * time.Second, Explain: true,
 			Payload: true, PayloadFields: []string{"n"}, Head: "head", Calls: &calls, Rounds: 15, RequireExact: true, Mix: &gap, StoredVector: []float32{4},
@@ -121,7 +121,7 @@ func TestEveryFieldReachesTheSidecar(t *testing.T) {
 		}
 	}
 	want := &likenessv1.SearchRequest{
-		Route: "things", Query: &likenessv1.Query{Vector: []float32{1, 2}, UserId: proto.Int64(7), Context: map[string]float32{"hour": 3}, Text: "words",
+		Route: "things", Query: &likenessv1.Query{Vector: []float32{1, 2}, Vectors: []*likenessv1.Vector{{Values: []float32{3, 4}}, {Values: []float32{5, 6}}}, UserId: proto.Int64(7), Context: map[string]float32{"hour": 3}, Text: "words",
 			ItemIds: []*likenessv1.WeightedItem{{Id: &likenessv1.ItemId{Id: &likenessv1.ItemId_Number{Number: 18}}, Weight: proto.Float32(0.5)}}},
 		IncludeItemIds: true,
 		K:              11, Filter: "f", Strategy: likenessv1.Strategy_STRATEGY_COMBINED, Depth: 12, AverageDepth: 13, MaxGap: proto.Float32(0.5),

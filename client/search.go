@@ -28,6 +28,9 @@ const (
 type Query struct {
 	// Vector has the dimension of the route's model. Every element must be finite.
 	Vector []float32
+	// Vectors takes the place of Vector on a route with a model of kind late: at most 512
+	// vectors, all of one length.
+	Vectors [][]float32
 	// UserID is the user, for a model with users; nil without a user.
 	UserID *int64
 	// Context holds named features, for a model that takes them.

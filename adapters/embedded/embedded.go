@@ -84,6 +84,18 @@ type Collection struct {
 type Field struct {
 	adapters.VectorField
 	Vectors rerank.Matrix
+	// Starts gives row r the vectors Starts[r]:Starts[r+1]. If it is nil, each row has one vector.
+	// A field with Starts is read, and no probe searches it.
+	Starts []int32
+}
+
+// rows returns the number of rows, and whether Starts, if there are any, divide the vectors.
+func (f Field) rows() (n int, ok bool) {
+	if f.Starts == nil {
+		return f.Vectors.Rows, true
+	}
+	n = len(f.Starts) - 1
+	return n, n >= 0 && f.Starts[0] == 0 && int(f.Starts[n]) == f.Vectors.Rows && slices.IsSorted(f.Starts)
 }
 
 // Load adds or replaces a collection, which becomes read-only. The caller must not
@@ -127,7 +139,11 @@ func (s *Store) Describe(ctx context.Context, name string) (adapters.Description
 		Settings: map[string]string{"index": "brute force"},
 	}
 	for _, f := range c.fields {
-		d.Fields = append(d.Fields, f.VectorField)
+		if f.MaxSim {
+			d.MaxSim = append(d.MaxSim, f.VectorField)
+		} else {
+			d.Fields = append(d.Fields, f.VectorField)
+		}
 	}
 	return d, nil
 }
@@ -211,6 +227,7 @@ type collection struct {
 type field struct {
 	adapters.VectorField
 	vectors rerank.Matrix
+	starts  []int32        // as Field.Starts
 	norm    func() float64 // returns the greatest norm of a row
 }
 
@@ -218,7 +235,8 @@ func newCollection(name string, in Collection) (*collection, error) {
 	if len(in.Fields) == 0 {
 		return nil, fmt.Errorf("%w: it has no vector field", adapters.ErrStore)
 	}
-	c := &collection{name: name, rows: in.Fields[0].Vectors.Rows, owner: in.OwnerField, owners: in.Owners, payloads: in.Payloads}
+	rows, _ := in.Fields[0].rows()
+	c := &collection{name: name, rows: rows, owner: in.OwnerField, owners: in.Owners, payloads: in.Payloads}
 	for _, f := range in.Fields {
 		if slices.ContainsFunc(c.fields, func(g field) bool { return g.Name == f.Name }) {
 			return nil, fmt.Errorf("%w: two fields are named %q", adapters.ErrStore, f.Name)
@@ -253,10 +271,14 @@ func loadField(f Field) (field, error) {
 	if len(f.Vectors.Data) != f.Vectors.Rows*f.Vectors.Cols {
 		return field{}, fmt.Errorf("%w: field %q has %d numbers for %d rows of %d", adapters.ErrStore, v.Name, len(f.Vectors.Data), f.Vectors.Rows, v.Dim)
 	}
+	if _, ok := f.rows(); !ok {
+		return field{}, fmt.Errorf("%w: the starts of field %q do not divide its %d vectors; they ascend from 0 to that number", adapters.ErrStore, v.Name, f.Vectors.Rows)
+	}
 	v, err := completeField(v)
 	if err != nil {
 		return field{}, err
 	}
+	v.MaxSim = f.Starts != nil
 	m := f.Vectors
 	if v.Metric == adapters.Cosine {
 		m.Data = slices.Clone(m.Data)
@@ -264,7 +286,7 @@ func loadField(f Field) (field, error) {
 			rerank.Normalise(m.Row(r))
 		}
 	}
-	return field{VectorField: v, vectors: m, norm: sync.OnceValue(func() float64 { return maxNorm(m) })}, nil
+	return field{VectorField: v, vectors: m, starts: f.Starts, norm: sync.OnceValue(func() float64 { return maxNorm(m) })}, nil
 }
 
 // completeField fills in the properties that every field of this store has.
@@ -302,8 +324,8 @@ func firstByte(p []byte) byte {
 
 func (c *collection) checkLengths(in Collection) error {
 	for _, f := range in.Fields {
-		if f.Vectors.Rows != c.rows {
-			return fmt.Errorf("%w: field %q has %d rows, field %q %d", adapters.ErrStore, f.Name, f.Vectors.Rows, in.Fields[0].Name, c.rows)
+		if n, _ := f.rows(); n != c.rows {
+			return fmt.Errorf("%w: field %q has %d rows, field %q %d", adapters.ErrStore, f.Name, n, in.Fields[0].Name, c.rows)
 		}
 	}
 	for what, n := range map[string]int{"ids": len(in.IDs), "owners": len(in.Owners), "payloads": len(in.Payloads)} {

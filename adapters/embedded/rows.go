@@ -182,7 +182,15 @@ func (c *collection) read(numbers []int, s selection) (adapters.Rows, error) {
 		if err != nil {
 			return adapters.Rows{}, err
 		}
-		rows.Vectors[i] = gather(f.vectors, numbers)
+		switch {
+		case f.starts == nil:
+			rows.Vectors[i] = gather(f.vectors, numbers)
+		case len(s.vectors) > 1 || s.owner != "":
+			return adapters.Rows{}, fmt.Errorf("%w: field %q has several vectors a row, which are read alone and by id", adapters.ErrUnsupported, name)
+		default:
+			all := adapters.Rows{Vectors: []rerank.Matrix{f.vectors}, Starts: f.starts}.Pick(numbers)
+			rows.Vectors, rows.Starts = all.Vectors, all.Starts
+		}
 	}
 	if s.owner != "" {
 		owners, err := c.ownersOf(s.owner, numbers)

@@ -71,6 +71,9 @@ func (c *collection) bind(r adapters.SearchRequest) ([]probe, error) {
 		if err != nil {
 			return nil, err
 		}
+		if f.MaxSim {
+			return nil, fmt.Errorf("%w: field %q of collection %q has several vectors a row, which the embedded store does not search; search a field of one vector a row", adapters.ErrField, f.Name, c.name)
+		}
 		if len(p.Vector) != f.Dim {
 			return nil, fmt.Errorf("%w: probes[%d] has %d elements, field %q of collection %q has %d",
 				adapters.ErrDimension, i, len(p.Vector), f.Name, c.name, f.Dim)

@@ -288,7 +288,7 @@ func (in *info) field(name string) (*field, error) {
 		return in.fields[0], nil
 	}
 	if _, multi := in.raw.GetConfig().GetParams().GetVectorsConfig().GetParamsMap().GetMap()[name]; multi {
-		return nil, fmt.Errorf("%w: vector %q of collection %q is a multi-vector, whose vectors are not read", adapters.ErrField, name, in.collection)
+		return nil, fmt.Errorf("%w: vector %q of collection %q is a multi-vector, whose vectors are read alone", adapters.ErrField, name, in.collection)
 	}
 	return nil, fmt.Errorf("%w: collection %q has no dense vector %q; it has %q", adapters.ErrField, in.collection, name, names)
 }
@@ -307,7 +307,12 @@ func (in *info) searched(name string) (*field, error) {
 	return nil, err
 }
 
+// resolve returns the fields to read. A field of several vectors a row is read alone.
 func (in *info) resolve(names []string) ([]*field, error) {
+	if len(names) == 1 {
+		f, err := in.searched(names[0])
+		return []*field{f}, err
+	}
 	fields := make([]*field, len(names))
 	for i, name := range names {
 		var err error

@@ -71,11 +71,47 @@ func (s selection) withPayload() *qdrant.WithPayloadSelector {
 	}
 }
 
+// isMulti reports whether the one field that is read has several vectors a row.
+func (s selection) isMulti() bool { return len(s.fields) == 1 && s.fields[0].MaxSim }
+
+// usualVectors is how many vectors of a row the first call expects in a field with several.
+const usualVectors = 64
+
+// maxNumbers bounds the vectors that a fetch from a field with several vectors a row returns: 1 GiB.
+const maxNumbers = 1 << 28
+
+// shrinks halves the batch if the answer to a call for a number of rows was too large because
+// rows have more vectors than expected, and reports whether to call again.
+func (s selection) shrinks(batch *int, rows int, err error) bool {
+	limit := (*adapters.LimitError)(nil)
+	if !s.isMulti() || rows < 2 || !errors.As(err, &limit) || limit.Limit != messageLimit {
+		return false
+	}
+	*batch = rows / 2
+	return true
+}
+
+// numbersOf returns how many numbers a point has in a field with several vectors a row.
+func (s selection) numbersOf(p *qdrant.RetrievedPoint) int {
+	if !s.isMulti() {
+		return 0
+	}
+	n := 0
+	for _, piece := range multiVectors(p.GetVectors(), s.fields[0].Name) {
+		n += len(piece)
+	}
+	return n
+}
+
 // batchOf returns the number of rows in a call.
 func (s *Store) batchOf(fields []*field) int {
 	row := 64
 	for _, f := range fields {
-		row += 4*f.Dim + len(f.Name) + 16
+		vectors := 1
+		if f.MaxSim {
+			vectors = usualVectors
+		}
+		row += 4*f.Dim*vectors + len(f.Name) + 16
 	}
 	return max(1, min(batchRows, min(batchBytes, s.options.Limits.MaxMessageBytes/4)/row))
 }
@@ -86,8 +122,8 @@ func (s *Store) fetchByID(ctx context.Context, sel selection, ids []rerank.ID) (
 	if err != nil {
 		return adapters.Rows{}, err
 	}
-	if sel.payload {
-		return s.fetchPayloads(ctx, sel, asked, as, place)
+	if sel.payload || sel.isMulti() {
+		return s.fetchPoints(ctx, sel, asked, as, place)
 	}
 	return s.fetchVectors(ctx, sel, asked, as, place)
 }
@@ -172,20 +208,31 @@ func dropAbsent(rows adapters.Rows, found []bool) adapters.Rows {
 	return rows
 }
 
-// fetchPayloads is fetchByID with payloads.
-func (s *Store) fetchPayloads(ctx context.Context, sel selection, asked []*qdrant.PointId, as []rerank.ID, place map[rerank.ID]int) (adapters.Rows, error) {
+// fetchPoints is fetchByID with payloads, or of a field with several vectors a row.
+func (s *Store) fetchPoints(ctx context.Context, sel selection, asked []*qdrant.PointId, as []rerank.ID, place map[rerank.ID]int) (adapters.Rows, error) {
 	points := make([]*qdrant.RetrievedPoint, len(asked))
-	for part := range slices.Chunk(asked, s.batchOf(sel.fields)) {
+	numbers := 0
+	for rest, batch := asked, s.batchOf(sel.fields); len(rest) > 0; {
+		part := rest[:min(batch, len(rest))]
 		answer, err := call(ctx, s, "fetch", sel.collection, func(ctx context.Context, c *qdrant.GrpcClient) (*qdrant.GetResponse, error) {
 			return c.Points().Get(ctx, s.getPoints(ctx, sel, part))
 		})
+		if sel.shrinks(&batch, len(part), err) {
+			continue
+		}
 		if err != nil {
 			return adapters.Rows{}, err
 		}
+		rest = rest[len(part):]
 		for _, p := range answer.GetResult() {
 			if at, ok := place[idOf(p.GetId())]; ok {
 				points[at] = p
+				numbers += sel.numbersOf(p)
 			}
+		}
+		if numbers > maxNumbers {
+			return adapters.Rows{}, &adapters.LimitError{Limit: "vectors of one fetch, in numbers", Value: int64(numbers), Max: maxNumbers,
+				Remedy: "score fewer candidates (depth), or keep the vectors in a table, which likeness index builds"}
 		}
 	}
 	found, ids := points[:0], as[:0]
@@ -280,6 +327,9 @@ func (s *Store) scroll(ctx context.Context, sel selection, filter *qdrant.Filter
 				Timeout:         s.timeoutSeconds(ctx),
 			})
 		})
+		if sel.shrinks(&batch, batch, err) {
+			continue
+		}
 		if err != nil {
 			return err
 		}
@@ -394,16 +444,24 @@ func readCursor(cursor string) (*qdrant.PointId, error) {
 // convertPoints converts points.
 func (s selection) convertPoints(points []*qdrant.RetrievedPoint) (adapters.Rows, error) {
 	rows := adapters.Rows{IDs: make([]rerank.ID, len(points)), Vectors: make([]rerank.Matrix, len(s.fields))}
-	for i, f := range s.fields {
-		rows.Vectors[i] = rerank.NewMatrix(len(points), f.Dim)
+	if s.isMulti() {
+		if err := s.readMulti(&rows, points); err != nil {
+			return rows, err
+		}
+	} else {
+		for i, f := range s.fields {
+			rows.Vectors[i] = rerank.NewMatrix(len(points), f.Dim)
+		}
 	}
 	if s.payload {
 		rows.Payloads = make([]json.RawMessage, len(points))
 	}
 	for i, p := range points {
 		rows.IDs[i] = idOf(p.GetId())
-		for j, f := range s.fields {
-			copyVector(rows.Vectors[j].Row(i), p.GetVectors(), f.Name)
+		if rows.Starts == nil {
+			for j, f := range s.fields {
+				copyVector(rows.Vectors[j].Row(i), p.GetVectors(), f.Name)
+			}
 		}
 		if s.owner != "" {
 			owner, ok := ownerOf(p.GetPayload(), s.owner)
@@ -424,4 +482,26 @@ func (s selection) convertPoints(points []*qdrant.RetrievedPoint) (adapters.Rows
 		}
 	}
 	return rows, nil
+}
+
+// readMulti reads the vectors of a field with several vectors a row.
+func (s selection) readMulti(rows *adapters.Rows, points []*qdrant.RetrievedPoint) error {
+	f := s.fields[0]
+	if s.owner != "" {
+		return fmt.Errorf("%w: vector %q of collection %q has several vectors a row, which are read by id alone; leave out the owner %q", adapters.ErrUnsupported, f.Name, s.collection, s.owner)
+	}
+	m := rerank.Matrix{Cols: f.Dim}
+	rows.Starts = make([]int32, 1, len(points)+1)
+	for _, p := range points {
+		for _, piece := range multiVectors(p.GetVectors(), f.Name) {
+			m.Data = append(m.Data, piece...)
+		}
+		m.Rows = len(m.Data) / f.Dim
+		if len(m.Data) != m.Rows*f.Dim {
+			return fmt.Errorf("%w: point %s of collection %q has no whole vectors of %d elements in %q", adapters.ErrStore, idOf(p.GetId()), s.collection, f.Dim, f.Name)
+		}
+		rows.Starts = append(rows.Starts, int32(m.Rows))
+	}
+	rows.Vectors[0] = m
+	return nil
 }

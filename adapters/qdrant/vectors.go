@@ -30,6 +30,21 @@ func vectorOf(v *qdrant.VectorsOutput, name string) []float32 {
 	return one.GetData() //nolint:staticcheck // servers before 1.16 fill it
 }
 
+// multiVectors returns the vectors of a point in a field with several a row, in pieces of whole vectors.
+func multiVectors(v *qdrant.VectorsOutput, name string) (pieces [][]float32) {
+	all := v.GetVectors().GetVectors()[name]
+	if all == nil && name == "" {
+		all = v.GetVector()
+	}
+	for _, one := range all.GetMultiDense().GetVectors() {
+		pieces = append(pieces, one.GetData())
+	}
+	if pieces == nil {
+		pieces = append(pieces, all.GetData()) //nolint:staticcheck // servers before 1.16 fill it
+	}
+	return pieces
+}
+
 // copyVector copies a point's vector. A missing vector becomes NaNs, so that the point
 // ranks last and is counted wherever it is scored.
 func copyVector(dst []float32, v *qdrant.VectorsOutput, name string) {

@@ -414,7 +414,7 @@ func (f *indexFlags) routeTarget(ctx context.Context, c *config.Config) (t targe
 	if t.vectors, err = openVectors(t.modelPath, f.behaviour, t.model.Similarity); err != nil {
 		return t, errors.Join(err, parts.Close())
 	}
-	t.source = index.Source{Store: opened.Route.Store, Collection: r.Collection, Vector: r.Vector, Owner: r.Owner}
+	t.source = index.Source{Store: opened.Route.Store, Collection: r.Collection, Vector: opened.Route.ItemField(), Owner: r.Owner}
 	if t.vectors != nil {
 		t.source.Owner, t.owner = "", cmp.Or(r.Owner, maxsim.Owner)
 	}

@@ -19,7 +19,7 @@ import (
 
 func newModelCommand(a *app) *cobra.Command {
 	return newGroup("model", "Show, check, compare, import and write models; put them in service and take them out",
-		newModelShowCommand(a), newModelVerifyCommand(a), newModelDiffCommand(a), newModelImportCommand(a), newModelDotCommand(a),
+		newModelShowCommand(a), newModelVerifyCommand(a), newModelDiffCommand(a), newModelImportCommand(a), newModelDotCommand(a), newModelLateCommand(a),
 		newModelActivateCommand(a), newModelRollbackCommand(a), newModelListCommand(a), newModelGCCommand(a))
 }
 

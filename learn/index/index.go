@@ -41,7 +41,7 @@ func (p Progress) begin(stage string, steps int) func(n int) {
 type Source struct {
 	Store      adapters.Store // must be an adapters.Scanner; with Owner, also a Fetcher
 	Collection string
-	Vector     string // stored vector field; "" is the only or unnamed field
+	Vector     string // field with the items' vectors; "" is the only or unnamed field
 	Owner      string // field that holds each row's item, for max-sim
 	Batch      int    // rows in one read; 0: the adapter chooses
 	Part       Part   // part of the collection to read
@@ -139,8 +139,12 @@ func (s Source) describe(ctx context.Context, spec rerank.Spec) (adapters.Descri
 	if err != nil {
 		return d, err
 	}
-	for _, f := range d.Fields {
-		if f.Name != s.Vector && (s.Vector != "" || len(d.Fields) > 1) {
+	fields := d.Fields
+	if spec.Kind == rerank.KindLate && s.Owner == "" {
+		fields = d.MaxSim
+	}
+	for _, f := range fields {
+		if f.Name != s.Vector && (s.Vector != "" || len(fields) > 1) {
 			continue
 		}
 		if f.Dim != spec.ItemDim && s.Base == nil {

@@ -326,3 +326,55 @@ func TestCompanionNeedsDerivedFields(t *testing.T) {
 		t.Errorf("got %v, want ErrSource", err)
 	}
 }
+
+// TestLateTable: a table of items with several vectors is read from one field of the collection. An item
+// without vectors is counted and left out.
+func TestLateTable(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 1))
+	starts := []int32{0}
+	for i := range 50 {
+		starts = append(starts, starts[i]+int32(i%4))
+	}
+	all := rerank.NewMatrix(int(starts[50]), 6)
+	for i := range all.Data {
+		all.Data[i] = float32(r.NormFloat64())
+	}
+	s := embedded.New()
+	err := s.Load("items", embedded.Collection{Fields: []embedded.Field{
+		{VectorField: adapters.VectorField{Name: "mean"}, Vectors: rerank.NewMatrix(50, 6)},
+		{VectorField: adapters.VectorField{Name: "all"}, Vectors: all, Starts: starts},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := model.New(model.Parameters{Kind: rerank.KindLate, Name: "late", Config: json.RawMessage(`{"dim": 6, "normalise": false}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "late.table")
+	job := index.TableJob{
+		Source: index.Source{Store: s, Collection: "items", Vector: "all", Batch: 7}, Path: path,
+		Model: route.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity},
+	}
+	got, err := index.BuildTable(t.Context(), job)
+	if err != nil || got.Missing != 13 || got.Items != 37 || got.Rows != all.Rows || !got.Verified.Counted {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	tab, err := table.Open(path, table.Expect{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tab.Close()
+	for i := range tab.Len() {
+		n, _ := tab.ID(i).Uint64()
+		from, to := tab.Rows(i)
+		want := all.Slice(int(starts[n]), int(starts[n+1]))
+		if features, ok := tab.Full(); !ok || !slices.Equal(features.Slice(from, to).Data, want.Data) {
+			t.Errorf("item %d has %d rows, want %d", n, to-from, want.Rows)
+		}
+	}
+	job.Path, job.Source.Vector = path+"2", "mean"
+	if _, err := index.BuildTable(t.Context(), job); !errors.Is(err, adapters.ErrField) {
+		t.Errorf("a field of one vector a row: %v", err)
+	}
+}

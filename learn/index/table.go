@@ -107,7 +107,7 @@ type tableBuild struct {
 }
 
 func (b *tableBuild) appendCollection(ctx context.Context, cursor string, rows int) error {
-	if b.Model.Similarity.Spec().GroupedRows && b.Vectors == nil {
+	if s := b.Model.Similarity.Spec(); s.GroupedRows && b.Vectors == nil && (s.Kind != rerank.KindLate || b.Source.Owner != "") {
 		return b.fillGroups(ctx, cursor)
 	}
 	within, err := b.Source.findBounds(ctx)
@@ -129,7 +129,7 @@ func (b *tableBuild) appendCollection(ctx context.Context, cursor string, rows i
 		if err != nil {
 			return err
 		}
-		var starts []int32
+		starts := rows.Starts
 		if b.Vectors != nil {
 			base, starts = b.Vectors.Behind(base, rows.IDs)
 		}

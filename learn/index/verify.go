@@ -97,7 +97,7 @@ func (b *tableBuild) verify(ctx context.Context, before int64) (v Verified, err 
 		return v, err
 	}
 	read := v.Rows
-	if b.Vectors != nil {
+	if b.Vectors != nil || b.Model.Similarity.Spec().Kind == rerank.KindLate && b.Source.Owner == "" {
 		read = int64(b.writer.Items()) // one row of the collection for each item
 	}
 	v.Counted = true

@@ -152,7 +152,7 @@ func (s *streamSource) prepare(ctx context.Context, all []rerank.Query, seen []s
 		tops[n] = newExactTop(queries[n], s.k, seen[n])
 	}
 	done := p.begin("scoring the collection", s.rows)
-	scan := adapters.ScanRequest{Collection: s.route.Collection, Vectors: []string{s.route.Vector}}
+	scan := adapters.ScanRequest{Collection: s.route.Collection, Vectors: []string{s.route.ItemField()}}
 	err = s.scanner.Scan(ctx, scan, func(rows adapters.Rows, _ string) error {
 		defer done(len(rows.IDs))
 		if err := s.score(ctx, rows, queries, tops); err != nil || s.pace == nil {
@@ -190,15 +190,15 @@ const queriesTogether = 32
 
 // score scores a batch of rows for every query.
 func (s *streamSource) score(ctx context.Context, rows adapters.Rows, queries []rerank.Encoded, tops []*exactTop) error {
-	if len(rows.Vectors) != 1 || rows.Vectors[0].Rows != len(rows.IDs) {
+	if len(rows.Vectors) != 1 || rows.Starts == nil && rows.Vectors[0].Rows != len(rows.IDs) {
 		return fmt.Errorf("store %q: %w", s.route.StoreName, errRows)
 	}
 	similarity := s.route.Model.Similarity
-	features := rerank.NewMatrix(len(rows.IDs), similarity.Spec().Features)
+	features := rerank.NewMatrix(rows.Vectors[0].Rows, similarity.Spec().Features)
 	if err := similarity.EncodeItems(features, rows.Vectors[0]); err != nil {
 		return err
 	}
-	items := rerank.Items{Features: features}
+	items := rerank.Items{Features: features, Starts: rows.Starts}
 	group, ctx := errgroup.WithContext(ctx)
 	group.SetLimit(cmp.Or(s.cores, runtime.GOMAXPROCS(0)))
 	for from := 0; from < len(queries); from += queriesTogether {

@@ -271,6 +271,9 @@ type VectorFile struct {
 	File string `yaml:"file" path:"true" required:"true"`
 	// How the vectors are compared.
 	Metric string `yaml:"metric" enum:"inner_product,cosine,l2"`
+	// How many of the vectors, one row after the other, belong to each row: an .npy file of int64 or int32, for a model of
+	// kind late. Empty gives each row one vector.
+	Counts string `yaml:"counts" path:"true"`
 }
 
 // Model is a learned similarity.

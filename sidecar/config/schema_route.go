@@ -92,6 +92,9 @@ type Policy struct {
 	Collection string `yaml:"collection" required:"true" reload:"restart"`
 	// The vector field that is searched; empty takes the collection's only field, or its unnamed one.
 	Vector string `yaml:"vector" reload:"restart"`
+	// The multi-vector field that holds an item's vectors, for a model of kind late. vector is then the field of one vector a
+	// row that the first stage searches by the mean of the query's vectors.
+	Vectors string `yaml:"vectors" reload:"restart"`
 	// Name of a model. Either the route or each of its versions must name one.
 	ModelName string `yaml:"model" reload:"activation"`
 	// Where the items' features come from: a table in the sidecar, the stored vectors, or a companion (derived). rewrite needs

@@ -223,7 +223,13 @@ func (c *Checked) checkTable() error {
 
 func (c *Checked) checkOwner() error {
 	switch {
-	case c.Spec.GroupedRows && c.Owner == "" && c.Store != nil && c.Placement != PlacementRewrite:
+	case c.Spec.Kind == rerank.KindLate && c.Placement == PlacementStored && c.Owner == "" && c.Vectors == "":
+		return c.wrong("a model of kind %q scores items by several vectors; name the multi-vector field that has them as vectors, or keep them in a table", c.Spec.Kind)
+	case c.Spec.Kind != rerank.KindLate && c.Vectors != "":
+		return c.wrong("a model of kind %q takes one vector field, so vectors %q means nothing; remove it", c.Spec.Kind, c.Vectors)
+	case c.Vectors != "" && c.Owner != "":
+		return c.wrong("vectors %q are all vectors of an item, so owner %q means nothing; remove one of them", c.Vectors, c.Owner)
+	case c.Spec.GroupedRows && c.Spec.Kind != rerank.KindLate && c.Owner == "" && c.Store != nil && c.Placement != PlacementRewrite:
 		return c.wrong("a model of kind %q scores items by their rows; name the field with each row's item as owner", c.Spec.Kind)
 	case !c.Spec.GroupedRows && c.Owner != "":
 		return c.wrong("a model of kind %q scores rows one by one, so owner %q means nothing; remove it", c.Spec.Kind, c.Owner)
@@ -314,7 +320,16 @@ func (c *Checked) narrow(l adapters.Limits) {
 // the model.
 func (c *Checked) checkField(d adapters.Description) (adapters.VectorField, error) {
 	f, ok := FindField(d.Fields, c.Vector)
-	if !ok && c.Spec.GroupedRows && c.Owner == "" {
+	if c.Vectors != "" {
+		if err := c.checkVectors(d); err != nil {
+			return f, err
+		}
+		if !ok && (c.Strategy == rerank.Scan || c.SearchesCompanion(c.Strategy)) { // no probe searches the collection
+			c.Field, _ = FindField(d.MaxSim, c.Vectors)
+			return c.Field, nil
+		}
+	}
+	if !ok && c.Spec.GroupedRows && c.Spec.Kind != rerank.KindLate && c.Owner == "" {
 		f, ok = FindField(d.MaxSim, c.Vector)
 	}
 	// A ranker's scores of support queries need not be vectors of the collection.
@@ -341,6 +356,8 @@ func (c *Checked) checkField(d adapters.Description) (adapters.VectorField, erro
 		return f, nil
 	case f.Dim != c.Spec.ItemDim:
 		return f, c.wrong("field %q of collection %q has %d dimensions and its model takes %d", f.Name, c.Collection, f.Dim, c.Spec.ItemDim)
+	case c.Vectors != "": // the field only suggests candidates
+		return f, nil
 	case f.Metric == adapters.Cosine && !c.Spec.Normalise:
 		return f, c.wrong("its model was fitted on raw vectors and field %q of collection %q is compared by cosine, which loses their norms; "+
 			"use an inner-product field, or a model fitted on unit vectors", f.Name, c.Collection)
@@ -352,6 +369,21 @@ func (c *Checked) checkField(d adapters.Description) (adapters.VectorField, erro
 			"if they are, say so with unit_vectors: true", f.Name, c.Collection)
 	}
 	return f, nil
+}
+
+// checkVectors returns ErrSetup if the field with the items' vectors contradicts the model.
+func (c *Checked) checkVectors(d adapters.Description) error {
+	f, ok := FindField(d.MaxSim, c.Vectors)
+	switch {
+	case !ok:
+		return c.wrong("collection %q has no multi-vector field %q; it has %q", c.Collection, c.Vectors, fieldNames(d.MaxSim))
+	case f.Dim != c.Spec.ItemDim:
+		return c.wrong("field %q of collection %q has %d dimensions and its model takes %d", f.Name, c.Collection, f.Dim, c.Spec.ItemDim)
+	case !c.Spec.Normalise && f.Metric == adapters.Cosine:
+		return c.wrong("its model takes raw vectors and field %q of collection %q is compared by cosine, which loses their norms; "+
+			"use an inner-product field, or a model that normalises", f.Name, c.Collection)
+	}
+	return nil
 }
 
 // checkCompanion returns ErrSetup if the companion lacks fields that the placement needs. It adds

@@ -19,6 +19,8 @@ func (c *Checked) modelBarsRewrite() string {
 		return "the base vectors of a model of kind \"rbe\" are a ranker's answers, and not the stored vectors"
 	case c.Spec.GroupedRows && c.Owner != "":
 		return "its model scores an item by the best of several rows"
+	case c.Spec.Kind == rerank.KindLate:
+		return "its queries have several vectors, so that φ is not one inner product"
 	case !c.Spec.SingleInnerProduct:
 		return "the gates of its model depend on the item, so that φ is not one inner product"
 	case c.Companion != "":
@@ -79,7 +81,7 @@ func (c *Checked) settleRewrite(f adapters.VectorField) error {
 // cannotRewrite makes the route PlacementStored, and records the reason. If the operator named
 // PlacementRewrite, it returns ErrSetup instead.
 func (c *Checked) cannotRewrite(why string) error {
-	if c.Spec.GroupedRows && c.Owner == "" { // no other placement can score its items
+	if c.Spec.GroupedRows && c.Spec.Kind != rerank.KindLate && c.Owner == "" { // no other placement can score its items
 		return c.wrong("%s; name the field with each row's item as owner, or a multi-vector field", why)
 	}
 	if c.rewriteNamed {

@@ -202,3 +202,11 @@ func (r *Route) CurrentTable() *table.Table {
 	}
 	return r.Table
 }
+
+// ItemField returns the vector field from which items are scored.
+func (r *Route) ItemField() string {
+	if r.Vectors != "" {
+		return r.Vectors
+	}
+	return r.Vector
+}

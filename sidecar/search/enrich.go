@@ -105,7 +105,7 @@ func (s *search) addPayload(ctx context.Context) error {
 // snapshot, and its scores follow from the items' stored vectors alone.
 func (s *search) canVerify() bool {
 	v := s.view
-	return s.answer.Certificate.Status == rerank.StatusSnapshot && v.Owner == "" && !v.Behavioural && !v.VectorsElsewhere && s.answer.Ranking == nil
+	return s.answer.Certificate.Status == rerank.StatusSnapshot && !v.Spec.GroupedRows && !v.Behavioural && !v.VectorsElsewhere && s.answer.Ranking == nil
 }
 
 // scoresHold reports whether the hits' scores agree with the vectors that the collection holds now,

@@ -40,7 +40,7 @@ func (s *search) newFinder(p *plan.Plan) *finder {
 	v := s.view
 	f := &finder{
 		view: v, plan: p, reader: &retrieve.Reader{View: v},
-		query: score.Query{Query: p.Request.Query, Encoded: p.Encoded, K: p.Request.K, Proof: p.Request.MaxGap != nil, Settle: !v.Spec.SingleInnerProduct, Keep: p.Request.Explain || s.spending.KeepsRows()},
+		query: score.Query{Query: p.Request.Query, Encoded: p.Encoded, K: p.Request.K, Proof: p.Request.MaxGap != nil, Settle: !v.Spec.SingleInnerProduct && v.Spec.Kind != rerank.KindLate, Keep: p.Request.Explain || s.spending.KeepsRows()},
 	}
 	if f.certifiedK = p.AnswerRows; s.spending.OrdersAnswer() {
 		f.certifiedK = p.Request.K
@@ -118,7 +118,7 @@ func (f *finder) certify(ctx context.Context, round int) (*certify.Evidence, rer
 func (f *finder) evidence(round, k int) *certify.Evidence {
 	v, p := f.view, f.plan
 	e := &certify.Evidence{
-		Encoded: p.Encoded, SingleInnerProduct: v.Spec.SingleInnerProduct, MaxScore: v.Spec.MaxScore,
+		Encoded: p.Encoded, SingleInnerProduct: v.Spec.SingleInnerProduct, SumsInnerProducts: v.Spec.Kind == rerank.KindLate, MaxScore: v.Spec.MaxScore,
 		Probes: p.Probes, Lists: f.lists, Target: p.TargetProbe(), Scanned: p.Request.Strategy == rerank.Scan,
 		K: k, Hits: len(f.found.Hits), Finite: f.found.Finite(), Measured: f.found.Measured,
 		Depth: p.Depth, Rounds: round, Candidate: f.found.Scored + f.found.Spared,

@@ -69,16 +69,19 @@ func fieldError(field, format string, args ...any) error {
 	return &plan.FieldError{Field: field, Problem: fmt.Sprintf(format, args...)}
 }
 
-func toQuery(q *likenessv1.Query) rerank.Query {
+func toQuery(q *likenessv1.Query) (rerank.Query, error) {
 	out := rerank.Query{Vector: q.GetVector(), UserID: q.GetUserId(), Text: q.GetText(), Context: q.GetContext()}
 	out.HasUserID = q != nil && q.UserId != nil
-	return out
+	var err error
+	out.Vectors, err = toMatrix("query.vectors", q.GetVectors())
+	return out, err
 }
 
-func toRequest(r *likenessv1.SearchRequest) search.Request {
+func toRequest(r *likenessv1.SearchRequest) (search.Request, error) {
+	query, err := toQuery(r.GetQuery())
 	out := search.Request{
 		Route:         r.GetRoute(),
-		Query:         toQuery(r.GetQuery()),
+		Query:         query,
 		K:             int(r.GetK()),
 		Filter:        r.GetFilter(),
 		Strategy:      strategies[r.GetStrategy()],
@@ -105,7 +108,7 @@ func toRequest(r *likenessv1.SearchRequest) search.Request {
 		mix := float64(r.GetMix())
 		out.Mix = &mix
 	}
-	return out
+	return out, err
 }
 
 func toID(id *likenessv1.ItemId) rerank.ID {
@@ -172,13 +175,16 @@ type scoring interface {
 }
 
 func toScoreRequest(r scoring, explain bool) (search.ScoreRequest, error) {
-	req := search.ScoreRequest{Route: r.GetRoute(), Query: toQuery(r.GetQuery()), History: toHistory(r.GetQuery().GetItemIds()), Explain: explain}
+	query, err := toQuery(r.GetQuery())
+	if err != nil {
+		return search.ScoreRequest{}, err
+	}
+	req := search.ScoreRequest{Route: r.GetRoute(), Query: query, History: toHistory(r.GetQuery().GetItemIds()), Explain: explain}
 	req.IDs = toIDs(r.GetIds().GetIds())
 	if with, ok := r.(interface{ GetDocuments() *likenessv1.Documents }); ok {
 		req.Documents = toDocuments(with.GetDocuments().GetDocuments())
 	}
-	var err error
-	req.Vectors, err = toMatrix(r.GetVectors().GetVectors())
+	req.Vectors, err = toMatrix("vectors.vectors", r.GetVectors().GetVectors())
 	return req, err
 }
 
@@ -204,7 +210,8 @@ func toDocuments(documents []*likenessv1.Document) []search.Document {
 	return out
 }
 
-func toMatrix(vectors []*likenessv1.Vector) (rerank.Matrix, error) {
+// toMatrix converts vectors of the given field. It returns a *plan.FieldError unless all have one length.
+func toMatrix(field string, vectors []*likenessv1.Vector) (rerank.Matrix, error) {
 	if len(vectors) == 0 {
 		return rerank.Matrix{}, nil
 	}
@@ -212,7 +219,7 @@ func toMatrix(vectors []*likenessv1.Vector) (rerank.Matrix, error) {
 	m := rerank.Matrix{Rows: len(vectors), Cols: dim}
 	for i, v := range vectors {
 		if len(v.GetValues()) != dim {
-			return m, fieldError(fmt.Sprintf("vectors.vectors[%d].values", i),
+			return m, fieldError(fmt.Sprintf("%s[%d].values", field, i),
 				"has %d elements, the first vector %d; give vectors of one length", len(v.GetValues()), dim)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -186,7 +187,10 @@ func TestRequestsAreWhole(t *testing.T) {
 	}
 	r := &likenessv1.SearchRequest{}
 	set(r.ProtoReflect())
-	request := toRequest(r)
+	request, err := toRequest(r)
+	if err != nil || request.Query.Vectors.Rows == 0 {
+		t.Errorf("the request became %+v, %v", request, err)
+	}
 	scores := &likenessv1.ScoreRequest{}
 	set(scores.ProtoReflect())
 	scores.Items = &likenessv1.ScoreRequest_Ids{Ids: &likenessv1.ItemIds{Ids: []*likenessv1.ItemId{fromID(rerank.UintID(7))}}}
@@ -215,10 +219,14 @@ func TestRequestsAreWhole(t *testing.T) {
 			}
 		}
 	}
-	if empty := toQuery(&likenessv1.Query{}); empty.HasUserID {
+	if empty, err := toQuery(&likenessv1.Query{}); empty.HasUserID || err != nil {
 		t.Error("a query without a user has one")
 	}
-	if request := toRequest(&likenessv1.SearchRequest{}); request.Calls != nil || request.Payload || request.MaxGap != nil {
+	ragged := &likenessv1.Query{Vectors: []*likenessv1.Vector{{Values: []float32{1}}, {Values: []float32{1, 2}}}}
+	if _, err := toQuery(ragged); err == nil || !strings.Contains(err.Error(), "query.vectors[1].values") {
+		t.Errorf("vectors of two lengths: %v", err)
+	}
+	if request, err := toRequest(&likenessv1.SearchRequest{}); err != nil || request.Calls != nil || request.Payload || request.MaxGap != nil {
 		t.Errorf("an empty request became %+v", request)
 	}
 }

@@ -83,7 +83,7 @@ func startNoting(t *testing.T, n *noting) *world {
 func everything() *likenessv1.SearchRequest {
 	return &likenessv1.SearchRequest{
 		Route: "things",
-		Query: &likenessv1.Query{Vector: []float32{1, 2, 3, 4}, UserId: proto.Int64(7), Text: "words", Context: map[string]float32{"hour": 3},
+		Query: &likenessv1.Query{Vector: []float32{1, 2, 3, 4}, Vectors: []*likenessv1.Vector{{Values: []float32{5}}, {Values: []float32{6}}}, UserId: proto.Int64(7), Text: "words", Context: map[string]float32{"hour": 3},
 			ItemIds: []*likenessv1.WeightedItem{{Id: &likenessv1.ItemId{Id: &likenessv1.ItemId_Number{Number: 18}}}, {Id: &likenessv1.ItemId{Id: &likenessv1.ItemId_Number{Number: 19}}, Weight: proto.Float32(0.5)}}},
 		IncludeItemIds: true,
 		K:              11, Filter: `{"must": []}`, Strategy: likenessv1.Strategy_STRATEGY_COMBINED, Depth: 12, AverageDepth: 13,
@@ -147,7 +147,7 @@ func TestEveryFieldReachesThePipeline(t *testing.T) {
 	}
 	gap, calls, mix := float32(0.5), 14, 0.25
 	want := search.Request{
-		Route: "things", Query: rerank.Query{Vector: []float32{1, 2, 3, 4}, UserID: 7, HasUserID: true, Text: "words", Context: map[string]float32{"hour": 3}},
+		Route: "things", Query: rerank.Query{Vector: []float32{1, 2, 3, 4}, Vectors: rerank.Matrix{Rows: 2, Cols: 1, Data: []float32{5, 6}}, UserID: 7, HasUserID: true, Text: "words", Context: map[string]float32{"hour": 3}},
 		K: 11, Filter: `{"must": []}`, Strategy: rerank.Combined, Depth: 12, AverageDepth: 13, Weights: rerank.GateWeights, Head: "head",
 		MaxGap: &gap, Explain: true, Payload: true, PayloadFields: []string{"n"}, Calls: &calls, Rounds: 15, RequireExact: true, Mix: &mix, StoredVector: []float32{4},
 		History: []plan.WeightedID{{ID: rerank.UintID(18), Weight: 1}, {ID: rerank.UintID(19), Weight: 0.5}}, KeepHistory: true,
@@ -220,7 +220,7 @@ func TestEveryFieldOfAScoring(t *testing.T) {
 		{Id: &likenessv1.ItemId_Number{Number: math.MaxUint64}}, {Id: &likenessv1.ItemId_Negative{Negative: -3}}, {Id: &likenessv1.ItemId_Text{Text: "3"}},
 	}}
 	vectors := &likenessv1.Vectors{Vectors: []*likenessv1.Vector{{Values: []float32{1, 2, 3, 4}}, {Values: []float32{5, 6, 7, 8}}}}
-	wantQuery := rerank.Query{Vector: []float32{1, 2, 3, 4}, UserID: 7, HasUserID: true, Text: "words", Context: map[string]float32{"hour": 3}}
+	wantQuery := rerank.Query{Vector: []float32{1, 2, 3, 4}, Vectors: rerank.Matrix{Rows: 2, Cols: 1, Data: []float32{5, 6}}, UserID: 7, HasUserID: true, Text: "words", Context: map[string]float32{"hour": 3}}
 	wantHistory := []plan.WeightedID{{ID: rerank.UintID(18), Weight: 1}, {ID: rerank.UintID(19), Weight: 0.5}}
 	wantIDs := []rerank.ID{rerank.UintID(math.MaxUint64), rerank.IntID(-3), rerank.TextID("3")}
 	wantVectors := rerank.Matrix{Rows: 2, Cols: 4, Data: []float32{1, 2, 3, 4, 5, 6, 7, 8}}

@@ -43,7 +43,10 @@ func (s searchService) answer(ctx context.Context, r *likenessv1.SearchRequest) 
 	if err := allow(ctx, r.GetRoute()); err != nil {
 		return nil, err
 	}
-	request := toRequest(r)
+	request, err := toRequest(r)
+	if err != nil {
+		return nil, err
+	}
 	if t := r.GetTimeout(); t != nil {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, t.AsDuration())

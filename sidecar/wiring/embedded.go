@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -115,22 +116,23 @@ func closeAll(all []io.Closer) error {
 // after an error too.
 func openCollection(c config.Collection) (out embedded.Collection, files []io.Closer, err error) {
 	out.OwnerField = c.Owner
-	addField := func(name, file, metric string) error {
-		m, err := npy.Open(file)
+	addField := func(name string, f config.VectorFile) error {
+		m, err := npy.Open(f.File)
 		if err != nil {
 			return err
 		}
 		files = append(files, m)
-		out.Fields = append(out.Fields, embedded.Field{VectorField: adapters.VectorField{Name: name, Metric: adapters.Metric(metric)}, Vectors: m.Matrix})
-		return nil
+		starts, err := readCounts(f.Counts)
+		out.Fields = append(out.Fields, embedded.Field{VectorField: adapters.VectorField{Name: name, Metric: adapters.Metric(f.Metric)}, Vectors: m.Matrix, Starts: starts})
+		return err
 	}
 	if c.Vectors != "" {
-		if err := addField("", c.Vectors, c.Metric); err != nil {
+		if err := addField("", config.VectorFile{File: c.Vectors, Metric: c.Metric}); err != nil {
 			return out, files, fmt.Errorf("vectors: %w", err)
 		}
 	}
 	for _, name := range sortedKeys(c.Fields) {
-		if err := addField(name, c.Fields[name].File, c.Fields[name].Metric); err != nil {
+		if err := addField(name, c.Fields[name]); err != nil {
 			return out, files, fmt.Errorf("fields.%s: %w", name, err)
 		}
 	}
@@ -147,6 +149,27 @@ func openCollection(c config.Collection) (out embedded.Collection, files []io.Cl
 		out.Owners, err = ownersOf(c.Owner, out.Payloads)
 	}
 	return out, files, err
+}
+
+// readCounts reads how many vectors each row has, and returns where the vectors of each row begin. It
+// returns nil if no file is named.
+func readCounts(file string) ([]int32, error) {
+	if file == "" {
+		return nil, nil
+	}
+	counts, err := npy.ReadInts(file)
+	if err != nil {
+		return nil, fmt.Errorf("counts: %w", err)
+	}
+	starts, sum := make([]int32, 1, len(counts)+1), int64(0)
+	for row, n := range counts {
+		if n < 0 || n > math.MaxInt32-sum {
+			return nil, fmt.Errorf("%w: counts: row %d has %d vectors; want 0 at least, and fewer than 2^31 together", ErrFile, row, n)
+		}
+		sum += n
+		starts = append(starts, int32(sum))
+	}
+	return starts, nil
 }
 
 // readIDs reads numbers from an .npy file, or strings from the lines of any other file. It

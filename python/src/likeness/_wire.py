@@ -35,6 +35,8 @@ def from_search(s: Search) -> dict[str, Any]:
     query: dict[str, Any] = {"text": s.text, "context": dict(s.context or {})}
     if s.vector is not None:
         query["vector"] = numbers(s.vector)
+    if s.vectors is not None:
+        query["vectors"] = [{"values": numbers(v)} for v in s.vectors]
     if s.user_id is not None:
         query["user_id"] = str(s.user_id)
     request: dict[str, Any] = {"query": query, "k": s.k, "depth": s.depth, "require_exact": s.require_exact}

@@ -149,6 +149,7 @@ class Client:
         rounds: int = 0,
         mix: float | None = None,
         stored_vector: Vector | None = None,
+        vectors: Sequence[Vector] | None = None,
         timeout: float | None = None,
     ) -> Answer:
         """Returns the top k items of a route for one query. `Search` describes the arguments.
@@ -179,6 +180,7 @@ class Client:
             rounds,
             mix,
             stored_vector,
+            vectors,
         )
         return _wire.to_answer(*self._call("POST", _search_path(route, "search"), _wire.from_search(search), timeout))
 
@@ -296,6 +298,7 @@ class AsyncClient:
         rounds: int = 0,
         mix: float | None = None,
         stored_vector: Vector | None = None,
+        vectors: Sequence[Vector] | None = None,
         timeout: float | None = None,
     ) -> Answer:
         """Returns the top k items of a route for one query, as `Client.search` does."""
@@ -319,6 +322,7 @@ class AsyncClient:
             rounds,
             mix,
             stored_vector,
+            vectors,
         )
         path = _search_path(route, "search")
         return _wire.to_answer(*await self._call("POST", path, _wire.from_search(search), timeout))

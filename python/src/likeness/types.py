@@ -39,6 +39,7 @@ class Search:
         calls: How many items the route's ranker may score.
         rounds: In how many rounds it scores them; after each, likeness looks for better candidates.
         mix: Share of the first round that is taken from the database's own order, from 0 to 1.
+        vectors: The query's vectors in place of ``vector``, for a model of kind late: rows of one length, at most 512.
         stored_vector: The query as the collection's own vectors were made, for ``mix``, where ``vector`` is another.
     """
 
@@ -61,6 +62,7 @@ class Search:
     rounds: int = 0
     mix: float | None = None
     stored_vector: Vector | None = None
+    vectors: Sequence[Vector] | None = None
 
 
 @dataclass(frozen=True, slots=True)

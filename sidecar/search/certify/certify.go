@@ -57,7 +57,9 @@ type Evidence struct {
 	Encoded rerank.Encoded
 	// SingleInnerProduct and MaxScore are taken from rerank.Spec.
 	SingleInnerProduct bool
-	MaxScore           float32
+	// SumsInnerProducts: φ adds inner products of rows, as late interaction does.
+	SumsInnerProducts bool
+	MaxScore          float32
 
 	// Known bounds φ of the items outside the answer, if that is known without looking at the
 	// lists; otherwise it is nil.
@@ -149,8 +151,8 @@ func (e *Evidence) proof() rerank.Evidence {
 }
 
 // bound returns the highest score of an item in no list, widened by the error of the hits' scores.
-// If those were rounded, only a similarity that is one inner product has a useful bound; for
-// another one nothing is proved, and nothing is proved from a table or companion that may lack
+// If those were rounded, only a similarity that is an inner product, or a sum of such, has a useful
+// bound; for another one nothing is proved, and nothing is proved from a table or companion that may lack
 // writes.
 func (e *Evidence) bound() rerank.Bound {
 	var b rerank.Bound
@@ -162,7 +164,7 @@ func (e *Evidence) bound() rerank.Bound {
 	switch {
 	case e.Refined:
 		b.Epsilon = b.Lists + e.RoundingError
-	case e.RoundingError > 0 && !e.SingleInnerProduct:
+	case e.RoundingError > 0 && !e.SingleInnerProduct && !e.SumsInnerProducts:
 		b.Epsilon = float32(math.Inf(1))
 	default:
 		b.Epsilon += e.RoundingError

@@ -339,7 +339,7 @@ func CheckQuery(c *route.Checked, q rerank.Query) error {
 		return BadField("query.text", "route %q has no embedder that makes a vector of it, and no ranker that reads it; name one in the configuration, or leave it out", c.Name)
 	case c.Ranker == nil && len(q.Context) > 0:
 		return BadField("query.context", remedy, c.Name)
-	case len(q.Vector) == 0:
+	case len(q.Vector) == 0 && q.Vectors.Rows == 0:
 		return noVector(c)
 	}
 	return nil

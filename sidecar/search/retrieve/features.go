@@ -172,14 +172,15 @@ func (r *Reader) fromStored(ctx context.Context, ids []rerank.ID) (score.Batch, 
 	if v.VectorsElsewhere { // the stored vectors are not the model's input
 		return score.Batch{}, nil
 	}
-	rows, err := r.fetch(ctx, v.Collection, ids, []string{v.Vector})
+	field := v.ItemField()
+	rows, err := r.fetch(ctx, v.Collection, ids, []string{field})
 	if err != nil {
 		return score.Batch{}, err
 	}
-	if len(rows.Vectors) == 1 {
+	if len(rows.Vectors) == 1 && rows.Starts == nil {
 		v.Norms.See(rows.IDs, rows.Vectors[0])
 	}
-	have, starts, _, err := Align(rows, ids, []string{v.Vector}, v.OwnerIn(v.Collection))
+	have, starts, _, err := Align(rows, ids, []string{field}, v.OwnerIn(v.Collection))
 	if err != nil {
 		return score.Batch{}, err
 	}
@@ -208,8 +209,13 @@ func (r *Reader) fetch(ctx context.Context, collection string, ids []rerank.ID, 
 // that came, the first row of each id if ids are owners, and the places in asked of the missing
 // ids.
 func Align(rows adapters.Rows, asked []rerank.ID, fields []string, owner string) (have []rerank.ID, starts []int32, missing []int, err error) {
+	if rows.Starts != nil {
+		if rows, err = vectorRows(rows); err != nil {
+			return nil, nil, nil, err
+		}
+	}
 	keys := rows.IDs
-	if owner != "" {
+	if owner != "" || rows.Owners != nil {
 		keys, starts = rows.Owners, []int32{0}
 	}
 	if len(keys) != len(rows.IDs) || len(rows.Vectors) != len(fields) {
@@ -243,6 +249,22 @@ func Align(rows adapters.Rows, asked []rerank.ID, fields []string, owner string)
 		missing = append(missing, next)
 	}
 	return have, starts, missing, nil
+}
+
+// vectorRows makes a row of each vector of a field with several vectors a row. Its owner is the row
+// that has it. A row without vectors vanishes.
+func vectorRows(rows adapters.Rows) (adapters.Rows, error) {
+	if len(rows.Vectors) != 1 || len(rows.Starts) != len(rows.IDs)+1 || rows.Starts[0] != 0 || int(rows.Starts[len(rows.IDs)]) != rows.Vectors[0].Rows {
+		return rows, fmt.Errorf("%w: %d rows with %d starts of vectors, in %d fields", errContract, len(rows.IDs), len(rows.Starts), len(rows.Vectors))
+	}
+	out := adapters.Rows{Vectors: rows.Vectors}
+	for i, id := range rows.IDs {
+		for range rows.Starts[i+1] - rows.Starts[i] {
+			out.IDs = append(out.IDs, id)
+		}
+	}
+	out.Owners = out.IDs
+	return out, nil
 }
 
 // minShare is the smallest number of vectors for which another processor is used.

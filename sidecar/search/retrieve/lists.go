@@ -78,7 +78,7 @@ func Lists(ctx context.Context, v route.View, p *plan.Plan, round int) (lists []
 // fetches no vector twice, if a single probe searches the stored vectors in the first round.
 func withVectors(v route.View, p *plan.Plan, round int) bool {
 	return round == 1 && v.Placement.ScoresStored() && !p.Rewritten && len(p.Probes) == 1 &&
-		!p.SearchesCompanion() && v.Owner == ""
+		!p.SearchesCompanion() && v.Owner == "" && v.Vectors == ""
 }
 
 // WithPayload reports whether a rewritten search asks for the payload of its rows. It

@@ -366,7 +366,7 @@ type Model struct {
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// Digest of the model file; a version never changes.
 	Version string `protobuf:"bytes,2,opt,name=version,proto3" json:"version,omitempty"`
-	// dot, bilinear, mol or maxsim.
+	// dot, bilinear, mol, maxsim, late or rbe.
 	Kind     string `protobuf:"bytes,3,opt,name=kind,proto3" json:"kind,omitempty"`
 	QueryDim int32  `protobuf:"varint,4,opt,name=query_dim,json=queryDim,proto3" json:"query_dim,omitempty"`
 	ItemDim  int32  `protobuf:"varint,5,opt,name=item_dim,json=itemDim,proto3" json:"item_dim,omitempty"`

@@ -161,7 +161,10 @@ type Query struct {
 	Text string `protobuf:"bytes,4,opt,name=text,proto3" json:"text,omitempty"`
 	// Items whose vectors' weighted mean is the query's vector, in its place: what a person saw or bought, say, the latest
 	// with the greatest weight. A search leaves them out of its answer.
-	ItemIds       []*WeightedItem `protobuf:"bytes,5,rep,name=item_ids,json=itemIds,proto3" json:"item_ids,omitempty"`
+	ItemIds []*WeightedItem `protobuf:"bytes,5,rep,name=item_ids,json=itemIds,proto3" json:"item_ids,omitempty"`
+	// The query's vectors in place of vector, where the route's model is of the kind late (one for each token, say), all of one
+	// length; every element finite.
+	Vectors       []*Vector `protobuf:"bytes,6,rep,name=vectors,proto3" json:"vectors,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -227,6 +230,13 @@ func (x *Query) GetText() string {
 func (x *Query) GetItemIds() []*WeightedItem {
 	if x != nil {
 		return x.ItemIds
+	}
+	return nil
+}
+
+func (x *Query) GetVectors() []*Vector {
+	if x != nil {
+		return x.Vectors
 	}
 	return nil
 }
@@ -1384,7 +1394,7 @@ func (x *Error) GetMessage() string {
 	return ""
 }
 
-// Vector is an item vector that the caller brings.
+// Vector is a vector that the caller brings: an item's, or one of a query.
 type Vector struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Values        []float32              `protobuf:"fixed32,1,rep,packed,name=values,proto3" json:"values,omitempty"`
@@ -2174,7 +2184,7 @@ var File_likeness_v1_search_proto protoreflect.FileDescriptor
 
 const file_likeness_v1_search_proto_rawDesc = "" +
 	"\n" +
-	"\x18likeness/v1/search.proto\x12\vlikeness.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1dlikeness/v1/certificate.proto\"\xc3\x02\n" +
+	"\x18likeness/v1/search.proto\x12\vlikeness.v1\x1a\x1bbuf/validate/validate.proto\x1a\x1cgoogle/api/annotations.proto\x1a\x1egoogle/protobuf/duration.proto\x1a\x1dlikeness/v1/certificate.proto\"\xfd\x02\n" +
 	"\x05Query\x12(\n" +
 	"\x06vector\x18\x01 \x03(\x02B\x10\xbaH\r\x92\x01\n" +
 	"\x10\x80\x80\x04\"\x04\n" +
@@ -2183,7 +2193,8 @@ const file_likeness_v1_search_proto_rawDesc = "" +
 	"\acontext\x18\x03 \x03(\v2\x1f.likeness.v1.Query.ContextEntryB\x0f\xbaH\f\x9a\x01\t\x10\x80\b*\x04\n" +
 	"\x02@\x01R\acontext\x12\x1d\n" +
 	"\x04text\x18\x04 \x01(\tB\t\xbaH\x06r\x04(\x80\x80@R\x04text\x12?\n" +
-	"\bitem_ids\x18\x05 \x03(\v2\x19.likeness.v1.WeightedItemB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\aitemIds\x1a:\n" +
+	"\bitem_ids\x18\x05 \x03(\v2\x19.likeness.v1.WeightedItemB\t\xbaH\x06\x92\x01\x03\x10\xe8\aR\aitemIds\x128\n" +
+	"\avectors\x18\x06 \x03(\v2\x13.likeness.v1.VectorB\t\xbaH\x06\x92\x01\x03\x10\x80\x04R\avectors\x1a:\n" +
 	"\fContextEntry\x12\x10\n" +
 	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
 	"\x05value\x18\x02 \x01(\x02R\x05value:\x028\x01B\n" +
@@ -2402,64 +2413,65 @@ var file_likeness_v1_search_proto_goTypes = []any{
 var file_likeness_v1_search_proto_depIdxs = []int32{
 	28, // 0: likeness.v1.Query.context:type_name -> likeness.v1.Query.ContextEntry
 	3,  // 1: likeness.v1.Query.item_ids:type_name -> likeness.v1.WeightedItem
-	4,  // 2: likeness.v1.WeightedItem.id:type_name -> likeness.v1.ItemId
-	2,  // 3: likeness.v1.SearchRequest.query:type_name -> likeness.v1.Query
-	0,  // 4: likeness.v1.SearchRequest.strategy:type_name -> likeness.v1.Strategy
-	1,  // 5: likeness.v1.SearchRequest.weights:type_name -> likeness.v1.Weights
-	29, // 6: likeness.v1.SearchRequest.timeout:type_name -> google.protobuf.Duration
-	5,  // 7: likeness.v1.SearchRequest.payload:type_name -> likeness.v1.PayloadSelector
-	4,  // 8: likeness.v1.SearchRequest.exclude_ids:type_name -> likeness.v1.ItemId
-	4,  // 9: likeness.v1.Hit.id:type_name -> likeness.v1.ItemId
-	26, // 10: likeness.v1.Hit.explanation:type_name -> likeness.v1.Explanation
-	7,  // 11: likeness.v1.SearchResponse.hits:type_name -> likeness.v1.Hit
-	30, // 12: likeness.v1.SearchResponse.certificate:type_name -> likeness.v1.Certificate
-	11, // 13: likeness.v1.SearchResponse.degraded:type_name -> likeness.v1.Degraded
-	10, // 14: likeness.v1.SearchResponse.model:type_name -> likeness.v1.ModelRef
-	0,  // 15: likeness.v1.SearchResponse.strategy:type_name -> likeness.v1.Strategy
-	12, // 16: likeness.v1.SearchResponse.timings:type_name -> likeness.v1.Timings
-	9,  // 17: likeness.v1.SearchResponse.ranking:type_name -> likeness.v1.Ranking
-	29, // 18: likeness.v1.Timings.encode:type_name -> google.protobuf.Duration
-	29, // 19: likeness.v1.Timings.retrieve:type_name -> google.protobuf.Duration
-	29, // 20: likeness.v1.Timings.score:type_name -> google.protobuf.Duration
-	29, // 21: likeness.v1.Timings.certify:type_name -> google.protobuf.Duration
-	29, // 22: likeness.v1.Timings.total:type_name -> google.protobuf.Duration
-	29, // 23: likeness.v1.Timings.rank:type_name -> google.protobuf.Duration
-	29, // 24: likeness.v1.Timings.embed:type_name -> google.protobuf.Duration
-	6,  // 25: likeness.v1.SearchBatchRequest.searches:type_name -> likeness.v1.SearchRequest
-	15, // 26: likeness.v1.SearchBatchResponse.results:type_name -> likeness.v1.SearchResult
-	8,  // 27: likeness.v1.SearchResult.response:type_name -> likeness.v1.SearchResponse
-	16, // 28: likeness.v1.SearchResult.error:type_name -> likeness.v1.Error
-	17, // 29: likeness.v1.Vectors.vectors:type_name -> likeness.v1.Vector
-	4,  // 30: likeness.v1.ItemIds.ids:type_name -> likeness.v1.ItemId
-	20, // 31: likeness.v1.Documents.documents:type_name -> likeness.v1.Document
-	2,  // 32: likeness.v1.ScoreRequest.query:type_name -> likeness.v1.Query
-	19, // 33: likeness.v1.ScoreRequest.ids:type_name -> likeness.v1.ItemIds
-	18, // 34: likeness.v1.ScoreRequest.vectors:type_name -> likeness.v1.Vectors
-	21, // 35: likeness.v1.ScoreRequest.documents:type_name -> likeness.v1.Documents
-	4,  // 36: likeness.v1.ScoreResponse.missing:type_name -> likeness.v1.ItemId
-	10, // 37: likeness.v1.ScoreResponse.model:type_name -> likeness.v1.ModelRef
-	30, // 38: likeness.v1.ScoreResponse.certificate:type_name -> likeness.v1.Certificate
-	12, // 39: likeness.v1.ScoreResponse.timings:type_name -> likeness.v1.Timings
-	2,  // 40: likeness.v1.ExplainRequest.query:type_name -> likeness.v1.Query
-	19, // 41: likeness.v1.ExplainRequest.ids:type_name -> likeness.v1.ItemIds
-	18, // 42: likeness.v1.ExplainRequest.vectors:type_name -> likeness.v1.Vectors
-	26, // 43: likeness.v1.ExplainResponse.explanations:type_name -> likeness.v1.Explanation
-	4,  // 44: likeness.v1.ExplainResponse.missing:type_name -> likeness.v1.ItemId
-	10, // 45: likeness.v1.ExplainResponse.model:type_name -> likeness.v1.ModelRef
-	27, // 46: likeness.v1.Explanation.terms:type_name -> likeness.v1.Term
-	6,  // 47: likeness.v1.SearchService.Search:input_type -> likeness.v1.SearchRequest
-	13, // 48: likeness.v1.SearchService.SearchBatch:input_type -> likeness.v1.SearchBatchRequest
-	22, // 49: likeness.v1.SearchService.Score:input_type -> likeness.v1.ScoreRequest
-	24, // 50: likeness.v1.SearchService.Explain:input_type -> likeness.v1.ExplainRequest
-	8,  // 51: likeness.v1.SearchService.Search:output_type -> likeness.v1.SearchResponse
-	14, // 52: likeness.v1.SearchService.SearchBatch:output_type -> likeness.v1.SearchBatchResponse
-	23, // 53: likeness.v1.SearchService.Score:output_type -> likeness.v1.ScoreResponse
-	25, // 54: likeness.v1.SearchService.Explain:output_type -> likeness.v1.ExplainResponse
-	51, // [51:55] is the sub-list for method output_type
-	47, // [47:51] is the sub-list for method input_type
-	47, // [47:47] is the sub-list for extension type_name
-	47, // [47:47] is the sub-list for extension extendee
-	0,  // [0:47] is the sub-list for field type_name
+	17, // 2: likeness.v1.Query.vectors:type_name -> likeness.v1.Vector
+	4,  // 3: likeness.v1.WeightedItem.id:type_name -> likeness.v1.ItemId
+	2,  // 4: likeness.v1.SearchRequest.query:type_name -> likeness.v1.Query
+	0,  // 5: likeness.v1.SearchRequest.strategy:type_name -> likeness.v1.Strategy
+	1,  // 6: likeness.v1.SearchRequest.weights:type_name -> likeness.v1.Weights
+	29, // 7: likeness.v1.SearchRequest.timeout:type_name -> google.protobuf.Duration
+	5,  // 8: likeness.v1.SearchRequest.payload:type_name -> likeness.v1.PayloadSelector
+	4,  // 9: likeness.v1.SearchRequest.exclude_ids:type_name -> likeness.v1.ItemId
+	4,  // 10: likeness.v1.Hit.id:type_name -> likeness.v1.ItemId
+	26, // 11: likeness.v1.Hit.explanation:type_name -> likeness.v1.Explanation
+	7,  // 12: likeness.v1.SearchResponse.hits:type_name -> likeness.v1.Hit
+	30, // 13: likeness.v1.SearchResponse.certificate:type_name -> likeness.v1.Certificate
+	11, // 14: likeness.v1.SearchResponse.degraded:type_name -> likeness.v1.Degraded
+	10, // 15: likeness.v1.SearchResponse.model:type_name -> likeness.v1.ModelRef
+	0,  // 16: likeness.v1.SearchResponse.strategy:type_name -> likeness.v1.Strategy
+	12, // 17: likeness.v1.SearchResponse.timings:type_name -> likeness.v1.Timings
+	9,  // 18: likeness.v1.SearchResponse.ranking:type_name -> likeness.v1.Ranking
+	29, // 19: likeness.v1.Timings.encode:type_name -> google.protobuf.Duration
+	29, // 20: likeness.v1.Timings.retrieve:type_name -> google.protobuf.Duration
+	29, // 21: likeness.v1.Timings.score:type_name -> google.protobuf.Duration
+	29, // 22: likeness.v1.Timings.certify:type_name -> google.protobuf.Duration
+	29, // 23: likeness.v1.Timings.total:type_name -> google.protobuf.Duration
+	29, // 24: likeness.v1.Timings.rank:type_name -> google.protobuf.Duration
+	29, // 25: likeness.v1.Timings.embed:type_name -> google.protobuf.Duration
+	6,  // 26: likeness.v1.SearchBatchRequest.searches:type_name -> likeness.v1.SearchRequest
+	15, // 27: likeness.v1.SearchBatchResponse.results:type_name -> likeness.v1.SearchResult
+	8,  // 28: likeness.v1.SearchResult.response:type_name -> likeness.v1.SearchResponse
+	16, // 29: likeness.v1.SearchResult.error:type_name -> likeness.v1.Error
+	17, // 30: likeness.v1.Vectors.vectors:type_name -> likeness.v1.Vector
+	4,  // 31: likeness.v1.ItemIds.ids:type_name -> likeness.v1.ItemId
+	20, // 32: likeness.v1.Documents.documents:type_name -> likeness.v1.Document
+	2,  // 33: likeness.v1.ScoreRequest.query:type_name -> likeness.v1.Query
+	19, // 34: likeness.v1.ScoreRequest.ids:type_name -> likeness.v1.ItemIds
+	18, // 35: likeness.v1.ScoreRequest.vectors:type_name -> likeness.v1.Vectors
+	21, // 36: likeness.v1.ScoreRequest.documents:type_name -> likeness.v1.Documents
+	4,  // 37: likeness.v1.ScoreResponse.missing:type_name -> likeness.v1.ItemId
+	10, // 38: likeness.v1.ScoreResponse.model:type_name -> likeness.v1.ModelRef
+	30, // 39: likeness.v1.ScoreResponse.certificate:type_name -> likeness.v1.Certificate
+	12, // 40: likeness.v1.ScoreResponse.timings:type_name -> likeness.v1.Timings
+	2,  // 41: likeness.v1.ExplainRequest.query:type_name -> likeness.v1.Query
+	19, // 42: likeness.v1.ExplainRequest.ids:type_name -> likeness.v1.ItemIds
+	18, // 43: likeness.v1.ExplainRequest.vectors:type_name -> likeness.v1.Vectors
+	26, // 44: likeness.v1.ExplainResponse.explanations:type_name -> likeness.v1.Explanation
+	4,  // 45: likeness.v1.ExplainResponse.missing:type_name -> likeness.v1.ItemId
+	10, // 46: likeness.v1.ExplainResponse.model:type_name -> likeness.v1.ModelRef
+	27, // 47: likeness.v1.Explanation.terms:type_name -> likeness.v1.Term
+	6,  // 48: likeness.v1.SearchService.Search:input_type -> likeness.v1.SearchRequest
+	13, // 49: likeness.v1.SearchService.SearchBatch:input_type -> likeness.v1.SearchBatchRequest
+	22, // 50: likeness.v1.SearchService.Score:input_type -> likeness.v1.ScoreRequest
+	24, // 51: likeness.v1.SearchService.Explain:input_type -> likeness.v1.ExplainRequest
+	8,  // 52: likeness.v1.SearchService.Search:output_type -> likeness.v1.SearchResponse
+	14, // 53: likeness.v1.SearchService.SearchBatch:output_type -> likeness.v1.SearchBatchResponse
+	23, // 54: likeness.v1.SearchService.Score:output_type -> likeness.v1.ScoreResponse
+	25, // 55: likeness.v1.SearchService.Explain:output_type -> likeness.v1.ExplainResponse
+	52, // [52:56] is the sub-list for method output_type
+	48, // [48:52] is the sub-list for method input_type
+	48, // [48:48] is the sub-list for extension type_name
+	48, // [48:48] is the sub-list for extension extendee
+	0,  // [0:48] is the sub-list for field type_name
 }
 
 func init() { file_likeness_v1_search_proto_init() }
