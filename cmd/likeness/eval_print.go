@@ -180,5 +180,10 @@ func printStrategies(w io.Writer, r *eval.Report, m *eval.ModelReport) error {
 		_, _ = fmt.Fprintf(t, "\t%s\t%.0f\t%.4f\t%.0f%%\t%.4f\t%s\t%.2f\t%.2f\t\n", s.Name, s.Candidates, s.FirstStageRecall,
 			100*s.Exact, s.Metrics[r.Method.Metric], difference(s.Loss), s.P50, s.P99)
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil || len(m.Strategies) < 2 {
+		return err
+	}
+	q := m.Strategies.Quickest()
+	_, err := fmt.Fprintf(w, "  take %s: it finds %.4f of the exact top %d, within 0.01 of the most, in the least time\n", q.Name, q.FirstStageRecall, r.K)
+	return err
 }

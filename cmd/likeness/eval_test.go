@@ -80,11 +80,11 @@ func TestEvalPrintsJSON(t *testing.T) {
 }
 
 func TestEvalPrintsText(t *testing.T) {
-	out, _, err := printed(t, evalArgs(intentsPairs(t), "--k", "3", "--baseline", "none", "--strategies", "scan")...)
+	out, _, err := printed(t, evalArgs(intentsPairs(t), "--k", "3", "--baseline", "none", "--strategies", "scan,stored:3")...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"banking77-mol", "mrr@3", "first-stage recall", "scan", "mrr@1 = map@1 = ndcg@1 = recall@1 = hit_rate@1 = p@1"} {
+	for _, want := range []string{"banking77-mol", "mrr@3", "first-stage recall", "take scan: it finds 1.0000 of the exact top 3", "mrr@1 = map@1 = ndcg@1 = recall@1 = hit_rate@1 = p@1"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("%q is missing in\n%s", want, out)
 		}

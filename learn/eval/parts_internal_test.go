@@ -275,6 +275,24 @@ func TestDecisions(t *testing.T) {
 	}
 }
 
+// TestQuickestStrategy: of the strategies that find about as much as the best, the quickest is taken.
+func TestQuickestStrategy(t *testing.T) {
+	s := Strategies{
+		{Name: "scan", FirstStageRecall: 1, P50: 4},
+		{Name: "companion:500", FirstStageRecall: 0.997, P50: 2},
+		{Name: "companion:200", FirstStageRecall: 0.988, P50: 1},
+	}
+	if got := s.Quickest().Name; got != "companion:500" {
+		t.Errorf("took %s", got)
+	}
+	if got := s[1:].Quickest().Name; got != "companion:200" {
+		t.Errorf("without the scan: took %s", got)
+	}
+	if Strategies(nil).Quickest() != nil {
+		t.Error("a strategy of none")
+	}
+}
+
 // TestOverlap: the overlap is the share of the K best rows that are among the first K found. It is 1 if there
 // is nothing to find.
 func TestOverlap(t *testing.T) {

@@ -141,6 +141,25 @@ type Outcome struct {
 // by name.
 type Strategies []Outcome
 
+// sameRecall is the difference of recall below which the quicker of two strategies is taken.
+const sameRecall = 0.01
+
+// Quickest returns the strategy of the least median time among those that find the most of the exact
+// answer, or not sameRecall less. It returns nil if there are none.
+func (s Strategies) Quickest() *Outcome {
+	most := 0.0
+	for _, o := range s {
+		most = max(most, o.FirstStageRecall)
+	}
+	var found *Outcome
+	for i := range s {
+		if o := &s[i]; o.FirstStageRecall > most-sameRecall && (found == nil || o.P50 < found.P50) {
+			found = o
+		}
+	}
+	return found
+}
+
 // MarshalJSON writes the object's members in order.
 func (s Strategies) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
