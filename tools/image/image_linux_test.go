@@ -36,7 +36,7 @@ func TestImage(t *testing.T) {
 		return
 	}
 	binary := filepath.Join(t.TempDir(), "likeness")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "./cmd/likeness")
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags", "-s -w", "-o", binary, "./cmd/likeness") // stripped, as a release is
 	build.Dir, build.Env = root, append(os.Environ(), "CGO_ENABLED=0", "GOOS=linux", "GOFLAGS=-trimpath -buildvcs=false")
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
