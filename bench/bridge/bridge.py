@@ -41,8 +41,8 @@ def top(scores, hidden, k):
     return np.take_along_axis(best, np.argsort(-np.take_along_axis(scores, best, 1), axis=1, kind="stable"), 1)
 
 
-def ranked(queries, items, hidden, k=10, offsets=0):
-    return np.concatenate([top(queries[at:at + 256] @ items.T + offsets, hidden[at:at + 256], k) for at in range(0, len(queries), 256)])
+def ranked(queries, items, hidden, k=10):
+    return np.concatenate([top(queries[at:at + 256] @ items.T, hidden[at:at + 256], k) for at in range(0, len(queries), 256)])
 
 
 def ndcg(rows, wanted):
@@ -92,7 +92,7 @@ class Pair:
         self.mapped = collection.sets.unit(self.old @ weights[side + ".weight"].T + weights[side + ".bias"])
         return report
 
-    def truth(self, calibration):
+    def truth(self):
         """nDCG@10 of the four ways, by queries and on items beyond those of the verdict."""
         q, hidden, wanted = self.new_queries[self.test], take(self.hidden, self.test), take(self.wanted, self.test)
         touched = np.zeros(len(self.old))
@@ -100,10 +100,10 @@ class Pair:
             np.add.at(touched, column, 1 + DEPTH * (place < 10))
         order = np.random.default_rng(SEED).permutation(len(self.old))
         self.again = order[np.argsort(-touched[order], kind="stable")][: int(LAZY * len(self.old))]
-        mixed, offsets = calibration["slope"] * self.mapped, np.full(len(self.old), calibration["offset"], np.float32)
-        mixed[self.again], offsets[self.again] = self.new[self.again], 0
+        mixed = self.mapped.copy()
+        mixed[self.again] = self.new[self.again]
         values = [ndcg(ranked(self.old_queries[self.test], self.old, hidden), wanted), ndcg(ranked(q, self.mapped, hidden), wanted),
-                  ndcg(ranked(q, mixed, hidden, offsets=offsets), wanted), ndcg(ranked(q, self.new, hidden), wanted)]
+                  ndcg(ranked(q, mixed, hidden), wanted), ndcg(ranked(q, self.new, hidden), wanted)]
         return dict(zip(WAYS, values))
 
     def isotrieve(self):
@@ -151,7 +151,7 @@ def cheapest(values):
 def judge(c, old, new, work, likeness):
     pair = Pair(c, old, new, work)
     report = pair.fit(likeness)
-    values = pair.truth(report["calibration"])
+    values = pair.truth()
     chosen, right = report["verdict"]["choose"], cheapest(values)
     return {
         "collection": c.name, "old": old, "new": new, "items": len(pair.old), "sample": len(pair.sample),

@@ -83,7 +83,7 @@ func (t *trial) judge(ctx context.Context, r *Report) error {
 	done := t.options.Progress.Begin("ranking by the old model, the bridge and the new model", 4)
 	if t.relevant == nil {
 		r.Evidence = Agreement
-		anew, err := t.rank(ctx, t.nowQueries, t.now, nil, judge.Cutoff)
+		anew, err := t.rank(ctx, t.nowQueries, t.now, judge.Cutoff)
 		if err != nil {
 			return err
 		}
@@ -94,7 +94,7 @@ func (t *trial) judge(ctx context.Context, r *Report) error {
 	if r.Queries < 2 {
 		return fmt.Errorf("%w: %d queries have a right answer among the texts, want 2 at least and a few hundred for a verdict", fit.ErrData, r.Queries)
 	}
-	bridge, err := t.rank(ctx, t.nowQueries, t.mapped, nil, min(touchDepth, t.old.Rows))
+	bridge, err := t.rank(ctx, t.nowQueries, t.mapped, min(touchDepth, t.old.Rows))
 	if err != nil {
 		return err
 	}
@@ -102,9 +102,9 @@ func (t *trial) judge(ctx context.Context, r *Report) error {
 	r.Calibration = t.calibrate(bridge)
 	all := []marks{{}, t.mark(bridge), {}, {}}
 	for i, rank := range []func() (ranking, error){
-		0: func() (ranking, error) { return t.rank(ctx, t.oldQueries, t.old, nil, judge.Cutoff) },
-		2: func() (ranking, error) { return t.lazily(ctx, bridge, r.Calibration) },
-		3: func() (ranking, error) { return t.rank(ctx, t.nowQueries, t.now, nil, judge.Cutoff) },
+		0: func() (ranking, error) { return t.rank(ctx, t.oldQueries, t.old, judge.Cutoff) },
+		2: func() (ranking, error) { return t.lazily(ctx, bridge) },
+		3: func() (ranking, error) { return t.rank(ctx, t.nowQueries, t.now, judge.Cutoff) },
 	} {
 		if rank == nil {
 			continue

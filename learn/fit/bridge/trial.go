@@ -114,9 +114,8 @@ type ranking [][]rerank.Scored
 // queryBlock is the number of queries that are ranked together.
 const queryBlock = 256
 
-// rank ranks the items for each query by the inner product of their vectors, plus an offset of each
-// item if offsets is not nil.
-func (t *trial) rank(ctx context.Context, queries, items rerank.Matrix, offsets []float32, depth int) (ranking, error) {
+// rank ranks the items for each query by the inner product of their vectors.
+func (t *trial) rank(ctx context.Context, queries, items rerank.Matrix, depth int) (ranking, error) {
 	found := make(ranking, queries.Rows)
 	for from := 0; from < queries.Rows; from += queryBlock {
 		if err := ctx.Err(); err != nil {
@@ -128,9 +127,6 @@ func (t *trial) rank(ctx context.Context, queries, items rerank.Matrix, offsets 
 		linalg.Parallel(block.Rows, 8, func(a, b int) {
 			for i := a; i < b; i++ {
 				row := scores.Row(i)
-				for x, o := range offsets {
-					row[x] += o
-				}
 				if t.hidden != nil {
 					for _, x := range t.hidden[from+i] {
 						row[x] = float32(math.Inf(-1))
@@ -197,7 +193,8 @@ func pick[T any](all []T, rows []int32) []T {
 	return out
 }
 
-// Calibration puts scores of a bridge on the scale of the new model's own scores.
+// Calibration predicts the new model's own scores of candidates from the scores of a bridge, as for a
+// threshold that was set for the new model.
 type Calibration struct {
 	// A score s of the map becomes Slope·s + Offset. Error is the root mean square of what remains.
 	Slope  float64 `json:"slope"`
@@ -226,16 +223,20 @@ func (t *trial) calibrate(bridge ranking) Calibration {
 }
 
 // lazily ranks with some of the items embedded again. For each half of the queries these are the items
-// that the answers to the other half touched most.
-func (t *trial) lazily(ctx context.Context, bridge ranking, c Calibration) (ranking, error) {
+// that the answers to the other half touched most. A cosine with a mapped vector and one with a new vector
+// are compared as they are: the line of Calibration draws the mapped ones together, and ranks worse.
+func (t *trial) lazily(ctx context.Context, bridge ranking) (ranking, error) {
 	half := make([]bool, len(bridge))
 	for i, q := range shuffled(len(bridge), t.options.Seed+2) {
 		half[q] = i%2 == 0
 	}
 	found := make(ranking, len(bridge))
 	for _, side := range []bool{false, true} {
-		vectors, offsets := t.mixed(t.mostTouched(bridge, half, !side), c)
-		r, err := t.rank(ctx, t.nowQueries, vectors, offsets, judge.Cutoff)
+		vectors := rerank.Matrix{Rows: t.mapped.Rows, Cols: t.mapped.Cols, Data: slices.Clone(t.mapped.Data)}
+		for _, x := range t.mostTouched(bridge, half, !side) {
+			copy(vectors.Row(int(x)), t.now.Row(int(x)))
+		}
+		r, err := t.rank(ctx, t.nowQueries, vectors, judge.Cutoff)
 		if err != nil {
 			return nil, err
 		}
@@ -266,18 +267,4 @@ func (t *trial) mostTouched(bridge ranking, half []bool, side bool) []int32 {
 	order := shuffled(t.old.Rows, t.options.Seed+3)
 	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(touched[b], touched[a]) })
 	return order[:int(t.options.Lazy*float64(len(order)))]
-}
-
-// mixed returns the vectors of a collection of which some items have been embedded again, on one scale.
-func (t *trial) mixed(again []int32, c Calibration) (rerank.Matrix, []float32) {
-	vectors, offsets := rerank.NewMatrix(t.now.Rows, t.now.Cols), make([]float32, t.now.Rows)
-	linalg.AddScaled(vectors.Data, t.mapped.Data, c.Slope)
-	for x := range offsets {
-		offsets[x] = float32(c.Offset)
-	}
-	for _, x := range again {
-		copy(vectors.Row(int(x)), t.now.Row(int(x)))
-		offsets[x] = 0
-	}
-	return vectors, offsets
 }
