@@ -150,7 +150,7 @@ func run(t *testing.T, rng *rand.Rand, preference, decisive, alpha float64, limi
 func TestNoDifference(t *testing.T) {
 	runs, limit := 200, 3000
 	if os.Getenv("LIKENESS_SOAK") != "" {
-		runs, limit = 2000, 20_000
+		runs, limit = 2000, 10_000
 	}
 	const alpha = 0.1
 	rng := rand.New(rand.NewPCG(3, 4))

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 )
 
 // ErrSetting means that a setting of an experiment is not valid.
@@ -80,9 +81,9 @@ func (t *Test) Add(difference float64) (Decision, error) {
 	}
 	enough := math.Log(2 / t.Alpha)
 	switch {
-	case meanExp(t.Up) >= enough:
+	case slices.Max(t.Up) >= enough && meanExp(t.Up) >= enough: // a mean is no more than the greatest
 		t.Decided, t.DecidedAt = Better, t.Units
-	case meanExp(t.Down) >= enough:
+	case slices.Max(t.Down) >= enough && meanExp(t.Down) >= enough:
 		t.Decided, t.DecidedAt = Worse, t.Units
 	}
 	return t.Decided, nil
@@ -90,10 +91,7 @@ func (t *Test) Add(difference float64) (Decision, error) {
 
 // meanExp returns the logarithm of the mean of exp(v).
 func meanExp(v []float64) float64 {
-	most := math.Inf(-1)
-	for _, x := range v {
-		most = max(most, x)
-	}
+	most := slices.Max(v)
 	var sum float64
 	for _, x := range v {
 		sum += math.Exp(x - most)
