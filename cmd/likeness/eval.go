@@ -43,6 +43,7 @@ type evalFlags struct {
 	margin, leastGain    float64
 	power                float64
 	seed                 uint64
+	clickFlags
 }
 
 func newEvalCommand(a *app) *cobra.Command {
@@ -79,6 +80,7 @@ func newEvalCommand(a *app) *cobra.Command {
 	flags.Float64Var(&f.power, "power", 0, "say how many queries show a difference with a chance of 80 %; --power=0.005 names it")
 	flags.Lookup("power").NoOptDefVal = "0.01"
 	flags.Uint64Var(&f.seed, "seed", 1, "seed of the bootstrap")
+	f.clickFlags.register(cmd)
 	_ = cmd.MarkFlagRequired("model")
 	_ = cmd.MarkFlagFilename("html", "html")
 	_ = cmd.MarkFlagFilename("trained-queries", queryFiles...)
@@ -110,6 +112,9 @@ func (f *evalFlags) run(ctx context.Context, p *progress) (_ *eval.Report, _ *da
 	if f.resamples < 1 || !(f.confidence > 0 && f.confidence < 1) {
 		return nil, nil, usagef("--resamples %d, --confidence %v: want 1 at least, and above 0 and below 1", f.resamples, f.confidence)
 	}
+	if err := f.clickFlags.check(); err != nil {
+		return nil, nil, err
+	}
 	if in.Trials, err = eval.ParseTrials(f.strategies); err != nil {
 		return nil, nil, usageError{err}
 	}
@@ -132,6 +137,9 @@ func (f *evalFlags) run(ctx context.Context, p *progress) (_ *eval.Report, _ *da
 		return nil, nil, err
 	}
 	in.Seen = d.Seen
+	if curve := f.clickFlags.curve(d, f.seed); curve != nil {
+		in.Clicked = &eval.Clicked{Answers: d.Answers, Curve: curve, Clip: f.clip}
+	}
 	in.Asked, in.ByTraffic = d.Asked, f.byTraffic
 	if in.SeenBefore, err = f.findSeen(ctx, d); err != nil {
 		return nil, nil, badDataset(err)

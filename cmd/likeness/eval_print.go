@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strings"
 	"text/tabwriter"
@@ -23,6 +24,9 @@ func printReport(w io.Writer, r *eval.Report) error {
 	if err := printMetrics(w, r); err != nil {
 		return err
 	}
+	if err := printClickEstimates(w, r); err != nil {
+		return err
+	}
 	for i := range r.Models {
 		if err := printModelReport(w, r, &r.Models[i]); err != nil {
 			return err
@@ -36,6 +40,28 @@ func printReport(w io.Writer, r *eval.Report) error {
 		_, _ = fmt.Fprintln(w, "But:", line)
 	}
 	return printPlan(w, r)
+}
+
+// printClickEstimates prints what clicks say, corrected for their positions, if the log has any.
+func printClickEstimates(w io.Writer, r *eval.Report) error {
+	if r.Clicks == nil {
+		return nil
+	}
+	_, _ = fmt.Fprintf(w, "\n%s\n", r.Clicks.Text)
+	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintf(t, "from clicks, %d answers\tmetric\tsnips\tips\t\n", r.Clicks.Answers)
+	line := func(name string, estimates map[string]eval.ClickEstimate) {
+		for _, metric := range slices.Sorted(maps.Keys(estimates)) {
+			e := estimates[metric]
+			_, _ = fmt.Fprintf(t, "%s\t%s\t%.4f (%.4f to %.4f)\t%.4f (%.4f to %.4f)\t\n",
+				name, metric, e.SNIPS, e.SNIPSInterval.Low, e.SNIPSInterval.High, e.IPS, e.IPSInterval.Low, e.IPSInterval.High)
+		}
+	}
+	line(r.BaselineName, r.BaselineClicks)
+	for _, m := range r.Models {
+		line(m.Name, m.Clicks)
+	}
+	return t.Flush()
 }
 
 // printPlan prints how many queries show a difference, if that was asked.

@@ -351,3 +351,27 @@ func TestEvalByTraffic(t *testing.T) {
 		t.Errorf("%v\n%s", err, text)
 	}
 }
+
+// TestEvalPositions: a log that says what was shown is judged by its clicks too.
+func TestEvalPositions(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "shown.csv")
+	text := "query,item,answer,position,weight\n"
+	for q := range 300 {
+		for p := range 3 {
+			text += fmt.Sprintf("%d,%d,a%d,%d,%d\n", q, (q+p)%77, q, p+1, p%2)
+		}
+	}
+	if err := os.WriteFile(log, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	out, _, err := printed(t, evalArgs(log)...)
+	if err != nil || !strings.Contains(out, "from clicks, 50 answers") || !strings.Contains(out, "regression EM") && !strings.Contains(out, "Not corrected") {
+		t.Errorf("%s, %v", out, err)
+	}
+	if out, _, err = printed(t, evalArgs(log, "--positions", "ignore")...); err != nil || strings.Contains(out, "from clicks") {
+		t.Errorf("%s, %v", out, err)
+	}
+	if _, _, err = printed(t, evalArgs(log, "--clip", "0.5")...); err == nil {
+		t.Error("--clip 0.5 is taken")
+	}
+}

@@ -23,7 +23,7 @@ func positionWays() []string {
 	return []string{positionsAuto, positionsSwaps, positionsRegression, positionsIgnore}
 }
 
-// clickFlags are the flags of a fit about a log with positions.
+// clickFlags are the flags of a fit or an evaluation about a log with positions.
 type clickFlags struct {
 	positions string
 	clip      float64
@@ -63,8 +63,21 @@ func (f *clickFlags) correct(d *dataset.Dataset, seed uint64) (fit.Data, *clickR
 	data := fit.Data{
 		Items: d.Items, Queries: d.Queries, Relevant: d.Relevant, Seen: d.Seen, Weights: d.Weights, Times: d.Times, Asked: d.Asked, UserIDs: d.UserIDs,
 	}
-	if d.Answers == nil || f.positions == positionsIgnore {
+	curve := f.curve(d, seed)
+	if curve == nil {
 		return data, nil
+	}
+	c := curve.Correct(d.Answers, d.Queries.Rows, f.clip)
+	return data.Corrected(c, f.readsLooks), &clickReport{
+		Curve: *curve, Text: curve.Text(), Answers: len(d.Answers), Choices: len(c.Choices), EffectiveSize: c.EffectiveSize, Clipped: c.Clipped,
+	}
+}
+
+// curve estimates how likely people look at each position, or returns nil if the log has no positions
+// or they are to be ignored.
+func (f *clickFlags) curve(d *dataset.Dataset, seed uint64) *clicks.Curve {
+	if d.Answers == nil || f.positions == positionsIgnore {
+		return nil
 	}
 	estimator := clicks.Estimator{Queries: d.Queries, Items: d.Items, Seed: seed}
 	switch f.positions {
@@ -73,9 +86,5 @@ func (f *clickFlags) correct(d *dataset.Dataset, seed uint64) (fit.Data, *clickR
 	case positionsRegression:
 		estimator.Method = clicks.Regression
 	}
-	curve := estimator.Estimate(d.Answers)
-	c := curve.Correct(d.Answers, d.Queries.Rows, f.clip)
-	return data.Corrected(c, f.readsLooks), &clickReport{
-		Curve: *curve, Text: curve.Text(), Answers: len(d.Answers), Choices: len(c.Choices), EffectiveSize: c.EffectiveSize, Clipped: c.Clipped,
-	}
+	return estimator.Estimate(d.Answers)
 }

@@ -49,14 +49,17 @@ func (c *Curve) At(position int32) float64 {
 
 // Text says in a sentence how sure the curve is.
 func (c *Curve) Text() string {
-	last := len(c.Propensities)
+	last, deviation := len(c.Propensities), 0.0
+	if n := len(c.StandardErrors); n > 0 {
+		deviation = c.StandardErrors[n-1]
+	}
 	switch c.Method {
 	case Harvesting:
 		return fmt.Sprintf("Measured by %s: %d pairs were shown at several positions and chosen %d times; position %d is looked at %.3f ± %.3f times as often as the first.",
-			c.Method, c.Swapped, c.Clicks, last, c.At(int32(last)), c.StandardErrors[last-1])
+			c.Method, c.Swapped, c.Clicks, last, c.At(int32(last)), deviation)
 	case Regression:
 		return fmt.Sprintf("Estimated by %s: hardly anything was shown at several positions, so this assumes that relevance follows from the vectors; position %d is looked at %.3f ± %.3f times as often as the first. Interleaving or swapping a few answers would measure it.",
-			c.Method, last, c.At(int32(last)), c.StandardErrors[last-1])
+			c.Method, last, c.At(int32(last)), deviation)
 	default:
 		return "Not corrected: no pair was shown at several positions and chosen often enough, and there are no vectors to estimate relevance from. Clicks favour what the old ranking put first."
 	}

@@ -45,6 +45,9 @@ type Report struct {
 	BaselineHistogram *Histogram          `json:"baseline_histogram,omitempty"`
 	Models            []ModelReport       `json:"models"`
 	Verdict           Verdict             `json:"verdict"`
+	// Clicks and BaselineClicks are there if the log says at which positions items were shown.
+	Clicks         *ClickReport             `json:"clicks,omitempty"`
+	BaselineClicks map[string]ClickEstimate `json:"baseline_clicks,omitempty"`
 	// Plan is there if Input.Power asked for it.
 	Plan *Plan `json:"plan,omitempty"`
 }
@@ -95,6 +98,8 @@ type ModelReport struct {
 	OneProbe   bool                `json:"single_inner_product"`
 	Metrics    Metrics             `json:"metrics"`
 	Intervals  map[string]Interval `json:"intervals"`
+	// Clicks estimates mrr@k, ndcg@k and recall@k from clicks, if the log has positions.
+	Clicks map[string]ClickEstimate `json:"clicks,omitempty"`
 	// Gains holds the difference to the baseline for each metric.
 	Gains map[string]Paired `json:"gains,omitempty"`
 	// ToBest is the difference to the best model in Method.Metric. It is nil for the

@@ -20,6 +20,7 @@ type measureModel struct {
 	segments     []Segment
 	baselineScan *exactScan // ranking by the baseline; nil without one
 	primary      [][]float64
+	clicks       *clickJudge // nil if the log has no positions
 	report       *Report
 }
 
@@ -29,6 +30,7 @@ func newJudge(in *Input, rows []int) *measureModel {
 	if in.ByTraffic {
 		j.sampler.weights = in.askedOf(rows)
 	}
+	j.clicks = newClickJudge(in, rows)
 	popularity := "pairs"
 	if in.Popularity != nil {
 		popularity = "training_pairs"
@@ -41,6 +43,9 @@ func newJudge(in *Input, rows []int) *measureModel {
 			Clusters: j.sampler.clusters, Seed: in.Seed, Popularity: popularity, ByTraffic: in.ByTraffic,
 			Margin: in.Margin, LeastGain: in.LeastGain,
 		},
+	}
+	if j.clicks != nil {
+		j.report.Clicks = j.clicks.report
 	}
 	return j
 }
@@ -58,6 +63,11 @@ func (j *measureModel) rankBaseline(ctx context.Context) error {
 		return err
 	}
 	j.report.Baseline = j.sampler.meansOf(j.baselineScan.values)
+	if j.clicks != nil {
+		if j.report.BaselineClicks, err = j.clicks.estimate(ctx, j.baselineScan.rankings, j.in.K, j.sampler); err != nil {
+			return err
+		}
+	}
 	j.report.BaselineHistogram = newHistogram(j.baselineScan.samples)
 	j.report.BaselineIntervals, err = j.resampleIntervals(ctx, j.baselineScan.values)
 	return err
@@ -136,6 +146,11 @@ func (j *measureModel) measureQuality(ctx context.Context, r *ModelReport, exact
 	r.Metrics, r.Histogram = j.sampler.meansOf(exact.values), newHistogram(exact.samples)
 	if r.Intervals, err = j.resampleIntervals(ctx, exact.values); err != nil {
 		return err
+	}
+	if j.clicks != nil {
+		if r.Clicks, err = j.clicks.estimate(ctx, exact.rankings, j.in.K, j.sampler); err != nil {
+			return err
+		}
 	}
 	if j.baselineScan != nil {
 		r.Regressions = j.in.findRegressions(t, j.rows, j.baselineScan, exact)

@@ -37,6 +37,8 @@ type Input struct {
 	// answer has them, and no ranking. Items that are relevant to the query are none of them. If
 	// nil, none are known.
 	Seen [][]int32
+	// Clicked is the log of what was shown; nil if positions are not known.
+	Clicked *Clicked
 	// Popularity is the weight of each item row in the log to which the models were
 	// fitted. An item of weight 0 is cold. If nil, popularity is taken from Pairs, and
 	// warm and cold items are not told apart.

@@ -1,0 +1,122 @@
+package eval
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/likenessdb/likeness/learn/clicks"
+)
+
+// Clicked holds a log that says what was shown at which position.
+type Clicked struct {
+	Answers []clicks.Answer
+	Curve   *clicks.Curve
+	// Clip is the greatest inverse propensity.
+	Clip float64
+}
+
+// ClickReport says what the estimates from clicks rest on.
+type ClickReport struct {
+	clicks.Curve
+	// Text says how sure the curve is.
+	Text string `json:"text"`
+	// Answers counts the lists that were shown to the ranked queries, EffectiveSize the choices of equal
+	// weight that would say as much.
+	Answers       int     `json:"answers"`
+	EffectiveSize float64 `json:"effective_size"`
+	Clipped       int     `json:"clipped"`
+}
+
+// ClickEstimate estimates a metric from clicks, each by the inverse propensity of its position. Items
+// that were never shown could not be clicked, so a model that finds better ones is underrated.
+type ClickEstimate struct {
+	// IPS is the gain of an answer's clicks at the model's ranks (inverse propensity scoring): a mean
+	// over answers.
+	IPS         float64  `json:"ips"`
+	IPSInterval Interval `json:"ips_interval"`
+	// SNIPS is the same as a mean over clicks (self-normalised), which varies less and is comparable
+	// with the exact metric.
+	SNIPS         float64  `json:"snips"`
+	SNIPSInterval Interval `json:"snips_interval"`
+}
+
+// clickJudge estimates metrics of rankings from clicks.
+type clickJudge struct {
+	choices [][]clicks.Choice // of each ranked query
+	answers []float64         // lists that were shown to each ranked query
+	all     float64           // lists that were shown to any query
+	report  *ClickReport
+}
+
+// newClickJudge returns nil if the log has no positions.
+func newClickJudge(in *Input, rows []int) *clickJudge {
+	if in.Clicked == nil {
+		return nil
+	}
+	place := map[int]int{}
+	for i, q := range rows {
+		place[q] = i
+	}
+	c := &clickJudge{choices: make([][]clicks.Choice, len(rows)), answers: make([]float64, len(rows))}
+	var ranked []clicks.Answer
+	for _, a := range in.Clicked.Answers {
+		if i, ok := place[int(a.Query)]; ok {
+			ranked = append(ranked, a)
+			c.answers[i]++
+		}
+	}
+	c.all = float64(len(ranked))
+	if in.Every <= 1 { // a query without a click is not ranked, and gains nothing
+		c.all = float64(len(in.Clicked.Answers))
+	}
+	corrected := in.Clicked.Curve.Correct(ranked, in.Queries.Rows, in.Clicked.Clip)
+	for _, x := range corrected.Choices {
+		i := place[int(x.Query)]
+		c.choices[i] = append(c.choices[i], x)
+	}
+	c.report = &ClickReport{
+		Curve: *in.Clicked.Curve, Text: in.Clicked.Curve.Text(), Answers: len(ranked), EffectiveSize: corrected.EffectiveSize, Clipped: corrected.Clipped,
+	}
+	return c
+}
+
+// estimate estimates the metrics of rankings.
+func (c *clickJudge) estimate(ctx context.Context, rankings []Ranking, k int, s *sampler) (map[string]ClickEstimate, error) {
+	found := map[string]ClickEstimate{}
+	for name, gain := range map[string]func(rank float64) float64{
+		"mrr":    func(rank float64) float64 { return 1 / rank },
+		"ndcg":   func(rank float64) float64 { return 1 / math.Log2(1+rank) },
+		"recall": func(float64) float64 { return 1 },
+	} {
+		perAnswer := series{values: make([]float64, len(rankings)), weights: c.answers}
+		perClick := series{values: make([]float64, len(rankings)), weights: make([]float64, len(rankings))}
+		for i, ranking := range rankings {
+			var sum, weight float64
+			for _, x := range c.choices[i] {
+				w := float64(x.Weight) * x.Inverse
+				weight += w
+				for place, hit := range ranking[:min(k, len(ranking))] {
+					if hit.Index == int(x.Item) {
+						sum += w * gain(float64(place+1))
+					}
+				}
+			}
+			perAnswer.values[i] = sum / max(1, c.answers[i])
+			perClick.values[i], perClick.weights[i] = sum/max(weight, math.SmallestNonzeroFloat64), weight
+		}
+		means, err := s.resample(ctx, []series{perAnswer, perClick})
+		if err != nil {
+			return nil, err
+		}
+		var e ClickEstimate
+		var answers float64
+		e.IPS, answers = perAnswer.mean()
+		e.SNIPS, _ = perClick.mean()
+		e.IPSInterval, e.SNIPSInterval = s.percentileInterval(means[0]), s.percentileInterval(means[1])
+		ranked := answers / max(1, c.all) // the share of the answers whose query is ranked
+		e.IPS, e.IPSInterval.Low, e.IPSInterval.High = e.IPS*ranked, e.IPSInterval.Low*ranked, e.IPSInterval.High*ranked
+		found[fmt.Sprintf("%s@%d", name, k)] = e
+	}
+	return found, nil
+}

@@ -1,0 +1,62 @@
+package eval
+
+import (
+	"math"
+	"testing"
+
+	"github.com/likenessdb/likeness/learn/clicks"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// TestClickEstimates: each click counts by its inverse propensity, at the rank that the model gives the
+// item. Answers without a click lower IPS and not SNIPS.
+func TestClickEstimates(t *testing.T) {
+	answer := func(q, first, second int32, w1, w2 float32) clicks.Answer {
+		return clicks.Answer{Query: q, Items: []int32{first, second}, Positions: []int32{1, 2}, Weights: []float32{w1, w2}}
+	}
+	in := &Input{
+		Queries: rerank.NewMatrix(4, 1), Confidence: 0.9, Resamples: 50,
+		Clicked: &Clicked{
+			Curve: &clicks.Curve{Method: clicks.Harvesting, Propensities: []float64{1, 0.25}}, Clip: 3,
+			Answers: []clicks.Answer{
+				answer(0, 5, 6, 1, 0), answer(0, 5, 6, 0, 2), // item 5 once, item 6 twice at a position that counts 3 times
+				answer(2, 7, 8, 1, 0),
+				answer(3, 7, 8, 0, 0), // nobody chose anything: the query is not ranked
+			},
+		},
+	}
+	rows := []int{0, 2}
+	for i := range in.Queries.Data {
+		in.Queries.Data[i] = float32(i)
+	}
+	c := newClickJudge(in, rows)
+	if c.report.Answers != 3 || c.report.Clipped != 1 || math.Abs(c.report.EffectiveSize-8*8./(1+36+1)) > 1e-9 {
+		t.Errorf("report %+v", c.report)
+	}
+	rankings := []Ranking{{{Index: 6}, {Index: 1}, {Index: 5}}, {{Index: 1}, {Index: 7}, {Index: 8}}}
+	got, err := c.estimate(t.Context(), rankings, 2, newSampler(in.queries(rows), in))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string][2]float64{
+		"mrr@2":    {(6. + 0.5) / 4, (6. + 0.5) / 8},
+		"ndcg@2":   {(6. + 1/math.Log2(3)) / 4, (6. + 1/math.Log2(3)) / 8},
+		"recall@2": {7. / 4, 7. / 8},
+	}
+	for name, w := range want {
+		e := got[name]
+		if math.Abs(e.IPS-w[0]) > 1e-9 || math.Abs(e.SNIPS-w[1]) > 1e-9 {
+			t.Errorf("%s: ips %g and snips %g, want %g", name, e.IPS, e.SNIPS, w)
+		}
+		if e.IPSInterval.Low > e.IPS || e.IPSInterval.High < e.IPS || e.SNIPSInterval.Low > e.SNIPS || e.SNIPSInterval.High < e.SNIPS {
+			t.Errorf("%s: intervals %v and %v of %g and %g", name, e.IPSInterval, e.SNIPSInterval, e.IPS, e.SNIPS)
+		}
+	}
+	in.Every = 2
+	if got, err = newClickJudge(in, rows).estimate(t.Context(), rankings, 2, newSampler(in.queries(rows), in)); err != nil || math.Abs(got["recall@2"].IPS-7./3) > 1e-9 {
+		t.Errorf("of every second query, recall %+v, %v", got["recall@2"], err)
+	}
+	if newClickJudge(&Input{}, rows) != nil {
+		t.Error("a log without positions has clicks to judge by")
+	}
+}
