@@ -355,13 +355,14 @@ func TestEvalByTraffic(t *testing.T) {
 // TestEvalPositions: a log that says what was shown is judged by its clicks too.
 func TestEvalPositions(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "shown.csv")
-	text := "query,item,answer,position,weight\n"
+	var text strings.Builder
+	_, _ = text.WriteString("query,item,answer,position,weight\n")
 	for q := range 300 {
 		for p := range 3 {
-			text += fmt.Sprintf("%d,%d,a%d,%d,%d\n", q, (q+p)%77, q, p+1, p%2)
+			_, _ = fmt.Fprintf(&text, "%d,%d,a%d,%d,%d\n", q, (q+p)%77, q, p+1, p%2)
 		}
 	}
-	if err := os.WriteFile(log, []byte(text), 0o600); err != nil {
+	if err := os.WriteFile(log, []byte(text.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	out, _, err := printed(t, evalArgs(log)...)
