@@ -101,7 +101,7 @@ func (u *under) await(n int) {
 // With LIKENESS_SOAK there are 100 activations and rollbacks under 500 searches
 // a second: docs/benchmarks/endurance.md.
 func TestSwitchesUnderLoad(t *testing.T) {
-	switches, rate, between := 20, 0.0, 20
+	switches, rate, between := 12, 0.0, 15
 	if os.Getenv("LIKENESS_SOAK") != "" {
 		switches, rate, between = 100, 500, 500 // one a second
 	}
