@@ -72,6 +72,7 @@ type Client struct {
 	conn    *grpc.ClientConn
 	search  likenessv1.SearchServiceClient
 	catalog likenessv1.CatalogServiceClient
+	events  likenessv1.FeedbackServiceClient
 	timeout time.Duration
 }
 
@@ -95,6 +96,7 @@ func Dial(target string, o Options) (*Client, error) {
 	}
 	c := &Client{
 		conn: conn, search: likenessv1.NewSearchServiceClient(conn), catalog: likenessv1.NewCatalogServiceClient(conn),
+		events:  likenessv1.NewFeedbackServiceClient(conn),
 		timeout: o.Timeout,
 	}
 	if c.timeout == 0 {
@@ -138,7 +140,7 @@ const serviceConfig = `{
 	"loadBalancingConfig": [{"round_robin": {}}],
 	"healthCheckConfig": {"serviceName": "likeness.v1.SearchService"},
 	"methodConfig": [{
-		"name": [{"service": "likeness.v1.SearchService"}, {"service": "likeness.v1.CatalogService"}],
+		"name": [{"service": "likeness.v1.SearchService"}, {"service": "likeness.v1.CatalogService"}, {"service": "likeness.v1.FeedbackService"}],
 		"retryPolicy": {
 			"maxAttempts": 3, "initialBackoff": "0.05s", "maxBackoff": "1s", "backoffMultiplier": 2,
 			"retryableStatusCodes": ["UNAVAILABLE"]

@@ -54,7 +54,7 @@ func (s *Search) proto() *likenessv1.SearchRequest {
 	r := &likenessv1.SearchRequest{
 		Route: s.Route, Query: s.Query.proto(), K: small(s.K), Filter: s.Filter, Strategy: s.Strategy.proto(),
 		Depth: small(s.Depth), AverageDepth: small(s.AverageDepth), MaxGap: s.MaxGap, Explain: s.Explain, Head: s.Head, Rounds: small(s.Rounds),
-		RequireExact: s.RequireExact, ExcludeIds: protoIDs(s.ExcludeIDs), Mix: s.Mix, StoredVector: s.StoredVector, IncludeItemIds: s.IncludeItems,
+		RequireExact: s.RequireExact, ExcludeIds: protoIDs(s.ExcludeIDs), Mix: s.Mix, StoredVector: s.StoredVector, IncludeItemIds: s.IncludeItems, User: s.User,
 	}
 	if s.Timeout > 0 {
 		r.Timeout = durationpb.New(s.Timeout)
@@ -92,7 +92,7 @@ func fromSearch(m *likenessv1.SearchResponse, requestID string) *Answer {
 		Hits: make([]Hit, len(m.GetHits())), Certificate: fromCertificate(m.GetCertificate()),
 		Model: m.GetModel().GetName(), ModelVersion: m.GetModel().GetVersion(),
 		Strategy: Strategy(word(m.GetStrategy(), "STRATEGY_")), Plan: m.GetPlan(),
-		NotFinite: int(m.GetNotFinite()), NotIndexed: int(m.GetNotIndexed()), RequestID: requestID,
+		NotFinite: int(m.GetNotFinite()), NotIndexed: int(m.GetNotIndexed()), RequestID: requestID, AnswerID: m.GetAnswerId(),
 	}
 	for i, h := range m.GetHits() {
 		a.Hits[i] = Hit{ID: fromID(h.GetId()), Score: h.GetScore(), Ranked: h.GetRanked(), Terms: fromTerms(h.GetExplanation())}

@@ -114,8 +114,8 @@ func TestEveryFieldReachesTheSidecar(t *testing.T) {
 	whole := func() client.Search {
 		return client.Search{
 			Route: "things", Query: client.Query{Vector: []float32{1, 2}, Vectors: [][]float32{{3, 4}, {5, 6}}, UserID: &user, Context: map[string]float32{"hour": 3}, Text: "words", Items: []client.WeightedItem{{ID: client.Number(18), Weight: 0.5}}},
-			IncludeItems: true,
-			K:            11, Filter: "f", Strategy: client.Combined, Depth: 12, AverageDepth: 13, MaxGap: &gap, Timeout: 40 * time.Second, Explain: true,
+			IncludeItems: true, User: "ann",
+			K: 11, Filter: "f", Strategy: client.Combined, Depth: 12, AverageDepth: 13, MaxGap: &gap, Timeout: 40 * time.Second, Explain: true,
 			Payload: true, PayloadFields: []string{"n"}, Head: "head", Calls: &calls, Rounds: 15, RequireExact: true, Mix: &gap, StoredVector: []float32{4},
 			ExcludeIDs: []client.ID{client.Number(16), client.Text("sku")},
 		}
@@ -123,8 +123,8 @@ func TestEveryFieldReachesTheSidecar(t *testing.T) {
 	want := &likenessv1.SearchRequest{
 		Route: "things", Query: &likenessv1.Query{Vector: []float32{1, 2}, Vectors: []*likenessv1.Vector{{Values: []float32{3, 4}}, {Values: []float32{5, 6}}}, UserId: proto.Int64(7), Context: map[string]float32{"hour": 3}, Text: "words",
 			ItemIds: []*likenessv1.WeightedItem{{Id: &likenessv1.ItemId{Id: &likenessv1.ItemId_Number{Number: 18}}, Weight: proto.Float32(0.5)}}},
-		IncludeItemIds: true,
-		K:              11, Filter: "f", Strategy: likenessv1.Strategy_STRATEGY_COMBINED, Depth: 12, AverageDepth: 13, MaxGap: proto.Float32(0.5),
+		IncludeItemIds: true, User: "ann",
+		K: 11, Filter: "f", Strategy: likenessv1.Strategy_STRATEGY_COMBINED, Depth: 12, AverageDepth: 13, MaxGap: proto.Float32(0.5),
 		Timeout: durationpb.New(40 * time.Second), Explain: true, Payload: &likenessv1.PayloadSelector{Fields: []string{"n"}}, Head: "head", Calls: proto.Int32(14), Rounds: 15, RequireExact: true, Mix: proto.Float32(0.5), StoredVector: []float32{4},
 		ExcludeIds: []*likenessv1.ItemId{{Id: &likenessv1.ItemId_Number{Number: 16}}, {Id: &likenessv1.ItemId_Text{Text: "sku"}}},
 	}
@@ -196,7 +196,7 @@ func TestEveryFieldOfAnAnswerIsRead(t *testing.T) {
 		},
 		Degraded: &likenessv1.Degraded{Reason: "r", Detail: "d"}, Model: &likenessv1.ModelRef{Name: "m", Version: "v"}, Strategy: likenessv1.Strategy_STRATEGY_SCAN,
 		Timings:   &likenessv1.Timings{Embed: seconds, Encode: seconds, Retrieve: seconds, Score: seconds, Certify: seconds, Rank: seconds, Total: seconds},
-		NotFinite: 11, NotIndexed: 12, Plan: "plan",
+		NotFinite: 11, NotIndexed: 12, Plan: "plan", AnswerId: "answer",
 		Ranking: &likenessv1.Ranking{Ranker: "r", Version: "1", Calls: 1, Budget: 2, Rounds: 3, Cut: 4, Reason: "deadline"},
 	}
 	for name, m := range map[string]proto.Message{

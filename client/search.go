@@ -63,6 +63,8 @@ type Search struct {
 	ExcludeIDs []ID
 	// IncludeItems lets the answer have the items of Query.Items.
 	IncludeItems bool
+	// User is who asks, for the events of a route that keeps them; nothing else uses it.
+	User string
 	// Depth is the number of rows of each first-stage search, AverageDepth that number
 	// for the averaged search of Combined.
 	Strategy     Strategy
@@ -119,6 +121,8 @@ type Answer struct {
 	Ranking *Ranking
 	// RequestID is the call's id in the sidecar's log.
 	RequestID string
+	// AnswerID names the answer in Feedback, on a route that keeps events.
+	AnswerID string
 }
 
 // Hit is one item of an answer.

@@ -69,6 +69,7 @@ func newRootCommand(a *app) *cobra.Command {
 		newDropCompanionCommand(a),
 		newTryCommand(a),
 		newEvalCommand(a),
+		newEventsCommand(a),
 		newCalibrateCommand(a),
 		newExperimentCommand(a),
 		newFitCommand(a),

@@ -1,5 +1,5 @@
 // Package statedir defines the layout of a sidecar's state folder: files of a route are in
-// routes/ROUTE, files of a collection in stores/STORE/COLLECTION.
+// routes/ROUTE, its events in events/ROUTE, files of a collection in stores/STORE/COLLECTION.
 package statedir
 
 import (
@@ -12,6 +12,9 @@ import (
 
 // Route returns the folder of a route.
 func Route(dir, route string) string { return filepath.Join(dir, "routes", escape(route)) }
+
+// Events returns the folder of a route's events.
+func Events(dir, route string) string { return filepath.Join(dir, "events", escape(route)) }
 
 // Store returns the folder of a store's collections.
 func Store(dir, store string) string { return filepath.Join(dir, "stores", escape(store)) }

@@ -28,6 +28,7 @@ func TestFolders(t *testing.T) {
 	}
 	for _, name := range names {
 		note("route "+name, statedir.Route("state", name))
+		note("events "+name, statedir.Events("state", name))
 		store := statedir.Store("state", name)
 		note("store "+name, store)
 		for _, collection := range names {

@@ -25,13 +25,14 @@ TOKEN = "of-this-test"
 # The 77 topics that the questions of banking77 ask for.
 CONFIGURATION = f"""
 listen: {{grpc: "127.0.0.1:0", rest: "127.0.0.1:0", admin: "", auth: {{tokens_file: tokens.yaml}}}}
+state_dir: state
 limits: {{max_message_bytes: 128KiB}}
 stores:
   files:
     kind: embedded
     collections: {{intents: {{vectors: {DATA}/items_vectors.npy, payload: {DATA}/items.jsonl, metric: cosine}}}}
 models: {{similar: {{path: {MODEL}}}}}
-routes: {{intents: {{store: files, collection: intents, model: similar, placement: stored, exact_search: true}}}}
+routes: {{intents: {{store: files, collection: intents, model: similar, placement: stored, exact_search: true, events: {{share: 1}}}}}}
 """
 
 

@@ -38,6 +38,23 @@ def test_search(client: likeness.Client, vector: np.ndarray) -> None:
     assert client.search("intents", list(map(float, vector)), 3).hits == answer.hits
 
 
+def test_feedback(url: str, token: str, client: likeness.Client, vector: np.ndarray) -> None:
+    """What a person did with an answer is taken once, and of a stranger's answer not at all."""
+    answer = client.search("intents", vector, 3, user="ann")
+    assert answer.answer_id
+    click = likeness.Event(answer.answer_id, answer.hits[1].id)
+    bought = likeness.Event(answer.answer_id, answer.hits[1].id, "purchase", 5, time.time() - 60, "e1")
+    assert client.feedback("intents", [click, bought]) == likeness.Receipt(2, 0)
+
+    async def send() -> likeness.Receipt:
+        async with likeness.AsyncClient(url, token=token) as asynchronous:
+            return await asynchronous.feedback("intents", [click, likeness.Event("A" * 32, 1)])
+
+    receipt = asyncio.run(send())
+    assert (receipt.accepted, receipt.known) == (1, 1)
+    assert [(r.index, r.reason) for r in receipt.refused] == [(1, "ANSWER_UNKNOWN")]
+
+
 def test_filter(client: likeness.Client, vector: np.ndarray) -> None:
     answer = client.search("intents", vector, 3, filter={"must": [{"key": "id", "match": {"value": 5}}]})
     assert [h.id for h in answer.hits] == [5]

@@ -61,6 +61,7 @@ func defaultRoute() Route {
 		Audit:           Audit{PerSecond: 1, Alpha: 0.01},
 		SelfCalibration: true,
 		CalibrationScan: CalibrationScan{At: "03:00", RowsPerSecond: 2_000},
+		Events:          Events{Keep: []string{"vector", "filter"}, Size: 1 << 30, Age: time.Hour, Retention: 30 * 24 * time.Hour},
 		KeepVersions:    3,
 	}
 }

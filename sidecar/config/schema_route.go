@@ -242,6 +242,8 @@ type Route struct {
 	CalibrationScan CalibrationScan `yaml:"calibration_scan"`
 	// Audits in the background a share of the live answers that carry the route's calibration.
 	Audit Audit `yaml:"audit"`
+	// Keeps which items answers showed, and what people did with them: the log from which the next model learns.
+	Events Events `yaml:"events"`
 	// Versions of the route by name, each with the keys in which it differs from the route. `likeness model activate`
 	// reads this file again and switches the running sidecar to a version.
 	Versions map[string]Version `yaml:"versions"`
@@ -310,6 +312,25 @@ type Audit struct {
 	PerSecond float64 `yaml:"per_second" min:"0" reload:"live"`
 	// Probability that the audit ever rejects a calibration that holds.
 	Alpha float64 `yaml:"alpha" min:"0.000001" max:"0.5" reload:"live"`
+}
+
+// Events says which answers of a route are kept in state_dir/events, and what of them (SECURITY.md).
+type Events struct {
+	// Share of the answers that are kept. Above 0 every answer has an id, which feedback names. 0 keeps nothing and takes no feedback.
+	Share float64 `yaml:"share" min:"0" max:"1" reload:"restart"`
+	// What is kept of a request beside the ids, scores and certificate of its answer: vector (as float16), text, user, filter (a hash).
+	Keep []string `yaml:"keep" reload:"restart"`
+	// Which of text and user are replaced by a keyed hash.
+	Hash []string `yaml:"hash" reload:"restart"`
+	// Most bytes on disk; the oldest events are deleted in time.
+	Size Bytes `yaml:"size" min:"1048576" reload:"restart"`
+	// Age at which a new file begins.
+	Age time.Duration `yaml:"age" min:"1000000000" reload:"restart"`
+	// How long events are kept, and feedback on an answer is taken.
+	Retention time.Duration `yaml:"retention" min:"1000000000" reload:"restart"`
+	// A file of 16 bytes or more, the key of answer ids and hashes. Sidecars that share it take feedback on each other's answers. Without one
+	// each sidecar makes a key of its own.
+	KeyFile string `yaml:"key_file" path:"true" reload:"restart"`
 }
 
 // Proxy is a listener for clients of a Qdrant or Milvus store.

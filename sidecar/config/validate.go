@@ -316,6 +316,7 @@ func (v *validator) route(name string, r Route) {
 	v.ranked(at, r)
 	v.embeds(at, r)
 	v.offloaded(at, r)
+	v.events(at+".events", r.Events)
 	if len(r.Versions) == 0 {
 		v.version(at, r)
 	}
@@ -364,6 +365,32 @@ func (v *validator) versions(at string, r Route) {
 			v.fail(in+".table", "it is also the table of version %q; a live table belongs to a single version", other)
 		}
 		live[merged.Table] = name
+	}
+}
+
+// keptFields lists what a route can keep of a request, and hashedFields what it can hash.
+var (
+	keptFields   = []string{"vector", "text", "user", "filter"}
+	hashedFields = []string{"text", "user"}
+)
+
+// events checks what a route keeps of its answers.
+func (v *validator) events(at string, e Events) {
+	for _, field := range e.Keep {
+		if !contains(keptFields, field) {
+			v.fail(at+".keep", "%q is nothing that can be kept; name some of %s", field, strings.Join(keptFields, ", "))
+		}
+	}
+	for _, field := range e.Hash {
+		switch {
+		case !contains(hashedFields, field):
+			v.fail(at+".hash", "%q cannot be hashed; name some of %s", field, strings.Join(hashedFields, ", "))
+		case !contains(e.Keep, field):
+			v.fail(at+".hash", "%q is not kept; name it in keep too, or remove it", field)
+		}
+	}
+	if e.Share > 0 && v.c.StateDir == "" {
+		v.fail(at+".share", "events are kept in state_dir, which is not set")
 	}
 }
 

@@ -6,6 +6,7 @@ package events
 
 import (
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/likenessdb/likeness/rerank"
@@ -86,6 +87,11 @@ type Impression struct {
 	First int
 	// Items are in the order in which they were shown.
 	Items []Item
+}
+
+// Shows reports whether the answer has the item.
+func (m *Impression) Shows(id rerank.ID) bool {
+	return slices.ContainsFunc(m.Items, func(i Item) bool { return i.ID == id })
 }
 
 // Feedback is what a person did with an item of an answer.

@@ -168,13 +168,13 @@ func (f *files) rememberEvents(w *window) error {
 		if err != nil {
 			return err
 		}
-		var keys []eventKey
+		var keys []EventKey
 		for _, r := range record.ReadAll(b, 0).Records {
 			if r.Number != recordFeedback {
 				continue
 			}
 			if one, err := decodeFeedback(r.Body); err == nil {
-				keys = append(keys, keyOf(one))
+				keys = append(keys, one.Key())
 			}
 		}
 		w.add(keys)

@@ -109,7 +109,7 @@ type queue struct {
 type batch struct {
 	records []byte // whole records, one after the other
 	ends    []int  // where each record ends
-	keys    []eventKey
+	keys    []EventKey
 	written chan result // buffered, so that the writer never waits
 }
 
@@ -189,12 +189,12 @@ func (l *Log) Feed(ctx context.Context, all []Feedback) (repeated int, err error
 	if len(all) == 0 {
 		return 0, nil
 	}
-	b := &batch{written: make(chan result, 1), ends: make([]int, len(all)), keys: make([]eventKey, len(all))}
+	b := &batch{written: make(chan result, 1), ends: make([]int, len(all)), keys: make([]EventKey, len(all))}
 	for i := range all {
 		at := len(b.records)
 		b.records = appendFeedback(record.Begin(b.records), &all[i])
 		record.Finish(b.records[at:], recordFeedback)
-		b.ends[i], b.keys[i] = len(b.records), keyOf(&all[i])
+		b.ends[i], b.keys[i] = len(b.records), all[i].Key()
 	}
 	if err := l.enqueue(b); err != nil {
 		return 0, err
@@ -256,7 +256,7 @@ func (l *Log) commit() {
 	l.queue = queue{impressions: l.spare[:0]}
 	l.mu.Unlock()
 	l.spare = q.impressions
-	var fresh []eventKey
+	var fresh []EventKey
 	repeated := make([]int, len(q.batches))
 	b := q.impressions
 	if len(q.batches) > 0 {
@@ -273,8 +273,8 @@ func (l *Log) commit() {
 }
 
 // addFeedback appends to b the records of the batches that are not known yet. It counts the others.
-func (l *Log) addFeedback(b []byte, batches []*batch, repeated []int) (fresh []eventKey, out []byte) {
-	inCommit := map[eventKey]bool{}
+func (l *Log) addFeedback(b []byte, batches []*batch, repeated []int) (fresh []EventKey, out []byte) {
+	inCommit := map[EventKey]bool{}
 	for n, of := range batches {
 		from := 0
 		for i, end := range of.ends {
@@ -407,11 +407,11 @@ func (l *Log) Close() error {
 	return l.files.close()
 }
 
-// eventKey stands for the id of an event.
-type eventKey [16]byte
+// EventKey stands for the id of an event.
+type EventKey [16]byte
 
-// keyOf hashes the id of an event, or, if it has none, its answer, item and kind.
-func keyOf(f *Feedback) (k eventKey) {
+// Key hashes the id of the event, or, if it has none, its answer, item and kind.
+func (f *Feedback) Key() (k EventKey) {
 	var scratch [256]byte
 	b := scratch[:0]
 	if f.ID != "" {
@@ -427,19 +427,19 @@ func keyOf(f *Feedback) (k eventKey) {
 // window remembers the keys that were added last.
 type window struct {
 	most  int
-	keys  map[eventKey]struct{}
-	order []eventKey // a ring once it has most elements
+	keys  map[EventKey]struct{}
+	order []EventKey // a ring once it has most elements
 	next  int        // the oldest key of a full ring
 }
 
-func newWindow(most int) window { return window{most: most, keys: map[eventKey]struct{}{}} }
+func newWindow(most int) window { return window{most: most, keys: map[EventKey]struct{}{}} }
 
-func (w *window) has(k eventKey) bool {
+func (w *window) has(k EventKey) bool {
 	_, ok := w.keys[k]
 	return ok
 }
 
-func (w *window) add(keys []eventKey) {
+func (w *window) add(keys []EventKey) {
 	for _, k := range keys {
 		if w.has(k) {
 			continue

@@ -75,6 +75,9 @@ type Answer struct {
 	Narrowed bool
 	// Ranking is set on a route with a ranker.
 	Ranking *rank.Ranking
+	// ID names the answer in feedback. It is "" unless the route keeps events and the answer is
+	// Shown.
+	ID string
 }
 
 // ids returns the ids of the hits.

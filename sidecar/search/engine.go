@@ -11,6 +11,7 @@ import (
 
 	"github.com/likenessdb/likeness/internal/turns"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/events"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search/plan"
 	"github.com/likenessdb/likeness/sidecar/search/retrieve"
@@ -26,6 +27,7 @@ type Options struct {
 	// as many as there are processors.
 	Turns  *turns.Turns
 	Logger *slog.Logger // Logger gets the engine's log
+	Events events.Book  // Events keeps what answers show
 }
 
 // Engine answers requests on its routes. It is safe for concurrent use.
@@ -34,13 +36,14 @@ type Engine struct {
 	observer Observer
 	tracer   trace.Tracer
 	log      *slog.Logger
+	events   events.Book
 }
 
 // New makes an engine of routes, which the caller does not change afterwards. It
 // returns what route.NewSet returns.
 func New(routes []*route.Route, o Options) (*Engine, error) {
 	set, err := route.NewSet(routes, o.Turns)
-	e := &Engine{Set: set, observer: o.Observer, tracer: o.Tracer, log: o.Logger}
+	e := &Engine{Set: set, observer: o.Observer, tracer: o.Tracer, log: o.Logger, events: o.Events}
 	if e.tracer == nil {
 		e.tracer = noop.NewTracerProvider().Tracer("")
 	}
@@ -54,10 +57,13 @@ func New(routes []*route.Route, o Options) (*Engine, error) {
 // adapters.ErrUnavailable if the store is down, and the context's error if the caller's own
 // deadline passed or the caller went away.
 func (e *Engine) Search(ctx context.Context, r Request) (Answer, error) {
-	began := time.Now()
+	began, text := time.Now(), r.Query.Text
 	a, r, err := e.search(ctx, r)
 	err = withFilter(err, r.Filter)
 	a.Timings.Total = time.Since(began)
+	if err == nil && r.Shown {
+		a.ID = e.keepImpression(r, text, &a)
+	}
 	if e.observer != nil {
 		e.observer.Searched(ctx, r.Route, r, a, err)
 	}

@@ -31,6 +31,8 @@ type Rewritten struct {
 	// Quantized names the index or quantization by which the database compares rounded
 	// vectors, unless it is asked to rescore them; "" if it has none.
 	Quantized string
+	// Version is the digest of the model file.
+	Version string
 
 	engine  *Engine        // nil in a Rewritten that a test made
 	route   *route.Checked // nil like engine
@@ -209,7 +211,7 @@ func (e *Engine) rewrite(ctx context.Context, r Request) (*Rewritten, error) {
 	r.Strategy, r.Weights, r.Head, r.Depth = c.Strategy, c.Weights, c.Head, r.K
 	out := &Rewritten{
 		Route: c.Name, Collection: c.Collection, Vector: product.Vector, Scale: product.Scale, Offset: product.Offset,
-		Quantized: c.Field.Quantized, engine: e, route: c, request: r, began: began,
+		Quantized: c.Field.Quantized, Version: c.Model.Version, engine: e, route: c, request: r, began: began,
 	}
 	if c.Field.Metric == adapters.Cosine { // the database divides by the norms of both vectors
 		out.Scale = float32(float64(product.Scale) * norm)

@@ -16,6 +16,7 @@ import (
 	"github.com/likenessdb/likeness/internal/statedir"
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
 	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/events"
 	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/plugins"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
@@ -104,7 +105,13 @@ func open(ctx context.Context, c *config.Config, o Options, check bool) (s *side
 		return nil, err
 	}
 	opened.add(func() error { return endFollowing(followers, c.Shutdown.Grace) })
-	if s, err = newSidecar(c, o, parts, followers, traces, metrics); err != nil {
+	book, err := openEvents(c, check)
+	if err != nil {
+		return nil, err
+	}
+	opened.add(book.Close)
+	metrics.WatchEvents(book.Stats)
+	if s, err = newSidecar(c, o, parts, followers, traces, metrics, book); err != nil {
 		return nil, err
 	}
 	s.follow(followers)
@@ -222,6 +229,15 @@ func openRankers(ctx context.Context, c *config.Config, parts *wiring.Assembly, 
 		parts.Ask(rankers)
 	}
 	return rankers, err
+}
+
+// openEvents opens what routes keep of their answers. If check is set, it opens nothing, because
+// another sidecar may have the files.
+func openEvents(c *config.Config, check bool) (events.Book, error) {
+	if check {
+		return nil, nil
+	}
+	return wiring.OpenEvents(c)
 }
 
 // openFollowers starts to follow the collections. If check is set, it only looks for errors.

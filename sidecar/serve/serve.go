@@ -24,6 +24,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
 	"github.com/likenessdb/likeness/sidecar/calibrate"
 	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/events"
 	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/gate"
 
@@ -139,6 +140,7 @@ type sidecar struct {
 	proxy     *proxy.Proxy     // nil if the configuration has no proxy
 	auditor   *calibrate.Auditor
 	followers wiring.Followers
+	events    events.Book // what routes keep of their answers
 	reloader  *reloader   // nil if the configuration is never read again
 	adminTLS  *tls.Config // nil if the admin port has no TLS
 	opened    closers
@@ -162,8 +164,8 @@ func (s *sidecar) reconcile(ctx context.Context, rt string) (follow.Drift, error
 	return follow.Drift{}, fmt.Errorf("%w: %q", route.ErrUnknown, rt)
 }
 
-func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers wiring.Followers, traces *trace.TracerProvider, metrics *telemetry.Metrics) (*sidecar, error) {
-	s := &sidecar{options: o, metrics: metrics, watch: telemetry.NewSearchHistory(c.RouteNames())}
+func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers wiring.Followers, traces *trace.TracerProvider, metrics *telemetry.Metrics, book events.Book) (*sidecar, error) {
+	s := &sidecar{options: o, metrics: metrics, events: book, watch: telemetry.NewSearchHistory(c.RouteNames())}
 	s.gate = gate.New(gate.Options{Limits: searchLimits(c), ReceivedBytes: receivedBytes(c.Limits), Processors: parts.Turns, Refused: metrics.Refused})
 	s.queries = telemetry.NewQueryLog(o.Logger, c.Log.Queries, c.Log.Slow)
 	recent := rollout.NewRecent(c.RouteNames())
@@ -171,10 +173,10 @@ func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers w
 		Routes: wiring.Audits(c), Busy: s.gate.Busy, Recorder: s.metrics, Logger: o.Logger,
 	})
 	s.requestLog = loglimit.Logger(o.Logger, gate.CallerOf)
-	settings := search.Options{Turns: parts.Turns, Observer: search.Observers{s.metrics, recent, s.auditor, s.watch, s.queries}, Logger: s.requestLog}
+	settings := search.Options{Turns: parts.Turns, Observer: search.Observers{s.metrics, recent, s.auditor, s.watch, s.queries}, Logger: s.requestLog, Events: book}
 	serverOptions := server.Options{
 		OpenAdmin: o.Answer != nil || loopback(c.Listen.GRPC) && (c.Listen.REST == "" || loopback(c.Listen.REST)), Logger: o.Logger, Recorder: s.metrics,
-		Limits: apiLimits(c.Limits), TokensFile: tokensFile(c, o), Gate: s.gate,
+		Limits: apiLimits(c.Limits), TokensFile: tokensFile(c, o), Gate: s.gate, Events: book,
 	}
 	if o.Answer == nil {
 		serverOptions.TLS = s.watchedTLS(c.Listen.TLS, "api")

@@ -99,6 +99,8 @@ func toRequest(r *likenessv1.SearchRequest) (search.Request, error) {
 		StoredVector:  r.GetStoredVector(),
 		History:       toHistory(r.GetQuery().GetItemIds()),
 		KeepHistory:   r.GetIncludeItemIds(),
+		Shown:         true,
+		User:          r.GetUser(),
 	}
 	if r.Calls != nil {
 		calls := int(r.GetCalls())
@@ -240,6 +242,7 @@ func fromAnswer(a search.Answer) *likenessv1.SearchResponse {
 		NotFinite:   int32(a.NotFinite),
 		NotIndexed:  int32(a.NotIndexed),
 		Plan:        a.Plan,
+		AnswerId:    a.ID,
 		Ranking:     fromRanking(a.Ranking),
 	}
 	for i, h := range a.Hits {

@@ -89,6 +89,7 @@ func everything() *likenessv1.SearchRequest {
 		K:              11, Filter: `{"must": []}`, Strategy: likenessv1.Strategy_STRATEGY_COMBINED, Depth: 12, AverageDepth: 13,
 		Weights: likenessv1.Weights_WEIGHTS_GATES, MaxGap: proto.Float32(0.5), Timeout: durationpb.New(40 * time.Second), Explain: true,
 		Payload: &likenessv1.PayloadSelector{Fields: []string{"n"}}, Head: "head", Calls: proto.Int32(14), Rounds: 15, RequireExact: true, Mix: proto.Float32(0.25), StoredVector: []float32{4},
+		User:       "ann",
 		ExcludeIds: []*likenessv1.ItemId{{Id: &likenessv1.ItemId_Number{Number: 16}}, {Id: &likenessv1.ItemId_Negative{Negative: -17}}, {Id: &likenessv1.ItemId_Text{Text: "sku"}}},
 	}
 }
@@ -152,6 +153,7 @@ func TestEveryFieldReachesThePipeline(t *testing.T) {
 		MaxGap: &gap, Explain: true, Payload: true, PayloadFields: []string{"n"}, Calls: &calls, Rounds: 15, RequireExact: true, Mix: &mix, StoredVector: []float32{4},
 		History: []plan.WeightedID{{ID: rerank.UintID(18), Weight: 1}, {ID: rerank.UintID(19), Weight: 0.5}}, KeepHistory: true,
 		Exclude: []rerank.ID{rerank.UintID(16), rerank.IntID(-17), rerank.TextID("sku")},
+		Shown:   true, User: "ann",
 	}
 	not := map[string]string{
 		"Partitions": "the API has none: a route names them", "NoFallback": "the proxy's alone, which has the database's own answer",
@@ -272,7 +274,7 @@ func answerWith() search.Answer {
 		},
 		Degraded: &search.Degraded{Reason: "reason", Detail: "detail"}, Strategy: rerank.Combined, Plan: "plan", Model: "model", Version: "version",
 		Timings:   search.Timings{Embed: 7, Encode: 1, Retrieve: 2, Score: 3, Certify: 4, Rank: 5, Total: 6},
-		NotFinite: 7, NotIndexed: 8,
+		NotFinite: 7, NotIndexed: 8, ID: "answer",
 		Ranking: &rank.Ranking{Ranker: "ranker", Version: "1", Calls: 2, Budget: 3, Rounds: 4, Cut: 5, Reason: "deadline"},
 	}
 }

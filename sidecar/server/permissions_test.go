@@ -60,6 +60,9 @@ func rules() map[string]rule {
 		"likeness.v1.SearchService.Explain": {routed: true, request: func(r string) proto.Message {
 			return &likenessv1.ExplainRequest{Route: r, Query: q, Items: &likenessv1.ExplainRequest_Ids{Ids: ids}}
 		}},
+		"likeness.v1.FeedbackService.Feedback": {routed: true, request: func(r string) proto.Message {
+			return &likenessv1.FeedbackRequest{Route: r, Events: []*likenessv1.FeedbackEvent{{Kind: "click"}}}
+		}},
 		"likeness.v1.CatalogService.ListModels":    {request: func(string) proto.Message { return &likenessv1.ListModelsRequest{} }},
 		"likeness.v1.CatalogService.GetModel":      {request: func(string) proto.Message { return &likenessv1.GetModelRequest{Name: "none"} }},
 		"likeness.v1.CatalogService.ListRoutes":    {request: func(string) proto.Message { return &likenessv1.ListRoutesRequest{} }},

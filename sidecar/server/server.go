@@ -26,6 +26,7 @@ import (
 	"github.com/likenessdb/likeness/internal/drain"
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/sidecar/events"
 	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/search"
@@ -48,6 +49,8 @@ type Options struct {
 	// Reconcile, if set, repairs the data that a route derives from its collection, also for
 	// AdminService. It returns route.ErrUnknown, follow.ErrRoute or the context's error.
 	Reconcile func(ctx context.Context, route string) (follow.Drift, error)
+	// Events keeps what people did with answers.
+	Events events.Book
 	// Gate, if set, decides which calls of searches are read, and receives their messages.
 	Gate *gate.Gate
 	// TLS, if a certificate is named, secures the listener.
@@ -82,6 +85,7 @@ type services struct {
 	admin     Admin
 	openAdmin bool
 	reconcile func(ctx context.Context, route string) (follow.Drift, error)
+	events    events.Book
 	gate      *gate.Gate              // nil if no call is refused
 	refusal   atomic.Pointer[refusal] // the last refusal of a call that arrived
 	limits    atomic.Pointer[Limits]
@@ -103,7 +107,7 @@ func New(o Options) (*Server, error) {
 	}
 	draining, end := context.WithCancel(context.Background())
 	s := &services{
-		searcher: o.Searcher, models: o.Models, admin: o.Admin, openAdmin: o.OpenAdmin, reconcile: o.Reconcile, gate: o.Gate,
+		searcher: o.Searcher, models: o.Models, admin: o.Admin, openAdmin: o.OpenAdmin, reconcile: o.Reconcile, events: o.Events, gate: o.Gate,
 		validator: validator, recorder: o.Recorder, tracer: noop.Tracer{}, log: o.Logger, draining: draining,
 	}
 	if o.TracerProvider != nil {
@@ -194,6 +198,7 @@ func (s *Server) register(to *grpc.Server) {
 	shared, most := s.shared, s.shared.limits.Load().MaxMessageBytes
 	to.RegisterService(asStreams(likenessv1.SearchService_ServiceDesc, shared.checked, most), searchService{services: shared})
 	to.RegisterService(asStreams(likenessv1.CatalogService_ServiceDesc, shared.checked, most), catalog{services: shared})
+	to.RegisterService(asStreams(likenessv1.FeedbackService_ServiceDesc, shared.checked, most), feedback{services: shared})
 	if shared.admin != nil {
 		to.RegisterService(asStreams(likenessv1.AdminService_ServiceDesc, shared.checked, most), admin{services: shared})
 	}

@@ -20,6 +20,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/embed"
+	"github.com/likenessdb/likeness/sidecar/events"
 	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/ranker"
@@ -43,6 +44,7 @@ var (
 	errForbidden    = errors.New("the token does not allow this route")
 	errAdmin        = errors.New("the caller may not change what is served")
 	errBatch        = errors.New("too many searches in a batch")
+	errNoEvents     = errors.New("the route keeps no events")
 )
 
 // outcome says which status an error becomes.
@@ -77,6 +79,10 @@ var outcomes = []outcome{
 	{is: gate.ErrFull, code: codes.ResourceExhausted, reason: "OVERLOADED", public: true, retry: retrySoon},
 	{is: gate.ErrStalled, code: codes.DeadlineExceeded, reason: "MESSAGE_STALLED", public: true},
 	{is: errBatch, code: codes.InvalidArgument, reason: "LIMIT_EXCEEDED", public: true},
+	{is: errNoEvents, code: codes.FailedPrecondition, reason: "EVENTS_OFF", public: true},
+	{is: events.ErrFull, code: codes.ResourceExhausted, reason: "OVERLOADED", public: true, retry: retrySoon},
+	{is: events.ErrDisk, code: codes.Unavailable, reason: "EVENTS_FAILED", retry: retryLater},
+	{is: events.ErrClosed, code: codes.Unavailable, reason: "ENDING", public: true},
 	{is: errPanic, code: codes.Internal, reason: "INTERNAL"},
 	{is: errModel, code: codes.NotFound, reason: "MODEL_NOT_FOUND", public: true},
 	{is: route.ErrUnknown, code: codes.NotFound, reason: "ROUTE_NOT_FOUND", public: true},
@@ -129,6 +135,7 @@ var privateTexts = map[string]string{
 	"DEADLINE_EXCEEDED":    "the deadline passed: the shortest of the call's, the request's timeout and the route's timeout counts",
 	"CANCELLED":            "the call was cancelled",
 	"STORE_FAILED":         "the store failed",
+	"EVENTS_FAILED":        "the sidecar's disk failed, and nothing of the batch may be kept; send it again later",
 	"INTERNAL":             "internal error",
 }
 

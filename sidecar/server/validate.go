@@ -15,7 +15,7 @@ import (
 // maxQueryDim is the max_items rule of Query.vector.
 const maxQueryDim = 65536
 
-// validate checks a message by the rules of its proto definition, with three exceptions. SearchBatch
+// validate checks a message by the rules of its proto definition, with exceptions. SearchBatch
 // checks the searches of a batch, so that each has its own error. checkVector and checkDocuments check
 // Query.vector and ScoreRequest.documents, because protovalidate takes longer for their elements than
 // many a call takes.
@@ -34,10 +34,10 @@ func (s *services) validate(m proto.Message) error {
 
 // isValidated reports whether protovalidate checks the rules of a field. checkVector checks the
 // vector of a query, checkDocuments the documents of a ScoreRequest, and SearchBatch each of its
-// searches.
+// searches, and Feedback each of its events.
 func isValidated(_ protoreflect.Message, d protoreflect.Descriptor) bool {
 	switch d.FullName() {
-	case "likeness.v1.Query.vector", "likeness.v1.ScoreRequest.documents", "likeness.v1.SearchBatchRequest.searches":
+	case "likeness.v1.Query.vector", "likeness.v1.ScoreRequest.documents", "likeness.v1.SearchBatchRequest.searches", "likeness.v1.FeedbackRequest.events":
 		return false
 	default:
 		return true

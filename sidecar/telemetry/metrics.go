@@ -56,6 +56,7 @@ type Metrics struct {
 	pluginStates *pluginCollector
 	deviceStates *deviceCollector
 	routeNorms   *normCollector
+	keptEvents   *eventCollector
 	watchedFiles *filesCollector
 	*audits
 	*reloads
@@ -101,6 +102,7 @@ func NewMetrics(build buildinfo.Info, routes []*route.Route) *Metrics {
 	m.pluginStates = r.plugins()
 	m.deviceStates = r.devices()
 	m.routeNorms = r.norms()
+	m.keptEvents = r.events()
 	m.watchedFiles = r.files()
 	m.routeInfo = r.gauge("route_info", "1, with the parts of the route.", "route", "store", "model", "model_version", "placement")
 	for _, rt := range routes {

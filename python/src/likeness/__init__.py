@@ -20,7 +20,7 @@ from .errors import (
     Unavailable,
 )
 from .fitting import CommandFailed, EvalReport, FitReport, evaluate, fit_bilinear, fit_mol
-from .types import Answer, Calibration, Certificate, Hit, Id, Route, Search, Vector
+from .types import Answer, Calibration, Certificate, Event, Hit, Id, Receipt, Refusal, Route, Search, Vector
 
 __all__ = [
     "Answer",
@@ -31,6 +31,7 @@ __all__ = [
     "CommandFailed",
     "DeadlineExceeded",
     "EvalReport",
+    "Event",
     "FitReport",
     "Forbidden",
     "Hit",
@@ -41,6 +42,8 @@ __all__ = [
     "NotFound",
     "NotServable",
     "Overloaded",
+    "Receipt",
+    "Refusal",
     "Route",
     "Search",
     "TooLarge",

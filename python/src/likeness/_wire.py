@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from datetime import datetime, timezone
 from typing import Any
 
 import numpy as np
 
 from . import errors
-from .types import Answer, Calibration, Certificate, Hit, Id, Route, Search, Vector
+from .types import Answer, Calibration, Certificate, Event, Hit, Id, Receipt, Refusal, Route, Search, Vector
 
 
 def numbers(vector: Vector) -> list[float]:
@@ -59,6 +60,8 @@ def from_search(s: Search) -> dict[str, Any]:
         request["mix"] = s.mix
     if s.stored_vector is not None:
         request["stored_vector"] = numbers(s.stored_vector)
+    if s.user:
+        request["user"] = s.user
     if s.payload is not False:
         request["payload"] = {"fields": [] if s.payload is True else list(s.payload)}
     return request
@@ -83,7 +86,24 @@ def to_answer(data: Mapping[str, Any], request_id: str) -> Answer:
         strategy=_word(data.get("strategy", ""), "STRATEGY_"),
         timings={name: float(t.removesuffix("s")) for name, t in (data.get("timings") or {}).items() if t},
         request_id=request_id,
+        answer_id=data.get("answer_id", ""),
     )
+
+
+def from_event(e: Event) -> dict[str, Any]:
+    """Converts an event of feedback."""
+    event: dict[str, Any] = {"answer_id": e.answer_id, "item": from_id(e.item), "kind": e.kind, "weight": e.weight}
+    if e.time is not None:
+        event["time"] = datetime.fromtimestamp(e.time, timezone.utc).isoformat().replace("+00:00", "Z")
+    if e.event_id:
+        event["event_id"] = e.event_id
+    return event
+
+
+def to_receipt(data: Mapping[str, Any]) -> Receipt:
+    """Converts a FeedbackResponse."""
+    refused = [Refusal(r["index"], r["reason"], r["message"]) for r in data["refused"]]
+    return Receipt(data["accepted"], data["known"], refused)
 
 
 def to_result(data: Mapping[str, Any], request_id: str) -> Answer | errors.LikenessError:

@@ -14,7 +14,7 @@ import httpx
 
 from . import _wire, errors
 from ._calls import Budget, Tries
-from .types import Answer, Id, Route, Search, Vector
+from .types import Answer, Event, Id, Receipt, Route, Search, Vector
 
 Token = str | Callable[[], str]
 
@@ -81,6 +81,10 @@ def _score(
     if vectors is not None:
         request["vectors"] = {"vectors": [{"values": _wire.numbers(v)} for v in vectors]}
     return request
+
+
+def _feedback(route: str, events: Iterable[Event]) -> dict[str, Any]:
+    return {"route": route, "events": [_wire.from_event(e) for e in events]}
 
 
 def _health_path(route: str) -> str:
@@ -150,6 +154,7 @@ class Client:
         mix: float | None = None,
         stored_vector: Vector | None = None,
         vectors: Sequence[Vector] | None = None,
+        user: str = "",
         timeout: float | None = None,
     ) -> Answer:
         """Returns the top k items of a route for one query. `Search` describes the arguments.
@@ -181,6 +186,7 @@ class Client:
             mix,
             stored_vector,
             vectors,
+            user,
         )
         return _wire.to_answer(*self._call("POST", _search_path(route, "search"), _wire.from_search(search), timeout))
 
@@ -209,6 +215,13 @@ class Client:
         """Returns the similarity of items, given by id or by vector, in order. NaN stands for an unknown id."""
         data, _ = self._call("POST", _search_path(route, "score"), _score(vector, ids, vectors, text), timeout)
         return [float(s) for s in data["scores"]]
+
+    def feedback(self, route: str, events: Iterable[Event], *, timeout: float | None = None) -> Receipt:
+        """Tells a route what people did with its answers, at most 10,000 events. They are durable when it returns.
+
+        An event that is sent again counts once, so a call that failed can be repeated.
+        """
+        return _wire.to_receipt(self._call("POST", "/v1/feedback", _feedback(route, events), timeout)[0])
 
     def routes(self, *, timeout: float | None = None) -> list[Route]:
         """Returns the routes that the sidecar serves, by name."""
@@ -299,6 +312,7 @@ class AsyncClient:
         mix: float | None = None,
         stored_vector: Vector | None = None,
         vectors: Sequence[Vector] | None = None,
+        user: str = "",
         timeout: float | None = None,
     ) -> Answer:
         """Returns the top k items of a route for one query, as `Client.search` does."""
@@ -323,6 +337,7 @@ class AsyncClient:
             mix,
             stored_vector,
             vectors,
+            user,
         )
         path = _search_path(route, "search")
         return _wire.to_answer(*await self._call("POST", path, _wire.from_search(search), timeout))
@@ -353,6 +368,11 @@ class AsyncClient:
         """Returns the similarity of items, given by id or by vector, in order. NaN stands for an unknown id."""
         data, _ = await self._call("POST", _search_path(route, "score"), _score(vector, ids, vectors, text), timeout)
         return [float(s) for s in data["scores"]]
+
+    async def feedback(self, route: str, events: Iterable[Event], *, timeout: float | None = None) -> Receipt:
+        """Tells a route what people did with its answers, as `Client.feedback` does."""
+        data, _ = await self._call("POST", "/v1/feedback", _feedback(route, events), timeout)
+        return _wire.to_receipt(data)
 
     async def routes(self, *, timeout: float | None = None) -> list[Route]:
         """Returns the routes that the sidecar serves, by name."""

@@ -41,6 +41,7 @@ class Search:
         mix: Share of the first round that is taken from the database's own order, from 0 to 1.
         vectors: The query's vectors in place of ``vector``, for a model of kind late: rows of one length, at most 512.
         stored_vector: The query as the collection's own vectors were made, for ``mix``, where ``vector`` is another.
+        user: Who asks, for the events of a route that keeps them; nothing else uses it.
     """
 
     route: str
@@ -63,6 +64,7 @@ class Search:
     mix: float | None = None
     stored_vector: Vector | None = None
     vectors: Sequence[Vector] | None = None
+    user: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,6 +153,7 @@ class Answer:
         strategy: The strategy that was used.
         timings: Seconds that each step took, by name; ``total`` is the whole.
         request_id: The id of the call in the sidecar's log.
+        answer_id: Names the answer in `Client.feedback`, on a route that keeps events.
     """
 
     hits: list[Hit]
@@ -161,6 +164,46 @@ class Answer:
     strategy: str = ""
     timings: dict[str, float] = field(default_factory=dict)
     request_id: str = ""
+    answer_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Event:
+    """What a person did with an item of an answer.
+
+    Attributes:
+        answer_id: The answer's, or ``answer`` of the proxy's ``likeness-status``.
+        item: The item's id.
+        kind: click, add, purchase or any other word.
+        weight: How much it counts.
+        time: When it happened, in seconds since 1970. None is now.
+        event_id: Makes the event count once however often it is sent. Without it, answer, item and kind do.
+    """
+
+    answer_id: str
+    item: Id
+    kind: str = "click"
+    weight: float = 1.0
+    time: float | None = None
+    event_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """An event that was not kept: its place in the batch, a constant, and the reason for people."""
+
+    index: int
+    reason: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Receipt:
+    """What became of a batch of events. Accepted events are durable; ``known`` of them had been sent before."""
+
+    accepted: int
+    known: int
+    refused: list[Refusal] = field(default_factory=list)
 
 
 @dataclass(frozen=True, slots=True)

@@ -118,6 +118,9 @@ func callerOf(in *http.Request) context.Context {
 			md[name] = values
 		}
 	}
+	if user := in.Header.Get(routing.UserHeader); user != "" {
+		md[routing.UserHeader] = []string{user}
+	}
 	return metadata.NewOutgoingContext(in.Context(), md)
 }
 

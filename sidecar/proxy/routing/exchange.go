@@ -84,7 +84,7 @@ func Answer[A any](ctx context.Context, r *Router, target Target, x Exchange[A])
 		return c.beside(ctx, share, rt)
 	}
 	if c.closed() || (c.rewritten || c.times.leave.IsZero()) && (c.own != nil || !c.eager()) {
-		return c.settle(c.rescore(ctx))
+		return c.settle(ctx, c.rescore(ctx))
 	}
 	return c.race(ctx)
 }
@@ -313,7 +313,7 @@ func (c *call[A]) rescoreEnd() time.Time {
 }
 
 // settle returns the outcome of rescoring if no original was sent.
-func (c *call[A]) settle(s rescored[A]) Outcome[A] {
+func (c *call[A]) settle(ctx context.Context, s rescored[A]) Outcome[A] {
 	switch {
 	case s.denied:
 		c.accepted.forget(c.caller)
@@ -321,10 +321,10 @@ func (c *call[A]) settle(s rescored[A]) Outcome[A] {
 	case s.err != nil:
 		return c.decline(s.err)
 	}
-	return c.rescoredTo(s)
+	return c.rescoredTo(ctx, s)
 }
 
-func (c *call[A]) rescoredTo(s rescored[A]) Outcome[A] {
+func (c *call[A]) rescoredTo(ctx context.Context, s rescored[A]) Outcome[A] {
 	c.accepted.remember(c.caller) // the database confirmed the answer with the caller's rights
 	how := "rescored"
 	if c.rewritten {
@@ -335,7 +335,7 @@ func (c *call[A]) rescoredTo(s rescored[A]) Outcome[A] {
 	for _, name := range routes {
 		c.unanswered.answered(name)
 	}
-	return Outcome[A]{Answered: true, Answer: s.answer, Status: statusText(how, s.all)}
+	return Outcome[A]{Answered: true, Answer: s.answer, Status: statusText(how, s.all) + c.keepImpressions(ctx, s.all)}
 }
 
 // decline lets a call pass, or fails it if its route is fail_closed. If the database has answered

@@ -2,6 +2,7 @@ package routing
 
 import (
 	"context"
+	"math"
 	"slices"
 
 	"github.com/likenessdb/likeness/rerank"
@@ -29,7 +30,7 @@ func (r *Router) rankFound(ctx context.Context, rt *route.Route, target Target, 
 		return Ranked{}, r.failed(ctx, rt, err)
 	}
 	out := Ranked{
-		Limit: int(s.Limit), Offset: int(s.Offset), All: true, Route: rt.Name, Vector: s.Vector, StoreScores: rt.KeepsStoreScores(),
+		Limit: int(s.Limit), Offset: int(s.Offset), All: true, Route: rt.Name, version: a.Version, gap: float32(math.NaN()), Vector: s.Vector, StoreScores: rt.KeepsStoreScores(),
 		Cut: s.Threshold != nil, Certificate: rerank.StatusUnknown, WrongNorm: rt.Norms.Wrong() != nil, score: r.scoring(rt, s.Query),
 	}
 	best := rerank.NewTopK(len(ids))

@@ -80,7 +80,7 @@ func (c *call[A]) race(ctx context.Context) Outcome[A] {
 		defer leave.Stop()
 		select {
 		case s := <-rescoring:
-			return c.settle(s)
+			return c.settle(ctx, s)
 		case <-leave.C:
 		}
 		if c.own != nil {
@@ -124,7 +124,7 @@ func (c *call[A]) between(ctx context.Context, fallback string, rescoring <-chan
 		case s := <-rescoring:
 			if s.err == nil {
 				c.record.Raced(fallback, "lost")
-				return c.rescoredTo(s)
+				return c.rescoredTo(ctx, s)
 			}
 			if lost = s.err; own != nil {
 				return c.passWith(fallback, *own, lost)

@@ -156,7 +156,10 @@ func (c *call[A]) rewrite(ctx context.Context) (out rescored[A]) {
 			got.Hits = hits[i]
 		}
 		certificate := rewritten[i].Answered(ctx, got)
-		out.all = append(out.all, Ranked{Route: c.routes[i].Name, Certificate: certificate.Status, WrongNorm: c.routes[i].Norms.Wrong() != nil})
+		out.all = append(out.all, Ranked{
+			Route: c.routes[i].Name, Certificate: certificate.Status, WrongNorm: c.routes[i].Norms.Wrong() != nil,
+			version: rewritten[i].Version, gap: certificate.Gap, page: got.Hits,
+		})
 	}
 	switch d := (Degraded{}); {
 	case errors.Is(out.err, ErrDenied):

@@ -20,6 +20,7 @@ import (
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/events"
 	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
@@ -49,6 +50,7 @@ type Router struct {
 	close      context.CancelFunc
 
 	gate     *gate.Gate
+	events   events.Book
 	store    string
 	follower Follower // nil: no writes are followed
 	budget   time.Duration
@@ -102,6 +104,8 @@ type Options struct {
 	Recorder Recorder
 	// Gate, if set, makes parsers of long JSON take turns.
 	Gate *gate.Gate
+	// Events keeps what answers show.
+	Events events.Book
 	// Follower, if not nil, is told of writes. WriteBudget limits how long it may delay a write; 0
 	// means 5 ms.
 	Follower    Follower
@@ -113,7 +117,7 @@ func New(searcher search.Searcher, o Options) (*Router, error) {
 	r := &Router{
 		searcher: searcher, routes: map[field]string{}, known: map[string][]string{}, schemas: map[string]schema{},
 		off: map[string]bool{}, log: o.Logger, record: o.Recorder, shadows: semaphore.NewWeighted(inShadow),
-		aliases: aliases{own: map[string]string{}}, gate: o.Gate, store: o.Store, follower: o.Follower, budget: cmp.Or(o.WriteBudget, writeBudget),
+		aliases: aliases{own: map[string]string{}}, gate: o.Gate, events: o.Events, store: o.Store, follower: o.Follower, budget: cmp.Or(o.WriteBudget, writeBudget),
 	}
 	r.unanswered.runs, r.unanswered.logged = map[string]*Unanswered{}, map[string]map[string]time.Time{}
 	if r.record == nil {
@@ -249,6 +253,11 @@ type Ranked struct {
 	// score returns the similarities of vectors. It is nil if the hits' scores do not follow from
 	// the vectors.
 	score func(ctx context.Context, vectors rerank.Matrix) ([]float32, error)
+	// version is the digest of the model that scored the hits, gap bounds what a missing hit could
+	// gain, and page holds the hits that the answer shows.
+	version string
+	gap     float32
+	page    []search.Hit
 	// isLast: the search is not ranked again, even if the collection has changed.
 	isLast bool
 }
@@ -285,6 +294,7 @@ func (r *Ranked) Page(ctx context.Context, row func(rerank.ID) Row) ([]search.Hi
 		return nil, ErrShort
 	}
 	from, to := min(r.Offset, len(here)), min(r.Offset+r.Limit, len(here))
+	r.page = here[from:to]
 	return here[from:to], r.scoreReturned(ctx, here[from:to], rows[from:to])
 }
 
@@ -531,6 +541,7 @@ func (r *Router) rank(ctx context.Context, target Target, s Search, deeper int) 
 		Hits: a.Hits, Limit: int(s.Limit), Offset: int(s.Offset), More: len(a.Hits) == k && more, All: len(a.Hits) < k,
 		Route: rt.Name, Vector: s.Vector, StoreScores: rt.KeepsStoreScores(), Cut: s.Threshold != nil,
 		Certificate: a.Certificate.Status, AsOf: a.Certificate.AsOf, Shown: a.HasVersions, WrongNorm: rt.Norms.Wrong() != nil,
+		version: a.Version, gap: a.Certificate.Gap,
 	}
 	if out.Certificate == rerank.StatusExact || out.Certificate == rerank.StatusSnapshot { // other certificates may have an infinite one
 		out.Epsilon = a.Certificate.Epsilon

@@ -86,6 +86,10 @@ type Request struct {
 	// differ only in K, up to MaxRank, are answered from the same first-stage lists, so that pages
 	// neither repeat nor skip an item.
 	MaxRank int
+	// Shown: the answer is for somebody's eyes, and an impression of it is kept if the route keeps
+	// events. User is who that is, if known.
+	Shown bool
+	User  string
 }
 
 // WeightedID is an item of a history. The weight is finite and not negative.

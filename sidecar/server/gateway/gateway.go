@@ -126,7 +126,7 @@ func (g *Gateway) mux() (http.Handler, error) {
 		runtime.WithHealthEndpointAt(grpc_health_v1.NewHealthClient(g.conn), healthPath),
 	)
 	for _, register := range []func(context.Context, *runtime.ServeMux, *grpc.ClientConn) error{
-		gatewayv1.RegisterSearchServiceHandler, gatewayv1.RegisterCatalogServiceHandler, gatewayv1.RegisterAdminServiceHandler,
+		gatewayv1.RegisterSearchServiceHandler, gatewayv1.RegisterCatalogServiceHandler, gatewayv1.RegisterAdminServiceHandler, gatewayv1.RegisterFeedbackServiceHandler,
 	} {
 		if err := register(context.Background(), mux, g.conn); err != nil {
 			return nil, fmt.Errorf("paths of the API: %w", err)

@@ -487,8 +487,10 @@ type SearchRequest struct {
 	StoredVector []float32 `protobuf:"fixed32,19,rep,packed,name=stored_vector,json=storedVector,proto3" json:"stored_vector,omitempty"`
 	// Let the answer have the query's item_ids.
 	IncludeItemIds bool `protobuf:"varint,20,opt,name=include_item_ids,json=includeItemIds,proto3" json:"include_item_ids,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Who asks, for the events of a route that keeps them; nothing else uses it.
+	User          string `protobuf:"bytes,21,opt,name=user,proto3" json:"user,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SearchRequest) Reset() {
@@ -661,6 +663,13 @@ func (x *SearchRequest) GetIncludeItemIds() bool {
 	return false
 }
 
+func (x *SearchRequest) GetUser() string {
+	if x != nil {
+		return x.User
+	}
+	return ""
+}
+
 // Hit is one item of an answer.
 type Hit struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -761,7 +770,9 @@ type SearchResponse struct {
 	// one search by the pulled-back vector was not the answer.
 	Plan string `protobuf:"bytes,9,opt,name=plan,proto3" json:"plan,omitempty"`
 	// Set on a route with a ranker.
-	Ranking       *Ranking `protobuf:"bytes,10,opt,name=ranking,proto3" json:"ranking,omitempty"`
+	Ranking *Ranking `protobuf:"bytes,10,opt,name=ranking,proto3" json:"ranking,omitempty"`
+	// Names the answer in feedback, on a route that keeps events.
+	AnswerId      string `protobuf:"bytes,11,opt,name=answer_id,json=answerId,proto3" json:"answer_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -864,6 +875,13 @@ func (x *SearchResponse) GetRanking() *Ranking {
 		return x.Ranking
 	}
 	return nil
+}
+
+func (x *SearchResponse) GetAnswerId() string {
+	if x != nil {
+		return x.AnswerId
+	}
+	return ""
 }
 
 // Ranking says what a route's ranker was asked for a search.
@@ -2211,7 +2229,7 @@ const file_likeness_v1_search_proto_rawDesc = "" +
 	"\x04text\x18\x03 \x01(\tB\t\xbaH\x06r\x04(\xff\xff\x03H\x00R\x04textB\v\n" +
 	"\x02id\x12\x05\xbaH\x02\b\x01\"=\n" +
 	"\x0fPayloadSelector\x12*\n" +
-	"\x06fields\x18\x01 \x03(\tB\x12\xbaH\x0f\x92\x01\f\x10\x80\x02\"\ar\x05\x10\x01(\x80\bR\x06fields\"\x90\a\n" +
+	"\x06fields\x18\x01 \x03(\tB\x12\xbaH\x0f\x92\x01\f\x10\x80\x02\"\ar\x05\x10\x01(\x80\bR\x06fields\"\xae\a\n" +
 	"\rSearchRequest\x12 \n" +
 	"\x05route\x18\x01 \x01(\tB\n" +
 	"\xbaH\ar\x05\x10\x01(\x80\x02R\x05route\x120\n" +
@@ -2239,7 +2257,8 @@ const file_likeness_v1_search_proto_rawDesc = "" +
 	"\rstored_vector\x18\x13 \x03(\x02B\x10\xbaH\r\x92\x01\n" +
 	"\x10\x80\x80\x04\"\x04\n" +
 	"\x02@\x01R\fstoredVector\x12(\n" +
-	"\x10include_item_ids\x18\x14 \x01(\bR\x0eincludeItemIdsB\n" +
+	"\x10include_item_ids\x18\x14 \x01(\bR\x0eincludeItemIds\x12\x1c\n" +
+	"\x04user\x18\x15 \x01(\tB\b\xbaH\x05r\x03(\x80\x02R\x04userB\n" +
 	"\n" +
 	"\b_max_gapB\b\n" +
 	"\x06_callsB\x06\n" +
@@ -2249,7 +2268,7 @@ const file_likeness_v1_search_proto_rawDesc = "" +
 	"\x05score\x18\x02 \x01(\x02R\x05score\x12!\n" +
 	"\fpayload_json\x18\x03 \x01(\tR\vpayloadJson\x12:\n" +
 	"\vexplanation\x18\x04 \x01(\v2\x18.likeness.v1.ExplanationR\vexplanation\x12\x16\n" +
-	"\x06ranked\x18\x05 \x01(\bR\x06ranked\"\xb9\x03\n" +
+	"\x06ranked\x18\x05 \x01(\bR\x06ranked\"\xd6\x03\n" +
 	"\x0eSearchResponse\x12$\n" +
 	"\x04hits\x18\x01 \x03(\v2\x10.likeness.v1.HitR\x04hits\x12:\n" +
 	"\vcertificate\x18\x02 \x01(\v2\x18.likeness.v1.CertificateR\vcertificate\x121\n" +
@@ -2263,7 +2282,8 @@ const file_likeness_v1_search_proto_rawDesc = "" +
 	"notIndexed\x12\x12\n" +
 	"\x04plan\x18\t \x01(\tR\x04plan\x12.\n" +
 	"\aranking\x18\n" +
-	" \x01(\v2\x14.likeness.v1.RankingR\aranking\"\xab\x01\n" +
+	" \x01(\v2\x14.likeness.v1.RankingR\aranking\x12\x1b\n" +
+	"\tanswer_id\x18\v \x01(\tR\banswerId\"\xab\x01\n" +
 	"\aRanking\x12\x16\n" +
 	"\x06ranker\x18\x01 \x01(\tR\x06ranker\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x14\n" +

@@ -1,0 +1,31 @@
+package search
+
+import (
+	"github.com/likenessdb/likeness/sidecar/events"
+)
+
+// keepImpression keeps what an answer shows, if its route keeps events. text is the query in words,
+// as the caller gave it. It returns the answer's id, or "".
+func (e *Engine) keepImpression(r Request, text string, a *Answer) string {
+	of := e.events.Route(r.Route)
+	if of == nil {
+		return ""
+	}
+	id := events.AnswerID{Call: of.NewCall()}
+	if id.Call.Kept() {
+		of.Show(&events.Impression{
+			Answer: id, Vector: r.Query.Vector, Text: text, User: r.User, Version: a.Version, Status: a.Certificate.Status, Gap: a.Certificate.Gap,
+			Degraded: a.Degraded != nil, Filter: events.HashFilter(r.Filter), Narrowed: !r.IsUnrestricted(), First: 1, Items: ShownItems(a.Hits),
+		})
+	}
+	return id.String()
+}
+
+// ShownItems returns hits as an impression has them.
+func ShownItems(hits []Hit) []events.Item {
+	items := make([]events.Item, len(hits))
+	for i, h := range hits {
+		items[i] = events.Item{ID: h.ID, Score: h.Score}
+	}
+	return items
+}
