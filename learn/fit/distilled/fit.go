@@ -102,14 +102,14 @@ func newFitter(m rerank.Similarity, d fit.Data, o Options) (*fitter, error) {
 	if err := f.divideQueries(log); err != nil {
 		return nil, err
 	}
-	print, err := fingerprint(f.teacher, f.lessons.train)
+	modelPrint, err := fingerprint(f.teacher, f.lessons.train)
 	if err != nil {
 		return nil, err
 	}
 	f.trials, err = train.OpenTrials(o.Checkpoint, "distilled", d, struct {
 		Options
 		Model string
-	}{o, print})
+	}{o, modelPrint})
 	return f, err
 }
 
