@@ -171,6 +171,8 @@ func TestExactIsNeverWrong(t *testing.T) {
 			t.Errorf("%s: exact, and the answer of no state of the collection: %+v", r.Name, a.Certificate)
 		}
 	}
+	stop()
+	writer.Wait()
 	t.Logf("%d answers, exact: %v; %d writes past the proxy", answers, exact, foreign.count)
 	if exact["declared"] == 0 || exact["stored"] == 0 {
 		t.Error("no answer of a route was exact that can be")
