@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
@@ -13,7 +14,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/npy"
 )
 
-// TestFitBridge fits a bridge from half of the numbers of real vectors to all of them.
+// TestFitBridge fits a bridge whose old model knows half of the numbers of the new one.
 func TestFitBridge(t *testing.T) {
 	dir := t.TempDir()
 	write := func(name string, m rerank.Matrix) string {
@@ -28,12 +29,13 @@ func TestFitBridge(t *testing.T) {
 	for i := range texts.Data {
 		texts.Data[i] = float32(rng.NormFloat64())
 	}
-	pairs := "query,item\n"
+	var pairs strings.Builder
+	pairs.WriteString("query,item\n")
 	for q := range queries.Rows {
 		for k, v := range texts.Row(q) {
 			queries.Row(q)[k] = v + float32(0.3*rng.NormFloat64())
 		}
-		pairs += strings.ReplaceAll("N,N\n", "N", rerank.UintID(uint64(q)).String())
+		fmt.Fprintf(&pairs, "%d,%d\n", q, q)
 	}
 	half := func(m rerank.Matrix) rerank.Matrix {
 		out := rerank.NewMatrix(m.Rows, 6)
@@ -43,7 +45,7 @@ func TestFitBridge(t *testing.T) {
 		return out
 	}
 	pairsFile, out := filepath.Join(dir, "pairs.csv"), filepath.Join(dir, "bridge.safetensors")
-	if err := os.WriteFile(pairsFile, []byte(pairs), 0o600); err != nil {
+	if err := os.WriteFile(pairsFile, []byte(pairs.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	flags := []string{"fit", "bridge", "--old", write("old.npy", half(texts)), "--new", write("new.npy", texts), "--out", out}

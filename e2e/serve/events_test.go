@@ -78,6 +78,7 @@ state_dir: `+state, 1), true)
 			t.Errorf("%v", got)
 		}
 	}
+	web := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for _, e := range []exchange{
 		{name: "feedback", body: fmt.Sprintf(`{"route":"things","events":[{"answer_id":%q,"item":{"text":"b"},"kind":"purchase","weight":2.5,"time":"2026-01-31T12:00:00Z","event_id":"e1"}]}`, second.GetAnswerId()),
 			status: http.StatusOK, want: []string{`"accepted":1`, `"known":0`, `"refused":[]`}},
@@ -89,7 +90,7 @@ state_dir: `+state, 1), true)
 		{name: "no route", body: `{"route":"other","events":[{"kind":"click"}]}`, status: http.StatusNotFound, want: []string{"ROUTE_NOT_FOUND"}},
 	} {
 		e.path = "/v1/feedback"
-		e.check(t, http.DefaultClient, "http://"+s.at.REST)
+		e.check(t, web, "http://"+s.at.REST)
 	}
 	c, err := goclient.Dial(s.at.GRPC, goclient.Options{})
 	if err != nil {
