@@ -66,6 +66,9 @@ func toScoreRequest(q Query, items []Item) (*pluginv1.ScoreRequest, error) {
 	if q.HasUserID {
 		r.Query.UserId = &q.UserID
 	}
+	for i := range q.Vectors.Rows {
+		r.Query.Vectors = append(r.GetQuery().GetVectors(), &likenessv1.Vector{Values: q.Vectors.Row(i)})
+	}
 	payloads, dim := false, 0
 	slab, numbers := make([]likenessv1.ItemId, len(items)), make([]likenessv1.ItemId_Number, len(items))
 	for i := range items {

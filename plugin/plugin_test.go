@@ -81,6 +81,9 @@ func sum(_ context.Context, q plugin.Query, items []plugin.Item) ([]float32, err
 		if len(q.Vector) > 0 {
 			scores[i] += q.Vector[0]
 		}
+		for j, x := range q.Vectors.Data {
+			scores[i] += x * float32(q.Vectors.Cols+j)
+		}
 		if string(item.Payload) == "{}" {
 			scores[i] = float32(math.NaN())
 		}
@@ -103,6 +106,22 @@ func start(t *testing.T, name string, args ...string) *plugin.Client {
 }
 
 func TestConformance(t *testing.T) { plugintest.RunCommand(t, child("sum"), plugintest.Options{}) }
+
+// TestQueryVectorsArrive: a scorer gets the rows of Query.Vectors as they were sent, and none
+// that is not finite.
+func TestQueryVectorsArrive(t *testing.T) {
+	c := start(t, "sum")
+	q := plugin.Query{Vectors: rerank.Matrix{Rows: 3, Cols: 2, Data: []float32{1, 2, 3, 4, 5, 6}}}
+	items := []plugin.Item{{ID: rerank.UintID(1), Payload: []byte("{ }")}}
+	scores, err := c.Score(t.Context(), q, items)
+	if want := float32(1 + 3 + 1*2 + 2*3 + 3*4 + 4*5 + 5*6 + 6*7); err != nil || scores[0] != want {
+		t.Errorf("%v, %v, want %v", scores, err, want)
+	}
+	q.Vectors.Data[5] = float32(math.NaN())
+	if _, err := c.Score(t.Context(), q, items); !errors.Is(err, plugin.ErrQuery) || !strings.Contains(err.Error(), "query.vectors[2][1]") {
+		t.Errorf("a vector that is not finite: %v", err)
+	}
+}
 
 func TestConformanceInProcess(t *testing.T) {
 	d := described

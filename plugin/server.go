@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pluginv1 "github.com/likenessdb/likeness/proto/gen/likeness/plugin/v1"
+	"github.com/likenessdb/likeness/rerank"
 )
 
 func newScorerService(d Description, s Scorer, panicked func(cause any, stack []byte)) *server {
@@ -123,12 +124,30 @@ func (d Description) admit(r *pluginv1.ScoreRequest) error {
 			return fmt.Errorf("%w: query.vector[%d] is %v; send finite numbers", ErrQuery, i, x)
 		}
 	}
+	vectors := r.GetQuery().GetVectors()
+	for i, v := range vectors {
+		if n, dim := len(v.GetValues()), len(vectors[0].GetValues()); n != dim {
+			return fmt.Errorf("%w: query.vectors[%d] has %d elements, the first %d; send vectors of one length", ErrQuery, i, n, dim)
+		}
+		for k, x := range v.GetValues() {
+			if x-x != 0 {
+				return fmt.Errorf("%w: query.vectors[%d][%d] is %v; send finite numbers", ErrQuery, i, k, x)
+			}
+		}
+	}
 	return nil
 }
 
 func toQuery(r *pluginv1.ScoreRequest) Query {
 	q := r.GetQuery()
-	return Query{Vector: q.GetVector(), UserID: q.GetUserId(), HasUserID: q != nil && q.UserId != nil, Text: q.GetText(), Context: q.GetContext()}
+	out := Query{Vector: q.GetVector(), UserID: q.GetUserId(), HasUserID: q != nil && q.UserId != nil, Text: q.GetText(), Context: q.GetContext()}
+	if vectors := q.GetVectors(); len(vectors) > 0 {
+		out.Vectors = rerank.NewMatrix(len(vectors), len(vectors[0].GetValues()))
+		for i, v := range vectors {
+			copy(out.Vectors.Row(i), v.GetValues())
+		}
+	}
+	return out
 }
 
 func toItems(r *pluginv1.ScoreRequest) ([]Item, error) {

@@ -289,6 +289,7 @@ func oddQueries(ctx context.Context, k *kit) error {
 		"a long vector":   {Text: k.query.Text, Vector: make([]float32, 1<<14)},
 		"a strange text":  {Text: "\x00\u202e\uffff \"'{}[]%s`; --", Vector: k.query.Vector},
 		"no word":         {Text: " \t\n", Vector: k.query.Vector},
+		"many vectors":    {Text: k.query.Text, Vector: k.query.Vector, Vectors: rerank.Matrix{Rows: 3, Cols: 1, Data: []float32{1, 0, -1}}},
 		"a user":          {Text: k.query.Text, Vector: k.query.Vector, UserID: math.MinInt64, HasUserID: true},
 		"unknown context": {Text: k.query.Text, Vector: k.query.Vector, Context: map[string]float32{"": 1, "unknown": -1}},
 	} {

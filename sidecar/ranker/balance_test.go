@@ -133,7 +133,7 @@ func (h *heard) Score(ctx context.Context, q plugin.Query, items []plugin.Item) 
 func TestTheScorerHearsEverything(t *testing.T) {
 	h := &heard{description: plugin.Description{Version: "1", MaxItems: 2, Parallel: 1}}
 	c := ranker.New(h, ranker.Options{Name: "r", Timeout: 7 * time.Second})
-	want := plugin.Query{Vector: []float32{1}, UserID: 7, HasUserID: true, Text: "words", Context: map[string]float32{"hour": 3}}
+	want := plugin.Query{Vector: []float32{1}, Vectors: rerank.Matrix{Rows: 2, Cols: 1, Data: []float32{2, 3}}, UserID: 7, HasUserID: true, Text: "words", Context: map[string]float32{"hour": 3}}
 	if names := recorder.Unset(want, nil); len(names) > 0 {
 		t.Fatalf("the test does not set %q", names)
 	}
