@@ -63,7 +63,7 @@ func TestTheDeviceHearsEverything(t *testing.T) {
 	s := w.scorer(t, local(t, n))
 	ready(t, s)
 	q := rerank.Query{Vector: random(9, 1, dim).Row(0), UserID: 7, HasUserID: true}
-	if names := recorder.Unset(q, map[string]string{"Text": "no similarity reads it", "Context": "no similarity reads it"}); len(names) > 0 {
+	if names := recorder.Unset(q, map[string]string{"Text": "no similarity reads it", "Context": "no similarity reads it", "Vectors": "only late interaction reads them, and no device scores it"}); len(names) > 0 {
 		t.Fatalf("the test does not set %q", names)
 	}
 	rows := []int32{3, 1, 4, 15, 9, 2, 6}
