@@ -83,7 +83,7 @@ func withSidecar(ctx context.Context, s settings, stderr io.Writer, f func(*clie
 func fitCompanion(ctx context.Context, s settings, out string, stderr io.Writer) error {
 	vectors := filepath.Join(s.data, "train_vectors.npy")
 	cmd := exec.CommandContext(ctx, s.binary, "fit", "companion", "--model", filepath.Join(s.models, "banking77-questions-mol"),
-		"--items", vectors, "--queries", vectors, "--dim", "256", "--anchors", "1500", "--hidden", "256", "--out", out)
+		"--items", vectors, "--queries", vectors, "--dim", "256", "--anchors", "1600", "--hidden", "256", "--out", out)
 	cmd.Stderr = stderr
 	if err := cmd.Run(); err != nil {
 		return fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), err)
