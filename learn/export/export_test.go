@@ -17,6 +17,7 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/npy"
 	"github.com/likenessdb/likeness/sidecar/events"
+	"github.com/likenessdb/likeness/sidecar/experiment"
 )
 
 // sidecar is a state folder whose route products keeps events, with a key that others share.
@@ -43,7 +44,7 @@ func (s *sidecar) show(vector []float32, user string, first, items int) events.A
 	answer := events.AnswerID{Call: s.route.NewCall()}
 	m := &events.Impression{Answer: answer, Vector: vector, User: user, Version: "v", First: first}
 	for i := range items {
-		m.Items = append(m.Items, events.Item{ID: rerank.UintID(uint64(first + i)), Score: float32(-i), Arm: events.Arm(i % 3)})
+		m.Items = append(m.Items, events.Item{ID: rerank.UintID(uint64(first + i)), Score: float32(-i), Arm: experiment.Arm(i % 3)})
 	}
 	s.route.Show(m)
 	return answer
@@ -125,8 +126,8 @@ func TestExport(t *testing.T) {
 		rows[i].Time = rows[i].Time.UTC()
 	}
 	if all := []row{
-		at(first, "ann", "1", 0, 1, "", 0), at(first, "ann", "2", 6, 2, "active", -1), at(first, "ann", "3", 0, 3, "candidate", -2),
-		at(again, "bob", "11", 0, 11, "", 0), at(again, "bob", "12", 0.5, 12, "active", -1),
+		at(first, "ann", "1", 0, 1, "", 0), at(first, "ann", "2", 6, 2, "control", -1), at(first, "ann", "3", 0, 3, "candidate", -2),
+		at(again, "bob", "11", 0, 11, "", 0), at(again, "bob", "12", 0.5, 12, "control", -1),
 	}; !reflect.DeepEqual(rows, all) {
 		t.Errorf("%+v\nwant %+v", rows, all)
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/likenessdb/likeness/internal/half"
 	"github.com/likenessdb/likeness/internal/record"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/experiment"
 )
 
 // The numbers of records say what they hold.
@@ -224,7 +225,7 @@ func decodeImpression(body []byte) (*Impression, error) {
 	if n := d.count(smallest); n > 0 {
 		m.Items = make([]Item, n)
 		for i := range m.Items {
-			m.Items[i] = Item{d.id(), d.float32(), Arm(d.uint8())}
+			m.Items[i] = Item{d.id(), d.float32(), experiment.Arm(d.uint8())}
 		}
 	}
 	return m, d.end()

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/experiment"
 )
 
 // The errors of feedback. A Refusal has one of the first four, and Route.Feed returns the others.
@@ -30,36 +31,12 @@ var (
 	ErrClosed = errors.New("events are closed")
 )
 
-// Arm says which ranking of an experiment an item comes from.
-type Arm uint8
-
-// The arms.
-const (
-	// NoArm: the route had no experiment.
-	NoArm Arm = iota
-	// Active is the version in service.
-	Active
-	// Candidate is the version that the experiment compares with it.
-	Candidate
-)
-
-// String returns the arm as the export writes it; "" for NoArm.
-func (a Arm) String() string {
-	switch a {
-	case Active:
-		return "active"
-	case Candidate:
-		return "candidate"
-	default:
-		return ""
-	}
-}
-
 // Item is one item of an answer.
 type Item struct {
 	ID    rerank.ID
 	Score float32
-	Arm   Arm
+	// Arm is the version of an experiment whose pick the item was; Neither without an experiment.
+	Arm experiment.Arm
 }
 
 // Impression is an answer as it was shown.

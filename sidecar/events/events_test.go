@@ -17,6 +17,7 @@ import (
 
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/events"
+	"github.com/likenessdb/likeness/sidecar/experiment"
 )
 
 func TestMain(m *testing.M) {
@@ -72,7 +73,7 @@ func someImpression(answer events.AnswerID) *events.Impression {
 	return &events.Impression{
 		Answer: answer, Vector: []float32{1, -0.5, 0}, Text: "card", User: "ann", Version: "v", Status: rerank.StatusExact,
 		Gap: 0, Filter: events.HashFilter(`{"must":[]}`), First: 11, Narrowed: true,
-		Items: []events.Item{{rerank.UintID(7), 1.5, events.Active}, {rerank.IntID(-1), 1, events.Candidate}, {rerank.TextID("7"), float32(math.Inf(-1)), events.NoArm}},
+		Items: []events.Item{{rerank.UintID(7), 1.5, experiment.Control}, {rerank.IntID(-1), 1, experiment.Candidate}, {rerank.TextID("7"), float32(math.Inf(-1)), experiment.Neither}},
 	}
 }
 

@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/experiment"
 )
 
 // FuzzDecode reads arbitrary bytes as the body of a record: what can be read is written the same.
 func FuzzDecode(f *testing.F) {
-	m := Impression{Time: time.UnixMilli(1), Vector: []float32{1, 2}, Text: "t", User: "u", Version: "v", First: 1, Items: []Item{{rerank.UintID(1), 2, Active}}}
+	m := Impression{Time: time.UnixMilli(1), Vector: []float32{1, 2}, Text: "t", User: "u", Version: "v", First: 1, Items: []Item{{rerank.UintID(1), 2, experiment.Control}}}
 	f.Add(appendImpression(nil, &m))
 	f.Add(appendFeedback(nil, &Feedback{ID: "e", Item: rerank.TextID("x"), Kind: "click", Weight: 1, Time: time.UnixMilli(2)}))
 	f.Fuzz(func(t *testing.T, b []byte) {

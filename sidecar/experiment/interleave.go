@@ -23,7 +23,7 @@ const (
 	Candidate
 )
 
-// String names the arm.
+// String returns the name of the arm, as exported logs have it; "" for Neither.
 func (a Arm) String() string {
 	switch a {
 	case Control:
@@ -31,7 +31,7 @@ func (a Arm) String() string {
 	case Candidate:
 		return "candidate"
 	default:
-		return "neither"
+		return ""
 	}
 }
 
