@@ -146,7 +146,7 @@ func TestDefaults(t *testing.T) {
 		want  rerank.Strategy
 	}{
 		{&toy{dim: 6, blocks: 1}, route.PlacementStored, rerank.Average},
-		{&toy{dim: 6, blocks: 3}, route.PlacementTable, rerank.Distilled},
+		{&toy{dim: 6, blocks: 3}, route.PlacementTable, rerank.Companion},
 		{&toy{dim: 6, blocks: 1, grouped: true}, route.PlacementStored, rerank.Average},
 	} {
 		w := newWorld(t, c.sim, random(1, 50, 6))

@@ -118,9 +118,6 @@ func (e *toyQuery) Probes(p rerank.Plan) ([]rerank.Probe, error) {
 	if p.Head != "" {
 		return nil, fmt.Errorf("%w: there is no head %q", rerank.ErrStrategy, p.Head)
 	}
-	if p.Strategy == rerank.Companion {
-		return nil, fmt.Errorf("%w: a toy has no companion", rerank.ErrStrategy)
-	}
 	var probes []rerank.Probe
 	if p.Strategy == rerank.PerEmbedding || p.Strategy == rerank.Combined {
 		for b := range e.blocks {
