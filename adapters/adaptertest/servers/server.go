@@ -159,6 +159,9 @@ func (s *Server) awaitReady(ctx context.Context, p *process) error {
 	defer tick.Stop()
 	for {
 		err := s.ready(ctx)
+		if strings.Contains(s.Log(), withoutGRPC) {
+			return errors.New("another process has its gRPC port")
+		}
 		if err == nil {
 			return nil
 		}

@@ -167,9 +167,16 @@ func (l *launch) start(ctx context.Context) (*Server, error) {
 	return s, nil
 }
 
+// withoutGRPC is what Qdrant writes if another process has its gRPC port. It goes on without it.
+const withoutGRPC = "Error while starting gRPC server"
+
 func portTaken(err error) bool {
-	text := strings.ToLower(err.Error())
-	return strings.Contains(text, "address already in use") || strings.Contains(text, "address in use")
+	for _, text := range []string{"address already in use", "address in use", withoutGRPC} {
+		if strings.Contains(strings.ToLower(err.Error()), strings.ToLower(text)) {
+			return true
+		}
+	}
+	return false
 }
 
 func loopback(port int) string { return net.JoinHostPort("127.0.0.1", strconv.Itoa(port)) }

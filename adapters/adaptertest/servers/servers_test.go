@@ -56,6 +56,32 @@ func TestQdrantKeepsPortsAndDataOverACrash(t *testing.T) {
 	}
 }
 
+// TestQdrantWithoutItsPort: where a connection of another process has the gRPC port, Qdrant goes on
+// without it. The start fails at once, so that a caller can try other ports.
+func TestQdrantWithoutItsPort(t *testing.T) {
+	s := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
+	if err := s.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	elsewhere, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer elsewhere.Close()
+	port, err := net.ResolveTCPAddr("tcp", s.Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := (&net.Dialer{LocalAddr: port}).DialContext(t.Context(), "tcp", elsewhere.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := s.Restart(t.Context()); err == nil || !strings.Contains(err.Error(), "another process has its gRPC port") {
+		t.Errorf("a start without the gRPC port: %v", err)
+	}
+}
+
 func TestMilvusLiteStarts(t *testing.T) {
 	s := servers.MilvusLiteForTest(t, servers.Options{})
 	dial(t, s.Address)
