@@ -158,29 +158,14 @@ func solveRidge(moment, cross rerank.Matrix) (rerank.Matrix, error) {
 	for i := range n {
 		trace += float64(moment.Data[i*n+i])
 	}
-	left := mat.NewSymDense(n, nil)
+	left := linalg.Symmetric(moment)
 	for i := range n {
-		for j := i; j < n; j++ {
-			left.SetSym(i, j, float64(moment.Data[i*n+j]))
-		}
 		left.SetSym(i, i, left.At(i, i)+ridge*trace/float64(n))
-	}
-	right := mat.NewDense(cross.Rows, cross.Cols, nil)
-	for i := range cross.Rows {
-		for j, v := range cross.Row(i) {
-			right.Set(i, j, float64(v))
-		}
 	}
 	var cholesky mat.Cholesky
 	var solution mat.Dense
-	if !cholesky.Factorize(left) || cholesky.SolveTo(&solution, right) != nil { //nolint:misspell // gonum's name
+	if !cholesky.Factorize(left) || cholesky.SolveTo(&solution, linalg.Widen(cross)) != nil { //nolint:misspell // gonum's name
 		return rerank.Matrix{}, errors.New("the least-squares start has no solution: the queries' second moment is not positive definite")
 	}
-	w := rerank.NewMatrix(cross.Rows, cross.Cols)
-	for i := range w.Rows {
-		for j := range w.Cols {
-			w.Data[i*w.Cols+j] = float32(solution.At(i, j))
-		}
-	}
-	return w, nil
+	return linalg.Narrow(&solution), nil
 }

@@ -16,7 +16,6 @@ import (
 	"fmt"
 
 	"github.com/likenessdb/likeness/learn/fit"
-	"github.com/likenessdb/likeness/learn/fit/linalg"
 	"github.com/likenessdb/likeness/learn/fit/samples"
 	"github.com/likenessdb/likeness/learn/verdict"
 	"github.com/likenessdb/likeness/rerank"
@@ -165,11 +164,4 @@ func (d *Data) scale(unit bool) (err error) {
 		}
 	}
 	return nil
-}
-
-// gather returns the named rows of m.
-func gather(m rerank.Matrix, rows []int32) rerank.Matrix {
-	out := rerank.NewMatrix(len(rows), m.Cols)
-	linalg.GatherRows(out, m, rows)
-	return out
 }

@@ -29,7 +29,7 @@ const momentBlock = 1024
 // addUp returns the moments of the texts of these rows, or of all if rows is nil.
 func addUp(old, changed rerank.Matrix, rows []int32) *moments {
 	if rows != nil {
-		old, changed = gather(old, rows), gather(changed, rows)
+		old, changed = linalg.Gather(old, rows), linalg.Gather(changed, rows)
 	}
 	m := &moments{
 		n: float64(old.Rows), x: make([]float64, old.Cols), y: make([]float64, changed.Cols),
@@ -168,7 +168,7 @@ func (m *moments) affineAt(xx *mat.SymDense, xy *mat.Dense, ridge float64) (*aff
 
 // apply writes Aᵀx + b for every row x of old to dst.
 func (f *affine) apply(dst, old rerank.Matrix) {
-	linalg.Multiply(dst, old, false, narrow(f.a), false)
+	linalg.Multiply(dst, old, false, linalg.Narrow(f.a), false)
 	for r := range dst.Rows {
 		row := dst.Row(r)
 		for j, b := range f.b {
@@ -200,22 +200,10 @@ func (f *affine) model(normalise bool) (mol.Config, tensor.Set) {
 	return c, tensor.Set{
 		query + ".weight":  {Shape: []int{newDim, newDim}, Data: identity.Data},
 		query + ".bias":    zeros(newDim),
-		item + ".weight":   {Shape: []int{newDim, oldDim}, Data: narrow(mat.DenseCopyOf(f.a.T())).Data},
+		item + ".weight":   {Shape: []int{newDim, oldDim}, Data: linalg.Narrow(mat.DenseCopyOf(f.a.T())).Data},
 		item + ".bias":     {Shape: []int{newDim}, Data: bias},
 		gate + ".0.weight": zeros(1, newDim),
 		gate + ".0.bias":   zeros(1),
 		gate + ".2.weight": zeros(1, 1),
 	}
-}
-
-// narrow returns m in float32.
-func narrow(m *mat.Dense) rerank.Matrix {
-	rows, cols := m.Dims()
-	out := rerank.NewMatrix(rows, cols)
-	for r := range rows {
-		for c, v := range m.RawRowView(r) {
-			out.Data[r*cols+c] = float32(v)
-		}
-	}
-	return out
 }

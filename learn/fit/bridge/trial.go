@@ -42,8 +42,8 @@ func newTrial(d Data, o Options) *trial {
 	rows := shuffled(d.Old.Rows, o.Seed)
 	asking := min(maxHeldOut, int(math.Ceil(o.HeldOut*float64(len(rows)))))
 	return &trial{
-		options: o, oldQueries: gather(d.Old, rows[:asking]), nowQueries: gather(d.New, rows[:asking]),
-		old: gather(d.Old, rows[asking:]), now: gather(d.New, rows[asking:]),
+		options: o, oldQueries: linalg.Gather(d.Old, rows[:asking]), nowQueries: linalg.Gather(d.New, rows[:asking]),
+		old: linalg.Gather(d.Old, rows[asking:]), now: linalg.Gather(d.New, rows[asking:]),
 	}
 }
 
@@ -74,7 +74,7 @@ func (t *trial) crossFit(ctx context.Context, ridge float64) error {
 			return err
 		}
 		mapped := rerank.NewMatrix(len(rows), t.now.Cols)
-		f.apply(mapped, gather(t.old, rows))
+		f.apply(mapped, linalg.Gather(t.old, rows))
 		for i, row := range rows {
 			copy(t.mapped.Row(int(row)), mapped.Row(i))
 		}
@@ -177,7 +177,7 @@ func (t *trial) keepAnswerable() {
 	if len(rows) == len(t.relevant) {
 		return
 	}
-	t.oldQueries, t.nowQueries = gather(t.oldQueries, rows), gather(t.nowQueries, rows)
+	t.oldQueries, t.nowQueries = linalg.Gather(t.oldQueries, rows), linalg.Gather(t.nowQueries, rows)
 	t.relevant, t.hidden, t.segments = pick(t.relevant, rows), pick(t.hidden, rows), pick(t.segments, rows)
 }
 

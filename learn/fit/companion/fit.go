@@ -136,9 +136,7 @@ func sampleItems(items rerank.Matrix, o Options) rerank.Matrix {
 	}
 	rows := samples.Choose(all, o.Items, rand.New(rand.NewPCG(o.Seed, 0x17e5)))
 	slices.Sort(rows)
-	chosen := rerank.NewMatrix(len(rows), items.Cols)
-	linalg.GatherRows(chosen, items, rows)
-	return chosen
+	return linalg.Gather(items, rows)
 }
 
 // features returns the features of an encoded query, which learn has checked.
@@ -184,8 +182,7 @@ func (f *fitter) learn(ctx context.Context, anchors []int32) (tensor.Set, error)
 	if err != nil {
 		return nil, err
 	}
-	vectors := rerank.NewMatrix(n, f.Queries.Cols)
-	linalg.GatherRows(vectors, f.Queries, anchors)
+	vectors := linalg.Gather(f.Queries, anchors)
 	return tensor.Set{
 		companion.Anchors:   {Shape: []int{vectors.Rows, vectors.Cols}, Data: vectors.Data},
 		companion.Hidden:    {Shape: []int{hidden.Rows, hidden.Cols}, Data: hidden.Data},

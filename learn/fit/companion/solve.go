@@ -37,21 +37,21 @@ func reducedRank(ctx context.Context, p, y rerank.Matrix, o Options) (rerank.Mat
 	if err := ctx.Err(); err != nil {
 		return rerank.Matrix{}, err
 	}
-	u := leading(toFloat32(g), y, min(o.Dim, m, p.Rows))
+	u := leading(linalg.Narrow(g), y, min(o.Dim, m, p.Rows))
 	done(1)
 	if err := ctx.Err(); err != nil {
 		return rerank.Matrix{}, err
 	}
 	solveLower(l, u, blas.Trans) // L⁻ᵀU = Vᵀ
 	done(1)
-	return toFloat32(mat.DenseCopyOf(u.T())), nil
+	return linalg.Narrow(mat.DenseCopyOf(u.T())), nil
 }
 
 // factor returns the Cholesky factor L of PᵀP + λI, where λ is a share of the mean of the diagonal.
 func factor(p rerank.Matrix, ridge float64) (*mat.TriDense, error) {
 	gram := rerank.NewMatrix(p.Cols, p.Cols)
 	linalg.Multiply(gram, p, true, p, false)
-	a := symmetric(gram)
+	a := linalg.Symmetric(gram)
 	lambda := ridge * mat.Trace(a) / float64(p.Cols)
 	for i := range p.Cols {
 		a.SetSym(i, i, a.At(i, i)+lambda)
@@ -78,7 +78,7 @@ func leading(g, y rerank.Matrix, count int) *mat.Dense {
 	linalg.Multiply(moment, z, false, z, true)
 	var eigen mat.EigenSym
 	u := mat.NewDense(g.Rows, count, nil)
-	if !eigen.Factorize(symmetric(moment), true) { //nolint:misspell // gonum's name
+	if !eigen.Factorize(linalg.Symmetric(moment), true) { //nolint:misspell // gonum's name
 		for i := range count { // cannot happen with finite numbers; any orthogonal directions are valid
 			u.Set(i, i, 1)
 		}
@@ -88,25 +88,4 @@ func leading(g, y rerank.Matrix, count int) *mat.Dense {
 	eigen.VectorsTo(&vectors)
 	u.Copy(vectors.Slice(0, g.Rows, g.Rows-count, g.Rows)) // eigenvalues ascend
 	return u
-}
-
-func symmetric(m rerank.Matrix) *mat.SymDense {
-	s := mat.NewSymDense(m.Rows, nil)
-	for i := range m.Rows {
-		for j := i; j < m.Cols; j++ {
-			s.SetSym(i, j, float64(m.Data[i*m.Cols+j]))
-		}
-	}
-	return s
-}
-
-func toFloat32(m *mat.Dense) rerank.Matrix {
-	rows, cols := m.Dims()
-	out := rerank.NewMatrix(rows, cols)
-	for r := range rows {
-		for c := range cols {
-			out.Data[r*cols+c] = float32(m.At(r, c))
-		}
-	}
-	return out
 }

@@ -162,8 +162,7 @@ func (f *fitter) divideQueries(l *samples.Log) error {
 	learned := samples.Choose(split.Train, min(maxLearned, max(o.Batch, o.Scores/scoresPerQuery)), rng)
 	heldOut := samples.Choose(split.HeldOut, min(maxHeldOut, max(64, o.Scores/8/l.Items.Rows)), rng)
 	f.lessons = lessons{items: l.Items, queries: l.Queries, train: learned}
-	f.heldOut, f.judges = heldOut, rerank.NewMatrix(len(heldOut), l.Queries.Cols)
-	linalg.GatherRows(f.judges, l.Queries, heldOut)
+	f.heldOut, f.judges = heldOut, linalg.Gather(l.Queries, heldOut)
 	f.report.LearnedQueries, f.report.HeldOutQueries = len(learned), len(heldOut)
 	return nil
 }

@@ -48,8 +48,7 @@ func (f *fitter) makeFirstLists(ctx context.Context, done func(int)) ([]teacher.
 // lists depend on the head alone, so a checkpoint need not contain them.
 func (f *fitter) renewLists(ctx context.Context, h *head) error {
 	l := &f.lessons
-	q, u := rerank.NewMatrix(len(l.train), l.queries.Cols), rerank.NewMatrix(len(l.train), l.items.Cols)
-	linalg.GatherRows(q, l.queries, l.train)
+	q, u := linalg.Gather(l.queries, l.train), rerank.NewMatrix(len(l.train), l.items.Cols)
 	h.forward(u, q)
 	lists, err := f.rankFound(ctx, u, f.firstLists, f.options.Progress.Begin("ranking what the probe finds", len(l.train)))
 	if err == nil {

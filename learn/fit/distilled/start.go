@@ -107,8 +107,7 @@ func (l *lessons) findStarts(t *teacher.Teacher) (map[string]rerank.Matrix, erro
 		}
 		starts[startPlain] = eye
 	}
-	q := rerank.NewMatrix(len(l.train), l.queries.Cols)
-	linalg.GatherRows(q, l.queries, l.train)
+	q := linalg.Gather(l.queries, l.train)
 	v := rerank.NewMatrix(len(l.train), l.items.Cols)
 	l.targetMeans(v)
 	starts[startMean] = leastSquares(q, v)
@@ -175,28 +174,16 @@ func leastSquares(q, v rerank.Matrix) rerank.Matrix {
 	for i := range n {
 		trace += float64(gram.Data[i*(n+1)])
 	}
-	a, b := mat.NewSymDense(n, nil), mat.NewDense(n, m, nil)
+	a := linalg.Symmetric(gram)
 	for i := range n {
-		for j := i; j < n; j++ {
-			a.SetSym(i, j, float64(gram.Data[i*n+j]))
-		}
 		a.SetSym(i, i, a.At(i, i)+ridge*trace/float64(n)+1e-30)
-		for j := range m {
-			b.Set(i, j, float64(right.Data[i*m+j]))
-		}
 	}
-	w := rerank.NewMatrix(n, m)
 	var factor mat.Cholesky
 	var x mat.Dense
-	if !factor.Factorize(a) || factor.SolveTo(&x, b) != nil { //nolint:misspell // gonum's name
-		return w
+	if !factor.Factorize(a) || factor.SolveTo(&x, linalg.Widen(right)) != nil { //nolint:misspell // gonum's name
+		return rerank.NewMatrix(n, m)
 	}
-	for i := range n {
-		for j := range m {
-			w.Data[i*m+j] = float32(x.At(i, j))
-		}
-	}
-	return w
+	return linalg.Narrow(&x)
 }
 
 // chooseStart scales every start for the least loss, and returns the best start and its name.

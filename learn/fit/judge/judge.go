@@ -80,8 +80,7 @@ func (j *Judge) addQuery(q int32) {
 }
 
 func (j *Judge) gatherVectors() {
-	j.Vectors = rerank.NewMatrix(len(j.Queries), j.log.Queries.Cols)
-	linalg.GatherRows(j.Vectors, j.log.Queries, j.Queries)
+	j.Vectors = linalg.Gather(j.log.Queries, j.Queries)
 }
 
 // Cost returns how many multiplications a ranking of all items takes at most.

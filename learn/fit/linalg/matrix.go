@@ -25,6 +25,13 @@ func GatherRows(dst, m rerank.Matrix, rows []int32) {
 	}
 }
 
+// Gather returns the named rows of m, one after the other.
+func Gather(m rerank.Matrix, rows []int32) rerank.Matrix {
+	out := rerank.NewMatrix(len(rows), m.Cols)
+	GatherRows(out, m, rows)
+	return out
+}
+
 // AddScaled adds scale·v to dst.
 func AddScaled(dst, v []float32, scale float64) {
 	dst = dst[:len(v)]

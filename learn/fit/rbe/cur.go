@@ -38,12 +38,7 @@ func pseudoInverse(a rerank.Matrix, lambda float64) (rerank.Matrix, error) {
 	}
 	var product mat.Dense
 	product.Mul(&u, v.T())
-	out := rerank.NewMatrix(a.Rows, a.Cols)
-	for r := range a.Rows {
-		for c := range a.Cols {
-			out.Row(r)[c] = float32(product.At(r, c))
-		}
-	}
+	out := linalg.Narrow(&product)
 	for _, x := range out.Data {
 		if math.IsInf(float64(x), 0) || math.IsNaN(float64(x)) {
 			return out, fmt.Errorf("%w: the pseudo-inverse of the support items' scores has numbers beyond float32; scale the scores", fit.ErrData)
