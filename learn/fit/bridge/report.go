@@ -130,11 +130,8 @@ func (t *trial) judge(ctx context.Context, r *Report) error {
 // rowsOf returns the items of a ranking in ascending order.
 func rowsOf(r ranking) [][]int32 {
 	out := make([][]int32, len(r))
-	for q, rows := range r {
-		for _, x := range rows {
-			out[q] = append(out[q], int32(x.Index))
-		}
-		slices.Sort(out[q])
+	for q, list := range r {
+		out[q] = slices.Sorted(slices.Values(list.Rows))
 	}
 	return out
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/likenessdb/likeness/learn/fit/judge"
 	"github.com/likenessdb/likeness/learn/fit/linalg"
+	"github.com/likenessdb/likeness/learn/fit/teacher"
 	"github.com/likenessdb/likeness/rerank"
 )
 
@@ -109,7 +110,7 @@ func explained(vectors, predicted rerank.Matrix) float64 {
 }
 
 // ranking holds the first items of each query, and their scores.
-type ranking [][]rerank.Scored
+type ranking []teacher.Ranked
 
 // queryBlock is the number of queries that are ranked together.
 const queryBlock = 256
@@ -132,13 +133,7 @@ func (t *trial) rank(ctx context.Context, queries, items rerank.Matrix, depth in
 						row[x] = float32(math.Inf(-1))
 					}
 				}
-				top := rerank.NewTopK(depth)
-				for x, s := range row {
-					if !math.IsInf(float64(s), -1) {
-						top.Push(rerank.Scored{ID: rerank.IntID(int64(x)), Score: s, Index: x})
-					}
-				}
-				found[from+i] = top.Sorted()
+				found[from+i] = teacher.Rank(row, nil, depth)
 			}
 		})
 	}
@@ -151,11 +146,11 @@ type marks struct{ ndcg, recall []float64 }
 // mark judges a ranking by the relevant items.
 func (t *trial) mark(r ranking) marks {
 	m := marks{ndcg: make([]float64, len(r)), recall: make([]float64, len(r))}
-	for q, rows := range r {
+	for q, list := range r {
 		var hits judge.Hits
 		found := 0
-		for place, x := range rows[:min(len(rows), judge.Cutoff)] {
-			if _, ok := slices.BinarySearch(t.relevant[q], int32(x.Index)); ok {
+		for place, x := range list.Rows[:min(len(list.Rows), judge.Cutoff)] {
+			if _, ok := slices.BinarySearch(t.relevant[q], x); ok {
 				hits |= 1 << place
 				found++
 			}
@@ -205,9 +200,9 @@ type Calibration struct {
 // calibrate fits the new model's scores by the bridge's, over the first candidates of each query.
 func (t *trial) calibrate(bridge ranking) Calibration {
 	var n, x, y, xx, xy, yy float64
-	for q, rows := range bridge {
-		for _, c := range rows {
-			s, want := float64(c.Score), linalg.Dot(t.nowQueries.Row(q), t.now.Row(c.Index))
+	for q, list := range bridge {
+		for i, item := range list.Rows {
+			s, want := float64(list.Scores[i]), linalg.Dot(t.nowQueries.Row(q), t.now.Row(int(item)))
 			n, x, y = n+1, x+s, y+want
 			xx, xy, yy = xx+s*s, xy+s*want, yy+want*want
 		}
@@ -253,14 +248,14 @@ func (t *trial) lazily(ctx context.Context, bridge ranking) (ranking, error) {
 // are candidates most often, then others in an order that the seed decides.
 func (t *trial) mostTouched(bridge ranking, half []bool, side bool) []int32 {
 	touched := make([]float64, t.old.Rows)
-	for q, rows := range bridge {
+	for q, list := range bridge {
 		if half[q] != side {
 			continue
 		}
-		for place, x := range rows {
-			touched[x.Index]++
+		for place, x := range list.Rows {
+			touched[x]++
 			if place < judge.Cutoff {
-				touched[x.Index] += touchDepth
+				touched[x] += touchDepth
 			}
 		}
 	}
