@@ -46,16 +46,9 @@ func (f *clickFlags) check() error {
 
 // clickReport says how a fit corrected a log with positions.
 type clickReport struct {
-	clicks.Curve
-	// Text says how sure the curve is.
-	Text    string `json:"text"`
-	Answers int    `json:"answers"`
+	clicks.Report
 	// Choices counts pairs of a query and an item that was chosen for it.
 	Choices int `json:"choices"`
-	// EffectiveSize is the number of choices at one position that would say as much about ranks.
-	EffectiveSize float64 `json:"effective_size"`
-	// Clipped counts choices whose inverse propensity was cut to --clip.
-	Clipped int `json:"clipped"`
 }
 
 // correct returns the data of a fit, corrected for positions if the log has any, and how.
@@ -68,9 +61,7 @@ func (f *clickFlags) correct(d *dataset.Dataset, seed uint64) (fit.Data, *clickR
 		return data, nil
 	}
 	c := curve.Correct(d.Answers, d.Queries.Rows, f.clip)
-	return data.Corrected(c, f.readsLooks), &clickReport{
-		Curve: *curve, Text: curve.Text(), Answers: len(d.Answers), Choices: len(c.Choices), EffectiveSize: c.EffectiveSize, Clipped: c.Clipped,
-	}
+	return data.Corrected(c, f.readsLooks), &clickReport{curve.Report(d.Answers, c), len(c.Choices)}
 }
 
 // curve estimates how likely people look at each position, or returns nil if the log has no positions

@@ -35,6 +35,22 @@ type Corrected struct {
 	EffectiveSize float64
 }
 
+// Report says how the choices of answers were corrected.
+type Report struct {
+	Curve
+	// Text says how sure the curve is.
+	Text    string `json:"text"`
+	Answers int    `json:"answers"`
+	// EffectiveSize and Clipped are those of Corrected.
+	EffectiveSize float64 `json:"effective_size"`
+	Clipped       int     `json:"clipped"`
+}
+
+// Report returns the report of a correction by the curve.
+func (c *Curve) Report(answers []Answer, corrected *Corrected) Report {
+	return Report{Curve: *c, Text: c.Text(), Answers: len(answers), EffectiveSize: corrected.EffectiveSize, Clipped: corrected.Clipped}
+}
+
 // Correct finds the choices and the looks of answers. Propensities below 1/clip count as 1/clip.
 // queries is the number of query rows.
 func (c *Curve) Correct(answers []Answer, queries int, clip float64) *Corrected {

@@ -16,18 +16,6 @@ type Clicked struct {
 	Clip float64
 }
 
-// ClickReport says what the estimates from clicks rest on.
-type ClickReport struct {
-	clicks.Curve
-	// Text says how sure the curve is.
-	Text string `json:"text"`
-	// Answers counts the lists that were shown to the ranked queries, EffectiveSize the choices of equal
-	// weight that would say as much.
-	Answers       int     `json:"answers"`
-	EffectiveSize float64 `json:"effective_size"`
-	Clipped       int     `json:"clipped"`
-}
-
 // ClickEstimate estimates a metric from clicks, each by the inverse propensity of its position. Items
 // that were never shown could not be clicked, so a model that finds better ones is underrated.
 type ClickEstimate struct {
@@ -46,7 +34,7 @@ type clickJudge struct {
 	choices [][]clicks.Choice // of each ranked query
 	answers []float64         // lists that were shown to each ranked query
 	all     float64           // lists that were shown to any query
-	report  *ClickReport
+	report  clicks.Report     // of the lists that were shown to ranked queries
 }
 
 // newClickJudge returns nil if the log has no positions.
@@ -75,9 +63,7 @@ func newClickJudge(in *Input, rows []int) *clickJudge {
 		i := place[int(x.Query)]
 		c.choices[i] = append(c.choices[i], x)
 	}
-	c.report = &ClickReport{
-		Curve: *in.Clicked.Curve, Text: in.Clicked.Curve.Text(), Answers: len(ranked), EffectiveSize: corrected.EffectiveSize, Clipped: corrected.Clipped,
-	}
+	c.report = in.Clicked.Curve.Report(ranked, corrected)
 	return c
 }
 

@@ -8,6 +8,7 @@ package eval
 import (
 	"errors"
 
+	"github.com/likenessdb/likeness/learn/clicks"
 	"github.com/likenessdb/likeness/learn/verdict"
 	"github.com/likenessdb/likeness/rerank"
 )
@@ -46,7 +47,7 @@ type Report struct {
 	Models            []ModelReport       `json:"models"`
 	Verdict           Verdict             `json:"verdict"`
 	// Clicks and BaselineClicks are there if the log says at which positions items were shown.
-	Clicks         *ClickReport             `json:"clicks,omitempty"`
+	Clicks         *clicks.Report           `json:"clicks,omitempty"`
 	BaselineClicks map[string]ClickEstimate `json:"baseline_clicks,omitempty"`
 	// Plan is there if Input.Power asked for it.
 	Plan *Plan `json:"plan,omitempty"`

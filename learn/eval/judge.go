@@ -45,7 +45,7 @@ func newJudge(in *Input, rows []int) *measureModel {
 		},
 	}
 	if j.clicks != nil {
-		j.report.Clicks = j.clicks.report
+		j.report.Clicks = &j.clicks.report
 	}
 	return j
 }
