@@ -183,22 +183,12 @@ func (t *task) show(r report, p clicks.Person, seed uint64) []clicks.Answer {
 	answers := make([]clicks.Answer, r.Answers)
 	for n := range answers {
 		q := rng.IntN(t.questions.Rows)
-		a := clicks.Answer{Query: int32(q), Items: slices.Clone(t.lists[q]), Weights: make([]float32, places)}
+		list := slices.Clone(t.lists[q])
 		if rng.Float64() < r.Swapped {
 			i, j := rng.IntN(places), rng.IntN(places)
-			a.Items[i], a.Items[j] = a.Items[j], a.Items[i]
+			list[i], list[j] = list[j], list[i]
 		}
-		relevant := make([]bool, places)
-		for i, x := range a.Items {
-			relevant[i] = x == t.right[q]
-			a.Positions = append(a.Positions, int32(i+1))
-		}
-		for i, clicked := range p.Read(relevant, rng) {
-			if clicked {
-				a.Weights[i] = 1
-			}
-		}
-		answers[n] = a
+		answers[n] = p.Answer(int32(q), list, func(item int32) bool { return item == t.right[q] }, rng)
 	}
 	return answers
 }

@@ -93,23 +93,12 @@ func (w world) answers(n int, p clicks.Person, swapped float64) []clicks.Answer 
 	var answers []clicks.Answer
 	for range n {
 		q := rng.IntN(len(w.lists))
-		a := clicks.Answer{Query: int32(q), Items: slices.Clone(w.lists[q])}
+		list := slices.Clone(w.lists[q])
 		if rng.Float64() < swapped {
-			i, j := rng.IntN(len(a.Items)), rng.IntN(len(a.Items))
-			a.Items[i], a.Items[j] = a.Items[j], a.Items[i]
+			i, j := rng.IntN(len(list)), rng.IntN(len(list))
+			list[i], list[j] = list[j], list[i]
 		}
-		relevant := make([]bool, len(a.Items))
-		for i, x := range a.Items {
-			relevant[i] = w.isRelevant(q, x, rng)
-			a.Positions = append(a.Positions, int32(i+1))
-		}
-		a.Weights = make([]float32, len(a.Items))
-		for i, clicked := range p.Read(relevant, rng) {
-			if clicked {
-				a.Weights[i] = 1
-			}
-		}
-		answers = append(answers, a)
+		answers = append(answers, p.Answer(int32(q), list, func(item int32) bool { return w.isRelevant(q, item, rng) }, rng))
 	}
 	return answers
 }

@@ -56,3 +56,19 @@ func (p Person) Read(relevant []bool, rng *rand.Rand) []bool {
 	}
 	return clicked
 }
+
+// Answer shows a list of items for a query to the person. isRelevant is asked once for each item, in
+// the order of the list.
+func (p Person) Answer(query int32, list []int32, isRelevant func(item int32) bool, rng *rand.Rand) Answer {
+	a := Answer{Query: query, Items: list, Positions: make([]int32, len(list)), Weights: make([]float32, len(list))}
+	relevant := make([]bool, len(list))
+	for i, item := range list {
+		a.Positions[i], relevant[i] = int32(i+1), isRelevant(item)
+	}
+	for i, clicked := range p.Read(relevant, rng) {
+		if clicked {
+			a.Weights[i] = 1
+		}
+	}
+	return a
+}

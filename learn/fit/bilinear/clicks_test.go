@@ -61,22 +61,12 @@ func (s shop) log(n int, p clicks.Person) []clicks.Answer {
 	answers := make([]clicks.Answer, n)
 	for n := range answers {
 		q := rng.IntN(s.queries.Rows / 2) // the other half judges
-		a := clicks.Answer{Query: int32(q), Items: slices.Clone(s.lists[q]), Weights: make([]float32, len(s.lists[q]))}
+		list := slices.Clone(s.lists[q])
 		if rng.IntN(3) == 0 {
-			i, j := rng.IntN(len(a.Items)), rng.IntN(len(a.Items))
-			a.Items[i], a.Items[j] = a.Items[j], a.Items[i]
+			i, j := rng.IntN(len(list)), rng.IntN(len(list))
+			list[i], list[j] = list[j], list[i]
 		}
-		relevant := make([]bool, len(a.Items))
-		for i, x := range a.Items {
-			relevant[i] = x == s.right[q]
-			a.Positions = append(a.Positions, int32(i+1))
-		}
-		for i, clicked := range p.Read(relevant, rng) {
-			if clicked {
-				a.Weights[i] = 1
-			}
-		}
-		answers[n] = a
+		answers[n] = p.Answer(int32(q), list, func(item int32) bool { return item == s.right[q] }, rng)
 	}
 	return answers
 }
