@@ -382,6 +382,27 @@ func TestTornTail(t *testing.T) {
 	}
 }
 
+// TestUnfinishedFile: a crash between the making of a file and its first bytes takes no event of the file
+// before it, whose feedback is still recognised when it is sent again.
+func TestUnfinishedFile(t *testing.T) {
+	dir, o := t.TempDir(), events.RouteOptions{Share: 1}
+	r := open(t, dir, o)
+	one := click(events.AnswerID{Call: r.NewCall()}, 7)
+	feed(t, r, one)
+	closed(t, r)
+	if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("%020d.events", 2)), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r = open(t, dir, o)
+	if got := feed(t, r, one, click(one.Answer, 8)); got.Accepted != 2 || got.Repeated != 1 {
+		t.Errorf("%+v", got)
+	}
+	closed(t, r)
+	if _, chosen := read(t, dir); len(chosen) != 2 || chosen[0].Item != one.Item {
+		t.Errorf("%d events are left: %+v", len(chosen), chosen)
+	}
+}
+
 // TestForeignFile: a file of another version stays, and says so.
 func TestForeignFile(t *testing.T) {
 	dir := t.TempDir()

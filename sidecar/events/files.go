@@ -107,29 +107,34 @@ func (s *segment) readHead() error {
 	return nil
 }
 
-// openFiles lists the files of a log, and cuts off what is not a record at the end of the last.
-func openFiles(d disk.Disk, dir string) (f files, err error) {
+// openFiles lists the files of a log, and cuts off what is not a record at the end of the last,
+// whose records it returns.
+func openFiles(d disk.Disk, dir string) (f files, newest []record.Placed, err error) {
 	f = files{disk: d, dir: dir, next: 1}
 	if f.segments, err = listSegments(dir); err != nil || len(f.segments) == 0 {
-		return f, err
-	}
-	for i, following := range f.segments[1:] {
-		f.segments[i].ended = following.begun
+		return f, nil, err
 	}
 	last := f.segments[len(f.segments)-1]
 	f.next = last.number + 1
 	if last.begun.IsZero() { // a crash interrupted its making
 		f.segments = f.segments[:len(f.segments)-1]
-		return f, d.Remove(last.path)
+		if err := d.Remove(last.path); err != nil || len(f.segments) == 0 {
+			return f, nil, err
+		}
+		last = f.segments[len(f.segments)-1]
 	}
-	return f, last.cut(d)
+	for i, following := range f.segments[1:] {
+		f.segments[i].ended = following.begun
+	}
+	newest, err = last.cut(d)
+	return f, newest, err
 }
 
-// cut removes the bytes behind the last record, and notes when the file ended.
-func (s *segment) cut(d disk.Disk) error {
+// cut removes the bytes behind the last record, and notes when the file ended. It returns the records.
+func (s *segment) cut(d disk.Disk) ([]record.Placed, error) {
 	b, err := os.ReadFile(s.path)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	c := record.ReadAll(b, 0)
 	s.ended = s.begun
@@ -140,36 +145,41 @@ func (s *segment) cut(d disk.Disk) error {
 	}
 	end := c.End
 	if end == int64(len(b)) {
-		return nil
+		return c.Records, nil
 	}
 	f, err := d.OpenFile(s.path, os.O_RDWR, 0o600)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if err = f.Truncate(end); err == nil {
 		err = f.Sync()
 	}
 	s.size = end
-	return errors.Join(err, f.Close())
+	return c.Records, errors.Join(err, f.Close())
 }
 
 // rememberBytes is how much of the newest files is read at the start for ids of feedback.
 const rememberBytes = 128 << 20
 
-// rememberEvents adds the ids of the feedback in the newest files to a window.
-func (f *files) rememberEvents(w *window) error {
+// rememberEvents adds the ids of the feedback in the newest files to a window. newest holds the records
+// of the last file.
+func (f *files) rememberEvents(w *window, newest []record.Placed) error {
 	from, bytes := len(f.segments), int64(0)
 	for from > 0 && bytes+f.segments[from-1].size <= rememberBytes {
 		from--
 		bytes += f.segments[from].size
 	}
-	for _, s := range f.segments[from:] {
-		b, err := os.ReadFile(s.path)
-		if err != nil {
-			return err
+	for i := from; i < len(f.segments); i++ {
+		records := newest
+		if i < len(f.segments)-1 {
+			b, err := os.ReadFile(f.segments[i].path)
+			if err != nil {
+				return err
+			}
+			records = record.ReadAll(b, 0).Records
 		}
 		var keys []EventKey
-		for _, r := range record.ReadAll(b, 0).Records {
+		for _, r := range records {
 			if r.Number != recordFeedback {
 				continue
 			}

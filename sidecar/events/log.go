@@ -142,11 +142,11 @@ func (l *Log) load() error {
 	if err := os.MkdirAll(l.dir, 0o700); err != nil {
 		return err
 	}
-	f, err := openFiles(l.o.Disk, l.dir)
+	f, newest, err := openFiles(l.o.Disk, l.dir)
 	if err != nil {
 		return err
 	}
-	if err := f.rememberEvents(&l.recent); err != nil {
+	if err := f.rememberEvents(&l.recent, newest); err != nil {
 		return err
 	}
 	l.files, l.loaded = f, true
@@ -359,10 +359,8 @@ func (l *Log) finish(q queue, repeated []int, written int64, err error) {
 	} else {
 		l.stats.Impressions += q.count
 		l.stats.Feedback += written
-	}
-	for n := range q.batches {
-		if err == nil {
-			l.stats.Repeated += int64(repeated[n])
+		for _, n := range repeated {
+			l.stats.Repeated += int64(n)
 		}
 	}
 	l.mu.Unlock()
