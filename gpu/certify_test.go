@@ -177,7 +177,7 @@ func TestProved(t *testing.T) {
 	}
 }
 
-// TestMeasuredError: the measured error is twice the greatest that any pair ever had. There is none before enough pairs
+// TestMeasuredError: the measured error is twice the greatest error of any pair so far. It is unknown until enough pairs
 // were seen.
 func TestMeasuredError(t *testing.T) {
 	r := &rounding{wantedPairs: 4}

@@ -41,7 +41,7 @@ type Report struct {
 	// Text says how sure the curve is.
 	Text    string `json:"text"`
 	Answers int    `json:"answers"`
-	// EffectiveSize and Clipped are those of Corrected.
+	// EffectiveSize and Clipped are copied from Corrected.
 	EffectiveSize float64 `json:"effective_size"`
 	Clipped       int     `json:"clipped"`
 }

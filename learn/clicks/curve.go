@@ -32,7 +32,7 @@ type Curve struct {
 	// StandardErrors holds the standard error of each propensity, from leaving out a twentieth of
 	// the queries at a time. For Regression they leave out that its relevance may be wrong.
 	StandardErrors []float64 `json:"standard_errors,omitempty"`
-	// Clicks is the number of choices that the estimate rests on: for Harvesting those of items
+	// Clicks is the number of choices that the estimate uses. Harvesting uses only choices of items
 	// that were shown for their query at several positions.
 	Clicks int `json:"clicks"`
 	// Swapped is the number of pairs of a query and an item that were shown at several positions.

@@ -29,7 +29,8 @@ type Options struct {
 	Route     string
 	// From and To bound the time of the answers: From is included, To is not. Zero means no bound.
 	From, To time.Time
-	// Log is the Parquet file of the log, and Queries, if not "", that of the queries' vectors and texts.
+	// Log is the path of the Parquet file that gets the log. Queries is the path of another for the
+	// queries' vectors and texts; "" writes none.
 	Log, Queries string
 	// Weights multiply the weights of feedback, by kind; other kinds have 1. Weight 0 leaves a kind
 	// out.

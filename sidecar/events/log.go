@@ -113,7 +113,7 @@ type batch struct {
 	written chan result // buffered, so that the writer never waits
 }
 
-// result is what became of a batch.
+// result tells a caller of Feed whether its batch was written, and how many of its events were known.
 type result struct {
 	repeated int
 	err      error

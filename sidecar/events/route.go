@@ -87,7 +87,7 @@ func OpenRoute(dir, name string, o RouteOptions) (*Route, error) {
 }
 
 // readKey reads the key of a file, or the key in dir, which it makes at the first time. On a disk
-// that fails the key is new, and ids are those of this process only.
+// that fails the key is new, and no other process accepts its ids.
 func readKey(dir, file string) ([]byte, error) {
 	if file != "" {
 		key, err := os.ReadFile(file)

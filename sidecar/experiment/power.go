@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// Question is what an experiment shall show.
+// Question asks how many impressions show a difference of a given size.
 type Question struct {
 	// Preference is the share of the sessions with a preference that prefer the better arm, such as
 	// 0.52.
@@ -32,8 +32,8 @@ type Plan struct {
 	Days float64 `json:"days,omitempty"`
 }
 
-// mixtureCost is what a Test loses, in logarithms of the fortune, because it does not know the best
-// bet and spreads over several.
+// mixtureCost is how much smaller the logarithm of a Test's fortune is than with the best bet alone: a
+// Test does not know the best bet, and divides its fortune among several.
 const mixtureCost = 1.5
 
 // NewPlan answers the question. The best bet on a mean difference δ multiplies the fortune by

@@ -48,7 +48,7 @@ type Ramp struct {
 // NewRamp returns a ramp at its first share.
 func NewRamp() Ramp { return Ramp{Stage: Running, Share: shares()[0]} }
 
-// Evidence is what is known about the candidate.
+// Evidence holds the state of an experiment on which the next share of the candidate depends.
 type Evidence struct {
 	Decision Decision
 	// Answers counts the answers of the experiment so far.

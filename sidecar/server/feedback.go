@@ -59,7 +59,8 @@ func (s *services) eventsOf(name string) (*events.Route, error) {
 	return nil, fmt.Errorf("%w: %q", route.ErrUnknown, name)
 }
 
-// toFeedback converts an event. The answer id of a text that is none is zero, which no route made.
+// toFeedback converts an event. If the text of its answer id cannot be parsed, the id is zero, which no
+// route accepts.
 func toFeedback(e *likenessv1.FeedbackEvent) events.Feedback {
 	f := events.Feedback{ID: e.GetEventId(), Kind: e.GetKind(), Weight: 1}
 	f.Answer, _ = events.ParseAnswerID(e.GetAnswerId())

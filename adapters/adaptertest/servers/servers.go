@@ -167,7 +167,8 @@ func (l *launch) start(ctx context.Context) (*Server, error) {
 	return s, nil
 }
 
-// withoutGRPC is what Qdrant writes if another process has its gRPC port. It goes on without it.
+// withoutGRPC is the line that Qdrant logs if another process has its gRPC port. Qdrant then runs on
+// without gRPC.
 const withoutGRPC = "Error while starting gRPC server"
 
 func portTaken(err error) bool {

@@ -13,8 +13,8 @@ import (
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
-// moments are sums over texts, of which a ridge regression of new vectors y on old vectors x is
-// made. Those of a part of the texts can be taken away from those of all.
+// moments holds the sums over texts from which a ridge regression of new vectors y on old vectors x is
+// solved. Subtracting the sums of some texts leaves the sums of the others.
 type moments struct {
 	n    float64
 	x, y []float64 // Σx, Σy

@@ -18,7 +18,7 @@ func Widen(m rerank.Matrix) *mat.Dense {
 	return wide
 }
 
-// Symmetric returns a symmetric m, of which it reads the upper triangle, in float64.
+// Symmetric returns m in float64. m must be symmetric; its upper triangle is read.
 func Symmetric(m rerank.Matrix) *mat.SymDense {
 	wide := mat.NewSymDense(m.Rows, nil)
 	for r := range m.Rows {

@@ -162,8 +162,9 @@ type Query struct {
 	// Items whose vectors' weighted mean is the query's vector, in its place: what a person saw or bought, say, the latest
 	// with the greatest weight. A search leaves them out of its answer.
 	ItemIds []*WeightedItem `protobuf:"bytes,5,rep,name=item_ids,json=itemIds,proto3" json:"item_ids,omitempty"`
-	// The query's vectors in place of vector, where the route's model is of the kind late (one for each token, say), all of one
-	// length; every element finite.
+	// The vectors of a query for late interaction, such as one for each token. They take the place of
+	// vector, and only a route whose model is of the kind late takes them. All have one length, and
+	// every element is finite.
 	Vectors       []*Vector `protobuf:"bytes,6,rep,name=vectors,proto3" json:"vectors,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
