@@ -66,7 +66,7 @@ func (e *encoded) Bound(_ []rerank.Probe, lists []rerank.List) rerank.Bound {
 			upper = math.Inf(-1)
 		}
 	}
-	return rerank.Bound{Max: roundUp(upper), Epsilon: roundUp(epsilon)}
+	return rerank.Bound{Max: inner.RoundUp(upper), Epsilon: inner.RoundUp(epsilon)}
 }
 
 // rounding bounds the error of adding the products in float64 and rounding the sum to float32:
@@ -75,22 +75,13 @@ func (e *encoded) rounding() float64 {
 	return 0x1.01p-24 * e.norms * e.products[0].LongestRow()
 }
 
-// roundUp returns a float32 that is not below x.
-func roundUp(x float64) float32 {
-	f := float32(x)
-	if float64(f) < x {
-		return math.Nextafter32(f, float32(math.Inf(1)))
-	}
-	return f
-}
-
 // RoundingError implements rerank.Rounder. A maximum moves by no more than its terms do.
 func (e *encoded) RoundingError(l rerank.Loss) float32 {
 	var sum float64
 	for _, p := range e.products {
 		sum += float64(p.RoundingError(l))
 	}
-	return roundUp(sum)
+	return inner.RoundUp(sum)
 }
 
 // meeting says which row of an item a query vector met, and their inner product. The row is −1 if
@@ -123,7 +114,7 @@ func (e *encoded) meet(dst []meeting, own rows) (longest float64) {
 			if float64(v) < reach {
 				continue
 			}
-			if x := dotWide(q, m.Row(r)); x > dst[i].dot || x-x != 0 {
+			if x := kernel.DotWide(q, m.Row(r)); x > dst[i].dot || x-x != 0 {
 				dst[i] = meeting{r, x}
 			}
 			if v-v != 0 {
@@ -133,14 +124,6 @@ func (e *encoded) meet(dst []meeting, own rows) (longest float64) {
 		}
 	}
 	return longest
-}
-
-func dotWide(a, b []float32) float64 {
-	var sum float64
-	for k, x := range a {
-		sum += float64(x) * float64(b[k])
-	}
-	return sum
 }
 
 // ScoreWide implements rerank.Encoded. epsilon covers the sums in float64, and four roundings to

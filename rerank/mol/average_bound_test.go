@@ -6,6 +6,7 @@ import (
 	"testing"
 
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/kernel"
 )
 
 // TestAverageBound: if items have one component, a list of the averaged probe bounds φ of the
@@ -35,7 +36,7 @@ func TestAverageBound(t *testing.T) {
 				for _, p := range probes {
 					top := rerank.NewTopK(depth)
 					for i := range features.Rows {
-						top.Push(scored(i, float32(dotWide(p.Vector, features.Row(i)[:s.c.Dim]))))
+						top.Push(scored(i, float32(kernel.DotWide(p.Vector, features.Row(i)[:s.c.Dim]))))
 					}
 					l := rerank.List{Exact: true, Epsilon: 1e-6}
 					for _, row := range top.Sorted() {
@@ -77,7 +78,7 @@ func checkOtherLimits(t *testing.T, rng *rand.Rand, e *encoded) {
 		limits := e.otherLimits(probe, rerank.List{Scores: []float32{float32(s * length)}})
 		for i, limit := range limits {
 			f := e.components.Row(i)
-			c := dotWide(f, probe.Vector) / length
+			c := kernel.DotWide(f, probe.Vector) / length
 			g := make([]float64, len(f)) // the best unit vector: f itself, or on the threshold, towards f
 			var reached float64
 			for k := range g {

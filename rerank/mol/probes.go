@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/kernel"
 )
 
 const notLinear = "the item side of the model is not linear, so no probe can be moved onto them; " +
@@ -228,7 +229,7 @@ func (e *encoded) otherLimits(p rerank.Probe, l rerank.List) []float64 {
 		f := e.components.Row(i)
 		norm := rerank.Norm(f)
 		limits[i] = norm
-		if c := dotWide(f, p.Vector) / (norm * length); s < c && c <= 1 {
+		if c := kernel.DotWide(f, p.Vector) / (norm * length); s < c && c <= 1 {
 			limits[i] = norm * (c*s + math.Sqrt((1-c*c)*(1-s*s)))
 		}
 		limits[i] += margin

@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/kernel"
 )
 
 // ScoreWide implements rerank.Encoded.
@@ -44,7 +45,7 @@ func (w *wideItem) score(row []float32) float64 {
 		norm := rerank.Norm(g)
 		w.extents.component, squares = max(w.extents.component, norm), squares+norm*norm
 		for i := range c.PairsQuery {
-			w.logits[i*c.PairsItem+j] = dotWide(w.e.components.Row(i), g) / c.Temperature
+			w.logits[i*c.PairsItem+j] = kernel.DotWide(w.e.components.Row(i), g) / c.Temperature
 		}
 	}
 	w.extents.components = math.Sqrt(squares)
@@ -131,21 +132,6 @@ func siluWide(v []float64) {
 	for i, x := range v {
 		v[i] = x / (1 + math.Exp(-x))
 	}
-}
-
-func dotWide(a, b []float32) float64 {
-	var s0, s1, s2, s3 float64
-	k := 0
-	for ; k+4 <= len(a); k += 4 {
-		s0 += float64(a[k]) * float64(b[k])
-		s1 += float64(a[k+1]) * float64(b[k+1])
-		s2 += float64(a[k+2]) * float64(b[k+2])
-		s3 += float64(a[k+3]) * float64(b[k+3])
-	}
-	for ; k < len(a); k++ {
-		s0 += float64(a[k]) * float64(b[k])
-	}
-	return s0 + s1 + s2 + s3
 }
 
 func normWide(v []float64) float64 {

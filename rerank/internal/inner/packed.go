@@ -115,14 +115,14 @@ func (p *Product) RoundingError(l rerank.Loss) float32 {
 		}
 		bound = min(bound, sum)
 	}
-	return roundUp(math.Abs(float64(p.Scale)) * bound * (1 + 1e-6))
+	return RoundUp(math.Abs(float64(p.Scale)) * bound * (1 + 1e-6))
 }
 
-// roundUp returns a float32 that is not below x.
-func roundUp(x float64) float32 {
+// RoundUp returns a float32 that is not below x.
+func RoundUp(x float64) float32 {
 	f := float32(x)
 	if float64(f) < x {
-		return math.Nextafter32(f, math.MaxFloat32)
+		return math.Nextafter32(f, float32(math.Inf(1)))
 	}
 	return f
 }
