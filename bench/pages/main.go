@@ -73,7 +73,7 @@ func render(figures fs.FS) (map[string][]byte, error) {
 	all, err := template.New("").Option("missingkey=error").Funcs(template.FuncMap{
 		"record": record, "table": table, "fastest": fastest, "where": where, "fix": fix, "percent": percent, "estimate": estimate, "quantiles": quantiles,
 		"divide": func(a, b float64) float64 { return a / b }, "add": func(a, b int) int { return a + b }, "multiply": func(a, b float64) float64 { return a * b },
-		"contains": strings.Contains, "gpu": gpu.Page, "fuzzing": fuzzing, "missed": missed, "way": findWay, "own": ownTime, "names": names, "interval": interval, "oneOf": func(v any, of ...any) bool { return slices.Contains(of, v) },
+		"contains": strings.Contains, "gpu": gpu.Page, "fuzzing": fuzzing, "missed": missed, "way": findWay, "own": ownTime, "names": names, "models": models, "findModel": findModel, "withCold": withCold, "interval": interval, "oneOf": func(v any, of ...any) bool { return slices.Contains(of, v) },
 	}).ParseFS(templates, "*.md.tmpl")
 	if err != nil {
 		return nil, err
@@ -109,6 +109,40 @@ func ownTime(byProcess map[string]any) (sum float64) {
 		}
 	}
 	return sum
+}
+
+// models returns one model of each name in the sets of sets.json: cosine, the references, then
+// the fits of likeness.
+func models(sets []any) []map[string]any {
+	var all []map[string]any
+	for _, set := range sets {
+		for _, m := range set.(map[string]any)["models"].([]any) {
+			model := m.(map[string]any)
+			if !slices.ContainsFunc(all, func(other map[string]any) bool { return other["name"] == model["name"] }) {
+				all = append(all, model)
+			}
+		}
+	}
+	groups := []any{"plain", "reference", "likeness"}
+	slices.SortStableFunc(all, func(a, b map[string]any) int {
+		return slices.Index(groups, a["by"]) - slices.Index(groups, b["by"])
+	})
+	return all
+}
+
+// findModel returns the model of a name in a set of sets.json, or nil.
+func findModel(set map[string]any, name string) map[string]any {
+	for _, m := range set["models"].([]any) {
+		if model := m.(map[string]any); model["name"] == name {
+			return model
+		}
+	}
+	return nil
+}
+
+// withCold returns the sets of sets.json that have cold queries.
+func withCold(sets []any) []any {
+	return slices.DeleteFunc(slices.Clone(sets), func(s any) bool { return s.(map[string]any)["cold"].(float64) == 0 })
 }
 
 func readFigures(figures fs.FS) (map[string]any, error) {
