@@ -20,8 +20,8 @@ type Event struct {
 	Weight *float64
 	// Time is when it happened; zero is now.
 	Time time.Time
-	// ID makes the event count once however often it is sent. Without it, answer, item and kind
-	// do.
+	// ID identifies the event, which counts once however often it is sent. If it is empty, answer,
+	// item and kind together identify the event.
 	ID string
 }
 
@@ -36,7 +36,7 @@ type Receipt struct {
 type Refusal struct {
 	Index  int    // in the batch
 	Reason string // ANSWER_UNKNOWN, ANSWER_NOT_KEPT, ANSWER_EXPIRED or FIELD_INVALID
-	// Message is for people.
+	// Message explains the refusal to a person.
 	Message string
 }
 

@@ -30,8 +30,8 @@ type Corrected struct {
 	Looks [][]Look
 	// Clipped counts choices whose inverse propensity was cut to the greatest.
 	Clipped int
-	// EffectiveSize is the number of choices of equal weight that would say as much, where each
-	// counts by its inverse propensity: (Σ weights)² / Σ weights².
+	// EffectiveSize is the number of equally weighted choices with the same statistical weight as
+	// these, where w is a choice's inverse propensity: (Σ w)² / Σ w².
 	EffectiveSize float64
 }
 

@@ -50,7 +50,8 @@ type Report struct {
 	// events name an item that the answer did not show.
 	Unmatched int64 `json:"unmatched"`
 	NotShown  int64 `json:"not_shown"`
-	// WithoutQuery counts answers that were left out because neither vector nor text was kept.
+	// WithoutQuery counts answers that were left out because the events have neither the query's
+	// vector nor its text.
 	WithoutQuery int64 `json:"without_query"`
 	// Damaged counts places of the files that cannot be read.
 	Damaged int64 `json:"damaged"`
@@ -113,7 +114,7 @@ type exporter struct {
 	rows    []row
 }
 
-// choice is what was done with one item of an answer.
+// choice adds up the feedback on one item of an answer.
 type choice struct {
 	item   rerank.ID
 	weight float64

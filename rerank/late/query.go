@@ -69,8 +69,8 @@ func (e *encoded) Bound(_ []rerank.Probe, lists []rerank.List) rerank.Bound {
 	return rerank.Bound{Max: inner.RoundUp(upper), Epsilon: inner.RoundUp(epsilon)}
 }
 
-// rounding bounds the error of adding the products in float64 and rounding the sum to float32:
-// |φ| ≤ Σ_i ‖q_i‖·N, where N is the greatest norm of a row that was scored.
+// rounding bounds the error of adding the products in float64 and rounding the sum to float32. It
+// follows from |φ| ≤ Σ_i ‖q_i‖·N, where N is the greatest norm of a row that was scored.
 func (e *encoded) rounding() float64 {
 	return 0x1.01p-24 * e.norms * e.products[0].LongestRow()
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/likenessdb/likeness/sidecar/experiment"
 )
 
-// The numbers of records say what they hold.
+// The kinds of records in a file of events: a record's number is its kind.
 const (
 	recordImpression = 1
 	recordFeedback   = 2
 )
 
-// errRecord: a record does not hold what its number says.
+// errRecord means that the body of a record does not match its kind.
 var errRecord = errors.New("a record that cannot be read")
 
 // Kinds of an item's id in a file.
@@ -99,8 +99,8 @@ func appendID(b []byte, id rerank.ID) []byte {
 	return appendText(append(b, idText), text)
 }
 
-// decoder reads fields from the front of b. After a field that is not there every field is zero,
-// and failed is set.
+// decoder reads fields from the front of b. Once b ends too early, failed is set and every further
+// field reads as zero.
 type decoder struct {
 	b      []byte
 	failed bool
@@ -196,7 +196,8 @@ func (d *decoder) end() error {
 	return nil
 }
 
-// timeOf returns the time of an event. It returns the zero time for another record.
+// timeOf returns when the event of a record happened, or the zero time if the record holds no
+// event.
 func timeOf(r record.Record) time.Time {
 	if r.Number != recordImpression && r.Number != recordFeedback {
 		return time.Time{}
@@ -206,7 +207,7 @@ func timeOf(r record.Record) time.Time {
 	return d.time()
 }
 
-// decodeImpression reads the body of a record. It returns errRecord.
+// decodeImpression decodes the body of an impression's record. Its error is errRecord.
 func decodeImpression(body []byte) (*Impression, error) {
 	d := decoder{b: body}
 	m := &Impression{Answer: d.answer(), Time: d.time()}
@@ -231,7 +232,7 @@ func decodeImpression(body []byte) (*Impression, error) {
 	return m, d.end()
 }
 
-// decodeFeedback reads the body of a record. It returns errRecord.
+// decodeFeedback decodes the body of a feedback's record. Its error is errRecord.
 func decodeFeedback(body []byte) (*Feedback, error) {
 	d := decoder{b: body}
 	f := &Feedback{Answer: d.answer(), Time: d.time(), ID: d.text(), Item: d.id(), Kind: d.text()}

@@ -35,7 +35,7 @@ var (
 type Item struct {
 	ID    rerank.ID
 	Score float32
-	// Arm is the version of an experiment whose pick the item was; Neither without an experiment.
+	// Arm is the version of an experiment that picked the item; Neither without an experiment.
 	Arm experiment.Arm
 }
 
@@ -46,21 +46,21 @@ type Impression struct {
 	// Vector and Text are the query. Files hold the vector as float16. Empty if not kept.
 	Vector []float32
 	Text   string
-	// User is who asked, or a keyed hash of that; "" if not given or not kept.
+	// User names who asked, or is a keyed hash of the name. It is empty if not given or not kept.
 	User string
 	// Version is the digest of the model file.
 	Version string
-	// Certificate is the answer's certificate; of Status and Gap only.
+	// Status is the status of the answer's certificate.
 	Status rerank.Status
 	// Gap bounds how much a missing item's score could exceed the last one shown. NaN if unknown.
 	Gap float32
-	// Degraded: the order is the store's, not the model's.
+	// Degraded reports that the items are in the store's order, not the model's.
 	Degraded bool
 	// Filter is a hash of the request's filter; 0 if it had none, or if the filter is not kept.
 	Filter uint64
-	// Narrowed: the request restricted the answer in a way that Filter may not show.
+	// Narrowed reports that the request restricted the answer in a way that Filter may not show.
 	Narrowed bool
-	// First is the position of the first item, from 1; more on a later page.
+	// First is the position of the first item, counted from 1. It is above 1 on a later page.
 	First int
 	// Items are in the order in which they were shown.
 	Items []Item
@@ -73,7 +73,8 @@ func (m *Impression) Shows(id rerank.ID) bool {
 
 // Feedback is what a person did with an item of an answer.
 type Feedback struct {
-	// ID makes repeated reports of one event count once. If empty, answer, item and kind do.
+	// ID identifies the event, so that repeated reports count once. If it is empty, answer, item
+	// and kind together identify the event.
 	ID     string
 	Answer AnswerID
 	Item   rerank.ID

@@ -19,14 +19,14 @@ import (
 
 const (
 	suffix = ".events"
-	// recordHead is the number of a file's first record, which says what the file is and when it
-	// was begun.
+	// recordHead is the kind of a file's first record, the head, which identifies the format and
+	// the time at which the file was begun.
 	recordHead = 3
 	headText   = "likeness events 1\n"
 	headBytes  = record.HeaderSize + len(headText) + 8
 )
 
-// errVersion: a file is of another version of likeness, or no file of events.
+// errVersion means that a file is no file of events, or one of another format version.
 var errVersion = errors.New("it is not a file of events of this version of likeness")
 
 // segment is one file.
@@ -47,8 +47,8 @@ type files struct {
 	next     uint64 // number of the next file
 }
 
-// listSegments returns the files of a folder, in order. A file without a head, whose making a crash
-// interrupted, has none of the events; begun is then zero.
+// listSegments returns the files of a folder, in order. A crash can leave a new file without a
+// head: it has no events, and its begun is zero.
 func listSegments(dir string) (all []*segment, err error) {
 	names, err := os.ReadDir(dir)
 	if err != nil {
@@ -80,7 +80,7 @@ func encodeHead(begun time.Time) []byte {
 	return record.Append(nil, recordHead, binary.LittleEndian.AppendUint64([]byte(headText), uint64(begun.UnixMilli())))
 }
 
-// readHead reads when the file was begun, and its size. It returns errVersion.
+// readHead reads the file's size, and from its head when it was begun. It may return errVersion.
 func (s *segment) readHead() error {
 	f, err := os.Open(s.path)
 	if err != nil {
@@ -107,8 +107,8 @@ func (s *segment) readHead() error {
 	return nil
 }
 
-// openFiles lists the files of a log, and cuts off what is not a record at the end of the last,
-// whose records it returns.
+// openFiles lists the files of a log. It cuts off an incomplete record at the end of the newest
+// file, and returns the records of that file.
 func openFiles(d disk.Disk, dir string) (f files, newest []record.Placed, err error) {
 	f = files{disk: d, dir: dir, next: 1}
 	if f.segments, err = listSegments(dir); err != nil || len(f.segments) == 0 {
@@ -200,7 +200,8 @@ func (f *files) size() (bytes int64) {
 	return bytes
 }
 
-// horizon returns when the oldest file was begun, if older files were deleted.
+// horizon returns the time before which events were deleted: when the oldest file was begun. It is
+// zero if no file was deleted.
 func (f *files) horizon() time.Time {
 	if len(f.segments) == 0 || f.segments[0].number <= 1 {
 		return time.Time{}
@@ -259,8 +260,8 @@ func (f *files) write(b []byte, now time.Time) error {
 	return fmt.Errorf("writing %s: %w", s.path, err)
 }
 
-// prune deletes the oldest files, as long as the files would outgrow their limit with the next one,
-// or have only events that are older than the retention.
+// prune deletes the oldest files until the next file fits the size limit, and files with only
+// events beyond the retention.
 func (f *files) prune(now time.Time, o LogOptions) error {
 	for len(f.segments) > 0 {
 		s := f.segments[0]

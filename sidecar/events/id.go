@@ -30,7 +30,7 @@ type AnswerID struct {
 	Part uint16
 }
 
-// errAnswerID: a text is not the text of an answer id.
+// errAnswerID means that a text cannot be parsed as an answer id.
 var errAnswerID = errors.New("not an answer id")
 
 // String returns the id as clients see it: 32 characters, and ".N" for part N above 0.
@@ -45,7 +45,7 @@ func (a AnswerID) String() string {
 // IsZero reports whether the id names nothing.
 func (a AnswerID) IsZero() bool { return a == AnswerID{} }
 
-// ParseAnswerID reads an id as clients send it. Whether such an answer exists is not known yet.
+// ParseAnswerID parses an id as clients send it. It does not check whether such an answer exists.
 func ParseAnswerID(text string) (a AnswerID, err error) {
 	call, part, hasPart := strings.Cut(text, ".")
 	if len(call) != base64.RawURLEncoding.EncodedLen(len(a.Call)) {
@@ -76,7 +76,7 @@ type signer struct {
 	key   []byte
 }
 
-// newCall returns an id. A share of the ids is of answers that are kept.
+// newCall returns a new id. It marks a random share of the ids as kept.
 func (s signer) newCall(now time.Time, share float64) (c CallID) {
 	_, _ = rand.Read(c[8:signedBytes]) // never fails
 	head := uint64(now.UnixMilli()) << 16
@@ -95,7 +95,8 @@ func (s signer) sign(c CallID) []byte {
 	return mac.Sum(nil)[:len(c)-signedBytes]
 }
 
-// check returns ErrUnknownAnswer if the signer did not make the id, and ErrNotKept.
+// check returns ErrUnknownAnswer for an id that the signer did not make, and ErrNotKept for one
+// whose answer is not kept.
 func (s signer) check(a AnswerID) error {
 	switch {
 	case !hmac.Equal(s.sign(a.Call), a.Call[signedBytes:]):
@@ -106,7 +107,7 @@ func (s signer) check(a AnswerID) error {
 	return nil
 }
 
-// pseudonym returns a keyed hash of a text.
+// pseudonym returns a keyed hash that replaces a text.
 func (s signer) pseudonym(text string) string {
 	mac := hmac.New(sha256.New, s.key)
 	_, _ = mac.Write([]byte("pseudonym\x00" + text))

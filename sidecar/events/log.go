@@ -249,7 +249,7 @@ func (l *Log) run() {
 	}
 }
 
-// commit writes what waits, and tells the callers of Feed.
+// commit writes the queued impressions and feedback, and tells the callers of Feed.
 func (l *Log) commit() {
 	l.mu.Lock()
 	q := l.queue
@@ -272,7 +272,8 @@ func (l *Log) commit() {
 	l.finish(q, repeated, int64(len(fresh)), err)
 }
 
-// addFeedback appends to b the records of the batches that are not known yet. It counts the others.
+// addFeedback appends to b the events of the batches that were not written before. For each batch
+// it counts the events that were.
 func (l *Log) addFeedback(b []byte, batches []*batch, repeated []int) (fresh []EventKey, out []byte) {
 	inCommit := map[EventKey]bool{}
 	for n, of := range batches {
@@ -291,7 +292,8 @@ func (l *Log) addFeedback(b []byte, batches []*batch, repeated []int) (fresh []E
 	return fresh, b
 }
 
-// write writes records durably, after it has begun a new file or deleted old ones where that is due.
+// write appends records durably. Before that it begins a new file and deletes old ones, if either
+// is due.
 func (l *Log) write(b []byte) error {
 	now := l.o.Now()
 	if now.Before(l.retry) {
@@ -350,7 +352,7 @@ func (l *Log) noteFiles() {
 	l.horizon = l.files.horizon()
 }
 
-// finish counts what became of a commit, and tells the callers of Feed.
+// finish adds a commit to the statistics, and tells the callers of Feed its result.
 func (l *Log) finish(q queue, repeated []int, written int64, err error) {
 	l.mu.Lock()
 	if err != nil {
@@ -369,7 +371,7 @@ func (l *Log) finish(q queue, repeated []int, written int64, err error) {
 	}
 }
 
-// Stats returns what the log has done.
+// Stats returns the counts since OpenLog.
 func (l *Log) Stats() Stats {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -391,7 +393,7 @@ func (l *Log) Keeps(answered time.Time) error {
 	return nil
 }
 
-// Close writes what waits, and closes the files. A second Close does nothing.
+// Close writes what is queued, and closes the files. A second Close does nothing.
 func (l *Log) Close() error {
 	l.mu.Lock()
 	closed := l.closed
@@ -405,7 +407,7 @@ func (l *Log) Close() error {
 	return l.files.close()
 }
 
-// EventKey stands for the id of an event.
+// EventKey is a hash that identifies an event.
 type EventKey [16]byte
 
 // Key hashes the id of the event, or, if it has none, its answer, item and kind.

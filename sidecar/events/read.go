@@ -9,7 +9,8 @@ import (
 	"github.com/likenessdb/likeness/internal/record"
 )
 
-// Visitor takes the events of a folder. A nil function skips them.
+// Visitor holds the functions that Read calls for each event. A nil function skips its kind of
+// event.
 type Visitor struct {
 	Impression func(*Impression) error
 	Feedback   func(*Feedback) error

@@ -21,7 +21,7 @@ import (
 	"github.com/likenessdb/likeness/internal/diskfault"
 )
 
-// Fields of an impression that a route keeps only if it says so.
+// Fields of an impression that a route keeps only if RouteOptions.Keep lists them.
 const (
 	FieldVector = "vector"
 	FieldText   = "text"
@@ -52,7 +52,7 @@ type Route struct {
 	accepted atomic.Int64
 }
 
-// keeping says in which form a field is kept; the zero value: not at all.
+// keeping says in which form a field is kept. The zero value drops the field.
 type keeping uint8
 
 const (
@@ -86,8 +86,8 @@ func OpenRoute(dir, name string, o RouteOptions) (*Route, error) {
 	return r, nil
 }
 
-// readKey reads the key of a file, or the key in dir, which it makes at the first time. On a disk
-// that fails the key is new, and no other process accepts its ids.
+// readKey reads the key from file, or, without one, from dir, where the first call creates a key.
+// If the disk fails, the key lives in memory only, and no other process accepts its ids.
 func readKey(dir, file string) ([]byte, error) {
 	if file != "" {
 		key, err := os.ReadFile(file)
@@ -126,9 +126,9 @@ func readKey(dir, file string) ([]byte, error) {
 // called.
 func (r *Route) NewCall() CallID { return r.signer.newCall(r.now(), r.share) }
 
-// Show keeps an impression, whose Answer has the id of NewCall, in the form that the route wants. It
-// does nothing if the answer is not one of those that are kept. Show does not keep m, and may change
-// its Text, User and Vector.
+// Show records an impression whose Answer has an id of NewCall. It does nothing unless the id is
+// marked as kept. Show may change the Text, User and Vector of m, and does not refer to m
+// afterwards.
 func (r *Route) Show(m *Impression) {
 	if !m.Answer.Call.Kept() {
 		return
@@ -148,7 +148,7 @@ func (r *Route) Show(m *Impression) {
 	r.log.Show(m)
 }
 
-// kept returns a text in the form in which a field is kept.
+// kept returns the text of a field as the route keeps it: unchanged, hashed, or empty.
 func (r *Route) kept(field, text string) string {
 	switch {
 	case text == "" || r.keep[field] == 0:
@@ -159,7 +159,7 @@ func (r *Route) kept(field, text string) string {
 	return text
 }
 
-// HashFilter returns the hash of a filter as impressions have it; 0 for none.
+// HashFilter returns the hash of a filter for Impression.Filter, 0 for an empty filter.
 func HashFilter(filter string) uint64 {
 	if filter == "" {
 		return 0
@@ -186,7 +186,7 @@ func (r Reason) String() string {
 	return [reasons]string{"ANSWER_UNKNOWN", "ANSWER_NOT_KEPT", "ANSWER_EXPIRED", "FIELD_INVALID"}[r]
 }
 
-// reasonOf returns the reason of an error of check.
+// reasonOf returns the Reason for an error of check.
 func reasonOf(err error) Reason {
 	switch {
 	case errors.Is(err, ErrUnknownAnswer):
@@ -242,10 +242,11 @@ func (r *Route) Feed(ctx context.Context, all []Feedback) (Receipt, error) {
 	return out, nil
 }
 
-// ahead is how much a client's clock may be ahead.
+// ahead is how far in the future the time of feedback may lie, for a client's clock that is fast.
 const ahead = 5 * time.Minute
 
-// check returns ErrFeedback, or why the answer's feedback is refused.
+// check returns why an event is refused: ErrFeedback for an invalid field, otherwise an error
+// about its answer.
 func (r *Route) check(f *Feedback, now time.Time) error {
 	switch {
 	case f.Item.IsZero():
@@ -272,7 +273,7 @@ type RouteStats struct {
 	Refused  map[Reason]int64
 }
 
-// Stats returns what the route has done.
+// Stats returns the counts since OpenRoute.
 func (r *Route) Stats() RouteStats {
 	out := RouteStats{Stats: r.log.Stats(), Accepted: r.accepted.Load(), Refused: map[Reason]int64{}}
 	for i := range r.refused {
@@ -308,8 +309,9 @@ func (b Book) Close() error {
 	return errors.Join(failed...)
 }
 
-// QueryKey names a query: equal vectors, as float16, or without a vector equal texts, have the same
-// key. It is 0 for an impression with neither.
+// QueryKey identifies the query of an impression that was read from a file. Queries with equal
+// vectors have equal keys; without vectors, those with equal texts. It is 0 for an impression with
+// neither.
 func (m *Impression) QueryKey() uint64 {
 	h := fnv.New64a()
 	switch {

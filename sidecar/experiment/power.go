@@ -28,7 +28,8 @@ type Plan struct {
 	Preferences int `json:"preferences"`
 	Sessions    int `json:"sessions"`
 	Impressions int `json:"impressions"`
-	// Days is how long that takes; 0 if the traffic is unknown.
+	// Days is the number of days in which the route answers Impressions; 0 if the traffic is
+	// unknown.
 	Days float64 `json:"days,omitempty"`
 }
 

@@ -32,14 +32,15 @@ func shares() []float64 { return []float64{0.01, 0.05, 0.25, 0.5, 1} }
 // provenShare is the greatest share that a candidate gets before it is better.
 const provenShare = 0.25
 
-// stepAnswers is the number of answers at a share after which a sound candidate gets the next one.
+// stepAnswers is the number of answers after which a candidate without a breach goes on to the
+// next share.
 const stepAnswers = 500
 
 // Ramp is the state of an experiment that raises the candidate's share.
 type Ramp struct {
 	Stage Stage   `json:"stage"`
 	Share float64 `json:"share"`
-	// Since is the number of answers when the share became what it is.
+	// Since is the number of answers at the last change of the share.
 	Since int `json:"since"`
 	// Why holds the reasons of the last change.
 	Why []string `json:"why,omitempty"`

@@ -30,11 +30,11 @@ type Checked struct {
 	ModelCan rerank.Abilities
 	// Turns limits how many goroutines keep a processor busy at a time.
 	Turns *turns.Turns
-	// Behavioural: the model owns vectors of items that are no rows of the collection.
+	// Behavioural reports that the model owns vectors of items that are no rows of the collection.
 	// They live in the companion, or in the table alone.
 	Behavioural bool
-	// VectorsElsewhere: feature rows cannot be computed from the collection's vectors;
-	// they live in the table or the companion alone.
+	// VectorsElsewhere reports that feature rows cannot be computed from the collection's vectors.
+	// Only the table or the companion has them.
 	VectorsElsewhere bool
 	// FeatureFields are the fields of the companion that make a feature row.
 	FeatureFields []string
@@ -44,18 +44,18 @@ type Checked struct {
 	// Field is the vector field that the route searches, as the store describes it; the
 	// zero value until the store was asked.
 	Field adapters.VectorField
-	// TextIDs: the ids of the collection are strings of any kind. False for numbers, for a store
-	// that takes both, and before the store was asked.
+	// TextIDs reports that the ids of the collection are strings of any kind. It is false for
+	// numbers, for a store that takes both, and until the store was asked.
 	TextIDs bool
-	// StoreAsked: the route was checked against its store.
+	// StoreAsked reports that the route was checked against its store.
 	StoreAsked bool
 	// built is when the build of the table began; zero without a table, or if unknown.
 	built time.Time
 	// OwnName is the store's own name for the collection when the route was opened; it
 	// differs from Collection where that is an alias. "" means that it is not known.
 	OwnName string
-	// NameHidden: the store does not tell whether Collection is an alias, so that calls by
-	// this name may read different collections.
+	// NameHidden reports that the store does not tell whether Collection is an alias, so that
+	// calls by this name may read different collections.
 	NameHidden bool
 
 	// Costs holds the measured costs of a scan and of the first stage; nil unless
@@ -69,11 +69,12 @@ type Checked struct {
 	// scanner scans the snapshot that was last scanned, so that searches of one snapshot share a
 	// scanner.
 	scanner *atomic.Pointer[scan.Scanner]
-	// rewriteNamed: the operator named PlacementRewrite.
+	// rewriteNamed reports that the operator named PlacementRewrite.
 	rewriteNamed bool
-	// strategyOpen: the operator named no strategy.
+	// strategyOpen reports that the operator named no strategy.
 	strategyOpen bool
-	// switched: the alias stands for another collection now than when the route was opened.
+	// switched reports that the alias stands for another collection now than when the route was
+	// opened.
 	switched bool
 }
 
@@ -111,8 +112,8 @@ func (c *Checked) WithTimeout(ctx context.Context) (context.Context, context.Can
 type View struct {
 	*Checked
 	Table *table.Table // the snapshot of the table, in place of the route's own Table; nil if the route has none
-	// Behind: the table or the companion lacks a write that was seen, or may lack one that was
-	// missed, so nothing can be proved from either.
+	// Behind reports that the table or the companion lacks a write that was seen, or may lack one
+	// that was missed, so nothing can be proved from either.
 	Behind bool
 	// Horizon says up to when the table and the companion show writes that this process did not see.
 	Horizon Horizon
@@ -193,8 +194,8 @@ func (c *Checked) scannerOf(t *table.Table) *scan.Scanner {
 	return mine
 }
 
-// FiltersTable reports whether the store can list the items behind a filter, which
-// a filtered scan of the table needs.
+// FiltersTable reports whether the store can list the items that pass a filter, which a filtered
+// scan of the table needs.
 func (c *Checked) FiltersTable() bool {
 	if c.OwnerIn(c.Collection) != "" {
 		return c.StoreCan.Scan != nil
@@ -269,7 +270,7 @@ func (c *Checked) ForCollection(collection string) *Checked {
 	}
 	other := *c
 	other.Collection = collection
-	// A follower, if there is one, knows better whether the table shows the collection.
+	// If there is a follower, it decides whether the table shows the collection.
 	other.switched = c.OwnName != "" && collection != c.OwnName && c.Freshness == nil
 	return &other
 }

@@ -11,7 +11,7 @@ import (
 // probeText is embedded to learn the length of an embedder's vectors.
 const probeText = "How long is a vector?"
 
-// probeTimeout bounds how much later a route opens because its embedder does not answer.
+// probeTimeout bounds how long opening a route waits for its embedder.
 const probeTimeout = time.Second
 
 // checkEmbedder embeds a text and checks that the model takes the vector. If the embedder does not
@@ -47,9 +47,10 @@ func (c *Checked) checkEmbedded(vectors [][]float32) error {
 	return nil
 }
 
-// Embed returns the vectors of queries and of documents, as the route's model takes them, or as the
-// collection's vectors were made if the model takes a ranker's scores. It returns the
-// errors of the embedder, ErrSetup if the model does not take its vectors, or the context's error.
+// Embed returns the vectors of queries and of documents. They are vectors that the route's model
+// takes; if the model takes a ranker's scores, they are vectors like those of the collection. It
+// returns the errors of the embedder, ErrSetup if the model does not take its vectors, or the
+// context's error.
 func (c *Checked) Embed(ctx context.Context, queries, documents []string) ([][]float32, error) {
 	vectors, err := c.Embedder.Embed(ctx, queries, documents...)
 	if err != nil {
@@ -64,9 +65,9 @@ func (c *Checked) NeedsEmbedder(q rerank.Query) bool {
 	return c.Embedder != nil && len(q.Vector) == 0 && q.Text != "" && c.SupportItems() == 0
 }
 
-// EmbedsBesideScores reports whether the route's embedder makes the own vector of a query whose model
-// takes a ranker's scores: by it the store is searched for a share of the ranker's first round, or the
-// model reads it beside the scores.
+// EmbedsBesideScores reports whether the route's embedder makes a query's own vector although the
+// model takes a ranker's scores. The vector searches the store for a share of the ranker's first
+// round, or the model reads it beside the scores.
 func (c *Checked) EmbedsBesideScores(q rerank.Query, mix float64) bool {
 	return c.Embedder != nil && q.Text != "" && c.SupportItems() > 0 && (mix > 0 || c.QueryFeatures() > 0)
 }

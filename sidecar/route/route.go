@@ -57,7 +57,8 @@ type Model struct {
 	Name       string
 	Version    string // digest of the model file
 	Similarity rerank.Similarity
-	// FirstStages holds what a fit found of the model's first stages; empty if no fit measured them.
+	// FirstStages holds the recall of the model's first stages, as a fit measured it; empty if no
+	// fit did.
 	FirstStages rerank.RecallTable
 }
 
@@ -66,7 +67,7 @@ type Database struct{ System, Address string }
 
 // Parts are the things that are open for a route. Optional ones are nil.
 type Parts struct {
-	// Broken says why the files of the route cannot be used; nil: they are open. A broken
+	// Broken says why the files of the route cannot be used; it is nil if they are open. A broken
 	// route has a store and no other part, and answers no search.
 	Broken   error
 	Store    adapters.Store // nil: only scans of the table are served
@@ -74,8 +75,8 @@ type Parts struct {
 	Model    Model
 	// Table holds the feature rows for PlacementTable and for scans.
 	Table *table.Table
-	// Live takes the table's place where it is set: it is written to while it is
-	// searched, and every search reads a snapshot of it.
+	// Live, if set, replaces Table: it takes writes while it is searched, and every search reads a
+	// snapshot of it.
 	Live *table.Live
 	// Device scores many rows of the table on another processor, such as a GPU. If nil, this
 	// machine's CPU scores them.
@@ -107,8 +108,8 @@ type Freshness interface {
 	Assess() (fresh bool, doubt Doubt)
 }
 
-// Horizon says up to when a table and a companion show the writes of others, which this process may
-// not have seen: of other clients, or through another sidecar.
+// Horizon says up to when a table and a companion show writes that this process may not have seen,
+// such as those of other clients or through another sidecar.
 type Horizon struct {
 	// AsOf is the time before which they show every write, whoever made it; zero if unknown.
 	AsOf time.Time

@@ -64,8 +64,8 @@ func (c *Checked) preferredStrategies() []rerank.Strategy {
 	return append(append(order, unmeasured...), rerank.Scan)
 }
 
-// takeBest returns the number of the cheapest of the stages whose recall is the greatest or not
-// sameRecall less.
+// takeBest returns the index of the cheapest stage among those whose recall is at most sameRecall
+// below the greatest.
 func takeBest(stages []*rerank.FirstStage, recall func(*rerank.FirstStage) float64) int {
 	greatest := 0.0
 	for _, s := range stages {

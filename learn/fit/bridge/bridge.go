@@ -33,8 +33,8 @@ type Data struct {
 	// Relevant[q] holds the rows of the texts that are right answers to query q, ascending and
 	// distinct. If it is nil, the new model's own first ten take their place.
 	Relevant [][]int32
-	// Hidden[q] holds the rows of texts that no answer to query q has, ascending and distinct.
-	// If it is nil, there are none.
+	// Hidden[q] holds the rows of texts that rankings for query q leave out, ascending and
+	// distinct. If it is nil, none is left out.
 	Hidden [][]int32
 	// Segments names the segment of each query. It is nil if there are none.
 	Segments []string

@@ -18,7 +18,8 @@ type Evidence string
 const (
 	// Pairs are right answers to the queries.
 	Pairs Evidence = "pairs"
-	// Agreement is with the new model's own first ten. It cannot say whether these are right.
+	// Agreement compares with the new model's own first ten, and cannot tell whether these are
+	// right.
 	Agreement Evidence = "agreement"
 )
 

@@ -29,7 +29,8 @@ type trial struct {
 	hidden     [][]int32
 	segments   []string
 
-	// mapped holds what the maps make of the items' old vectors; each item's map is fitted without it.
+	// mapped holds the items' old vectors after the map. The map of each item is fitted without
+	// the item.
 	mapped rerank.Matrix
 	// explained is the share of the variance of the items' new vectors that the maps predict.
 	explained float64
@@ -90,7 +91,7 @@ func (t *trial) crossFit(ctx context.Context, ridge float64) error {
 	return nil
 }
 
-// explained returns the share of the variance of the vectors that their predictions have.
+// explained returns the share of the variance of the vectors that the predictions explain.
 func explained(vectors, predicted rerank.Matrix) float64 {
 	mean := make([]float64, vectors.Cols)
 	for r := range vectors.Rows {
@@ -140,10 +141,10 @@ func (t *trial) rank(ctx context.Context, queries, items rerank.Matrix, depth in
 	return found, nil
 }
 
-// marks holds one number a query.
+// marks holds the quality of a ranking for each query.
 type marks struct{ ndcg, recall []float64 }
 
-// mark judges a ranking by the relevant items.
+// mark computes the quality of a ranking from the relevant items.
 func (t *trial) mark(r ranking) marks {
 	m := marks{ndcg: make([]float64, len(r)), recall: make([]float64, len(r))}
 	for q, list := range r {
@@ -176,7 +177,7 @@ func (t *trial) keepAnswerable() {
 	t.relevant, t.hidden, t.segments = pick(t.relevant, rows), pick(t.hidden, rows), pick(t.segments, rows)
 }
 
-// pick returns the elements at the places rows, or nil if all is nil.
+// pick returns the elements of all at the indices rows, or nil if all is nil.
 func pick[T any](all []T, rows []int32) []T {
 	if all == nil {
 		return nil
@@ -191,7 +192,8 @@ func pick[T any](all []T, rows []int32) []T {
 // Calibration predicts the new model's own scores of candidates from the scores of a bridge, as for a
 // threshold that was set for the new model.
 type Calibration struct {
-	// A score s of the map becomes Slope·s + Offset. Error is the root mean square of what remains.
+	// The predicted score is Slope·s + Offset for a bridge's score s. Error is the root mean
+	// square error of the predictions.
 	Slope  float64 `json:"slope"`
 	Offset float64 `json:"offset"`
 	Error  float64 `json:"error"`

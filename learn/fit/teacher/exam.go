@@ -189,8 +189,8 @@ func (x *Exam) candidates(probes []rerank.Probe, scores []float32) []int32 {
 	return inTurn(lists, most)
 }
 
-// inTurn returns the union of the lists, in the order of all first rows, then all second rows, up
-// to most rows.
+// inTurn returns the union of the lists, at most `most` rows: first the first row of each list,
+// then the second rows, and so on.
 func inTurn(lists [][]int32, most int) []int32 {
 	seen := make(map[int32]bool, most)
 	out := make([]int32, 0, most)

@@ -186,17 +186,18 @@ type Search struct {
 	Exact         bool
 	// Threshold, if not nil, is the score that all rows of the answer must exceed.
 	Threshold *float32
-	// IDsOnly: the answer shows only ids, scores and versions.
+	// IDsOnly reports that the answer shows only ids, scores and versions.
 	IDsOnly bool
 	// Needs lists features of the search. The route must have opted in to each of them, or the
 	// search passes with that reason.
 	Needs []string
 	// Partitions names the partitions to search; empty means all.
 	Partitions []string
-	// Unquantized: an exact search uses the original vectors even if the field is quantized. Only
-	// Locate sets it and the fields below.
+	// Unquantized reports that an exact search uses the original vectors even if the field is
+	// quantized. Only Locate sets it and the fields below.
 	Unquantized bool
-	// HasEF: the request sets the size of the index's candidate list, or asks to compare every row.
+	// HasEF reports that the request sets the size of the index's candidate list, or asks to
+	// compare every row.
 	HasEF bool
 	// Staged: the search contributes to an answer with others. It is a prefetch, a query that
 	// orders the rows of its prefetches, or a list of a hybrid search.
@@ -230,14 +231,14 @@ type Row struct {
 type Ranked struct {
 	Hits          []search.Hit
 	Limit, Offset int
-	// More: a deeper ranking may find more hits. All: these are all hits.
+	// More reports that a deeper ranking may find more hits, All that these are all hits.
 	More, All bool
 	Route     string
 	Vector    string // field that the route scores, by the search's name for it
-	// StoreScores: the answer keeps the store's scores, with which the search's threshold is
-	// compared.
+	// StoreScores reports that the answer keeps the store's scores, with which the search's
+	// threshold is compared.
 	StoreScores bool
-	// Cut: a threshold may shorten the answer.
+	// Cut reports that a threshold may shorten the answer.
 	Cut         bool
 	Certificate rerank.Status
 	AsOf        time.Time // with StatusSnapshot
@@ -245,9 +246,9 @@ type Ranked struct {
 	// and the answer shows nothing more of them.
 	Shown   bool
 	Epsilon float32 // for certificates that prove something
-	// Partial: the route's ranker scored only some of the items that it should score.
+	// Partial reports that the route's ranker scored only some of the items that it should score.
 	Partial bool
-	// WrongNorm: a row violated the route's unit_vectors.
+	// WrongNorm reports that a row violated the route's unit_vectors.
 	WrongNorm bool
 
 	// score returns the similarities of vectors. It is nil if the hits' scores do not follow from
@@ -258,7 +259,7 @@ type Ranked struct {
 	version string
 	gap     float32
 	page    []search.Hit
-	// isLast: the search is not ranked again, even if the collection has changed.
+	// isLast reports that the search is not ranked again, even if the collection has changed.
 	isLast bool
 }
 
