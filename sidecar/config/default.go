@@ -48,6 +48,7 @@ func DefaultPolicy() Policy {
 		Calls:        100,
 		RankRounds:   1,
 		MaxRounds:    8,
+		Reembed:      Reembed{Rate: 10},
 	}
 }
 

@@ -55,4 +55,21 @@ func (v *validator) embeds(at string, r Route) {
 	if _, ok := v.c.Embedders[r.EmbedderName]; r.EmbedderName != "" && !ok {
 		v.fail(at+".embedder", "there is no embedder %q%s", r.EmbedderName, hint(r.EmbedderName, v.c.EmbedderNames()))
 	}
+	if !r.Reembeds() {
+		return
+	}
+	for _, wants := range []struct {
+		lacks       bool
+		key, remedy string
+	}{
+		{r.EmbedderName == "", "embedder", "reembed embeds items by the route's embedder; name the one of the new model"},
+		{r.Placement != PlacementDerived, "placement", "reembed keeps new vectors in the route's companion; set placement: derived"},
+		{r.Table != "", "table", "a table holds what the bridge makes of an item, never its new vector; remove it, or reembed"},
+		{v.c.StateDir == "", "reembed", "a written item's new vector is dropped by following writes, which needs state_dir; set it"},
+		{v.c.Stores[r.StoreName].Kind == "embedded", "reembed", "the collections of an embedded store never change; remove it"},
+	} {
+		if wants.lacks {
+			v.fail(at+"."+wants.key, "%s", wants.remedy)
+		}
+	}
 }

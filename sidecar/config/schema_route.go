@@ -166,6 +166,8 @@ type Policy struct {
 	Failure FailurePolicy `yaml:"failure" enum:"fail_open,fail_closed" reload:"live"`
 	// Name of an embedder, which makes the vector of a query that is only text; of a relevance-based model, the vector for mix. Requests of the proxy's clients have vectors, and do not use it.
 	EmbedderName string `yaml:"embedder" reload:"activation"`
+	// Embeds the items of a bridge again, a few at a time.
+	Reembed Reembed `yaml:"reembed"`
 	// Name of a ranker, which decides the final order of the best candidates. A relevance-based model (rbe) also takes a
 	// query's vector from it.
 	RankerName string `yaml:"ranker" reload:"activation"`
@@ -186,6 +188,9 @@ type Policy struct {
 	MaxRounds int `yaml:"max_rounds" min:"1" reload:"live"`
 }
 
+// Reembeds reports whether the route embeds its items again.
+func (p *Policy) Reembeds() bool { return p.Reembed.Text != "" }
+
 // IsEager reports whether the proxy sends the original request at once, beside rescoring.
 func (p *Policy) IsEager() bool { return p.Fallback == FallbackEager }
 
@@ -196,6 +201,15 @@ func (p *Policy) PassPercent() int { return 100 - p.Ramp }
 // KeepsStoreScores reports whether the proxy's clients see the store's scores, in the
 // learned order.
 func (p *Policy) KeepsStoreScores() bool { return p.Score == ScoreStore }
+
+// Reembed embeds the items of a bridge again by the route's embedder, while the route answers searches. An item's new vector
+// takes the place of what the bridge makes of its old one in the companion.
+type Reembed struct {
+	// Payload field with the text of an item. Empty embeds nothing again. Needs placement derived, an embedder and state_dir.
+	Text string `yaml:"text" reload:"restart"`
+	// Most items that each sidecar embeds in a second. Those that answers showed come first.
+	Rate float64 `yaml:"rate" min:"0.001" max:"100000" reload:"live"`
+}
 
 // Shadow measures rescoring while clients get the database's answers.
 type Shadow struct {

@@ -42,7 +42,7 @@ func (c *Checked) configure() error {
 	if err := c.fillDefaults(); err != nil {
 		return err
 	}
-	for _, check := range []func() error{c.checkWords, c.checkPlacement, c.checkTable, c.checkOwner, c.checkLimits, c.checkRanker, c.checkEmbedding} {
+	for _, check := range []func() error{c.checkWords, c.checkPlacement, c.checkTable, c.checkOwner, c.checkLimits, c.checkRanker, c.checkEmbedding, c.checkReembedding} {
 		if err := check(); err != nil {
 			return err
 		}
