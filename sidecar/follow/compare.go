@@ -215,12 +215,8 @@ func (d *derivation) compareCompanion(ctx context.Context, r rows, known []reran
 	if err := d.open(ctx); err != nil {
 		return nil, drift, err
 	}
-	names := make([]string, len(d.fields))
-	for i, f := range d.fields {
-		names[i] = f.Name
-	}
 	have, err := d.store.Fetch.Fetch(ctx, adapters.FetchRequest{
-		Collection: d.route.Companion, IDs: slices.Concat(r.ids, r.underivable), Vectors: names, Payload: true,
+		Collection: d.route.Companion, IDs: slices.Concat(r.ids, r.underivable), Vectors: d.fieldNames(), Payload: true,
 	})
 	if err != nil {
 		return nil, drift, fmt.Errorf("companion %q: %w", d.route.Companion, err)
@@ -251,6 +247,8 @@ func compareCompanionRows(r rows, want []rerank.Matrix, have adapters.Rows, know
 			continue
 		case !there:
 			drift.Missing++
+		case r.sources != nil && isMarked(have.Payloads[at], r.sources[i]) && derive.SamePayload(derive.WithoutMark(payload(r.payloads, i)), derive.WithoutMark(have.Payloads[at])):
+			continue // it has a new vector, which no row of the collection shows
 		case !sameVectors(want, i, have.Vectors, at) || !derive.SamePayload(payload(r.payloads, i), payload(have.Payloads, at)):
 			drift.Changed++
 		default:

@@ -86,6 +86,7 @@ type rows struct {
 	ids      []rerank.ID
 	features rerank.Matrix
 	payloads []json.RawMessage // nil if the route needs no payloads
+	sources  []string          // the rows' source digests; nil unless the route embeds its items again
 	// underivable holds rows without a vector, and rows whose features are not finite. Tables and
 	// companions leave such rows out.
 	underivable []rerank.ID
@@ -112,6 +113,9 @@ func (d *derivation) encode(ctx context.Context, r adapters.Rows, vectors rerank
 		out.ids = append(out.ids, id)
 		if r.Payloads != nil {
 			out.payloads = append(out.payloads, r.Payloads[i])
+		}
+		if d.route.Reembeds() {
+			out.sources = append(out.sources, derive.SourceDigest(vectors.Row(i), derive.TextOf(payload(r.Payloads, i), d.route.Reembed.Text)))
 		}
 	}
 	out.features = features.Slice(0, len(out.ids))
@@ -181,6 +185,11 @@ func (d *derivation) applyCompanion(ctx context.Context, r rows, gone []rerank.I
 			return err
 		}
 		out := adapters.Rows{IDs: r.ids, Vectors: vectors, Payloads: r.payloads}
+		if d.route.Reembeds() {
+			if err := d.keepNewVectors(ctx, r, &out); err != nil {
+				return err
+			}
+		}
 		if err := d.store.Write.Write(ctx, d.route.Companion, d.schema, out); err != nil {
 			return err
 		}

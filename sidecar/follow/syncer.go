@@ -74,6 +74,8 @@ type syncer struct {
 	draining bool            // no pass may begin
 	idle     chan struct{}   // closed when only passes are left to do, for drain
 	released []chan struct{} // closed when the next step begins, for WaitUnused
+	// reembeddings holds the calls of Reembed that wait.
+	reembeddings []*reembedding
 
 	unjournaled, reconciles, failures, rowsRead int64
 }
@@ -393,6 +395,7 @@ func sleep(ctx context.Context, d time.Duration) {
 // either, it waits.
 func (s *syncer) step(ctx context.Context) error {
 	s.beginStep()
+	s.reembed(ctx)
 	if followed, err := s.followRows(ctx); followed || err != nil {
 		return err
 	}
