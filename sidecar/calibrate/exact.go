@@ -35,6 +35,8 @@ func (r *run) exactSource() (exactSource, func(), error) {
 	}
 	scanner := adapters.AbilitiesOf(r.route.Store).Scan
 	switch {
+	case r.route.Reembeds():
+		return nil, nil, fmt.Errorf("%w: route %q embeds its items again (reembed), so that its scores change; calibrate it when it no longer does", ErrInput, r.route.Name)
 	case scanner == nil:
 		return nil, nil, fmt.Errorf("%w: route %q has no table in full precision, and store %q cannot list all rows; build one with `likeness index --full-precision`",
 			ErrInput, r.route.Name, r.route.StoreName)

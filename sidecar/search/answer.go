@@ -67,6 +67,8 @@ type Answer struct {
 	// NotIndexed counts the candidates that the table lacked; they were scored from their stored
 	// vectors.
 	NotIndexed int
+	// Reembedded is set on a route that embeds its items again.
+	Reembedded *Reembedded
 	// HasVersions: every hit has the version that the store's own search of the collection showed
 	// in this call. The request asked for versions.
 	HasVersions bool
@@ -78,6 +80,23 @@ type Answer struct {
 	// ID names the answer in feedback. It is "" unless the route keeps events and the answer is
 	// Shown.
 	ID string
+}
+
+// Reembedded says how far a route has embedded again the items of an answer.
+type Reembedded struct {
+	// Candidates counts the candidates that were scored, and New those of them that were scored by their
+	// own vector of the new model. A bridge scored the others.
+	Candidates, New int
+	// Bridged holds the hits that a bridge scored.
+	Bridged []rerank.ID
+}
+
+// Share returns the share of the candidates that have a vector of the new model, from 0 to 1.
+func (r Reembedded) Share() float64 {
+	if r.Candidates == 0 {
+		return 0
+	}
+	return float64(r.New) / float64(r.Candidates)
 }
 
 // ids returns the ids of the hits.

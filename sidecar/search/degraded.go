@@ -61,7 +61,7 @@ func (s *search) fallBack(ctx context.Context, f *failure.Error) error {
 	if err != nil {
 		return fmt.Errorf("the store's own answer failed too, after %s: %w", f.Error(), err)
 	}
-	s.answer.Hits, s.answer.NotFinite, s.answer.NotIndexed = nil, 0, 0
+	s.answer.Hits, s.answer.NotFinite, s.answer.NotIndexed, s.answer.Reembedded = nil, 0, 0, nil
 	for _, h := range rows {
 		s.answer.Hits = append(s.answer.Hits, Hit{ID: h.ID, Score: h.Score})
 	}

@@ -102,10 +102,10 @@ func (s *search) addPayload(ctx context.Context) error {
 }
 
 // canVerify reports whether the scores can be compared with the stored vectors: the answer is a
-// snapshot, and its scores follow from the items' stored vectors alone.
+// snapshot, and its scores follow from the items' stored vectors alone, without new ones.
 func (s *search) canVerify() bool {
 	v := s.view
-	return s.answer.Certificate.Status == rerank.StatusSnapshot && !v.Spec.GroupedRows && !v.Behavioural && !v.VectorsElsewhere && s.answer.Ranking == nil
+	return s.answer.Certificate.Status == rerank.StatusSnapshot && !v.Spec.GroupedRows && !v.Behavioural && !v.VectorsElsewhere && !v.Reembeds() && s.answer.Ranking == nil
 }
 
 // scoresHold reports whether the hits' scores agree with the vectors that the collection holds now,

@@ -47,7 +47,7 @@ func (s *search) newFinder(p *plan.Plan) *finder {
 	}
 	f.scorer = &score.Scorer{Turns: v.Turns, Table: v.Table, Scanner: v.Scanner()}
 	if v.StoreCan.Fetch != nil {
-		f.scorer.ReadExact = f.reader.FromStored
+		f.scorer.ReadExact = f.reader.Exact
 	}
 	rows := v.Table
 	if v.Placement != route.PlacementTable && p.Request.Strategy != rerank.Scan {

@@ -129,6 +129,7 @@ func (s *search) rescore(ctx context.Context) error {
 	}
 	s.takePayload(f, hits)
 	s.takeVersions(f)
+	s.countReembedded(f)
 	return s.explain(f, hits)
 }
 
@@ -219,6 +220,21 @@ func (f *finder) round(ctx context.Context, round int) error {
 	}
 	f.lists = lists
 	return nil
+}
+
+// countReembedded says how many candidates have a vector of the new model, on a route that embeds its
+// items again.
+func (s *search) countReembedded(f *finder) {
+	if !s.view.Reembeds() {
+		return
+	}
+	r := &Reembedded{Candidates: f.found.Scored, New: len(f.reader.New)}
+	for _, h := range s.answer.Hits {
+		if !f.reader.New[h.ID] {
+			r.Bridged = append(r.Bridged, h.ID)
+		}
+	}
+	s.answer.Reembedded = r
 }
 
 // takePayload adds the payload that came with the list of a rewritten search.

@@ -151,6 +151,16 @@ func (f Followers) Reconcile(ctx context.Context, r *route.Route) (follow.Drift,
 	return d, nil
 }
 
+// Reembed calls follow.Follower.Reembed for the route's store. It returns follow.ErrRoute if the route
+// follows no writes.
+func (f Followers) Reembed(ctx context.Context, r *route.Route, vectors []follow.NewVector) (written int, err error) {
+	of := f[r.StoreName]
+	if of == nil {
+		return 0, fmt.Errorf("%w: route %q: nothing of its store is followed", follow.ErrRoute, r.Name)
+	}
+	return of.Reembed(ctx, r.Collection, r.Name, vectors)
+}
+
 // Status lists the state of everything that is followed.
 func (f Followers) Status() []follow.Status {
 	var all []follow.Status

@@ -10,10 +10,10 @@ import (
 
 // Promise gives a route the calibration that the state folder has for it and its model
 // version, or that it makes of itself, in memory where there is no state folder. A route with a
-// ranker gets none. Promise returns route.ErrSetup if live answers
+// ranker, or one that embeds its items again, gets none. Promise returns route.ErrSetup if live answers
 // are to be audited but the route's table is rounded.
 func Promise(c *config.Config, rt *route.Route) error {
-	if rt.RankerName != "" { // a calibration says nothing about a ranker's order
+	if rt.RankerName != "" || rt.Reembeds() { // a calibration says nothing about a ranker's order, or about scores that change with every item embedded again
 		return nil
 	}
 	audit, path := c.Routes[rt.Name].Audit, ""

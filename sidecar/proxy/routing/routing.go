@@ -250,6 +250,9 @@ type Ranked struct {
 	Partial bool
 	// WrongNorm reports that a row violated the route's unit_vectors.
 	WrongNorm bool
+	// Reembedded is the share of the candidates with a vector of the new model, on a route that embeds its
+	// items again; otherwise nil.
+	Reembedded *float64
 
 	// score returns the similarities of vectors. It is nil if the hits' scores do not follow from
 	// the vectors.
@@ -370,7 +373,21 @@ func statusText(how string, all []Ranked) string {
 	if slices.ContainsFunc(all, func(r Ranked) bool { return r.WrongNorm }) {
 		said += "; norms=wrong"
 	}
+	if least := leastReembedded(all); least != nil {
+		said += fmt.Sprintf("; reembedded=%.2f", *least)
+	}
 	return said
+}
+
+// leastReembedded returns the least share of candidates with a vector of the new model, or nil if no
+// route embeds its items again.
+func leastReembedded(all []Ranked) (least *float64) {
+	for _, r := range all {
+		if r.Reembedded != nil && (least == nil || *r.Reembedded < *least) {
+			least = r.Reembedded
+		}
+	}
+	return least
 }
 
 func strength(s rerank.Status) int {
@@ -547,6 +564,10 @@ func (r *Router) rank(ctx context.Context, target Target, s Search, deeper int) 
 	if out.Certificate == rerank.StatusExact || out.Certificate == rerank.StatusSnapshot { // other certificates may have an infinite one
 		out.Epsilon = a.Certificate.Epsilon
 	}
+	if a.Reembedded != nil {
+		share := a.Reembedded.Share()
+		out.Reembedded = &share
+	}
 	out.score = r.scoring(rt, s.Query)
 	out.keepRanked(a.Ranking)
 	return out, out.finish(s)
@@ -555,7 +576,7 @@ func (r *Router) rank(ctx context.Context, target Target, s Search, deeper int) 
 // scoring returns a function that scores vectors of the collection as the route does, or nil if the
 // route's scores do not follow from these vectors.
 func (r *Router) scoring(rt *route.Route, query []float32) func(context.Context, rerank.Matrix) ([]float32, error) {
-	if rt.Ranker != nil || rt.Model.Similarity == nil || rt.Model.Similarity.Spec().Kind == rerank.KindRBE || rerank.AbilitiesOf(rt.Model.Similarity).Vectors != nil {
+	if rt.Ranker != nil || rt.Reembeds() || rt.Model.Similarity == nil || rt.Model.Similarity.Spec().Kind == rerank.KindRBE || rerank.AbilitiesOf(rt.Model.Similarity).Vectors != nil {
 		return nil
 	}
 	return func(ctx context.Context, vectors rerank.Matrix) ([]float32, error) {

@@ -11,6 +11,7 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/internal/caught"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/derive"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search/failure"
 	"github.com/likenessdb/likeness/sidecar/search/plan"
@@ -29,6 +30,9 @@ type Reader struct {
 	Fetching time.Duration
 	// NotIndexed counts the candidates that the table or the companion lacked.
 	NotIndexed int
+	// New holds the candidates that have a vector of the new model, on a route that embeds its items
+	// again.
+	New map[rerank.ID]bool
 }
 
 // Candidates returns the feature rows of a round's new candidates, in one batch or two. Candidates
@@ -93,11 +97,19 @@ func (r *Reader) Read(ctx context.Context, ids []rerank.ID) ([]score.Batch, erro
 	return append(batches, rest...), nil
 }
 
-// FromStored returns the feature rows of items in full precision, computed from their stored
-// vectors. It returns the same errors as Candidates.
-func (r *Reader) FromStored(ctx context.Context, ids []rerank.ID) (score.Batch, error) {
-	b, err := r.fromStored(ctx, ids)
-	return b, featuresFailed(ctx, err)
+// Exact returns the feature rows of items in full precision, computed from their stored vectors. On a
+// route that embeds its items again they come from the companion, which has the new vectors. It returns
+// the same errors as Candidates.
+func (r *Reader) Exact(ctx context.Context, ids []rerank.ID) (score.Batch, error) {
+	if !r.View.Reembeds() {
+		b, err := r.fromStored(ctx, ids)
+		return b, featuresFailed(ctx, err)
+	}
+	batches, _, err := r.fromCompanion(ctx, ids)
+	if err != nil || len(batches) == 0 {
+		return score.Batch{}, featuresFailed(ctx, err)
+	}
+	return batches[0], nil
 }
 
 // fromStore returns the feature rows of items that the table lacks: from the companion if it holds
@@ -159,11 +171,25 @@ func (r *Reader) fromCompanion(ctx context.Context, ids []rerank.ID) ([]score.Ba
 	if len(have) == 0 {
 		return nil, missing, nil
 	}
+	r.noteNew(rows)
 	features := rerank.NewMatrix(len(rows.IDs), v.Spec.Features)
 	if err := v.ModelCan.Derive.Features(features, rows.Vectors); err != nil {
 		return nil, nil, fmt.Errorf("%w from companion %q: %w", errEncode, v.Companion, err)
 	}
 	return []score.Batch{{IDs: have, Items: rerank.Items{Features: features, Starts: starts}}}, missing, nil
+}
+
+// noteNew notes which rows of the companion hold a vector of the new model.
+func (r *Reader) noteNew(rows adapters.Rows) {
+	for i, p := range rows.Payloads {
+		if derive.MarkOf(p) == "" {
+			continue
+		}
+		if r.New == nil {
+			r.New = map[rerank.ID]bool{}
+		}
+		r.New[rows.IDs[i]] = true
+	}
 }
 
 // fromStored computes feature rows from the stored vectors.
@@ -196,9 +222,13 @@ func (r *Reader) fetch(ctx context.Context, collection string, ids []rerank.ID, 
 	ctx, s := span.StoreCall(ctx, "fetch", "fetch", collection)
 	defer s.End()
 	began := time.Now()
-	rows, err := fetcher.Fetch(ctx, adapters.FetchRequest{
+	request := adapters.FetchRequest{
 		Collection: collection, IDs: ids, Vectors: fields, Owner: r.View.OwnerIn(collection), Consistency: r.View.Consistency,
-	})
+	}
+	if r.View.Reembeds() && collection == r.View.Companion {
+		request.Payload, request.PayloadFields = true, []string{derive.SourceField}
+	}
+	rows, err := fetcher.Fetch(ctx, request)
 	r.Fetching += time.Since(began)
 	span.Fail(ctx, s, err)
 	return rows, err
