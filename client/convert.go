@@ -93,6 +93,7 @@ func fromSearch(m *likenessv1.SearchResponse, requestID string) *Answer {
 		Model: m.GetModel().GetName(), ModelVersion: m.GetModel().GetVersion(),
 		Strategy: Strategy(word(m.GetStrategy(), "STRATEGY_")), Plan: m.GetPlan(),
 		NotFinite: int(m.GetNotFinite()), NotIndexed: int(m.GetNotIndexed()), RequestID: requestID, AnswerID: m.GetAnswerId(),
+		Reembedded: m.Reembedded,
 	}
 	for i, h := range m.GetHits() {
 		a.Hits[i] = Hit{ID: fromID(h.GetId()), Score: h.GetScore(), Ranked: h.GetRanked(), Terms: fromTerms(h.GetExplanation())}

@@ -196,7 +196,7 @@ func TestEveryFieldOfAnAnswerIsRead(t *testing.T) {
 		},
 		Degraded: &likenessv1.Degraded{Reason: "r", Detail: "d"}, Model: &likenessv1.ModelRef{Name: "m", Version: "v"}, Strategy: likenessv1.Strategy_STRATEGY_SCAN,
 		Timings:   &likenessv1.Timings{Embed: seconds, Encode: seconds, Retrieve: seconds, Score: seconds, Certify: seconds, Rank: seconds, Total: seconds},
-		NotFinite: 11, NotIndexed: 12, Plan: "plan", AnswerId: "answer",
+		NotFinite: 11, NotIndexed: 12, Plan: "plan", AnswerId: "answer", Reembedded: proto.Float32(0.5),
 		Ranking: &likenessv1.Ranking{Ranker: "r", Version: "1", Calls: 1, Budget: 2, Rounds: 3, Cut: 4, Reason: "deadline"},
 	}
 	for name, m := range map[string]proto.Message{

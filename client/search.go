@@ -117,6 +117,9 @@ type Answer struct {
 	// that were scored from their stored vectors, because the table lacks
 	// them.
 	NotFinite, NotIndexed int
+	// Reembedded is set on a route that embeds its items again: the share of the candidates, from 0 to
+	// 1, that were scored by their own vector of the new model.
+	Reembedded *float32
 	// Ranking is set on a route with a ranker.
 	Ranking *Ranking
 	// RequestID is the call's id in the sidecar's log.

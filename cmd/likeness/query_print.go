@@ -145,6 +145,9 @@ func certificateText(r *likenessv1.SearchResponse) string {
 	if n := r.GetNotIndexed(); n > 0 {
 		fmt.Fprintf(&b, " %d candidates were not in the table.", n)
 	}
+	if r.Reembedded != nil {
+		fmt.Fprintf(&b, " %.0f %% of the candidates have a vector of the new model.", 100*r.GetReembedded())
+	}
 	return b.String()
 }
 

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 	"google.golang.org/protobuf/types/known/timestamppb"
 
@@ -249,6 +250,9 @@ func fromAnswer(a search.Answer) *likenessv1.SearchResponse {
 		r.Hits[i] = &likenessv1.Hit{
 			Id: fromID(h.ID), Score: h.Score, PayloadJson: utf8(string(h.Payload)), Explanation: fromExplanation(h.Explanation), Ranked: h.Ranked,
 		}
+	}
+	if a.Reembedded != nil {
+		r.Reembedded = proto.Float32(float32(a.Reembedded.Share()))
 	}
 	if a.Degraded != nil {
 		r.Degraded = &likenessv1.Degraded{Reason: a.Degraded.Reason, Detail: utf8(a.Degraded.Detail)}

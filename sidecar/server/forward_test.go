@@ -274,7 +274,7 @@ func answerWith() search.Answer {
 		},
 		Degraded: &search.Degraded{Reason: "reason", Detail: "detail"}, Strategy: rerank.Combined, Plan: "plan", Model: "model", Version: "version",
 		Timings:   search.Timings{Embed: 7, Encode: 1, Retrieve: 2, Score: 3, Certify: 4, Rank: 5, Total: 6},
-		NotFinite: 7, NotIndexed: 8, ID: "answer",
+		NotFinite: 7, NotIndexed: 8, ID: "answer", Reembedded: &search.Reembedded{Candidates: 4, New: 1, Bridged: []rerank.ID{rerank.UintID(3)}},
 		Ranking: &rank.Ranking{Ranker: "ranker", Version: "1", Calls: 2, Budget: 3, Rounds: 4, Cut: 5, Reason: "deadline"},
 	}
 }
@@ -299,8 +299,9 @@ func TestEveryFieldOfAnAnswerReachesTheClient(t *testing.T) {
 	const rule = ".Certificate.Calibration.Rule."
 	untold := map[string]string{
 		rule + "Strategy": "the answer's own strategy says it: a promise is of one", rule + "Weights": "the catalog has the route's", rule + "Head": "the catalog has the route's",
-		".Narrowed":     "the client wrote the parameters that narrow its search",
-		".Hits.Version": "the proxy alone asks for versions", ".HasVersions": "the proxy alone asks for versions",
+		".Reembedded.Bridged": "the filler alone asks which hits have no new vector",
+		".Narrowed":           "the client wrote the parameters that narrow its search",
+		".Hits.Version":       "the proxy alone asks for versions", ".HasVersions": "the proxy alone asks for versions",
 	}
 	fields(reflect.TypeFor[search.Answer](), func(path string, index []int) {
 		if untold[path] != "" {

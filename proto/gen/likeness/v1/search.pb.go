@@ -773,7 +773,10 @@ type SearchResponse struct {
 	// Set on a route with a ranker.
 	Ranking *Ranking `protobuf:"bytes,10,opt,name=ranking,proto3" json:"ranking,omitempty"`
 	// Names the answer in feedback, on a route that keeps events.
-	AnswerId      string `protobuf:"bytes,11,opt,name=answer_id,json=answerId,proto3" json:"answer_id,omitempty"`
+	AnswerId string `protobuf:"bytes,11,opt,name=answer_id,json=answerId,proto3" json:"answer_id,omitempty"`
+	// Set on a route that embeds its items again: the share of the candidates, 0 to 1, that were scored by their own vector of the
+	// new model. A bridge scored the others.
+	Reembedded    *float32 `protobuf:"fixed32,12,opt,name=reembedded,proto3,oneof" json:"reembedded,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -883,6 +886,13 @@ func (x *SearchResponse) GetAnswerId() string {
 		return x.AnswerId
 	}
 	return ""
+}
+
+func (x *SearchResponse) GetReembedded() float32 {
+	if x != nil && x.Reembedded != nil {
+		return *x.Reembedded
+	}
+	return 0
 }
 
 // Ranking says what a route's ranker was asked for a search.
@@ -2269,7 +2279,7 @@ const file_likeness_v1_search_proto_rawDesc = "" +
 	"\x05score\x18\x02 \x01(\x02R\x05score\x12!\n" +
 	"\fpayload_json\x18\x03 \x01(\tR\vpayloadJson\x12:\n" +
 	"\vexplanation\x18\x04 \x01(\v2\x18.likeness.v1.ExplanationR\vexplanation\x12\x16\n" +
-	"\x06ranked\x18\x05 \x01(\bR\x06ranked\"\xd6\x03\n" +
+	"\x06ranked\x18\x05 \x01(\bR\x06ranked\"\x8a\x04\n" +
 	"\x0eSearchResponse\x12$\n" +
 	"\x04hits\x18\x01 \x03(\v2\x10.likeness.v1.HitR\x04hits\x12:\n" +
 	"\vcertificate\x18\x02 \x01(\v2\x18.likeness.v1.CertificateR\vcertificate\x121\n" +
@@ -2284,7 +2294,11 @@ const file_likeness_v1_search_proto_rawDesc = "" +
 	"\x04plan\x18\t \x01(\tR\x04plan\x12.\n" +
 	"\aranking\x18\n" +
 	" \x01(\v2\x14.likeness.v1.RankingR\aranking\x12\x1b\n" +
-	"\tanswer_id\x18\v \x01(\tR\banswerId\"\xab\x01\n" +
+	"\tanswer_id\x18\v \x01(\tR\banswerId\x12#\n" +
+	"\n" +
+	"reembedded\x18\f \x01(\x02H\x00R\n" +
+	"reembedded\x88\x01\x01B\r\n" +
+	"\v_reembedded\"\xab\x01\n" +
 	"\aRanking\x12\x16\n" +
 	"\x06ranker\x18\x01 \x01(\tR\x06ranker\x12\x18\n" +
 	"\aversion\x18\x02 \x01(\tR\aversion\x12\x14\n" +
@@ -2509,6 +2523,7 @@ func file_likeness_v1_search_proto_init() {
 		(*ItemId_Text)(nil),
 	}
 	file_likeness_v1_search_proto_msgTypes[4].OneofWrappers = []any{}
+	file_likeness_v1_search_proto_msgTypes[6].OneofWrappers = []any{}
 	file_likeness_v1_search_proto_msgTypes[13].OneofWrappers = []any{
 		(*SearchResult_Response)(nil),
 		(*SearchResult_Error)(nil),
