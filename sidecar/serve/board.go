@@ -17,7 +17,7 @@ func (s *sidecar) showStatus(c *config.Config, parts *wiring.Assembly, rankers *
 	from := telemetry.StatusSources{
 		Build: s.options.Build, Watch: s.watch, Ready: s.openings.ready, Routes: s.engine.Routes, Waiting: s.openings.reasonNotOpen,
 		Versions: s.versions.List, Load: s.gate.Load, Plugins: rankers.States, Devices: rankers.Devices, Following: s.followers.Status,
-		Rankers: func() []telemetry.RankerStatus { return rankerStates(c, rankers) }, Embedders: embedders.States,
+		Rankers: func() []telemetry.RankerStatus { return rankerStates(c, rankers) }, Embedders: embedders.States, Reembedding: s.reembeds.States,
 		Proxied: s.metrics.ProxyOf,
 		Off: func() map[string]bool {
 			if s.switches == nil {

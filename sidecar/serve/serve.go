@@ -30,6 +30,7 @@ import (
 
 	"github.com/likenessdb/likeness/sidecar/proxy"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
+	"github.com/likenessdb/likeness/sidecar/reembed"
 	"github.com/likenessdb/likeness/sidecar/rollout"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
@@ -139,6 +140,7 @@ type sidecar struct {
 	gateway   *gateway.Gateway // nil without listen.rest
 	proxy     *proxy.Proxy     // nil if the configuration has no proxy
 	auditor   *calibrate.Auditor
+	reembeds  *reembed.Filler
 	followers wiring.Followers
 	events    events.Book // what routes keep of their answers
 	reloader  *reloader   // nil if the configuration is never read again
@@ -173,7 +175,11 @@ func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers w
 		Routes: wiring.Audits(c), Busy: s.gate.Busy, Recorder: s.metrics, Logger: o.Logger,
 	})
 	s.requestLog = loglimit.Logger(o.Logger, gate.CallerOf)
-	settings := search.Options{Turns: parts.Turns, Observer: search.Observers{s.metrics, recent, s.auditor, s.watch, s.queries}, Logger: s.requestLog, Events: book}
+	s.reembeds = reembed.New(reembed.Options{
+		Routes: reembeddedRoutes(c), Route: func(name string) (*route.Route, error) { return s.engine.Route(name) },
+		Write: followers.Reembed, Logger: o.Logger,
+	})
+	settings := search.Options{Turns: parts.Turns, Observer: search.Observers{s.metrics, recent, s.auditor, s.watch, s.queries, s.reembeds}, Logger: s.requestLog, Events: book}
 	serverOptions := server.Options{
 		OpenAdmin: o.Answer != nil || loopback(c.Listen.GRPC) && (c.Listen.REST == "" || loopback(c.Listen.REST)), Logger: o.Logger, Recorder: s.metrics,
 		Limits: apiLimits(c.Limits), TokensFile: tokensFile(c, o), Gate: s.gate, Events: book,
@@ -190,6 +196,7 @@ func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers w
 		return nil, err
 	}
 	s.metrics.WatchNorms(s.engine.Routes)
+	s.metrics.WatchReembedding(s.reembeds.States)
 	if s.versions, err = rollout.New(rollout.Options{
 		Engine: s.engine, Assembly: parts, Config: c, Reload: o.Reload, Recent: recent, Logger: o.Logger,
 		Follower: followers, Switched: s.metrics.RouteServed,
@@ -207,6 +214,16 @@ func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers w
 	s.openings = newOpenings(c.RouteNames(), c.Proxy.Listens())
 	s.admin = telemetry.NewAdmin(s.metrics, s.openings.ready, o.Logger)
 	return s, nil
+}
+
+// reembeddedRoutes names the routes that embed their items again.
+func reembeddedRoutes(c *config.Config) (names []string) {
+	for _, name := range c.RouteNames() {
+		if r := c.Routes[name]; r.Reembeds() {
+			names = append(names, name)
+		}
+	}
+	return names
 }
 
 // searchLimits returns the limits of searches.
@@ -341,6 +358,7 @@ func (s *sidecar) run(ctx context.Context, c *config.Config) error {
 		group.Go(func() error { return s.proxy.Run(ending) })
 	}
 	group.Go(func() error { return s.auditor.Run(ctx, s.engine) })
+	group.Go(func() error { return s.reembeds.Run(ctx) })
 	if s.reloader != nil {
 		group.Go(func() error { return s.reloader.run(ctx) })
 	}

@@ -40,6 +40,7 @@ type Metrics struct {
 	certificates *prometheus.CounterVec
 	notFinite    *prometheus.CounterVec
 	notIndexed   *prometheus.CounterVec
+	reembedded   *prometheus.CounterVec
 	rankerCalls  *prometheus.HistogramVec
 	rankerRounds *prometheus.HistogramVec
 	rankerCut    *prometheus.CounterVec
@@ -53,6 +54,7 @@ type Metrics struct {
 	load         *loadCollector
 	receiving    *atomic.Pointer[gate.Gate]
 	following    *followCollector
+	reembedding  *reembedCollector
 	pluginStates *pluginCollector
 	deviceStates *deviceCollector
 	routeNorms   *normCollector
@@ -82,6 +84,7 @@ func NewMetrics(build buildinfo.Info, routes []*route.Route) *Metrics {
 		certificates: r.counter("search_certificates_total", "Answers by the status of their certificate.", "route", "status"),
 		notFinite:    r.counter("candidates_not_finite_total", "Candidates whose score was not finite.", "route"),
 		notIndexed:   r.counter("candidates_not_indexed_total", "Candidates that the route's table lacks; rebuild the table if they grow.", "route"),
+		reembedded:   r.counter("candidates_reembedded_total", "Candidates of a route with reembed, by what scored them: new (their own vector of the new model), bridge.", "route", "kind"),
 		rankerCalls:  r.histogram("search_ranker_calls", "Items that a search asked the ranker about, support items included.", prometheus.ExponentialBuckets(1, 2, 12), "route"),
 		rankerRounds: r.histogram("search_ranker_rounds", "Rounds in which a search asked its route's ranker.", []float64{0, 1, 2, 3, 4, 6, 8, 16}, "route"),
 		rankerCut:    r.counter("search_ranker_cut_total", "Items that the ranker should have scored and did not, by reason: deadline, budget, failed.", "route", "reason"),
@@ -99,6 +102,7 @@ func NewMetrics(build buildinfo.Info, routes []*route.Route) *Metrics {
 	m.load = r.load()
 	m.receiving = r.received()
 	m.following = r.following()
+	m.reembedding = r.reembedding()
 	m.pluginStates = r.plugins()
 	m.deviceStates = r.devices()
 	m.routeNorms = r.norms()
@@ -186,6 +190,10 @@ func (m *Metrics) Searched(ctx context.Context, rt string, r search.Request, a s
 		observe(ctx, m.steps.WithLabelValues(rt, "embed"), a.Timings.Embed.Seconds())
 	}
 	m.ranked(ctx, rt, a)
+	if r := a.Reembedded; r != nil {
+		m.reembedded.WithLabelValues(rt, "new").Add(float64(r.New))
+		m.reembedded.WithLabelValues(rt, "bridge").Add(float64(r.Candidates - r.New))
+	}
 }
 
 func (m *routeMetrics) answered(ctx context.Context, a search.Answer) {

@@ -18,6 +18,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/plugins"
 	"github.com/likenessdb/likeness/sidecar/plugins/offload"
+	"github.com/likenessdb/likeness/sidecar/reembed"
 	"github.com/likenessdb/likeness/sidecar/rollout"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
@@ -47,6 +48,8 @@ type StatusSources struct {
 	Embedders func() map[string]embed.State // by name
 	Devices   func() []offload.Status
 	Following func() []follow.Status
+	// Reembedding returns the states of the routes that embed their items again.
+	Reembedding func() []reembed.State
 }
 
 // StoreStatus is the state of a vector store.
@@ -130,6 +133,7 @@ type RouteStatus struct {
 	Stages      []StageTimes       `json:"stages,omitempty"`
 	Load        *gate.Load         `json:"admission,omitempty"`
 	Following   *follow.Status     `json:"following,omitempty"`
+	Reembedding *reembed.State     `json:"reembedding,omitempty"`
 }
 
 // Unanswered counts the last searches of a route through the proxy, if all of them were left to the
@@ -219,6 +223,10 @@ func (b *StatusBoard) Status(ctx context.Context) Status {
 	for _, f := range callOrNil(b.from.Following) {
 		following[f.Route] = &f
 	}
+	reembedding := map[string]*reembed.State{}
+	for _, r := range callOrNil(b.from.Reembedding) {
+		reembedding[r.Route] = &r
+	}
 	if b.from.Off != nil {
 		off = b.from.Off()
 	}
@@ -238,7 +246,7 @@ func (b *StatusBoard) Status(ctx context.Context) Status {
 		if u, ok := unanswered[r.Name]; ok {
 			one.Unanswered = &u
 		}
-		one.Following = following[r.Name]
+		one.Following, one.Reembedding = following[r.Name], reembedding[r.Name]
 		if isOff, proxied := off[r.Name]; proxied {
 			one.Off, one.Proxy = isOff, b.proxy(r)
 		}

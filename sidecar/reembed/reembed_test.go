@@ -1,0 +1,185 @@
+package reembed_test
+
+import (
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/derive"
+	"github.com/likenessdb/likeness/sidecar/follow"
+	"github.com/likenessdb/likeness/sidecar/follow/journal"
+	"github.com/likenessdb/likeness/sidecar/search"
+	"github.com/likenessdb/likeness/sidecar/search/retrieve"
+)
+
+// closest returns the ids of the texts that the new model finds closest to one, of the first n.
+func closest(text string, k int) []rerank.ID {
+	type scored struct {
+		id    int
+		score float64
+	}
+	var all []scored
+	for i := range rows {
+		all = append(all, scored{i, dot(newVector(text), newVector(textOf(i)))})
+	}
+	slices.SortFunc(all, func(a, b scored) int { return int(math.Copysign(1, b.score-a.score)) })
+	var out []rerank.ID
+	for _, s := range all[:k] {
+		out = append(out, ids(s.id)...)
+	}
+	return out
+}
+
+func number(id rerank.ID) int {
+	n, _ := id.Uint64()
+	return int(n)
+}
+
+func dot(a, b []float32) (sum float64) {
+	for i := range a {
+		sum += float64(a[i]) * float64(b[i])
+	}
+	return sum
+}
+
+func idsOf(a search.Answer) (out []rerank.ID) {
+	for _, h := range a.Hits {
+		out = append(out, h.ID)
+	}
+	return out
+}
+
+// TestAllItems: the walk gives every item its new vector. The route then answers as a new index would,
+// and its certificate stays proved; in a restart nothing is embedded twice.
+func TestAllItems(t *testing.T) {
+	w := newWorld(t)
+	s := w.start(t, 1e5)
+	until(t, func() bool { return s.state().Whole && s.state().New == rows })
+	for i := range 20 {
+		text := "question " + textOf(i)
+		a := s.search(t, text)
+		if got, want := idsOf(a), closest(text, 10); !slices.Equal(got, want) || !a.Certificate.Proved() || a.Reembedded.Share() != 1 {
+			t.Errorf("%s: found %v, %s, share %g; a new index finds %v", text, got, a.Certificate.Status, a.Reembedded.Share(), want)
+		}
+		if best := dot(newVector(text), newVector(textOf(number(a.Hits[0].ID)))); math.Abs(best-float64(a.Hits[0].Score)) > 1e-5 {
+			t.Errorf("%s: score %g, want the cosine %g", text, a.Hits[0].Score, best)
+		}
+	}
+	version, err := s.engine.Find(t.Context(), "r")
+	must(t, err)
+	view := version.Current().View()
+	exact, err := (&retrieve.Reader{View: view}).Exact(t.Context(), ids(1, 2))
+	if must(t, err); dot(exact.Items.Features.Row(1), newVector(textOf(2))) < 0.9999 {
+		t.Error("scores are made exact from what the bridge makes of an item, not from its new vector")
+	}
+	view.Release()
+	version.Release()
+	s.agrees(t, rows)
+	s.stop()
+	before := len(w.embedder.embedded())
+	if before != rows {
+		t.Errorf("%d texts were embedded for %d items", before, rows)
+	}
+	again := w.start(t, 1e5)
+	until(t, func() bool { return again.state().Whole })
+	if n := len(w.embedder.embedded()); n != before || again.state().New != rows {
+		t.Errorf("after a restart %d more texts were embedded: %+v", n-before, again.state())
+	}
+}
+
+// TestTouchedItemsFirst: at a rate at which the walk hardly begins, an answer's items get new vectors
+// before the others do, and the share says so.
+func TestTouchedItemsFirst(t *testing.T) {
+	w := newWorld(t)
+	w.embedder.down.Store(true)
+	s := w.start(t, 20)
+	first := s.search(t, textOf(7))
+	if first.Reembedded.Share() != 0 || len(first.Reembedded.Bridged) != 10 {
+		t.Fatalf("%+v", first.Reembedded)
+	}
+	until(t, func() bool { return s.state().Failures > 0 && s.state().Error != "" })
+	if !s.search(t, textOf(7)).Certificate.Proved() {
+		t.Error("a failing embedder spoils a certificate")
+	}
+	w.embedder.down.Store(false)
+	until(t, func() bool { return len(s.search(t, textOf(7)).Reembedded.Bridged) == 0 })
+	a := s.search(t, textOf(7))
+	if share := a.Reembedded.Share(); !(share > 0 && share < 1) || a.Hits[0].ID != ids(7)[0] || math.Abs(float64(a.Hits[0].Score)-1) > 1e-5 {
+		t.Errorf("share %g, %+v", share, a.Hits[0])
+	}
+	for _, h := range first.Hits[:5] {
+		if !slices.Contains(w.embedder.embedded(), textOf(number(h.ID))) {
+			t.Errorf("item %s of the first answer was not embedded", h.ID)
+		}
+	}
+	if s.state().Error != "" {
+		t.Errorf("%+v", s.state())
+	}
+}
+
+// TestFollows: a written item loses its new vector until it is embedded again, and keeps it if neither its
+// text nor its old vector changed. A deleted item is gone.
+func TestFollows(t *testing.T) {
+	w := newWorld(t)
+	s := w.start(t, 1e5)
+	until(t, func() bool { return s.state().Whole && s.state().New == rows })
+	s.put(t, 3, textOf(3), 2)
+	if v, p := s.row(t, 3); dot(v, newVector(textOf(3))) < 0.9999 || derive.MarkOf(p) == "" || !strings.Contains(string(p), `"price":2`) {
+		t.Errorf("after another price: cosine %g, %s", dot(v, newVector(textOf(3))), p)
+	}
+	w.embedder.down.Store(true)
+	s.put(t, 4, "another text", 1)
+	if v, p := s.row(t, 4); dot(v, newVector(textOf(4))) > 0.999 || derive.MarkOf(p) != "" {
+		t.Errorf("after another text: cosine %g with its old text, %s", dot(v, newVector(textOf(4))), p)
+	}
+	s.agrees(t, rows)
+	w.embedder.down.Store(false)
+	until(t, func() bool { _, p := s.row(t, 4); return derive.MarkOf(p) != "" })
+	if v, _ := s.row(t, 4); dot(v, newVector("another text")) < 0.9999 {
+		t.Errorf("embedded again: cosine %g with its text", dot(v, newVector("another text")))
+	}
+	s.put(t, 5, "bad text", 1)
+	s.put(t, 6, "", 1)
+	until(t, func() bool { return s.state().Refused >= 2 })
+	s.agrees(t, rows)
+
+	done := s.follower.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Delete, IDs: ids(9)})
+	must(t, s.store.Delete(t.Context(), items, ids(9)))
+	done()
+	until(t, s.route.Freshness.Fresh)
+	if v, _ := s.row(t, 9); v != nil {
+		t.Error("a deleted item is still in the companion")
+	}
+	s.agrees(t, rows-1)
+}
+
+// TestReembedRefuses: a new vector of a text that the item no longer has is not written, and a vector of
+// another length is an error.
+func TestReembedRefuses(t *testing.T) {
+	w := newWorld(t)
+	w.embedder.down.Store(true)
+	s := w.start(t, 1)
+	source := derive.SourceDigest(oldVector(textOf(1)), textOf(1))
+	for _, c := range []struct {
+		id     int
+		source string
+		want   int
+	}{{1, source, 1}, {1, derive.SourceDigest(oldVector(textOf(1)), "earlier"), 0}, {2, source, 0}, {rows + 1, source, 0}} {
+		n, err := s.follower.Reembed(t.Context(), items, "r", []follow.NewVector{{ID: ids(c.id)[0], Vector: newVector(textOf(c.id)), Source: c.source}})
+		if must(t, err); n != c.want {
+			t.Errorf("item %d: %d vectors written, want %d", c.id, n, c.want)
+		}
+	}
+	for name, v := range map[string]follow.NewVector{"length": {Vector: newVector("x")[:3]}, "zero": {Vector: make([]float32, newDim)}} {
+		v.ID, v.Source = ids(1)[0], source
+		if n, err := s.follower.Reembed(t.Context(), items, "r", []follow.NewVector{v}); n != 0 || err == nil {
+			t.Errorf("%s: %d written, %v", name, n, err)
+		}
+	}
+	if _, err := s.follower.Reembed(t.Context(), items, "none", nil); err == nil {
+		t.Error("a route that does not embed again: no error")
+	}
+	s.agrees(t, rows)
+}
