@@ -1,4 +1,4 @@
-// Package shown compares the output that a page shows with what a command printed.
+// Package shown compares the output that a page shows with the output of the command.
 package shown
 
 import (

@@ -22,8 +22,8 @@ const MaxPosition = 1000
 type Answer struct {
 	Query int32
 	Items []int32
-	// Positions are the places in the list, from 1, ascending and distinct. Places may be
-	// missing, such as those of items that no longer exist.
+	// Positions are the places in the list, from 1, ascending and distinct. Places may be missing,
+	// for example because their items no longer exist.
 	Positions []int32
 	// Weights say how much the choice of each item counts; 0 means that it was shown and not
 	// chosen.

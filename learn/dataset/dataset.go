@@ -39,8 +39,8 @@ type Sources struct {
 	// OpenQueries.
 	Queries  string
 	Embedder embed.Embedder
-	// History, if it has a file, takes the place of Queries: each query is the mean of items.
-	// Their ids are those of the file.
+	// History, if it has a file, replaces Queries: each query is the mean of items, and has the
+	// query id of the file.
 	History History
 	// Pairs is the file of the log: .jsonl or .ndjson, .parquet, or CSV under any
 	// other name. If empty, there is no log.

@@ -162,8 +162,8 @@ func (h *itemHistory) before(d *Dataset, row, query int) (items []loggedItem, no
 	return items, now
 }
 
-// mean returns the weighted mean of the items' vectors, or false if there is none with a
-// direction.
+// mean returns the weighted mean of the items' vectors, or false if the mean is zero or there are
+// no items.
 func (h *itemHistory) mean(vectors rerank.Matrix, items []loggedItem, now int64) ([]float32, bool) {
 	mean := rerank.Mean{Unit: h.Unit}
 	for _, it := range items {

@@ -43,8 +43,8 @@ type entry struct {
 }
 
 const (
-	// mostUnknown is the share of unknown ids above which a log is refused: its ids are
-	// then probably not those of the vectors.
+	// mostUnknown is the share of unknown ids above which a log is refused, because it probably
+	// belongs to other vectors.
 	mostUnknown  = 0.5
 	shownUnknown = 3 // unknown ids in an error message
 )

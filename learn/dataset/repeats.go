@@ -10,9 +10,9 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// AskedIn marks the query rows that another log has, such as the log that a model was fitted
-// to. The log names queries by the ids of these; without ids nobody knows which matrix its row
-// numbers are of. AskedIn returns ErrInput or the context's error.
+// AskedIn marks the query rows that another log has, such as the log that a model was fitted to.
+// The log must name queries by the ids of this dataset: row numbers could belong to another
+// matrix. AskedIn returns ErrInput or the context's error.
 func (d *Dataset) AskedIn(ctx context.Context, path string) ([]bool, error) {
 	if d.QueryIDs == nil {
 		return nil, fmt.Errorf("%w: %s names queries by row number, which says nothing about the rows of another file; give query ids", ErrInput, path)

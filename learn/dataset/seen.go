@@ -95,9 +95,10 @@ func (l *pairLog) fillSeen(d *Dataset) {
 	}
 }
 
-// ReadSeenIDs reads the ids of the items that were seen before each of the queries, from a file
-// like that of Sources.Seen. queries have the ids given, or are named by row if ids is nil. Items
-// may be of any id. Times are ignored. It returns ErrInput or the context's error.
+// ReadSeenIDs reads the ids of the items that were seen before each of the queries, from a file in
+// the format of Sources.Seen. The file names queries by the given ids, or by row number if ids is
+// nil. It may name any items. Times are ignored. ReadSeenIDs returns ErrInput or the context's
+// error.
 func ReadSeenIDs(ctx context.Context, path string, queries int, ids []rerank.ID) ([][]string, error) {
 	index, err := newIDIndex(columnQuery, path, queries, ids)
 	if err != nil {

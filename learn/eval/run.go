@@ -33,11 +33,11 @@ type Input struct {
 	Items    rerank.Matrix // one item a row, Spec.ItemDim columns
 	ItemIDs  []rerank.ID   // one for each item row; nil: row numbers
 	Pairs    *Pairs
-	// Seen holds, for each query row, the rows of items that were seen before, ascending. No
-	// answer has them, and no ranking. Items that are relevant to the query are none of them. If
-	// nil, none are known.
+	// Seen holds, for each query row, the rows of items that were seen before, ascending. Answers
+	// and rankings leave them out. It never holds an item that is relevant to the query. If it is
+	// nil, no items were seen.
 	Seen [][]int32
-	// Clicked is the log of what was shown; nil if positions are not known.
+	// Clicked is the log with positions; nil if the log has none.
 	Clicked *Clicked
 	// Popularity is the weight of each item row in the log to which the models were
 	// fitted. An item of weight 0 is cold. If nil, popularity is taken from Pairs, and

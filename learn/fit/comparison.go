@@ -36,8 +36,8 @@ type PullTrial struct {
 	Chosen     bool `json:"chosen"`
 }
 
-// Value is the MRR@10 of traffic of which this share looks for items without logs, where
-// these were measured.
+// Value returns the MRR@10 of all traffic if the given share of it looks for items without logs.
+// Without a measurement of such items, it is the MRR@10 of the others.
 func (t PullTrial) Value(coldTraffic float64) float64 {
 	if t.Cold == nil {
 		return t.LoggedMRR

@@ -14,7 +14,7 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Look is what a collection is, and which similarities could serve it.
+// Look describes a collection, and which similarities could serve it.
 type Look struct {
 	Server     Server `json:"server"`
 	Collection string `json:"collection"`

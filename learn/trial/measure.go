@@ -20,8 +20,8 @@ type Database struct {
 	// P50 and P95 are times of a search in milliseconds, one at a time.
 	P50 float64 `json:"p50_ms"`
 	P95 float64 `json:"p95_ms"`
-	// Recall is the mean share of the exact first K that the index finds. NotMeasured says
-	// why there is none.
+	// Recall is the mean share of the exact first K that the index finds. If it was not measured,
+	// NotMeasured says why.
 	Recall      float64 `json:"recall"`
 	NotMeasured string  `json:"recall_not_measured,omitempty"`
 	// Exact says what the index was compared with.

@@ -18,7 +18,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
-// Served is what the written configuration answers.
+// Served reports how the written configuration answers searches.
 type Served struct {
 	Route     string `json:"route"`
 	Placement string `json:"placement"`

@@ -88,9 +88,9 @@ func groupsOf(labels []string) map[string][]int {
 	return groups
 }
 
-// taskOfLabel makes queries of labelled rows. The rows that judge are in no part of what
-// is learned from, and are no items: a query looks for the other rows of its label.
-// Equal vectors are on one side.
+// taskOfLabel makes queries of labelled rows: a query looks for the other rows of its label. The
+// rows that judge are neither learned from nor found. Rows with equal vectors are all learned from
+// or all judge.
 func (t *trial) taskOfLabel() (*task, error) {
 	s := t.sample
 	groups := groupsOf(s.labels)

@@ -31,9 +31,9 @@ func Detectable(deviation float64, queries int, confidence float64) float64 {
 	return (quantile(confidence) + quantile(2*Power-1)) * deviation / math.Sqrt(float64(max(1, queries)))
 }
 
-// Deviation returns the standard deviation of single queries that an interval of a mean
-// implies. If queries come in groups that win and lose together, it is that of as many
-// independent queries.
+// Deviation returns the standard deviation of single queries that an interval of a mean implies.
+// If queries win and lose in groups, it is the deviation that as many independent queries would
+// need for the same interval.
 func (x Difference) Deviation(confidence float64) float64 {
 	return (x.High - x.Low) / 2 / quantile(confidence) * math.Sqrt(float64(x.Queries))
 }

@@ -73,7 +73,7 @@ type Model struct {
 	Gain, ToBest Difference
 }
 
-// Comparison is what a verdict rests on.
+// Comparison holds the measurements from which a verdict follows.
 type Comparison struct {
 	Metric string
 	// Plain names the plain similarity, PlainValue is its mean of the metric. Without a
@@ -187,8 +187,8 @@ func standing(toBest Difference, margin float64) Standing {
 	}
 }
 
-// widenAll makes the intervals of all gains hold together, and those of all differences to
-// the best model.
+// widenAll widens the intervals so that all gains hold together, and all differences to the best
+// model hold together.
 func widenAll(models []Model, confidence float64) []Model {
 	factor := func(intervals int) float64 {
 		return quantile(1-(1-confidence)/float64(intervals)) / quantile(confidence)

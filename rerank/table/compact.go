@@ -12,7 +12,7 @@ import (
 // then renames.
 const compactSuffix = ".compact"
 
-// errCompacting: one is under way.
+// errCompacting means that another compaction is under way.
 var errCompacting = errors.New("a compaction is under way")
 
 // compactIfDue starts a compaction in the background if enough items have changed. The

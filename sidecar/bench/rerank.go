@@ -31,8 +31,9 @@ type Reranked struct {
 	// Missing counts the documents that are no items of the collection.
 	Missing int `json:"missing"`
 	Calls   int `json:"calls"`
-	// Whole is the time of a call. Scoring is what the sidecar says of the same call: embedding the query, reading
-	// the vectors, scoring them. Beyond is the difference: HTTP, JSON, admission and the connection.
+	// Whole is the time of a call. Scoring is the time that the sidecar reports for embedding the
+	// query, reading the vectors and scoring them. Beyond is the difference: HTTP, JSON, admission
+	// and the connection.
 	Whole   Quantiles `json:"whole"`
 	Scoring Quantiles `json:"scoring"`
 	Beyond  Quantiles `json:"beyond"`

@@ -14,9 +14,9 @@ type Promise struct {
 	Alpha  float64 `json:"alpha"`
 }
 
-// spread returns the promise for each of n tests of which the first that shows it ends the search. Each
-// may err with probability Alpha/n, so that all of them together err with probability Alpha at most
-// (Bonferroni).
+// spread returns the promise to test at each of n depths, where the first success ends the search.
+// Each test may err with probability Alpha/n, so that all of them together err with probability
+// Alpha at most (Bonferroni).
 func (p Promise) spread(n int) Promise {
 	p.Alpha /= float64(n)
 	return p

@@ -128,8 +128,9 @@ func (k *Keeper) refresh() bool {
 	return true
 }
 
-// isOpenToSelf reports whether a calibration of the route by itself may take the place of what the
-// Keeper has: nothing, or an earlier one that does not hold. It never replaces an operator's.
+// isOpenToSelf reports whether the route may calibrate itself now: the Keeper has no calibration,
+// or has an earlier one of the route itself that does not hold. A calibration by an operator is
+// never replaced.
 func (k *Keeper) isOpenToSelf() bool {
 	k.mu.Lock()
 	defer k.mu.Unlock()

@@ -250,7 +250,8 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// takeScan makes the route's calibration of what a scan found, or audits the one that it has.
+// takeScan uses the exact answers of a scan to make the route's calibration, or to audit the one
+// that it has.
 func (a *Auditor) takeScan(routes Holder, s scanResult) {
 	a.scanning = false
 	a.nextScan[s.route] = time.Now().Add(max(scanRetry, selfPause*s.took))

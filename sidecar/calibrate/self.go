@@ -74,8 +74,8 @@ func pauseSelf(next *atomic.Int64, start time.Time, took time.Duration) {
 	next.Store(max(next.Load(), int64(time.Since(start)+selfPause*took)))
 }
 
-// drawsForSelf reports whether an answer may be part of a route's calibration of itself: whether it
-// is what the route answers to a plain search of the whole collection.
+// drawsForSelf reports whether a route may calibrate itself by an answer: only by its answer to a
+// plain search of the whole collection.
 func drawsForSelf(r search.Request, answer search.Answer) bool {
 	return r.IsUnrestricted() && r.MaxGap == nil && r.Calls == nil && answer.Certificate.Depth > 0
 }
@@ -197,7 +197,8 @@ type exhaustive struct {
 var errNotExact = errors.New("the store's answer is not proved exact")
 
 // searchExactly asks the store of a route for the exact answer. It returns errNotExact if the
-// store cannot search exhaustively, or the similarity is not one inner product with what it stores.
+// store cannot search exhaustively, or the similarity is not one inner product with the stored
+// vectors.
 func (a *Auditor) searchExactly(ctx context.Context, r *route.Route, d drawn) (exactAnswer, error) {
 	ctx, cancel := context.WithTimeout(ctx, selfWithin)
 	defer cancel()

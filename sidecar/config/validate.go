@@ -462,7 +462,7 @@ func (v *validator) journal() {
 	}
 }
 
-// calibrationScan refuses a time that is none.
+// calibrationScan refuses a time that is not HH:MM.
 func (v *validator) calibrationScan(at string, s CalibrationScan) {
 	if _, err := s.TimeOfDay(); err != nil {
 		v.fail(at, "%q is no time of the day; write it as 03:00", s.At)

@@ -10,8 +10,8 @@ type State struct {
 	Name    string `json:"name"`
 	Host    string `json:"host"`
 	Breaker string `json:"breaker"` // closed, open or half-open
-	// Calls counts the calls that were sent, and Failed those of them that brought no vectors. Failure is the
-	// outcome of the last one that failed, if it was the last call.
+	// Calls counts the calls that were sent, and Failed the calls without vectors in reply.
+	// Failure is the outcome of the last call if that failed.
 	Calls   int64  `json:"calls"`
 	Failed  int64  `json:"failed"`
 	Failure string `json:"failure,omitempty"`

@@ -33,7 +33,7 @@ const (
 type RouteOptions struct {
 	// Share of the answers whose impressions are kept.
 	Share float64
-	// Keep lists the fields that are kept, and Hash those of them that are replaced by a keyed hash:
+	// Keep lists the fields that are kept. Hash lists the kept fields that a keyed hash replaces:
 	// FieldText or FieldUser.
 	Keep, Hash []string
 	// KeyFile holds the key of answer ids and hashes, at least 16 bytes; "" for a key of the log's own.

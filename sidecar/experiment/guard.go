@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// Guards are limits that stop an experiment, whoever is better. A limit of 0 is none.
+// Guards are limits that stop an experiment, whoever is better. A limit of 0 never stops it.
 type Guards struct {
 	// LatencyP99 is the latency that one answer in a hundred may exceed.
 	LatencyP99 time.Duration

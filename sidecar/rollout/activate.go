@@ -312,9 +312,9 @@ func (m *Manager) warm(ctx context.Context, next *search.Standby, force bool) (w
 	return w, w.check(last, force)
 }
 
-// trialQueries returns the searches that a version is tried with: recent ones of its route that
-// it can answer or, if there are none, made-up ones. They call no ranker, since calls are
-// expensive and warm nothing up.
+// trialQueries returns the searches with which a version is tried: recent searches of its route
+// that it can answer, or else made-up ones. They call no ranker, since calls are expensive and
+// warm nothing up.
 func trialQueries(rt *route.Route, recent []search.Request) (requests []search.Request, isRecent bool) {
 	if rt.Ranker != nil {
 		recent = withVectors(recent)

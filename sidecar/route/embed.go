@@ -47,8 +47,8 @@ func (c *Checked) checkEmbedded(vectors [][]float32) error {
 	return nil
 }
 
-// Embed returns the vectors of queries and of documents. They are vectors that the route's model
-// takes; if the model takes a ranker's scores, they are vectors like those of the collection. It
+// Embed returns the vectors of queries and of documents, as the route's model takes them. If the
+// model takes a ranker's scores, the vectors are comparable with the collection's instead. It
 // returns the errors of the embedder, ErrSetup if the model does not take its vectors, or the
 // context's error.
 func (c *Checked) Embed(ctx context.Context, queries, documents []string) ([][]float32, error) {

@@ -41,8 +41,8 @@ type Degraded struct {
 	Detail string // for people
 }
 
-// Timings is the time spent in each step, over all rounds. Embed is the time of the embedder, Rank
-// that of the ranker and of reading rows for it.
+// Timings is the time spent in each step, over all rounds. Embed is the embedder's time. Rank
+// includes reading rows for the ranker.
 type Timings struct {
 	Embed, Encode, Retrieve, Score, Certify, Rank, Total time.Duration
 }

@@ -53,7 +53,7 @@ type ScoreAnswer struct {
 	Version string
 	// Certificate says what the scores rest on: the vectors themselves, or a snapshot of them.
 	Certificate rerank.Certificate
-	// Embed is the time of the embedder, Total that of the whole call.
+	// Embed is the embedder's time, Total the time of the whole call.
 	Embed, Total time.Duration
 }
 

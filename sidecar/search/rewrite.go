@@ -53,8 +53,8 @@ type DatabaseAnswer struct {
 	// Narrowed: the rows are not the first of the whole collection, because the search has a
 	// filter, a threshold, an offset or the like.
 	Narrowed bool
-	// Staged: the database did not answer the search by itself. It put its rows among those
-	// of others, or took them from others, so that nothing is proved by Hits.
+	// Staged reports that the search was one stage of an answer: the database fused its rows with
+	// rows of other searches, or took them from such rows, so Hits proves nothing.
 	Staged bool
 	// Err is the error of the call, if it failed.
 	Err error

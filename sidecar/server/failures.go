@@ -91,7 +91,7 @@ type remote string
 func (remote) Network() string  { return "tcp" }
 func (r remote) String() string { return string(r) }
 
-// who says who makes a call of which method, as far as that is known.
+// who describes the caller and the method of a call, as far as they are known.
 type who struct {
 	method string
 	caller *Caller

@@ -19,7 +19,8 @@ type Spectrum struct {
 	Of string `json:"of"`
 	// Singular holds its singular values, the greatest first.
 	Singular []float64 `json:"singular_values"`
-	// Ranks describes I plus the leading components of W − I, or those of W, for some ranks.
+	// Ranks describes, for some ranks, the sum of I and the leading components of W − I, or the
+	// leading components of W.
 	Ranks []RankQuality `json:"ranks"`
 	// Suggested is a low rank that keeps the share Quality of the full form's MRR on the
 	// held-out queries, found as suggestRank says.

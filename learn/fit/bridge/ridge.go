@@ -177,8 +177,8 @@ func (f *affine) apply(dst, old rerank.Matrix) {
 	}
 }
 
-// model returns the Mixture-of-Logits of the map: the query's vector is its only component, and Aᵀx + b
-// the item's. The gate, which has one logit to weigh, is of zeros.
+// model returns the map as a Mixture-of-Logits with one component on each side: the query's
+// vector, and Aᵀx + b for an item. The gate has only one logit to weigh, so its tensors are zero.
 func (f *affine) model(normalise bool) (mol.Config, tensor.Set) {
 	oldDim, newDim := f.a.Dims()
 	const query, item, gate = "_query_embeddings_fn._query_emb_proj_module.1", "_item_embeddings_fn._item_emb_proj_module.1", "_gating_fn._query_only_partial_module"

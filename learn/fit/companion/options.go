@@ -18,7 +18,7 @@ type Options struct {
 	// Anchors is the number of queries by whose scores items are placed, at most. A new item costs
 	// that many scores.
 	Anchors int
-	// Hidden is the number of random features of a query beside those of the similarity.
+	// Hidden is the number of random features that are added to a query's own features.
 	Hidden int
 	// Items is the number of items that the fit looks at. A larger collection is sampled.
 	Items int

@@ -129,8 +129,8 @@ func lookEnds(n, first int) []int {
 	return append(ends, n)
 }
 
-// confidenceAt returns the confidence of one of some looks, of which each may err twice as
-// often as the one before, and all together as often as the confidence says.
+// confidenceAt returns the confidence to use at one of several looks. Each look may err twice as
+// often as the one before, and all looks together as often as confidence allows.
 func confidenceAt(look, looks int, confidence float64) float64 {
 	return 1 - (1-confidence)*math.Exp2(float64(look))/(math.Exp2(float64(looks))-1)
 }

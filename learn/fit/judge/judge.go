@@ -108,8 +108,8 @@ func (j *Judge) Within(multiplications float64, least int) *Judge {
 	return j.Thin(step)
 }
 
-// Mix returns a judge of the queries of two judges, of which the second has the given share of
-// the weight. It compares ranks that are known, and ranks nothing itself.
+// Mix returns a judge for the queries of two judges, in which the second judge's queries have the
+// given share of the weight. It only compares ranks that the two judges have computed.
 func Mix(first, second *Judge, share float64) *Judge {
 	scaled := func(j *Judge, share float64) []float64 {
 		var total float64

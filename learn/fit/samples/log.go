@@ -40,7 +40,7 @@ type Log struct {
 	// Seen[q] holds the items that were seen before query q, ascending; nil if none are known.
 	// They are left out of answers to q.
 	Seen [][]int32
-	// Looks and Inverse are those of fit.Data; nil if nothing is known.
+	// Looks and Inverse are copied from fit.Data; nil if unknown.
 	Looks   [][]clicks.Look
 	Inverse []float64
 	Counts  fit.Counts

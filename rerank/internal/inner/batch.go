@@ -138,7 +138,7 @@ func (b *batch) cross(products []*Product, items rerank.Items, first, rows int) 
 	}
 }
 
-// spread writes the scores of some items to dst, where those of query q begin at dst[q·n].
+// spread writes the scores of some items to dst, in which the scores of query q begin at dst[q·n].
 func (b *batch) spread(dst []float32, n int, products []*Product, items int) {
 	products[0].Kernels.Spread(dst, n, b.products, b.packed.Width(), items, len(products))
 	for q, p := range products {

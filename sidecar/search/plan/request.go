@@ -99,7 +99,8 @@ type WeightedID struct {
 }
 
 const (
-	// MaxExclude is the most ids that a request may exclude, beside those of its history.
+	// MaxExclude is the most ids that a request may exclude, not counting the items of its
+	// history.
 	MaxExclude = 10_000
 	// MaxHistory is the most items in a history.
 	MaxHistory = 1000

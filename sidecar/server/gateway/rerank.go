@@ -54,7 +54,7 @@ type reranked struct {
 	score float32
 }
 
-// rerankForm is what clients of one API take for an answer and for an error.
+// rerankForm encodes answers and errors as the clients of one rerank API expect them.
 type rerankForm struct {
 	answer func(r *rerankRequest, ranked []reranked, id string) []byte
 	refuse func(w http.ResponseWriter, st *status.Status)
