@@ -34,20 +34,21 @@
 //     the sigmoid by 32 lines: kernel.RoughSiLU), and the softmax's inputs by ‖Δ‖ ≤
 //     σ·(‖W₂‖·(‖Δh‖ + ‖ĥ − h̃‖) + ‖ΔW₂‖·‖h̃‖ + γ-terms + the item part's ℓ), each by ‖Δ‖_∞ ≤ δ,
 //     the same with the longest row for the norm of W₂ (the outer σ only for glu_silu, which
-//     adds ρ to each and ρ times the root of their number to ‖Δ‖). ‖l‖, ‖ĥ‖ and what rounding
-//     them to bfloat16, l̃ and h̃, takes are the item's own, measured as they are computed
-//     (kernel.Extent, kernel.Round, kernel.Narrow): u·‖l‖ and u·‖ĥ‖ would be twice as much, and
-//     what ‖W₁‖·‖l‖ + ‖b₁‖ says of ‖ĥ‖ is three times as much. First a tile's greatest are
-//     taken for all its items, then, where the bound reaches the K-th score, each item's.
+//     adds ρ to each and ρ times the root of their number to ‖Δ‖). ‖l‖, ‖ĥ‖ and the errors of
+//     rounding them to bfloat16, l̃ and h̃, are measured for each item (kernel.Extent,
+//     kernel.Round, kernel.Narrow): without measuring, u·‖l‖ and u·‖ĥ‖ would be twice as much,
+//     and ‖W₁‖·‖l‖ + ‖b₁‖ bounds ‖ĥ‖ three times as high. The scan first takes the greatest
+//     values of a tile for all its items and, if that bound reaches the K-th score, each
+//     item's own.
 //   - From gates π̂ to gates π = softmax(z + Δ): since Σ π̂·(l − φ̂) = 0, |e^Δ − 1| ≤ |Δ|·(e^δ
 //     − 1)/δ and Σ π̂·e^Δ ≥ e^−δ, φ − φ̂ = Σ π̂·(e^Δ − 1)·(l − φ̂) / Σ π̂·e^Δ ≤ e^δ·(e^δ −
 //     1)/δ·‖Δ‖·‖π̂ ⊙ (l − φ̂)‖. The last factor is computed for every item with φ̂
 //     (kernel.Weigh): small where gates are spread, nothing where they are concentrated.
 //     Without the item it would be the whole range of the logits.
-//   - Which one. Items in bfloat16 have three bounds: by the largest logit, and with gates by
-//     one or two of bfloat16 for the query; others have the first and the last. The scan tries
-//     each on a few items and takes the cheapest with the scoring that it leaves (perhaps
-//     none), and tries again as the K-th score rises.
+//   - Which bound. Items in bfloat16 have three: by the largest logit, and with gates by a
+//     query of one or of two bfloat16 vectors. Items in other formats have the first and the
+//     last. The scan times each bound, with the scoring that it leaves, on a few items. It
+//     takes the cheapest, or none, and tries again as the K-th score rises.
 //   - Both bounds of a MoL add the rounding of the two weighted means, 4·γ_{L+6}·‖l‖ for L
 //     pairs. The gates' errors include the sums of their parts, the exponential and SiLU, on
 //     both sides, so a bound holds for Score and for φ. Tests compare it with adversarial rows
