@@ -73,7 +73,7 @@ func render(figures fs.FS) (map[string][]byte, error) {
 	all, err := template.New("").Option("missingkey=error").Funcs(template.FuncMap{
 		"record": record, "table": table, "fastest": fastest, "where": where, "fix": fix, "percent": percent, "estimate": estimate, "quantiles": quantiles,
 		"divide": func(a, b float64) float64 { return a / b }, "add": func(a, b int) int { return a + b }, "multiply": func(a, b float64) float64 { return a * b },
-		"contains": strings.Contains, "gpu": gpu.Page, "fuzzing": fuzzing, "missed": missed, "way": findWay, "own": ownTime, "names": names, "models": models, "findModel": findModel, "withCold": withCold, "interval": interval, "oneOf": func(v any, of ...any) bool { return slices.Contains(of, v) },
+		"contains": strings.Contains, "gpu": gpu.Page, "fuzzing": fuzzing, "missed": missed, "way": findWay, "own": ownTime, "names": names, "models": models, "findModel": findModel, "withCold": withCold, "interval": interval, "oneOf": func(v any, of ...any) bool { return slices.Contains(of, v) }, "list": func(v ...any) []any { return v },
 	}).ParseFS(templates, "*.md.tmpl")
 	if err != nil {
 		return nil, err
