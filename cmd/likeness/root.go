@@ -67,6 +67,7 @@ func newRootCommand(a *app) *cobra.Command {
 		newIndexCommand(a),
 		newReconcileCommand(a),
 		newDropCompanionCommand(a),
+		newBridgeCommand(a),
 		newTryCommand(a),
 		newEvalCommand(a),
 		newEventsCommand(a),

@@ -306,18 +306,11 @@ func (f *filling) fill(ctx context.Context, r *route.Route, ids []rerank.ID) (ha
 
 // read reads the texts of those of the items that have no new vector, and counts the others.
 func (f *filling) read(ctx context.Context, r *route.Route, ids []rerank.ID) (items []item, have int, err error) {
-	fetcher := adapters.AbilitiesOf(r.Store).Fetch
-	marks, err := fetcher.Fetch(ctx, adapters.FetchRequest{
-		Collection: r.Companion, IDs: ids, Payload: true, PayloadFields: []string{derive.SourceField}, Consistency: r.Consistency,
-	})
+	marks, err := marksOf(ctx, r, ids)
 	if err != nil {
-		return nil, 0, fmt.Errorf("companion %q: %w", r.Companion, err)
+		return nil, 0, err
 	}
-	marked := map[rerank.ID]string{}
-	for i, id := range marks.IDs {
-		marked[id] = derive.MarkOf(marks.Payloads[i])
-	}
-	rows, err := fetcher.Fetch(ctx, adapters.FetchRequest{
+	rows, err := adapters.AbilitiesOf(r.Store).Fetch.Fetch(ctx, adapters.FetchRequest{
 		Collection: r.Collection, IDs: ids, Vectors: []string{r.Vector}, Payload: true, PayloadFields: []string{r.Reembed.Text}, Consistency: r.Consistency,
 	})
 	if err != nil {
@@ -327,7 +320,7 @@ func (f *filling) read(ctx context.Context, r *route.Route, ids []rerank.ID) (it
 		one := item{id: id, text: derive.TextOf(rows.Payloads[i], r.Reembed.Text)}
 		one.source = derive.SourceDigest(rows.Vectors[0].Row(i), one.text)
 		switch {
-		case marked[id] == one.source:
+		case marks[id] == one.source:
 			have++
 		case one.text == "":
 			f.refuse(id)
