@@ -104,7 +104,24 @@ class Pair:
         mixed[self.again] = self.new[self.again]
         values = [ndcg(ranked(self.old_queries[self.test], self.old, hidden), wanted), ndcg(ranked(q, self.mapped, hidden), wanted),
                   ndcg(ranked(q, mixed, hidden), wanted), ndcg(ranked(q, self.new, hidden), wanted)]
+        self.mixed = {"as they are": values[2], **self.scaled(q, hidden, wanted)}
         return dict(zip(WAYS, values))
+
+    def scaled(self, q, hidden, wanted):
+        """nDCG@10 with a fifth embedded again, where the bridge's cosines are mapped before they are compared with those of new vectors:
+        times a factor, or by lines that the first half of the queries gives, of their best DEPTH items."""
+        log = self.new_queries[self.log]
+        bridged, new = log @ self.mapped.T, log @ self.new.T
+        best = np.argpartition(-bridged, DEPTH, axis=1)[:, :DEPTH]
+        x, y = np.take_along_axis(bridged, best, 1).ravel(), np.take_along_axis(new, best, 1).ravel()
+        lines = {f"times {s}": (s, 0) for s in (0.8, 0.9, 0.95, 1.05, 1.1)}
+        for name, slope in {"shifted": 1, "regressed": np.cov(x, y)[0, 1] / x.var(), "same spread": y.std() / x.std()}.items():
+            lines[name] = (slope, y.mean() - slope * x.mean())
+        again, found = np.isin(np.arange(len(self.old)), self.again), {}
+        bridged, new = q @ self.mapped.T, q @ self.new.T
+        for name, (slope, offset) in lines.items():
+            found[name] = ndcg(top(np.where(again, new, slope * bridged + offset), hidden, 10), wanted)
+        return found
 
     def isotrieve(self):
         """nDCG@10 of its ridge map, which replaces every stored vector, and the word of its gate."""
@@ -159,7 +176,7 @@ def judge(c, old, new, work, likeness):
         "answer": report["verdict"]["answer"], "choose": chosen, "predicted": {w["name"]: w["ndcg"] for w in report["ways"]},
         "truth": values, "kept": {w: values[w] / values[WAYS[3]] for w in WAYS}, "cheapest": right, "same": chosen == right,
         "within_tolerance": values[chosen] >= (1 - TOLERANCE) * max(values.values()),
-        "isotrieve": pair.isotrieve(), "embedflow": pair.embedflow(),
+        "mixed": pair.mixed, "isotrieve": pair.isotrieve(), "embedflow": pair.embedflow(),
     }
 
 
@@ -201,6 +218,10 @@ def print_tables(pairs):
     for p in pairs:
         print(f"| {p['collection']}, {p['old']} → {p['new']} | {p['truth'][WAYS[1]]:.3f} | {p['isotrieve']['ndcg']:.3f} | {p['isotrieve']['gate']} | "
               f"{p['truth'][WAYS[2]]:.3f} | {p['embedflow']['fifth']:.3f} | {p['embedflow']['all']:.3f} |")
+    names = list(pairs[0]["mixed"])
+    print("\n| collection, models | " + " | ".join(names) + " |\n|---|" + "--:|" * len(names))
+    for p in pairs:
+        print(f"| {p['collection']}, {p['old']} → {p['new']} | " + " | ".join(f"{p['mixed'][n]:.3f}" for n in names) + " |")
 
 
 if __name__ == "__main__":
