@@ -49,6 +49,11 @@ func TestEmbedderErrorsNameThePlace(t *testing.T) {
 		{"no length", "embedders: {e: {url: 'https://h/v1/embeddings', model: m, shorten: true}}", "embedders.e.dimension: shorten asks"},
 		{"a long prefix", "embedders: {e: {url: 'https://h/embed', query_prefix: " + strings.Repeat("x", 4097) + "}}", "embedders.e.query_prefix: it has 4097 bytes, at most 4096"},
 		{"no texts", "embedders: {e: {url: 'https://h/embed', batch: 0}}", "embedders.e.batch: 0 is too small, at least 1"},
+		{"reembed without an embedder", small + "  b: {store: main, collection: c, model: taste, placement: derived, companion: d, reembed: {text: t}}", "routes.b.embedder: reembed embeds items"},
+		{"reembed of stored vectors", small + "  b: {store: main, collection: c, model: taste, placement: stored, reembed: {text: t}}", "routes.b.placement: reembed keeps new vectors"},
+		{"reembed with a table", small + "  b: {store: main, collection: c, model: taste, placement: derived, companion: d, table: f, reembed: {text: t}}", "routes.b.table: a table holds"},
+		{"reembed without a state folder", small + "  b: {store: main, collection: c, model: taste, placement: derived, companion: d, reembed: {text: t}}", "routes.b.reembed: a written item's new vector"},
+		{"no rate", small + "  b: {store: main, collection: c, model: taste, placement: derived, companion: d, reembed: {text: t, rate: 0}}", "routes.b.reembed.rate: 0 is too small"},
 		{"no such embedder", small + "  b: {store: main, collection: c, model: taste, placement: stored, embedder: mni}\nembedders: {mini: {url: 'https://h/embed'}}",
 			`routes.b.embedder: there is no embedder "mni"; did you mean "mini"?`},
 	}

@@ -185,8 +185,16 @@ func (f *filling) step(ctx context.Context) error {
 		pause(ctx, time.Until(w.resume), f.wake)
 		return nil
 	}
-	f.walk = walk{}
+	f.beginWalk()
 	return nil
+}
+
+// beginWalk begins another walk, in which refused items are tried again.
+func (f *filling) beginWalk() {
+	f.walk = walk{}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.refused)
 }
 
 func (f *filling) takeTouched(n int) []rerank.ID {
@@ -244,7 +252,7 @@ func (f *filling) publish() {
 	}
 }
 
-// endWalk shows what a walk found, and allows refused items to be tried again.
+// endWalk shows what a walk found.
 func (f *filling) endWalk() {
 	f.walk.resume = time.Now().Add(f.o.Rest)
 	f.mu.Lock()
@@ -253,7 +261,6 @@ func (f *filling) endWalk() {
 		f.o.Logger.Info("reembed: all items were read once", "route", f.name, "items", f.walk.items, "new", f.walk.isNew)
 	}
 	f.state.Items, f.state.New, f.state.Whole, f.state.Seen = f.walk.items, f.walk.isNew, true, time.Now().UTC()
-	clear(f.refused)
 }
 
 func (f *filling) isRefused(id rerank.ID) bool {

@@ -1,15 +1,19 @@
 package reembed_test
 
 import (
+	"encoding/json"
 	"math"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/derive"
 	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/follow/journal"
+	"github.com/likenessdb/likeness/sidecar/reembed"
 	"github.com/likenessdb/likeness/sidecar/search"
 	"github.com/likenessdb/likeness/sidecar/search/retrieve"
 )
@@ -55,7 +59,7 @@ func idsOf(a search.Answer) (out []rerank.ID) {
 // and its certificate stays proved; in a restart nothing is embedded twice.
 func TestAllItems(t *testing.T) {
 	w := newWorld(t)
-	s := w.start(t, 1e5)
+	s := w.start(t, 1e5, time.Millisecond)
 	until(t, func() bool { return s.state().Whole && s.state().New == rows })
 	for i := range 20 {
 		text := "question " + textOf(i)
@@ -77,12 +81,14 @@ func TestAllItems(t *testing.T) {
 	view.Release()
 	version.Release()
 	s.agrees(t, rows)
+	s.filler.Searched(t.Context(), "r", search.Request{}, search.Answer{Reembedded: &search.Reembedded{Bridged: ids(1, 2, 3)}}, nil)
+	until(t, func() bool { return s.state().Waiting == 0 }) // as if another sidecar had embedded them meanwhile
 	s.stop()
 	before := len(w.embedder.embedded())
 	if before != rows {
 		t.Errorf("%d texts were embedded for %d items", before, rows)
 	}
-	again := w.start(t, 1e5)
+	again := w.start(t, 1e5, time.Millisecond)
 	until(t, func() bool { return again.state().Whole })
 	if n := len(w.embedder.embedded()); n != before || again.state().New != rows {
 		t.Errorf("after a restart %d more texts were embedded: %+v", n-before, again.state())
@@ -94,7 +100,7 @@ func TestAllItems(t *testing.T) {
 func TestTouchedItemsFirst(t *testing.T) {
 	w := newWorld(t)
 	w.embedder.down.Store(true)
-	s := w.start(t, 20)
+	s := w.start(t, 20, time.Millisecond)
 	first := s.search(t, textOf(7))
 	if first.Reembedded.Share() != 0 || len(first.Reembedded.Bridged) != 10 {
 		t.Fatalf("%+v", first.Reembedded)
@@ -123,7 +129,7 @@ func TestTouchedItemsFirst(t *testing.T) {
 // text nor its old vector changed. A deleted item is gone.
 func TestFollows(t *testing.T) {
 	w := newWorld(t)
-	s := w.start(t, 1e5)
+	s := w.start(t, 1e5, time.Millisecond)
 	until(t, func() bool { return s.state().Whole && s.state().New == rows })
 	s.put(t, 3, textOf(3), 2)
 	if v, p := s.row(t, 3); dot(v, newVector(textOf(3))) < 0.9999 || derive.MarkOf(p) == "" || !strings.Contains(string(p), `"price":2`) {
@@ -140,10 +146,22 @@ func TestFollows(t *testing.T) {
 	if v, _ := s.row(t, 4); dot(v, newVector("another text")) < 0.9999 {
 		t.Errorf("embedded again: cosine %g with its text", dot(v, newVector("another text")))
 	}
-	s.put(t, 5, "bad text", 1)
-	s.put(t, 6, "", 1)
-	until(t, func() bool { return s.state().Refused >= 2 })
 	s.agrees(t, rows)
+
+	// A write past the proxy leaves a new vector of the earlier text behind, until all rows are compared.
+	w.embedder.down.Store(true)
+	must(t, s.store.Write(t.Context(), items, s.schema, adapters.Rows{
+		IDs: ids(8), Payloads: []json.RawMessage{payload("past the proxy", 1)}, Vectors: []rerank.Matrix{{Rows: 1, Cols: oldDim, Data: oldVector("past the proxy")}},
+	}))
+	c, err := reembed.CountItems(t.Context(), s.route, func(int) {})
+	if must(t, err); c.Items != rows || c.New != rows-1 || c.Changed != 1 {
+		t.Errorf("%+v", c)
+	}
+	_, err = s.follower.Reconcile(t.Context(), items)
+	must(t, err)
+	if _, p := s.row(t, 8); derive.MarkOf(p) != "" {
+		t.Errorf("after a comparison of all rows the vector of an earlier text is still there: %s", p)
+	}
 
 	done := s.follower.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Delete, IDs: ids(9)})
 	must(t, s.store.Delete(t.Context(), items, ids(9)))
@@ -155,12 +173,38 @@ func TestFollows(t *testing.T) {
 	s.agrees(t, rows-1)
 }
 
+// TestRefusedTexts: an item without a text, and one whose text the embedder refuses, stay bridged. The
+// others of their batch do not, and the text is not sent again before the next walk.
+func TestRefusedTexts(t *testing.T) {
+	w := newWorld(t)
+	w.embedder.down.Store(true)
+	s := w.start(t, 1e5, time.Hour)
+	s.put(t, 5, "bad text", 1)
+	s.put(t, 6, "", 1)
+	w.embedder.down.Store(false)
+	until(t, func() bool { return s.state().Whole })
+	if state := s.state(); state.Refused != 2 || state.New != rows-2 {
+		t.Errorf("%+v", state)
+	}
+	c, err := reembed.CountItems(t.Context(), s.route, func(int) {})
+	if must(t, err); c.New != rows-2 || c.Bridged != 1 || c.NoText != 1 || !slices.Equal(c.Untold, ids(6)) {
+		t.Errorf("%+v", c)
+	}
+	s.filler.Searched(t.Context(), "r", search.Request{}, search.Answer{Reembedded: &search.Reembedded{Bridged: ids(5, 6, 7)}}, nil)
+	until(t, func() bool { return s.state().Waiting == 0 })
+	s.stop()
+	if state := s.state(); state.Refused != 2 {
+		t.Errorf("%+v", state)
+	}
+	s.agrees(t, rows)
+}
+
 // TestReembedRefuses: a new vector of a text that the item no longer has is not written, and a vector of
 // another length is an error.
 func TestReembedRefuses(t *testing.T) {
 	w := newWorld(t)
 	w.embedder.down.Store(true)
-	s := w.start(t, 1)
+	s := w.start(t, 1, time.Hour)
 	source := derive.SourceDigest(oldVector(textOf(1)), textOf(1))
 	for _, c := range []struct {
 		id     int
@@ -171,6 +215,15 @@ func TestReembedRefuses(t *testing.T) {
 		if must(t, err); n != c.want {
 			t.Errorf("item %d: %d vectors written, want %d", c.id, n, c.want)
 		}
+	}
+	long := newVector(textOf(2))
+	for i := range long {
+		long[i] *= 7
+	}
+	n, err := s.follower.Reembed(t.Context(), items, "r", []follow.NewVector{{ID: ids(2)[0], Vector: long, Source: derive.SourceDigest(oldVector(textOf(2)), textOf(2))}})
+	must(t, err)
+	if v, _ := s.row(t, 2); n != 1 || math.Abs(dot(v, v)-1) > 1e-5 {
+		t.Errorf("a new vector of norm 7 has the norm %g in the companion", math.Sqrt(dot(v, v)))
 	}
 	for name, v := range map[string]follow.NewVector{"length": {Vector: newVector("x")[:3]}, "zero": {Vector: make([]float32, newDim)}} {
 		v.ID, v.Source = ids(1)[0], source

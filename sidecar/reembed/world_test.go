@@ -171,8 +171,9 @@ type sidecar struct {
 	stop     func()
 }
 
-// start serves the route at the given rate, until stop is called or the test ends.
-func (w *world) start(t *testing.T, rate float64) *sidecar {
+// start serves the route at the given rate, until stop is called or the test ends. rest is the pause
+// between two walks.
+func (w *world) start(t *testing.T, rate float64, rest time.Duration) *sidecar {
 	t.Helper()
 	client, err := embed.New(embed.Options{Name: "new", URL: w.embedder.url, BreakFor: time.Millisecond})
 	must(t, err)
@@ -185,7 +186,7 @@ func (w *world) start(t *testing.T, rate float64) *sidecar {
 	s.follower, err = follow.New(follow.Options{Store: w.store, Dir: w.state, Applied: true}, []follow.Route{{Route: s.route}})
 	must(t, err)
 	s.filler = reembed.New(reembed.Options{
-		Routes: []string{"r"}, Route: func(name string) (*route.Route, error) { return s.engine.Route(name) }, Rest: time.Millisecond,
+		Routes: []string{"r"}, Route: func(name string) (*route.Route, error) { return s.engine.Route(name) }, Rest: rest,
 		Write: func(ctx context.Context, r *route.Route, vectors []follow.NewVector) (int, error) {
 			return s.follower.Reembed(ctx, r.Collection, r.Name, vectors)
 		},
