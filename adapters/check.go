@@ -60,9 +60,9 @@ func Epsilon32(roundings int, probeNorm, maxNorm float64) float32 {
 // to it below 2⁻¹⁴.
 const tinyFloat16 = 1.0 / (1 << 25)
 
-// Epsilon16 bounds what float16 adds to Epsilon32 where a store keeps a field of so many
-// dimensions in it: the difference between the inner product of a query with a vector and the
-// score. With u = 2⁻¹¹ the store rounds
+// Epsilon16 is like Epsilon32 for a store that keeps a field in float16: it bounds the additional
+// difference between the inner product of a query with a vector and the score. With u = 2⁻¹¹ the
+// store rounds
 //
 //   - the query once, and once the vector that it has normalised for a cosine field;
 //   - a product once, and its sums dim/32 times, where the processor multiplies float16: Qdrant

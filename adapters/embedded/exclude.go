@@ -11,8 +11,8 @@ func (s *Store) Excluded(ids []rerank.ID, text string) (all []rerank.ID, rest st
 	return append(ids[:len(ids):len(ids)], more...), rest, err
 }
 
-// without narrows a condition on rows, of which nil is always true, to rows without the given
-// ids or, with an owner field, to rows of other items.
+// without narrows a condition on rows to rows without the given ids or, with an owner field, to
+// rows of other items. A nil condition holds for every row.
 func (c *collection) without(keep func(row int) bool, ids []rerank.ID, owner string) (func(row int) bool, error) {
 	if len(ids) == 0 {
 		return keep, nil

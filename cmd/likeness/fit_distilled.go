@@ -113,9 +113,9 @@ func (f *fitDistilledFlags) run(ctx context.Context, p *progress) (*distilledRes
 	return &distilledResult{fitHead: *head, Base: base.Version, Kind: string(base.Spec().Kind), Report: report}, err
 }
 
-// withTensors returns the base model with the tensors that a fit added, in place of its own with their prefix, with
-// what the fit found of the first stages, and with the base model's provenance. The keys of the fit's own provenance
-// begin with its name.
+// withTensors returns the base model with the tensors of a fit, which replace all of its own
+// tensors with the same prefix, and with the recall of the first stages that the fit measured. The
+// provenance is the base model's; keys that the fit adds begin with the fit's name.
 func withTensors(base *model.Model, prefix, name string, added tensor.Set, found *rerank.RecallTable) (model.Parameters, error) {
 	p := base.Parameters()
 	maps.DeleteFunc(p.Tensors, func(name string, _ tensor.Tensor) bool { return strings.HasPrefix(name, prefix) })

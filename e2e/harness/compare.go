@@ -161,8 +161,8 @@ func applyTo(object map[string]any, key string, value any, rules []Rule) any {
 	return value
 }
 
-// isScored reports whether a point is of a search: it has a score or, where a client leaves out a score of 0, a version,
-// which points that are read by their ids lack.
+// isScored reports whether a point comes from a search: it has a score, or a version if the client
+// leaves out a score of 0. Points that are read by their ids have neither.
 func isScored(p map[string]any) bool { return p["score"] != nil || p["version"] != nil }
 
 // byTie orders points with equal scores by their other fields. Other points stay in place.

@@ -16,8 +16,8 @@ import (
 // History says which items each query is the mean of: the query of a recommender that has no
 // query vectors. A search by item_ids makes the same mean.
 type History struct {
-	// Path is a file in the form of a log: an item that the query has before it is asked, with a
-	// weight (1 where there is none) and a time.
+	// Path is a file in the format of a log. Each line names an item that the query had before it
+	// was asked, with a weight (1 if it is absent) and a time.
 	Path string
 	// HalfLife is the age at which an item counts half. If 0, all ages count the same.
 	HalfLife time.Duration

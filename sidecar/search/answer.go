@@ -84,8 +84,8 @@ type Answer struct {
 
 // Reembedded says how far a route has embedded again the items of an answer.
 type Reembedded struct {
-	// Candidates counts the candidates that were scored, and New those of them that were scored by their
-	// own vector of the new model. A bridge scored the others.
+	// Candidates counts the candidates that were scored. New counts the candidates among them that
+	// have a vector of the new model; a bridge scored the others.
 	Candidates, New int
 	// Bridged holds the hits that a bridge scored.
 	Bridged []rerank.ID

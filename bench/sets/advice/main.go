@@ -20,7 +20,7 @@ import (
 // draws is how often the held-out queries are drawn.
 const draws = 200
 
-// Found is what similarities found for test queries.
+// Found holds the results of similarities for test queries.
 type Found struct {
 	Models []Model `json:"models"` // the plain similarity first
 	Wanted []int32 `json:"wanted"` // item of each query

@@ -139,8 +139,9 @@ func (f *fitter) interrupt(err error) (*Fitted, error) {
 // product.
 func (f *fitter) isSquare() bool { return f.log.Queries.Cols == f.log.Items.Cols }
 
-// plainWithout returns the similarity that a fit without the pairs of the withheld items is
-// compared with: the plain inner product, or the least-squares start where there is none.
+// plainWithout returns the similarity with which a fit without the pairs of the withheld items is
+// compared: the plain inner product, or the least-squares start if queries and items have
+// different dimensions.
 func (f *fitter) plainWithout(withheld []bool) (judge.Probe, error) {
 	if f.isSquare() {
 		return judge.InnerProduct, nil

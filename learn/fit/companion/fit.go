@@ -50,10 +50,10 @@ const maxHeldOut = 512
 //
 //	Σ_q Σ_x (⟨ψ(q), w_x⟩ − y(q, x))²
 //
-// where y is the score as companion.Target changes it, without its mean over the items of each query.
-// ψ is linear in the features of companion.Expand. The solution is that of ridge regression for each
-// item by itself (LEMUR, ICML 2026), of which the Dim directions are kept that hold most of the
-// predictions (reduced-rank regression: Izenman 1975). It needs no labels and uses every core.
+// where y is the score as companion.Target changes it, minus its mean over the items of each query.
+// ψ is linear in the features of companion.Expand. Fit solves a ridge regression for each item by
+// itself (LEMUR, ICML 2026), and keeps the Dim directions in which the predictions vary most
+// (reduced-rank regression: Izenman 1975). It needs no labels and uses every core.
 //
 // Fit returns fit.ErrData, fit.ErrOption or the context's error.
 func Fit(ctx context.Context, m rerank.Similarity, d fit.Data, o Options) (*Fitted, error) {

@@ -102,9 +102,9 @@ func (t Trial) String() string {
 }
 
 // decide compares the trials with the plain inner product over the traffic, and sets the verdict.
-// It returns the trial to take: the chosen one, or without a choice the best one if it gains at
-// all, so that it can be evaluated further. It returns −1 if there is none. A single budget counts
-// though items without logs lose, and is taken in any case.
+// It returns the trial to take: the chosen one, or, without a choice, the best one that gains at
+// all, for further evaluation; −1 if none gains. If there is a single budget, that is always
+// taken, even if items without logs lose.
 func (r *Report) decide(j judges, isOnly bool) (int, error) {
 	var rivals []judge.Rival
 	at := map[string]int{}

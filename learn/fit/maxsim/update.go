@@ -18,10 +18,10 @@ type Previous struct {
 	VectorsOf func(item int) rerank.Matrix
 }
 
-// Update fits behavioural vectors to a log that has grown. It clusters the items that touched
-// marks, whose queries are other ones than in the previous fit, and keeps the vectors of
-// all others; so it costs as much as the touched items. Budget and beta are those of the
-// previous fit, and are not judged again. It returns the errors of Fit.
+// Update fits behavioural vectors to a log that has grown. It clusters only the items that touched
+// marks, whose queries have changed since the previous fit, and keeps the vectors of all others,
+// so its cost grows with the touched items. It takes budget and beta from the previous fit without
+// judging them again. It returns the errors of Fit.
 func Update(ctx context.Context, d fit.Data, o Options, before Previous, touched []bool, sink VectorSink) (*Fitted, error) {
 	o.MAvg, o.Betas = []float64{before.MAvg}, []float64{before.Beta}
 	if err := o.check(d); err != nil {

@@ -102,8 +102,8 @@ func (w watchedQueries) hitRate(queries, items rerank.Matrix) float64 {
 type learner struct {
 	options Options
 	queries rerank.Matrix // R(S_I, q) of each training query
-	// features of these queries, of which featureScale times as much is read, so that they are as
-	// large as the scores.
+	// features holds the features of the queries. They are multiplied by featureScale when read, so
+	// that they are as large as the scores.
 	features     rerank.Matrix
 	featureScale float32
 	truth        rerank.Matrix // R of all items for these queries

@@ -118,8 +118,8 @@ type Ranked struct {
 	Scores []float32
 }
 
-// Rank ranks scores and keeps the best n. rows holds the row of each score; if nil, the scores
-// are those of all rows.
+// Rank ranks scores and keeps the best n. rows holds the row of each score; if it is nil, score i
+// belongs to row i.
 func Rank(scores []float32, rows []int32, n int) Ranked {
 	best := BestRows(scores, n)
 	r := Ranked{Rows: best, Scores: make([]float32, len(best))}

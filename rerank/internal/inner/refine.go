@@ -23,9 +23,9 @@ const (
 //
 //	u = a·u₀ + argmin_δ Σ (⟨x_i, a·u₀ + δ⟩ − r_i)² + λ·‖δ‖²
 //
-// where the slope a is that of the regression of r_i on ⟨x_i, u₀⟩, and at least leastSlope of what
-// it would be if the two were perfectly correlated: the scores of items that all lie near u₀ say
-// little about how much u₀ itself is worth. q must be a Product of the given spec. Refine also
+// where a is the slope of the regression of r_i on ⟨x_i, u₀⟩. It is at least leastSlope times the
+// slope for perfect correlation, because the scores of items that all lie near u₀ say little about
+// how much u₀ itself is worth. q must be a Product of the given spec. Refine also
 // returns q's query vector. It returns rerank.ErrItems if the shapes do not fit, and
 // rerank.ErrQuery for a query of another similarity or a result that is not finite.
 func Refine(s rerank.Spec, q rerank.Encoded, rows rerank.Matrix, scores []float32) (query, u []float32, err error) {
