@@ -6,6 +6,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -77,28 +78,52 @@ func TestInterleaveIsFair(t *testing.T) {
 	}
 }
 
-// TestAssign: the same key, the same side; shares are kept, and who took part still does when the
-// share grows.
+// TestAssign: shares are kept, and who took part still does when the share grows; arms and seeds are
+// as good as coins, and are drawn again in every session.
 func TestAssign(t *testing.T) {
-	takes, candidate := 0, 0
-	for user := range 10_000 {
-		key := experiment.Key("v2", fmt.Sprint("user ", user))
-		small, large := experiment.Assign(key, 0.2), experiment.Assign(key, 0.5)
-		if small.Takes && !large.Takes || small.Arm != large.Arm || small.Seed != large.Seed {
-			t.Fatalf("user %d: %+v at 0.2, %+v at 0.5", user, small, large)
-		}
+	const users = 4000
+	taken, candidate, otherArm, otherSeed := 0, 0, 0, 0
+	for user := range users {
+		asked := experiment.Asked{Unit: fmt.Sprint("user ", user), Query: "q", Session: 7}
+		small, large := experiment.Assign("v2", asked, 0.2), experiment.Assign("v2", asked, 0.5)
 		if small.Takes {
-			takes++
-			if small.Arm == experiment.Candidate {
-				candidate++
+			taken++
+			if small != large {
+				t.Fatalf("%s took part as %+v, and at a larger share as %+v", asked.Unit, small, large)
 			}
 		}
+		asked.Query = "another"
+		if query := experiment.Assign("v2", asked, 0.5); query.Takes != large.Takes || query.Arm != large.Arm || large.Takes && query.Seed == large.Seed {
+			t.Fatalf("another query of %s: %+v, want the arm of %+v and another seed", asked.Unit, query, large)
+		}
+		asked.Session = 8
+		later := experiment.Assign("v2", asked, 0.5)
+		if later.Takes != large.Takes {
+			t.Fatalf("%s takes part in one session only", asked.Unit)
+		}
+		if !large.Takes {
+			continue
+		}
+		if large.Arm == experiment.Candidate {
+			candidate++
+		}
+		if later.Arm != large.Arm {
+			otherArm++
+		}
+		if later.Seed&1 != large.Seed&1 {
+			otherSeed++
+		}
 	}
-	if takes < 1850 || takes > 2150 || candidate < takes/2-120 || candidate > takes/2+120 {
-		t.Errorf("of 10,000 users %d take part, %d with the candidate", takes, candidate)
+	for name, share := range map[string]float64{
+		"take part": float64(taken) / users / 0.2, "get the candidate": float64(candidate) / users / 0.25,
+		"change the arm": float64(otherArm) / users / 0.25, "change the coin": float64(otherSeed) / users / 0.25,
+	} {
+		if share < 0.9 || share > 1.1 {
+			t.Errorf("%.3f of those who should %s", share, name)
+		}
 	}
 	if experiment.Key("a", "bc") == experiment.Key("ab", "c") {
-		t.Error("experiments share keys")
+		t.Error("two names and their join have one key")
 	}
 }
 
@@ -283,7 +308,7 @@ func TestGuards(t *testing.T) {
 
 // TestRamp: the share grows with evidence, beyond a quarter only with proof; a breach and harm stop.
 func TestRamp(t *testing.T) {
-	r := experiment.NewRamp()
+	r := experiment.NewRamp(0.01)
 	var path []float64
 	step := func(n int, d experiment.Decision, promote experiment.Promote) {
 		r = r.Next(experiment.Evidence{Decision: d, Answers: n}, promote)
@@ -296,6 +321,12 @@ func TestRamp(t *testing.T) {
 	}
 	if !slices.Equal(path, []float64{0.01, 0.05, 0.25}) || r.Stage != experiment.Running {
 		t.Errorf("undecided, the shares are %v, %s", path, r.Stage)
+	}
+	if asked := r.Next(experiment.Evidence{Decision: experiment.Undecided, Answers: 1e6}, experiment.Ask); !reflect.DeepEqual(asked, r) {
+		t.Errorf("a share grew without being asked: %+v", asked)
+	}
+	if whole := experiment.NewRamp(1).Next(experiment.Evidence{Decision: experiment.Undecided, Answers: 1e6}, experiment.Auto); whole.Stage != experiment.Running {
+		t.Errorf("a candidate that is not better is %s", whole.Stage)
 	}
 	waiting := r.Next(experiment.Evidence{Decision: experiment.Better, Answers: 5000}, experiment.Ask)
 	if waiting.Stage != experiment.Waiting || waiting.Share != 0.25 || waiting.Next(experiment.Evidence{Decision: experiment.Better, Answers: 9000}, experiment.Ask).Stage != experiment.Waiting {
@@ -311,7 +342,7 @@ func TestRamp(t *testing.T) {
 		"breach": {Decision: experiment.Better, Answers: 10, Breaches: []string{"errors"}},
 		"harm":   {Decision: experiment.Worse, Answers: 10},
 	} {
-		for _, from := range []experiment.Ramp{experiment.NewRamp(), waiting} {
+		for _, from := range []experiment.Ramp{experiment.NewRamp(0.01), waiting} {
 			got := from.Next(e, experiment.Auto)
 			if got.Stage != experiment.Stopped || got.Share != 0 || len(got.Why) == 0 || got.Next(experiment.Evidence{Decision: experiment.Better, Answers: 1e6}, experiment.Auto).Stage != experiment.Stopped {
 				t.Errorf("%s: %+v", name, got)

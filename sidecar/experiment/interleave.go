@@ -8,6 +8,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"math/rand/v2"
+	"strconv"
 )
 
 // Arm is one of the two versions that an experiment compares.
@@ -87,16 +88,37 @@ func Page[ID comparable](placed []Placed[ID], offset, limit int) []Placed[ID] {
 	return placed[from:min(from+limit, len(placed))]
 }
 
-// Key identifies what an experiment keeps together: the pages of one answer, or all requests of one
-// user. unit is the user, or the query if there is none. Every sidecar computes the same key.
-func Key(experiment, unit string) uint64 {
+// Key hashes names to a number, which every sidecar computes alike.
+func Key(names ...string) uint64 {
 	var length [8]byte
-	binary.LittleEndian.PutUint64(length[:], uint64(len(experiment)))
 	h := sha256.New()
-	_, _ = h.Write(length[:]) // a hash does not fail
-	_, _ = h.Write([]byte(experiment))
-	_, _ = h.Write([]byte(unit))
+	for _, name := range names {
+		binary.LittleEndian.PutUint64(length[:], uint64(len(name)))
+		_, _ = h.Write(length[:]) // a hash does not fail
+		_, _ = h.Write([]byte(name))
+	}
 	return binary.LittleEndian.Uint64(h.Sum(nil))
+}
+
+// Kind says how an experiment compares its versions.
+type Kind string
+
+// The kinds of an experiment.
+const (
+	// Interleaving mixes the answers of both versions.
+	Interleaving Kind = "interleave"
+	// Dividing answers each request by one of the versions.
+	Dividing Kind = "ab"
+)
+
+// Asked identifies a request for Assign.
+type Asked struct {
+	// Unit is who asks, or the query if that is unknown.
+	Unit string
+	// Query is the query with its filter: what the pages of one answer share.
+	Query string
+	// Session numbers the sessions, by the time of the request.
+	Session int64
 }
 
 // Assignment says what an experiment does with a request.
@@ -109,13 +131,21 @@ type Assignment struct {
 	Seed uint64
 }
 
-// Assign decides by a key which share of the traffic takes part, and divides that evenly. When the
-// share grows, whoever took part still does, with the same arm.
-func Assign(key uint64, share float64) Assignment {
-	rng := rand.New(rand.NewPCG(key, 0xa551))
-	a := Assignment{Takes: rng.Float64() < share, Arm: Control, Seed: rng.Uint64()}
-	if rng.Uint64()&1 == 1 {
+// Assign decides which share of the units takes part in an experiment. When the share grows, whoever
+// took part still does.
+//
+// A unit gets another arm, and its queries other seeds, in every session. If a frequent query kept
+// its seed, one arm would come first in it for good, and its sessions would not be independent of
+// each other, as Test demands.
+func Assign(experiment string, asked Asked, share float64) Assignment {
+	a := Assignment{Takes: float64(Key(experiment, asked.Unit))*0x1p-64 < share, Arm: Control}
+	if !a.Takes {
+		return a
+	}
+	session := strconv.FormatInt(asked.Session, 10)
+	if Key(experiment, asked.Unit, session)&1 == 1 {
 		a.Arm = Candidate
 	}
+	a.Seed = Key(experiment, asked.Unit, session, asked.Query)
 	return a
 }

@@ -47,7 +47,7 @@ type Ramp struct {
 }
 
 // NewRamp returns a ramp at its first share.
-func NewRamp() Ramp { return Ramp{Stage: Running, Share: shares()[0]} }
+func NewRamp(share float64) Ramp { return Ramp{Stage: Running, Share: share} }
 
 // Evidence holds the state of an experiment on which the next share of the candidate depends.
 type Evidence struct {
@@ -59,9 +59,9 @@ type Evidence struct {
 }
 
 // Next returns the state after new evidence, which is the old state if nothing has to change. A breach or
-// proved harm stops the experiment at once. Up to a quarter of the traffic, the share grows with the
-// number of answers; beyond, only while the candidate is better. A stopped, promoted or waiting ramp
-// stays as it is, but harm ends waiting too.
+// proved harm stops the experiment at once. With Auto the share grows with the number of answers up to a
+// quarter of the traffic, and beyond only while the candidate is better. A stopped, promoted or waiting
+// ramp stays as it is, but harm ends waiting too.
 func (r Ramp) Next(e Evidence, promote Promote) Ramp {
 	switch {
 	case r.Stage == Stopped || r.Stage == Promoted:
@@ -74,10 +74,10 @@ func (r Ramp) Next(e Evidence, promote Promote) Ramp {
 		return r
 	case e.Decision == Better && promote != Auto:
 		return Ramp{Stage: Waiting, Share: r.Share, Since: e.Answers, Why: []string{"the candidate is better; activate it"}}
-	case e.Answers-r.Since < stepAnswers:
+	case promote != Auto || e.Answers-r.Since < stepAnswers:
 		return r
 	}
-	if r.Share == 1 {
+	if r.Share == 1 && e.Decision == Better {
 		return Ramp{Stage: Promoted, Share: 1, Since: e.Answers, Why: []string{"the candidate is better, and sound on all traffic"}}
 	}
 	for _, share := range shares() {

@@ -119,3 +119,9 @@ func (t *Test) Interval() (low, high float64) {
 	mean := t.Sum / n
 	return max(-1, mean-half), min(1, mean+half)
 }
+
+// IsValid reports whether a test that was read from a file can go on.
+func (t *Test) IsValid() bool {
+	return t != nil && t.Alpha > 0 && t.Alpha < 1 && len(t.Up) == betSteps && len(t.Down) == betSteps &&
+		slices.Contains([]Decision{Undecided, Better, Worse}, t.Decided)
+}
