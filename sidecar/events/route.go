@@ -19,6 +19,7 @@ import (
 
 	"github.com/likenessdb/likeness/internal/atomicfile"
 	"github.com/likenessdb/likeness/internal/diskfault"
+	"github.com/likenessdb/likeness/internal/half"
 )
 
 // Fields of an impression that a route keeps only if RouteOptions.Keep lists them.
@@ -44,6 +45,7 @@ type RouteOptions struct {
 // Route keeps the events of one route. It is safe for concurrent use. A nil Route keeps nothing.
 type Route struct {
 	log      *Log
+	watcher  atomic.Pointer[Watcher]
 	signer   signer
 	share    float64
 	keep     map[string]keeping
@@ -122,11 +124,32 @@ func readKey(dir, file string) ([]byte, error) {
 	return key, nil
 }
 
+// Watcher is told of the events of a route. Its methods are called concurrently, must not block, and
+// keep nothing of what they are given.
+type Watcher interface {
+	// Shown is told of an impression that is kept, in the form in which it is kept.
+	Shown(m *Impression)
+	// Fed is told of feedback that is durable. Some of it may have been known already.
+	Fed(all []Feedback)
+}
+
+// Watch tells a watcher of later events, in place of the watcher before; nil tells nobody.
+func (r *Route) Watch(w Watcher) {
+	if w == nil {
+		r.watcher.Store(nil)
+		return
+	}
+	r.watcher.Store(&w)
+}
+
 // NewCall returns an id for a call that is being answered. Its Kept says whether Show has to be
 // called.
 func (r *Route) NewCall() CallID { return r.signer.newCall(r.now(), r.share) }
 
-// Show records an impression whose Answer has an id of NewCall. It does nothing unless the id is
+// NewKeptCall is NewCall for a call whose answers are kept, whatever the route's share.
+func (r *Route) NewKeptCall() CallID { return r.signer.newCall(r.now(), 1) }
+
+// Show records an impression whose Answer has an id of NewCall or NewKeptCall. It does nothing unless the id is
 // marked as kept. Show may change the Text, User and Vector of m, and does not refer to m
 // afterwards.
 func (r *Route) Show(m *Impression) {
@@ -145,7 +168,12 @@ func (r *Route) Show(m *Impression) {
 		m.User = m.User[:maxUser]
 	}
 	m.User = r.kept(FieldUser, m.User)
-	r.log.Show(m)
+	if !r.log.Show(m) {
+		return
+	}
+	if w := r.watcher.Load(); w != nil {
+		(*w).Shown(m)
+	}
 }
 
 // kept returns the text of a field as the route keeps it: unchanged, hashed, or empty.
@@ -237,6 +265,9 @@ func (r *Route) Feed(ctx context.Context, all []Feedback) (Receipt, error) {
 	if err != nil {
 		return Receipt{}, err
 	}
+	if w := r.watcher.Load(); w != nil {
+		(*w).Fed(good)
+	}
 	out.Accepted, out.Repeated = len(good), repeated
 	r.accepted.Add(int64(len(good)))
 	return out, nil
@@ -316,9 +347,9 @@ func (m *Impression) QueryKey() uint64 {
 	h := fnv.New64a()
 	switch {
 	case len(m.Vector) > 0:
-		var b [4]byte
+		var b [2]byte
 		for _, x := range m.Vector {
-			binary.LittleEndian.PutUint32(b[:], math.Float32bits(x))
+			binary.LittleEndian.PutUint16(b[:], half.ToFloat16(x))
 			_, _ = h.Write(b[:])
 		}
 	case m.Text != "":

@@ -166,7 +166,7 @@ func newSlot(v *Version) *slot {
 // and allocates nothing.
 func (s *slot) hold() *Version {
 	for {
-		if v := s.current.Load(); v.hold() {
+		if v := s.current.Load(); v.Hold() {
 			return v
 		}
 	}
@@ -250,8 +250,9 @@ func newVersion(r *Route, t *turns.Turns) (*Version, error) {
 	return v, nil
 }
 
-// hold adds a holder. It reports false if the last holder has released the version already.
-func (v *Version) hold() bool {
+// Hold adds a holder, for the caller to release. It reports false if the last holder has released the
+// version already.
+func (v *Version) Hold() bool {
 	for {
 		n := v.holds.Load()
 		if n == 0 {
@@ -345,6 +346,13 @@ func (s *Set) Prepare(ctx context.Context, r *Route) (*Standby, error) {
 
 // Route returns the waiting route with its defaults and limits; read-only.
 func (s *Standby) Route() *Route { return &s.Version.Current().Route }
+
+// Discard gives the version up, in place of Switch. ended is closed when its last holder has released
+// it.
+func (s *Standby) Discard() (ended <-chan struct{}) {
+	s.Version.Release()
+	return s.Version.ended
+}
 
 // Switch puts the version in service, in one step: searches that begin later get
 // it, searches under way end with the version that they began with. ended is closed when the last

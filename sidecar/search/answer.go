@@ -9,6 +9,7 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/embed"
+	"github.com/likenessdb/likeness/sidecar/experiment"
 	"github.com/likenessdb/likeness/sidecar/ranker"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search/failure"
@@ -33,6 +34,8 @@ type Hit struct {
 	Ranked bool
 	// Version is the store's version of the row. It is set if the answer HasVersions.
 	Version uint64
+	// Arm is the version of the route's experiment whose pick the row was.
+	Arm experiment.Arm
 }
 
 // Degraded says why the answer's scores are not the route's own.
@@ -77,6 +80,9 @@ type Answer struct {
 	Narrowed bool
 	// Ranking is set on a route with a ranker.
 	Ranking *rank.Ranking
+	// Experiment is set if the answer is of the route's experiment. The hits of an interleaved answer
+	// are in the order of the draft, each with the score of its own version.
+	Experiment experiment.Kind
 	// ID names the answer in feedback. It is "" unless the route keeps events and the answer is
 	// Shown.
 	ID string

@@ -3,6 +3,7 @@ package search
 import (
 	"context"
 	"log/slog"
+	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -37,13 +38,17 @@ type Engine struct {
 	tracer   trace.Tracer
 	log      *slog.Logger
 	events   events.Book
+	trials   map[string]*atomic.Pointer[Trial] // by route
 }
 
 // New makes an engine of routes, which the caller does not change afterwards. It
 // returns what route.NewSet returns.
 func New(routes []*route.Route, o Options) (*Engine, error) {
 	set, err := route.NewSet(routes, o.Turns)
-	e := &Engine{Set: set, observer: o.Observer, tracer: o.Tracer, log: o.Logger, events: o.Events}
+	e := &Engine{Set: set, observer: o.Observer, tracer: o.Tracer, log: o.Logger, events: o.Events, trials: map[string]*atomic.Pointer[Trial]{}}
+	for _, r := range set.Routes() {
+		e.trials[r.Name] = new(atomic.Pointer[Trial])
+	}
 	if e.tracer == nil {
 		e.tracer = noop.NewTracerProvider().Tracer("")
 	}
@@ -96,7 +101,7 @@ func (e *Engine) search(ctx context.Context, r Request) (Answer, Request, error)
 			return Answer{}, r, err
 		}
 	}
-	a, err := e.searchVersion(ctx, version, r)
+	a, err := e.searchTrial(ctx, version, r)
 	a.Timings.Embed = took
 	if err != nil {
 		failSpan(s, err)

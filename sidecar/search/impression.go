@@ -12,6 +12,9 @@ func (e *Engine) keepImpression(r Request, text string, a *Answer) string {
 		return ""
 	}
 	id := events.AnswerID{Call: of.NewCall()}
+	if a.Experiment != "" {
+		id.Call = of.NewKeptCall()
+	}
 	if id.Call.Kept() {
 		of.Show(&events.Impression{
 			Answer: id, Vector: r.Query.Vector, Text: text, User: r.User, Version: a.Version, Status: a.Certificate.Status, Gap: a.Certificate.Gap,
@@ -25,7 +28,7 @@ func (e *Engine) keepImpression(r Request, text string, a *Answer) string {
 func ShownItems(hits []Hit) []events.Item {
 	items := make([]events.Item, len(hits))
 	for i, h := range hits {
-		items[i] = events.Item{ID: h.ID, Score: h.Score}
+		items[i] = events.Item{ID: h.ID, Score: h.Score, Arm: h.Arm}
 	}
 	return items
 }

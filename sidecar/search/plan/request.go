@@ -90,6 +90,8 @@ type Request struct {
 	// events. User is who that is, if known.
 	Shown bool
 	User  string
+	// Tried: the route's experiment may answer the request, as it may a Shown one.
+	Tried bool
 }
 
 // WeightedID is an item of a history. The weight is finite and not negative.
