@@ -63,7 +63,11 @@ func defaultRoute() Route {
 		SelfCalibration: true,
 		CalibrationScan: CalibrationScan{At: "03:00", RowsPerSecond: 2_000},
 		Events:          Events{Keep: []string{"vector", "filter"}, Size: 1 << 30, Age: time.Hour, Retention: 30 * 24 * time.Hour},
-		KeepVersions:    3,
+		Experiment: Experiment{
+			Kind: "interleave", Share: 0.01, Session: 30 * time.Minute, Alpha: 0.05, Promote: "ask",
+			Guard: ExperimentGuard{LatencyP99: 100 * time.Millisecond, Degraded: 0.01, Empty: 0.01, Errors: 0.01},
+		},
+		KeepVersions: 3,
 	}
 }
 

@@ -122,11 +122,13 @@ func TestEveryKeyOfARouteSaysWhenItTakesEffect(t *testing.T) {
 }
 
 // A reload replaces the policy of a route. The live keys outside the policy have to be
-// applied one by one: to the admission of searches, to the audits, and to the version in
-// service.
+// applied one by one: to the admission of searches, to the audits, to experiments, and to the
+// version in service.
 func TestLiveKeysOutsideThePolicyAreKnown(t *testing.T) {
 	policy := keysOf(reflect.TypeFor[Policy]())
-	known := []string{"max_searches", "rate", "burst", "audit.share", "audit.per_second", "audit.alpha", "self_calibration", "calibration_scan.at", "calibration_scan.rows_per_second", "active"}
+	known := []string{"max_searches", "rate", "burst", "audit.share", "audit.per_second", "audit.alpha", "self_calibration", "calibration_scan.at", "calibration_scan.rows_per_second", "active",
+		"experiment.candidate", "experiment.kind", "experiment.share", "experiment.feedback", "experiment.session", "experiment.alpha", "experiment.promote",
+		"experiment.guard.latency_p99", "experiment.guard.degraded", "experiment.guard.empty", "experiment.guard.errors"}
 	eachKey(reflect.TypeFor[Route](), "", func(path string, f reflect.StructField) {
 		top, _, _ := strings.Cut(path, ".")
 		if effectOf(f) == EffectLive && !slices.Contains(policy, top) && top != "versions" && !slices.Contains(known, path) {

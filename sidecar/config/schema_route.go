@@ -258,6 +258,8 @@ type Route struct {
 	Audit Audit `yaml:"audit"`
 	// Keeps which items answers showed, and what people did with them: the log from which the next model learns.
 	Events Events `yaml:"events"`
+	// Compares the version in service with another one on live traffic.
+	Experiment Experiment `yaml:"experiment"`
 	// Versions of the route by name, each with the keys in which it differs from the route. `likeness model activate`
 	// reads this file again and switches the running sidecar to a version.
 	Versions map[string]Version `yaml:"versions"`
@@ -345,6 +347,41 @@ type Events struct {
 	// A file of 16 bytes or more, the key of answer ids and hashes. Sidecars that share it take feedback on each other's answers. Without one
 	// each sidecar makes a key of its own.
 	KeyFile string `yaml:"key_file" path:"true" reload:"restart"`
+}
+
+// Experiment compares the version in service with a candidate, by what people choose.
+type Experiment struct {
+	// The version that is tried. Empty: there is no experiment.
+	Candidate string `yaml:"candidate" reload:"live"`
+	// interleave mixes the answers of both versions, best first, and sees whose items are chosen. ab answers each session by one
+	// version, and needs about a hundred times as many answers.
+	Kind string `yaml:"kind" enum:"interleave,ab" reload:"live"`
+	// Share of the users, or of the queries of unknown users, that takes part. With promote: auto it is the share to begin with.
+	Share float64 `yaml:"share" min:"0.0001" max:"1" reload:"live"`
+	// What each kind of feedback is worth. Other kinds are worth nothing.
+	Feedback map[string]float64 `yaml:"feedback" reload:"live"`
+	// How long the answers to one user, or to one query of unknown users, count as one session. Feedback counts until the end of
+	// the next one.
+	Session time.Duration `yaml:"session" min:"1000000000" reload:"live"`
+	// Probability of a wrong verdict where no version is better, however often one looks.
+	Alpha float64 `yaml:"alpha" min:"0.0001" max:"0.4" reload:"live"`
+	// Limits that end the experiment.
+	Guard ExperimentGuard `yaml:"guard"`
+	// auto raises the share while no limit is exceeded, to a quarter at most, and once the candidate is better to all; then the
+	// candidate goes into service. ask waits for `likeness model activate`.
+	Promote string `yaml:"promote" enum:"auto,ask" reload:"live"`
+}
+
+// ExperimentGuard has the limits of a candidate. The experiment ends where one is exceeded beyond chance.
+type ExperimentGuard struct {
+	// Time within which 99 % of the candidate's answers come. An answer waits no longer for the candidate.
+	LatencyP99 time.Duration `yaml:"latency_p99" min:"1000000" reload:"live"`
+	// Greatest share of degraded answers.
+	Degraded float64 `yaml:"degraded" min:"0.0001" max:"1" reload:"live"`
+	// Greatest share of empty answers where the version in service finds something.
+	Empty float64 `yaml:"empty" min:"0.0001" max:"1" reload:"live"`
+	// Greatest share of failed searches.
+	Errors float64 `yaml:"errors" min:"0.0001" max:"1" reload:"live"`
 }
 
 // Proxy is a listener for clients of a Qdrant or Milvus store.

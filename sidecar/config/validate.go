@@ -2,6 +2,7 @@ package config
 
 import (
 	"fmt"
+	"math"
 	"net"
 	"net/url"
 	"reflect"
@@ -317,6 +318,7 @@ func (v *validator) route(name string, r Route) {
 	v.embeds(at, r)
 	v.offloaded(at, r)
 	v.events(at+".events", r.Events)
+	v.experiment(at+".experiment", r)
 	if len(r.Versions) == 0 {
 		v.version(at, r)
 	}
@@ -391,6 +393,38 @@ func (v *validator) events(at string, e Events) {
 	}
 	if e.Share > 0 && v.c.StateDir == "" {
 		v.fail(at+".share", "events are kept in state_dir, which is not set")
+	}
+}
+
+// experiment checks an experiment of a route.
+func (v *validator) experiment(at string, r Route) {
+	e := r.Experiment
+	for kind, worth := range e.Feedback {
+		if kind == "" || !(worth > 0) || math.IsInf(worth, 0) {
+			v.fail(at+".feedback", "%q is worth %v; name a kind of feedback, and a number above 0", kind, worth)
+		}
+	}
+	if e.Candidate == "" {
+		if len(e.Feedback) > 0 {
+			v.fail(at+".candidate", "the experiment has no candidate; name a version, or remove experiment")
+		}
+		return
+	}
+	candidate, ok := r.At(e.Candidate)
+	switch {
+	case !ok:
+		v.fail(at+".candidate", "%q is none of the route's versions %q", e.Candidate, r.VersionNames())
+	case candidate.TableLive:
+		v.fail(at+".candidate", "the live table of version %q would not follow writes during the experiment; remove table_live while it runs", e.Candidate)
+	}
+	if r.Events.Share == 0 {
+		v.fail(at+".candidate", "an experiment counts what people choose, and the route keeps no events; set events.share above 0")
+	}
+	if len(e.Feedback) == 0 {
+		v.fail(at+".feedback", "nothing that people do is worth anything; write {click: 1}")
+	}
+	if r.Shadow.Share > 0 {
+		v.fail(at+".candidate", "shadow.share is above 0, so that people see the database's order; set it to 0")
 	}
 }
 
