@@ -28,6 +28,7 @@ import (
 func adminPaths() []string {
 	return []string{
 		"GET /", "GET /status.json", "GET /metrics", "GET /plugins", "POST /reload", "GET /proxy", "POST /proxy/off", "POST /proxy/on",
+		"GET /experiments", "POST /experiments/stop", "POST /experiments/restart",
 		"GET /debug/pprof/", "GET /debug/pprof/cmdline", "GET /debug/pprof/profile", "GET /debug/pprof/symbol", "GET /debug/pprof/trace", "GET /debug/pprof/heap",
 		"GET /nothing", "GET /page/nothing", "GET /livez/", "GET /livez/metrics", "GET /LIVEZ", "GET //livez", "GET /metrics/../livez", "GET /readyz/../metrics", "GET /livez%2f..%2fmetrics", "HEAD /metrics",
 	}

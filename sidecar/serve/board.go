@@ -16,7 +16,7 @@ import (
 func (s *sidecar) showStatus(c *config.Config, parts *wiring.Assembly, rankers *wiring.Rankers, embedders wiring.Embedders) error {
 	from := telemetry.StatusSources{
 		Build: s.options.Build, Watch: s.watch, Ready: s.openings.ready, Routes: s.engine.Routes, Waiting: s.openings.reasonNotOpen,
-		Versions: s.versions.List, Load: s.gate.Load, Plugins: rankers.States, Devices: rankers.Devices, Following: s.followers.Status,
+		Versions: s.versions.List, Load: s.gate.Load, Plugins: rankers.States, Devices: rankers.Devices, Following: s.followers.Status, Trials: s.trials.Statuses,
 		Rankers: func() []telemetry.RankerStatus { return rankerStates(c, rankers) }, Embedders: embedders.States, Reembedding: s.reembeds.States,
 		Proxied: s.metrics.ProxyOf,
 		Off: func() map[string]bool {

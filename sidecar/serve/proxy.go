@@ -27,7 +27,7 @@ func (s *sidecar) openProxy(c *config.Config) (*proxy.Proxy, error) {
 	if !c.Proxy.Listens() {
 		return nil, nil
 	}
-	answering := routing.Options{Store: p.Store, Names: p.Routes, Gate: s.gate, Logger: s.requestLog, Recorder: s.metrics, Events: s.events}
+	answering := routing.Options{Store: p.Store, Names: p.Routes, Gate: s.gate, Logger: s.requestLog, Recorder: s.metrics, Events: s.events, Trials: s.engine}
 	if f := s.followers[p.Store]; f != nil {
 		answering.Follower, answering.WriteBudget = f, longestBudget(c, p.Store)
 	}

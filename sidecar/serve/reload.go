@@ -171,6 +171,7 @@ func (r *reloader) apply(ctx context.Context, next *config.Config, keys []string
 	}
 	api.Apply()
 	r.auditor.Adjust(wiring.Audits(next))
+	r.trials.Configure(next)
 	r.gate.SetLimits(searchLimits(next))
 	debug.SetMemoryLimit(cmp.Or(int64(next.Limits.Memory), r.memory))
 	r.queries.Adjust(next.Log.Queries, next.Log.Slow)

@@ -10,6 +10,7 @@ import (
 	"log/slog"
 	"math"
 	"net"
+	"net/http"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -37,6 +38,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/server"
 	"github.com/likenessdb/likeness/sidecar/server/gateway"
 	"github.com/likenessdb/likeness/sidecar/telemetry"
+	"github.com/likenessdb/likeness/sidecar/trial"
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
@@ -143,6 +145,7 @@ type sidecar struct {
 	reembeds  *reembed.Filler
 	followers wiring.Followers
 	events    events.Book // what routes keep of their answers
+	trials    *trial.Runner
 	reloader  *reloader   // nil if the configuration is never read again
 	adminTLS  *tls.Config // nil if the admin port has no TLS
 	opened    closers
@@ -203,6 +206,8 @@ func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers w
 	}); err != nil {
 		return nil, err
 	}
+	s.trials = trial.New(trial.Options{Engine: s.engine, Versions: s.versions, Events: book, StateDir: c.StateDir, Logger: o.Logger}, c)
+	s.metrics.WatchTrials(s.trials.Statuses)
 	serverOptions.Admin, serverOptions.Models, serverOptions.Reconcile = s.versions, s.versions.Models, s.reconcile
 	s.metrics.WatchGate(s.gate)
 	s.searcher = search.Admitted{Searcher: s.engine, By: s.gate}
@@ -213,6 +218,9 @@ func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers w
 	metrics.WatchFiles("tokens", s.server.TokensFile)
 	s.openings = newOpenings(c.RouteNames(), c.Proxy.Listens())
 	s.admin = telemetry.NewAdmin(s.metrics, s.openings.ready, o.Logger)
+	s.admin.Handle("GET /experiments", http.HandlerFunc(s.showTrials))
+	s.admin.Handle("POST /experiments/stop", changeTrial(s.trials.Stop))
+	s.admin.Handle("POST /experiments/restart", changeTrial(s.trials.Restart))
 	return s, nil
 }
 
@@ -359,6 +367,10 @@ func (s *sidecar) run(ctx context.Context, c *config.Config) error {
 	}
 	group.Go(func() error { return s.auditor.Run(ctx, s.engine) })
 	group.Go(func() error { return s.reembeds.Run(ctx) })
+	group.Go(func() error {
+		s.trials.Run(ctx)
+		return nil
+	})
 	if s.reloader != nil {
 		group.Go(func() error { return s.reloader.run(ctx) })
 	}

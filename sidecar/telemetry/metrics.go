@@ -59,6 +59,7 @@ type Metrics struct {
 	deviceStates *deviceCollector
 	routeNorms   *normCollector
 	keptEvents   *eventCollector
+	experiments  *trialCollector
 	watchedFiles *filesCollector
 	*audits
 	*reloads
@@ -107,6 +108,7 @@ func NewMetrics(build buildinfo.Info, routes []*route.Route) *Metrics {
 	m.deviceStates = r.devices()
 	m.routeNorms = r.norms()
 	m.keptEvents = r.events()
+	m.experiments = r.trials()
 	m.watchedFiles = r.files()
 	m.routeInfo = r.gauge("route_info", "1, with the parts of the route.", "route", "store", "model", "model_version", "placement")
 	for _, rt := range routes {

@@ -22,6 +22,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/rollout"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
+	"github.com/likenessdb/likeness/sidecar/trial"
 )
 
 // StatusSources has the sources of a Status. Its functions are called for every status. They
@@ -50,6 +51,7 @@ type StatusSources struct {
 	Following func() []follow.Status
 	// Reembedding returns the states of the routes that embed their items again.
 	Reembedding func() []reembed.State
+	Trials      func() []trial.Status
 }
 
 // StoreStatus is the state of a vector store.
@@ -134,6 +136,7 @@ type RouteStatus struct {
 	Load        *gate.Load         `json:"admission,omitempty"`
 	Following   *follow.Status     `json:"following,omitempty"`
 	Reembedding *reembed.State     `json:"reembedding,omitempty"`
+	Experiment  *trial.Status      `json:"experiment,omitempty"`
 }
 
 // Unanswered counts the last searches of a route through the proxy, if all of them were left to the
@@ -238,8 +241,13 @@ func (b *StatusBoard) Status(ctx context.Context) Status {
 	if b.from.Embedders != nil {
 		embedders = b.from.Embedders()
 	}
+	trials := map[string]*trial.Status{}
+	for _, t := range callOrNil(b.from.Trials) {
+		trials[t.Route] = &t
+	}
 	for _, r := range callOrNil(b.from.Routes) {
 		one := b.route(r)
+		one.Experiment = trials[r.Name]
 		if e, ok := embedders[r.EmbedderName]; ok {
 			one.Embedder = &e
 		}

@@ -2,6 +2,7 @@ package routing
 
 import (
 	"context"
+	"slices"
 
 	"google.golang.org/grpc/metadata"
 
@@ -32,6 +33,9 @@ func (c *call[A]) keepImpressions(ctx context.Context, all []Ranked) string {
 		return ""
 	}
 	id := of.NewCall()
+	if slices.ContainsFunc(all, func(r Ranked) bool { return r.experiment != "" }) {
+		id = of.NewKeptCall()
+	}
 	if id.Kept() {
 		user := userOf(ctx)
 		for i, s := range c.asked.Searches {

@@ -102,6 +102,9 @@ func (c *call[A]) readRewrite(ctx context.Context) (done bool, err error) {
 			return false, err
 		}
 	}
+	if c.anyTried(ctx, asked.Searches, routes) && c.readWhole(ctx) == nil {
+		return true, nil
+	}
 	c.asked, c.routes, c.rewritten = asked, routes, true
 	return true, nil
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/events"
+	"github.com/likenessdb/likeness/sidecar/experiment"
 	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
@@ -51,6 +52,7 @@ type Router struct {
 
 	gate     *gate.Gate
 	events   events.Book
+	trials   Trials
 	store    string
 	follower Follower // nil: no writes are followed
 	budget   time.Duration
@@ -81,6 +83,11 @@ type Recorder interface {
 	Switched(rt string, off bool)
 }
 
+// Trials says which searches experiments answer. search.Engine is one.
+type Trials interface {
+	Tries(r search.Request) bool
+}
+
 // silent is a Recorder that records nothing.
 type silent struct{}
 
@@ -106,6 +113,8 @@ type Options struct {
 	Gate *gate.Gate
 	// Events keeps what answers show.
 	Events events.Book
+	// Trials, if not nil, says which searches the routes' experiments answer.
+	Trials Trials
 	// Follower, if not nil, is told of writes. WriteBudget limits how long it may delay a write; 0
 	// means 5 ms.
 	Follower    Follower
@@ -117,7 +126,7 @@ func New(searcher search.Searcher, o Options) (*Router, error) {
 	r := &Router{
 		searcher: searcher, routes: map[field]string{}, known: map[string][]string{}, schemas: map[string]schema{},
 		off: map[string]bool{}, log: o.Logger, record: o.Recorder, shadows: semaphore.NewWeighted(inShadow),
-		aliases: aliases{own: map[string]string{}}, gate: o.Gate, events: o.Events, store: o.Store, follower: o.Follower, budget: cmp.Or(o.WriteBudget, writeBudget),
+		aliases: aliases{own: map[string]string{}}, gate: o.Gate, events: o.Events, trials: o.Trials, store: o.Store, follower: o.Follower, budget: cmp.Or(o.WriteBudget, writeBudget),
 	}
 	r.unanswered.runs, r.unanswered.logged = map[string]*Unanswered{}, map[string]map[string]time.Time{}
 	if r.record == nil {
@@ -208,6 +217,8 @@ type Search struct {
 	// Unmapped is the reason why a rewritten search passes if the similarity's scores differ from
 	// the database's. Empty means that it does not pass.
 	Unmapped Pass
+	// Tried: an experiment answers a search of the call, so that all of them are ranked here.
+	Tried bool
 	// Find, if not nil, replaces the route's first stage: it asks the database for the best rows of
 	// the search itself, at most the given number.
 	Find func(ctx context.Context, rows int) ([]rerank.ID, error)
@@ -262,6 +273,8 @@ type Ranked struct {
 	version string
 	gap     float32
 	page    []search.Hit
+	// experiment is set if the hits are of the route's experiment.
+	experiment experiment.Kind
 	// isLast reports that the search is not ranked again, even if the collection has changed.
 	isLast bool
 }
@@ -376,6 +389,9 @@ func statusText(how string, all []Ranked) string {
 	if least := leastReembedded(all); least != nil {
 		said += fmt.Sprintf("; reembedded=%.2f", *least)
 	}
+	if i := slices.IndexFunc(all, func(r Ranked) bool { return r.experiment != "" }); i >= 0 {
+		said += "; experiment=" + string(all[i].experiment)
+	}
 	return said
 }
 
@@ -448,7 +464,7 @@ func (r *Router) route(ctx context.Context, collection string, s Search) (*route
 	switch {
 	case err != nil:
 		return nil, err
-	case rt.Placement == route.PlacementRewrite && s.Find == nil: // and Locate found no plain search
+	case rt.Placement == route.PlacementRewrite && s.Find == nil && !s.Tried: // and Locate found no plain search
 		return nil, Pass(cmp.Or(append(slices.Clone(s.Needs), "not-rewritten")...))
 	case s.Exact && !rt.ExactSearch:
 		return nil, Pass("exact")
@@ -466,7 +482,7 @@ func (r *Router) route(ctx context.Context, collection string, s Search) (*route
 			return nil, Pass(reason)
 		}
 	}
-	if most := maxRank(rt); s.Limit > most || s.Offset > most-s.Limit {
+	if most := s.maxRank(rt); s.Limit > most || s.Offset > most-s.Limit {
 		return nil, Pass("depth") // the page lies beyond the ranked list
 	}
 	return rt, nil
@@ -496,12 +512,23 @@ func maxRank(rt *route.Route) uint64 {
 	return uint64(min(rt.MaxK, rt.Depth))
 }
 
+// maxRank returns the greatest offset+limit that one ranked list of a route serves for the search.
+func (s Search) maxRank(rt *route.Route) uint64 {
+	if s.Tried { // both versions rank as much, so that a page goes on where the page before ended
+		return min(maxRank(rt), search.MaxTried)
+	}
+	return maxRank(rt)
+}
+
 // hitsFor returns how many hits to rank for a search: those that are asked for, more if the
 // features may be older than the database or if a threshold cuts the answer, and more each time
 // deeper grows. more reports whether a deeper ranking has more hits.
 func hitsFor(rt *route.Route, s Search, deeper int) (k int, more bool) {
 	k = int(s.Limit + s.Offset)
 	most := rt.MaxK
+	if s.Tried {
+		most = min(most, search.MaxTried)
+	}
 	if rt.Strategy != rerank.Scan && rt.MaxDepth > 0 {
 		most = min(most, rt.MaxDepth)
 	}
@@ -544,11 +571,10 @@ func (r *Router) rank(ctx context.Context, target Target, s Search, deeper int) 
 		return r.rankFound(ctx, rt, target, s)
 	}
 	k, more := hitsFor(rt, s, deeper)
-	a, err := r.searcher.Search(ctx, search.Request{
-		Route: rt.Name, Query: rerank.Query{Vector: s.Query}, K: k, Filter: s.Filter, NoFallback: true, Confirms: true,
-		Partitions: otherPartitions(s.Partitions, rt.Partitions), MaxRank: int(maxRank(rt)), Collection: target.renamed(),
-		Versions: s.IDsOnly && !target.Aliased() && !rt.KeepsStoreScores(),
-	})
+	asked := s.asked(ctx, rt)
+	asked.K, asked.NoFallback, asked.Confirms, asked.MaxRank, asked.Collection = k, true, true, int(s.maxRank(rt)), target.renamed()
+	asked.Partitions, asked.Versions = otherPartitions(s.Partitions, rt.Partitions), s.IDsOnly && !target.Aliased() && !rt.KeepsStoreScores()
+	a, err := r.searcher.Search(ctx, asked)
 	switch {
 	case err != nil:
 		return Ranked{}, r.failed(ctx, rt, err)
@@ -559,7 +585,7 @@ func (r *Router) rank(ctx context.Context, target Target, s Search, deeper int) 
 		Hits: a.Hits, Limit: int(s.Limit), Offset: int(s.Offset), More: len(a.Hits) == k && more, All: len(a.Hits) < k,
 		Route: rt.Name, Vector: s.Vector, StoreScores: rt.KeepsStoreScores(), Cut: s.Threshold != nil,
 		Certificate: a.Certificate.Status, AsOf: a.Certificate.AsOf, Shown: a.HasVersions, WrongNorm: rt.Norms.Wrong() != nil,
-		version: a.Version, gap: a.Certificate.Gap,
+		version: a.Version, gap: a.Certificate.Gap, experiment: a.Experiment,
 	}
 	if out.Certificate == rerank.StatusExact || out.Certificate == rerank.StatusSnapshot { // other certificates may have an infinite one
 		out.Epsilon = a.Certificate.Epsilon
@@ -568,7 +594,9 @@ func (r *Router) rank(ctx context.Context, target Target, s Search, deeper int) 
 		share := a.Reembedded.Share()
 		out.Reembedded = &share
 	}
-	out.score = r.scoring(rt, s.Query)
+	if a.Experiment == "" { // otherwise hits have scores of two versions
+		out.score = r.scoring(rt, s.Query)
+	}
 	out.keepRanked(a.Ranking)
 	return out, out.finish(s)
 }

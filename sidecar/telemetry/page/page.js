@@ -29,18 +29,19 @@ async function turn() {
   setTimeout(turn, every);
 }
 
-// The buttons that switch a route of the proxy off or on, for the routes now on the page.
+// The buttons that switch a route of the proxy off or on, or stop its experiment, for the routes now on the page.
 function showSwitches() {
-  for (const button of document.querySelectorAll("button[data-switch]")) button.hidden = false;
+  for (const button of document.querySelectorAll("button[data-post]")) button.hidden = false;
 }
 
 document.addEventListener("click", async (event) => {
-  const button = event.target.closest("button[data-switch]");
+  const button = event.target.closest("button[data-post]");
   if (!button) return;
-  const { switch: to, route } = button.dataset;
+  const { post, route } = button.dataset;
+  const done = button.textContent;
   button.blur();
-  const response = await fetch(`/proxy/${to}?route=${encodeURIComponent(route)}`, { method: "POST" });
-  stale.textContent = response.ok ? `Route ${route} is ${to}.` : `Route ${route} was not switched: ${response.status}.`;
+  const response = await fetch(`${post}?route=${encodeURIComponent(route)}`, { method: "POST" });
+  stale.textContent = `${done}, route ${route}: ${response.ok ? "done" : response.status}.`;
   if (response.ok) await refresh();
 });
 

@@ -1,0 +1,61 @@
+package routing
+
+import (
+	"context"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
+)
+
+// markTried marks the searches of a call as Tried if an experiment answers one of them.
+func (c *call[A]) markTried(ctx context.Context) error {
+	if c.trials == nil {
+		return nil
+	}
+	routes := make([]*route.Route, len(c.asked.Searches))
+	for i, s := range c.asked.Searches {
+		var err error
+		if routes[i], err = c.find(ctx, c.target.Routed, s.Vector); err != nil {
+			return err
+		}
+	}
+	if c.anyTried(ctx, c.asked.Searches, routes) {
+		for i := range c.asked.Searches {
+			c.asked.Searches[i].Tried = true
+		}
+	}
+	return nil
+}
+
+// anyTried reports whether an experiment answers one of the searches. A search takes no part if it is
+// a stage of an answer, asks for an exact answer, or compares a threshold with scores, which are of
+// two versions.
+func (c *call[A]) anyTried(ctx context.Context, searches []Search, routes []*route.Route) bool {
+	if c.trials == nil {
+		return false
+	}
+	tried := false
+	for i, s := range searches {
+		switch {
+		case s.Staged || s.Find != nil:
+			return false
+		case s.Exact || s.Threshold != nil || s.Limit > search.MaxTried || s.Offset > search.MaxTried-s.Limit:
+		default:
+			s.Tried = true
+			r := s.asked(ctx, routes[i])
+			r.K = int(s.Limit + s.Offset)
+			tried = tried || c.trials.Tries(r)
+		}
+	}
+	return tried
+}
+
+// asked returns what the engine has to know of a search to assign it to an experiment.
+func (s Search) asked(ctx context.Context, rt *route.Route) search.Request {
+	r := search.Request{Route: rt.Name, Query: rerank.Query{Vector: s.Query}, Filter: s.Filter, Tried: s.Tried}
+	if s.Tried {
+		r.User = userOf(ctx)
+	}
+	return r
+}

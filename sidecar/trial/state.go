@@ -1,0 +1,150 @@
+package trial
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/likenessdb/likeness/internal/atomicfile"
+	"github.com/likenessdb/likeness/internal/statedir"
+	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/experiment"
+)
+
+// State is what is known of an experiment. It is kept in routes/ROUTE/experiment.json of the state
+// folder, so that a restart loses nothing.
+type State struct {
+	// Version is the candidate, Model the digest of its model, Control that of the model in service.
+	Version string          `json:"version"`
+	Model   string          `json:"model"`
+	Control string          `json:"control"`
+	Kind    experiment.Kind `json:"kind"`
+	Alpha   float64         `json:"alpha"`
+	Started time.Time       `json:"started"`
+	Ended   time.Time       `json:"ended,omitzero"`
+	experiment.Ramp
+	Test *experiment.Test `json:"test"`
+	// Observed counts the candidate's answers, Recent the last of them, which the guards watch.
+	Observed experiment.Observed `json:"observed"`
+	Recent   experiment.Observed `json:"recent"`
+	// Session is how long a period is. Period is the number of the first one whose sessions are not
+	// counted in Test, and Waiting holds counted sessions of experiment.Dividing that wait for one of
+	// the other arm.
+	Session time.Duration `json:"session"`
+	Period  int64         `json:"period"`
+	Waiting [3][]float64  `json:"waiting"`
+}
+
+// isOver reports whether the candidate is searched no more.
+func (s *State) isOver() bool {
+	return s.Stage == experiment.Stopped || s.Stage == experiment.Promoted
+}
+
+// begin returns the state of an experiment that begins.
+func begin(e config.Experiment, now time.Time) (*State, error) {
+	test, err := experiment.NewTest(e.Alpha)
+	return &State{
+		Version: e.Candidate, Kind: experiment.Kind(e.Kind), Alpha: e.Alpha, Started: now.UTC(), Ramp: experiment.NewRamp(e.Share), Test: test,
+		Session: e.Session, Period: now.UnixNano() / int64(e.Session),
+	}, err
+}
+
+// isOf reports whether the state is of the experiment that a configuration describes.
+func (s *State) isOf(e config.Experiment) bool {
+	return s.Version == e.Candidate && s.Kind == experiment.Kind(e.Kind) && s.Alpha == e.Alpha && s.Session == e.Session
+}
+
+// Read returns the state of a route's experiment, or nil if there was none.
+func Read(stateDir, route string) (*State, error) {
+	path := file(stateDir, route)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	s := &State{}
+	if err == nil {
+		err = json.Unmarshal(b, s)
+	}
+	if err == nil && !s.Test.IsValid() {
+		err = errors.New("its test is damaged")
+	}
+	if err != nil {
+		return nil, fmt.Errorf("the state of the experiment of route %q, %s: %w; remove it to begin again", route, path, err)
+	}
+	return s, nil
+}
+
+func file(stateDir, route string) string {
+	return filepath.Join(statedir.Route(stateDir, route), "experiment.json")
+}
+
+func (s *State) save(stateDir, route string) error {
+	path := file(stateDir, route)
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return atomicfile.Write(path, func(w io.Writer) error { return json.NewEncoder(w).Encode(s) })
+}
+
+// Status is an experiment as a person wants to see it.
+type Status struct {
+	Route string `json:"route"`
+	State
+	Decision experiment.Decision `json:"decision"`
+	// Evidence is the share of the evidence that a decision takes, by now.
+	Evidence float64 `json:"evidence"`
+	// Mean is the mean preference for the candidate, from −1 to 1, and Low and High its bounds.
+	Mean float64 `json:"mean"`
+	Low  float64 `json:"low"`
+	High float64 `json:"high"`
+	// Decisive counts the sessions with a preference. Missing is how many more of them decide if the
+	// preference stays as it is; 0 if that is not known.
+	Decisive int `json:"decisive"`
+	Missing  int `json:"missing,omitempty"`
+	// Searched: the candidate is searched now.
+	Searched bool `json:"searched"`
+	// Waits says why an experiment that should run does not; "" if it runs or is over.
+	Waits string `json:"waits,omitempty"`
+}
+
+// StatusOf describes a state.
+func StatusOf(route string, s *State) Status {
+	out := Status{Route: route, State: *s, Decision: s.Test.Decided, Evidence: min(1, s.Test.Evidence())}
+	out.Low, out.High = s.Test.Interval()
+	if s.Test.Units == 0 {
+		return out
+	}
+	out.Mean, out.Decisive = s.Test.Sum/float64(s.Test.Units), int(math.Round(s.Test.Squares))
+	if s.Test.Decided != experiment.Undecided || out.Decisive == 0 {
+		return out
+	}
+	p, err := experiment.NewPlan(experiment.Question{
+		Preference: 0.5 + math.Abs(s.Test.Sum)/s.Test.Squares/2, Decisive: 1, Alpha: s.Test.Alpha, Power: 0.5, Impressions: 1, Share: 1,
+	})
+	if err == nil {
+		out.Missing = max(1, p.Preferences-out.Decisive)
+	}
+	return out
+}
+
+// Leader says who is ahead, and how sure that is.
+func (s Status) Leader() string {
+	switch {
+	case s.Decision == experiment.Better:
+		return "the candidate is better"
+	case s.Decision == experiment.Worse:
+		return "the candidate is worse"
+	case s.Mean > 0:
+		return "the candidate leads, not proved"
+	case s.Mean < 0:
+		return "the version in service leads, not proved"
+	default:
+		return "nobody leads"
+	}
+}

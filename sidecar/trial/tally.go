@@ -1,0 +1,153 @@
+package trial
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/events"
+	"github.com/likenessdb/likeness/sidecar/experiment"
+)
+
+// maxItems is how many shown items the open sessions of an experiment hold; about 50 MB. Answers beyond
+// it are not counted.
+const maxItems = 1 << 20
+
+// tally credits feedback to the arms of an experiment, and counts each session once, when it is over.
+// A session is one user's answers of one period, or the answers to one query if users are unknown.
+type tally struct {
+	kind    experiment.Kind
+	period  time.Duration
+	worth   map[string]float64 // of a kind of feedback
+	test    *experiment.Test
+	waiting [3][]float64 // of experiment.Dividing: the worth of sessions that wait for one of the other arm, by arm
+
+	open    map[sessionKey]*session
+	answers map[events.AnswerID]*answer // of open sessions
+	items   int                         // of the answers
+	dropped int64                       // answers that were not counted
+}
+
+// sessionKey names a session: who, and the number of the period.
+type sessionKey struct {
+	who    string
+	period int64
+}
+
+type session struct {
+	credit  experiment.Session
+	arm     experiment.Arm // of experiment.Dividing
+	answers []events.AnswerID
+	seen    map[events.EventKey]bool
+}
+
+type answer struct {
+	session *session
+	items   []events.Item
+}
+
+func newTally(kind experiment.Kind, period time.Duration, worth map[string]float64, test *experiment.Test) *tally {
+	return &tally{kind: kind, period: period, worth: worth, test: test, open: map[sessionKey]*session{}, answers: map[events.AnswerID]*answer{}}
+}
+
+// periodOf returns the number of the period of a time.
+func (t *tally) periodOf(at time.Time) int64 { return at.UnixNano() / int64(t.period) }
+
+// show adds an answer of an experiment. Other answers, and those that are known, change nothing.
+func (t *tally) show(m *events.Impression) {
+	if t.answers[m.Answer] != nil || !slices.ContainsFunc(m.Items, func(i events.Item) bool { return i.Arm != experiment.Neither }) {
+		return
+	}
+	if t.items+len(m.Items) > maxItems {
+		t.dropped++
+		return
+	}
+	who := m.User
+	if key := m.QueryKey(); who == "" && key != 0 {
+		who = strconv.FormatUint(key, 16)
+	}
+	key := sessionKey{cmp.Or(who, m.Answer.String()), t.periodOf(m.Time)}
+	s := t.open[key]
+	if s == nil {
+		s = &session{seen: map[events.EventKey]bool{}, arm: m.Items[0].Arm}
+		t.open[key] = s
+	}
+	s.answers = append(s.answers, m.Answer)
+	t.answers[m.Answer] = &answer{s, slices.Clone(m.Items)}
+	t.items += len(m.Items)
+}
+
+// feed credits feedback to the arm of its item. Feedback on an answer whose session is over, or that is
+// known, changes nothing.
+func (t *tally) feed(f *events.Feedback) {
+	a, worth := t.answers[f.Answer], t.worth[f.Kind]*f.Weight
+	if a == nil || worth <= 0 {
+		return
+	}
+	key := f.Key()
+	if a.session.seen[key] {
+		return
+	}
+	a.session.seen[key] = true
+	a.session.credit.Add(a.armOf(f.Item), worth)
+}
+
+func (a *answer) armOf(id rerank.ID) experiment.Arm {
+	for _, i := range a.items {
+		if i.ID == id {
+			return i.Arm
+		}
+	}
+	return experiment.Neither
+}
+
+// end counts the sessions that are over: the period of their answers has ended, and one more, in which
+// feedback still came. It returns the number of the first period that is not counted yet.
+func (t *tally) end(now time.Time) (next int64, err error) {
+	next = t.periodOf(now) - 1
+	var over []sessionKey
+	for key := range t.open {
+		if key.period < next {
+			over = append(over, key)
+		}
+	}
+	slices.SortFunc(over, func(a, b sessionKey) int {
+		return cmp.Or(cmp.Compare(a.period, b.period), cmp.Compare(a.who, b.who))
+	})
+	for _, key := range over {
+		s := t.open[key]
+		delete(t.open, key)
+		for _, id := range s.answers {
+			t.items -= len(t.answers[id].items)
+			delete(t.answers, id)
+		}
+		if err := t.count(s); err != nil {
+			return next, err
+		}
+	}
+	return next, nil
+}
+
+// count adds a session to the test. Where sessions are divided, those of the two arms are compared in
+// pairs, in the order in which they ended.
+func (t *tally) count(s *session) error {
+	if t.kind == experiment.Interleaving {
+		_, err := t.test.Add(s.credit.Preference())
+		return err
+	}
+	most := 0.0
+	for _, worth := range t.worth {
+		most = max(most, worth)
+	}
+	t.waiting[s.arm] = append(t.waiting[s.arm], min(1, (s.credit.Control+s.credit.Candidate)/most))
+	control, candidate := &t.waiting[experiment.Control], &t.waiting[experiment.Candidate]
+	for len(*control) > 0 && len(*candidate) > 0 {
+		if _, err := t.test.Add((*candidate)[0] - (*control)[0]); err != nil {
+			return err
+		}
+		*control, *candidate = (*control)[1:], (*candidate)[1:]
+	}
+	return nil
+}

@@ -1,0 +1,486 @@
+// Package trial runs the experiments of routes: it opens a candidate beside the version in service,
+// credits what people choose to the two, raises the candidate's share or ends the experiment, and keeps
+// the evidence across restarts.
+package trial
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/likenessdb/likeness/internal/statedir"
+	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/events"
+	"github.com/likenessdb/likeness/sidecar/experiment"
+	"github.com/likenessdb/likeness/sidecar/rollout"
+	"github.com/likenessdb/likeness/sidecar/search"
+)
+
+// ErrNone: the route has no experiment that could be stopped or begun.
+var ErrNone = errors.New("the route has no experiment")
+
+// Options of New.
+type Options struct {
+	Engine   *search.Engine
+	Versions *rollout.Manager
+	Events   events.Book
+	StateDir string
+	Logger   *slog.Logger
+}
+
+// Runner runs the experiments of a sidecar. It is safe for concurrent use.
+type Runner struct {
+	o       Options
+	changed chan struct{} // holds a value after Configure, Stop and Restart
+
+	mu     sync.Mutex
+	trials map[string]*trial // by route
+	next   map[string]config.Experiment
+}
+
+// New makes a runner of the experiments of a configuration.
+func New(o Options, c *config.Config) *Runner {
+	r := &Runner{o: o, changed: make(chan struct{}, 1), trials: map[string]*trial{}}
+	r.Configure(c)
+	return r
+}
+
+// Configure changes the experiments to those of a configuration. An experiment with other settings goes
+// on with its evidence, unless it has another candidate, kind, session or alpha.
+func (r *Runner) Configure(c *config.Config) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.next = map[string]config.Experiment{}
+	for _, name := range c.RouteNames() {
+		if e := c.Routes[name].Experiment; e.Candidate != "" && r.o.Events.Route(name) != nil {
+			r.next[name] = e
+		}
+	}
+	r.signal()
+}
+
+func (r *Runner) signal() {
+	select {
+	case r.changed <- struct{}{}:
+	default:
+	}
+}
+
+// tick is how often the evidence is looked at.
+const tick = 500 * time.Millisecond
+
+// Run runs the experiments until ctx is done. Then it closes their candidates.
+func (r *Runner) Run(ctx context.Context) {
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	for {
+		r.turn(ctx, time.Now())
+		select {
+		case <-ctx.Done():
+			for _, t := range r.all() {
+				t.leave()
+			}
+			return
+		case <-ticker.C:
+		case <-r.changed:
+		}
+	}
+}
+
+// all lists the trials, by route.
+func (r *Runner) all() []*trial {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	out := make([]*trial, 0, len(r.trials))
+	for _, name := range slices.Sorted(maps.Keys(r.trials)) {
+		out = append(out, r.trials[name])
+	}
+	return out
+}
+
+// turn applies a changed configuration, and looks at each experiment.
+func (r *Runner) turn(ctx context.Context, now time.Time) {
+	r.mu.Lock()
+	next := r.next
+	for name, e := range next {
+		if r.trials[name] == nil {
+			r.trials[name] = &trial{Options: r.o, route: name, settings: e}
+		}
+	}
+	r.mu.Unlock()
+	for _, t := range r.all() {
+		e, ok := next[t.route]
+		if !ok || !reflect.DeepEqual(e, t.settings) {
+			t.leave()
+			r.mu.Lock()
+			delete(r.trials, t.route)
+			r.mu.Unlock()
+			r.signal() // a changed one begins in the next turn
+			continue
+		}
+		t.turn(ctx, now)
+	}
+}
+
+// find returns the experiment of a route, or ErrNone.
+func (r *Runner) find(route string) (*trial, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if t := r.trials[route]; t != nil {
+		return t, nil
+	}
+	return nil, fmt.Errorf("%w: %q", ErrNone, route)
+}
+
+// Stop ends the experiment of a route: the version in service answers everything. It returns ErrNone.
+func (r *Runner) Stop(route string) error {
+	t, err := r.find(route)
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	t.asked = askedToStop
+	t.mu.Unlock()
+	r.signal()
+	return nil
+}
+
+// Restart begins the experiment of a route again, without the evidence so far. It returns ErrNone.
+func (r *Runner) Restart(route string) error {
+	t, err := r.find(route)
+	if err != nil {
+		return err
+	}
+	t.mu.Lock()
+	t.asked = askedToRestart
+	t.mu.Unlock()
+	r.signal()
+	return nil
+}
+
+// Statuses describes the experiments, by route.
+func (r *Runner) Statuses() []Status {
+	var out []Status
+	for _, t := range r.all() {
+		if s, ok := t.status(); ok {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+type asked int
+
+const (
+	askedToStop asked = iota + 1
+	askedToRestart
+)
+
+// trial is the experiment of one route. Only Runner.Run calls turn and leave.
+type trial struct {
+	Options
+	route    string
+	settings config.Experiment
+
+	candidate *rollout.Candidate // nil unless the experiment runs
+	retry     time.Time          // of opening the candidate
+
+	mu    sync.Mutex
+	asked asked
+	state *State // nil before the first turn
+	tally *tally // nil unless the experiment runs
+	dirty bool   // the state differs from the file
+	waits string
+	// searched: searches are answered by the candidate too.
+	searched bool
+	saved    time.Time
+}
+
+var _ events.Watcher = (*trial)(nil)
+
+// Shown implements events.Watcher.
+func (t *trial) Shown(m *events.Impression) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.tally != nil {
+		t.tally.show(m)
+	}
+}
+
+// Fed implements events.Watcher.
+func (t *trial) Fed(all []events.Feedback) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.tally == nil {
+		return
+	}
+	for i := range all {
+		t.tally.feed(&all[i])
+	}
+}
+
+// recentAnswers is how many answers the guards watch at a time.
+const recentAnswers = 2000
+
+// attempted counts an answer of the candidate.
+func (t *trial) attempted(a search.Attempt) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.state.Recent.Answers >= recentAnswers {
+		t.state.Recent = experiment.Observed{}
+	}
+	for _, o := range []*experiment.Observed{&t.state.Observed, &t.state.Recent} {
+		o.Answers++
+		for count, is := range map[*int]bool{&o.Slow: a.Slow, &o.Degraded: a.Degraded, &o.Empty: a.Empty, &o.Errors: a.Err != nil} {
+			if is {
+				*count++
+			}
+		}
+	}
+	t.dirty = true
+}
+
+func (t *trial) status() (Status, bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.state == nil {
+		return Status{}, false
+	}
+	s := StatusOf(t.route, t.state)
+	s.Waits, s.Searched = t.waits, t.searched
+	return s, true
+}
+
+// turn looks at the experiment: it opens the candidate, counts sessions that are over, and decides.
+func (t *trial) turn(ctx context.Context, now time.Time) {
+	if err := t.prepare(ctx, now); err != nil {
+		if ctx.Err() == nil {
+			t.wait(err, now)
+		}
+		return
+	}
+	if t.candidate == nil {
+		return
+	}
+	before, after, err := t.decide(now)
+	if err != nil {
+		t.wait(err, now)
+		return
+	}
+	if before.Stage == after.Stage && before.Share == after.Share {
+		t.save(false)
+		return
+	}
+	if after.Stage == experiment.Promoted { // the state changes after the activation, which a crash may prevent
+		t.leave()
+		after = t.promote(ctx, after)
+	}
+	t.mu.Lock()
+	t.state.Ramp = after
+	if t.state.isOver() {
+		t.state.Ended = now.UTC()
+	}
+	t.mu.Unlock()
+	level := slog.LevelInfo
+	if after.Stage == experiment.Stopped {
+		level = slog.LevelWarn
+		t.leave()
+	}
+	t.Logger.Log(ctx, level, "experiment changed", "route", t.route, "candidate", t.settings.Candidate,
+		"stage", string(after.Stage), "share", after.Share, "before", before.Share, "why", after.Why)
+	if t.candidate != nil {
+		t.serve()
+	}
+	t.save(true)
+}
+
+// wait notes why the experiment does not run.
+func (t *trial) wait(err error, now time.Time) {
+	t.retry = now.Add(10 * time.Second)
+	t.mu.Lock()
+	isNew := t.waits != err.Error()
+	t.waits = err.Error()
+	t.mu.Unlock()
+	if isNew {
+		t.Logger.Warn("experiment waits; will retry", "route", t.route, "candidate", t.settings.Candidate, "error", err)
+	}
+}
+
+// prepare reads the state and opens the candidate, unless the experiment is over.
+func (t *trial) prepare(ctx context.Context, now time.Time) error {
+	t.mu.Lock()
+	restart := t.asked == askedToRestart
+	if restart {
+		t.asked, t.retry = 0, time.Time{}
+	}
+	state := t.state
+	t.mu.Unlock()
+	if now.Before(t.retry) || t.candidate != nil && !restart {
+		return nil
+	}
+	if restart {
+		t.leave()
+	}
+	var err error
+	if state == nil {
+		if state, err = Read(t.StateDir, t.route); err != nil {
+			return err
+		}
+	}
+	if state == nil || restart || !state.isOf(t.settings) {
+		if state, err = begin(t.settings, now); err != nil {
+			return err
+		}
+	}
+	t.mu.Lock()
+	t.state = state
+	t.mu.Unlock()
+	if state.isOver() {
+		return nil
+	}
+	candidate, err := t.Versions.OpenCandidate(ctx, t.route, t.settings.Candidate)
+	if err != nil {
+		return err
+	}
+	if state.Model != "" && (state.Model != candidate.Model || state.Control != candidate.Control) {
+		t.Logger.Info("experiment begins again: its versions have other models", "route", t.route, "candidate", t.settings.Candidate)
+		if state, err = begin(t.settings, now); err != nil {
+			return errors.Join(err, candidate.Close())
+		}
+	}
+	state.Model, state.Control = candidate.Model, candidate.Control
+	if experiment.Promote(t.settings.Promote) != experiment.Auto {
+		state.Share = t.settings.Share
+	}
+	if err := t.join(state); err != nil {
+		t.Events.Route(t.route).Watch(nil)
+		return errors.Join(err, candidate.Close())
+	}
+	t.candidate = candidate
+	t.serve()
+	t.save(true)
+	t.Logger.Info("experiment runs", "route", t.route, "candidate", t.settings.Candidate, "kind", t.settings.Kind, "share", state.Share, "since", state.Started)
+	return nil
+}
+
+// join goes on with a state: it credits the events of sessions that are not counted yet, those on disk
+// and those to come.
+func (t *trial) join(state *State) error {
+	tally := newTally(state.Kind, t.settings.Session, t.settings.Feedback, state.Test)
+	tally.waiting = state.Waiting
+	t.mu.Lock()
+	t.state, t.tally, t.waits, t.dirty = state, tally, "", true
+	t.mu.Unlock()
+	t.Events.Route(t.route).Watch(t)
+	_, err := events.Read(statedir.Events(t.StateDir, t.route), events.Visitor{
+		Impression: func(m *events.Impression) error {
+			if tally.periodOf(m.Time) >= state.Period && !m.Time.Before(state.Started.Truncate(time.Millisecond)) {
+				t.Shown(m)
+			}
+			return nil
+		},
+		Feedback: func(f *events.Feedback) error {
+			t.Fed([]events.Feedback{*f})
+			return nil
+		},
+	})
+	return err
+}
+
+// decide counts the sessions that are over, and returns the ramp as it is and as it should be.
+func (t *trial) decide(now time.Time) (before, after experiment.Ramp, err error) {
+	served, err := t.Engine.Route(t.route)
+	if err != nil {
+		return before, after, err
+	}
+	digest := served.Model.Version
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.state
+	units := s.Test.Units
+	next, err := t.tally.end(now)
+	if err != nil {
+		return before, after, err
+	}
+	s.Period, s.Waiting = max(s.Period, next), t.tally.waiting
+	t.dirty = t.dirty || s.Test.Units != units
+	before = s.Ramp
+	g := t.settings.Guard
+	guards := experiment.Guards{LatencyP99: g.LatencyP99, Degraded: g.Degraded, Empty: g.Empty, Errors: g.Errors}
+	breaches := guards.Check(s.Observed)
+	if len(breaches) == 0 {
+		breaches = guards.Check(s.Recent)
+	}
+	switch {
+	case t.asked == askedToStop:
+		after = experiment.Ramp{Stage: experiment.Stopped, Why: []string{"a person stopped it"}}
+	case digest == s.Model:
+		after = experiment.Ramp{Stage: experiment.Promoted, Share: 1, Why: []string{"a person activated the candidate"}}
+	case digest != s.Control:
+		after = experiment.Ramp{Stage: experiment.Stopped, Why: []string{"another version went into service"}}
+	default:
+		after = s.Ramp.Next(experiment.Evidence{Decision: s.Test.Decided, Answers: s.Observed.Answers, Breaches: breaches}, experiment.Promote(t.settings.Promote))
+	}
+	t.asked = 0
+	return before, after, nil
+}
+
+// serve begins to answer searches by both versions, at the share of now.
+func (t *trial) serve() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.searched = true
+	t.Engine.SetTrial(t.route, &search.Trial{
+		Name: t.route + "/" + t.settings.Candidate, Version: t.settings.Candidate, Kind: experiment.Kind(t.settings.Kind), Share: t.state.Share,
+		Session: t.settings.Session, Patience: t.settings.Guard.LatencyP99, Candidate: t.candidate.Standby, Attempted: t.attempted,
+	})
+}
+
+// leave ends the searches of the candidate, and closes it. The state stays.
+func (t *trial) leave() {
+	if t.candidate == nil {
+		return
+	}
+	t.Engine.SetTrial(t.route, nil)
+	t.Events.Route(t.route).Watch(nil)
+	if err := t.candidate.Close(); err != nil {
+		t.Logger.Warn("candidate not closed", "route", t.route, "candidate", t.settings.Candidate, "error", err)
+	}
+	t.candidate = nil
+	t.save(true)
+	t.mu.Lock()
+	t.tally, t.searched = nil, false
+	t.mu.Unlock()
+}
+
+// promote puts the candidate in service, if it is not there already. It returns the ramp that results.
+func (t *trial) promote(ctx context.Context, ramp experiment.Ramp) experiment.Ramp {
+	if _, err := t.Versions.Activated(ctx, t.route, t.settings.Candidate); err != nil {
+		t.Logger.Error("candidate not activated", "route", t.route, "candidate", t.settings.Candidate, "error", err)
+		return experiment.Ramp{Stage: experiment.Stopped, Since: ramp.Since, Why: []string{"the candidate is better and cannot go into service: " + err.Error()}}
+	}
+	return ramp
+}
+
+// saveEvery is how often counts are saved. What decides is saved at once.
+const saveEvery = 5 * time.Second
+
+// save writes the state if it has changed and is not fresh on disk.
+func (t *trial) save(now bool) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.state == nil || !t.dirty && !now || !now && time.Since(t.saved) < saveEvery {
+		return
+	}
+	t.saved, t.dirty = time.Now(), false
+	if err := t.state.save(t.StateDir, t.route); err != nil {
+		t.dirty = true
+		t.Logger.Warn("state of the experiment not written; a restart would lose evidence", "route", t.route, "error", err)
+	}
+}
