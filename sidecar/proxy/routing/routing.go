@@ -571,10 +571,11 @@ func (r *Router) rank(ctx context.Context, target Target, s Search, deeper int) 
 		return r.rankFound(ctx, rt, target, s)
 	}
 	k, more := hitsFor(rt, s, deeper)
-	asked := s.asked(ctx, rt)
-	asked.K, asked.NoFallback, asked.Confirms, asked.MaxRank, asked.Collection = k, true, true, int(s.maxRank(rt)), target.renamed()
-	asked.Partitions, asked.Versions = otherPartitions(s.Partitions, rt.Partitions), s.IDsOnly && !target.Aliased() && !rt.KeepsStoreScores()
-	a, err := r.searcher.Search(ctx, asked)
+	a, err := r.searcher.Search(ctx, search.Request{
+		Route: rt.Name, Query: rerank.Query{Vector: s.Query}, K: k, Filter: s.Filter, NoFallback: true, Confirms: true,
+		Partitions: otherPartitions(s.Partitions, rt.Partitions), MaxRank: int(s.maxRank(rt)), Collection: target.renamed(),
+		Versions: s.IDsOnly && !target.Aliased() && !rt.KeepsStoreScores(), Tried: s.Tried, User: userOf(ctx),
+	})
 	switch {
 	case err != nil:
 		return Ranked{}, r.failed(ctx, rt, err)

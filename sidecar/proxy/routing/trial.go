@@ -42,20 +42,10 @@ func (c *call[A]) anyTried(ctx context.Context, searches []Search, routes []*rou
 			return false
 		case s.Exact || s.Threshold != nil || s.Limit > search.MaxTried || s.Offset > search.MaxTried-s.Limit:
 		default:
-			s.Tried = true
-			r := s.asked(ctx, routes[i])
-			r.K = int(s.Limit + s.Offset)
-			tried = tried || c.trials.Tries(r)
+			tried = tried || c.trials.Tries(search.Request{
+				Route: routes[i].Name, Query: rerank.Query{Vector: s.Query}, K: int(s.Limit + s.Offset), User: userOf(ctx),
+			})
 		}
 	}
 	return tried
-}
-
-// asked returns what the engine has to know of a search to assign it to an experiment.
-func (s Search) asked(ctx context.Context, rt *route.Route) search.Request {
-	r := search.Request{Route: rt.Name, Query: rerank.Query{Vector: s.Query}, Filter: s.Filter, Tried: s.Tried}
-	if s.Tried {
-		r.User = userOf(ctx)
-	}
-	return r
 }
