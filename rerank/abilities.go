@@ -95,10 +95,10 @@ func AbilitiesOf(s Similarity) Abilities {
 
 // FeatureOwner is implemented by an Encoded of a similarity for which a companion can be learned.
 type FeatureOwner interface {
-	// QueryFeatures returns what a learned companion computes a query's vector from: the query
-	// vector, as the similarity sees it, and what the similarity made of it. The length is the same
-	// for all queries.
-	QueryFeatures() []float32
+	// QueryFeatures returns what a learned companion computes ψ(q) from. A row begins with a query
+	// vector, as the similarity sees it, followed by what the similarity made of it. A query of
+	// several vectors has a row for each. All rows of all queries have the same length.
+	QueryFeatures() Matrix
 }
 
 // EncodedAbilities holds the optional interfaces of an encoded query. A nil field means

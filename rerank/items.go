@@ -9,6 +9,24 @@ import (
 // ErrItems: Score cannot read the items. The caller made a mistake, never the client.
 var ErrItems = errors.New("items do not fit the similarity")
 
+// Slice returns the items [from, to), with the same feature rows.
+func (it Items) Slice(from, to int) Items {
+	switch {
+	case it.Starts != nil:
+		it.Starts = it.Starts[from : to+1]
+	case it.Rows != nil:
+		it.Rows = it.Rows[from:to]
+	case it.Packed == nil:
+		it.Features = it.Features.Slice(from, to)
+	default:
+		it.Rows = make([]int32, to-from)
+		for i := range it.Rows {
+			it.Rows[i] = int32(from + i)
+		}
+	}
+	return it
+}
+
 // Check verifies that items fit the spec and a slice of n scores: n equals Len, feature
 // rows have Spec.Features numbers, and all row numbers and Starts exist. It returns
 // ErrItems.

@@ -173,8 +173,9 @@ type Deriver interface {
 	// Fields lists the fields that Derive can compute: the fields that probes search, and
 	// the fields that together make up a feature row.
 	Fields() []Field
-	// Derive computes a field's vectors from feature rows and writes them to dst.
-	Derive(dst Matrix, field string, features Matrix) error
+	// Derive computes a field's vectors and writes them to dst, one row for each item. It returns
+	// ErrItems.
+	Derive(dst Matrix, field string, items Items) error
 	// Features rebuilds feature rows from the vectors of all fields with Field.Feature,
 	// given in the order of Fields.
 	Features(dst Matrix, fields []Matrix) error

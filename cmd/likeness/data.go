@@ -72,6 +72,17 @@ var (
 	idFiles     = []string{"npy", "txt", "parquet"}
 )
 
+// registerCounts adds the flags of items and queries of several vectors.
+func (f *dataFlags) registerCounts(cmd *cobra.Command) {
+	f.ManyVectors = true
+	flags := cmd.Flags()
+	flags.StringVar(&f.ItemCounts, "item-counts", "", "number of vectors of each item, .npy, for late interaction; a collection's multi-vector field needs none")
+	flags.StringVar(&f.QueryCounts, "query-counts", "", "number of vectors of each query, .npy, for late interaction")
+	for _, name := range []string{"item-counts", "query-counts"} {
+		_ = cmd.MarkFlagFilename(name, "npy")
+	}
+}
+
 // open reads the dataset. Its errors count as wrong usage if the input is invalid.
 func (f *dataFlags) open(ctx context.Context, p *progress) (_ *dataset.Dataset, err error) {
 	f.Progress = p.begin
@@ -115,6 +126,9 @@ func (f *dataFlags) openCollection(ctx context.Context, c *config.Config) (io.Cl
 			return nil, usagef("--route: the configuration has no route %q; it has %q", f.route, c.RouteNames())
 		}
 		name, collection, vector = r.StoreName, r.Collection, r.Vector
+		if f.ManyVectors && r.Vectors != "" {
+			vector = r.Vectors
+		}
 	}
 	names := c.StoreNames()
 	switch {

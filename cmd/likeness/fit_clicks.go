@@ -54,7 +54,7 @@ type clickReport struct {
 // correct returns the data of a fit, corrected for positions if the log has any, and how.
 func (f *clickFlags) correct(d *dataset.Dataset, seed uint64) (fit.Data, *clickReport) {
 	data := fit.Data{
-		Items: d.Items, Queries: d.Queries, Relevant: d.Relevant, Seen: d.Seen, Weights: d.Weights, Times: d.Times, Asked: d.Asked, UserIDs: d.UserIDs,
+		Items: d.Items, Queries: d.Queries, ItemStarts: d.ItemStarts, QueryStarts: d.QueryStarts, Relevant: d.Relevant, Seen: d.Seen, Weights: d.Weights, Times: d.Times, Asked: d.Asked, UserIDs: d.UserIDs,
 	}
 	curve := f.curve(d, seed)
 	if curve == nil {

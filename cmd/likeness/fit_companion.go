@@ -27,6 +27,8 @@ type fitCompanionFlags struct {
 	fitInputs
 	options fitcompanion.Options
 	model   string
+	// leakGiven: the flag of the leak was given.
+	leakGiven bool
 }
 
 func newFitCompanionCommand(a *app) *cobra.Command {
@@ -36,16 +38,19 @@ func newFitCompanionCommand(a *app) *cobra.Command {
 		Short: "Learn one vector an item whose inner products rank like a model",
 		Long:  fitCompanionLong,
 		Example: `  likeness fit companion --model mol.safetensors --items items.npy --queries queries.npy --out mol-companion.safetensors
-  likeness fit companion --model mol.safetensors --items items.npy --queries queries.npy --out small.safetensors --dim 256 --output json`,
+  likeness fit companion --model mol.safetensors --items items.npy --queries queries.npy --out small.safetensors --dim 256 --output json
+  likeness fit companion --model colbert.safetensors --items tokens.npy --item-counts counts.npy --queries query-tokens.npy --query-counts query-counts.npy --dim 1024 --out found.safetensors`,
 		Args: cobra.NoArgs,
 	}
 	f.register(cmd, &f.options.Common, false)
+	f.registerCounts(cmd)
 	f.flags(cmd)
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := f.refuseSettings(cmd); err != nil {
 			return err
 		}
+		f.leakGiven = cmd.Flags().Changed("leak")
 		r, err := f.run(cmd.Context(), newProgress(a.stderr))
 		if err != nil {
 			return err
@@ -65,7 +70,7 @@ func (f *fitCompanionFlags) flags(cmd *cobra.Command) {
 	flags.IntVar(&o.Items, "fit-items", o.Items, "items that the fit looks at; a larger collection is sampled")
 	flags.IntVar(&o.K, "k", o.K, "length of an answer")
 	flags.IntVar(&o.Focus, "focus", o.Focus, "items of a query whose order counts in full")
-	flags.Float64Var(&o.Leak, "leak", o.Leak, "how much differences between the other items count, 0 to 1")
+	flags.Float64Var(&o.Leak, "leak", o.Leak, "how much differences between the other items count, 0 to 1; 1 for late interaction unless given")
 	flags.Float64Var(&o.Ridge, "ridge", o.Ridge, "how far the solution is held back, relative to the features")
 	flags.IntSliceVar(&o.Depths, "depths", o.Depths, "numbers of candidates to report the recall of")
 	_ = cmd.MarkFlagRequired("model")
@@ -85,6 +90,9 @@ func (f *fitCompanionFlags) run(ctx context.Context, p *progress) (*companionRes
 	base, err := model.Open(f.model)
 	if err != nil {
 		return nil, badModel(err)
+	}
+	if base.Spec().ManyVectors && !f.leakGiven {
+		f.options.Leak = 1 // queries of several vectors have few anchors, which the others' differences teach as well
 	}
 	var report fitcompanion.Report
 	head, err := f.fitInputs.run(ctx, p, func(ctx context.Context, d fit.Data) (*learned, error) {

@@ -147,7 +147,7 @@ func (f *indexFlags) drift(ctx context.Context, src *source, p *progress) (_ fol
 	}
 	defer func() { err = errors.Join(err, parts.Close()) }()
 	route := parts.Versions[f.route].Route
-	if route.Owner == "" && !route.HasBehaviouralVectors() {
+	if route.Owner == "" && route.Vectors == "" && !route.HasBehaviouralVectors() {
 		return follow.Compare(ctx, route, p.begin)
 	}
 	t, err := f.routeTarget(ctx, c)

@@ -12,6 +12,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"path/filepath"
 
 	"github.com/likenessdb/likeness/learn/clicks"
@@ -53,6 +54,11 @@ type Sources struct {
 	// queries. If empty, the log uses the ids that came with the vectors, or else row
 	// numbers from 0.
 	ItemIDs, QueryIDs string
+	// ManyVectors permits items and queries of several vectors.
+	ManyVectors bool
+	// ItemCounts and QueryCounts are .npy files with the number of vectors of each item and query, whose
+	// vectors follow each other. If empty, each has one. A collection says it itself.
+	ItemCounts, QueryCounts string
 	// UserIDs is a .npy file with one integer for each query row. It may be empty.
 	UserIDs string
 	// RowPerTime makes a separate row for each query and time, repeating the query's
@@ -80,7 +86,11 @@ func (p Progress) begin(stage string, steps int) func(n int) {
 // files.
 type Dataset struct {
 	Items, Queries rerank.Matrix
-	// ItemIDs and QueryIDs hold one id for each row. If nil, ids are row numbers.
+	// ItemStarts and QueryStarts divide the rows among items and queries of several vectors, as
+	// rerank.Items.Starts does. If nil, each has one, and its row is its number; otherwise every other
+	// field names items and queries by their numbers.
+	ItemStarts, QueryStarts []int32
+	// ItemIDs and QueryIDs hold one id for each item and query. If nil, ids are their numbers.
 	ItemIDs, QueryIDs []rerank.ID
 	// Relevant[q] holds the rows of the items chosen for query row q, ascending and
 	// distinct. Relevant is nil without a log.
@@ -171,15 +181,17 @@ func (d *Dataset) open(ctx context.Context, s Sources) error {
 	if err := d.openItems(ctx, s); err != nil {
 		return err
 	}
-	if err := d.readIDFile("item_ids", s.ItemIDs, &d.ItemIDs, d.Items.Rows); err != nil {
+	if err := d.readIDFile("item_ids", s.ItemIDs, &d.ItemIDs, d.ItemCount()); err != nil {
 		return err
 	}
 	h, err := d.openQueries(ctx, s)
 	if err != nil {
 		return err
 	}
-	d.Counts.Queries = d.Queries.Rows
+	d.Counts.Queries = d.QueryCount()
 	switch {
+	case s.QueryCounts != "" && s.RowPerTime && s.Pairs != "":
+		return fmt.Errorf("%w: queries of several vectors (%s) cannot be split by time", ErrInput, s.QueryCounts)
 	case s.Pairs == "" && s.Seen != "":
 		return fmt.Errorf("%w: %s holds items that were seen, and there is no log of pairs", ErrInput, s.Seen)
 	case s.Pairs != "":
@@ -194,8 +206,11 @@ func (d *Dataset) open(ctx context.Context, s Sources) error {
 // these, and the vectors are made when the log is read.
 func (d *Dataset) openQueries(ctx context.Context, s Sources) (*itemHistory, error) {
 	if s.History.Path != "" {
-		if s.Queries != "" || s.QueryIDs != "" || s.UserIDs != "" {
+		if s.Queries != "" || s.QueryIDs != "" || s.UserIDs != "" || s.QueryCounts != "" {
 			return nil, fmt.Errorf("%w: %s makes the queries and names them; leave out other queries, query ids and user ids", ErrInput, s.History.Path)
+		}
+		if d.ItemStarts != nil {
+			return nil, fmt.Errorf("%w: the mean of items of several vectors is no query; bring queries in place of %s", ErrInput, s.History.Path)
 		}
 		h, err := d.readHistory(ctx, s)
 		if err != nil {
@@ -214,7 +229,10 @@ func (d *Dataset) openQueries(ctx context.Context, s Sources) (*itemHistory, err
 		return nil, fmt.Errorf("queries: %w", err)
 	}
 	d.addFile("queries", s.Queries)
-	if err := d.readIDFile("query_ids", s.QueryIDs, &d.QueryIDs, d.Queries.Rows); err != nil {
+	if err := d.readCounts("query_counts", s.QueryCounts, &d.QueryStarts, d.Queries.Rows); err != nil {
+		return nil, err
+	}
+	if err := d.readIDFile("query_ids", s.QueryIDs, &d.QueryIDs, d.QueryCount()); err != nil {
 		return nil, err
 	}
 	return nil, d.readUserIDs(s)
@@ -238,7 +256,7 @@ func (d *Dataset) openItems(ctx context.Context, s Sources) error {
 		return fmt.Errorf("items: %w", err)
 	}
 	d.closers = append(d.closers, items)
-	d.Items, d.ItemIDs = items.Matrix, items.IDs
+	d.Items, d.ItemIDs, d.ItemStarts = items.Matrix, items.IDs, items.Starts
 	if d.Counts.NotFiniteItems, err = countNotFinite(items.name, d.Items, s.NaNItems); err != nil {
 		return fmt.Errorf("items: %w", err)
 	}
@@ -252,7 +270,51 @@ func (d *Dataset) openItems(ctx context.Context, s Sources) error {
 	default:
 		d.addFile("items", s.Items)
 	}
-	d.Counts.Items = d.Items.Rows
+	if err := d.readCounts("item_counts", s.ItemCounts, &d.ItemStarts, d.Items.Rows); err != nil {
+		return err
+	}
+	if d.ItemStarts != nil && !s.ManyVectors {
+		return fmt.Errorf("%w: items of %s have several vectors each; name a field of one vector", ErrInput, items.name)
+	}
+	d.Counts.Items = d.ItemCount()
+	return nil
+}
+
+// ItemCount returns the number of items.
+func (d *Dataset) ItemCount() int { return countRows(d.Items, d.ItemStarts) }
+
+// QueryCount returns the number of queries.
+func (d *Dataset) QueryCount() int { return countRows(d.Queries, d.QueryStarts) }
+
+func countRows(m rerank.Matrix, starts []int32) int {
+	if starts != nil {
+		return len(starts) - 1
+	}
+	return m.Rows
+}
+
+// readCounts reads how many vectors each item or query has, if there is a file of it.
+func (d *Dataset) readCounts(name, file string, starts *[]int32, rows int) error {
+	if file == "" {
+		return nil
+	}
+	counts, err := npy.ReadInts(file)
+	if err != nil {
+		return fmt.Errorf("%w: %w", ErrInput, err)
+	}
+	out, sum := make([]int32, 1, len(counts)+1), int64(0)
+	for i, n := range counts {
+		if n < 1 || n > int64(rows)-sum {
+			return fmt.Errorf("%w: %s: number %d has %d vectors, want 1 at least and %d together", ErrInput, file, i, n, rows)
+		}
+		sum += n
+		out = append(out, int32(sum))
+	}
+	if sum != int64(rows) || rows > math.MaxInt32 {
+		return fmt.Errorf("%w: %s counts %d vectors, and there are %d", ErrInput, file, sum, rows)
+	}
+	*starts = out
+	d.addFile(name, file)
 	return nil
 }
 
@@ -281,8 +343,8 @@ func (d *Dataset) readUserIDs(s Sources) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrInput, err)
 	}
-	if len(users) != d.Queries.Rows {
-		return fmt.Errorf("%w: %s has %d user ids for %d queries", ErrInput, s.UserIDs, len(users), d.Queries.Rows)
+	if len(users) != d.QueryCount() {
+		return fmt.Errorf("%w: %s has %d user ids for %d queries", ErrInput, s.UserIDs, len(users), d.QueryCount())
 	}
 	d.UserIDs = users
 	d.addFile("user_ids", s.UserIDs)
@@ -306,7 +368,7 @@ func (d *Dataset) addFile(name, spec string) {
 }
 
 // Digests returns the SHA-256 of every source in the form "items.npy sha256:…", by the
-// source's name (items, queries, history, pairs, seen, item_ids, query_ids, user_ids). It reads the
+// source's name (items, queries, history, pairs, seen, item_ids, query_ids, item_counts, query_counts, user_ids). It reads the
 // files again.
 func (d *Dataset) Digests() (map[string]string, error) {
 	digests := map[string]string{}

@@ -368,3 +368,54 @@ func TestSeenIDs(t *testing.T) {
 		}
 	}
 }
+
+// TestCounts: items and queries of several vectors, which ids and the log name by their numbers.
+func TestCounts(t *testing.T) {
+	dir := t.TempDir()
+	path := func(name string) string { return filepath.Join(dir, name) }
+	must := func(err error) {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	must(npy.Write(path("items.npy"), rerank.NewMatrix(6, 2)))
+	must(npy.Write(path("queries.npy"), rerank.NewMatrix(3, 2)))
+	must(os.WriteFile(path("pairs.csv"), []byte("query,item\nb,2\na,0\n"), 0o600))
+	must(os.WriteFile(path("ids.txt"), []byte("a\nb\n"), 0o600))
+	for name, counts := range map[string][]int64{"items": {1, 3, 2}, "queries": {2, 1}, "few": {1, 3, 1}, "none": {1, 0, 5}, "many": {1, 9, 2}, "negative": {-1, 5, 2}} {
+		must(npy.WriteInts(path(name+"-counts.npy"), counts))
+	}
+	s := dataset.Sources{
+		Items: path("items.npy"), ItemCounts: path("items-counts.npy"), Queries: path("queries.npy"), QueryCounts: path("queries-counts.npy"),
+		QueryIDs: path("ids.txt"), Pairs: path("pairs.csv"), ManyVectors: true,
+	}
+	d, err := dataset.Open(t.Context(), s)
+	must(err)
+	defer d.Close()
+	if !slices.Equal(d.ItemStarts, []int32{0, 1, 4, 6}) || !slices.Equal(d.QueryStarts, []int32{0, 2, 3}) || d.Counts.Items != 3 || d.Counts.Queries != 2 ||
+		!slices.Equal(d.Relevant[0], []int32{0}) || !slices.Equal(d.Relevant[1], []int32{2}) {
+		t.Errorf("%+v", d)
+	}
+	if digests, err := d.Digests(); err != nil || digests["item_counts"] == "" || digests["query_counts"] == "" {
+		t.Errorf("digests %v, %v", digests, err)
+	}
+	for name, change := range map[string]func(*dataset.Sources){
+		"few":           func(s *dataset.Sources) { s.ItemCounts = path("few-counts.npy") },
+		"none":          func(s *dataset.Sources) { s.ItemCounts = path("none-counts.npy") },
+		"many":          func(s *dataset.Sources) { s.ItemCounts = path("many-counts.npy") },
+		"negative":      func(s *dataset.Sources) { s.ItemCounts = path("negative-counts.npy") },
+		"not permitted": func(s *dataset.Sources) { s.ManyVectors = false },
+		"by time":       func(s *dataset.Sources) { s.RowPerTime = true },
+		"a history": func(s *dataset.Sources) {
+			s.Queries, s.QueryIDs, s.QueryCounts, s.History.Path = "", "", "", path("pairs.csv")
+		},
+		"item 3": func(s *dataset.Sources) { s.ItemIDs = path("ids.txt") },
+	} {
+		own := s
+		change(&own)
+		if _, err := dataset.Open(t.Context(), own); !errors.Is(err, dataset.ErrInput) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -42,7 +42,7 @@ type itemHistory struct {
 // readHistory reads the file and numbers its queries.
 func (d *Dataset) readHistory(ctx context.Context, s Sources) (*itemHistory, error) {
 	h := &itemHistory{History: s.History, rows: map[string]int{}}
-	items, err := newIDIndex(columnItem, cmp.Or(s.ItemIDs, s.Items, "the collection"), d.Items.Rows, d.ItemIDs)
+	items, err := newIDIndex(columnItem, cmp.Or(s.ItemIDs, s.Items, "the collection"), d.ItemCount(), d.ItemIDs)
 	if err != nil {
 		return nil, err
 	}
@@ -115,7 +115,7 @@ func (h *itemHistory) fill(d *Dataset, origins []int32) error {
 		d.Seen = make([][]int32, len(d.Relevant))
 	}
 	none := rerank.NewMatrix(1, d.Items.Cols)
-	for q := range d.Queries.Rows {
+	for q := range d.QueryCount() {
 		query := q
 		if origins != nil {
 			query = int(origins[q])

@@ -79,14 +79,14 @@ type pairLog struct {
 // readPairs reads the log. h holds the histories of the queries, or is nil if they have vectors.
 func (d *Dataset) readPairs(ctx context.Context, s Sources, h *itemHistory) error {
 	l := &pairLog{
-		byQuery: make([][]loggedItem, d.Queries.Rows), counts: &d.Counts,
+		byQuery: make([][]loggedItem, d.QueryCount()), counts: &d.Counts,
 		reportRows: s.Progress.begin("reading "+filepath.Base(s.Pairs), -1),
 	}
 	var err error
-	if l.items, err = newIDIndex(columnItem, cmp.Or(s.ItemIDs, s.Items, "the collection"), d.Items.Rows, d.ItemIDs); err != nil {
+	if l.items, err = newIDIndex(columnItem, cmp.Or(s.ItemIDs, s.Items, "the collection"), d.ItemCount(), d.ItemIDs); err != nil {
 		return err
 	}
-	if l.queries, err = newIDIndex(columnQuery, cmp.Or(s.QueryIDs, s.Queries, s.History.Path), d.Queries.Rows, d.QueryIDs); err != nil {
+	if l.queries, err = newIDIndex(columnQuery, cmp.Or(s.QueryIDs, s.Queries, s.History.Path), d.QueryCount(), d.QueryIDs); err != nil {
 		return err
 	}
 	digest, err := readLog(ctx, s.Pairs, l.counts, l.addEntry)

@@ -10,12 +10,12 @@ import (
 // as the log that a model was fitted to. It ignores the log's queries and times, and
 // skips rows with unknown items. It returns ErrInput or the context's error.
 func (d *Dataset) Popularity(ctx context.Context, path string) ([]float64, error) {
-	items, err := newIDIndex(columnItem, path, d.Items.Rows, d.ItemIDs)
+	items, err := newIDIndex(columnItem, path, d.ItemCount(), d.ItemIDs)
 	if err != nil {
 		return nil, err
 	}
 	l := &pairLog{items: items, counts: &Counts{}}
-	sums := make([]float64, d.Items.Rows)
+	sums := make([]float64, d.ItemCount())
 	_, err = readLog(ctx, path, l.counts, func(e entry) error {
 		weight := 1.0
 		if e.hasWeight {

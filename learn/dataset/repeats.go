@@ -17,11 +17,11 @@ func (d *Dataset) AskedIn(ctx context.Context, path string) ([]bool, error) {
 	if d.QueryIDs == nil {
 		return nil, fmt.Errorf("%w: %s names queries by row number, which says nothing about the rows of another file; give query ids", ErrInput, path)
 	}
-	queries, err := newIDIndex(columnQuery, path, d.Queries.Rows, d.QueryIDs)
+	queries, err := newIDIndex(columnQuery, path, d.QueryCount(), d.QueryIDs)
 	if err != nil {
 		return nil, err
 	}
-	asked := make([]bool, d.Queries.Rows)
+	asked := make([]bool, d.QueryCount())
 	_, err = readLog(ctx, path, &Counts{}, func(e entry) error {
 		if row, ok := queries.find(e.query); ok {
 			asked[row] = true
@@ -44,9 +44,13 @@ func (d *Dataset) EqualTo(other rerank.Matrix) []bool {
 	for r := range other.Rows {
 		known[hashVector(other.Row(r))] = true
 	}
-	equal := make([]bool, d.Queries.Rows)
+	equal := make([]bool, d.QueryCount())
 	for q := range equal {
-		equal[q] = known[hashVector(d.Queries.Row(q))]
+		own := d.Queries.Slice(q, q+1)
+		if d.QueryStarts != nil {
+			own = d.Queries.Slice(int(d.QueryStarts[q]), int(d.QueryStarts[q+1]))
+		}
+		equal[q] = known[hashVector(own.Data)]
 	}
 	return equal
 }

@@ -86,17 +86,35 @@ func (s *scanSpool) add(rows adapters.Rows, _ string) error {
 	if err := s.spool.appendRows(vectors); err != nil {
 		return err
 	}
+	if rows.Starts != nil {
+		s.addStarts(rows.Starts)
+	}
 	for i, id := range rows.IDs {
 		text, err := id.MarshalJSON()
 		if err != nil {
 			return err
 		}
 		s.sum.Write(append(text, '\n'))
-		if err := hashFloats(s.sum, vectors.Row(i)); err != nil {
+		own := vectors.Slice(i, i+1)
+		if rows.Starts != nil {
+			own = vectors.Slice(int(rows.Starts[i]), int(rows.Starts[i+1]))
+		}
+		if err := hashFloats(s.sum, own.Data); err != nil {
 			return err
 		}
 	}
 	s.vectors.IDs = append(s.vectors.IDs, rows.IDs...)
 	s.done(read)
 	return nil
+}
+
+// addStarts appends the starts of a batch, whose vectors follow those of the batches before.
+func (s *scanSpool) addStarts(starts []int32) {
+	if s.vectors.Starts == nil {
+		s.vectors.Starts = []int32{0}
+	}
+	for i := range len(starts) - 1 {
+		last := s.vectors.Starts[len(s.vectors.Starts)-1]
+		s.vectors.Starts = append(s.vectors.Starts, last+starts[i+1]-starts[i])
+	}
 }

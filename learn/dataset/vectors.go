@@ -23,6 +23,9 @@ type Vectors struct {
 	rerank.Matrix
 	// IDs holds the ids that came with the vectors, or nil.
 	IDs []rerank.ID
+	// Starts divides the rows among items of several vectors, as rerank.Items.Starts does. It is nil if
+	// each has one.
+	Starts []int32
 
 	name    string           // for error messages
 	digest  string           // set for a collection only

@@ -93,7 +93,7 @@ func (b *trialRunner) loadStore() error {
 	features := b.table.Features()
 	for i, f := range b.derived {
 		fields[i] = embedded.Field{VectorField: adapters.VectorField{Name: f.Name}, Vectors: rerank.NewMatrix(features.Rows, f.Dim)}
-		if err := d.Derive(fields[i].Vectors, f.Name, features); err != nil {
+		if err := d.Derive(fields[i].Vectors, f.Name, rerank.Items{Features: features}); err != nil {
 			return err
 		}
 	}

@@ -25,6 +25,9 @@ var ErrData = errors.New("training data is not valid")
 // reads it.
 type Data struct {
 	Items, Queries rerank.Matrix
+	// ItemStarts and QueryStarts divide the rows of Items and Queries among items and queries of several
+	// vectors, as rerank.Items.Starts does. If nil, each has one row.
+	ItemStarts, QueryStarts []int32
 	// Relevant[q] holds the rows of the items chosen for query q, ascending and distinct.
 	Relevant [][]int32
 	// Weights[q][i] is the weight of the pair of q and Relevant[q][i] in losses and in
@@ -78,6 +81,8 @@ type Counts struct {
 func (d Data) Check() error {
 	rows := d.Queries.Rows
 	switch {
+	case d.ItemStarts != nil || d.QueryStarts != nil:
+		return fmt.Errorf("%w: items or queries have several vectors each; this fit takes one", ErrData)
 	case len(d.Items.Data) != d.Items.Rows*d.Items.Cols || len(d.Queries.Data) != rows*d.Queries.Cols:
 		return fmt.Errorf("%w: %d items of %d columns have %d numbers, %d queries of %d columns %d; every row needs the same length",
 			ErrData, d.Items.Rows, d.Items.Cols, len(d.Items.Data), rows, d.Queries.Cols, len(d.Queries.Data))
@@ -105,6 +110,42 @@ func (d Data) Check() error {
 	for q := range d.Relevant {
 		if err := d.checkPairs(q); err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// ItemCount returns the number of items.
+func (d Data) ItemCount() int { return countRows(d.Items, d.ItemStarts) }
+
+// QueryCount returns the number of queries.
+func (d Data) QueryCount() int { return countRows(d.Queries, d.QueryStarts) }
+
+func countRows(m rerank.Matrix, starts []int32) int {
+	if starts != nil {
+		return len(starts) - 1
+	}
+	return m.Rows
+}
+
+// CheckStarts returns ErrData if ItemStarts or QueryStarts do not divide their rows: each item and
+// query needs a row.
+func (d Data) CheckStarts() error {
+	for name, side := range map[string]struct {
+		m      rerank.Matrix
+		starts []int32
+	}{"items": {d.Items, d.ItemStarts}, "queries": {d.Queries, d.QueryStarts}} {
+		if side.starts == nil {
+			continue
+		}
+		n := len(side.starts) - 1
+		if n < 0 || side.starts[0] != 0 || int(side.starts[n]) != side.m.Rows {
+			return fmt.Errorf("%w: the vectors of %d %s do not begin at row 0 and end with the last of %d rows", ErrData, max(n, 0), name, side.m.Rows)
+		}
+		for i := range n {
+			if side.starts[i] >= side.starts[i+1] {
+				return fmt.Errorf("%w: %s: number %d has no vector", ErrData, name, i)
+			}
 		}
 	}
 	return nil

@@ -53,6 +53,10 @@ func BuildCompanion(ctx context.Context, job CompanionJob) (Result, error) {
 	if err == nil {
 		err = checkVectors(job.Model, job.Vectors)
 	}
+	if err == nil && job.Model.Similarity.Spec().Kind == rerank.KindLate && job.Source.Owner != "" {
+		err = fmt.Errorf("%w: a learned companion of late interaction takes all vectors of an item at once; keep them in one multi-vector field in place of rows with the owner %q",
+			ErrSource, job.Source.Owner)
+	}
 	if err != nil {
 		return Result{}, err
 	}
@@ -257,10 +261,11 @@ func (b *companionBuild) writeRows(ctx context.Context, rows adapters.Rows) erro
 		return err
 	}
 	derived := adapters.Rows{IDs: rows.IDs, Owners: rows.Owners, Payloads: rows.Payloads}
-	if derived.Vectors, err = derive.Fields(rerank.AbilitiesOf(b.Model.Similarity).Derive, b.fields, features); err != nil {
+	encoded := rerank.Items{Features: features, Starts: rows.Starts}
+	if derived.Vectors, err = derive.Fields(rerank.AbilitiesOf(b.Model.Similarity).Derive, b.fields, encoded); err != nil {
 		return err
 	}
-	b.result.Rows += features.Rows
+	b.result.Rows += encoded.Len()
 	b.result.Items += items
 	if err := b.Writer.Write(ctx, b.Name, b.schema, derived); err != nil {
 		return err
@@ -277,12 +282,11 @@ func (b *companionBuild) encodeRows(ctx context.Context, rows *adapters.Rows) (r
 	if err != nil {
 		return rerank.Matrix{}, err
 	}
-	features, err := derive.EncodeRows(ctx, b.Model.Similarity, base)
+	features, err := derive.EncodeRows(b.Model.Similarity, base)
 	if err != nil {
 		return features, err
 	}
-	ids := rows.IDs
-	bad := b.result.noteNotFinite(features, func(row int) rerank.ID { return ids[row] })
+	bad := b.result.noteNotFinite(features, itemOf(rows.IDs, rows.Starts))
 	if bad == 0 || b.Source.Base == nil {
 		return features, nil
 	}

@@ -294,7 +294,7 @@ func TestBuildCompanionAsFiles(t *testing.T) {
 	}
 	for _, f := range fields {
 		want := rerank.NewMatrix(rows, f.Dim)
-		if err := deriver.Derive(want, f.Name, features); err != nil {
+		if err := deriver.Derive(want, f.Name, rerank.Items{Features: features}); err != nil {
 			t.Fatal(err)
 		}
 		got, err := npy.Open(filepath.Join(files.Dir, f.Name+".npy"))

@@ -133,7 +133,7 @@ func (b *tableBuild) appendCollection(ctx context.Context, cursor string, rows i
 		if b.Vectors != nil {
 			base, starts = b.Vectors.Behind(base, rows.IDs)
 		}
-		features, err := derive.EncodeRows(ctx, b.Model.Similarity, base)
+		features, err := derive.EncodeRows(b.Model.Similarity, base)
 		if err != nil {
 			return err
 		}
@@ -216,7 +216,7 @@ func (b *tableBuild) appendGroups(ctx context.Context, fetcher adapters.Fetcher,
 	if rows = b.result.dropMissing(rows); len(rows.IDs) == 0 {
 		return nil // the rows of these items have no vectors, or were deleted after the listing
 	}
-	features, err := derive.EncodeRows(ctx, b.Model.Similarity, rows.Vectors[0])
+	features, err := derive.EncodeRows(b.Model.Similarity, rows.Vectors[0])
 	if err != nil {
 		return err
 	}

@@ -377,11 +377,11 @@ func (s *Similarity) Fields() []rerank.Field {
 }
 
 // Derive implements rerank.Deriver.
-func (s *Similarity) Derive(dst rerank.Matrix, field string, features rerank.Matrix) error {
+func (s *Similarity) Derive(dst rerank.Matrix, field string, items rerank.Items) error {
 	if s.form != LowRank || field != Factor {
 		return fmt.Errorf("%w: form %s derives no field %q", rerank.ErrItems, s.form, field)
 	}
-	return s.copyRows(dst, features)
+	return s.copyRows(dst, items.Features)
 }
 
 // Features implements rerank.Deriver.

@@ -305,7 +305,7 @@ func TestDeriver(t *testing.T) {
 	low, _ := randomForm(t, rng, bilinear.LowRank, true)
 	features := rerank.Matrix{Rows: 3, Cols: low.Spec().Features, Data: random(rng, 3, low.Spec().Features).Data}
 	field, again := rerank.NewMatrix(3, features.Cols), rerank.NewMatrix(3, features.Cols)
-	if err := low.Derive(field, bilinear.Factor, features); err != nil {
+	if err := low.Derive(field, bilinear.Factor, rerank.Items{Features: features}); err != nil {
 		t.Fatal(err)
 	}
 	if err := low.Features(again, []rerank.Matrix{field}); err != nil {
@@ -313,7 +313,7 @@ func TestDeriver(t *testing.T) {
 	}
 	near(t, "features", again.Data, features.Data, 0)
 	for _, err := range []error{
-		low.Derive(field, "c0", features), low.Derive(rerank.NewMatrix(2, features.Cols), bilinear.Factor, features), low.Features(again, nil),
+		low.Derive(field, "c0", rerank.Items{Features: features}), low.Derive(rerank.NewMatrix(2, features.Cols), bilinear.Factor, rerank.Items{Features: features}), low.Features(again, nil),
 	} {
 		if !errors.Is(err, rerank.ErrItems) {
 			t.Errorf("%v, want ErrItems", err)

@@ -4,7 +4,8 @@
 //
 // ψ is the same for all items. w_x is the least-squares solution for the item's own scores by a
 // fixed set of queries, the anchors, so a new item needs no new fit (LEMUR, which does this for
-// max-sim). Package learn/fit/companion chooses ψ and the anchors.
+// max-sim). ψ of a query of several vectors is the sum of ψ of each. Package learn/fit/companion
+// chooses ψ and the anchors.
 package companion
 
 import (
@@ -26,6 +27,7 @@ const (
 // Names of the tensors.
 const (
 	Anchors   = Prefix + "anchors"
+	Counts    = Prefix + "counts"
 	Hidden    = Prefix + "hidden.weight"
 	Out       = Prefix + "out.weight"
 	Threshold = Prefix + "threshold"
@@ -36,6 +38,7 @@ const (
 // Companion is the learned companion of a model. It is immutable and safe for concurrent use.
 type Companion struct {
 	anchors     rerank.Matrix
+	starts      []int32 // anchor a is the vectors starts[a]:starts[a+1]
 	hidden, out rerank.Matrix
 	// threshold and mean belong to each anchor: see Target.
 	threshold, mean []float32
@@ -45,7 +48,8 @@ type Companion struct {
 // Read extracts the companion from a model's tensor set, for queries with the given number of
 // features, the first query_dim of which are the query vector:
 //
-//	companion.anchors        (n, query_dim)
+//	companion.anchors        (v, query_dim): the vectors of n anchors
+//	companion.counts         (n): how many vectors each anchor has; absent if each has one
 //	companion.hidden.weight  (h, query_dim): random features of the query vector
 //	companion.out.weight     (dim, 1 + features + h)
 //	companion.threshold      (n), .mean (n), .leak (1): see Target
@@ -62,9 +66,9 @@ func Read(t tensor.Set, queryDim, features int) (*Companion, error) {
 		return nil, nil //nolint:nilnil // most models have none
 	}
 	r := tensor.NewReader(own)
-	n, h, dim := r.Dim(Anchors, 0), r.Dim(Hidden, 0), r.Dim(Out, 0)
+	v, n, h, dim := r.Dim(Anchors, 0), r.Dim(Threshold, 0), r.Dim(Hidden, 0), r.Dim(Out, 0)
 	c := &Companion{
-		anchors:   rerank.Matrix{Rows: n, Cols: queryDim, Data: r.Get(Anchors, n, queryDim)},
+		anchors:   rerank.Matrix{Rows: v, Cols: queryDim, Data: r.Get(Anchors, v, queryDim)},
 		hidden:    rerank.Matrix{Rows: h, Cols: queryDim, Data: r.Get(Hidden, h, queryDim)},
 		out:       rerank.Matrix{Rows: dim, Cols: 1 + features + h, Data: r.Get(Out, dim, 1+features+h)},
 		threshold: r.Get(Threshold, n),
@@ -73,35 +77,82 @@ func Read(t tensor.Set, queryDim, features int) (*Companion, error) {
 	if leak := r.Get(Leak, 1); leak != nil {
 		c.leak = leak[0]
 	}
+	var counts []float32
+	if r.Has(Counts) {
+		counts = r.Get(Counts, n)
+	}
 	if err := r.Err(); err != nil {
 		return nil, fmt.Errorf("%w: %w", rerank.ErrModel, err)
 	}
 	if n < 1 || dim < 1 {
 		return nil, fmt.Errorf("%w: a companion of %d anchors and %d numbers; want one of each at least", rerank.ErrModel, n, dim)
 	}
-	return c, nil
+	var err error
+	c.starts, err = readCounts(counts, n, v)
+	return c, err
+}
+
+// readCounts returns the starts of n anchors that have v vectors together. It returns rerank.ErrModel.
+func readCounts(counts []float32, n, v int) ([]int32, error) {
+	starts := make([]int32, 1, n+1)
+	for a := range n {
+		count := float32(1)
+		if counts != nil {
+			count = counts[a]
+		}
+		if !(count >= 1 && count <= rerank.MaxQueryVectors) || count != float32(int32(count)) {
+			return nil, fmt.Errorf("%w: %s: anchor %d has %g vectors, want 1 to %d", rerank.ErrModel, Counts, a, count, rerank.MaxQueryVectors)
+		}
+		starts = append(starts, starts[a]+int32(count))
+	}
+	if int(starts[n]) != v {
+		return nil, fmt.Errorf("%w: %s: %d anchors have %d vectors, and %s has %d", rerank.ErrModel, Counts, n, starts[n], Anchors, v)
+	}
+	return starts, nil
 }
 
 // Dim returns the length of ψ(q) and w_x.
 func (c *Companion) Dim() int { return c.out.Rows }
 
-// AnchorQueries returns the anchors, query vectors. The caller must not change them.
-func (c *Companion) AnchorQueries() rerank.Matrix { return c.anchors }
+// EncodeAnchors encodes the anchors by the similarity that the companion belongs to.
+func (c *Companion) EncodeAnchors(s rerank.Similarity) ([]rerank.Encoded, error) {
+	encoded := make([]rerank.Encoded, len(c.threshold))
+	for a := range encoded {
+		q := rerank.Query{Vectors: c.anchors.Slice(int(c.starts[a]), int(c.starts[a+1]))}
+		if !s.Spec().ManyVectors {
+			q = rerank.Query{Vector: q.Vectors.Data}
+		}
+		e, err := s.Encode(q)
+		if err != nil {
+			return nil, fmt.Errorf("anchor %d of the learned companion: %w", a, err)
+		}
+		encoded[a] = e
+	}
+	return encoded, nil
+}
 
-// Expand writes the features from which ψ is a linear map: 1, the query's features, and max(0,
-// hidden·q) of the query vector q. dst has 1 + len(features) + hidden.Rows elements.
-func Expand(dst, features []float32, hidden rerank.Matrix) {
-	dst[0] = 1
-	rest := dst[1+copy(dst[1:], features):]
-	q := rerank.Matrix{Rows: 1, Cols: hidden.Cols, Data: features[:hidden.Cols]}
-	kernel.Best().MulT(rest, len(rest), q, hidden, nil)
-	for i, v := range rest {
-		rest[i] = max(v, 0)
+// Expand writes the features from which ψ is a linear map: the sums over the query's vectors q of 1,
+// of their features, and of max(0, hidden·q). dst has 1 + features.Cols + hidden.Rows elements.
+func Expand(dst []float32, features, hidden rerank.Matrix) {
+	clear(dst)
+	own, rest := dst[1:1+features.Cols], dst[1+features.Cols:]
+	products := make([]float32, len(rest))
+	for r := range features.Rows {
+		row := features.Row(r)
+		dst[0]++
+		for i, v := range row {
+			own[i] += v
+		}
+		q := rerank.Matrix{Rows: 1, Cols: hidden.Cols, Data: row[:hidden.Cols]}
+		kernel.Best().MulT(products, len(products), q, hidden, nil)
+		for i, v := range products {
+			rest[i] += max(v, 0)
+		}
 	}
 }
 
 // Query returns ψ(q) of a query with the given features.
-func (c *Companion) Query(features []float32) []float32 {
+func (c *Companion) Query(features rerank.Matrix) []float32 {
 	row := rerank.NewMatrix(1, c.out.Cols)
 	Expand(row.Data, features, c.hidden)
 	psi := make([]float32, c.Dim())
@@ -111,7 +162,7 @@ func (c *Companion) Query(features []float32) []float32 {
 
 // Probe returns the probe of a query with the given features. It returns rerank.ErrStrategy if c is
 // nil or the plan searches no companion collection, and rerank.ErrQuery if ψ(q) is not finite.
-func (c *Companion) Probe(features []float32, plan rerank.Plan) (rerank.Probe, error) {
+func (c *Companion) Probe(features rerank.Matrix, plan rerank.Plan) (rerank.Probe, error) {
 	switch {
 	case c == nil:
 		return rerank.Probe{}, fmt.Errorf("%w: %s needs a learned companion and the model has none; "+
@@ -151,7 +202,7 @@ type Solver struct {
 // NewSolver returns a solver. anchors are c's anchors, encoded by the similarity; features returns
 // the features of an encoded query, and score writes the scores of all items, for one query after the other.
 func NewSolver(
-	c *Companion, anchors []rerank.Encoded, features func(rerank.Encoded) []float32,
+	c *Companion, anchors []rerank.Encoded, features func(rerank.Encoded) rerank.Matrix,
 	score func(dst []float32, queries []rerank.Encoded, items rerank.Items) error,
 ) *Solver {
 	s := &Solver{c: c, psi: rerank.NewMatrix(c.Dim(), len(anchors)), anchors: anchors, score: score}
@@ -166,15 +217,18 @@ func NewSolver(
 // solvedRows is the number of items that are solved together.
 const solvedRows = 64
 
-// Solve writes w_x of every feature row: n scores and one product with n·dim numbers an item. dst
-// has as many rows as features, and c.Dim() columns.
-func (s *Solver) Solve(dst, features rerank.Matrix) error {
-	n, most := len(s.anchors), min(solvedRows, features.Rows)
+// Solve writes w_x of every item: n scores and one product with n·dim numbers each. dst has a row for
+// each item, and c.Dim() columns. It returns rerank.ErrItems.
+func (s *Solver) Solve(dst rerank.Matrix, items rerank.Items) error {
+	if dst.Rows != items.Len() || dst.Cols != s.c.Dim() {
+		return fmt.Errorf("%w: %d rows of %d numbers for the learned vectors of %d items, want rows of %d", rerank.ErrItems, dst.Rows, dst.Cols, items.Len(), s.c.Dim())
+	}
+	n, most := len(s.anchors), min(solvedRows, dst.Rows)
 	scores, targets := make([]float32, n*most), rerank.NewMatrix(most, n)
-	for from := 0; from < features.Rows; from += solvedRows {
-		to := min(from+solvedRows, features.Rows)
+	for from := 0; from < dst.Rows; from += solvedRows {
+		to := min(from+solvedRows, dst.Rows)
 		rows := to - from
-		if err := s.score(scores[:n*rows], s.anchors, rerank.Items{Features: features.Slice(from, to)}); err != nil {
+		if err := s.score(scores[:n*rows], s.anchors, items.Slice(from, to)); err != nil {
 			return err
 		}
 		for a := range n {

@@ -54,6 +54,49 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// TestQuery: ψ of a query of several vectors is the sum of ψ of each.
+func TestQuery(t *testing.T) {
+	c, err := companion.Read(small(), 3, 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	features := rerank.Matrix{Rows: 2, Cols: 4, Data: []float32{1, -2, 3, 4, -5, 6, 7, -8}}
+	both, first, second := c.Query(features), c.Query(features.Slice(0, 1)), c.Query(features.Slice(1, 2))
+	for i, v := range both {
+		if math.Abs(float64(v-first[i]-second[i])) > 1e-5 {
+			t.Errorf("%v, of each %v and %v", both, first, second)
+		}
+	}
+}
+
+// TestCounts: an anchor has as many vectors as the counts say.
+func TestCounts(t *testing.T) {
+	for name, c := range map[string]struct {
+		counts []float32
+		fits   bool
+	}{
+		"of five":         {[]float32{3, 1, 1}, true},
+		"too few":         {[]float32{3, 1}, false},
+		"fewer together":  {[]float32{2, 1, 1}, false},
+		"none":            {[]float32{5, 0, 0}, false},
+		"a negative one":  {[]float32{5, 1, -1}, false},
+		"a half":          {[]float32{3.5, 1, 0.5}, false},
+		"beyond a number": {[]float32{3e9, 1, 1}, false},
+	} {
+		set := small()
+		set[companion.Threshold], set[companion.Mean] = tensor.Tensor{Shape: []int{3}, Data: make([]float32, 3)}, tensor.Tensor{Shape: []int{3}, Data: make([]float32, 3)}
+		set[companion.Counts] = tensor.Tensor{Shape: []int{len(c.counts)}, Data: c.counts}
+		if _, err := companion.Read(set, 3, 4); c.fits != (err == nil) || err != nil && !errors.Is(err, rerank.ErrModel) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// oneRow returns the features of a query of one vector.
+func oneRow(features []float32) rerank.Matrix {
+	return rerank.Matrix{Rows: 1, Cols: len(features), Data: features}
+}
+
 // TestSolve: vectors of items and queries are what the formulae of the package say, in blocks and beyond.
 func TestSolve(t *testing.T) {
 	set := small()
@@ -94,7 +137,7 @@ func TestSolve(t *testing.T) {
 	for a := range encoded {
 		encoded[a] = anchor{number: a}
 	}
-	solver := companion.NewSolver(c, encoded, func(e rerank.Encoded) []float32 { return anchorFeatures(e.(anchor).number) },
+	solver := companion.NewSolver(c, encoded, func(e rerank.Encoded) rerank.Matrix { return oneRow(anchorFeatures(e.(anchor).number)) },
 		func(dst []float32, queries []rerank.Encoded, rows rerank.Items) error {
 			for q, e := range queries {
 				for i := range rows.Len() {
@@ -103,7 +146,7 @@ func TestSolve(t *testing.T) {
 			}
 			return nil
 		})
-	if err := solver.Solve(got, features); err != nil {
+	if err := solver.Solve(got, rerank.Items{Features: features}); err != nil {
 		t.Fatal(err)
 	}
 	for x := range items {
@@ -136,14 +179,14 @@ func TestProbe(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	features := []float32{1, 2, 3, 4}
+	features := oneRow([]float32{1, 2, 3, 4})
 	if _, err := (*companion.Companion)(nil).Probe(features, rerank.Plan{Derived: true}); !errors.Is(err, rerank.ErrStrategy) || !strings.Contains(err.Error(), "fit companion") {
 		t.Errorf("no companion: %v", err)
 	}
 	if _, err := c.Probe(features, rerank.Plan{}); !errors.Is(err, rerank.ErrStrategy) {
 		t.Errorf("the stored vectors: %v", err)
 	}
-	if _, err := c.Probe([]float32{math.MaxFloat32, math.MaxFloat32, math.MaxFloat32, 0}, rerank.Plan{Derived: true}); !errors.Is(err, rerank.ErrQuery) {
+	if _, err := c.Probe(oneRow([]float32{math.MaxFloat32, math.MaxFloat32, math.MaxFloat32, 0}), rerank.Plan{Derived: true}); !errors.Is(err, rerank.ErrQuery) {
 		t.Errorf("a query beyond float32: %v", err)
 	}
 	p, err := c.Probe(features, rerank.Plan{Derived: true, Depth: 9})

@@ -12,6 +12,7 @@ import (
 	"sync"
 
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/companion"
 	"github.com/likenessdb/likeness/rerank/distilled"
 	"github.com/likenessdb/likeness/rerank/internal/inner"
 	"github.com/likenessdb/likeness/rerank/kernel"
@@ -34,7 +35,9 @@ type Similarity struct {
 	spec    rerank.Spec
 	kernels *kernel.Set
 	probes  *distilled.Probes
-	scratch *sync.Pool // *scratch
+	learned *companion.Companion              // nil if the model has none
+	solver  func() (*companion.Solver, error) // of learned, made when it is first asked for
+	scratch *sync.Pool                        // *scratch
 }
 
 var (
@@ -42,8 +45,8 @@ var (
 	_ rerank.BatchScorer = (*Similarity)(nil)
 )
 
-// New returns late interaction. The tensors may only contain learned probes. It returns
-// rerank.ErrModel.
+// New returns late interaction. The tensors may only contain learned probes and a learned companion.
+// It returns rerank.ErrModel.
 func New(c Config, t tensor.Set) (*Similarity, error) {
 	if c.Dim < 1 || c.Dim > maxDim {
 		return nil, fmt.Errorf("%w: dim is %d, want 1 to %d", rerank.ErrModel, c.Dim, maxDim)
@@ -52,16 +55,21 @@ func New(c Config, t tensor.Set) (*Similarity, error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := tensor.NewReader(t).Err(distilled.Prefix); err != nil {
+	if err := tensor.NewReader(t).Err(distilled.Prefix, companion.Prefix); err != nil {
 		return nil, fmt.Errorf("%w: %w", rerank.ErrModel, err)
 	}
-	s := &Similarity{kernels: kernel.Best(), probes: probes, scratch: &sync.Pool{New: func() any { return new(scratch) }}, spec: rerank.Spec{
+	learned, err := companion.Read(t, c.Dim, c.Dim)
+	if err != nil {
+		return nil, err
+	}
+	s := &Similarity{kernels: kernel.Best(), probes: probes, learned: learned, scratch: &sync.Pool{New: func() any { return new(scratch) }}, spec: rerank.Spec{
 		Kind: rerank.KindLate, QueryDim: c.Dim, ItemDim: c.Dim, Features: c.Dim, Normalise: c.Normalise,
 		MaxScore: float32(math.Inf(1)), GroupedRows: true, ManyVectors: true, PairsQuery: 1, PairsItem: 1,
 	}}
 	if c.Normalise {
 		s.spec.MaxScore = rerank.MaxQueryVectors * inner.UnitNorm * inner.UnitNorm
 	}
+	s.solver = sync.OnceValues(s.newSolver)
 	return s, nil
 }
 

@@ -24,14 +24,20 @@ var (
 	_ rerank.Rounder   = (*encoded)(nil)
 )
 
-// Probes implements rerank.Encoded. Average searches by the mean of the query vectors, normalised,
-// and only suggests candidates.
+// Probes implements rerank.Encoded. Average searches by the mean of the query vectors, normalised, and
+// Companion by ψ of them. Both only suggest candidates.
 func (e *encoded) Probes(plan rerank.Plan) ([]rerank.Probe, error) {
 	switch plan.Strategy {
 	case rerank.Scan:
 		return nil, nil
 	case rerank.Distilled:
 		probe, err := e.s.probes.Probe(e.pooled, plan)
+		if err != nil {
+			return nil, err
+		}
+		return []rerank.Probe{probe}, nil
+	case rerank.Companion:
+		probe, err := e.s.learned.Probe(e.vectors, plan)
 		if err != nil {
 			return nil, err
 		}

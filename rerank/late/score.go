@@ -18,7 +18,6 @@ type scratch struct {
 	products []*inner.Product
 	best     []float32 // [query vector][item]
 	sums     []float64
-	starts   []int32
 }
 
 // score writes φ of every item for every query. Each query vector scores the items as max-sim does,
@@ -35,7 +34,7 @@ func (w *scratch) score(dst []float32, queries []*encoded, items rerank.Items) e
 		}
 		for from := 0; from < n; from += scoredItems {
 			to := min(from+scoredItems, n)
-			if err := w.scorePiece(dst[from:], n, queries[:some], w.piece(items, from, to)); err != nil {
+			if err := w.scorePiece(dst[from:], n, queries[:some], items.Slice(from, to)); err != nil {
 				return err
 			}
 		}
@@ -66,23 +65,6 @@ func (w *scratch) scorePiece(dst []float32, n int, queries []*encoded, items rer
 		}
 	}
 	return nil
-}
-
-// piece returns the items [from, to).
-func (w *scratch) piece(items rerank.Items, from, to int) rerank.Items {
-	switch {
-	case items.Starts != nil:
-		items.Starts = items.Starts[from : to+1]
-	case items.Rows != nil:
-		items.Rows = items.Rows[from:to]
-	default: // every item owns the one row of its number
-		w.starts = w.starts[:0]
-		for r := from; r <= to; r++ {
-			w.starts = append(w.starts, int32(r))
-		}
-		items.Starts = w.starts
-	}
-	return items
 }
 
 // rows are the feature rows of one item, numbered in the order of the items.

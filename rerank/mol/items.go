@@ -110,8 +110,8 @@ func component(j int) string { return fmt.Sprintf("c%d", j) }
 
 // Derive implements rerank.Deriver. It returns rerank.ErrItems. The learned vectors take the scores of
 // all anchors.
-func (s *Similarity) Derive(dst rerank.Matrix, field string, features rerank.Matrix) error {
-	c := &s.c
+func (s *Similarity) Derive(dst rerank.Matrix, field string, items rerank.Items) error {
+	c, features := &s.c, items.Features
 	from, dim := -1, 0
 	for _, f := range s.Fields() {
 		if f.Name == field {
@@ -130,7 +130,7 @@ func (s *Similarity) Derive(dst rerank.Matrix, field string, features rerank.Mat
 		if err != nil {
 			return err
 		}
-		return solver.Solve(dst, features)
+		return solver.Solve(dst, items)
 	}
 	for r := range dst.Rows {
 		if field == FieldMean {

@@ -1,8 +1,6 @@
 package mol
 
 import (
-	"fmt"
-
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/companion"
 )
@@ -20,22 +18,18 @@ func (s *Similarity) queryFeatures() int {
 
 // QueryFeatures implements rerank.FeatureOwner: the query vector, its components and its part of the
 // gates.
-func (e *encoded) QueryFeatures() []float32 {
+func (e *encoded) QueryFeatures() rerank.Matrix {
 	f := make([]float32, 0, e.s.queryFeatures())
-	return append(append(append(f, e.vector...), e.components.Data...), e.gate...)
+	f = append(append(append(f, e.vector...), e.components.Data...), e.gate...)
+	return rerank.Matrix{Rows: 1, Cols: len(f), Data: f}
 }
 
 // newSolver encodes the anchors of the learned companion.
 func (s *Similarity) newSolver() (*companion.Solver, error) {
-	queries := s.learned.AnchorQueries()
-	anchors := make([]rerank.Encoded, queries.Rows)
-	for a := range anchors {
-		e, err := s.Encode(rerank.Query{Vector: queries.Row(a)})
-		if err != nil {
-			return nil, fmt.Errorf("anchor %d of the learned companion: %w", a, err)
-		}
-		anchors[a] = e
+	anchors, err := s.learned.EncodeAnchors(s)
+	if err != nil {
+		return nil, err
 	}
-	features := func(e rerank.Encoded) []float32 { return e.(*encoded).QueryFeatures() }
+	features := func(e rerank.Encoded) rerank.Matrix { return e.(*encoded).QueryFeatures() }
 	return companion.NewSolver(s.learned, anchors, features, s.ScoreBatch), nil
 }

@@ -301,7 +301,7 @@ func TestDerivedFeatures(t *testing.T) {
 		if err := s.Features(again, fields[1:]); !errors.Is(err, rerank.ErrItems) {
 			t.Errorf("a field too few: %v", err)
 		}
-		if err := s.Derive(again, "absent", store.features); !errors.Is(err, rerank.ErrItems) {
+		if err := s.Derive(again, "absent", rerank.Items{Features: store.features}); !errors.Is(err, rerank.ErrItems) {
 			t.Errorf("an unknown field: %v", err)
 		}
 	}

@@ -30,7 +30,7 @@ func newCollection(t testing.TB, s *Similarity, base rerank.Matrix, ids []int64)
 	c := &collection{ids: ids, stored: base, derived: map[string]rerank.Matrix{}, features: features(t, s, base)}
 	for _, f := range s.Fields() {
 		m := rerank.NewMatrix(base.Rows, f.Dim)
-		if err := s.Derive(m, f.Name, c.features); err != nil {
+		if err := s.Derive(m, f.Name, rerank.Items{Features: c.features}); err != nil {
 			t.Fatal(err)
 		}
 		c.derived[f.Name] = m

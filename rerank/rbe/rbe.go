@@ -256,7 +256,8 @@ func (s *Similarity) Fields() []rerank.Field {
 }
 
 // Derive implements rerank.Deriver. The field holds the feature rows.
-func (s *Similarity) Derive(dst rerank.Matrix, field string, features rerank.Matrix) error {
+func (s *Similarity) Derive(dst rerank.Matrix, field string, items rerank.Items) error {
+	features := items.Features
 	if field != Field || dst.Rows != features.Rows || dst.Cols != features.Cols {
 		return fmt.Errorf("%w: field %q of %d rows of %d from %d rows of %d; want %q and equal shapes",
 			rerank.ErrItems, field, dst.Rows, dst.Cols, features.Rows, features.Cols, Field)
@@ -270,5 +271,5 @@ func (s *Similarity) Features(dst rerank.Matrix, fields []rerank.Matrix) error {
 	if len(fields) != 1 {
 		return fmt.Errorf("%w: %d fields make no feature row, want the field %q", rerank.ErrItems, len(fields), Field)
 	}
-	return s.Derive(dst, Field, fields[0])
+	return s.Derive(dst, Field, rerank.Items{Features: fields[0]})
 }

@@ -151,13 +151,13 @@ func checkDerived(t *testing.T, s *rbe.Similarity, features rerank.Matrix) {
 		t.Fatalf("%+v", fields)
 	}
 	derived, back := rerank.NewMatrix(features.Rows, features.Cols), rerank.NewMatrix(features.Rows, features.Cols)
-	if err := errors.Join(s.Derive(derived, rbe.Field, features), s.Features(back, []rerank.Matrix{derived})); err != nil {
+	if err := errors.Join(s.Derive(derived, rbe.Field, rerank.Items{Features: features}), s.Features(back, []rerank.Matrix{derived})); err != nil {
 		t.Fatal(err)
 	}
 	if back.Data[1] != features.Data[1] {
 		t.Errorf("%v came back as %v", features.Data, back.Data)
 	}
-	if err := s.Derive(derived, "other", features); !errors.Is(err, rerank.ErrItems) {
+	if err := s.Derive(derived, "other", rerank.Items{Features: features}); !errors.Is(err, rerank.ErrItems) {
 		t.Errorf("another field: %v", err)
 	}
 }

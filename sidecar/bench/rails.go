@@ -185,7 +185,7 @@ func (in Retrieval) open() (*retrieval, error) {
 				continue
 			}
 			vectors := rerank.NewMatrix(features.Rows, f.Dim)
-			if err := derive.Derive(vectors, f.Name, features); err != nil {
+			if err := derive.Derive(vectors, f.Name, rerank.Items{Features: features}); err != nil {
 				return nil, err
 			}
 			if r.fields[f.Name], err = newFieldLists(vectors); err != nil {

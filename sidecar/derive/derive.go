@@ -4,7 +4,6 @@
 package derive
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"runtime"
@@ -18,27 +17,36 @@ import (
 var ErrNoFields = errors.New("the similarity derives no fields")
 
 // EncodeRows computes the feature rows of base vectors, on every core.
-func EncodeRows(ctx context.Context, s rerank.Similarity, base rerank.Matrix) (rerank.Matrix, error) {
+func EncodeRows(s rerank.Similarity, base rerank.Matrix) (rerank.Matrix, error) {
 	features := rerank.NewMatrix(base.Rows, s.Spec().Features)
-	share := max(1, (base.Rows+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
-	g, _ := errgroup.WithContext(ctx)
-	for from := 0; from < base.Rows; from += share {
-		to := min(from+share, base.Rows)
-		g.Go(func() error { return s.EncodeItems(features.Slice(from, to), base.Slice(from, to)) })
-	}
-	return features, g.Wait()
+	return features, divide(base.Rows, func(from, to int) error {
+		return s.EncodeItems(features.Slice(from, to), base.Slice(from, to))
+	})
 }
 
-// Fields derives the vectors of a companion's fields from feature rows, one matrix
-// a field. It returns ErrNoFields if d is nil.
-func Fields(d rerank.Deriver, fields []rerank.Field, features rerank.Matrix) ([]rerank.Matrix, error) {
+// divide divides n rows among the cores, and returns the first error of f.
+func divide(n int, f func(from, to int) error) error {
+	share := max(1, (n+runtime.GOMAXPROCS(0)-1)/runtime.GOMAXPROCS(0))
+	var g errgroup.Group
+	for from := 0; from < n; from += share {
+		g.Go(func() error { return f(from, min(from+share, n)) })
+	}
+	return g.Wait()
+}
+
+// Fields derives the vectors of a companion's fields, one matrix a field with a row for each item. It
+// returns ErrNoFields if d is nil. It uses every core.
+func Fields(d rerank.Deriver, fields []rerank.Field, items rerank.Items) ([]rerank.Matrix, error) {
 	if d == nil {
 		return nil, ErrNoFields
 	}
 	derived := make([]rerank.Matrix, len(fields))
 	for i, f := range fields {
-		derived[i] = rerank.NewMatrix(features.Rows, f.Dim)
-		if err := d.Derive(derived[i], f.Name, features); err != nil {
+		derived[i] = rerank.NewMatrix(items.Len(), f.Dim)
+		err := divide(items.Len(), func(from, to int) error {
+			return d.Derive(derived[i].Slice(from, to), f.Name, items.Slice(from, to))
+		})
+		if err != nil {
 			return nil, fmt.Errorf("deriving field %q: %w", f.Name, err)
 		}
 	}

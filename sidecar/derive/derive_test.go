@@ -25,16 +25,16 @@ func TestEncodeRows(t *testing.T) {
 	if err := s.EncodeItems(want, base); err != nil {
 		t.Fatal(err)
 	}
-	if got, err := EncodeRows(t.Context(), s, base); err != nil || !slices.Equal(got.Data, want.Data) {
+	if got, err := EncodeRows(s, base); err != nil || !slices.Equal(got.Data, want.Data) {
 		t.Errorf("the rows differ from those of one call (%v)", err)
 	}
-	if empty, err := EncodeRows(t.Context(), s, rerank.Matrix{Cols: 3}); err != nil || empty.Rows != 0 {
+	if empty, err := EncodeRows(s, rerank.Matrix{Cols: 3}); err != nil || empty.Rows != 0 {
 		t.Errorf("no rows: %d, %v", empty.Rows, err)
 	}
 }
 
 func TestFieldsWantADeriver(t *testing.T) {
-	if _, err := Fields(nil, nil, rerank.Matrix{}); !errors.Is(err, ErrNoFields) {
+	if _, err := Fields(nil, nil, rerank.Items{}); !errors.Is(err, ErrNoFields) {
 		t.Errorf("got %v, want ErrNoFields", err)
 	}
 }

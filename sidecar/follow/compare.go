@@ -221,7 +221,7 @@ func (d *derivation) compareCompanion(ctx context.Context, r rows, known []reran
 	if err != nil {
 		return nil, drift, fmt.Errorf("companion %q: %w", d.route.Companion, err)
 	}
-	want, err := derive.Fields(d.deriver, d.fields, r.features)
+	want, err := derive.Fields(d.deriver, d.fields, rerank.Items{Features: r.features})
 	if err != nil {
 		return nil, drift, err
 	}

@@ -99,7 +99,7 @@ func (d *derivation) encode(ctx context.Context, r adapters.Rows, vectors rerank
 			adapters.ErrDimension, d.route.Vector, d.route.Collection, vectors.Cols, d.route.Model.Name, dim)
 	}
 	d.route.Norms.See(r.IDs, vectors)
-	features, err := derive.EncodeRows(ctx, d.route.Model.Similarity, vectors)
+	features, err := derive.EncodeRows(d.route.Model.Similarity, vectors)
 	if err != nil {
 		return rows{}, err
 	}
@@ -180,7 +180,7 @@ func (d *derivation) applyCompanion(ctx context.Context, r rows, gone []rerank.I
 		return err
 	}
 	if len(r.ids) > 0 {
-		vectors, err := derive.Fields(d.deriver, d.fields, r.features)
+		vectors, err := derive.Fields(d.deriver, d.fields, rerank.Items{Features: r.features})
 		if err != nil {
 			return err
 		}

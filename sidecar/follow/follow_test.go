@@ -468,8 +468,8 @@ func (s *spoiled) EncodeItems(dst, base rerank.Matrix) error {
 }
 
 // Derive implements rerank.Deriver.
-func (s *spoiled) Derive(dst rerank.Matrix, field string, features rerank.Matrix) error {
-	return rerank.AbilitiesOf(s.Similarity).Derive.Derive(dst, field, features)
+func (s *spoiled) Derive(dst rerank.Matrix, field string, items rerank.Items) error {
+	return rerank.AbilitiesOf(s.Similarity).Derive.Derive(dst, field, items)
 }
 
 // Features implements rerank.Deriver.

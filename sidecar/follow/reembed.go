@@ -116,7 +116,7 @@ func (d *derivation) writeNewVectors(ctx context.Context, now rows, vectors map[
 	if err := d.open(ctx); err != nil {
 		return 0, err
 	}
-	if out.Vectors, err = derive.Fields(d.deriver, d.fields, features); err != nil {
+	if out.Vectors, err = derive.Fields(d.deriver, d.fields, rerank.Items{Features: features}); err != nil {
 		return 0, err
 	}
 	if err := d.store.Write.Write(ctx, d.route.Companion, d.schema, out); err != nil {

@@ -87,7 +87,8 @@ func (t *toy) Fields() []rerank.Field {
 	return append(fields, rerank.Field{Name: "mean", Dim: t.dim, Strategies: []rerank.Strategy{rerank.Average, rerank.Combined}})
 }
 
-func (t *toy) Derive(dst rerank.Matrix, field string, features rerank.Matrix) error {
+func (t *toy) Derive(dst rerank.Matrix, field string, items rerank.Items) error {
+	features := items.Features
 	for p := range t.blocks {
 		if field == t.field(p) {
 			for r := range features.Rows {

@@ -77,7 +77,7 @@ func (w *world) derive(t testing.TB, in embedded.Collection, features rerank.Mat
 	in.Fields = nil
 	for _, f := range deriver.Fields() {
 		m := rerank.NewMatrix(features.Rows, f.Dim)
-		must(t, deriver.Derive(m, f.Name, features))
+		must(t, deriver.Derive(m, f.Name, rerank.Items{Features: features}))
 		in.Fields = append(in.Fields, embedded.Field{VectorField: adapters.VectorField{Name: f.Name}, Vectors: m})
 	}
 	must(t, w.store.Load(companion, in))

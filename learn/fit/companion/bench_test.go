@@ -36,7 +36,7 @@ func BenchmarkPlaceNewItem(b *testing.B) {
 	p.Tensors = maps.Clone(p.Tensors)
 	add(p, companion.Anchors, anchors, m.Spec().QueryDim)
 	add(p, companion.Hidden, hidden, m.Spec().QueryDim)
-	add(p, companion.Out, dim, 1+len(features(e))+hidden)
+	add(p, companion.Out, dim, 1+features(e).Cols+hidden)
 	add(p, companion.Threshold, anchors)
 	add(p, companion.Mean, anchors)
 	add(p, companion.Leak, 1)
@@ -49,7 +49,7 @@ func BenchmarkPlaceNewItem(b *testing.B) {
 	}
 	w := rerank.NewMatrix(1, dim)
 	place := func() {
-		if err := rerank.AbilitiesOf(m.Similarity).Derive.Derive(w, companion.Field, row); err != nil {
+		if err := rerank.AbilitiesOf(m.Similarity).Derive.Derive(w, companion.Field, rerank.Items{Features: row}); err != nil {
 			b.Fatal(err)
 		}
 	}

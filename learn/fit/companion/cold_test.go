@@ -41,12 +41,12 @@ func TestColdItems(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	all, err := teacher.New(with.Similarity, d.Items, d.Queries, nil)
+	all, err := teacher.New(with.Similarity, d)
 	if err != nil {
 		t.Fatal(err)
 	}
 	placed := rerank.NewMatrix(d.Items.Rows, o.Dim)
-	if err := all.Abilities.Derive.Derive(placed, companion.Field, all.Features); err != nil {
+	if err := all.Abilities.Derive.Derive(placed, companion.Field, all.Encoded); err != nil {
 		t.Fatal(err)
 	}
 	var hits, wanted [2]float64 // of items that the fit saw, and of others

@@ -15,6 +15,7 @@ import (
 	"github.com/likenessdb/likeness/learn/fit/teacher"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/companion"
+	"github.com/likenessdb/likeness/rerank/late"
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
@@ -64,6 +65,7 @@ func Fit(ctx context.Context, m rerank.Similarity, d fit.Data, o Options) (*Fitt
 	if err := o.Common.Check(d); err != nil {
 		return nil, err
 	}
+	d.UserIDs = nil
 	if err := checkData(m.Spec(), d); err != nil {
 		return nil, err
 	}
@@ -71,8 +73,8 @@ func Fit(ctx context.Context, m rerank.Similarity, d fit.Data, o Options) (*Fitt
 	if err != nil {
 		return nil, err
 	}
-	items := sampleItems(d.Items, o)
-	t, err := teacher.New(m, items, d.Queries, nil)
+	items := sampleItems(d, o)
+	t, err := teacher.New(m, items)
 	if err != nil {
 		return nil, err
 	}
@@ -81,7 +83,7 @@ func Fit(ctx context.Context, m rerank.Similarity, d fit.Data, o Options) (*Fitt
 	if err != nil {
 		return nil, err
 	}
-	r := Report{Seed: o.Seed, Items: d.Items.Rows, SampledItems: items.Rows, Queries: d.Queries.Rows, Anchors: len(anchors), HeldOutQueries: len(heldOut)}
+	r := Report{Seed: o.Seed, Items: d.ItemCount(), SampledItems: items.ItemCount(), Queries: d.QueryCount(), Anchors: len(anchors), HeldOutQueries: len(heldOut)}
 	if err := f.judge(ctx, &r, tensors, heldOut); err != nil {
 		return nil, err
 	}
@@ -101,9 +103,13 @@ func (r *Report) warn(s rerank.Spec) {
 
 // divide returns the anchors and the queries that judge.
 func divide(d fit.Data, o Options) (anchors, heldOut []int32, err error) {
-	l := &samples.Log{Items: d.Items, Queries: d.Queries, Times: d.Times, Relevant: make([][]int32, d.Queries.Rows)}
-	for q := range d.Queries.Rows {
-		if rerank.Norm(d.Queries.Row(q)) > 0 {
+	queries := d.Queries
+	if d.QueryStarts != nil {
+		queries = means(queries, d.QueryStarts)
+	}
+	l := &samples.Log{Items: d.Items, Queries: queries, Times: d.Times, Relevant: make([][]int32, queries.Rows)}
+	for q := range queries.Rows {
+		if rerank.Norm(queries.Row(q)) > 0 {
 			l.Relevant[q] = []int32{0} // so that the split divides every query that can be asked
 			l.Counts.Queries++
 		}
@@ -125,22 +131,36 @@ type fitter struct {
 	anchors []rerank.Encoded
 }
 
-// sampleItems returns the items, or a random choice of them.
-func sampleItems(items rerank.Matrix, o Options) rerank.Matrix {
-	if items.Rows <= o.Items {
-		return items
+// sampleItems returns the data with its items, or a random choice of them.
+func sampleItems(d fit.Data, o Options) fit.Data {
+	if d.ItemCount() <= o.Items {
+		return d
 	}
-	all := make([]int32, items.Rows)
+	all := make([]int32, d.ItemCount())
 	for i := range all {
 		all[i] = int32(i)
 	}
-	rows := samples.Choose(all, o.Items, rand.New(rand.NewPCG(o.Seed, 0x17e5)))
-	slices.Sort(rows)
-	return linalg.Gather(items, rows)
+	chosen := samples.Choose(all, o.Items, rand.New(rand.NewPCG(o.Seed, 0x17e5)))
+	slices.Sort(chosen)
+	d.Items, d.ItemStarts = gather(d.Items, d.ItemStarts, chosen)
+	return d
+}
+
+// gather copies the vectors of the chosen items or queries.
+func gather(m rerank.Matrix, starts, chosen []int32) (rerank.Matrix, []int32) {
+	own := rerank.Items{Features: m, Starts: starts}.Pick(chosen)
+	return linalg.Gather(m, own.Rows), own.Starts
+}
+
+// means returns the mean of each item's or query's vectors, with norm 1.
+func means(m rerank.Matrix, starts []int32) rerank.Matrix {
+	out := rerank.NewMatrix(len(starts)-1, m.Cols)
+	late.Mean(out, rerank.Items{Features: m, Starts: starts})
+	return out
 }
 
 // features returns the features of an encoded query, which learn has checked.
-func features(e rerank.Encoded) []float32 {
+func features(e rerank.Encoded) rerank.Matrix {
 	return rerank.EncodedAbilitiesOf(e).Features.QueryFeatures()
 }
 
@@ -156,10 +176,10 @@ func (f *fitter) learn(ctx context.Context, anchors []int32) (tensor.Set, error)
 		return nil, fmt.Errorf("%w: a model of kind %s cannot have a learned companion", fit.ErrData, f.Similarity.Spec().Kind)
 	}
 	f.anchors = make([]rerank.Encoded, n)
-	expanded := rerank.NewMatrix(n, 1+len(features(first))+o.Hidden)
-	targets := rerank.NewMatrix(n, f.Features.Rows)
+	expanded := rerank.NewMatrix(n, 1+features(first).Cols+o.Hidden)
+	targets := rerank.NewMatrix(n, f.Encoded.Len())
 	threshold, mean := make([]float32, n), make([]float32, n)
-	focus := min(o.Focus, max(1, f.Features.Rows/8))
+	focus := min(o.Focus, max(1, f.Encoded.Len()/8))
 	err = f.EachScored(ctx, anchors, o.Progress.Begin("scoring items by the model", n), func(i int, e rerank.Encoded, scores []float32) error {
 		f.anchors[i] = e
 		companion.Expand(expanded.Row(i), features(e), hidden)
@@ -182,15 +202,23 @@ func (f *fitter) learn(ctx context.Context, anchors []int32) (tensor.Set, error)
 	if err != nil {
 		return nil, err
 	}
-	vectors := linalg.Gather(f.Queries, anchors)
-	return tensor.Set{
+	vectors, starts := gather(f.Queries, f.QueryStarts, anchors)
+	tensors := tensor.Set{
 		companion.Anchors:   {Shape: []int{vectors.Rows, vectors.Cols}, Data: vectors.Data},
 		companion.Hidden:    {Shape: []int{hidden.Rows, hidden.Cols}, Data: hidden.Data},
 		companion.Out:       {Shape: []int{out.Rows, out.Cols}, Data: out.Data},
 		companion.Threshold: {Shape: []int{len(threshold)}, Data: threshold},
 		companion.Mean:      {Shape: []int{len(mean)}, Data: mean},
 		companion.Leak:      {Shape: []int{1}, Data: []float32{float32(o.Leak)}},
-	}, nil
+	}
+	if starts != nil {
+		counts := make([]float32, n)
+		for a := range counts {
+			counts[a] = float32(starts[a+1] - starts[a])
+		}
+		tensors[companion.Counts] = tensor.Tensor{Shape: []int{n}, Data: counts}
+	}
+	return tensors, nil
 }
 
 // randomFeatures draws the matrix of the random features of a query. Divided by the root of their number, the

@@ -74,7 +74,7 @@ func TestFindsWhatAMixtureRanksFirst(t *testing.T) {
 	if err := s.EncodeItems(features, items); err != nil {
 		t.Fatal(err)
 	}
-	if err := rerank.AbilitiesOf(s).Derive.Derive(derived, companion.Field, features); err != nil {
+	if err := rerank.AbilitiesOf(s).Derive.Derive(derived, companion.Field, rerank.Items{Features: features}); err != nil {
 		t.Fatal(err)
 	}
 	var sum, squares, products, scoreSquares float64

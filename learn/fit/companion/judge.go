@@ -15,11 +15,11 @@ import (
 // of the items are computed as they are for a companion collection.
 func (f *fitter) judge(ctx context.Context, r *Report, tensors tensor.Set, heldOut []int32) error {
 	o, spec := f.options, f.Similarity.Spec()
-	c, err := companion.Read(tensors, spec.QueryDim, len(features(f.anchors[0])))
+	c, err := companion.Read(tensors, spec.QueryDim, features(f.anchors[0]).Cols)
 	if err != nil {
 		return err
 	}
-	stored, _, err := samples.Scale("items", f.Items, spec.Normalise)
+	stored, err := f.stored()
 	if err != nil {
 		return err
 	}
@@ -49,9 +49,19 @@ func (f *fitter) judge(ctx context.Context, r *Report, tensors tensor.Set, heldO
 	return nil
 }
 
+// stored returns the stored vectors as the database compares them: of an item of several vectors, their
+// mean.
+func (f *fitter) stored() (rerank.Matrix, error) {
+	if f.Encoded.Starts != nil {
+		return means(f.Encoded.Features, f.Encoded.Starts), nil
+	}
+	m, _, err := samples.Scale("items", f.Items, f.Similarity.Spec().Normalise)
+	return m, err
+}
+
 // place computes the vectors of the sampled items.
 func (f *fitter) place(ctx context.Context, c *companion.Companion) (rerank.Matrix, error) {
-	vectors := rerank.NewMatrix(f.Features.Rows, c.Dim())
+	vectors := rerank.NewMatrix(f.Encoded.Len(), c.Dim())
 	solver := companion.NewSolver(c, f.anchors, features, f.Abilities.ScoreBatch.ScoreBatch)
 	done := f.options.Progress.Begin("placing the items", vectors.Rows)
 	return vectors, linalg.ParallelErr(vectors.Rows, 256, func(from, to int) error {
@@ -59,7 +69,7 @@ func (f *fitter) place(ctx context.Context, c *companion.Companion) (rerank.Matr
 			return err
 		}
 		defer done(to - from)
-		return solver.Solve(vectors.Slice(from, to), f.Features.Slice(from, to))
+		return solver.Solve(vectors.Slice(from, to), f.Encoded.Slice(from, to))
 	})
 }
 

@@ -65,10 +65,12 @@ func checkData(s rerank.Spec, d fit.Data) error {
 		return fmt.Errorf("%w: the model embeds users; a learned companion is for models of query and item alone", fit.ErrData)
 	case d.Items.Cols != s.ItemDim || d.Queries.Cols != s.QueryDim:
 		return fmt.Errorf("%w: items have %d columns and queries %d; the model takes %d and %d", fit.ErrData, d.Items.Cols, d.Queries.Cols, s.ItemDim, s.QueryDim)
-	case d.Items.Rows < 3:
-		return fmt.Errorf("%w: %d items; a first stage leaves some out, which needs three at least", fit.ErrData, d.Items.Rows)
-	case d.Times != nil && len(d.Times) != d.Queries.Rows:
-		return fmt.Errorf("%w: times of %d queries for a matrix of %d", fit.ErrData, len(d.Times), d.Queries.Rows)
+	case d.ItemStarts != nil && !s.GroupedRows || d.QueryStarts != nil && !s.ManyVectors:
+		return fmt.Errorf("%w: items or queries of several vectors; a model of kind %s takes one", fit.ErrData, s.Kind)
+	case d.ItemCount() < 3:
+		return fmt.Errorf("%w: %d items; a first stage leaves some out, which needs three at least", fit.ErrData, d.ItemCount())
+	case d.Times != nil && len(d.Times) != d.QueryCount():
+		return fmt.Errorf("%w: times of %d queries for %d", fit.ErrData, len(d.Times), d.QueryCount())
 	}
-	return nil
+	return d.CheckStarts()
 }

@@ -96,7 +96,7 @@ func newFitter(m rerank.Similarity, d fit.Data, o Options) (*fitter, error) {
 	if err != nil {
 		return nil, err
 	}
-	if f.teacher, err = teacher.New(m, d.Items, d.Queries, d.UserIDs); err != nil {
+	if f.teacher, err = teacher.New(m, d); err != nil {
 		return nil, err
 	}
 	if err := f.divideQueries(log); err != nil {
@@ -330,12 +330,12 @@ func fingerprint(t *teacher.Teacher, queries []int32) (string, error) {
 			return "", err
 		}
 	}
-	scores := rerank.NewMatrix(len(encoded), t.Features.Rows)
+	scores := rerank.NewMatrix(len(encoded), t.Encoded.Len())
 	if err := t.Score(scores.Data, encoded); err != nil {
 		return "", err
 	}
 	h := train.NewHasher()
-	h.AddMatrix(t.Features)
+	h.AddMatrix(t.Encoded.Features)
 	h.AddMatrix(scores)
 	return hex.EncodeToString(h.Sum()), nil
 }

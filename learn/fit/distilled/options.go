@@ -73,6 +73,8 @@ func (o Options) check() error {
 // checkData returns fit.ErrData if the similarity cannot score the data.
 func checkData(spec rerank.Spec, d fit.Data) error {
 	switch {
+	case d.ItemStarts != nil || d.QueryStarts != nil:
+		return fmt.Errorf("%w: items or queries have several vectors each; fit distilled takes one, fit companion several", fit.ErrData)
 	case d.Items.Cols != spec.ItemDim || d.Queries.Cols != spec.QueryDim:
 		return fmt.Errorf("%w: items have %d columns and queries %d; the model takes %d and %d",
 			fit.ErrData, d.Items.Cols, d.Queries.Cols, spec.ItemDim, spec.QueryDim)

@@ -97,7 +97,7 @@ func newCompanion(v *view) (*companion, error) {
 			continue
 		}
 		m := rerank.NewMatrix(v.features.Rows, f.Dim)
-		if err := v.abilities.Derive.Derive(m, f.Name, v.features); err != nil {
+		if err := v.abilities.Derive.Derive(m, f.Name, rerank.Items{Features: v.features}); err != nil {
 			return nil, err
 		}
 		s.fields[f.Name] = m

@@ -149,7 +149,7 @@ func (x *Exam) derive(field string) error {
 		if f.Name == field {
 			m := rerank.NewMatrix(x.items.Rows, f.Dim)
 			x.fields[field] = m
-			return d.Derive(m, field, x.teacher.Features)
+			return d.Derive(m, field, x.teacher.Encoded)
 		}
 	}
 	return fmt.Errorf("%w: the similarity searches a field %q that it cannot derive", rerank.ErrStrategy, field)

@@ -19,29 +19,37 @@ import (
 type Teacher struct {
 	Similarity rerank.Similarity
 	Abilities  rerank.Abilities
-	// Items holds the stored vectors, Features their feature rows.
-	Items, Features rerank.Matrix
-	// Queries holds the query vectors, as they are asked. Users holds the user of each query; nil if
-	// the users are not known.
-	Queries rerank.Matrix
-	Users   []int64
+	// Items holds the stored vectors, Encoded the items as feature rows.
+	Items   rerank.Matrix
+	Encoded rerank.Items
+	// Queries holds the query vectors, as they are asked, and QueryStarts those of each query; see
+	// fit.Data. Users holds the user of each query; nil if the users are not known.
+	Queries     rerank.Matrix
+	QueryStarts []int32
+	Users       []int64
 }
 
-// New encodes the items. It returns fit.ErrData.
-func New(m rerank.Similarity, items, queries rerank.Matrix, users []int64) (*Teacher, error) {
+// New encodes the items of the data. It returns fit.ErrData.
+func New(m rerank.Similarity, d fit.Data) (*Teacher, error) {
 	t := &Teacher{
-		Similarity: m, Abilities: rerank.AbilitiesOf(m),
-		Items: items, Features: rerank.NewMatrix(items.Rows, m.Spec().Features), Queries: queries, Users: users,
+		Similarity: m, Abilities: rerank.AbilitiesOf(m), Items: d.Items,
+		Encoded: rerank.Items{Features: rerank.NewMatrix(d.Items.Rows, m.Spec().Features), Starts: d.ItemStarts},
+		Queries: d.Queries, QueryStarts: d.QueryStarts, Users: d.UserIDs,
 	}
-	if err := m.EncodeItems(t.Features, items); err != nil {
+	if err := m.EncodeItems(t.Encoded.Features, d.Items); err != nil {
 		return nil, fmt.Errorf("%w: items: %w", fit.ErrData, err)
 	}
 	return t, nil
 }
 
-// Encode encodes a query row. It returns fit.ErrData.
+// Encode encodes a query by its number. It returns fit.ErrData.
 func (t *Teacher) Encode(query int32) (rerank.Encoded, error) {
-	q := rerank.Query{Vector: t.Queries.Row(int(query))}
+	var q rerank.Query
+	if t.QueryStarts != nil {
+		q.Vectors = t.Queries.Slice(int(t.QueryStarts[query]), int(t.QueryStarts[query+1]))
+	} else {
+		q.Vector = t.Queries.Row(int(query))
+	}
 	if t.Users != nil {
 		q.UserID, q.HasUserID = t.Users[query], true
 	}
@@ -54,7 +62,7 @@ func (t *Teacher) Encode(query int32) (rerank.Encoded, error) {
 
 // Score writes the scores of all items, for one query after the other.
 func (t *Teacher) Score(dst []float32, queries []rerank.Encoded) error {
-	items, n := rerank.Items{Features: t.Features}, t.Features.Rows
+	items, n := t.Encoded, t.Encoded.Len()
 	if t.Abilities.ScoreBatch != nil {
 		return t.Abilities.ScoreBatch.ScoreBatch(dst, queries, items)
 	}
@@ -74,7 +82,7 @@ const scoreBatch = 8
 // run at the same time. It returns fit.ErrData, an error of f, or the context's error.
 func (t *Teacher) EachScored(ctx context.Context, queries []int32, done func(int), f func(i int, e rerank.Encoded, scores []float32) error) error {
 	return t.eachBatch(ctx, queries, done, func(from int, encoded []rerank.Encoded) error {
-		n := t.Features.Rows
+		n := t.Encoded.Len()
 		scores := make([]float32, len(encoded)*n)
 		if err := t.Score(scores, encoded); err != nil {
 			return err
@@ -151,7 +159,7 @@ func (t *Teacher) Rescore(ctx context.Context, queries []int32, lists [][]int32,
 		for i, e := range encoded {
 			list := lists[from+i]
 			scores := make([]float32, len(list))
-			if err := e.Score(scores, rerank.Items{Features: t.Features, Rows: list}); err != nil {
+			if err := e.Score(scores, t.Encoded.Pick(list)); err != nil {
 				return err
 			}
 			out[from+i] = Rank(scores, list, n)

@@ -105,7 +105,7 @@ func (p *Plan) Start(v route.View) error {
 		p.Depth = rewrittenDepth(v, p.Request)
 		p.Probes[0].Depth = p.Depth
 	}
-	if v.Field.MaxSim && !p.Rewritten {
+	if v.Field.MaxSim && v.Vectors == "" && !p.Rewritten {
 		return BadField("query", "field %q has several vectors a row, which are not read: scores are not explained, and the query must not be zero", v.Field.Name)
 	}
 	if p.Request.Explain && p.Reason == "" {

@@ -1,0 +1,163 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"strings"
+	"testing"
+
+	qdrantapi "github.com/qdrant/go-client/qdrant"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
+	"github.com/likenessdb/likeness/client"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/npy"
+)
+
+// tokens are texts of several random vectors: row by row, and the number of rows of each.
+type tokens struct {
+	rerank.Matrix
+	counts []int64
+}
+
+func randomTokens(rng *rand.Rand, texts, dim int) tokens {
+	t := tokens{Matrix: rerank.Matrix{Cols: dim}}
+	for range texts {
+		n := 1 + rng.IntN(6)
+		t.counts, t.Rows = append(t.counts, int64(n)), t.Rows+n
+		for range n * dim {
+			t.Data = append(t.Data, float32(rng.NormFloat64()))
+		}
+	}
+	return t
+}
+
+func (t tokens) of(text int) (rows [][]float32) {
+	from := 0
+	for _, n := range t.counts[:text] {
+		from += int(n)
+	}
+	for r := range int(t.counts[text]) {
+		rows = append(rows, t.Row(from+r))
+	}
+	return rows
+}
+
+// write writes the files name.npy and name-counts.npy.
+func (t tokens) write(tb testing.TB, name string) {
+	tb.Helper()
+	if err := npy.Write(name+".npy", t.Matrix); err != nil {
+		tb.Fatal(err)
+	}
+	if err := npy.WriteInts(name+"-counts.npy", t.counts); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// writeTokens creates a collection with a multi-vector field and writes the items, whose ids are their numbers.
+func writeTokens(tb testing.TB, address string, items tokens) {
+	tb.Helper()
+	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		tb.Fatal(err)
+	}
+	defer conn.Close()
+	_, err = qdrantapi.NewCollectionsClient(conn).Create(tb.Context(), &qdrantapi.CreateCollection{
+		CollectionName: "texts", VectorsConfig: qdrantapi.NewVectorsConfigMap(map[string]*qdrantapi.VectorParams{"tokens": {
+			Size: uint64(items.Cols), Distance: qdrantapi.Distance_Cosine, MultivectorConfig: &qdrantapi.MultiVectorConfig{Comparator: qdrantapi.MultiVectorComparator_MaxSim},
+		}}),
+	})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	var points []*qdrantapi.PointStruct
+	for i := range items.counts {
+		points = append(points, &qdrantapi.PointStruct{
+			Id: qdrantapi.NewIDNum(uint64(i)), Vectors: qdrantapi.NewVectorsMap(map[string]*qdrantapi.Vector{"tokens": qdrantapi.NewVectorMulti(items.of(i))}),
+		})
+	}
+	if _, err := qdrantapi.NewPointsClient(conn).Upsert(tb.Context(), &qdrantapi.UpsertPoints{CollectionName: "texts", Wait: proto.Bool(true), Points: points}); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+// TestLateRouteWithALearnedCompanion: a companion of late interaction is fitted from files and from the
+// collection alike, index writes it, and a route that names no strategy finds its candidates by it.
+func TestLateRouteWithALearnedCompanion(t *testing.T) {
+	server := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
+	t.Chdir(t.TempDir())
+	const dim = 8
+	rng := rand.New(rand.NewPCG(3, 1))
+	items, queries := randomTokens(rng, 150, dim), randomTokens(rng, 700, dim)
+	items.write(t, "items")
+	queries.write(t, "queries")
+	writeTokens(t, server.Address, items)
+	text := fmt.Sprintf(`
+state_dir: state
+stores: {main: {kind: qdrant, address: %q}}
+models: {m: {path: found.safetensors}}
+routes:
+  texts: {store: main, collection: texts, vectors: tokens, model: m, depth: 60, companion: texts_learned}
+`, server.Address)
+	if err := os.WriteFile("likeness.yaml", []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	likeness := func(code int, line string) string {
+		t.Helper()
+		r := execute(t, "", strings.Fields(line)...)
+		if r.code != code {
+			t.Fatalf("likeness %s: code %d, want %d\n%s%s", line, r.code, code, r.out, r.err)
+		}
+		return r.out
+	}
+	likeness(0, "model late plain.safetensors --normalise --dim 8")
+	const fit = "fit companion --model plain.safetensors --queries queries.npy --query-counts queries-counts.npy --dim 64 --hidden 64 --depths 40 --output json "
+	var report companionResult
+	if err := json.Unmarshal([]byte(likeness(0, fit+"--items items.npy --item-counts items-counts.npy --out found.safetensors")), &report); err != nil {
+		t.Fatal(err)
+	}
+	if found := report.Find(rerank.Companion, ""); report.Items != 150 || report.Queries != 700 || found == nil || found.Recall[0] < 0.7 {
+		t.Errorf("%+v", report)
+	}
+	var scanned companionResult
+	if err := json.Unmarshal([]byte(likeness(0, fit+"--config likeness.yaml --collection texts --vector tokens --out scanned.safetensors")), &scanned); err != nil {
+		t.Fatal(err)
+	}
+	if scanned.Items != 150 || scanned.Find(rerank.Companion, "").Recall[0] < 0.7 {
+		t.Errorf("from the collection: %+v", scanned)
+	}
+	likeness(2, "fit companion --model plain.safetensors --queries queries.npy --items items.npy --item-counts queries-counts.npy --out other.safetensors")
+	// A fit of one vector an item refuses a field of several.
+	likeness(2, "fit distilled --model plain.safetensors --queries queries.npy --config likeness.yaml --collection texts --vector tokens --out other.safetensors")
+
+	likeness(0, "index --config likeness.yaml --route texts")
+	likeness(0, "index --verify --config likeness.yaml --route texts")
+	served(t, "likeness.yaml", func(address string) {
+		c, err := client.Dial(address, client.Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		found := 0
+		for q := range 20 {
+			answer, err := c.Search(t.Context(), client.Search{Route: "texts", Query: client.Query{Vectors: items.of(q)}, K: 3})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n, _ := answer.Hits[0].ID.Number(); n == uint64(q) {
+				found++
+			}
+			if answer.Strategy != client.Companion || answer.Certificate.Status != "unknown" || answer.Certificate.Candidates != 60 {
+				t.Errorf("answered by %v, %+v", answer.Strategy, answer.Certificate)
+			}
+		}
+		if found < 19 { // an item is the best answer to its own vectors
+			t.Errorf("%d of 20 items find themselves", found)
+		}
+	})
+}
