@@ -147,6 +147,9 @@ func packInt8(words []uint32, values []float32) float32 {
 		check += v * 0
 	}
 	scale := top/127 + check
+	if math.IsInf(float64(scale*127), 1) { // the greatest number would become infinite
+		scale = math.Nextafter32(scale, 0)
+	}
 	if !(scale > 0) { // all zero, too small for a scale, or not finite
 		return scale
 	}

@@ -220,6 +220,28 @@ func (i isa) divide(v []float32, by float32) {
 	divideGo(v[whole*Lanes:], by)
 }
 
+func (i isa) addScaled(dst, c []float32, step int, factor float32, n int) {
+	switch i {
+	case avx512:
+		addScaledAVX512(&dst[0], &c[0], step*4, factor, n)
+	case avx2:
+		addScaledAVX2(&dst[0], &c[0], step*4, factor, n)
+	default:
+		addScaledGo(dst, c, step, factor, n)
+	}
+}
+
+func (i isa) addInt8(dst []float32, c []int32, step int, scales []uint32, scaleStep int, factor float32, n int) {
+	switch i {
+	case avx512:
+		addInt8AVX512(&dst[0], &c[0], step*4, &scales[0], scaleStep*4, factor, n)
+	case avx2:
+		addInt8AVX2(&dst[0], &c[0], step*4, &scales[0], scaleStep*4, factor, n)
+	default:
+		addInt8Go(dst, c, step, scales, scaleStep, factor, n)
+	}
+}
+
 // rows passes four rows at a time to the assembly. If fewer are left, the last row is
 // repeated. If v is nil, each row is multiplied with itself.
 func (i isa) rows(dst, v []float32, m rerank.Matrix, rows []int32) {

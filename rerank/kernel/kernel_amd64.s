@@ -3293,6 +3293,63 @@ divideAVX512loop:
 	VZEROUPPER
 	RET
 
+// func addScaledAVX512(dst *float32, c *float32, step int, factor float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·addScaledAVX512(SB), NOSPLIT, $0-40
+	MOVQ         dst+0(FP), AX
+	MOVQ         c+8(FP), CX
+	MOVQ         step+16(FP), DX
+	VBROADCASTSS factor+24(FP), Z0
+	MOVQ         n+32(FP), BX
+
+addScaledAVX512loop:
+	TESTQ   BX, BX
+	JZ      addScaledAVX512end
+	VMULPS  (CX), Z0, Z1
+	VSUBPS  Z1, Z1, Z2
+	VADDPS  Z2, Z1, Z1
+	VADDPS  (AX), Z1, Z1
+	VMOVUPS Z1, (AX)
+	ADDQ    $0x40, AX
+	ADDQ    DX, CX
+	DECQ    BX
+	JMP     addScaledAVX512loop
+
+addScaledAVX512end:
+	VZEROUPPER
+	RET
+
+// func addInt8AVX512(dst *float32, c *int32, step int, scales *uint32, scaleStep int, factor float32, n int)
+// Requires: AVX, AVX512F
+TEXT ·addInt8AVX512(SB), NOSPLIT, $0-56
+	MOVQ         dst+0(FP), AX
+	MOVQ         c+8(FP), CX
+	MOVQ         step+16(FP), DX
+	MOVQ         scales+24(FP), BX
+	MOVQ         scaleStep+32(FP), SI
+	VBROADCASTSS factor+40(FP), Z0
+	MOVQ         n+48(FP), DI
+
+addInt8AVX512loop:
+	TESTQ     DI, DI
+	JZ        addInt8AVX512end
+	VCVTDQ2PS (CX), Z1
+	VMULPS    Z0, Z1, Z1
+	VMULPS    (BX), Z1, Z1
+	VSUBPS    Z1, Z1, Z2
+	VADDPS    Z2, Z1, Z1
+	VADDPS    (AX), Z1, Z1
+	VMOVUPS   Z1, (AX)
+	ADDQ      $0x40, AX
+	ADDQ      DX, CX
+	ADDQ      SI, BX
+	DECQ      DI
+	JMP       addInt8AVX512loop
+
+addInt8AVX512end:
+	VZEROUPPER
+	RET
+
 // func widenBFloat16AVX512(dst *float32, src *uint32, n int)
 // Requires: AVX, AVX512F
 TEXT ·widenBFloat16AVX512(SB), NOSPLIT, $0-24
@@ -5574,6 +5631,75 @@ divideAVX2loop:
 	ADDQ    $0x40, AX
 	DECQ    CX
 	JNZ     divideAVX2loop
+	VZEROUPPER
+	RET
+
+// func addScaledAVX2(dst *float32, c *float32, step int, factor float32, n int)
+// Requires: AVX
+TEXT ·addScaledAVX2(SB), NOSPLIT, $0-40
+	MOVQ         dst+0(FP), AX
+	MOVQ         c+8(FP), CX
+	MOVQ         step+16(FP), DX
+	VBROADCASTSS factor+24(FP), Y0
+	MOVQ         n+32(FP), BX
+
+addScaledAVX2loop:
+	TESTQ   BX, BX
+	JZ      addScaledAVX2end
+	VMULPS  (CX), Y0, Y1
+	VSUBPS  Y1, Y1, Y2
+	VADDPS  Y2, Y1, Y1
+	VADDPS  (AX), Y1, Y1
+	VMOVUPS Y1, (AX)
+	VMULPS  32(CX), Y0, Y1
+	VSUBPS  Y1, Y1, Y2
+	VADDPS  Y2, Y1, Y1
+	VADDPS  32(AX), Y1, Y1
+	VMOVUPS Y1, 32(AX)
+	ADDQ    $0x40, AX
+	ADDQ    DX, CX
+	DECQ    BX
+	JMP     addScaledAVX2loop
+
+addScaledAVX2end:
+	VZEROUPPER
+	RET
+
+// func addInt8AVX2(dst *float32, c *int32, step int, scales *uint32, scaleStep int, factor float32, n int)
+// Requires: AVX
+TEXT ·addInt8AVX2(SB), NOSPLIT, $0-56
+	MOVQ         dst+0(FP), AX
+	MOVQ         c+8(FP), CX
+	MOVQ         step+16(FP), DX
+	MOVQ         scales+24(FP), BX
+	MOVQ         scaleStep+32(FP), SI
+	VBROADCASTSS factor+40(FP), Y0
+	MOVQ         n+48(FP), DI
+
+addInt8AVX2loop:
+	TESTQ     DI, DI
+	JZ        addInt8AVX2end
+	VCVTDQ2PS (CX), Y1
+	VMULPS    Y0, Y1, Y1
+	VMULPS    (BX), Y1, Y1
+	VSUBPS    Y1, Y1, Y2
+	VADDPS    Y2, Y1, Y1
+	VADDPS    (AX), Y1, Y1
+	VMOVUPS   Y1, (AX)
+	VCVTDQ2PS 32(CX), Y1
+	VMULPS    Y0, Y1, Y1
+	VMULPS    32(BX), Y1, Y1
+	VSUBPS    Y1, Y1, Y2
+	VADDPS    Y2, Y1, Y1
+	VADDPS    32(AX), Y1, Y1
+	VMOVUPS   Y1, 32(AX)
+	ADDQ      $0x40, AX
+	ADDQ      DX, CX
+	ADDQ      SI, BX
+	DECQ      DI
+	JMP       addInt8AVX2loop
+
+addInt8AVX2end:
 	VZEROUPPER
 	RET
 

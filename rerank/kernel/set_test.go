@@ -197,6 +197,52 @@ func TestMulAdd(t *testing.T) {
 	})
 }
 
+// TestAddScaled: products of float32 and of int8 are added to scores, times a factor and, of int8, the scale of
+// the lane. What is not finite makes its lane NaN, and no other.
+func TestAddScaled(t *testing.T) {
+	r := rand.New(rand.NewPCG(6, 7))
+	const step, scaleStep, factor = 3 * kernel.Lanes, 2 * kernel.Lanes, -1.5
+	each(t, func(t *testing.T, s *kernel.Set, off int) {
+		for _, tiles := range []int{0, 1, 5} {
+			c, ints, scales := random(r, tiles, step), make([]int32, tiles*step), make([]uint32, tiles*scaleStep)
+			for i := range ints {
+				ints[i] = r.Int32N(1<<20) - 1<<19
+			}
+			for i := range scales {
+				scales[i] = math.Float32bits(r.Float32())
+			}
+			if tiles > 1 {
+				c.Data[step+3], scales[scaleStep+4] = float32(math.Inf(-1)), math.Float32bits(float32(math.Inf(1)))
+			}
+			sums, int8s := fenced(t, tiles*kernel.Lanes, off), fenced(t, tiles*kernel.Lanes, off)
+			for i := range sums {
+				sums[i], int8s[i] = 2, 2
+			}
+			s.AddScaled(sums, c.Data, step, factor)
+			s.AddInt8(int8s, ints, step, scales, scaleStep, factor)
+			for i := range sums {
+				tile, lane := i/kernel.Lanes, i%kernel.Lanes
+				x, scale := float64(c.Data[tile*step+lane]), float64(math.Float32frombits(scales[tile*scaleStep+lane]))
+				wantAdded(t, sums[i], 2, factor*x)
+				wantAdded(t, int8s[i], 2, factor*float64(ints[tile*step+lane])*scale)
+			}
+		}
+	})
+}
+
+func wantAdded(t *testing.T, got float32, before, added float64) {
+	t.Helper()
+	if math.IsInf(added, 0) {
+		if got == got {
+			t.Fatalf("%v after %v was added, want NaN", got, added)
+		}
+		return
+	}
+	if want := before + added; !(math.Abs(float64(got)-want) <= 4*0x1p-24*(before+math.Abs(added))) {
+		t.Fatalf("%v, want %v", got, want)
+	}
+}
+
 func TestTile(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 4))
 	each(t, func(t *testing.T, s *kernel.Set, off int) {

@@ -34,6 +34,16 @@ func maddAVX512(c *float32, a *float32, b *float32, n int)
 //go:noescape
 func divideAVX512(v *float32, by float32, n int)
 
+// addScaledAVX512 adds factor·c to dst for each of 16 lanes of n tiles, whose products lie step bytes apart; NaN if what it adds is not finite.
+//
+//go:noescape
+func addScaledAVX512(dst *float32, c *float32, step int, factor float32, n int)
+
+// addInt8AVX512 adds factor·c·scale to dst for each of 16 lanes of n tiles, whose products lie step bytes apart and their scales scaleStep; NaN if what it adds is not finite.
+//
+//go:noescape
+func addInt8AVX512(dst *float32, c *int32, step int, scales *uint32, scaleStep int, factor float32, n int)
+
 // widenBFloat16AVX512 writes the values of n words of 16 lanes, two bfloat16, to dst.
 //
 //go:noescape
@@ -133,6 +143,16 @@ func maddAVX2(c *float32, a *float32, b *float32, n int)
 //
 //go:noescape
 func divideAVX2(v *float32, by float32, n int)
+
+// addScaledAVX2 adds factor·c to dst for each of 16 lanes of n tiles, whose products lie step bytes apart; NaN if what it adds is not finite.
+//
+//go:noescape
+func addScaledAVX2(dst *float32, c *float32, step int, factor float32, n int)
+
+// addInt8AVX2 adds factor·c·scale to dst for each of 16 lanes of n tiles, whose products lie step bytes apart and their scales scaleStep; NaN if what it adds is not finite.
+//
+//go:noescape
+func addInt8AVX2(dst *float32, c *int32, step int, scales *uint32, scaleStep int, factor float32, n int)
 
 // widenBFloat16AVX2 writes the values of n words of 16 lanes, two bfloat16, to dst.
 //

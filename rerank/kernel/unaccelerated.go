@@ -13,7 +13,13 @@ func (isa) widen(f rerank.Format, dst []float32, words, scales []uint32, n int) 
 func (isa) fold(dst, c []float32, rows int)                                     { foldGo(dst, c, rows) }
 func (isa) spread([]float32, int, []float32, int, int, int) (rows, columns int) { return 0, 0 }
 func (isa) divide(v []float32, by float32)                                      { divideGo(v, by) }
-func (isa) hasCached(rerank.Matrix) bool                                        { return false }
+func (isa) addScaled(dst, c []float32, step int, factor float32, n int) {
+	addScaledGo(dst, c, step, factor, n)
+}
+func (isa) addInt8(dst []float32, c []int32, step int, scales []uint32, scaleStep int, factor float32, n int) {
+	addInt8Go(dst, c, step, scales, scaleStep, factor, n)
+}
+func (isa) hasCached(rerank.Matrix) bool { return false }
 func (isa) fma(out *float32, rounds int) int {
 	fmaGo(out, rounds)
 	return 1

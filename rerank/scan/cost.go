@@ -14,6 +14,9 @@ const maxScreens = 3
 const (
 	trial = 2 * minChunk
 	retry = 16
+	// few pieces say little about a level: each of them may have prepared the queries on another
+	// processor.
+	few = 4
 )
 
 // costs holds the run times that a job has measured. The job uses them to choose the
@@ -91,7 +94,7 @@ func (c *costs) choose() (screen int, trial bool) {
 		c.due = false
 		for range c.screens + 1 {
 			c.turn = (c.turn + 1) % (c.screens + 1)
-			if i := c.turn - 1; i != best && c.each(i) < 3*least {
+			if i := c.turn - 1; i != best && (c.each(i) < 3*least || i >= 0 && c.screen[i].pieces < few) {
 				return i, true
 			}
 		}

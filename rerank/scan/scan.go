@@ -95,7 +95,7 @@ func chunkOf(t *table.Table, spec rerank.Spec, workers int) int {
 	n := maxChunk
 	if spec.SingleInnerProduct && t.Len() > 0 {
 		rows := max(1, t.Meta().Rows/t.Len())
-		n = chunkBytes / (4 * t.Meta().Features * rows)
+		n = chunkBytes / (4 * t.Packed().RowWords() * rows)
 	}
 	share := t.Len() / (minChunksPerProcessor * workers)
 	return max(minChunk, min(n, maxChunk, share)) / minChunk * minChunk

@@ -199,6 +199,8 @@ func main() {
 		s.mix()
 		s.madd()
 		s.divide()
+		s.addScaled(false)
+		s.addScaled(true)
 		s.widen()
 		s.extent()
 		s.weigh()

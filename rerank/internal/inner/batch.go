@@ -219,7 +219,7 @@ func largest(k *kernel.Set, m rerank.Matrix, rows []int32, n int) float32 {
 
 // grow returns a slice of n elements, reusing v if it is large enough. The contents are
 // unspecified.
-func grow[T float32 | uint32](v []T, n int) []T {
+func grow[T float32 | uint32 | int32](v []T, n int) []T {
 	if cap(v) < n {
 		return make([]T, n)
 	}

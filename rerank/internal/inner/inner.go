@@ -36,7 +36,7 @@ type Product struct {
 	Query     []float32
 	Distilled *distilled.Probes
 
-	halves halves // for Screen
+	parts atomic.Pointer[parts] // for Screen: U in the format of the rows that were screened last
 
 	seen atomic.Uint32 // largest row norm scored so far, as float32 bits; used if Norm is 0
 }

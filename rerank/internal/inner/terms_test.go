@@ -46,43 +46,60 @@ func packRows(p rerank.Packing, rows ...[]float32) (*rerank.Packed, rerank.Matri
 	return q, back, loss
 }
 
+// reducedFormats are the number formats that are screened.
+var reducedFormats = []rerank.Format{rerank.FormatBFloat16, rerank.FormatInt8}
+
 // TestScreenTerms compares each term of the bound with the error that it covers, in float64, on
 // rows that attain it: without a term, or with half of it, some row scores more than its bound.
 func TestScreenTerms(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
-	for _, n := range []int{2, 8, 40} {
-		for _, size := range []float64{1, 0x1p-20, 0x1p20} {
-			packing := rerank.Packing{Format: rerank.FormatBFloat16, Cols: n}
-
-			u := evenly(rng, n)
-			p := productOf(kernel.Best(), u, 1)
-			x := adversary.RoundedDown(rng, packing, u, size)
-			_, back, loss := packRows(packing, x)
-			adversary.Attained(t, "rows", adversary.Dot(u, x)-adversary.Dot(u, back.Row(0)), p.screenErrors(loss).rows)
-
-			u = adversary.SplitDown(rng, n)
-			p = productOf(kernel.Best(), u, 1)
-			rest := make([]float64, n)
-			for i, v := range u {
-				high := kernel.WidenBFloat16(kernel.RoundBFloat16(v))
-				rest[i] = float64(v) - float64(high) - float64(kernel.WidenBFloat16(kernel.RoundBFloat16(v-high)))
+	for _, format := range reducedFormats {
+		for _, n := range []int{2, 8, 40} {
+			for _, size := range []float64{1, 0x1p-20, 0x1p20} {
+				for level := range maxParts {
+					screenTerms(t, rng, rerank.Packing{Format: format, Cols: n}, level, size)
+				}
 			}
-			x = adversary.Parallel(packing, rest, size)
-			_, _, loss = packRows(packing, x)
-			off := 0.0
-			for i, r := range rest {
-				off += r * float64(x[i])
-			}
-			e := p.screenErrors(loss)
-			adversary.Attained(t, "query", off, e.query)
-			if e.rows != 0 {
-				t.Errorf("rows that lost nothing add %v", e.rows)
-			}
-			// Two products of n, in bfloat16 of at most (1 + 2⁻⁷)·‖u‖ together; their sum,
-			// its scale, the bound; n + 2 of Score. Twice that is for the second order.
-			adversary.Exactly(t, "arithmetic", e.arithmetic, 4*kernel.Gamma(2*n+4)*rerank.Norm(u)*float64(loss.Row.Norm))
 		}
 	}
+}
+
+func screenTerms(t *testing.T, rng *rand.Rand, packing rerank.Packing, level int, size float64) {
+	t.Helper()
+	n := packing.Cols
+	u := evenly(rng, n)
+	p := productOf(kernel.Best(), u, 1)
+	x := adversary.RoundedDown(rng, packing, u, size)
+	_, back, loss := packRows(packing, x)
+	if rows := p.screenErrors(level, packing, loss).rows; n > 2 || packing.Format != rerank.FormatInt8 { // int8 stores the greatest number exactly
+		adversary.Attained(t, "rows", adversary.Dot(u, x)-adversary.Dot(u, back.Row(0)), rows)
+	}
+
+	u = splitDown(rng, packing)
+	p = productOf(kernel.Best(), u, 1)
+	rest := leftOf(u, packing, level)
+	x = adversary.Parallel(packing, rest, size)
+	_, _, loss = packRows(packing, x)
+	off := 0.0
+	for i, r := range rest {
+		off += r * float64(x[i])
+	}
+	e := p.screenErrors(level, packing, loss)
+	adversary.Attained(t, "query", off, e.query)
+	if packing.Format == rerank.FormatBFloat16 && e.rows != 0 {
+		t.Errorf("rows that lost nothing add %v", e.rows)
+	}
+	// Two products of n, of at most (1 + 2⁻⁷)·‖u‖ together; their sum, its scale, the
+	// bound; n + 2 of Score. Twice that is for the second order.
+	adversary.Exactly(t, "arithmetic", e.arithmetic, 4*kernel.Gamma(2*n+4)*rerank.Norm(u)*float64(loss.Row.Norm))
+}
+
+// splitDown is a query of which its parts leave much.
+func splitDown(rng *rand.Rand, packing rerank.Packing) []float32 {
+	if packing.Format == rerank.FormatBFloat16 {
+		return adversary.SplitDown(rng, packing.Cols)
+	}
+	return evenly(rng, packing.Cols)
 }
 
 // TestScreenHolds wants no bound below the score on rows that err against the
@@ -91,21 +108,28 @@ func TestScreenTerms(t *testing.T) {
 func TestScreenHolds(t *testing.T) {
 	rng := rand.New(rand.NewPCG(2, 2))
 	for _, k := range kernel.Sets() {
-		for _, n := range []int{2, 17, 64} {
-			packing := rerank.Packing{Format: rerank.FormatBFloat16, Cols: n}
+		for _, packing := range []rerank.Packing{
+			{Format: rerank.FormatBFloat16, Cols: 2}, {Format: rerank.FormatBFloat16, Cols: 17}, {Format: rerank.FormatBFloat16, Cols: 64, Block: 16},
+			{Format: rerank.FormatInt8, Cols: 2}, {Format: rerank.FormatInt8, Cols: 17}, {Format: rerank.FormatInt8, Cols: 67, Block: 17},
+		} {
+			n := packing.Cols
 			for _, scale := range []float32{1, 20, -20, 1e-3} {
 				for name, rows := range map[string][][]float32{
-					"rounded down": {}, "split": {}, "mixed": {}, "tiny": {}, "odd": {},
+					"rounded down": {}, "split": {}, "mixed": {}, "tiny": {}, "tiny query": {}, "odd": {},
 				} {
 					u, size := evenly(rng, n), 1.0
 					kinds := []adversary.Kind{adversary.Plain, adversary.Tie, adversary.NearTie, adversary.Lone, adversary.Huge}
 					switch name {
 					case "split":
-						u = adversary.SplitDown(rng, n)
+						u = splitDown(rng, packing)
 					case "tiny":
 						kinds = []adversary.Kind{adversary.Zero, adversary.Denormal, adversary.Tiny}
 						for i := range u {
 							u[i] *= 1e-25
+						}
+					case "tiny query":
+						for i := range u {
+							u[i] *= 1e-29
 						}
 					case "odd":
 						kinds = append(kinds, adversary.Odd)
@@ -116,13 +140,15 @@ func TestScreenHolds(t *testing.T) {
 						case "rounded down":
 							rows = append(rows, adversary.RoundedDown(rng, packing, negated(u, scale), size))
 						case "split":
-							rows = append(rows, adversary.Parallel(packing, leftOf(negated(u, scale)), size))
+							rows = append(rows, adversary.Parallel(packing, leftOf(negated(u, scale), packing, i%maxParts), size))
 						default:
 							rows = append(rows, mix.Row(i))
 						}
 					}
-					t.Run(fmt.Sprintf("%s %d by %v, %s", k.Name(), n, scale, name), func(t *testing.T) {
-						screenHolds(t, productOf(k, u, scale), packing, rows)
+					t.Run(fmt.Sprintf("%s %s %d by %v, %s", k.Name(), packing.Format, n, scale, name), func(t *testing.T) {
+						for level := range maxParts {
+							screenHolds(t, productOf(k, u, scale), packing, level, rows)
+						}
 					})
 				}
 			}
@@ -130,17 +156,41 @@ func TestScreenHolds(t *testing.T) {
 	}
 }
 
-// leftOf returns the difference between u and the sum of two bfloat16 vectors.
-func leftOf(u []float32) []float64 {
+// leftOf returns the difference between u and the sum of level + 1 vectors of the packing's format.
+func leftOf(u []float32, packing rerank.Packing, level int) []float64 {
 	rest := make([]float64, len(u))
 	for i, v := range u {
-		low := v - kernel.WidenBFloat16(kernel.RoundBFloat16(v))
-		rest[i] = float64(low - kernel.WidenBFloat16(kernel.RoundBFloat16(low)))
+		rest[i] = float64(v)
+	}
+	for range level + 1 {
+		for b := range packing.Blocks() {
+			from, to := packing.Values(b)
+			takeNearest(rest[from:to], packing.Format)
+		}
 	}
 	return rest
 }
 
-func screenHolds(t *testing.T, p *Product, packing rerank.Packing, rows [][]float32) {
+// takeNearest subtracts from a block the nearest vector of a format.
+func takeNearest(rest []float64, format rerank.Format) {
+	values, near := make([]float32, len(rest)), make([]int8, len(rest))
+	for i, v := range rest {
+		values[i] = float32(v)
+	}
+	if format == rerank.FormatBFloat16 {
+		for i, v := range values {
+			rest[i] -= float64(kernel.WidenBFloat16(kernel.RoundBFloat16(v)))
+		}
+		return
+	}
+	scale := kernel.Quantize(near, values)
+	for i, v := range near {
+		rest[i] -= float64(scale) * float64(v)
+	}
+}
+
+func screenHolds(t *testing.T, p *Product, packing rerank.Packing, level int, rows [][]float32) {
+	t.Helper()
 	packed, _, loss := packRows(packing, rows...)
 	full := rerank.NewMatrix(len(rows), packing.Cols)
 	for i, x := range rows {
@@ -150,10 +200,10 @@ func screenHolds(t *testing.T, p *Product, packing rerank.Packing, rows [][]floa
 	if err := p.Score(scores, rerank.Items{Features: full}); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Screen(0, bounds, rerank.Items{Packed: packed}, loss, 0); err != nil {
+	if err := p.Screen(level, bounds, rerank.Items{Packed: packed}, loss, 0); err != nil {
 		t.Fatal(err)
 	}
-	e := p.screenErrors(loss)
+	e := p.screenErrors(level, packing, loss)
 	slack := 2.1 * math.Abs(float64(p.Scale)) * (e.rows + e.query + e.arithmetic + e.underflow)
 	for i, b := range bounds {
 		switch finite := scores[i]-scores[i] == 0; {
