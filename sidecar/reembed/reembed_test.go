@@ -58,7 +58,13 @@ func idsOf(a search.Answer) (out []rerank.ID) {
 // TestAllItems: the walk gives every item its new vector. The route then answers as a new index would,
 // and its certificate stays proved; in a restart nothing is embedded twice.
 func TestAllItems(t *testing.T) {
-	w := newWorld(t)
+	for name, open := range map[string]func(t *testing.T) store{"Qdrant": openQdrant, "milvus-lite": openMilvusLite} {
+		t.Run(name, func(t *testing.T) { embedAll(t, newWorld(t, open(t))) })
+	}
+}
+
+func embedAll(t *testing.T, w *world) {
+	t.Helper()
 	s := w.start(t, 1e5, time.Millisecond)
 	until(t, func() bool { return s.state().Whole && s.state().New == rows })
 	for i := range 20 {
@@ -83,6 +89,10 @@ func TestAllItems(t *testing.T) {
 	s.agrees(t, rows)
 	s.filler.Searched(t.Context(), "r", search.Request{}, search.Answer{Reembedded: &search.Reembedded{Bridged: ids(1, 2, 3)}}, nil)
 	until(t, func() bool { return s.state().Waiting == 0 }) // as if another sidecar had embedded them meanwhile
+	for range 2 {                                           // one walk may have ended before they were looked at
+		seen := s.state().Seen
+		until(t, func() bool { return s.state().Seen.After(seen) })
+	}
 	s.stop()
 	before := len(w.embedder.embedded())
 	if before != rows {
@@ -98,7 +108,7 @@ func TestAllItems(t *testing.T) {
 // TestTouchedItemsFirst: at a rate at which the walk hardly begins, an answer's items get new vectors
 // before the others do, and the share says so.
 func TestTouchedItemsFirst(t *testing.T) {
-	w := newWorld(t)
+	w := newWorld(t, openQdrant(t))
 	w.embedder.down.Store(true)
 	s := w.start(t, 20, time.Millisecond)
 	first := s.search(t, textOf(7))
@@ -128,7 +138,7 @@ func TestTouchedItemsFirst(t *testing.T) {
 // TestFollows: a written item loses its new vector until it is embedded again, and keeps it if neither its
 // text nor its old vector changed. A deleted item is gone.
 func TestFollows(t *testing.T) {
-	w := newWorld(t)
+	w := newWorld(t, openQdrant(t))
 	s := w.start(t, 1e5, time.Millisecond)
 	until(t, func() bool { return s.state().Whole && s.state().New == rows })
 	s.put(t, 3, textOf(3), 2)
@@ -176,7 +186,7 @@ func TestFollows(t *testing.T) {
 // TestRefusedTexts: an item without a text, and one whose text the embedder refuses, stay bridged. The
 // others of their batch do not, and the text is not sent again before the next walk.
 func TestRefusedTexts(t *testing.T) {
-	w := newWorld(t)
+	w := newWorld(t, openQdrant(t))
 	w.embedder.down.Store(true)
 	s := w.start(t, 1e5, time.Hour)
 	s.put(t, 5, "bad text", 1)
@@ -190,8 +200,9 @@ func TestRefusedTexts(t *testing.T) {
 	if must(t, err); c.New != rows-2 || c.Bridged != 1 || c.NoText != 1 || !slices.Equal(c.Untold, ids(6)) {
 		t.Errorf("%+v", c)
 	}
+	s.put(t, 7, "another text", 1)
 	s.filler.Searched(t.Context(), "r", search.Request{}, search.Answer{Reembedded: &search.Reembedded{Bridged: ids(5, 6, 7)}}, nil)
-	until(t, func() bool { return s.state().Waiting == 0 })
+	until(t, func() bool { _, p := s.row(t, 7); return derive.MarkOf(p) != "" })
 	s.stop()
 	if state := s.state(); state.Refused != 2 {
 		t.Errorf("%+v", state)
@@ -202,7 +213,7 @@ func TestRefusedTexts(t *testing.T) {
 // TestReembedRefuses: a new vector of a text that the item no longer has is not written, and a vector of
 // another length is an error.
 func TestReembedRefuses(t *testing.T) {
-	w := newWorld(t)
+	w := newWorld(t, openQdrant(t))
 	w.embedder.down.Store(true)
 	s := w.start(t, 1, time.Hour)
 	source := derive.SourceDigest(oldVector(textOf(1)), textOf(1))

@@ -18,6 +18,7 @@ import (
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
+	"github.com/likenessdb/likeness/adapters/milvus"
 	"github.com/likenessdb/likeness/adapters/qdrant"
 	"github.com/likenessdb/likeness/learn/fit/bridge"
 	"github.com/likenessdb/likeness/learn/index"
@@ -115,19 +116,39 @@ func (e *embedder) embedded() []string {
 	return slices.Clone(e.texts)
 }
 
-// world is a collection of the old model in Qdrant, with a bridge to the new one and its companion.
+// store is the part of a store that the tests need.
+type store interface {
+	adapters.Store
+	adapters.Fetcher
+	adapters.Writer
+	adapters.Deleter
+}
+
+func openQdrant(t *testing.T) store {
+	t.Helper()
+	s, err := qdrant.Open(qdrant.Options{Address: servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{}).Address})
+	must(t, err)
+	return s
+}
+
+func openMilvusLite(t *testing.T) store {
+	t.Helper()
+	s, err := milvus.New(t.Context(), milvus.Options{Address: servers.MilvusLiteForTest(t, servers.Options{}).Address})
+	must(t, err)
+	return s
+}
+
+// world is a collection of the old model in a store, with a bridge to the new one and its companion.
 type world struct {
-	store    *qdrant.Store
+	store    store
 	schema   adapters.Schema
 	model    route.Model
 	embedder *embedder
 	state    string
 }
 
-func newWorld(t *testing.T) *world {
+func newWorld(t *testing.T, store store) *world {
 	t.Helper()
-	store, err := qdrant.Open(qdrant.Options{Address: servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{}).Address})
-	must(t, err)
 	t.Cleanup(func() { must(t, store.Close()) })
 	w := &world{
 		store: store, embedder: startEmbedder(t), state: t.TempDir(),
