@@ -19,6 +19,9 @@ func TestStatusNamesTheWeakest(t *testing.T) {
 	exact := Ranked{Route: "exact", Certificate: rerank.StatusExact}
 	unknown := Ranked{Route: "unknown", Certificate: rerank.StatusUnknown, Partial: true}
 	older, newer := Ranked{Route: "older", Certificate: rerank.StatusSnapshot, AsOf: old}, Ranked{Route: "newer", Certificate: rerank.StatusSnapshot, AsOf: late}
+	some, all := exact, exact
+	some.Reembedded, all.Reembedded = new(float64), new(float64)
+	*some.Reembedded, *all.Reembedded = 0.998, 1
 	for _, c := range []struct {
 		all  []Ranked
 		want string
@@ -27,6 +30,8 @@ func TestStatusNamesTheWeakest(t *testing.T) {
 		{[]Ranked{newer, exact, older}, "rescored; route=older; certificate=snapshot; as-of=2026-01-02T03:04:05Z"},
 		{[]Ranked{older, newer}, "rescored; route=older; certificate=snapshot; as-of=2026-01-02T03:04:05Z"},
 		{[]Ranked{older, unknown, exact}, "rescored; route=unknown; certificate=unknown; ranking=partial"},
+		{[]Ranked{exact, some, all}, "rescored; route=exact; certificate=exact; reembedded=0.99"},
+		{[]Ranked{all}, "rescored; route=exact; certificate=exact; reembedded=1.00"},
 	} {
 		if got := statusText("rescored", c.all); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)

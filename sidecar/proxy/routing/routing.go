@@ -387,7 +387,7 @@ func statusText(how string, all []Ranked) string {
 		said += "; norms=wrong"
 	}
 	if least := leastReembedded(all); least != nil {
-		said += fmt.Sprintf("; reembedded=%.2f", *least)
+		said += fmt.Sprintf("; reembedded=%.2f", math.Floor(100**least)/100) // 1.00 if no candidate lacks one
 	}
 	if i := slices.IndexFunc(all, func(r Ranked) bool { return r.experiment != "" }); i >= 0 {
 		said += "; experiment=" + string(all[i].experiment)
