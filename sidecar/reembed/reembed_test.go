@@ -135,6 +135,35 @@ func TestTouchedItemsFirst(t *testing.T) {
 	}
 }
 
+// TestNewVectorWithinASearch: a candidate gets its new vector after the search has read its list and before
+// it reads the candidate's features. Other items may have got one too, so that nothing is proved.
+func TestNewVectorWithinASearch(t *testing.T) {
+	db := openDelayed(t)
+	w := newWorld(t, db)
+	w.embedder.down.Store(true)
+	s := w.start(t, 1, time.Hour)
+	text := textOf(7)
+	first := s.search(t, text)
+	if !first.Certificate.Proved() {
+		t.Fatalf("%+v", first.Certificate)
+	}
+	between := func() {
+		id := first.Hits[3].ID
+		own := textOf(number(id))
+		n, err := s.follower.Reembed(t.Context(), items, "r", []follow.NewVector{{ID: id, Vector: newVector(own), Source: derive.SourceDigest(oldVector(own), own)}})
+		if n != 1 || err != nil {
+			t.Errorf("%d written, %v", n, err)
+		}
+	}
+	db.before.Store(&between)
+	if c := s.search(t, text).Certificate; c.Proved() {
+		t.Errorf("%+v", c)
+	}
+	if c := s.search(t, text).Certificate; !c.Proved() {
+		t.Errorf("afterwards: %+v", c)
+	}
+}
+
 // TestFollows: a written item loses its new vector until it is embedded again, and keeps it if neither its
 // text nor its old vector changed. A deleted item is gone.
 func TestFollows(t *testing.T) {

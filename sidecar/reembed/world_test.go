@@ -126,9 +126,29 @@ type store interface {
 
 func openQdrant(t *testing.T) store {
 	t.Helper()
+	return openDelayed(t)
+}
+
+// delayed is a Qdrant with something to do before it reads vectors of the companion the next time.
+type delayed struct {
+	*qdrant.Store
+	before atomic.Pointer[func()]
+}
+
+func openDelayed(t *testing.T) *delayed {
+	t.Helper()
 	s, err := qdrant.Open(qdrant.Options{Address: servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{}).Address})
 	must(t, err)
-	return s
+	return &delayed{Store: s}
+}
+
+func (d *delayed) Fetch(ctx context.Context, r adapters.FetchRequest) (adapters.Rows, error) {
+	if r.Collection == companion && len(r.Vectors) > 0 {
+		if f := d.before.Swap(nil); f != nil {
+			(*f)()
+		}
+	}
+	return d.Store.Fetch(ctx, r)
 }
 
 func openMilvusLite(t *testing.T) store {

@@ -104,6 +104,7 @@ func (f *finder) certify(ctx context.Context, round int) (*certify.Evidence, rer
 	defer func() { f.timings.Certify += time.Since(began) }()
 	if f.plan.ReadsDerived(f.view) {
 		f.view.SettleDoubt(ctx)
+		f.view.Behind = f.view.Behind || f.reader.Changed
 	}
 	evidence := f.evidence(round, f.plan.Request.K)
 	c := evidence.Certificate()

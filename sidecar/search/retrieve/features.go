@@ -33,6 +33,12 @@ type Reader struct {
 	// New holds the candidates that have a vector of the new model, on a route that embeds its items
 	// again.
 	New map[rerank.ID]bool
+	// Changed: a candidate got another vector after a list was read, on a route that embeds its items
+	// again, so that the lists prove nothing.
+	Changed bool
+
+	// products holds for each probe its inner products with the candidates' feature rows; see noteChanged.
+	products []map[rerank.ID]float64
 }
 
 // Candidates returns the feature rows of a round's new candidates, in one batch or two. Candidates
@@ -40,6 +46,7 @@ type Reader struct {
 // its contract.
 func (r *Reader) Candidates(ctx context.Context, p *plan.Plan, ids []rerank.ID, lists []rerank.List, round int) ([]score.Batch, error) {
 	if len(ids) == 0 {
+		r.noteChanged(p, lists, nil)
 		return nil, nil
 	}
 	if withVectors(r.View, p, round) {
@@ -48,6 +55,9 @@ func (r *Reader) Candidates(ctx context.Context, p *plan.Plan, ids []rerank.ID, 
 		return []score.Batch{b}, featuresFailed(ctx, err)
 	}
 	batches, err := r.Read(ctx, ids)
+	if err == nil {
+		r.noteChanged(p, lists, batches)
+	}
 	return batches, featuresFailed(ctx, err)
 }
 
