@@ -7,11 +7,13 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/experiment"
+	"github.com/likenessdb/likeness/sidecar/trial"
 )
 
 func newExperimentCommand(a *app) *cobra.Command {
-	return newGroup("experiment", "Plan comparisons of two versions on live traffic", newExperimentPlanCommand(a))
+	return newGroup("experiment", "Comparisons of two versions on live traffic", newExperimentPlanCommand(a), newExperimentStatusCommand(a))
 }
 
 const experimentPlanLong = `Says how many sessions an interleaved experiment takes until it shows a preference, when it is
@@ -55,6 +57,57 @@ func printExperimentPlan(w io.Writer, q experiment.Question, p experiment.Plan) 
 		p.Impressions, p.Sessions, p.Preferences, 100*q.Preference, 100-100*q.Preference, 100*q.Power)
 	if err == nil && p.Days > 0 {
 		_, err = fmt.Fprintf(w, "%.1f days, if %g %% of %g answers a day take part\n", p.Days, 100*q.Share, q.PerDay)
+	}
+	return err
+}
+
+const experimentStatusLong = `Says who leads in the experiment of a route, how sure that is, and what is missing to know. It
+reads state_dir, which a running sidecar writes every few seconds.`
+
+func newExperimentStatusCommand(a *app) *cobra.Command {
+	var route string
+	cmd := &cobra.Command{
+		Use:     "status",
+		Short:   "Say how an experiment stands",
+		Long:    experimentStatusLong,
+		Example: "  likeness experiment status --config likeness.yaml --route products",
+		Args:    cobra.NoArgs,
+	}
+	src := addConfigFlags(cmd)
+	cmd.Flags().StringVar(&route, "route", "", "the route")
+	_ = cmd.MarkFlagRequired("route")
+	out := addOutput(cmd)
+	cmd.RunE = func(*cobra.Command, []string) error {
+		c, err := config.Load(src.Source)
+		if err != nil {
+			return err
+		}
+		if _, ok := c.Routes[route]; !ok || c.StateDir == "" {
+			return usagef("the configuration has no route %q, or no state_dir; it has %q", route, c.RouteNames())
+		}
+		state, err := trial.Read(c.StateDir, route)
+		if err != nil {
+			return err
+		}
+		if state == nil {
+			return fmt.Errorf("%w: %q; configure one, and start the sidecar", trial.ErrNone, route)
+		}
+		status := trial.StatusOf(route, state)
+		return a.print(*out, status, func(w io.Writer) error { return printExperiment(w, status) })
+	}
+	return cmd
+}
+
+func printExperiment(w io.Writer, s trial.Status) error {
+	_, err := fmt.Fprintf(w, "version %s, %s since %s, share %g: %s\n%d sessions, %d with a preference: mean preference %+.3f, between %+.3f and %+.3f (confidence 1 - %g), evidence %.2f of what decides\n",
+		s.Version, s.Stage, s.Started.Format("2006-01-02 15:04"), s.Share, s.Leader(), s.Test.Units, s.Decisive, s.Mean, s.Low, s.High, s.Alpha, s.Evidence)
+	if err == nil && s.Missing > 0 {
+		_, err = fmt.Fprintf(w, "about %d sessions with a preference are missing, if it stays as it is\n", s.Missing)
+	}
+	for _, why := range s.Why {
+		if err == nil {
+			_, err = fmt.Fprintln(w, why)
+		}
 	}
 	return err
 }
