@@ -205,19 +205,24 @@ func TestDockerfile(t *testing.T) {
 	}
 }
 
-// TestUnit has systemd check the unit, where it is there, with a binary that is.
+// TestUnit has systemd check the units, where it is there, with a binary that is.
 func TestUnit(t *testing.T) {
 	verify, err := exec.LookPath("systemd-analyze") //nolint:misspell // its name
 	if err != nil {
 		t.Skip("the verifier of systemd is not there")
 	}
-	unit := filepath.Join(t.TempDir(), "likeness.service")
-	text := strings.ReplaceAll(read(t, "systemd/likeness.service"), "/usr/local/bin/likeness", "/bin/true")
-	if err := os.WriteFile(unit, []byte(text), 0o600); err != nil {
-		t.Fatal(err)
+	dir := t.TempDir()
+	unit := filepath.Join(dir, "likeness.service")
+	for _, name := range []string{"likeness.service", "likeness-refit.service", "likeness-refit.timer"} {
+		text := strings.ReplaceAll(read(t, "systemd/"+name), "/usr/local/bin/likeness", "/bin/true")
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
 	}
-	if out, err := exec.Command(verify, "verify", "--man=no", unit).CombinedOutput(); err != nil || strings.Contains(string(out), unit) {
-		t.Errorf("%v: %s", err, out)
+	for _, name := range []string{"likeness.service", "likeness-refit.timer", "likeness-refit.service"} {
+		if out, err := exec.Command(verify, "verify", "--man=no", filepath.Join(dir, name)).CombinedOutput(); err != nil || strings.Contains(string(out), dir) {
+			t.Errorf("%s: %v: %s", name, err, out)
+		}
 	}
 	// Of ten, in tenths: what a service could do that has been taken over.
 	if out, err := exec.Command(verify, "security", "--offline=true", "--threshold=20", unit).CombinedOutput(); err != nil {

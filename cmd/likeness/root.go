@@ -74,6 +74,7 @@ func newRootCommand(a *app) *cobra.Command {
 		newCalibrateCommand(a),
 		newExperimentCommand(a),
 		newFitCommand(a),
+		newRefitCommand(a),
 		newBenchCommand(a),
 		newModelCommand(a),
 		newPluginCommand(a),

@@ -1,0 +1,417 @@
+package main
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/likenessdb/likeness/internal/atomicfile"
+	"github.com/likenessdb/likeness/internal/statedir"
+	"github.com/likenessdb/likeness/learn/eval"
+	"github.com/likenessdb/likeness/learn/export"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/rollout/choice"
+)
+
+const refitLong = `Learns a model from the events of a route, and tries it if it is better than the model in
+service: exports the events, fits, compares the model with the one in service and with
+cosine on the newest days, puts it where the candidate's model lies, builds its table and
+companion, and begins the route's experiment again.
+
+Where the new model is not better, nothing is changed, and the exit code is 0. Clicks favour
+what was shown, so the comparison favours the model in service; the experiment decides.
+
+A run that was interrupted goes on where it stopped: its files are in --dir. It must not run
+twice at a time for a route. What follows -- is passed to the fit.`
+
+// refitFlags are the flags of refit.
+type refitFlags struct {
+	source                          *source
+	route, version, dir, kind, from string
+	admin                           string
+	newest                          time.Duration
+	least                           int64
+}
+
+func newRefitCommand(a *app) *cobra.Command {
+	f := &refitFlags{newest: 7 * 24 * time.Hour, least: 1000}
+	cmd := &cobra.Command{
+		Use:   "refit [DIR...] [-- FIT_FLAG...]",
+		Short: "Learn from a route's events, and try what is better",
+		Long:  refitLong,
+		Example: `  likeness refit --config likeness.yaml --route products --admin http://127.0.0.1:7601
+  likeness refit --config likeness.yaml --route products --newest 72h node-1 node-2 -- --form identity_low_rank --rank 32`,
+	}
+	f.source = addConfigFlags(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&f.route, "route", "", "the route")
+	flags.StringVar(&f.version, "version", "", "the version whose model file is replaced; empty is the experiment's candidate")
+	flags.StringVar(&f.dir, "dir", "", "folder for the files of a run; empty is refit/ROUTE in state_dir")
+	flags.StringVar(&f.kind, "kind", "", "bilinear or mol; empty is the kind in service, or bilinear")
+	flags.StringVar(&f.from, "from", "", "first time of an answer: 2026-01-31, or RFC 3339")
+	flags.DurationVar(&f.newest, "newest", f.newest, "how much of the newest log is for the comparison, and not for the fit")
+	flags.Int64Var(&f.least, "least", f.least, "choices without which nothing is fitted")
+	flags.StringVar(&f.admin, "admin", "", "URL of a sidecar's admin port, to begin the experiment there; it then searches the new model")
+	_ = cmd.MarkFlagRequired("route")
+	out := addOutput(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		dirs, rest := args, []string(nil)
+		if n := cmd.ArgsLenAtDash(); n >= 0 {
+			dirs, rest = args[:n], args[n:]
+		}
+		r, err := f.open(a, dirs, rest)
+		if err != nil {
+			return err
+		}
+		decision, err := r.run(cmd.Context())
+		if err != nil {
+			return err
+		}
+		return a.print(*out, decision, func(w io.Writer) error {
+			_, err := fmt.Fprintln(w, decision.Reason)
+			return err
+		})
+	}
+	return cmd
+}
+
+// refitDecision is the result of `likeness refit`.
+type refitDecision struct {
+	// Better: the new model took the place of the candidate's.
+	Better  bool   `json:"better"`
+	Reason  string `json:"reason"`
+	Version string `json:"version"`
+	// Model and Served are the digests of the new model and of the one in service.
+	Model  string `json:"model,omitempty"`
+	Served string `json:"served"`
+}
+
+// refit is one run.
+type refit struct {
+	*refitFlags
+	app    *app
+	dirs   []string // the state folders with events
+	fit    []string // more flags of the fit
+	target string   // the candidate's model file
+	served *model.Model
+	path   string // of the model in service
+	built  bool   // the candidate has a table or a companion
+	begun  refitRun
+}
+
+// refitRun says what the files in a folder are of.
+type refitRun struct {
+	Served  string    `json:"served"`
+	Version string    `json:"version"`
+	Started time.Time `json:"started"`
+	Cut     time.Time `json:"cut"` // the log from here on is for the comparison
+	Done    bool      `json:"done"`
+}
+
+// open finds what is in service and what would be replaced.
+func (f *refitFlags) open(a *app, dirs, rest []string) (*refit, error) {
+	c, err := config.Load(f.source.Source)
+	if err != nil {
+		return nil, err
+	}
+	name, at, err := choice.InService(c, f.route, "")
+	if err != nil {
+		return nil, badRoute(err)
+	}
+	r := &refit{refitFlags: f, app: a, dirs: dirs, fit: rest, path: c.Models[at.ModelName].Path}
+	f.version = cmp.Or(f.version, c.Routes[f.route].Experiment.Candidate)
+	to, ok := c.RouteAt(f.route, f.version)
+	switch {
+	case f.version == "" || !ok:
+		return nil, usagef("version %q of route %q: name one of %q by --version, or as experiment.candidate", f.version, f.route, c.Routes[f.route].VersionNames())
+	case f.version == name:
+		return nil, usagef("version %q is in service, and its model is not replaced; name another one of %q by --version, or as experiment.candidate", name, c.Routes[f.route].VersionNames())
+	case c.Models[to.ModelName].Path == r.path:
+		return nil, usagef("versions %q and %q have one model file, %s; give version %q its own", name, f.version, r.path, f.version)
+	case len(dirs) == 0 && c.StateDir == "":
+		return nil, usagef("there is no state_dir; name the folders with events")
+	}
+	if len(r.dirs) == 0 {
+		r.dirs = []string{c.StateDir}
+	}
+	r.target, r.built = c.Models[to.ModelName].Path, to.Table != "" || to.Companion != ""
+	if info, err := os.Stat(r.target); err == nil && info.IsDir() {
+		return nil, usagef("the model of version %q is a folder, %s; give it a file", f.version, r.target)
+	}
+	if r.served, err = model.Open(r.path); err != nil {
+		return nil, err
+	}
+	if f.kind == "" {
+		if f.kind = "bilinear"; r.served.Similarity.Spec().Kind == rerank.KindMoL {
+			f.kind = "mol"
+		}
+	}
+	if f.dir == "" {
+		if c.StateDir == "" {
+			return nil, usagef("there is no state_dir; give --dir")
+		}
+		f.dir = filepath.Join(c.StateDir, "refit", filepath.Base(statedir.Route("", f.route)))
+	}
+	return r, os.MkdirAll(f.dir, 0o700)
+}
+
+func (r *refit) file(name string) string { return filepath.Join(r.dir, name) }
+
+func (r *refit) has(name string) bool {
+	_, err := os.Stat(r.file(name))
+	return err == nil
+}
+
+// say tells what a step does, or why it is left out.
+func (r *refit) say(format string, args ...any) {
+	_, _ = fmt.Fprintf(r.app.stderr, "refit: "+format+"\n", args...)
+}
+
+// run makes the steps that are not made yet.
+func (r *refit) run(ctx context.Context) (refitDecision, error) {
+	d := refitDecision{Version: r.version, Served: r.served.Version}
+	if err := r.begin(); err != nil {
+		return d, err
+	}
+	enough, err := r.export(ctx)
+	if err != nil {
+		return d, err
+	}
+	if enough != "" {
+		d.Reason = enough
+		return d, r.end()
+	}
+	if err := r.learn(ctx); err != nil {
+		return d, err
+	}
+	fitted, err := model.Open(r.file("model.safetensors"))
+	if err != nil {
+		return d, err
+	}
+	d.Model = fitted.Version
+	if fitted.Version == r.served.Version {
+		d.Reason = "the fit found the model that is in service; nothing is changed"
+		return d, r.end()
+	}
+	report, err := r.compare(ctx)
+	if err != nil {
+		return d, err
+	}
+	if d.Better, d.Reason, err = betterThan(report, fitted.Version, r.served.Version); err != nil {
+		return d, err
+	}
+	if !d.Better {
+		d.Reason += "; nothing is changed"
+		return d, r.end()
+	}
+	r.say("%s", d.Reason)
+	if err := r.register(ctx); err != nil {
+		return d, err
+	}
+	if err := r.begins(ctx); err != nil {
+		return d, err
+	}
+	return d, r.end()
+}
+
+// begin goes on with the run in the folder, or begins another.
+func (r *refit) begin() error {
+	b, err := os.ReadFile(r.file("run.json"))
+	if err == nil {
+		err = json.Unmarshal(b, &r.begun)
+	}
+	if err == nil && !r.begun.Done && r.begun.Served == r.served.Version && r.begun.Version == r.version {
+		r.say("goes on with the run of %s", r.begun.Started.Format(time.RFC3339))
+		return nil
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s: %w; remove it to begin again", r.file("run.json"), err)
+	}
+	for _, name := range []string{"train.parquet", "train-queries.parquet", "test.parquet", "test-queries.parquet", "model.safetensors", "model.safetensors.checkpoint", "report.json"} {
+		if err := os.Remove(r.file(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	now := time.Now().UTC()
+	r.begun = refitRun{Served: r.served.Version, Version: r.version, Started: now, Cut: now.Add(-r.newest)}
+	return r.save()
+}
+
+func (r *refit) end() error {
+	r.begun.Done = true
+	return r.save()
+}
+
+func (r *refit) save() error {
+	return atomicfile.Write(r.file("run.json"), func(w io.Writer) error { return json.NewEncoder(w).Encode(r.begun) })
+}
+
+// export writes the log of the fit and of the comparison. It returns why they are too short, or "".
+func (r *refit) export(ctx context.Context) (short string, err error) {
+	from, err := parseMoment(r.from)
+	if err != nil {
+		return "", usagef("--from: %w", err)
+	}
+	for _, part := range []struct {
+		name     string
+		from, to time.Time
+	}{{"test", r.begun.Cut, r.begun.Started}, {"train", from, r.begun.Cut}} {
+		if r.has(part.name + ".parquet") {
+			continue
+		}
+		got, err := export.Run(ctx, export.Options{
+			StateDirs: r.dirs, Route: r.route, From: part.from, To: part.to, Log: r.file(part.name + ".parquet"), Queries: r.file(part.name + "-queries.parquet"),
+		})
+		if err != nil && !errors.Is(err, export.ErrInput) {
+			return "", err
+		}
+		r.say("%s log until %s: %d answers, %d choices", part.name, part.to.Format(time.RFC3339), got.Answers, got.Chosen)
+		if least := map[string]int64{"test": 1, "train": r.least}[part.name]; got.Chosen < least {
+			return fmt.Sprintf("the %s log has %d choices, and %d are wanted (--least, --newest); nothing is changed", part.name, got.Chosen, least), nil
+		}
+	}
+	return "", nil
+}
+
+// learn fits the model.
+func (r *refit) learn(ctx context.Context) error {
+	if r.has("model.safetensors") && !r.has("model.safetensors.checkpoint") {
+		return nil
+	}
+	args := append(r.data("fit", r.kind), "--queries", r.file("train-queries.parquet")+"#vector", "--pairs", r.file("train.parquet"),
+		"--split", "time", "--out", r.file("model.safetensors"))
+	if r.has("model.safetensors.checkpoint") {
+		args = append(args, "--resume")
+	}
+	_, err := r.command(ctx, append(args, r.fit...)...)
+	return err
+}
+
+// compare evaluates the model beside the model in service and cosine.
+func (r *refit) compare(ctx context.Context) (*eval.Report, error) {
+	if !r.has("report.json") {
+		text, err := r.command(ctx, append(r.data("eval"), "--queries", r.file("test-queries.parquet")+"#vector", "--pairs", r.file("test.parquet"),
+			"--model", r.file("model.safetensors"), "--model", r.path, "--output", "json")...)
+		if err != nil {
+			return nil, err
+		}
+		if err := atomicfile.Write(r.file("report.json"), func(w io.Writer) error { _, err := w.Write(text); return err }); err != nil {
+			return nil, err
+		}
+	}
+	b, err := os.ReadFile(r.file("report.json"))
+	report := &eval.Report{}
+	if err == nil {
+		err = json.Unmarshal(b, report)
+	}
+	return report, err
+}
+
+// betterThan says whether the fitted model is shown to be better than the baseline and than the model
+// in service.
+func betterThan(r *eval.Report, fitted, served string) (better bool, reason string, err error) {
+	var now, before *eval.ModelReport
+	for i := range r.Models {
+		switch r.Models[i].Version {
+		case fitted:
+			now = &r.Models[i]
+		case served:
+			before = &r.Models[i]
+		}
+	}
+	if now == nil || before == nil {
+		return false, "", fmt.Errorf("the report is not of models %s and %s; remove report.json", fitted, served)
+	}
+	metric := r.Method.Metric
+	values := fmt.Sprintf("%s is %.4f, of the model in service %.4f, of %s %.4f", metric, now.Metrics[metric], before.Metrics[metric], r.BaselineName, r.Baseline[metric])
+	switch gain := now.Gains[metric]; {
+	case gain.Low <= 0:
+		return false, fmt.Sprintf("not shown to be better than %s: %s (gain %+.4f to %+.4f)", r.BaselineName, values, gain.Low, gain.High), nil
+	case before.ToBest == nil || now.ToBest != nil:
+		return false, "not better than the model in service: " + values, nil
+	case before.ToBest.High >= 0:
+		return false, fmt.Sprintf("not shown to be better than the model in service: %s (gain %+.4f to %+.4f)", values, -before.ToBest.High, -before.ToBest.Low), nil
+	}
+	return true, fmt.Sprintf("better than the model in service: %s (gain %+.4f to %+.4f)", values, -before.ToBest.High, -before.ToBest.Low), nil
+}
+
+// register puts the model in the place of the candidate's, and builds what the candidate needs.
+func (r *refit) register(ctx context.Context) error {
+	if err := os.MkdirAll(filepath.Dir(r.target), 0o755); err != nil {
+		return err
+	}
+	from, err := os.Open(r.file("model.safetensors"))
+	if err != nil {
+		return err
+	}
+	defer from.Close()
+	if err := atomicfile.Write(r.target, func(w io.Writer) error { _, err := io.Copy(w, from); return err }); err != nil {
+		return err
+	}
+	r.say("the model is in %s, version %q of the route", r.target, r.version)
+	if !r.built {
+		return nil
+	}
+	_, err = r.command(ctx, append(r.data("index"), "--version", r.version, "--force")...)
+	return err
+}
+
+// begins begins the route's experiment again, or says how.
+func (r *refit) begins(ctx context.Context) error {
+	path := "/experiments/restart?route=" + url.QueryEscape(r.route)
+	if r.admin == "" {
+		r.say("begin the experiment: curl -X POST 'ADMIN%s'; or put it in service: likeness model activate --route %s %s", path, r.route, r.version)
+		return nil
+	}
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(r.admin, "/")+path, nil)
+	if err != nil {
+		return usagef("--admin: %w", err)
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return fmt.Errorf("--admin: %w", err)
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusNoContent {
+		text, _ := io.ReadAll(io.LimitReader(answer.Body, 1<<10))
+		return fmt.Errorf("the experiment was not begun: %s: %s", answer.Status, strings.TrimSpace(string(text)))
+	}
+	r.say("the experiment begins")
+	return nil
+}
+
+// data begins the command line of a command that reads the route's collection.
+func (r *refit) data(command ...string) []string {
+	args := append(command, "--config", r.source.File, "--route", r.route)
+	for _, set := range r.source.Set {
+		args = append(args, "--set", set)
+	}
+	return args
+}
+
+// command runs another command of likeness, and returns what it prints to standard output.
+func (r *refit) command(ctx context.Context, args ...string) ([]byte, error) {
+	r.say("likeness %s", strings.Join(args, " "))
+	var out bytes.Buffer
+	root := newRootCommand(&app{stdin: strings.NewReader(""), stdout: &out, stderr: r.app.stderr})
+	root.SetArgs(args)
+	if err := root.ExecuteContext(ctx); err != nil {
+		return nil, fmt.Errorf("likeness %s: %w", args[0], err)
+	}
+	return out.Bytes(), nil
+}

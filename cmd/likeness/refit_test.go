@@ -1,0 +1,204 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/likenessdb/likeness/internal/statedir"
+	"github.com/likenessdb/likeness/learn/eval"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/rerank/npy"
+	"github.com/likenessdb/likeness/sidecar/events"
+)
+
+// refitConfig is a route with two versions.
+const refitConfig = `
+state_dir: state
+stores: {files: {kind: embedded, collections: {things: {vectors: items.npy}}}}
+models: {a: {path: a.safetensors}, b: {path: b.safetensors}}
+routes:
+  things:
+    store: files
+    collection: things
+    active: %s
+    versions: {v1: {model: a}, v2: {model: b}}
+    events: {share: 1}
+    experiment: {candidate: %s, feedback: {click: 1}}
+`
+
+// clickedLog keeps the events of people who want the item nearest to the query with its halves swapped.
+func clickedLog(t *testing.T, dir string, items rerank.Matrix) {
+	t.Helper()
+	rng := rand.New(rand.NewPCG(5, 5))
+	now := time.Now()
+	kept, err := events.OpenRoute(statedir.Events(filepath.Join(dir, "state"), "things"), "things", events.RouteOptions{
+		Share: 1, Keep: []string{events.FieldVector}, Log: events.LogOptions{Now: func() time.Time { return now }},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range []struct{ days, answers int }{{20, 600}, {1, 200}} {
+		now = time.Now().Add(-time.Duration(part.days) * 24 * time.Hour)
+		var clicks []events.Feedback
+		for range part.answers {
+			now = now.Add(time.Minute)
+			q, swapped := make([]float32, items.Cols), make([]float32, items.Cols)
+			for i := range q {
+				q[i] = float32(rng.NormFloat64())
+				swapped[(i+items.Cols/2)%items.Cols] = q[i]
+			}
+			rerank.Normalise(q)
+			best, most := 0, float32(-1e9)
+			for i := range items.Rows {
+				dot := float32(0)
+				for j, x := range items.Row(i) {
+					dot += x * swapped[j]
+				}
+				if dot > most {
+					best, most = i, dot
+				}
+			}
+			m := &events.Impression{Answer: events.AnswerID{Call: kept.NewCall()}, Vector: q, First: 1}
+			for _, i := range rng.Perm(items.Rows)[:6] {
+				if i != best && len(m.Items) < 5 {
+					m.Items = append(m.Items, events.Item{ID: rerank.UintID(uint64(i))})
+				}
+			}
+			m.Items[rng.IntN(5)].ID = rerank.UintID(uint64(best))
+			kept.Show(m)
+			clicks = append(clicks, events.Feedback{Answer: m.Answer, Item: rerank.UintID(uint64(best)), Kind: "click", Weight: 1})
+		}
+		if got, err := kept.Feed(t.Context(), clicks); err != nil || got.Accepted != part.answers {
+			t.Fatal(got, err)
+		}
+	}
+	if err := kept.Close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRefit: a model that is better takes the candidate's place, an interrupted run goes on, and one that
+// is not better than what is in service changes nothing.
+func TestRefit(t *testing.T) {
+	dir := t.TempDir()
+	rng := rand.New(rand.NewPCG(4, 4))
+	items := rerank.NewMatrix(150, 8)
+	for i := range items.Rows {
+		for j := range items.Cols {
+			items.Row(i)[j] = float32(rng.NormFloat64())
+		}
+		rerank.Normalise(items.Row(i))
+	}
+	write := func(active, candidate string) string {
+		path := filepath.Join(dir, "likeness.yaml")
+		if err := os.WriteFile(path, fmt.Appendf(nil, refitConfig, active, candidate), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	if err := npy.Write(filepath.Join(dir, "items.npy"), items); err != nil {
+		t.Fatal(err)
+	}
+	plain, err := model.New(model.Parameters{Kind: rerank.KindDot, Name: "a", Config: json.RawMessage(`{"dim":8,"normalise":true}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := model.Write(filepath.Join(dir, "a.safetensors"), plain); err != nil {
+		t.Fatal(err)
+	}
+	clickedLog(t, dir, items)
+	run := func(want string, config string, more ...string) (refitDecision, string) {
+		t.Helper()
+		r := execute(t, "", append([]string{"refit", "--config", config, "--route", "things", "--newest", "72h", "--output", "json"}, more...)...)
+		var d refitDecision
+		if r.code != 0 || json.Unmarshal([]byte(r.out), &d) != nil || !strings.Contains(d.Reason, want) {
+			t.Fatalf("%d, %s, %s", r.code, r.out, r.err)
+		}
+		return d, r.err
+	}
+	config := write("v1", "v2")
+	few, _ := run("600 choices, and 1000 are wanted", config)
+	if _, err := os.Stat(filepath.Join(dir, "b.safetensors")); err == nil || few.Better {
+		t.Fatalf("too few choices: %+v, %v", few, err)
+	}
+	fitFlags := []string{"--least", "500", "--", "--rounds", "4"}
+	better, _ := run("better than the model in service", config, fitFlags...)
+	fitted, err := model.Open(filepath.Join(dir, "b.safetensors"))
+	if err != nil || !better.Better || fitted.Version != better.Model || better.Served != plain.Version {
+		t.Fatalf("%+v, %v", better, err)
+	}
+
+	state := filepath.Join(dir, "state", "refit", "things")
+	b, err := os.ReadFile(filepath.Join(state, "run.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	interrupted := bytes.Replace(b, []byte(`"done":true`), []byte(`"done":false`), 1)
+	if err := os.WriteFile(filepath.Join(state, "run.json"), interrupted, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if again, said := run("better than", config, fitFlags...); !strings.Contains(said, "goes on with the run") || strings.Contains(said, "refit: likeness fit") || again.Model != better.Model {
+		t.Errorf("an interrupted run: %+v, %s", again, said)
+	}
+
+	config = write("v2", "v1")
+	if same, _ := run("the model that is in service; nothing is changed", config, fitFlags...); same.Better || same.Served != fitted.Version {
+		t.Errorf("%+v", same)
+	}
+	for want, form := range map[string][]string{
+		"not shown to be better than cosine": {"--form", "diagonal"}, "not better than the model in service": {"--form", "low_rank", "--rank", "4"},
+	} {
+		if other, _ := run(want, config, append([]string{"--least", "500", "--", "--rounds", "4"}, form...)...); other.Better || other.Model == "" {
+			t.Errorf("%+v", other)
+		}
+	}
+	if m, err := model.Open(filepath.Join(dir, "a.safetensors")); err != nil || m.Version != plain.Version {
+		t.Errorf("the candidate's model was changed: %v", err)
+	}
+	for _, args := range [][]string{{"--version", "v2"}, {"--version", "v9"}} {
+		if r := execute(t, "", append([]string{"refit", "--config", config, "--route", "things"}, args...)...); r.code != 2 {
+			t.Errorf("%q: %d, %s", args, r.code, r.err)
+		}
+	}
+}
+
+// TestRefitDecision: better is what is shown to be better than the baseline and than the model in
+// service; a difference that may be none is not.
+func TestRefitDecision(t *testing.T) {
+	models := func(gain, toBest eval.Paired, newIsBest bool) *eval.Report {
+		r := &eval.Report{BaselineName: "cosine", Method: eval.Method{Metric: "mrr@10"}, Models: []eval.ModelReport{
+			{Model: eval.Model{Version: "new"}, Gains: map[string]eval.Paired{"mrr@10": gain}}, {Model: eval.Model{Version: "old"}},
+		}}
+		at := 1
+		if !newIsBest {
+			at = 0
+		}
+		r.Models[at].ToBest = &toBest
+		return r
+	}
+	paired := func(low, high float64) eval.Paired { return eval.Paired{Interval: eval.Interval{Low: low, High: high}} }
+	for name, c := range map[string]struct {
+		report *eval.Report
+		better bool
+		reason string
+	}{
+		"better":          {models(paired(0.1, 0.2), paired(-0.2, -0.1), true), true, "better than the model in service"},
+		"may be equal":    {models(paired(0.1, 0.2), paired(-0.2, 0.01), true), false, "not shown to be better than the model in service"},
+		"worse":           {models(paired(0.1, 0.2), paired(-0.2, -0.1), false), false, "not better than the model in service"},
+		"no gain at all":  {models(paired(0, 0.2), paired(-0.2, -0.1), true), false, "not shown to be better than cosine"},
+		"of other models": {&eval.Report{}, false, ""},
+	} {
+		better, reason, err := betterThan(c.report, "new", "old")
+		if better != c.better || !strings.HasPrefix(reason, c.reason) || (err != nil) != (c.reason == "") {
+			t.Errorf("%s: %t, %q, %v", name, better, reason, err)
+		}
+	}
+}
