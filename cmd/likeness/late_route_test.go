@@ -3,7 +3,9 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"math"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"strings"
 	"testing"
@@ -11,12 +13,14 @@ import (
 	qdrantapi "github.com/qdrant/go-client/qdrant"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
 	"github.com/likenessdb/likeness/client"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/npy"
+	"github.com/likenessdb/likeness/sidecar/serve"
 )
 
 // tokens are texts of several random vectors: row by row, and the number of rows of each.
@@ -59,7 +63,7 @@ func (t tokens) write(tb testing.TB, name string) {
 	}
 }
 
-// writeTokens creates a collection with a multi-vector field and writes the items, whose ids are their numbers.
+// writeTokens creates a collection with a multi-vector field, and a field of each item's first vector, and writes the items, whose ids are their numbers.
 func writeTokens(tb testing.TB, address string, items tokens) {
 	tb.Helper()
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -68,9 +72,12 @@ func writeTokens(tb testing.TB, address string, items tokens) {
 	}
 	defer conn.Close()
 	_, err = qdrantapi.NewCollectionsClient(conn).Create(tb.Context(), &qdrantapi.CreateCollection{
-		CollectionName: "texts", VectorsConfig: qdrantapi.NewVectorsConfigMap(map[string]*qdrantapi.VectorParams{"tokens": {
-			Size: uint64(items.Cols), Distance: qdrantapi.Distance_Cosine, MultivectorConfig: &qdrantapi.MultiVectorConfig{Comparator: qdrantapi.MultiVectorComparator_MaxSim},
-		}}),
+		CollectionName: "texts", VectorsConfig: qdrantapi.NewVectorsConfigMap(map[string]*qdrantapi.VectorParams{
+			"first": {Size: uint64(items.Cols), Distance: qdrantapi.Distance_Cosine},
+			"tokens": {
+				Size: uint64(items.Cols), Distance: qdrantapi.Distance_Cosine, MultivectorConfig: &qdrantapi.MultiVectorConfig{Comparator: qdrantapi.MultiVectorComparator_MaxSim},
+			},
+		}),
 	})
 	if err != nil {
 		tb.Fatal(err)
@@ -78,7 +85,9 @@ func writeTokens(tb testing.TB, address string, items tokens) {
 	var points []*qdrantapi.PointStruct
 	for i := range items.counts {
 		points = append(points, &qdrantapi.PointStruct{
-			Id: qdrantapi.NewIDNum(uint64(i)), Vectors: qdrantapi.NewVectorsMap(map[string]*qdrantapi.Vector{"tokens": qdrantapi.NewVectorMulti(items.of(i))}),
+			Id: qdrantapi.NewIDNum(uint64(i)), Vectors: qdrantapi.NewVectorsMap(map[string]*qdrantapi.Vector{
+				"first": qdrantapi.NewVectorDense(items.of(i)[0]), "tokens": qdrantapi.NewVectorMulti(items.of(i)),
+			}),
 		})
 	}
 	if _, err := qdrantapi.NewPointsClient(conn).Upsert(tb.Context(), &qdrantapi.UpsertPoints{CollectionName: "texts", Wait: proto.Bool(true), Points: points}); err != nil {
@@ -103,7 +112,9 @@ stores: {main: {kind: qdrant, address: %q}}
 models: {m: {path: found.safetensors}}
 routes:
   texts: {store: main, collection: texts, vectors: tokens, model: m, depth: 60, companion: texts_learned}
-`, server.Address)
+  first: {store: main, collection: texts, vector: first, vectors: tokens, model: m, depth: 60, companion: texts_learned}
+proxy: {store: main, routes: [first], listen_grpc: "127.0.0.1:0", listen_rest: "127.0.0.1:0", rest_url: %q}
+`, server.Address, server.REST)
 	if err := os.WriteFile("likeness.yaml", []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
@@ -137,8 +148,8 @@ routes:
 
 	likeness(0, "index --config likeness.yaml --route texts")
 	likeness(0, "index --verify --config likeness.yaml --route texts")
-	served(t, "likeness.yaml", func(address string) {
-		c, err := client.Dial(address, client.Options{})
+	servedAt(t, "likeness.yaml", func(at serve.Addresses) {
+		c, err := client.Dial(at.GRPC, client.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -159,5 +170,86 @@ routes:
 		if found < 19 { // an item is the best answer to its own vectors
 			t.Errorf("%d of 20 items find themselves", found)
 		}
+		askProxy(t, at, items)
 	})
+}
+
+// askProxy: Qdrant's clients get searches by several vectors rescored; all others pass.
+func askProxy(t *testing.T, at serve.Addresses, items tokens) {
+	t.Helper()
+	conn, err := grpc.NewClient(at.Proxy.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	own := items.of(7)
+	query := &qdrantapi.QueryPoints{
+		CollectionName: "texts", Query: qdrantapi.NewQueryMulti(own), Using: qdrantapi.PtrOf("tokens"), Limit: qdrantapi.PtrOf(uint64(3)),
+		WithPayload: qdrantapi.NewWithPayload(true), WithVectors: qdrantapi.NewWithVectors(true),
+	}
+	prefetched := proto.Clone(query).(*qdrantapi.QueryPoints)
+	prefetched.Prefetch = []*qdrantapi.PrefetchQuery{{Query: query.Query, Using: query.Using}}
+	exact := proto.Clone(query).(*qdrantapi.QueryPoints)
+	exact.Params = &qdrantapi.SearchParams{Exact: qdrantapi.PtrOf(true)}
+	oneVector := proto.Clone(query).(*qdrantapi.QueryPoints)
+	oneVector.Query, oneVector.Using = qdrantapi.NewQueryDense(own[0]), qdrantapi.PtrOf("first")
+	for want, q := range map[string]*qdrantapi.QueryPoints{
+		"rescored; route=first; certificate=unknown": query, "passed; reason=vector": oneVector, "passed; reason=prefetch": prefetched, "passed; reason=exact": exact,
+	} {
+		var trailer metadata.MD
+		answer, err := qdrantapi.NewPointsClient(conn).Query(t.Context(), q, grpc.Trailer(&trailer))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if status := trailer.Get("likeness-status"); len(status) != 1 || status[0] != want {
+			t.Errorf("gRPC: %q, want %q", status, want)
+		}
+		if q == oneVector {
+			continue
+		}
+		checkOwn(t, answer.GetResult()[0].GetId().GetNum(), answer.GetResult()[0].GetScore(), len(own))
+		if got := len(answer.GetResult()[0].GetVectors().GetVectors().GetVectors()["tokens"].GetMultiDense().GetVectors()); got != len(own) {
+			t.Errorf("the answer has %d vectors of the item, want %d", got, len(own))
+		}
+	}
+	vectors, err := json.Marshal(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for query, want := range map[string]string{
+		string(vectors): "rescored; route=first; certificate=unknown", `{"nearest": ` + string(vectors) + `}`: "rescored; route=first; certificate=unknown",
+		`{"recommend": {"positive": [7]}}`: "passed; reason=not-nearest",
+	} {
+		body := fmt.Sprintf(`{"query": %s, "using": "tokens", "limit": 3}`, query)
+		r, err := http.Post("http://"+at.Proxy.REST+"/collections/texts/points/query", "application/json", strings.NewReader(body)) //nolint:noctx // of a test
+		if err != nil {
+			t.Fatal(err)
+		}
+		var answer struct {
+			Result struct {
+				Points []struct {
+					ID    uint64
+					Score float32
+				}
+			}
+		}
+		err = json.NewDecoder(r.Body).Decode(&answer)
+		if _ = r.Body.Close(); err != nil || len(answer.Result.Points) != 3 {
+			t.Fatalf("REST: %s: %v, %+v", query, err, answer)
+		}
+		if got := r.Header.Get("Likeness-Status"); got != want {
+			t.Errorf("REST: %q, want %q", got, want)
+		}
+		if strings.HasPrefix(want, "rescored") {
+			checkOwn(t, answer.Result.Points[0].ID, answer.Result.Points[0].Score, len(own))
+		}
+	}
+}
+
+// checkOwn: item 7 is the best answer to its own n vectors, each of which meets itself.
+func checkOwn(t *testing.T, id uint64, score float32, n int) {
+	t.Helper()
+	if id != 7 || math.Abs(float64(score)-float64(n)) > 1e-4 {
+		t.Errorf("item %d is first with %v, want item 7 with %d", id, score, n)
+	}
 }

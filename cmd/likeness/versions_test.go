@@ -18,6 +18,7 @@ import (
 	"github.com/likenessdb/likeness/adapters/qdrant"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/npy"
+	"github.com/likenessdb/likeness/sidecar/serve"
 )
 
 // TestCommandsOnRoutesWithVersions runs every command that takes a route on a route
@@ -168,6 +169,12 @@ func writeThings(t *testing.T, address, collection string, rows int) rerank.Matr
 // served runs a sidecar while do is running.
 func served(t *testing.T, config string, do func(address string)) {
 	t.Helper()
+	servedAt(t, config, func(at serve.Addresses) { do(at.GRPC) })
+}
+
+// servedAt runs a sidecar while do runs.
+func servedAt(t *testing.T, config string, do func(serve.Addresses)) {
+	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
 	log, ended, ready := &announcements{ready: make(chan struct{})}, make(chan error, 1), filepath.Join(t.TempDir(), "ready.json")
 	go func() {
@@ -178,7 +185,7 @@ func served(t *testing.T, config string, do func(address string)) {
 	case err := <-ended:
 		t.Fatal(err)
 	}
-	do(readReadyFile(t, ready).GRPC)
+	do(readReadyFile(t, ready))
 	stop()
 	if err := <-ended; err != nil {
 		t.Errorf("serve: %v", err)

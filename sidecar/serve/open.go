@@ -321,7 +321,7 @@ func unansweredRoutes(ctx context.Context, c *config.Config, routes []*route.Rou
 		if err != nil {
 			return nil, fmt.Errorf("route %s: %w", r.Name, err)
 		}
-		reason := string(routing.AlwaysPasses(r, d.Fields))
+		reason := string(routing.AlwaysPasses(r, routing.SearchedFields(r, d)))
 		if ranker := c.Rankers[r.RankerName]; reason == "" && ranker.HTTP.URL != "" {
 			reason = "ranker" // it reads text, and clients of the database send vectors
 		}

@@ -228,6 +228,27 @@ func readVector(b []byte) (v []float32, ok bool) {
 	return v, ok && len(v) > 0
 }
 
+// readVectors reads an array of vectors of one length, at most rerank.MaxQueryVectors. It returns no rows
+// if b is anything else.
+func readVectors(b []byte) (m rerank.Matrix) {
+	s := jsonwalk.New(b)
+	if s.Next() != '[' {
+		return m
+	}
+	whole := s.Array(func() bool {
+		value, ok := s.Value()
+		if !ok {
+			return false
+		}
+		v, ok := readVector(value)
+		return ok && appendVector(&m, v)
+	})
+	if !whole {
+		return rerank.Matrix{}
+	}
+	return m
+}
+
 // readCount reads a non-negative integer. Without the key it returns absent.
 func (o object) readCount(key string, absent uint64) (n uint64, ok bool) {
 	if !o.has(key) {

@@ -106,7 +106,11 @@ func searchOf(m *qdrant.SearchPoints) (routing.Search, error) {
 
 func queryOf(m *qdrant.QueryPoints) (routing.Search, error) {
 	field, vector := nearestOf(m)
+	vectors := vectorsOf(m)
 	switch {
+	case vectors.Rows > 0 && len(m.GetPrefetch()) > 0:
+		return routing.Search{}, routing.Pass(passesPrefetch)
+	case vectors.Rows > 0: // a query of several vectors
 	case vector == nil && len(m.GetPrefetch()) > 0:
 		return routing.Search{}, routing.Pass(passesPrefetch)
 	case vector == nil:
@@ -115,7 +119,7 @@ func queryOf(m *qdrant.QueryPoints) (routing.Search, error) {
 		return routing.Search{}, routing.Pass("lookup")
 	}
 	s, err := commonOf(m, m.ScoreThreshold)
-	s.Vector, s.Query, s.Limit = field, vector, 10
+	s.Vector, s.Query, s.Vectors, s.Limit = field, vector, vectors, 10
 	if m.Limit != nil {
 		s.Limit = m.GetLimit()
 	}
@@ -145,6 +149,30 @@ func nearestOf(m *qdrant.QueryPoints) (field string, vector []float32) {
 		}
 	}
 	return field, vector
+}
+
+// vectorsOf returns the vectors of a query that searches by several of one length, or no rows.
+func vectorsOf(m *qdrant.QueryPoints) (out rerank.Matrix) {
+	all := m.GetQuery().GetNearest().GetMultiDense().GetVectors()
+	for _, v := range all {
+		if !appendVector(&out, v.GetData()) {
+			return rerank.Matrix{}
+		}
+	}
+	return out
+}
+
+// appendVector appends a row. It returns false if the row has another length than those before, or is one
+// too many for a query.
+func appendVector(m *rerank.Matrix, v []float32) bool {
+	if m.Rows == 0 {
+		m.Cols = len(v)
+	}
+	if len(v) == 0 || len(v) != m.Cols || m.Rows == rerank.MaxQueryVectors {
+		return false
+	}
+	m.Rows, m.Data = m.Rows+1, append(m.Data, v...)
+	return true
 }
 
 // idsOnly returns a copy of a query with prefetches that asks only for the ids of the best rows.

@@ -5,6 +5,9 @@ import (
 	"testing"
 
 	"github.com/qdrant/go-client/qdrant"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )
 
 // TestNearestOf: a query has the vector that it names. A fusion has one if all its dense prefetches
@@ -34,6 +37,50 @@ func TestNearestOf(t *testing.T) {
 	} {
 		if field, vector := nearestOf(c.query); field != c.field || !slices.Equal(vector, c.want) {
 			t.Errorf("%s: %q, %v", name, field, vector)
+		}
+	}
+}
+
+// TestSeveralVectors: a query searches by several vectors if all have one length and are no more than a
+// similarity takes, in gRPC and JSON alike.
+func TestSeveralVectors(t *testing.T) {
+	many := func(n int) [][]float32 {
+		out := make([][]float32, n)
+		for i := range out {
+			out[i] = []float32{float32(i), 1}
+		}
+		return out
+	}
+	for name, c := range map[string]struct {
+		vectors [][]float32
+		text    string
+		want    int
+	}{
+		"two":             {many(2), `[[0,1],[1,1]]`, 2},
+		"one":             {many(1), `[[0,1]]`, 1},
+		"the most":        {many(rerank.MaxQueryVectors), "", rerank.MaxQueryVectors},
+		"one too many":    {many(rerank.MaxQueryVectors + 1), "", 0},
+		"unequal":         {[][]float32{{0, 1}, {1}}, `[[0,1],[1]]`, 0},
+		"an empty one":    {[][]float32{{}}, `[[]]`, 0},
+		"none":            {nil, `[]`, 0},
+		"a text in it":    {nil, `[[0,1],"a"]`, 0},
+		"a number in it":  {nil, `[[0,1],1]`, 0},
+		"no end":          {nil, `[[0,1]`, 0},
+		"no array":        {nil, `{"indices":[1],"values":[2]}`, 0},
+		"deeper than two": {nil, `[[[0,1]]]`, 0},
+	} {
+		if got := vectorsOf(&qdrant.QueryPoints{Query: qdrant.NewQueryMulti(c.vectors)}); got.Rows != c.want || len(got.Data) != 2*c.want {
+			t.Errorf("%s: %d rows of %d numbers, want %d rows", name, got.Rows, len(got.Data), c.want)
+		}
+		if c.text == "" {
+			continue
+		}
+		staged := &qdrant.QueryPoints{Query: qdrant.NewQueryMulti(c.vectors), Prefetch: []*qdrant.PrefetchQuery{{}}}
+		if _, err := queryOf(staged); err != routing.Pass(passesPrefetch) { //nolint:errorlint // itself
+			t.Errorf("%s, with a prefetch: %v", name, err)
+		}
+		if got := readVectors([]byte(c.text)); got.Rows != c.want || c.want > 1 && got.Row(1)[0] != 1 {
+			t.Errorf("%s: %s: %+v, want %d rows", name, c.text, got, c.want)
 		}
 	}
 }

@@ -365,7 +365,7 @@ func (q request) read(ctx context.Context, o object) (s routing.Search, err erro
 		threshold := float32(f)
 		s.Threshold = &threshold
 	}
-	if s.Vector, s.Query, err = q.readQuery(o); err != nil {
+	if err := q.readQuery(o, &s); err != nil {
 		return s, err
 	}
 	if o.has("filter") {
@@ -385,14 +385,14 @@ func (q request) read(ctx context.Context, o object) (s routing.Search, err erro
 	return s, nil
 }
 
-// readQuery returns the query vector and the vector field that it names.
-func (q request) readQuery(o object) (name string, v []float32, err error) {
+// readQuery reads the query vector, or its vectors, and the vector field that it names.
+func (q request) readQuery(o object, s *routing.Search) error {
 	raw := o.get("vector")
 	if q.query {
 		o = fused(o)
 		raw = o.get("query")
-		if o.has("using") && json.Unmarshal(o.get("using"), &name) != nil {
-			return "", nil, routing.Pass("vector")
+		if o.has("using") && json.Unmarshal(o.get("using"), &s.Vector) != nil {
+			return routing.Pass("vector")
 		}
 	}
 	if nested, err := readObject(raw); err == nil {
@@ -401,20 +401,24 @@ func (q request) readQuery(o object) (name string, v []float32, err error) {
 			value, label = "nearest", "nearest"
 		}
 		if nested.unknown(value, label) {
-			return "", nil, routing.Pass("not-nearest")
+			return routing.Pass("not-nearest")
 		}
-		if raw = nested.get(value); !q.query && (!isString(nested.get(label)) || json.Unmarshal(nested.get(label), &name) != nil) {
-			return "", nil, routing.Pass("vector")
+		if raw = nested.get(value); !q.query && (!isString(nested.get(label)) || json.Unmarshal(nested.get(label), &s.Vector) != nil) {
+			return routing.Pass("vector")
 		}
 	}
 	v, ok := readVector(raw)
 	switch {
-	case !ok && o.has(passesPrefetch):
-		return "", nil, routing.Pass(passesPrefetch)
-	case !ok:
-		return "", nil, routing.Pass("not-nearest")
+	case ok:
+		s.Query = v
+		return nil
+	case o.has(passesPrefetch):
+		return routing.Pass(passesPrefetch)
 	}
-	return name, v, nil
+	if s.Vectors = readVectors(raw); !q.query || s.Vectors.Rows == 0 {
+		return routing.Pass("not-nearest")
+	}
+	return nil
 }
 
 // readParams reads the parameters that also bind the route. The others tune the database's own

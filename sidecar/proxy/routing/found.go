@@ -24,14 +24,14 @@ func (r *Router) rankFound(ctx context.Context, rt *route.Route, target Target, 
 		return Ranked{}, Pass("no-candidates")
 	}
 	a, err := r.searcher.Score(ctx, search.ScoreRequest{
-		Route: rt.Name, Query: rerank.Query{Vector: s.Query}, IDs: ids, Collection: target.renamed(),
+		Route: rt.Name, Query: s.similarityQuery(), IDs: ids, Collection: target.renamed(),
 	})
 	if err != nil {
 		return Ranked{}, r.failed(ctx, rt, err)
 	}
 	out := Ranked{
 		Limit: int(s.Limit), Offset: int(s.Offset), All: true, Route: rt.Name, version: a.Version, gap: float32(math.NaN()), Vector: s.Vector, StoreScores: rt.KeepsStoreScores(),
-		Cut: s.Threshold != nil, Certificate: rerank.StatusUnknown, WrongNorm: rt.Norms.Wrong() != nil, score: r.scoring(rt, s.Query),
+		Cut: s.Threshold != nil, Certificate: rerank.StatusUnknown, WrongNorm: rt.Norms.Wrong() != nil, score: r.scoring(rt, s.similarityQuery()),
 	}
 	best := rerank.NewTopK(len(ids))
 	for i, id := range ids {

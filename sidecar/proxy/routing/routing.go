@@ -136,7 +136,7 @@ func New(searcher search.Searcher, o Options) (*Router, error) {
 		if rt.StoreName != o.Store || len(o.Names) > 0 && !slices.Contains(o.Names, rt.Name) {
 			continue
 		}
-		at := field{rt.Collection, rt.Vector}
+		at := field{rt.Collection, rt.ItemField()}
 		if other := r.routes[at]; other != "" {
 			return nil, fmt.Errorf("%w: %q and %q both cover vector %q of collection %q; name one of them in proxy.routes",
 				ErrRoutes, other, rt.Name, at.vector, at.collection)
@@ -188,8 +188,10 @@ func (d Degraded) Error() string { return "degraded; reason=" + d.Reason }
 
 // Search is a nearest-neighbour search of any interface.
 type Search struct {
-	Vector        string // name of the field
-	Query         []float32
+	Vector string // name of the field
+	Query  []float32
+	// Vectors takes the place of Query if the client searches by several vectors.
+	Vectors       rerank.Matrix
 	Limit, Offset uint64
 	Filter        string // in the store's filter language
 	Exact         bool
@@ -222,6 +224,14 @@ type Search struct {
 	// Find, if not nil, replaces the route's first stage: it asks the database for the best rows of
 	// the search itself, at most the given number.
 	Find func(ctx context.Context, rows int) ([]rerank.ID, error)
+}
+
+// similarityQuery returns the query that the route's similarity scores.
+func (s *Search) similarityQuery() rerank.Query {
+	if s.Vectors.Rows > 0 {
+		return rerank.Query{Vectors: s.Vectors}
+	}
+	return rerank.Query{Vector: s.Query}
 }
 
 // NeedConsistency records that the request asks for a read consistency: the route must have opted
@@ -462,8 +472,12 @@ func (r *Router) find(ctx context.Context, collection, vector string) (*route.Ro
 func (r *Router) route(ctx context.Context, collection string, s Search) (*route.Route, error) {
 	rt, err := r.find(ctx, collection, s.Vector)
 	switch {
+	case s.Vectors.Rows > 0 && errors.Is(err, Pass("vector")):
+		return nil, Pass("not-nearest")
 	case err != nil:
 		return nil, err
+	case s.Vectors.Rows > 0 && (rt.Model.Similarity == nil || !rt.Model.Similarity.Spec().ManyVectors):
+		return nil, Pass("not-nearest") // the similarity takes one vector
 	case rt.Placement == route.PlacementRewrite && s.Find == nil && !s.Tried: // and Locate found no plain search
 		return nil, Pass(cmp.Or(append(slices.Clone(s.Needs), "not-rewritten")...))
 	case s.Exact && !rt.ExactSearch:
@@ -572,7 +586,7 @@ func (r *Router) rank(ctx context.Context, target Target, s Search, deeper int) 
 	}
 	k, more := hitsFor(rt, s, deeper)
 	a, err := r.searcher.Search(ctx, search.Request{
-		Route: rt.Name, Query: rerank.Query{Vector: s.Query}, K: k, Filter: s.Filter, NoFallback: true, Confirms: true,
+		Route: rt.Name, Query: s.similarityQuery(), K: k, Filter: s.Filter, NoFallback: true, Confirms: true,
 		Partitions: otherPartitions(s.Partitions, rt.Partitions), MaxRank: int(s.maxRank(rt)), Collection: target.renamed(),
 		Versions: s.IDsOnly && !target.Aliased() && !rt.KeepsStoreScores(), Tried: s.Tried, User: userOf(ctx),
 	})
@@ -596,7 +610,7 @@ func (r *Router) rank(ctx context.Context, target Target, s Search, deeper int) 
 		out.Reembedded = &share
 	}
 	if a.Experiment == "" { // otherwise hits have scores of two versions
-		out.score = r.scoring(rt, s.Query)
+		out.score = r.scoring(rt, s.similarityQuery())
 	}
 	out.keepRanked(a.Ranking)
 	return out, out.finish(s)
@@ -604,12 +618,12 @@ func (r *Router) rank(ctx context.Context, target Target, s Search, deeper int) 
 
 // scoring returns a function that scores vectors of the collection as the route does, or nil if the
 // route's scores do not follow from these vectors.
-func (r *Router) scoring(rt *route.Route, query []float32) func(context.Context, rerank.Matrix) ([]float32, error) {
+func (r *Router) scoring(rt *route.Route, query rerank.Query) func(context.Context, rerank.Matrix) ([]float32, error) {
 	if rt.Ranker != nil || rt.Reembeds() || rt.Model.Similarity == nil || rt.Model.Similarity.Spec().Kind == rerank.KindRBE || rerank.AbilitiesOf(rt.Model.Similarity).Vectors != nil {
 		return nil
 	}
 	return func(ctx context.Context, vectors rerank.Matrix) ([]float32, error) {
-		a, err := r.searcher.Score(search.WithinCall(ctx), search.ScoreRequest{Route: rt.Name, Query: rerank.Query{Vector: query}, Vectors: vectors})
+		a, err := r.searcher.Score(search.WithinCall(ctx), search.ScoreRequest{Route: rt.Name, Query: query, Vectors: vectors})
 		return a.Scores, err
 	}
 }

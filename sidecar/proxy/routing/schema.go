@@ -8,23 +8,23 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// schema holds the vector fields of a collection, and when they were read.
+// schema holds the description of a collection, and when it was read.
 type schema struct {
-	fields []adapters.VectorField
-	read   time.Time
+	have adapters.Description
+	read time.Time
 }
 
 // schemaFor is how long a collection's fields are used before they are read again.
 const schemaFor = 30 * time.Second
 
-// fieldsOf returns the vector fields of a route's collection, read with the caller's rights, again
+// fieldsOf returns the vector fields of a route's collection that its clients search, read with the caller's rights, again
 // if they are old. It returns the Pass or Degraded of a failed read.
 func (r *Router) fieldsOf(ctx context.Context, rt *route.Route) ([]adapters.VectorField, error) {
 	r.mu.Lock()
 	last, ok := r.schemas[rt.Collection]
 	r.mu.Unlock()
 	if ok && time.Since(last.read) <= schemaFor {
-		return last.fields, nil
+		return SearchedFields(rt, last.have), nil
 	}
 	describer := adapters.AbilitiesOf(rt.Store).Describe
 	if describer == nil {
@@ -36,8 +36,8 @@ func (r *Router) fieldsOf(ctx context.Context, rt *route.Route) ([]adapters.Vect
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.schemas[rt.Collection] = schema{d.Fields, time.Now()}
-	return d.Fields, nil
+	r.schemas[rt.Collection] = schema{d, time.Now()}
+	return SearchedFields(rt, d), nil
 }
 
 // checkMetric returns the Pass of fields whose clients do not expect higher scores first, as
@@ -78,10 +78,19 @@ func (r *Router) routeOf(ctx context.Context, collection, vector string) (name s
 	return unnamed, nil
 }
 
+// SearchedFields returns those fields of a collection among which a route's field is: the fields of
+// several vectors a row, if the route scores by one.
+func SearchedFields(rt *route.Route, d adapters.Description) []adapters.VectorField {
+	if rt.Vectors != "" {
+		return d.MaxSim
+	}
+	return d.Fields
+}
+
 // AlwaysPasses returns the Pass of a route that can answer no search of the database's clients, or
-// "" if it can answer some. fields are the vector fields of its collection.
+// "" if it can answer some. fields are the SearchedFields of its collection.
 func AlwaysPasses(rt *route.Route, fields []adapters.VectorField) Pass {
-	f, ok := route.FindField(fields, rt.Vector)
+	f, ok := route.FindField(fields, rt.ItemField())
 	switch {
 	case rt.Owner != "":
 		return "owner"

@@ -162,7 +162,7 @@ func rankBiasedOverlap(a, b []rerank.ID) float64 {
 	return float64(x)/float64(k)*math.Pow(persistence, float64(k)) + (1-persistence)/persistence*sum
 }
 
-// ramped reports whether `ramp` leaves the call to the database. It hashes the vector, its
+// ramped reports whether `ramp` leaves the call to the database. It hashes the vectors, their
 // field and the filter, so that all pages of a query get the same decision, in every
 // sidecar.
 func (c *call[A]) ramped() bool {
@@ -176,6 +176,7 @@ func (c *call[A]) ramped() bool {
 	h := sha256.New()
 	for _, s := range c.asked.Searches {
 		_ = binary.Write(h, binary.LittleEndian, s.Query) // writing to a hash cannot fail
+		_ = binary.Write(h, binary.LittleEndian, s.Vectors.Data)
 		_, _ = h.Write([]byte(s.Vector + "\x00" + s.Filter + "\x00"))
 	}
 	return int(binary.LittleEndian.Uint64(h.Sum(nil))%100) >= 100-passing
