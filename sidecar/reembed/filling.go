@@ -52,12 +52,13 @@ type filling struct {
 
 // walk is a walk over the items of a companion.
 type walk struct {
-	cursor string
-	ids    []rerank.ID // items of the last page that have no new vector, and were not embedded yet
-	ended  bool        // the last page was read
-	resume time.Time   // when the next walk may begin
-	items  int64
-	isNew  int64
+	companion string
+	cursor    string
+	ids       []rerank.ID // items of the last page that have no new vector, and were not embedded yet
+	ended     bool        // the last page was read
+	resume    time.Time   // when the next walk may begin
+	items     int64       // items that were read
+	isNew     int64       // those of them that have a new vector
 }
 
 func newFilling(name string, o Options) *filling {
@@ -153,8 +154,11 @@ func (f *filling) step(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if r.Broken != nil || !r.Reembeds() || r.Embedder == nil {
+	if r.Broken != nil || !r.Reembeds() || f.o.Embedder(r.EmbedderName) == nil {
 		return errNotServed
+	}
+	if r.Companion != f.walk.companion { // another version is in service, or none was before
+		f.begin(r.Companion)
 	}
 	f.embeds.SetLimit(rate.Limit(r.Reembed.Rate))
 	batch := min(maxBatch, int(math.Ceil(r.Reembed.Rate)))
@@ -189,9 +193,18 @@ func (f *filling) step(ctx context.Context) error {
 	return nil
 }
 
+// begin begins with a companion of which nothing is known.
+func (f *filling) begin(companion string) {
+	f.walk.companion = companion
+	f.beginWalk()
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.state.Items, f.state.New, f.state.Whole, f.state.Seen = 0, 0, false, time.Time{}
+}
+
 // beginWalk begins another walk, in which refused items are tried again.
 func (f *filling) beginWalk() {
-	f.walk = walk{}
+	f.walk = walk{companion: f.walk.companion}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	clear(f.refused)
@@ -345,7 +358,7 @@ func (f *filling) embed(ctx context.Context, r *route.Route, items []item) ([]fo
 	for i, one := range items {
 		texts[i] = one.text
 	}
-	vectors, err := r.Embedder.Embed(ctx, nil, texts...)
+	vectors, err := f.o.Embedder(r.EmbedderName).Embed(ctx, nil, texts...)
 	switch {
 	case errors.Is(err, embed.ErrText) && len(items) == 1:
 		f.refuse(items[0].id)

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/likenessdb/likeness/sidecar/embed"
 	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
@@ -26,6 +27,9 @@ type Options struct {
 	Routes []string
 	// Route returns the route of that name in service.
 	Route func(name string) (*route.Route, error)
+	// Embedder returns the embedder of that name, or nil. It should share nothing with the embedders of
+	// queries, which would wait for it or fail with it.
+	Embedder func(name string) embed.Embedder
 	// Write writes new vectors to the companion of a route, as follow.Follower.Reembed does.
 	Write func(ctx context.Context, r *route.Route, vectors []follow.NewVector) (written int, err error)
 	// Rest is the pause between two walks over all items; 0 means a minute.

@@ -228,6 +228,7 @@ func (w *world) start(t *testing.T, rate float64, rest time.Duration) *sidecar {
 	must(t, err)
 	s.filler = reembed.New(reembed.Options{
 		Routes: []string{"r"}, Route: func(name string) (*route.Route, error) { return s.engine.Route(name) }, Rest: rest,
+		Embedder: func(string) embed.Embedder { return client },
 		Write: func(ctx context.Context, r *route.Route, vectors []follow.NewVector) (int, error) {
 			return s.follower.Reembed(ctx, r.Collection, r.Name, vectors)
 		},

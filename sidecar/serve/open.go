@@ -94,6 +94,11 @@ func open(ctx context.Context, c *config.Config, o Options, check bool) (s *side
 	}
 	opened.add(embedders.Close)
 	parts.EmbedBy(embedders)
+	background, err := openBackground(c)
+	if err != nil {
+		return nil, err
+	}
+	opened.add(background.Close)
 	if err := keepBroken(c, parts, o.Logger, check); err != nil {
 		return nil, err
 	}
@@ -111,7 +116,7 @@ func open(ctx context.Context, c *config.Config, o Options, check bool) (s *side
 	}
 	opened.add(book.Close)
 	metrics.WatchEvents(book.Stats)
-	if s, err = newSidecar(c, o, parts, followers, traces, metrics, book); err != nil {
+	if s, err = newSidecar(c, o, parts, followers, traces, metrics, book, background); err != nil {
 		return nil, err
 	}
 	s.follow(followers)
@@ -238,6 +243,16 @@ func openEvents(c *config.Config, check bool) (events.Book, error) {
 		return nil, nil
 	}
 	return wiring.OpenEvents(c)
+}
+
+// openBackground opens the embedders a second time, for the routes that embed their items again, so that a
+// query never shares a call, a cache or a breaker with the texts of items. Without such a route it opens
+// none.
+func openBackground(c *config.Config) (wiring.Embedders, error) {
+	if len(reembeddedRoutes(c)) == 0 {
+		return nil, nil
+	}
+	return wiring.OpenEmbedders(c, wiring.EmbedderOptions{})
 }
 
 // openFollowers starts to follow the collections. If check is set, it only looks for errors.

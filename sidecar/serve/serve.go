@@ -169,7 +169,7 @@ func (s *sidecar) reconcile(ctx context.Context, rt string) (follow.Drift, error
 	return follow.Drift{}, fmt.Errorf("%w: %q", route.ErrUnknown, rt)
 }
 
-func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers wiring.Followers, traces *trace.TracerProvider, metrics *telemetry.Metrics, book events.Book) (*sidecar, error) {
+func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers wiring.Followers, traces *trace.TracerProvider, metrics *telemetry.Metrics, book events.Book, background wiring.Embedders) (*sidecar, error) {
 	s := &sidecar{options: o, metrics: metrics, events: book, watch: telemetry.NewSearchHistory(c.RouteNames())}
 	s.gate = gate.New(gate.Options{Limits: searchLimits(c), ReceivedBytes: receivedBytes(c.Limits), Processors: parts.Turns, Refused: metrics.Refused})
 	s.queries = telemetry.NewQueryLog(o.Logger, c.Log.Queries, c.Log.Slow)
@@ -180,7 +180,7 @@ func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers w
 	s.requestLog = loglimit.Logger(o.Logger, gate.CallerOf)
 	s.reembeds = reembed.New(reembed.Options{
 		Routes: reembeddedRoutes(c), Route: func(name string) (*route.Route, error) { return s.engine.Route(name) },
-		Write: followers.Reembed, Logger: o.Logger,
+		Embedder: background.Embedder, Write: followers.Reembed, Logger: o.Logger,
 	})
 	settings := search.Options{Turns: parts.Turns, Observer: search.Observers{s.metrics, recent, s.auditor, s.watch, s.queries, s.reembeds}, Logger: s.requestLog, Events: book}
 	serverOptions := server.Options{
