@@ -172,7 +172,7 @@ func trySearch(c *config.Config, store, collection string, d *finishedBridge) st
 	if c.Proxy.Store == store && c.Proxy.RESTURL != "" {
 		base = c.Proxy.RESTURL
 	}
-	return fmt.Sprintf(`curl -s %s/collections/%s/points/query -H 'content-type: application/json' -d '{"query": VECTOR, "using": "%s", "limit": 10, "with_payload": true}'`,
+	return fmt.Sprintf(`curl -s %s/collections/%s/points/query -H 'content-type: application/json' -d '{"query": VECTOR, "using": %q, "limit": 10, "with_payload": true}'`,
 		strings.TrimRight(base, "/"), url.PathEscape(collection), d.Field)
 }
 

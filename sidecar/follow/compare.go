@@ -146,7 +146,7 @@ func (c *comparison) forward(ctx context.Context, cursor string, yield func(page
 		p := page{rows: len(r.IDs), drift: make([]Drift, len(c.routes)), cursor: cursor}
 		for i, d := range c.routes {
 			vectors := r.Vectors[slices.Index(fields, d.route.Vector)]
-			derived, err := d.encode(ctx, r, vectors)
+			derived, err := d.encode(r, vectors)
 			if err != nil {
 				return err
 			}

@@ -93,7 +93,7 @@ type rows struct {
 }
 
 // encode computes the features of rows. vectors holds the rows' vectors of the route's field.
-func (d *derivation) encode(ctx context.Context, r adapters.Rows, vectors rerank.Matrix) (rows, error) {
+func (d *derivation) encode(r adapters.Rows, vectors rerank.Matrix) (rows, error) {
 	if dim := d.route.Model.Similarity.Spec().ItemDim; vectors.Cols != dim && vectors.Rows > 0 {
 		return rows{}, fmt.Errorf("%w: vectors %q of collection %q have dimension %d, model %s takes %d",
 			adapters.ErrDimension, d.route.Vector, d.route.Collection, vectors.Cols, d.route.Model.Name, dim)

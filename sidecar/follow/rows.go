@@ -91,7 +91,7 @@ func deriveAndApply(ctx context.Context, routes []*derivation, rows []*row, have
 	have, gone, checksums := changedRows(have, rows)
 	fields := vectorFields(routes)
 	for _, d := range routes {
-		encoded, err := d.encode(ctx, have, have.Vectors[slices.Index(fields, d.route.Vector)])
+		encoded, err := d.encode(have, have.Vectors[slices.Index(fields, d.route.Vector)])
 		if err != nil {
 			return unfit, err
 		}
