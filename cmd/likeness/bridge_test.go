@@ -98,6 +98,7 @@ func TestBridge(t *testing.T) {
 	}
 	likeness(0, "fit bridge --old old.npy --new new.npy --out bridge.safetensors")
 	likeness(0, "index --config likeness.yaml --route things")
+	likeness(0, "config validate --config likeness.yaml --connect")
 	if f := finish("--alias things_v2"); f.Finished || f.Bridged != items || f.Alias != "" || len(f.Steps) != 1 {
 		t.Errorf("at first: %+v", f)
 	}
