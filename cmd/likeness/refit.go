@@ -13,6 +13,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -223,7 +224,7 @@ func (r *refit) run(ctx context.Context) (refitDecision, error) {
 	if err := r.register(ctx); err != nil {
 		return d, err
 	}
-	if err := r.begins(ctx); err != nil {
+	if err := r.try(ctx); err != nil {
 		return d, err
 	}
 	return d, r.end()
@@ -371,8 +372,8 @@ func (r *refit) register(ctx context.Context) error {
 	return err
 }
 
-// begins begins the route's experiment again, or says how.
-func (r *refit) begins(ctx context.Context) error {
+// try begins the route's experiment again, or says how.
+func (r *refit) try(ctx context.Context) error {
 	path := "/experiments/restart?route=" + url.QueryEscape(r.route)
 	if r.admin == "" {
 		r.say("begin the experiment: curl -X POST 'ADMIN%s'; or put it in service: likeness model activate --route %s %s", path, r.route, r.version)
@@ -382,7 +383,7 @@ func (r *refit) begins(ctx context.Context) error {
 	if err != nil {
 		return usagef("--admin: %w", err)
 	}
-	answer, err := http.DefaultClient.Do(request)
+	answer, err := (&http.Client{Timeout: time.Minute}).Do(request)
 	if err != nil {
 		return fmt.Errorf("--admin: %w", err)
 	}
@@ -397,7 +398,7 @@ func (r *refit) begins(ctx context.Context) error {
 
 // data begins the command line of a command that reads the route's collection.
 func (r *refit) data(command ...string) []string {
-	args := append(command, "--config", r.source.File, "--route", r.route)
+	args := append(slices.Clone(command), "--config", r.source.File, "--route", r.route)
 	for _, set := range r.source.Set {
 		args = append(args, "--set", set)
 	}

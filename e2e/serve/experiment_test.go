@@ -81,7 +81,7 @@ func (s *sidecar) experimentWhen(t *testing.T, wanted func(trial.Status) bool) t
 }
 
 // bestOf returns the ids of a model's best items of the collection, in order.
-func bestOf(t *testing.T, ctx context.Context, points qdrant.PointsClient, m *model.Model, q []float32, k int) (ids []string) {
+func bestOf(ctx context.Context, t *testing.T, points qdrant.PointsClient, m *model.Model, q []float32, k int) (ids []string) {
 	t.Helper()
 	all, err := points.Scroll(ctx, &qdrant.ScrollPoints{CollectionName: "routed", Limit: qdrant.PtrOf(uint32(100)), WithVectors: qdrant.NewWithVectors(true)})
 	must2(t, err)
@@ -146,8 +146,8 @@ func TestExperimentIsServed(t *testing.T) {
 	direct := connect(t, db.Address)
 	fill(t, direct)
 	ctx := metadata.AppendToOutgoingContext(asUser(t.Context()), "likeness-user", "ann")
-	one := bestOf(t, ctx, qdrant.NewPointsClient(direct), testModel(t), query, 12)
-	two := bestOf(t, ctx, qdrant.NewPointsClient(direct), otherModel(t), query, 12)
+	one := bestOf(ctx, t, qdrant.NewPointsClient(direct), testModel(t), query, 12)
+	two := bestOf(ctx, t, qdrant.NewPointsClient(direct), otherModel(t), query, 12)
 	for _, placement := range []string{"stored", "rewrite"} {
 		t.Run(placement, func(t *testing.T) {
 			state := t.TempDir()
@@ -268,7 +268,7 @@ func TestExperimentVerdict(t *testing.T) {
 	fill(t, direct)
 	lists := map[bool][]string{}
 	for candidate, m := range map[bool]*model.Model{false: testModel(t), true: otherModel(t)} {
-		lists[candidate] = bestOf(t, asUser(t.Context()), qdrant.NewPointsClient(direct), m, query, 6)
+		lists[candidate] = bestOf(asUser(t.Context()), t, qdrant.NewPointsClient(direct), m, query, 6)
 	}
 	only := map[bool][]string{} // what only one of the versions finds
 	for candidate, list := range lists {
@@ -331,10 +331,11 @@ func TestExperimentGuards(t *testing.T) {
 	fill(t, connect(t, db.Address))
 	s := startExperiment(t, db, t.TempDir(), "rewrite", `{candidate: v2, share: 1, session: 1h, feedback: {click: 1}, guard: {latency_p99: 60s}}`)
 	s.experimentWhen(t, func(s trial.Status) bool { return s.Searched })
+	web := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	change := func(path string, want int) {
 		r, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+s.at.Admin+path, nil)
 		must2(t, err)
-		got, err := http.DefaultClient.Do(r)
+		got, err := web.Do(r)
 		must2(t, err)
 		must2(t, got.Body.Close())
 		if got.StatusCode != want {
@@ -351,7 +352,6 @@ func TestExperimentGuards(t *testing.T) {
 	}
 	change("/experiments/restart?route=things", http.StatusNoContent)
 	s.experimentWhen(t, func(s trial.Status) bool { return s.Searched })
-	http.DefaultClient.CloseIdleConnections()
 	s.stop()
 	must2(t, s.wait())
 

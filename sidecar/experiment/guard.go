@@ -17,9 +17,12 @@ type Guards struct {
 // Observed counts answers of the candidate.
 type Observed struct {
 	// Answers counts all requests, failed ones too.
-	Answers int
+	Answers int `json:"answers"`
 	// Slow counts answers slower than Guards.LatencyP99.
-	Slow, Degraded, Empty, Errors int
+	Slow     int `json:"slow"`
+	Degraded int `json:"degraded"`
+	Empty    int `json:"empty"`
+	Errors   int `json:"errors"`
 }
 
 // mostSlow is the share of answers that may exceed the latency at the 99th percentile.
