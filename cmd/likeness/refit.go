@@ -35,16 +35,23 @@ cosine on the newest days, puts it where the candidate's model lies, builds its 
 companion, and begins the route's experiment again.
 
 Where the new model is not better, nothing is changed, and the exit code is 0. Clicks favour
-what was shown, so the comparison favours the model in service; the experiment decides.
+what was shown, so the comparison favours the model in service, and may refuse a better one;
+with --decide experiment every model is tried that the fit finds.
 
 A run that was interrupted goes on where it stopped: its files are in --dir. It must not run
 twice at a time for a route. What follows -- is passed to the fit.`
+
+// What decides whether a refit's model is tried.
+const (
+	decideByComparison = "comparison"
+	decideByExperiment = "experiment"
+)
 
 // refitFlags are the flags of refit.
 type refitFlags struct {
 	source                          *source
 	route, version, dir, kind, from string
-	admin                           string
+	admin, decide                   string
 	newest                          time.Duration
 	least                           int64
 }
@@ -68,9 +75,14 @@ func newRefitCommand(a *app) *cobra.Command {
 	flags.DurationVar(&f.newest, "newest", f.newest, "how much of the newest log is for the comparison, and not for the fit")
 	flags.Int64Var(&f.least, "least", f.least, "choices without which nothing is fitted")
 	flags.StringVar(&f.admin, "admin", "", "URL of a sidecar's admin port, to begin the experiment there; it then searches the new model")
+	flags.StringVar(&f.decide, "decide", decideByComparison, "what decides whether the model is tried: the comparison with the log, or the experiment alone, where clicks favour what is shown too much to tell")
+	_ = cmd.RegisterFlagCompletionFunc("decide", cobra.FixedCompletions([]string{decideByComparison, decideByExperiment}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.MarkFlagRequired("route")
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		if f.decide != decideByComparison && f.decide != decideByExperiment {
+			return usagef("--decide %q: want %s or %s", f.decide, decideByComparison, decideByExperiment)
+		}
 		dirs, rest := args, []string(nil)
 		if n := cmd.ArgsLenAtDash(); n >= 0 {
 			dirs, rest = args[:n], args[n:]
@@ -93,7 +105,7 @@ func newRefitCommand(a *app) *cobra.Command {
 
 // refitDecision is the result of `likeness refit`.
 type refitDecision struct {
-	// Better: the new model took the place of the candidate's.
+	// Better: the new model is shown to be better than the one in service.
 	Better  bool   `json:"better"`
 	Reason  string `json:"reason"`
 	Version string `json:"version"`
@@ -216,7 +228,11 @@ func (r *refit) run(ctx context.Context) (refitDecision, error) {
 	if d.Better, d.Reason, err = betterThan(report, fitted.Version, r.served.Version); err != nil {
 		return d, err
 	}
-	if !d.Better {
+	switch {
+	case d.Better:
+	case r.decide == decideByExperiment:
+		d.Reason += "; the experiment decides"
+	default:
 		d.Reason += "; nothing is changed"
 		return d, r.end()
 	}

@@ -163,7 +163,11 @@ func TestRefit(t *testing.T) {
 	if m, err := model.Open(filepath.Join(dir, "a.safetensors")); err != nil || m.Version != plain.Version {
 		t.Errorf("the candidate's model was changed: %v", err)
 	}
-	for _, args := range [][]string{{"--version", "v2"}, {"--version", "v9"}} {
+	tried, _ := run("the experiment decides", config, append([]string{"--decide", "experiment"}, append(fitFlags, "--form", "diagonal")...)...)
+	if m, err := model.Open(filepath.Join(dir, "a.safetensors")); err != nil || tried.Better || m.Version != tried.Model {
+		t.Errorf("%+v is tried, %v", tried, err)
+	}
+	for _, args := range [][]string{{"--version", "v2"}, {"--version", "v9"}, {"--decide", "luck"}} {
 		if r := execute(t, "", append([]string{"refit", "--config", config, "--route", "things"}, args...)...); r.code != 2 {
 			t.Errorf("%q: %d, %s", args, r.code, r.err)
 		}
