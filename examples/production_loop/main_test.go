@@ -1,0 +1,42 @@
+package main
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
+)
+
+// TestProductionLoop runs the example as a reader would.
+func TestProductionLoop(t *testing.T) {
+	if os.Getenv("LIKENESS_SOAK") == "" {
+		t.Skip("it takes a minute: make soak runs this")
+	}
+	db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
+	binary := filepath.Join(t.TempDir(), "likeness")
+	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../cmd/likeness").CombinedOutput(); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	var out strings.Builder
+	err := run(t.Context(), []string{"-binary", binary, "-data", "../data/banking77", "-qdrant", db.Address}, &out, os.Stderr)
+	t.Log(out.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"Cosine in service", "the experiment decides", "promoted: the candidate is better", "stopped: the candidate is worse", ", 0 errors"} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing", want)
+		}
+	}
+}
+
+func TestParseRefuses(t *testing.T) {
+	for _, args := range [][]string{{"-binary", "/does/not/exist"}, {"-unknown"}, {"-people", "x"}} {
+		if _, err := parse(args); err == nil {
+			t.Errorf("%q was accepted", args)
+		}
+	}
+}
