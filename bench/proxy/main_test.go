@@ -22,6 +22,9 @@ func TestMain(m *testing.M) {
 
 // The benchmark runs as `make bench-proxy` runs it, for a moment.
 func TestRun(t *testing.T) {
+	if os.Getenv("LIKENESS_SOAK") == "" {
+		t.Skip("it takes most of a minute of processor time; set LIKENESS_SOAK=1")
+	}
 	if servers.Dir() == "" {
 		t.Skipf("%s is not set", servers.EnvDir)
 	}

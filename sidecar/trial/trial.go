@@ -354,10 +354,12 @@ func (t *trial) prepare(ctx context.Context, now time.Time) error {
 			return errors.Join(err, candidate.Close())
 		}
 	}
+	t.mu.Lock() // status reads the state
 	state.Model, state.Control = candidate.Model, candidate.Control
 	if experiment.Promote(t.settings.Promote) != experiment.Auto {
 		state.Share = t.settings.Share
 	}
+	t.mu.Unlock()
 	if err := t.join(state); err != nil {
 		t.Events.Route(t.route).Watch(nil)
 		return errors.Join(err, candidate.Close())
