@@ -56,6 +56,13 @@ func NewTest(alpha float64) (*Test, error) {
 	return &Test{Alpha: alpha, Decided: Undecided, Up: make([]float64, betSteps), Down: make([]float64, betSteps)}, nil
 }
 
+// Clone returns a copy, which later differences do not change.
+func (t *Test) Clone() *Test {
+	out := *t
+	out.Up, out.Down = slices.Clone(t.Up), slices.Clone(t.Down)
+	return &out
+}
+
 // bet returns the share of the fortune that gambler i stakes: from 0.5 down by factors, so that one of
 // them suits any difference.
 func bet(i int) float64 { return 0.5 * math.Pow(2, -float64(i)/2) }

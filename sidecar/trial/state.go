@@ -116,8 +116,7 @@ type Status struct {
 // StatusOf describes a state.
 func StatusOf(route string, s *State) Status {
 	out := Status{Route: route, State: *s, Decision: s.Test.Decided, Evidence: min(1, s.Test.Evidence())}
-	test := *s.Test // the state goes on changing
-	out.Test = &test
+	out.Test = s.Test.Clone() // a status is read while the experiment goes on
 	out.Low, out.High = s.Test.Interval()
 	if s.Test.Units == 0 {
 		return out
