@@ -12,11 +12,7 @@ cd "$(dirname "$0")/../.."
 
 data=${1:?the directory of the data}
 shift
-python=${BENCH_PYTHON:-.cache/bridge-venv/bin/python}
-if [ -z "${BENCH_PYTHON:-}" ] && [ ! -x "$python" ]; then
-	python3 -m venv .cache/bridge-venv
-	"$python" -m pip install --quiet --requirement bench/bridge/requirements.txt
-fi
+python=$(bench/python.sh bridge)
 go build -o bin/likeness ./cmd/likeness
 export OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 exec "$python" bench/bridge/bridge.py --data "$data" "$@"

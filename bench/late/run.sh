@@ -12,11 +12,7 @@ cd "$(dirname "$0")/../.."
 
 data=${1:?the directory of the data}
 shift
-python=${BENCH_PYTHON:-.cache/late-venv/bin/python}
-if [ -z "${BENCH_PYTHON:-}" ] && [ ! -x "$python" ]; then
-	python3 -m venv .cache/late-venv
-	"$python" -m pip install --quiet --requirement bench/late/requirements.txt
-fi
+python=$(bench/python.sh late)
 go build -o bin/likeness ./cmd/likeness
 go test -c -o .cache/late.test ./rerank/late
 export OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1

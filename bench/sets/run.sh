@@ -11,10 +11,6 @@ cd "$(dirname "$0")/../.."
 
 data=${1:?the directory of the data}
 shift
-python=${BENCH_PYTHON:-.cache/sets-venv/bin/python}
-if [ -z "${BENCH_PYTHON:-}" ] && [ ! -x "$python" ]; then
-	python3 -m venv .cache/sets-venv
-	"$python" -m pip install --quiet --requirement bench/sets/requirements.txt
-fi
+python=$(bench/python.sh sets)
 export OMP_NUM_THREADS=1 MKL_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1
 exec "$python" bench/sets/sets.py --data "$data" "$@"

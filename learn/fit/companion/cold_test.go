@@ -51,28 +51,9 @@ func TestColdItems(t *testing.T) {
 	}
 	var hits, wanted [2]float64 // of items that the fit saw, and of others
 	for _, q := range judges {
-		e, err := all.Encode(q)
-		if err != nil {
-			t.Fatal(err)
-		}
-		scores, products := make([]float32, d.Items.Rows), make([]float32, d.Items.Rows)
-		if err := all.Score(scores, []rerank.Encoded{e}); err != nil {
-			t.Fatal(err)
-		}
-		probes, err := e.Probes(rerank.Plan{Strategy: rerank.Companion, Depth: 20, Derived: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for x := range products {
-			products[x] = float32(linalg.Dot(probes[0].Vector, placed.Row(x)))
-		}
-		candidates := map[int32]bool{}
-		for _, x := range teacher.BestRows(products, 20) {
-			candidates[x] = true
-		}
-		for _, x := range teacher.BestRows(scores, 10) {
+		for x, isFound := range foundOfBest(t, all, placed, q, 20) {
 			wanted[x%2]++
-			if candidates[x] {
+			if isFound {
 				hits[x%2]++
 			}
 		}
@@ -82,4 +63,35 @@ func TestColdItems(t *testing.T) {
 	if cold < known-0.01 {
 		t.Errorf("items that the fit did not see are found less: %.4f of them, %.4f of the others", cold, known)
 	}
+}
+
+// foundOfBest says which of a query's best ten items are among the candidates of most inner product with
+// the companion vectors.
+func foundOfBest(t *testing.T, all *teacher.Teacher, companions rerank.Matrix, query int32, candidates int) map[int32]bool {
+	t.Helper()
+	e, err := all.Encode(query)
+	if err != nil {
+		t.Fatal(err)
+	}
+	scores, products := make([]float32, companions.Rows), make([]float32, companions.Rows)
+	if err := all.Score(scores, []rerank.Encoded{e}); err != nil {
+		t.Fatal(err)
+	}
+	probes, err := e.Probes(rerank.Plan{Strategy: rerank.Companion, Depth: candidates, Derived: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for x := range products {
+		products[x] = float32(linalg.Dot(probes[0].Vector, companions.Row(x)))
+	}
+	found := map[int32]bool{}
+	for _, x := range teacher.BestRows(scores, 10) {
+		found[x] = false
+	}
+	for _, x := range teacher.BestRows(products, candidates) {
+		if _, best := found[x]; best {
+			found[x] = true
+		}
+	}
+	return found
 }

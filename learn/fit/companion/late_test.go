@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/likenessdb/likeness/learn/fit"
-	"github.com/likenessdb/likeness/learn/fit/linalg"
 	"github.com/likenessdb/likeness/learn/fit/teacher"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/companion"
@@ -83,27 +82,8 @@ func TestLateInteraction(t *testing.T) {
 	}
 	var hits float64
 	for q := range int32(100) {
-		e, err := all.Encode(q)
-		if err != nil {
-			t.Fatal(err)
-		}
-		scores, products := make([]float32, 400), make([]float32, 400)
-		if err := all.Score(scores, []rerank.Encoded{e}); err != nil {
-			t.Fatal(err)
-		}
-		probes, err := e.Probes(rerank.Plan{Strategy: rerank.Companion, Depth: 60, Derived: true})
-		if err != nil {
-			t.Fatal(err)
-		}
-		for x := range products {
-			products[x] = float32(linalg.Dot(probes[0].Vector, placed.Row(x)))
-		}
-		candidates := map[int32]bool{}
-		for _, x := range teacher.BestRows(products, 60) {
-			candidates[x] = true
-		}
-		for _, x := range teacher.BestRows(scores, 10) {
-			if candidates[x] {
+		for _, isFound := range foundOfBest(t, all, placed, q, 60) {
+			if isFound {
 				hits++
 			}
 		}
