@@ -188,7 +188,7 @@ func askProxy(t *testing.T, at serve.Addresses, items tokens) {
 		WithPayload: qdrantapi.NewWithPayload(true), WithVectors: qdrantapi.NewWithVectors(true),
 	}
 	prefetched := proto.Clone(query).(*qdrantapi.QueryPoints)
-	prefetched.Prefetch = []*qdrantapi.PrefetchQuery{{Query: query.Query, Using: query.Using}}
+	prefetched.Prefetch = []*qdrantapi.PrefetchQuery{{Query: query.GetQuery(), Using: query.Using}}
 	exact := proto.Clone(query).(*qdrantapi.QueryPoints)
 	exact.Params = &qdrantapi.SearchParams{Exact: qdrantapi.PtrOf(true)}
 	oneVector := proto.Clone(query).(*qdrantapi.QueryPoints)
@@ -221,7 +221,7 @@ func askProxy(t *testing.T, at serve.Addresses, items tokens) {
 		`{"recommend": {"positive": [7]}}`: "passed; reason=not-nearest",
 	} {
 		body := fmt.Sprintf(`{"query": %s, "using": "tokens", "limit": 3}`, query)
-		r, err := http.Post("http://"+at.Proxy.REST+"/collections/texts/points/query", "application/json", strings.NewReader(body)) //nolint:noctx // of a test
+		r, err := http.Post("http://"+at.Proxy.REST+"/collections/texts/points/query", "application/json", strings.NewReader(body))
 		if err != nil {
 			t.Fatal(err)
 		}
