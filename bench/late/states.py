@@ -31,9 +31,6 @@ class Texts:
     def __len__(self):
         return len(self.counts)
 
-    def of(self, text):
-        return self.rows[self.starts[text]:self.starts[text + 1]]
-
 
 @dataclasses.dataclass
 class Collection:

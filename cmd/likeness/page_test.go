@@ -170,9 +170,9 @@ func TestPage(t *testing.T) {
 	if focus != "Skip to the routes" {
 		t.Errorf("the first thing that Tab reaches is %q", focus)
 	}
-	do("switch", chromedp.Click("#pause"), chromedp.Click(`[data-route=lost] button[data-switch=off]`), chromedp.WaitVisible(`[data-route=lost] button[data-switch=on]`),
-		chromedp.WaitVisible(`[data-route=lost] h3 .warn`), chromedp.Click(`[data-route=lost] button[data-switch=on]`),
-		chromedp.WaitVisible(`[data-route=lost] button[data-switch=off]`))
+	do("switch", chromedp.Click("#pause"), chromedp.Click(`[data-route=lost] button[data-post="/proxy/off"]`), chromedp.WaitVisible(`[data-route=lost] button[data-post="/proxy/on"]`),
+		chromedp.WaitVisible(`[data-route=lost] h3 .warn`), chromedp.Click(`[data-route=lost] button[data-post="/proxy/on"]`),
+		chromedp.WaitVisible(`[data-route=lost] button[data-post="/proxy/off"]`))
 	scheme := func(value string) chromedp.Action {
 		return emulation.SetEmulatedMedia().WithFeatures([]*emulation.MediaFeature{{Name: "prefers-color-scheme", Value: value}}) //nolint:misspell // its name
 	}

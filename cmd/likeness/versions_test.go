@@ -116,7 +116,9 @@ routes:
 	try(t, "bench search", with("--queries", "queries.npy", "--searches", "2", "--k", "1")...)
 	elsewhere := []string{
 		"bench gpu", "bench rerank", "fit maxsim", "fit rbe", "fit distilled", "fit companion", // their own tests run them; they read a route as fit mol does, or need a device or documents
-		"events export", // reads what a route kept, and opens no route
+		"events export",                // reads what a route kept, and opens no route
+		"bridge fill", "bridge finish", // take a bridge; their own test runs them, and they open a route as index does
+		"refit", "experiment status", // take an experiment; their own tests run them on a route with versions
 	}
 	visitRouteCommands(t, func(path string) {
 		if !tried[path] && !slices.Contains(elsewhere, path) {

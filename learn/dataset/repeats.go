@@ -44,13 +44,9 @@ func (d *Dataset) EqualTo(other rerank.Matrix) []bool {
 	for r := range other.Rows {
 		known[hashVector(other.Row(r))] = true
 	}
-	equal := make([]bool, d.QueryCount())
+	equal := make([]bool, d.Queries.Rows)
 	for q := range equal {
-		own := d.Queries.Slice(q, q+1)
-		if d.QueryStarts != nil {
-			own = d.Queries.Slice(int(d.QueryStarts[q]), int(d.QueryStarts[q+1]))
-		}
-		equal[q] = known[hashVector(own.Data)]
+		equal[q] = known[hashVector(d.Queries.Row(q))]
 	}
 	return equal
 }

@@ -10,6 +10,7 @@ package companion
 
 import (
 	"fmt"
+	"math"
 	"strings"
 
 	"github.com/likenessdb/likeness/rerank"
@@ -94,6 +95,9 @@ func Read(t tensor.Set, queryDim, features int) (*Companion, error) {
 
 // readCounts returns the starts of n anchors that have v vectors together. It returns rerank.ErrModel.
 func readCounts(counts []float32, n, v int) ([]int32, error) {
+	if v > math.MaxInt32 {
+		return nil, fmt.Errorf("%w: %s has %d vectors, at most %d", rerank.ErrModel, Anchors, v, math.MaxInt32)
+	}
 	starts := make([]int32, 1, n+1)
 	for a := range n {
 		count := float32(1)
@@ -103,7 +107,11 @@ func readCounts(counts []float32, n, v int) ([]int32, error) {
 		if !(count >= 1 && count <= rerank.MaxQueryVectors) || count != float32(int32(count)) {
 			return nil, fmt.Errorf("%w: %s: anchor %d has %g vectors, want 1 to %d", rerank.ErrModel, Counts, a, count, rerank.MaxQueryVectors)
 		}
-		starts = append(starts, starts[a]+int32(count))
+		end := int(starts[a]) + int(count)
+		if end > v { // and an int32 could hold no more
+			return nil, fmt.Errorf("%w: %s: %d anchors have %d vectors or more, and %s has %d", rerank.ErrModel, Counts, a+1, end, Anchors, v)
+		}
+		starts = append(starts, int32(end))
 	}
 	if int(starts[n]) != v {
 		return nil, fmt.Errorf("%w: %s: %d anchors have %d vectors, and %s has %d", rerank.ErrModel, Counts, n, starts[n], Anchors, v)
@@ -199,15 +207,22 @@ type Solver struct {
 	score   func(dst []float32, queries []rerank.Encoded, items rerank.Items) error
 }
 
-// NewSolver returns a solver. anchors are c's anchors, encoded by the similarity; features returns
-// the features of an encoded query, and score writes the scores of all items, for one query after the other.
-func NewSolver(
-	c *Companion, anchors []rerank.Encoded, features func(rerank.Encoded) rerank.Matrix,
-	score func(dst []float32, queries []rerank.Encoded, items rerank.Items) error,
-) *Solver {
+// Solver encodes the anchors by the similarity that the companion belongs to, whose queries own features and
+// which scores batches, and returns a solver.
+func (c *Companion) Solver(s rerank.Similarity) (*Solver, error) {
+	anchors, err := c.EncodeAnchors(s)
+	if err != nil {
+		return nil, err
+	}
+	return NewSolver(c, anchors, rerank.AbilitiesOf(s).ScoreBatch.ScoreBatch), nil
+}
+
+// NewSolver returns a solver. anchors are c's anchors, encoded by the similarity, which own features; score
+// writes the scores of all items, for one query after the other.
+func NewSolver(c *Companion, anchors []rerank.Encoded, score func(dst []float32, queries []rerank.Encoded, items rerank.Items) error) *Solver {
 	s := &Solver{c: c, psi: rerank.NewMatrix(c.Dim(), len(anchors)), anchors: anchors, score: score}
 	for a, e := range anchors {
-		for i, v := range c.Query(features(e)) {
+		for i, v := range c.Query(rerank.EncodedAbilitiesOf(e).Features.QueryFeatures()) {
 			s.psi.Data[i*s.psi.Cols+a] = v
 		}
 	}

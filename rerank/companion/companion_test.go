@@ -135,9 +135,9 @@ func TestSolve(t *testing.T) {
 	}
 	encoded := make([]rerank.Encoded, 5)
 	for a := range encoded {
-		encoded[a] = anchor{number: a}
+		encoded[a] = anchor{number: a, features: oneRow(anchorFeatures(a))}
 	}
-	solver := companion.NewSolver(c, encoded, func(e rerank.Encoded) rerank.Matrix { return oneRow(anchorFeatures(e.(anchor).number)) },
+	solver := companion.NewSolver(c, encoded,
 		func(dst []float32, queries []rerank.Encoded, rows rerank.Items) error {
 			for q, e := range queries {
 				for i := range rows.Len() {
@@ -171,8 +171,11 @@ func TestSolve(t *testing.T) {
 // anchor is an encoded anchor that knows only its number.
 type anchor struct {
 	rerank.Encoded
-	number int
+	number   int
+	features rerank.Matrix
 }
+
+func (a anchor) QueryFeatures() rerank.Matrix { return a.features }
 
 func TestProbe(t *testing.T) {
 	c, err := companion.Read(small(), 3, 4)

@@ -69,7 +69,7 @@ func New(c Config, t tensor.Set) (*Similarity, error) {
 	if c.Normalise {
 		s.spec.MaxScore = rerank.MaxQueryVectors * inner.UnitNorm * inner.UnitNorm
 	}
-	s.solver = sync.OnceValues(s.newSolver)
+	s.solver = sync.OnceValues(func() (*companion.Solver, error) { return s.learned.Solver(s) })
 	return s, nil
 }
 

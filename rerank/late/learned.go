@@ -15,16 +15,6 @@ var (
 // QueryFeatures implements rerank.FeatureOwner: the query's vectors.
 func (e *encoded) QueryFeatures() rerank.Matrix { return e.vectors }
 
-// newSolver encodes the anchors of the learned companion.
-func (s *Similarity) newSolver() (*companion.Solver, error) {
-	anchors, err := s.learned.EncodeAnchors(s)
-	if err != nil {
-		return nil, err
-	}
-	features := func(e rerank.Encoded) rerank.Matrix { return e.(*encoded).vectors }
-	return companion.NewSolver(s.learned, anchors, features, s.ScoreBatch), nil
-}
-
 // Fields implements rerank.Deriver: the vectors of the learned companion, if the model has one.
 func (s *Similarity) Fields() []rerank.Field {
 	if s.learned == nil {

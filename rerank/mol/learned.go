@@ -1,9 +1,6 @@
 package mol
 
-import (
-	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/rerank/companion"
-)
+import "github.com/likenessdb/likeness/rerank"
 
 var _ rerank.FeatureOwner = (*encoded)(nil)
 
@@ -22,14 +19,4 @@ func (e *encoded) QueryFeatures() rerank.Matrix {
 	f := make([]float32, 0, e.s.queryFeatures())
 	f = append(append(append(f, e.vector...), e.components.Data...), e.gate...)
 	return rerank.Matrix{Rows: 1, Cols: len(f), Data: f}
-}
-
-// newSolver encodes the anchors of the learned companion.
-func (s *Similarity) newSolver() (*companion.Solver, error) {
-	anchors, err := s.learned.EncodeAnchors(s)
-	if err != nil {
-		return nil, err
-	}
-	features := func(e rerank.Encoded) rerank.Matrix { return e.(*encoded).QueryFeatures() }
-	return companion.NewSolver(s.learned, anchors, features, s.ScoreBatch), nil
 }

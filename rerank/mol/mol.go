@@ -82,7 +82,7 @@ func New(c Config, t tensor.Set) (*Similarity, error) {
 	if s.learned != nil && (s.queryOnly() || len(s.users) > 0) {
 		return nil, fmt.Errorf("%w: a learned companion is for gates of query and item, without users", rerank.ErrModel)
 	}
-	s.solver = sync.OnceValues(s.newSolver)
+	s.solver = sync.OnceValues(func() (*companion.Solver, error) { return s.learned.Solver(s) })
 	return s, s.encodeMean()
 }
 

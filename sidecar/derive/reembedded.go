@@ -43,13 +43,13 @@ func MarkOf(payload json.RawMessage) string { return TextOf(payload, SourceField
 
 // Mark returns a copy of a payload with the mark of a source digest.
 func Mark(payload json.RawMessage, source string) json.RawMessage {
-	mark := append(append([]byte(`{"`+SourceField+`":"`), source...), '"')
-	rest, hasFields := bytes.CutPrefix(bytes.TrimSpace(WithoutMark(payload)), []byte("{"))
-	rest = bytes.TrimSpace(rest)
-	if !hasFields || len(rest) == 0 || rest[0] == '}' {
-		return append(mark, '}')
+	fields := fieldsOf(payload)
+	if fields == nil {
+		fields = map[string]json.RawMessage{}
 	}
-	return append(append(mark, ','), rest...)
+	fields[SourceField] = json.RawMessage(`"` + source + `"`)
+	marked, _ := json.Marshal(fields) // never fails: every field was read as JSON, and a digest needs no escape
+	return marked
 }
 
 // WithoutMark returns a payload without its mark. It returns the payload itself if it has none.

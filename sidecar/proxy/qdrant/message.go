@@ -108,12 +108,9 @@ func queryOf(m *qdrant.QueryPoints) (routing.Search, error) {
 	field, vector := nearestOf(m)
 	vectors := vectorsOf(m)
 	switch {
-	case vectors.Rows > 0 && len(m.GetPrefetch()) > 0:
+	case vector == nil && len(m.GetPrefetch()) > 0: // vector is nil of several vectors too
 		return routing.Search{}, routing.Pass(passesPrefetch)
-	case vectors.Rows > 0: // a query of several vectors
-	case vector == nil && len(m.GetPrefetch()) > 0:
-		return routing.Search{}, routing.Pass(passesPrefetch)
-	case vector == nil:
+	case vector == nil && vectors.Rows == 0:
 		return routing.Search{}, routing.Pass("not-nearest")
 	case m.GetLookupFrom() != nil:
 		return routing.Search{}, routing.Pass("lookup")

@@ -3,7 +3,6 @@ package routing
 import (
 	"context"
 
-	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
 )
@@ -43,7 +42,7 @@ func (c *call[A]) anyTried(ctx context.Context, searches []Search, routes []*rou
 		case s.Exact || s.Threshold != nil || s.Limit > search.MaxTried || s.Offset > search.MaxTried-s.Limit:
 		default:
 			tried = tried || c.trials.Tries(search.Request{
-				Route: routes[i].Name, Query: rerank.Query{Vector: s.Query}, K: int(s.Limit + s.Offset), User: userOf(ctx),
+				Route: routes[i].Name, Query: s.similarityQuery(), K: int(s.Limit + s.Offset), User: userOf(ctx),
 			})
 		}
 	}
