@@ -127,6 +127,9 @@ func (d *finishedBridge) missingSteps(r *route.Route) (steps []string) {
 		steps = append(steps, fmt.Sprintf("give %d items a text in the payload field %q, or a vector by `likeness bridge fill`, or delete them: %s",
 			d.NoText, r.Reembed.Text, joinIDs(d.Untold)))
 	}
+	if d.NoVector > 0 {
+		steps = append(steps, fmt.Sprintf("give %d items without a vector in the field %q one of the old model, or delete them", d.NoVector, r.Vector))
+	}
 	if d.Items == 0 {
 		steps = append(steps, fmt.Sprintf("collection %q has no items; nothing is to be switched", d.Old))
 	}
@@ -266,7 +269,10 @@ func (f *bridgeFillFlags) run(ctx context.Context, a *app, src *source) (_ *fill
 	if want := r.Model.Similarity.Spec().QueryDim; vectors.Cols != want {
 		return nil, usagef("--new: vectors of %d numbers, and the new model of bridge %q makes %d", vectors.Cols, r.Model.Name, want)
 	}
-	if ids, err = storeIDs(ctx, r, ids); err != nil {
+	if ids, err = storeIDs(ctx, r, ids); err == nil {
+		err = checkDistinct(ids)
+	}
+	if err != nil {
 		return nil, err
 	}
 	log, err := telemetry.NewLogger(a.stderr, c.Log.Level, c.Log.Format)
@@ -296,14 +302,19 @@ func (f *bridgeFillFlags) readIDs(vectors int) ([]rerank.ID, error) {
 	if len(ids) != vectors {
 		return nil, usagef("--item-ids has %d ids and --new has %d vectors; row i is of the i-th id", len(ids), vectors)
 	}
+	return ids, nil
+}
+
+// checkDistinct refuses an id that stands twice, as the store spells it.
+func checkDistinct(ids []rerank.ID) error {
 	seen := make(map[rerank.ID]bool, len(ids))
 	for i, id := range ids {
 		if seen[id] {
-			return nil, usagef("--item-ids: line %d has the id %s for the second time", i+1, id)
+			return usagef("--item-ids: line %d has the id %s for the second time", i+1, id)
 		}
 		seen[id] = true
 	}
-	return ids, nil
+	return nil
 }
 
 // storeIDs makes numbers of ids that are text, if the ids of the route's collection are numbers.

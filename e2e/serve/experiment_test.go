@@ -39,6 +39,12 @@ func otherModel(t *testing.T) *model.Model {
 // startExperiment starts a sidecar whose route has the versions v1, in service, and v2.
 func startExperiment(t *testing.T, db *servers.Server, state, placement, settings string) *sidecar {
 	t.Helper()
+	return startExperimentOf(t, db, state, placement, "{v1: {model: w}, v2: {model: other}}", settings)
+}
+
+// startExperimentOf starts a sidecar whose route has some versions, v1 of them in service.
+func startExperimentOf(t *testing.T, db *servers.Server, state, placement, versions, settings string) *sidecar {
+	t.Helper()
 	dir := t.TempDir()
 	for name, m := range map[string]*model.Model{"w": testModel(t), "other": otherModel(t)} {
 		must2(t, model.Write(filepath.Join(dir, name+".safetensors"), m))
@@ -56,11 +62,11 @@ routes:
     exact_search: true
     depth: 20
     active: v1
-    versions: {v1: {model: w}, v2: {model: other}}
+    versions: %s
     events: {share: 0.0001, keep: [user, vector]}
     experiment: %s
 proxy: {store: main, listen_grpc: "127.0.0.1:0", listen_rest: "127.0.0.1:0", rest_url: %q}
-`, state, filepath.Join(dir, "w.safetensors"), filepath.Join(dir, "other.safetensors"), db.Address, placement, settings, db.REST)
+`, state, filepath.Join(dir, "w.safetensors"), filepath.Join(dir, "other.safetensors"), db.Address, placement, versions, settings, db.REST)
 	return startIn(t, text, []string{"QDRANT_KEY=" + key}, true, slog.New(slog.NewTextHandler(t.Output(), nil)))
 }
 
@@ -372,4 +378,20 @@ func TestExperimentGuards(t *testing.T) {
 	if !strings.Contains(metrics, `likeness_experiment_stopped{route="things"} 1`) {
 		t.Error("no metric says that it was stopped")
 	}
+}
+
+// TestExperimentOfOneModel: versions that share a model are told apart, so that the candidate does not count
+// as activated.
+func TestExperimentOfOneModel(t *testing.T) {
+	db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{APIKey: key})
+	fill(t, connect(t, db.Address))
+	s := startExperimentOf(t, db, t.TempDir(), "rewrite", "{v1: {model: w}, v2: {model: w, depth: 30}}", `{candidate: v2, share: 1, session: 1h, feedback: {click: 1}, guard: {latency_p99: 60s}}`)
+	s.experimentWhen(t, func(s trial.Status) bool { return s.Searched })
+	s.visits(t, 0, 5, nil)
+	got := s.experimentWhen(t, func(s trial.Status) bool { return s.Observed.Answers >= 5 || s.Stage != experiment.Running })
+	if got.Stage != experiment.Running || got.Beside != "v1" || got.Model != got.Control {
+		t.Errorf("%+v", got)
+	}
+	s.stop()
+	must2(t, s.wait())
 }

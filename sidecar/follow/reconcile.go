@@ -128,7 +128,6 @@ func (s *syncer) addPage(ctx context.Context, p *pass, found page) error {
 // followUntil follows rows until the given time has come and few differing rows are left.
 func (s *syncer) followUntil(ctx context.Context, until time.Time) error {
 	for ctx.Err() == nil {
-		s.reembed(ctx)
 		followed, err := s.followRows(ctx)
 		now := time.Now()
 		switch {

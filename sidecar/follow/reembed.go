@@ -9,6 +9,7 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/derive"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // NewVector is an item's vector by the new model of a bridge.
@@ -21,7 +22,7 @@ type NewVector struct {
 
 // reembedding is a call of Reembed, which run carries out.
 type reembedding struct {
-	route   string
+	route   *route.Route
 	vectors []NewVector
 	done    chan reembedded
 }
@@ -36,21 +37,21 @@ type reembedded struct {
 // returns how many it wrote. It leaves out items that were written or deleted since the source of their
 // vector was read: between its own read of the rows and its write to the companion, no other write is
 // followed, and writes that come meanwhile are followed afterwards. The ids are distinct. Reembed returns
-// ErrRoute if the route is not followed, ErrClosed, the store's error, or the context's error; then
+// ErrRoute if the route is not followed, or another version of it is by now, ErrClosed, the store's error, or the context's error; then
 // some or all of the vectors may have been written.
-func (f *Follower) Reembed(ctx context.Context, collection, route string, vectors []NewVector) (written int, err error) {
-	s := f.syncers[collection]
+func (f *Follower) Reembed(ctx context.Context, r *route.Route, vectors []NewVector) (written int, err error) {
+	s := f.syncers[r.Collection]
 	if s == nil {
-		return 0, fmt.Errorf("%w: collection %q has no data that is followed", ErrRoute, collection)
+		return 0, fmt.Errorf("%w: collection %q has no data that is followed", ErrRoute, r.Collection)
 	}
-	job := &reembedding{route: route, vectors: vectors, done: make(chan reembedded, 1)}
+	job := &reembedding{route: r, vectors: vectors, done: make(chan reembedded, 1)}
 	s.mu.Lock()
 	s.reembeddings = append(s.reembeddings, job)
 	s.signal()
 	s.mu.Unlock()
 	select {
-	case r := <-job.done:
-		return r.written, r.err
+	case out := <-job.done:
+		return out.written, out.err
 	case <-ctx.Done():
 		return 0, ctx.Err()
 	case <-s.done:
@@ -71,9 +72,11 @@ func (s *syncer) reembed(ctx context.Context) {
 }
 
 func (s *syncer) writeNewVectors(ctx context.Context, routes []*derivation, job *reembedding, dropped bool) (written int, err error) {
-	i := slices.IndexFunc(routes, func(d *derivation) bool { return d.route.Name == job.route && d.route.Reembeds() })
+	i := slices.IndexFunc(routes, func(d *derivation) bool {
+		return d.route.Name == job.route.Name && d.route.Companion == job.route.Companion && d.route.EmbedderName == job.route.EmbedderName && d.route.Reembeds()
+	})
 	if i < 0 {
-		return 0, fmt.Errorf("%w: route %q does not embed its items again", ErrRoute, job.route)
+		return 0, fmt.Errorf("%w: route %q does not embed items again into companion %q by embedder %q", ErrRoute, job.route.Name, job.route.Companion, job.route.EmbedderName)
 	}
 	d, byID, ids := routes[i], map[rerank.ID]NewVector{}, make([]rerank.ID, len(job.vectors))
 	for i, v := range job.vectors {

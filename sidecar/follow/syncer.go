@@ -395,7 +395,6 @@ func sleep(ctx context.Context, d time.Duration) {
 // either, it waits.
 func (s *syncer) step(ctx context.Context) error {
 	s.beginStep()
-	s.reembed(ctx)
 	if followed, err := s.followRows(ctx); followed || err != nil {
 		return err
 	}
@@ -414,6 +413,7 @@ func (s *syncer) step(ctx context.Context) error {
 // followRows reads the rows that are due, applies them to the derived data, and settles the writes
 // that are shown now. It reports whether any row was due.
 func (s *syncer) followRows(ctx context.Context) (followed bool, err error) {
+	s.reembed(ctx)
 	s.mu.Lock()
 	readAt := time.Now()
 	rows, routes, dropped := s.backlog.rows.take(readRows, readAt), s.routes, s.backlog.dropped

@@ -14,8 +14,8 @@ import (
 // countRows is how many items are read at once where nobody waits for a search.
 const countRows = 512
 
-// Count says how many items of a route have a new vector, and what the others lack. New, Bridged, Changed
-// and NoText add up to Items.
+// Count says how many items of a route have a new vector, and what the others lack. New, Bridged, Changed,
+// NoText and NoVector add up to Items.
 type Count struct {
 	Items int64 `json:"items"`
 	New   int64 `json:"new"`
@@ -25,8 +25,10 @@ type Count struct {
 	Changed int64 `json:"changed"`
 	// NoText counts items that have neither a new vector nor a text of which one could be made. Untold names
 	// the first of them.
-	NoText int64       `json:"no_text"`
-	Untold []rerank.ID `json:"no_text_ids,omitempty"`
+	NoText int64 `json:"no_text"`
+	// NoVector counts items without a vector of the old model, which the companion leaves out.
+	NoVector int64       `json:"no_vector"`
+	Untold   []rerank.ID `json:"no_text_ids,omitempty"`
 }
 
 // maxUntold bounds Count.Untold.
@@ -48,6 +50,8 @@ func CountItems(ctx context.Context, r *route.Route, done func(n int)) (Count, e
 		for i, id := range rows.IDs {
 			text := derive.TextOf(rows.Payloads[i], r.Reembed.Text)
 			switch mark := marks[id]; {
+			case rerank.CheckFinite("vector", rows.Vectors[0].Row(i)) != nil: // absent
+				c.NoVector++
 			case mark == derive.SourceDigest(rows.Vectors[0].Row(i), text):
 				c.New++
 			case text == "":

@@ -2,6 +2,7 @@ package reembed_test
 
 import (
 	"encoding/json"
+	"errors"
 	"math"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/follow/journal"
 	"github.com/likenessdb/likeness/sidecar/reembed"
+	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
 	"github.com/likenessdb/likeness/sidecar/search/retrieve"
 )
@@ -150,7 +152,7 @@ func TestNewVectorWithinASearch(t *testing.T) {
 	between := func() {
 		id := first.Hits[3].ID
 		own := textOf(number(id))
-		n, err := s.follower.Reembed(t.Context(), items, "r", []follow.NewVector{{ID: id, Vector: newVector(own), Source: derive.SourceDigest(oldVector(own), own)}})
+		n, err := s.follower.Reembed(t.Context(), s.route, []follow.NewVector{{ID: id, Vector: newVector(own), Source: derive.SourceDigest(oldVector(own), own)}})
 		if n != 1 || err != nil {
 			t.Errorf("%d written, %v", n, err)
 		}
@@ -251,7 +253,7 @@ func TestReembedRefuses(t *testing.T) {
 		source string
 		want   int
 	}{{1, source, 1}, {1, derive.SourceDigest(oldVector(textOf(1)), "earlier"), 0}, {2, source, 0}, {rows + 1, source, 0}} {
-		n, err := s.follower.Reembed(t.Context(), items, "r", []follow.NewVector{{ID: ids(c.id)[0], Vector: newVector(textOf(c.id)), Source: c.source}})
+		n, err := s.follower.Reembed(t.Context(), s.route, []follow.NewVector{{ID: ids(c.id)[0], Vector: newVector(textOf(c.id)), Source: c.source}})
 		if must(t, err); n != c.want {
 			t.Errorf("item %d: %d vectors written, want %d", c.id, n, c.want)
 		}
@@ -260,19 +262,27 @@ func TestReembedRefuses(t *testing.T) {
 	for i := range long {
 		long[i] *= 7
 	}
-	n, err := s.follower.Reembed(t.Context(), items, "r", []follow.NewVector{{ID: ids(2)[0], Vector: long, Source: derive.SourceDigest(oldVector(textOf(2)), textOf(2))}})
+	n, err := s.follower.Reembed(t.Context(), s.route, []follow.NewVector{{ID: ids(2)[0], Vector: long, Source: derive.SourceDigest(oldVector(textOf(2)), textOf(2))}})
 	must(t, err)
 	if v, _ := s.row(t, 2); n != 1 || math.Abs(dot(v, v)-1) > 1e-5 {
 		t.Errorf("a new vector of norm 7 has the norm %g in the companion", math.Sqrt(dot(v, v)))
 	}
 	for name, v := range map[string]follow.NewVector{"length": {Vector: newVector("x")[:3]}, "zero": {Vector: make([]float32, newDim)}} {
 		v.ID, v.Source = ids(1)[0], source
-		if n, err := s.follower.Reembed(t.Context(), items, "r", []follow.NewVector{v}); n != 0 || err == nil {
+		if n, err := s.follower.Reembed(t.Context(), s.route, []follow.NewVector{v}); n != 0 || err == nil {
 			t.Errorf("%s: %d written, %v", name, n, err)
 		}
 	}
-	if _, err := s.follower.Reembed(t.Context(), items, "none", nil); err == nil {
-		t.Error("a route that does not embed again: no error")
+	for what, change := range map[string]func(*route.Route){
+		"a route that does not embed again": func(r *route.Route) { r.Name = "none" },
+		"another version's companion":       func(r *route.Route) { r.Companion = "earlier" },
+		"another version's embedder":        func(r *route.Route) { r.EmbedderName = "earlier" },
+	} {
+		other := *s.route
+		change(&other)
+		if _, err := s.follower.Reembed(t.Context(), &other, nil); !errors.Is(err, follow.ErrRoute) {
+			t.Errorf("%s: %v, want ErrRoute", what, err)
+		}
 	}
 	s.agrees(t, rows)
 }

@@ -230,7 +230,7 @@ func (w *world) start(t *testing.T, rate float64, rest time.Duration) *sidecar {
 		Routes: []string{"r"}, Route: func(name string) (*route.Route, error) { return s.engine.Route(name) }, Rest: rest,
 		Embedder: func(string) embed.Embedder { return client },
 		Write: func(ctx context.Context, r *route.Route, vectors []follow.NewVector) (int, error) {
-			return s.follower.Reembed(ctx, r.Collection, r.Name, vectors)
+			return s.follower.Reembed(ctx, r, vectors)
 		},
 	})
 	s.engine, err = search.New([]*route.Route{s.route}, search.Options{Observer: s.filler})

@@ -13,8 +13,9 @@ import (
 // Candidate is a version that is searched beside the version in service.
 type Candidate struct {
 	*search.Standby
-	// Model and Control are the digests of the candidate's model and of the model in service.
-	Model, Control string
+	// Model is the digest of the candidate's model. Beside and Control are the version in service and
+	// the digest of its model.
+	Model, Beside, Control string
 
 	version *wiring.Version
 }
@@ -45,6 +46,9 @@ func (m *Manager) OpenCandidate(ctx context.Context, rt, version string) (*Candi
 	if err != nil {
 		return nil, err
 	}
+	if m.Follower != nil && m.Follower.Freshness(v.Route) != nil {
+		v.Route.Freshness = unfollowed{}
+	}
 	v.Route.Promise = nil // calibrations are kept and audited for the version in service
 	next, err := m.Engine.Prepare(ctx, v.Route)
 	if err == nil {
@@ -53,7 +57,32 @@ func (m *Manager) OpenCandidate(ctx context.Context, rt, version string) (*Candi
 	if err != nil {
 		return nil, errors.Join(err, v.Close())
 	}
-	return &Candidate{Standby: next, Model: v.Model.Version, Control: served.Model.Version, version: v}, nil
+	return &Candidate{Standby: next, Model: v.Model.Version, Beside: served.Name, Control: served.Model.Version, version: v}, nil
+}
+
+// unfollowed is the Freshness of a table or companion that shows no write since it was made.
+type unfollowed struct{}
+
+// Fresh implements route.Freshness.
+func (unfollowed) Fresh() bool { return false }
+
+// Horizon implements route.Freshness.
+func (unfollowed) Horizon() route.Horizon { return route.Horizon{Disputed: route.DisputeUnchecked} }
+
+// Assess implements route.Freshness.
+func (unfollowed) Assess() (fresh bool, doubt route.Doubt) { return false, nil }
+
+// Serving returns the name of a route's version in service, and the digest of its model. It returns
+// route.ErrUnknown, and route.ErrSetup for a broken route.
+func (m *Manager) Serving(rt string) (version, model string, err error) {
+	served, _, err := m.active(rt)
+	switch {
+	case err != nil:
+		return "", "", err
+	case served == nil:
+		return "", "", fmt.Errorf("%w: route %q is broken", route.ErrSetup, rt)
+	}
+	return served.Name, served.Model.Version, nil
 }
 
 // Close closes the candidate after its last search.

@@ -55,6 +55,16 @@ func (e *Engine) SetTrial(route string, t *Trial) {
 	}
 }
 
+// Trying reports whether an experiment of some route runs.
+func (e *Engine) Trying() bool {
+	for _, at := range e.trials {
+		if at.Load() != nil {
+			return true
+		}
+	}
+	return false
+}
+
 // Tries reports whether the experiment of the request's route would answer it, if it were Tried.
 func (e *Engine) Tries(r Request) bool {
 	t := e.trialOf(r)

@@ -20,9 +20,11 @@ import (
 // State is what is known of an experiment. It is kept in routes/ROUTE/experiment.json of the state
 // folder, so that a restart loses nothing.
 type State struct {
-	// Version is the candidate, Model the digest of its model, Control that of the model in service.
+	// Version is the candidate, and Model the digest of its model. Beside is the version in service, and
+	// Control the digest of that one's model. All but Version are "" before the candidate is open.
 	Version string          `json:"version"`
 	Model   string          `json:"model"`
+	Beside  string          `json:"beside"`
 	Control string          `json:"control"`
 	Kind    experiment.Kind `json:"kind"`
 	Alpha   float64         `json:"alpha"`
@@ -84,12 +86,16 @@ func file(stateDir, route string) string {
 	return filepath.Join(statedir.Route(stateDir, route), "experiment.json")
 }
 
-func (s *State) save(stateDir, route string) error {
+// write keeps a state, as JSON, for the next start.
+func write(stateDir, route string, state []byte) error {
 	path := file(stateDir, route)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	return atomicfile.Write(path, func(w io.Writer) error { return json.NewEncoder(w).Encode(s) })
+	return atomicfile.Write(path, func(w io.Writer) error {
+		_, err := w.Write(state)
+		return err
+	})
 }
 
 // Status is an experiment as a person wants to see it.
@@ -109,6 +115,8 @@ type Status struct {
 	Missing  int `json:"missing,omitempty"`
 	// Searched: the candidate is searched now.
 	Searched bool `json:"searched"`
+	// Dropped counts answers since the start that are not counted, because too many sessions are open.
+	Dropped int64 `json:"dropped,omitempty"`
 	// Waits says why an experiment that should run does not; "" if it runs or is over.
 	Waits string `json:"waits,omitempty"`
 }

@@ -28,17 +28,19 @@ type tally struct {
 	answers map[events.AnswerID]*answer // of open sessions
 	items   int                         // of the answers
 	dropped int64                       // answers that were not counted
+	counted int64                       // the number of the first period that is not counted yet
 }
 
 // sessionKey names a session: who, and the number of the period.
+// Where sessions are divided, a session has answers of one arm alone.
 type sessionKey struct {
 	who    string
 	period int64
+	arm    experiment.Arm // of experiment.Dividing
 }
 
 type session struct {
 	credit  experiment.Session
-	arm     experiment.Arm // of experiment.Dividing
 	answers []events.AnswerID
 	seen    map[events.EventKey]bool
 }
@@ -68,10 +70,13 @@ func (t *tally) show(m *events.Impression) {
 	if key := m.QueryKey(); who == "" && key != 0 {
 		who = strconv.FormatUint(key, 16)
 	}
-	key := sessionKey{cmp.Or(who, m.Answer.String()), t.periodOf(m.Time)}
+	key := sessionKey{who: cmp.Or(who, m.Answer.String()), period: t.periodOf(m.Time)}
+	if t.kind == experiment.Dividing {
+		key.arm = m.Items[0].Arm
+	}
 	s := t.open[key]
 	if s == nil {
-		s = &session{seen: map[events.EventKey]bool{}, arm: m.Items[0].Arm}
+		s = &session{seen: map[events.EventKey]bool{}}
 		t.open[key] = s
 	}
 	s.answers = append(s.answers, m.Answer)
@@ -107,6 +112,10 @@ func (a *answer) armOf(id rerank.ID) experiment.Arm {
 // feedback still came. It returns the number of the first period that is not counted yet.
 func (t *tally) end(now time.Time) (next int64, err error) {
 	next = t.periodOf(now) - 1
+	if next == t.counted { // sessions end when a period does
+		return next, nil
+	}
+	t.counted = next
 	var over []sessionKey
 	for key := range t.open {
 		if key.period < next {
@@ -114,7 +123,7 @@ func (t *tally) end(now time.Time) (next int64, err error) {
 		}
 	}
 	slices.SortFunc(over, func(a, b sessionKey) int {
-		return cmp.Or(cmp.Compare(a.period, b.period), cmp.Compare(a.who, b.who))
+		return cmp.Or(cmp.Compare(a.period, b.period), cmp.Compare(a.who, b.who), cmp.Compare(a.arm, b.arm))
 	})
 	for _, key := range over {
 		s := t.open[key]
@@ -123,7 +132,7 @@ func (t *tally) end(now time.Time) (next int64, err error) {
 			t.items -= len(t.answers[id].items)
 			delete(t.answers, id)
 		}
-		if err := t.count(s); err != nil {
+		if err := t.count(s, key.arm); err != nil {
 			return next, err
 		}
 	}
@@ -132,7 +141,7 @@ func (t *tally) end(now time.Time) (next int64, err error) {
 
 // count adds a session to the test. Where sessions are divided, those of the two arms are compared in
 // pairs, in the order in which they ended.
-func (t *tally) count(s *session) error {
+func (t *tally) count(s *session, arm experiment.Arm) error {
 	if t.kind == experiment.Interleaving {
 		_, err := t.test.Add(s.credit.Preference())
 		return err
@@ -141,7 +150,7 @@ func (t *tally) count(s *session) error {
 	for _, worth := range t.worth {
 		most = max(most, worth)
 	}
-	t.waiting[s.arm] = append(t.waiting[s.arm], min(1, (s.credit.Control+s.credit.Candidate)/most))
+	t.waiting[arm] = append(t.waiting[arm], min(1, (s.credit.Control+s.credit.Candidate)/most))
 	control, candidate := &t.waiting[experiment.Control], &t.waiting[experiment.Candidate]
 	for len(*control) > 0 && len(*candidate) > 0 {
 		if _, err := t.test.Add((*candidate)[0] - (*control)[0]); err != nil {

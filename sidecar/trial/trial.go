@@ -5,6 +5,7 @@ package trial
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -254,6 +255,9 @@ func (t *trial) status() (Status, bool) {
 	}
 	s := StatusOf(t.route, t.state)
 	s.Waits, s.Searched = t.waits, t.searched
+	if t.tally != nil {
+		s.Dropped = t.tally.dropped
+	}
 	return s, true
 }
 
@@ -277,9 +281,14 @@ func (t *trial) turn(ctx context.Context, now time.Time) {
 		t.save(false)
 		return
 	}
-	if after.Stage == experiment.Promoted { // the state changes after the activation, which a crash may prevent
+	if after.Stage == experiment.Promoted { // before the state changes, so that a crash in between promotes it again
 		t.leave()
-		after = t.promote(ctx, after)
+		if _, err := t.Versions.Activated(ctx, t.route, t.settings.Candidate); err != nil {
+			if ctx.Err() == nil { // the state promotes it again
+				t.wait(fmt.Errorf("the candidate is better and cannot go into service: %w", err), now)
+			}
+			return
+		}
 	}
 	t.mu.Lock()
 	t.state.Ramp = after
@@ -344,18 +353,29 @@ func (t *trial) prepare(ctx context.Context, now time.Time) error {
 	if state.isOver() {
 		return nil
 	}
+	version, _, err := t.Versions.Serving(t.route)
+	if err != nil {
+		return err
+	}
+	if version == state.Version && state.Model != "" { // it went into service while the experiment did not run
+		t.mu.Lock()
+		state.Ramp, state.Ended, t.waits = activated(), now.UTC(), ""
+		t.mu.Unlock()
+		t.save(true)
+		return nil
+	}
 	candidate, err := t.Versions.OpenCandidate(ctx, t.route, t.settings.Candidate)
 	if err != nil {
 		return err
 	}
-	if state.Model != "" && (state.Model != candidate.Model || state.Control != candidate.Control) {
+	if state.Model != "" && (state.Model != candidate.Model || state.Beside != candidate.Beside || state.Control != candidate.Control) {
 		t.Logger.Info("experiment begins again: its versions have other models", "route", t.route, "candidate", t.settings.Candidate)
 		if state, err = begin(t.settings, now); err != nil {
 			return errors.Join(err, candidate.Close())
 		}
 	}
 	t.mu.Lock() // status reads the state
-	state.Model, state.Control = candidate.Model, candidate.Control
+	state.Model, state.Beside, state.Control = candidate.Model, candidate.Beside, candidate.Control
 	if experiment.Promote(t.settings.Promote) != experiment.Auto {
 		state.Share = t.settings.Share
 	}
@@ -397,11 +417,10 @@ func (t *trial) join(state *State) error {
 
 // decide counts the sessions that are over, and returns the ramp as it is and as it should be.
 func (t *trial) decide(now time.Time) (before, after experiment.Ramp, err error) {
-	served, err := t.Engine.Route(t.route)
+	version, model, err := t.Versions.Serving(t.route)
 	if err != nil {
 		return before, after, err
 	}
-	digest := served.Model.Version
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s := t.state
@@ -421,16 +440,21 @@ func (t *trial) decide(now time.Time) (before, after experiment.Ramp, err error)
 	}
 	switch {
 	case t.asked == askedToStop:
+		t.asked = 0
 		after = experiment.Ramp{Stage: experiment.Stopped, Why: []string{"a person stopped it"}}
-	case digest == s.Model:
-		after = experiment.Ramp{Stage: experiment.Promoted, Share: 1, Why: []string{"a person activated the candidate"}}
-	case digest != s.Control:
+	case version == s.Version:
+		after = activated()
+	case version != s.Beside || model != s.Control:
 		after = experiment.Ramp{Stage: experiment.Stopped, Why: []string{"another version went into service"}}
 	default:
 		after = s.Ramp.Next(experiment.Evidence{Decision: s.Test.Decided, Answers: s.Observed.Answers, Breaches: breaches}, experiment.Promote(t.settings.Promote))
 	}
-	t.asked = 0
 	return before, after, nil
+}
+
+// activated is the ramp of an experiment whose candidate somebody put in service.
+func activated() experiment.Ramp {
+	return experiment.Ramp{Stage: experiment.Promoted, Share: 1, Why: []string{"a person activated the candidate"}}
 }
 
 // serve begins to answer searches by both versions, at the share of now.
@@ -461,28 +485,26 @@ func (t *trial) leave() {
 	t.mu.Unlock()
 }
 
-// promote puts the candidate in service, if it is not there already. It returns the ramp that results.
-func (t *trial) promote(ctx context.Context, ramp experiment.Ramp) experiment.Ramp {
-	if _, err := t.Versions.Activated(ctx, t.route, t.settings.Candidate); err != nil {
-		t.Logger.Error("candidate not activated", "route", t.route, "candidate", t.settings.Candidate, "error", err)
-		return experiment.Ramp{Stage: experiment.Stopped, Since: ramp.Since, Why: []string{"the candidate is better and cannot go into service: " + err.Error()}}
-	}
-	return ramp
-}
-
 // saveEvery is how often counts are saved. What decides is saved at once.
 const saveEvery = 5 * time.Second
 
-// save writes the state if it has changed and is not fresh on disk.
+// save writes the state if it has changed and is not fresh on disk. Searches do not wait for the disk.
 func (t *trial) save(now bool) {
 	t.mu.Lock()
-	defer t.mu.Unlock()
 	if t.state == nil || !t.dirty && !now || !now && time.Since(t.saved) < saveEvery {
+		t.mu.Unlock()
 		return
 	}
 	t.saved, t.dirty = time.Now(), false
-	if err := t.state.save(t.StateDir, t.route); err != nil {
+	state, err := json.Marshal(t.state)
+	t.mu.Unlock()
+	if err == nil {
+		err = write(t.StateDir, t.route, state)
+	}
+	if err != nil {
+		t.mu.Lock()
 		t.dirty = true
+		t.mu.Unlock()
 		t.Logger.Warn("state of the experiment not written; a restart would lose evidence", "route", t.route, "error", err)
 	}
 }

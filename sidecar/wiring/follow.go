@@ -158,7 +158,7 @@ func (f Followers) Reembed(ctx context.Context, r *route.Route, vectors []follow
 	if of == nil {
 		return 0, fmt.Errorf("%w: route %q: nothing of its store is followed", follow.ErrRoute, r.Name)
 	}
-	return of.Reembed(ctx, r.Collection, r.Name, vectors)
+	return of.Reembed(ctx, r, vectors)
 }
 
 // Status lists the state of everything that is followed.

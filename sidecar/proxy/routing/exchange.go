@@ -155,9 +155,7 @@ func (c *call[A]) readWhole(ctx context.Context) (err error) {
 	if c.target.Own == "" {
 		return Pass("alias") // the collection is not known
 	}
-	if err := c.markTried(ctx); err != nil {
-		return err
-	}
+	c.markTried(ctx)
 	c.routes = nil
 	for _, s := range c.asked.Searches {
 		rt, err := c.route(ctx, c.target.Routed, s)

@@ -85,6 +85,9 @@ type Recorder interface {
 
 // Trials says which searches experiments answer. search.Engine is one.
 type Trials interface {
+	// Trying reports whether any experiment runs.
+	Trying() bool
+	// Tries reports whether the experiment of a request's route answers it.
 	Tries(r search.Request) bool
 }
 

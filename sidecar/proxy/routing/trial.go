@@ -8,15 +8,15 @@ import (
 )
 
 // markTried marks the searches of a call as Tried if an experiment answers one of them.
-func (c *call[A]) markTried(ctx context.Context) error {
-	if c.trials == nil {
-		return nil
+func (c *call[A]) markTried(ctx context.Context) {
+	if c.trials == nil || !c.trials.Trying() {
+		return
 	}
 	routes := make([]*route.Route, len(c.asked.Searches))
 	for i, s := range c.asked.Searches {
 		var err error
 		if routes[i], err = c.find(ctx, c.target.Routed, s.Vector); err != nil {
-			return err
+			return // whoever asks for the route says why
 		}
 	}
 	if c.anyTried(ctx, c.asked.Searches, routes) {
@@ -24,22 +24,20 @@ func (c *call[A]) markTried(ctx context.Context) error {
 			c.asked.Searches[i].Tried = true
 		}
 	}
-	return nil
 }
 
-// anyTried reports whether an experiment answers one of the searches. A search takes no part if it is
-// a stage of an answer, asks for an exact answer, or compares a threshold with scores, which are of
-// two versions.
+// anyTried reports whether an experiment answers one of the searches of a call. It answers none unless it
+// can answer all: none that is a stage of an answer, asks for an exact answer, reaches below the ranks that
+// are answered, or has a threshold, since scores of two versions do not compare.
 func (c *call[A]) anyTried(ctx context.Context, searches []Search, routes []*route.Route) bool {
-	if c.trials == nil {
+	if c.trials == nil || !c.trials.Trying() {
 		return false
 	}
 	tried := false
 	for i, s := range searches {
 		switch {
-		case s.Staged || s.Find != nil:
+		case s.Staged, s.Find != nil, s.Exact, s.Threshold != nil, s.Limit > search.MaxTried, s.Offset > search.MaxTried-s.Limit:
 			return false
-		case s.Exact || s.Threshold != nil || s.Limit > search.MaxTried || s.Offset > search.MaxTried-s.Limit:
 		default:
 			tried = tried || c.trials.Tries(search.Request{
 				Route: routes[i].Name, Query: s.similarityQuery(), K: int(s.Limit + s.Offset), User: userOf(ctx),

@@ -9,8 +9,8 @@ import (
 )
 
 // noteChanged sets Changed if a candidate's feature row contradicts the score that a list has for it: the
-// companion's row got another vector between the two reads. Items outside the lists may have changed
-// with it. batches holds the rows of new candidates.
+// companion's row got another vector between the two reads. So it does if a candidate of an earlier round
+// is missing in an exact list that its row reaches. Items outside the lists may have changed with it. batches holds the rows of new candidates.
 func (r *Reader) noteChanged(p *plan.Plan, lists []rerank.List, batches []score.Batch) {
 	v := r.View
 	if !v.Reembeds() || r.Changed {
@@ -39,7 +39,31 @@ func (r *Reader) noteChanged(p *plan.Plan, lists []rerank.List, batches []score.
 				return
 			}
 		}
+		if r.Changed = isMissing(lists[i], r.products[i]); r.Changed {
+			return
+		}
 	}
+}
+
+// isMissing reports whether an exact list lacks an item that, by its inner product, belongs to it.
+func isMissing(l rerank.List, products map[rerank.ID]float64) bool {
+	if !l.Exact || len(l.IDs) == 0 {
+		return false
+	}
+	floor := math.Inf(-1)
+	if !l.Exhausted {
+		floor = float64(l.Scores[len(l.Scores)-1])
+	}
+	listed := make(map[rerank.ID]bool, len(l.IDs))
+	for _, id := range l.IDs {
+		listed[id] = true
+	}
+	for id, read := range products {
+		if read-float64(l.Epsilon)-1e-6*math.Abs(read) > floor && !listed[id] {
+			return true
+		}
+	}
+	return false
 }
 
 func product(a, b []float32) (sum float64) {
