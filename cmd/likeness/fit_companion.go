@@ -92,7 +92,7 @@ func (f *fitCompanionFlags) run(ctx context.Context, p *progress) (*companionRes
 		return nil, badModel(err)
 	}
 	if base.Spec().ManyVectors && !f.leakGiven {
-		f.options.Leak = 1 // queries of several vectors have few anchors, which the others' differences teach as well
+		f.options.Leak = 1 // the few anchors of queries of several vectors teach more if all differences of scores count
 	}
 	var report fitcompanion.Report
 	head, err := f.fitInputs.run(ctx, p, func(ctx context.Context, d fit.Data) (*learned, error) {

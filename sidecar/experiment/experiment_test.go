@@ -93,8 +93,9 @@ func TestAssign(t *testing.T) {
 			}
 		}
 		asked.Query = "another"
-		if query := experiment.Assign("v2", asked, 0.5); query.Takes != large.Takes || query.Arm != large.Arm || large.Takes && query.Seed == large.Seed {
-			t.Fatalf("another query of %s: %+v, want the arm of %+v and another seed", asked.Unit, query, large)
+		another := experiment.Assign("v2", asked, 0.5)
+		if another.Takes != large.Takes || another.Arm != large.Arm || large.Takes && another.Seed == large.Seed {
+			t.Fatalf("another query of %s: %+v, want the arm of %+v and another seed", asked.Unit, another, large)
 		}
 		asked.Session = 8
 		later := experiment.Assign("v2", asked, 0.5)
@@ -110,7 +111,7 @@ func TestAssign(t *testing.T) {
 		if later.Arm != large.Arm {
 			otherArm++
 		}
-		if later.Seed&1 != large.Seed&1 {
+		if later.Seed&1 != another.Seed&1 {
 			otherSeed++
 		}
 	}
