@@ -332,6 +332,7 @@ func TestReplace(t *testing.T) {
 	w := newWorld(t, 20)
 	before := w.route(t, "")
 	f := w.follow(t, before)
+	fresh(t, before) // its first comparison has ended, so that it cannot notice what follows
 	after := w.route(t, rerank.FormatInt8)
 	w.remove(t, 3) // nobody saw it
 	must(t, f.Replace(after))
