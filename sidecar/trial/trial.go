@@ -26,28 +26,39 @@ import (
 // ErrNone: the route has no experiment that could be stopped or begun.
 var ErrNone = errors.New("the route has no experiment")
 
+// Versions opens, watches and activates versions of routes. rollout.Manager does so.
+type Versions interface {
+	Serving(route string) (version, model string, err error)
+	OpenCandidate(ctx context.Context, route, version string) (*rollout.Candidate, error)
+	Activated(ctx context.Context, route, version string) (changed bool, err error)
+}
+
+var _ Versions = (*rollout.Manager)(nil)
+
 // Options of New.
 type Options struct {
 	Engine   *search.Engine
-	Versions *rollout.Manager
+	Versions Versions
 	Events   events.Book
 	StateDir string
 	Logger   *slog.Logger
 }
 
-// Runner runs the experiments of a sidecar. It is safe for concurrent use.
+// Runner runs the experiments of a sidecar, each in a goroutine of its own, so that a candidate that
+// opens slowly delays no other one. It is safe for concurrent use.
 type Runner struct {
 	o       Options
-	changed chan struct{} // holds a value after Configure, Stop and Restart
+	changed chan struct{} // holds a value after Configure
 
 	mu     sync.Mutex
 	trials map[string]*trial // by route
 	next   map[string]config.Experiment
+	ended  map[string]chan struct{} // by route: closed when its last experiment has ended
 }
 
 // New makes a runner of the experiments of a configuration.
 func New(o Options, c *config.Config) *Runner {
-	r := &Runner{o: o, changed: make(chan struct{}, 1), trials: map[string]*trial{}}
+	r := &Runner{o: o, changed: make(chan struct{}, 1), trials: map[string]*trial{}, ended: map[string]chan struct{}{}}
 	r.Configure(c)
 	return r
 }
@@ -63,12 +74,13 @@ func (r *Runner) Configure(c *config.Config) {
 			r.next[name] = e
 		}
 	}
-	r.signal()
+	signal(r.changed)
 }
 
-func (r *Runner) signal() {
+// signal puts a value into a channel that holds one, unless it has one.
+func signal(c chan struct{}) {
 	select {
-	case r.changed <- struct{}{}:
+	case c <- struct{}{}:
 	default:
 	}
 }
@@ -76,21 +88,47 @@ func (r *Runner) signal() {
 // tick is how often the evidence is looked at.
 const tick = 500 * time.Millisecond
 
-// Run runs the experiments until ctx is done. Then it closes their candidates.
+// Run runs the experiments until ctx is done, and returns when their candidates are closed.
 func (r *Runner) Run(ctx context.Context) {
-	ticker := time.NewTicker(tick)
-	defer ticker.Stop()
+	var running sync.WaitGroup
+	defer running.Wait()
 	for {
-		r.turn(ctx, time.Now())
+		r.adopt(ctx, &running)
 		select {
 		case <-ctx.Done():
-			for _, t := range r.all() {
-				t.leave()
-			}
 			return
-		case <-ticker.C:
 		case <-r.changed:
 		}
+	}
+}
+
+// adopt applies the configuration: it ends experiments that are not configured so any more, and runs
+// those that are new. One of the same route waits until the one before has closed its candidate.
+func (r *Runner) adopt(ctx context.Context, running *sync.WaitGroup) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for name, t := range r.trials {
+		if e, ok := r.next[name]; !ok || !reflect.DeepEqual(e, t.settings) {
+			t.cancel()
+			delete(r.trials, name)
+		}
+	}
+	for name, e := range r.next {
+		if r.trials[name] != nil {
+			continue
+		}
+		ctx, cancel := context.WithCancel(ctx)
+		t := &trial{Options: r.o, route: name, settings: e, wake: make(chan struct{}, 1), cancel: cancel}
+		before, ended := r.ended[name], make(chan struct{})
+		r.trials[name], r.ended[name] = t, ended
+		running.Go(func() {
+			defer close(ended)
+			defer cancel()
+			if before != nil {
+				<-before
+			}
+			t.run(ctx)
+		})
 	}
 }
 
@@ -105,30 +143,6 @@ func (r *Runner) all() []*trial {
 	return out
 }
 
-// turn applies a changed configuration, and looks at each experiment.
-func (r *Runner) turn(ctx context.Context, now time.Time) {
-	r.mu.Lock()
-	next := r.next
-	for name, e := range next {
-		if r.trials[name] == nil {
-			r.trials[name] = &trial{Options: r.o, route: name, settings: e}
-		}
-	}
-	r.mu.Unlock()
-	for _, t := range r.all() {
-		e, ok := next[t.route]
-		if !ok || !reflect.DeepEqual(e, t.settings) {
-			t.leave()
-			r.mu.Lock()
-			delete(r.trials, t.route)
-			r.mu.Unlock()
-			r.signal() // a changed one begins in the next turn
-			continue
-		}
-		t.turn(ctx, now)
-	}
-}
-
 // find returns the experiment of a route, or ErrNone.
 func (r *Runner) find(route string) (*trial, error) {
 	r.mu.Lock()
@@ -140,28 +154,20 @@ func (r *Runner) find(route string) (*trial, error) {
 }
 
 // Stop ends the experiment of a route: the version in service answers everything. It returns ErrNone.
-func (r *Runner) Stop(route string) error {
-	t, err := r.find(route)
-	if err != nil {
-		return err
-	}
-	t.mu.Lock()
-	t.asked = askedToStop
-	t.mu.Unlock()
-	r.signal()
-	return nil
-}
+func (r *Runner) Stop(route string) error { return r.ask(route, askedToStop) }
 
 // Restart begins the experiment of a route again, without the evidence so far. It returns ErrNone.
-func (r *Runner) Restart(route string) error {
+func (r *Runner) Restart(route string) error { return r.ask(route, askedToRestart) }
+
+func (r *Runner) ask(route string, what asked) error {
 	t, err := r.find(route)
 	if err != nil {
 		return err
 	}
 	t.mu.Lock()
-	t.asked = askedToRestart
+	t.asked = what
 	t.mu.Unlock()
-	r.signal()
+	signal(t.wake)
 	return nil
 }
 
@@ -183,11 +189,13 @@ const (
 	askedToRestart
 )
 
-// trial is the experiment of one route. Only Runner.Run calls turn and leave.
+// trial is the experiment of one route. Only run, and what it calls, uses candidate and retry.
 type trial struct {
 	Options
 	route    string
 	settings config.Experiment
+	wake     chan struct{}      // holds a value after Stop and Restart of the Runner
+	cancel   context.CancelFunc // ends run
 
 	candidate *rollout.Candidate // nil unless the experiment runs
 	retry     time.Time          // of opening the candidate
@@ -259,6 +267,21 @@ func (t *trial) status() (Status, bool) {
 		s.Dropped = t.tally.dropped
 	}
 	return s, true
+}
+
+// run runs the experiment until ctx is done. Then it closes the candidate.
+func (t *trial) run(ctx context.Context) {
+	defer t.leave()
+	ticker := time.NewTicker(tick)
+	defer ticker.Stop()
+	for ctx.Err() == nil {
+		t.turn(ctx, time.Now())
+		select {
+		case <-ctx.Done():
+		case <-ticker.C:
+		case <-t.wake:
+		}
+	}
 }
 
 // turn looks at the experiment: it opens the candidate, counts sessions that are over, and decides.
