@@ -346,6 +346,42 @@ func TestSizeAndRetention(t *testing.T) {
 	}
 }
 
+// TestSince: Read opens no file that was complete before a time, and passes every event since.
+func TestSince(t *testing.T) {
+	dir, now := t.TempDir(), newClock()
+	r := open(t, dir, events.RouteOptions{Share: 1, Log: events.LogOptions{Now: now.Now, Age: time.Minute}})
+	var at []time.Time
+	for range 4 { // each in a file of its own
+		answer := events.AnswerID{Call: r.NewCall()}
+		r.Show(someImpression(answer))
+		at = append(at, now.Now())
+		feed(t, r, click(answer, 7))
+		now.pass(time.Minute)
+	}
+	files, err := filepath.Glob(filepath.Join(dir, "*.events"))
+	if err != nil || len(files) != 4 {
+		t.Fatalf("%d files, %v", len(files), err)
+	}
+	for i, since := range at {
+		var seen []time.Time
+		_, err := events.Read(dir, events.Visitor{Since: since, Impression: func(m *events.Impression) error {
+			seen = append(seen, m.Time)
+			return nil
+		}})
+		if err != nil || !slices.EqualFunc(seen[len(seen)-(4-i):], at[i:], time.Time.Equal) || len(seen) > 4-i+1 {
+			t.Errorf("since %s: %s, %v", since, seen, err)
+		}
+		if i > 1 { // a file that is not opened may be damaged
+			if err := os.WriteFile(files[i-2], []byte("rubbish"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			if damaged, err := events.Read(dir, events.Visitor{Since: since}); damaged != 0 || err != nil {
+				t.Errorf("since %s: %d places are damaged, %v", since, damaged, err)
+			}
+		}
+	}
+}
+
 // TestTornTail: what a crash left incomplete is cut off, and the log goes on.
 func TestTornTail(t *testing.T) {
 	dir := t.TempDir()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"time"
 
 	"github.com/likenessdb/likeness/internal/record"
 )
@@ -12,6 +13,9 @@ import (
 // Visitor holds the functions that Read calls for each event. A nil function skips its kind of
 // event.
 type Visitor struct {
+	// Since leaves out the files that were complete before it; the zero time leaves out none. An event
+	// that happened at Since or later, as the sidecar's clock had it, is in another file.
+	Since      time.Time
 	Impression func(*Impression) error
 	Feedback   func(*Feedback) error
 }
@@ -24,7 +28,10 @@ func Read(dir string, v Visitor) (damaged int, err error) {
 	if err != nil {
 		return 0, err
 	}
-	for _, s := range segments {
+	for i, s := range segments {
+		if i+1 < len(segments) && !segments[i+1].begun.IsZero() && segments[i+1].begun.Before(v.Since) {
+			continue
+		}
 		b, err := os.ReadFile(s.path)
 		if errors.Is(err, fs.ErrNotExist) {
 			continue // the sidecar has deleted it

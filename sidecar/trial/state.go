@@ -115,7 +115,8 @@ type Status struct {
 	Missing  int `json:"missing,omitempty"`
 	// Searched: the candidate is searched now.
 	Searched bool `json:"searched"`
-	// Dropped counts answers since the start that are not counted, because too many sessions are open.
+	// Dropped counts answers and feedback since the start that are not counted, because too many sessions
+	// are open, or one session has too much.
 	Dropped int64 `json:"dropped,omitempty"`
 	// Waits says why an experiment that should run does not; "" if it runs or is over.
 	Waits string `json:"waits,omitempty"`

@@ -11,9 +11,12 @@ import (
 	"github.com/likenessdb/likeness/sidecar/experiment"
 )
 
-// maxItems is how many shown items the open sessions of an experiment hold; about 50 MB. Answers beyond
-// it are not counted.
-const maxItems = 1 << 20
+// Limits of the open sessions of an experiment. Answers and feedback beyond them are not counted.
+const (
+	maxItems = 1 << 20 // shown items of all sessions, about 50 MB
+	maxFed   = 1 << 20 // feedback of all sessions, about 50 MB
+	mostFed  = 1000    // feedback of one session, so that a bot leaves room for people
+)
 
 // tally credits feedback to the arms of an experiment, and counts each session once, when it is over.
 // A session is one user's answers of one period, or the answers to one query if users are unknown.
@@ -27,7 +30,8 @@ type tally struct {
 	open    map[sessionKey]*session
 	answers map[events.AnswerID]*answer // of open sessions
 	items   int                         // of the answers
-	dropped int64                       // answers that were not counted
+	fed     int                         // feedback on the answers
+	dropped int64                       // answers and feedback that were not counted
 	counted int64                       // the number of the first period that is not counted yet
 }
 
@@ -92,10 +96,15 @@ func (t *tally) feed(f *events.Feedback) {
 		return
 	}
 	key := f.Key()
-	if a.session.seen[key] {
+	switch {
+	case a.session.seen[key]:
+		return
+	case len(a.session.seen) == mostFed, t.fed == maxFed:
+		t.dropped++
 		return
 	}
 	a.session.seen[key] = true
+	t.fed++
 	a.session.credit.Add(a.armOf(f.Item), worth)
 }
 
@@ -128,6 +137,7 @@ func (t *tally) end(now time.Time) (next int64, err error) {
 	for _, key := range over {
 		s := t.open[key]
 		delete(t.open, key)
+		t.fed -= len(s.seen)
 		for _, id := range s.answers {
 			t.items -= len(t.answers[id].items)
 			delete(t.answers, id)

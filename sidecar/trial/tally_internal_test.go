@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -90,5 +91,25 @@ func TestTallyOfDivided(t *testing.T) {
 	}
 	if _, err := y.end(at(12)); err != nil || y.test.Units != 1 || y.test.Sum != 1 || len(y.waiting[experiment.Candidate]) != 1 {
 		t.Errorf("%+v, %v wait, %v", y.test, y.waiting, err)
+	}
+}
+
+// TestTallyIsBounded: feedback without end takes no memory without end, and no other session's place.
+func TestTallyIsBounded(t *testing.T) {
+	y := tallyOf(t, experiment.Interleaving)
+	bot, ann := shownTo("bot", 1, 10), shownTo("ann", 2, 10)
+	y.show(bot)
+	y.show(ann)
+	for i := range 3 * mostFed {
+		f := clickOn(bot, 0, "click")
+		f.ID = fmt.Sprint(i)
+		y.feed(f)
+	}
+	y.feed(clickOn(ann, 1, "click"))
+	if y.fed != mostFed+1 || y.dropped != 2*mostFed {
+		t.Errorf("%d events are counted, %d not", y.fed, y.dropped)
+	}
+	if _, err := y.end(at(12)); err != nil || y.fed != 0 || y.test.Units != 2 || y.test.Sum != 0 {
+		t.Errorf("%+v, %d events are left, %v", y.test, y.fed, err)
 	}
 }

@@ -423,9 +423,11 @@ func (t *trial) join(state *State) error {
 	t.state, t.tally, t.waits, t.dirty = state, tally, "", true
 	t.mu.Unlock()
 	t.Events.Route(t.route).Watch(t)
+	since := latest(state.Started.Truncate(time.Millisecond), time.Unix(0, state.Period*int64(state.Session)))
 	_, err := events.Read(statedir.Events(t.StateDir, t.route), events.Visitor{
+		Since: since,
 		Impression: func(m *events.Impression) error {
-			if tally.periodOf(m.Time) >= state.Period && !m.Time.Before(state.Started.Truncate(time.Millisecond)) {
+			if !m.Time.Before(since) {
 				t.Shown(m)
 			}
 			return nil
@@ -436,6 +438,13 @@ func (t *trial) join(state *State) error {
 		},
 	})
 	return err
+}
+
+func latest(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
 }
 
 // decide counts the sessions that are over, and returns the ramp as it is and as it should be.
