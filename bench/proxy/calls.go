@@ -18,7 +18,6 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
-	"github.com/likenessdb/likeness/examples/banking77"
 	"github.com/likenessdb/likeness/sidecar/proxy/wire"
 )
 
@@ -44,13 +43,13 @@ func check(n, rows int, status, want string) error {
 
 func statusOf(trailer metadata.MD) string { return strings.Join(trailer.Get("likeness-status"), "") }
 
-func qdrantGRPC(conn *grpc.ClientConn, task *banking77.Task) client {
+func qdrantGRPC(conn *grpc.ClientConn, vectors [][]float32) client {
 	points := qdrant.NewPointsClient(conn)
 	return func(collection, status string) call {
 		return func(ctx context.Context, n int) error {
 			var trailer metadata.MD
 			answer, err := points.Search(ctx, &qdrant.SearchPoints{
-				CollectionName: collection, Vector: task.Vector(n % len(task.Queries)), Limit: limit,
+				CollectionName: collection, Vector: vectors[n%len(vectors)], Limit: limit,
 			}, grpc.Trailer(&trailer))
 			if err != nil {
 				return err
@@ -62,9 +61,9 @@ func qdrantGRPC(conn *grpc.ClientConn, task *banking77.Task) client {
 
 // restBodies encodes the searches in advance, because the encoding is the same work for all
 // ways and would blur the differences.
-func restBodies(task *banking77.Task) (bodies [][]byte, err error) {
-	for i := range task.Queries {
-		body, err := json.Marshal(map[string]any{"vector": task.Vector(i), "limit": limit})
+func restBodies(vectors [][]float32) (bodies [][]byte, err error) {
+	for _, v := range vectors {
+		body, err := json.Marshal(map[string]any{"vector": v, "limit": limit})
 		if err != nil {
 			return nil, err
 		}
@@ -106,10 +105,10 @@ func qdrantREST(transport *http.Transport, url string, bodies [][]byte) client {
 
 // milvusGroups encodes the vectors of the searches in advance, each as a PlaceholderGroup
 // of one PlaceholderValue: its tag, its type, which is FloatVector, and the vector.
-func milvusGroups(task *banking77.Task) (groups [][]byte, err error) {
-	for i := range task.Queries {
-		group, err := wire.AppendMessage(nil, 1, 4*len(task.Vector(i)), func(out []byte) ([]byte, error) {
-			return wire.AppendPacked(append(out, "\x0a\x02$0\x10\x65"...), 3, task.Vector(i)), nil
+func milvusGroups(vectors [][]float32) (groups [][]byte, err error) {
+	for _, v := range vectors {
+		group, err := wire.AppendMessage(nil, 1, 4*len(v), func(out []byte) ([]byte, error) {
+			return wire.AppendPacked(append(out, "\x0a\x02$0\x10\x65"...), 3, v), nil
 		})
 		if err != nil {
 			return nil, err

@@ -19,6 +19,8 @@ import (
 	"github.com/likenessdb/likeness/bench/internal/host"
 	"github.com/likenessdb/likeness/examples/banking77"
 	"github.com/likenessdb/likeness/internal/uncompressed"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/sidecar/proxy"
 	"github.com/likenessdb/likeness/sidecar/serve"
 )
@@ -102,10 +104,20 @@ func (b *benchmark) openQdrant(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := b.addGRPC(d, "Qdrant, gRPC", func(conn *grpc.ClientConn) client { return qdrantGRPC(conn, b.task) }); err != nil {
+	asked, pulledBack, err := b.queries()
+	if err != nil {
 		return err
 	}
-	bodies, err := restBodies(b.task)
+	if err := b.addGRPC(d, "Qdrant, gRPC",
+		func(conn *grpc.ClientConn) client { return qdrantGRPC(conn, asked) },
+		func(conn *grpc.ClientConn) client { return qdrantGRPC(conn, pulledBack) }); err != nil {
+		return err
+	}
+	bodies, err := restBodies(asked)
+	if err != nil {
+		return err
+	}
+	rewrittenBodies, err := restBodies(pulledBack)
 	if err != nil {
 		return err
 	}
@@ -119,7 +131,7 @@ func (b *benchmark) openQdrant(ctx context.Context) error {
 		return err
 	}
 	over := func(url string) client { return qdrantREST(transport, url, bodies) }
-	b.systems = append(b.systems, d.system("Qdrant, REST", over(db.REST), over("http://"+copied), over("http://"+d.proxied.REST), over("http://"+d.serving.REST)))
+	b.systems = append(b.systems, d.system("Qdrant, REST", over(db.REST), qdrantREST(transport, db.REST, rewrittenBodies), over("http://"+copied), over("http://"+d.proxied.REST), over("http://"+d.serving.REST)))
 	return nil
 }
 
@@ -136,11 +148,52 @@ func (b *benchmark) openMilvus(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	groups, err := milvusGroups(b.task)
+	asked, pulledBack, err := b.queries()
 	if err != nil {
 		return err
 	}
-	return b.addGRPC(d, "milvus-lite, gRPC", func(conn *grpc.ClientConn) client { return milvusGRPC(conn, groups) })
+	groups, err := milvusGroups(asked)
+	if err != nil {
+		return err
+	}
+	rewrittenGroups, err := milvusGroups(pulledBack)
+	if err != nil {
+		return err
+	}
+	return b.addGRPC(d, "milvus-lite, gRPC",
+		func(conn *grpc.ClientConn) client { return milvusGRPC(conn, groups) },
+		func(conn *grpc.ClientConn) client { return milvusGRPC(conn, rewrittenGroups) })
+}
+
+// queries returns the query vectors of the task, and the vectors to which a rewritten route changes
+// them.
+func (b *benchmark) queries() (asked, pulledBack [][]float32, err error) {
+	m, err := model.Open(b.bilinear())
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range b.task.Queries {
+		v := b.task.Vector(i)
+		encoded, err := m.Encode(rerank.Query{Vector: v})
+		if err != nil {
+			return nil, nil, err
+		}
+		able := rerank.EncodedAbilitiesOf(encoded).PullBack
+		if able == nil {
+			return nil, nil, fmt.Errorf("model %s: its queries are no vectors of the items' space", b.bilinear())
+		}
+		product, ok := able.PullBack()
+		if !ok {
+			return nil, nil, fmt.Errorf("model %s: query %d is no vector of the items' space", b.bilinear(), i)
+		}
+		asked, pulledBack = append(asked, v), append(pulledBack, product.Vector)
+	}
+	return asked, pulledBack, nil
+}
+
+// bilinear returns the path of the model of the routes `rewritten` and `tabled`.
+func (b *benchmark) bilinear() string {
+	return filepath.Join(b.Models, "banking77-questions-bilinear")
 }
 
 // deployment is a database with likeness before it.
@@ -165,7 +218,7 @@ func (b *benchmark) deploy(ctx context.Context, db *servers.Server, kind string,
 		return nil, err
 	}
 	file := filepath.Join(dir, "likeness.yaml")
-	text := fmt.Sprintf(configured, kind, db.Address, filepath.Join(b.Models, "banking77-questions-bilinear"), filepath.Join(b.Models, "banking77-questions-mol"), keys)
+	text := fmt.Sprintf(configured, kind, db.Address, b.bilinear(), filepath.Join(b.Models, "banking77-questions-mol"), keys)
 	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
@@ -205,8 +258,9 @@ func (b *benchmark) start(ctx context.Context, d *deployment, name string, at an
 	return nil
 }
 
-// addGRPC adds a system whose clients use gRPC.
-func (b *benchmark) addGRPC(d *deployment, name string, client func(*grpc.ClientConn) client) error {
+// addGRPC adds a system whose clients use gRPC. The clients of asking send the vectors of the task,
+// those of rewriting send the vectors to which a rewritten route changes them.
+func (b *benchmark) addGRPC(d *deployment, name string, asking, rewriting func(*grpc.ClientConn) client) error {
 	var conns [4]*grpc.ClientConn
 	for i, address := range []string{d.db.Address, d.copied, d.proxied.GRPC, d.serving.GRPC} {
 		var err error
@@ -214,13 +268,16 @@ func (b *benchmark) addGRPC(d *deployment, name string, client func(*grpc.Client
 			return err
 		}
 	}
-	b.systems = append(b.systems, d.system(name, client(conns[0]), client(conns[1]), client(conns[2]), client(conns[3])))
+	b.systems = append(b.systems, d.system(name, asking(conns[0]), rewriting(conns[0]), asking(conns[1]), asking(conns[2]), asking(conns[3])))
 	return nil
 }
 
 // The names of the ways.
 const (
-	wayDirect    = "direct"
+	wayDirect = "direct"
+	// wayByClient sends the request of a rewritten call to the database directly, on the same
+	// collection. The difference to it is the cost of rewriting.
+	wayByClient  = "rewritten by the client"
 	wayCopied    = "bytes copied"
 	wayProxy     = "likeness proxy"
 	wayPassed    = "passed"
@@ -229,13 +286,15 @@ const (
 	wayScan      = "scan"
 )
 
-// system returns the ways to search by four clients.
-func (d *deployment) system(name string, direct, copied, proxied, served client) system {
+// system returns the ways to search by five clients. The client of rewriting sends the database
+// what a rewritten route would send it.
+func (d *deployment) system(name string, direct, rewriting, copied, proxied, served client) system {
 	return system{name: name, processes: d.processes, ways: []way{
 		{wayDirect, direct(plain, "")},
 		{wayCopied, copied(plain, "")},
 		{wayProxy, proxied(plain, "")},
 		{wayPassed, served(plain, "")},
+		{wayByClient, rewriting(rewritten, "")},
 		{wayRewritten, served(rewritten, "rewritten; ")},
 		{wayTable, served(tabled, "rescored; ")},
 		{wayScan, served(scanned, "rescored; ")},
