@@ -11,6 +11,7 @@ import (
 
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
 	"github.com/likenessdb/likeness/e2e/harness"
+	"github.com/likenessdb/likeness/internal/testbinary"
 )
 
 // cache is where packages are kept between runs.
@@ -19,8 +20,7 @@ const cache = "../.cache/clients"
 // TestPackage installs the wheel into an empty virtual environment and runs the tests in that, and those
 // of the frameworks where the frameworks are.
 func TestPackage(t *testing.T) {
-	binary := filepath.Join(t.TempDir(), "likeness")
-	command(t, nil, "go", "build", "-o", binary, "../cmd/likeness")
+	binary := testbinary.Likeness(t)
 	t.Run("wheel", func(t *testing.T) {
 		programs := install(t, buildWheel(t, binary))
 		pytest(t, filepath.Join(programs, "python"), []string{"PATH=" + programs}, "client", "binary", "fitting")
@@ -46,8 +46,7 @@ func TestSentenceTransformers(t *testing.T) {
 	if os.Getenv("LIKENESS_SOAK") == "" {
 		t.Skip("it installs PyTorch, 5 GB; set LIKENESS_SOAK=1")
 	}
-	binary := filepath.Join(t.TempDir(), "likeness")
-	command(t, nil, "go", "build", "-o", binary, "../cmd/likeness")
+	binary := testbinary.Likeness(t)
 	python, err := harness.Python(t.Context(), cache, filepath.Join("tests", "st.txt"))
 	if err != nil {
 		unavailable(t, err)

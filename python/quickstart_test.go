@@ -15,6 +15,7 @@ import (
 	"github.com/likenessdb/likeness/adapters/qdrant"
 	"github.com/likenessdb/likeness/e2e/harness"
 	"github.com/likenessdb/likeness/internal/shown"
+	"github.com/likenessdb/likeness/internal/testbinary"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/npy"
 )
@@ -28,8 +29,7 @@ func TestQuickstart(t *testing.T) {
 	if err != nil {
 		unavailable(t, err)
 	}
-	binary := filepath.Join(t.TempDir(), "likeness")
-	command(t, nil, "go", "build", "-o", binary, "../cmd/likeness")
+	binary := testbinary.Likeness(t)
 	s := &session{
 		folder: t.TempDir(), programs: install(t, buildWheel(t, binary)) + ":" + links(t, "curl", "grep"), python: client.Path,
 		addresses: strings.NewReplacer("http://localhost:6333", db.REST, "127.0.0.1:7633", freeAddress(t), "127.0.0.1:7634", freeAddress(t),

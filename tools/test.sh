@@ -10,6 +10,11 @@ trap 'rm -f "$results" "$results".{packages,tests,beside}' EXIT
 # soon, take a fifth less time if they seldom collect their garbage.
 testing=(go test -vet=off -ldflags='-s -w' -toolexec='env GOGC=400' -timeout 15m -json)
 
+# Tests that run the command as a process share one.
+mkdir -p .cache
+go build -ldflags='-s -w' -o .cache/likeness ./cmd/likeness
+export LIKENESS_TEST_BINARY=$PWD/.cache/likeness
+
 # rows COLUMN WAY... prints a column of the table's lines of these ways.
 rows() {
 	awk -F '  +' -v column="$1" -v ways="${*:2}" 'index(" " ways " ", " " $1 " ") { print $column }' tools/tests.txt

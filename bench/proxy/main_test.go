@@ -3,12 +3,12 @@ package main
 import (
 	"encoding/json"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
+	"github.com/likenessdb/likeness/internal/testbinary"
 )
 
 // TestMain is the program where the benchmark starts itself as the process that copies bytes.
@@ -29,10 +29,7 @@ func TestRun(t *testing.T) {
 		t.Skipf("%s is not set", servers.EnvDir)
 	}
 	dir := t.TempDir()
-	binary := filepath.Join(dir, "likeness")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../cmd/likeness").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	binary := testbinary.Likeness(t)
 	var out strings.Builder
 	err := run(t.Context(), []string{
 		"-binary", binary, "-data", "../../examples/data/banking77", "-models", "../../examples/models", "-out", dir,

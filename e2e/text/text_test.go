@@ -27,6 +27,7 @@ import (
 
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
 	"github.com/likenessdb/likeness/e2e/harness"
+	"github.com/likenessdb/likeness/internal/testbinary"
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/model"
@@ -333,10 +334,7 @@ func TestDimension(t *testing.T) {
 func TestCommands(t *testing.T) {
 	atLength(t, "it fits and evaluates by a sentence model")
 	w := start(t)
-	binary := filepath.Join(w.dir, "likeness")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../cmd/likeness").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	binary := testbinary.Likeness(t)
 	run := func(args ...string) string {
 		t.Helper()
 		cmd := exec.CommandContext(t.Context(), binary, args...)

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
+	"github.com/likenessdb/likeness/internal/testbinary"
 	"github.com/likenessdb/likeness/rerank/npy"
 )
 
@@ -56,10 +57,7 @@ func TestTry(t *testing.T) {
 		fmt.Fprintf(&lines, "{\"query\": %s, \"item\": %d}\n", quoted, items[i])
 	}
 	must(t, os.WriteFile(filepath.Join(dir, "log.jsonl"), []byte(lines.String()), 0o600))
-	binary := filepath.Join(dir, "likeness")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../cmd/likeness").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	binary := testbinary.Likeness(t)
 	run := func(args ...string) (string, error) {
 		cmd := exec.CommandContext(t.Context(), binary, args...)
 		cmd.Dir, cmd.Env = dir, append(os.Environ(), "EMBEDDER_API_KEY="+key)

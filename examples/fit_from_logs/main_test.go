@@ -2,21 +2,17 @@ package main
 
 import (
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/likenessdb/likeness/internal/shown"
+	"github.com/likenessdb/likeness/internal/testbinary"
 )
 
 // TestFitFromLogs runs the example as a reader would, and compares its verdict with the page that
 // shows it.
 func TestFitFromLogs(t *testing.T) {
-	binary := filepath.Join(t.TempDir(), "likeness")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../cmd/likeness").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	binary := testbinary.Likeness(t)
 	for kind, wanted := range map[string][]string{
 		"bilinear": {"$ likeness fit bilinear"},
 		"maxsim":   {"$ likeness fit maxsim", "$ likeness index", "table topics.table: 77 items in 847 rows"},

@@ -3,12 +3,14 @@ package main
 import (
 	"strings"
 	"testing"
+
+	"github.com/likenessdb/likeness/internal/testbinary"
 )
 
 // The host runs as a reader would run it.
 func TestPluginHost(t *testing.T) {
 	var out strings.Builder
-	if err := run(t.Context(), []string{"-examples", ".."}, &out, t.Output()); err != nil {
+	if err := run(t.Context(), []string{"-examples", "..", "-binary", testbinary.Likeness(t)}, &out, t.Output()); err != nil {
 		t.Fatalf("%v\n%s", err, &out)
 	}
 	for _, want := range []string{"protocol version 1", "was killed (SIGKILL)", "answered by process", "this host 2 and 3"} {

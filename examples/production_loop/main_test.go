@@ -2,12 +2,11 @@ package main
 
 import (
 	"os"
-	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
+	"github.com/likenessdb/likeness/internal/testbinary"
 )
 
 // TestProductionLoop runs the example as a reader would.
@@ -16,10 +15,7 @@ func TestProductionLoop(t *testing.T) {
 		t.Skip("it takes a minute: make soak runs this")
 	}
 	db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
-	binary := filepath.Join(t.TempDir(), "likeness")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../cmd/likeness").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	binary := testbinary.Likeness(t)
 	var out strings.Builder
 	err := run(t.Context(), []string{"-binary", binary, "-data", "../data/banking77", "-qdrant", db.Address}, &out, os.Stderr)
 	t.Log(out.String())

@@ -8,14 +8,12 @@ import (
 	"testing"
 
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
+	"github.com/likenessdb/likeness/internal/testbinary"
 )
 
 // The quickstart runs as a reader would run it, with fewer questions.
 func TestQuickstart(t *testing.T) {
-	binary := filepath.Join(t.TempDir(), "likeness")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../cmd/likeness").CombinedOutput(); err != nil {
-		t.Fatalf("%v\n%s", err, out)
-	}
+	binary := testbinary.Likeness(t)
 	questions, train := filepath.Join(t.TempDir(), "questions-mol.safetensors"), "../data/banking77/train_vectors.npy"
 	small := []string{"fit", "companion", "--model", "../models/banking77-questions-mol", "--items", train, "--queries", train,
 		"--dim", "32", "--anchors", "200", "--hidden", "0", "--fit-items", "1000", "--out", questions}

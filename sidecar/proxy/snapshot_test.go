@@ -20,6 +20,7 @@ import (
 	"github.com/qdrant/go-client/qdrant"
 
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
+	"github.com/likenessdb/likeness/internal/testbinary"
 	"github.com/likenessdb/likeness/sidecar/proxy"
 )
 
@@ -109,10 +110,7 @@ type process struct {
 
 func startProcess(t *testing.T, database string) process {
 	t.Helper()
-	binary := filepath.Join(t.TempDir(), "likeness")
-	if out, err := exec.CommandContext(t.Context(), "go", "build", "-o", binary, "../../cmd/likeness").CombinedOutput(); err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
+	binary := testbinary.Likeness(t)
 	ready := filepath.Join(t.TempDir(), "ready")
 	cmd := exec.CommandContext(t.Context(), binary, "proxy", "--qdrant-rest", database, "--listen-rest", "127.0.0.1:0", "--ready-file", ready)
 	if err := cmd.Start(); err != nil {
