@@ -28,10 +28,12 @@ const (
 	idText
 )
 
-// Flags of an impression.
+// Flags of an impression. The bits from armShift on hold its arm.
 const (
 	isDegraded = 1 << iota
 	isNarrowed
+
+	armShift = 2
 )
 
 // appendImpression appends an impression to b.
@@ -47,7 +49,7 @@ func appendImpression(b []byte, m *Impression) []byte {
 	b = appendText(b, m.Version)
 	b = appendText(b, string(m.Status))
 	b = appendFloat32(b, m.Gap)
-	flags := byte(0)
+	flags := byte(m.Arm) << armShift
 	if m.Degraded {
 		flags |= isDegraded
 	}
@@ -221,6 +223,7 @@ func decodeImpression(body []byte) (*Impression, error) {
 	m.Gap = d.float32()
 	flags := d.uint8()
 	m.Degraded, m.Narrowed = flags&isDegraded != 0, flags&isNarrowed != 0
+	m.Arm = experiment.Arm(flags >> armShift)
 	m.Filter, m.First = d.uint64(), int(min(d.uvarint(), math.MaxInt32))
 	const smallest = 1 + 1 + 4 + 1 // of an item
 	if n := d.count(smallest); n > 0 {

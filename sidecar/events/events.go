@@ -60,6 +60,8 @@ type Impression struct {
 	Filter uint64
 	// Narrowed reports that the request restricted the answer in a way that Filter may not show.
 	Narrowed bool
+	// Arm is the arm that the request was assigned to, in an experiment that divides requests.
+	Arm experiment.Arm
 	// First is the position of the first item, counted from 1. It is above 1 on a later page.
 	First int
 	// Items are in the order in which they were shown.

@@ -72,7 +72,7 @@ func closed(t testing.TB, r *events.Route) {
 func someImpression(answer events.AnswerID) *events.Impression {
 	return &events.Impression{
 		Answer: answer, Vector: []float32{1, -0.5, 0}, Text: "card", User: "ann", Version: "v", Status: rerank.StatusExact,
-		Gap: 0, Filter: events.HashFilter(`{"must":[]}`), First: 11, Narrowed: true,
+		Gap: 0, Filter: events.HashFilter(`{"must":[]}`), First: 11, Narrowed: true, Arm: experiment.Candidate,
 		Items: []events.Item{{rerank.UintID(7), 1.5, experiment.Control}, {rerank.IntID(-1), 1, experiment.Candidate}, {rerank.TextID("7"), float32(math.Inf(-1)), experiment.Neither}},
 	}
 }

@@ -83,6 +83,8 @@ type Answer struct {
 	// Experiment is set if the answer is of the route's experiment. The hits of an interleaved answer
 	// are in the order of the draft, each with the score of its own version.
 	Experiment experiment.Kind
+	// Arm is the arm that the request was assigned to in an experiment that divides requests.
+	Arm experiment.Arm
 	// ID names the answer in feedback. It is "" unless the route keeps events and the answer is
 	// Shown.
 	ID string

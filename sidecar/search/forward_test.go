@@ -192,7 +192,7 @@ var everyField = map[string]string{
 	"Rounds": "TestRankersGetTheWholeQuery", "Confirms": "TestConfirmingReads", "Collection": "TestCallsNameTheCollection",
 	"MaxRank": "TestPagesOfOneList", "RequireExact": "TestRequireExact",
 	"Versions": "TestVersionsOfHits", "Exclude": "TestSearchesArriveWhole", "Mix": "TestMixing", "StoredVector": "TestMixing", "History": "TestHistory", "KeepHistory": "TestHistory",
-	"Shown": "TestImpressions", "User": "TestImpressions", "Tried": "TestTrialTakes",
+	"Shown": "TestImpressions", "User": "TestImpressions", "Tried": "TestTrialTakes", "AnswerBy": "TestTrialInTime",
 }
 
 func TestEveryFieldOfARequestIsSeen(t *testing.T) {

@@ -18,7 +18,7 @@ func (e *Engine) keepImpression(r Request, text string, a *Answer) string {
 	if id.Call.Kept() {
 		of.Show(&events.Impression{
 			Answer: id, Vector: r.Query.Vector, Text: text, User: r.User, Version: a.Version, Status: a.Certificate.Status, Gap: a.Certificate.Gap,
-			Degraded: a.Degraded != nil, Filter: events.HashFilter(r.Filter), Narrowed: !r.IsUnrestricted(), First: 1, Items: ShownItems(a.Hits),
+			Degraded: a.Degraded != nil, Filter: events.HashFilter(r.Filter), Narrowed: !r.IsUnrestricted(), First: 1, Arm: a.Arm, Items: ShownItems(a.Hits),
 		})
 	}
 	return id.String()

@@ -39,7 +39,8 @@ type Trial struct {
 
 // Attempt is a search of a candidate.
 type Attempt struct {
-	// Slow: the candidate did not answer within Trial.Patience.
+	// Slow: the candidate did not answer within Trial.Patience, or not by the request's AnswerBy, by
+	// which the version in service did.
 	Slow     bool
 	Degraded bool
 	// Empty: the candidate found nothing, and the version in service did.
@@ -107,17 +108,17 @@ func (e *Engine) searchTrial(ctx context.Context, version *route.Version, r Requ
 	if r.Shown || r.Tried {
 		if t := e.trialOf(r); t != nil {
 			as := t.assign(r, time.Now())
-			switch {
-			case !as.Takes:
-			case t.Kind == experiment.Dividing && as.Arm == experiment.Control:
-				a, err := e.searchVersion(ctx, version, r)
-				if err == nil && a.Degraded == nil {
-					a = t.divided(a, as.Arm)
-				}
-				return a, err
-			case t.Candidate.Version.Hold():
-				return e.compare(ctx, version, t, as, r)
+			var a Answer
+			var err error
+			if as.Takes && (t.Kind == experiment.Interleaving || as.Arm == experiment.Candidate) && t.Candidate.Version.Hold() {
+				a, err = e.compare(ctx, version, t, as, r)
+			} else {
+				a, err = e.searchVersion(ctx, version, r)
 			}
+			if as.Takes && t.Kind == experiment.Dividing && err == nil {
+				a = t.assigned(a, as.Arm)
+			}
+			return a, err
 		}
 	}
 	return e.searchVersion(ctx, version, r)
@@ -153,17 +154,27 @@ func (e *Engine) compare(ctx context.Context, version *route.Version, t *Trial, 
 	if err != nil || a.Degraded != nil { // whatever is wrong, the candidate cannot be compared with it
 		return a, err
 	}
-	got, ok := await(ctx, done, t.Patience-time.Since(began))
+	end := began.Add(t.Patience) // a candidate that answers later is slow
+	until := end
+	if by := r.AnswerBy; !by.IsZero() && by.Before(end) {
+		if until = by; time.Now().Before(by) {
+			end = by
+		}
+	}
+	got, ok := await(ctx, done, time.Until(until))
 	attempt := Attempt{Slow: !ok || got.took > t.Patience, Err: got.err, Degraded: got.answer.Degraded != nil}
 	attempt.Empty = ok && got.err == nil && len(got.answer.Hits) == 0 && len(a.Hits) > 0
-	if ctx.Err() == nil && (ok || time.Since(began) >= t.Patience) { // a caller in a greater hurry proves nothing
+	if ctx.Err() == nil && (ok || !time.Now().Before(end)) { // a caller in a greater hurry proves nothing
 		t.Attempted(attempt)
 	}
 	if !ok || attempt.Err != nil || attempt.Degraded || attempt.Empty {
 		return a, nil
 	}
 	if t.Kind == experiment.Dividing {
-		return t.divided(got.answer, as.Arm), nil
+		if got.answer.Certificate.Status == rerank.StatusCalibrated { // audits are of the version in service
+			got.answer.Certificate = certify.Unproved(got.answer.Certificate)
+		}
+		return got.answer, nil
 	}
 	a = interleave(a, got.answer, r.K, as.Seed)
 	a.Experiment = t.Kind
@@ -171,16 +182,15 @@ func (e *Engine) compare(ctx context.Context, version *route.Version, t *Trial, 
 	return a, nil
 }
 
-// divided returns an answer of one arm. A calibration of the candidate is left out, because audits are
-// of the version in service.
-func (t *Trial) divided(a Answer, arm experiment.Arm) Answer {
+// assigned marks an answer as one of an arm of an experiment that divides requests. That is the arm that
+// the request was assigned to, even where the candidate failed and the version in service answered: if
+// such answers were left out, or counted for the other arm, the arms would get different requests, and
+// a candidate that fails on difficult queries would seem better.
+func (t *Trial) assigned(a Answer, arm experiment.Arm) Answer {
 	for i := range a.Hits {
 		a.Hits[i].Arm = arm
 	}
-	if arm == experiment.Candidate && a.Certificate.Status == rerank.StatusCalibrated {
-		a.Certificate = certify.Unproved(a.Certificate)
-	}
-	a.Experiment = t.Kind
+	a.Experiment, a.Arm = t.Kind, arm
 	a.Plan = fmt.Sprintf("experiment: %s of the version in service and version %s", arm, t.Version)
 	return a
 }

@@ -3,6 +3,7 @@ package search_test
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"reflect"
 	"slices"
 	"sync/atomic"
@@ -139,6 +140,94 @@ func TestTrialProvesNothing(t *testing.T) {
 	if arms[experiment.Control] == 0 || arms[experiment.Candidate] == 0 || len(*attempts) != 1+arms[experiment.Candidate] {
 		t.Errorf("%v, %d attempts", arms, len(*attempts))
 	}
+}
+
+// failsOn fails on queries whose first element is negative.
+type failsOn struct{ *toy }
+
+func (f failsOn) Encode(q rerank.Query) (rerank.Encoded, error) {
+	if q.Vector[0] < 0 {
+		return nil, errors.New("out of registers")
+	}
+	return f.toy.Encode(q)
+}
+
+// TestTrialByIntention: where requests are divided, every answer counts for the arm that its request was
+// assigned to, and a candidate that is as good, but fails on difficult queries, seems neither better nor
+// worse by that, in more experiments than alpha.
+func TestTrialByIntention(t *testing.T) {
+	e, trial, _ := tryCandidate(t, experiment.Dividing, failsOn{&toy{dim: 6, blocks: 1}}, func(r *route.Route) { r.Failure = route.FailClosed })
+	trial.Attempted = func(search.Attempt) {}
+	const experiments, alpha = 40, 0.05
+	wrong := 0
+	for n := range experiments {
+		trial.Name = fmt.Sprint("experiment ", n)
+		e.SetTrial("r", &trial)
+		test, err := experiment.NewTest(alpha)
+		must(t, err)
+		rng := rand.New(rand.NewPCG(uint64(n), 7))
+		var waiting [3][]float64
+		for user := range 200 {
+			r := trialRequest()
+			r.User, r.K = fmt.Sprint(user), 1
+			clicks := 0.8
+			if user%2 == 0 { // a difficult query: the candidate fails, and people seldom click
+				r.Query.Vector, clicks = []float32{-1, 0, 0.5, 0, 2, 0}, 0.1
+			}
+			a, err := e.Search(t.Context(), r)
+			must(t, err)
+			if a.Experiment == "" || a.Arm == experiment.Neither || a.Hits[0].Arm != a.Arm {
+				t.Fatalf("user %d is in no arm: %+v", user, a)
+			}
+			worth := 0.0
+			if rng.Float64() < clicks {
+				worth = 1
+			}
+			waiting[a.Arm] = append(waiting[a.Arm], worth)
+			if c, b := waiting[experiment.Control], waiting[experiment.Candidate]; len(c) > 0 && len(b) > 0 {
+				_, err := test.Add(b[0] - c[0])
+				must(t, err)
+				waiting[experiment.Control], waiting[experiment.Candidate] = c[1:], b[1:]
+			}
+		}
+		if test.Units < 70 {
+			t.Fatalf("%d pairs", test.Units)
+		}
+		if test.Decided != experiment.Undecided {
+			wrong++
+		}
+	}
+	if wrong > experiments*alpha {
+		t.Errorf("%d of %d experiments without a difference were decided", wrong, experiments)
+	}
+}
+
+// TestTrialInTime: an answer that the caller needs by a time waits for no candidate after it, and a
+// candidate that the version in service outran counts as slow.
+func TestTrialInTime(t *testing.T) {
+	until, may := new(atomic.Pointer[chan struct{}]), make(chan struct{})
+	e, trial, attempts := tryCandidate(t, experiment.Interleaving, slowSimilarity{&toy{dim: 6, blocks: 2}, until})
+	want, err := e.Search(t.Context(), trialRequest())
+	must(t, err)
+	until.Store(&may)
+	e.SetTrial("r", &trial)
+	r := trialRequest()
+	for i, by := range []time.Time{time.Now().Add(-time.Second), time.Now().Add(300 * time.Millisecond)} {
+		r.AnswerBy = by
+		a, err := e.Search(t.Context(), r)
+		must(t, err)
+		if a.Experiment != "" || !reflect.DeepEqual(a.Hits, want.Hits) {
+			t.Errorf("%+v, want %+v", a, want)
+		}
+		if len(*attempts) != i || i == 1 && !(*attempts)[0].Slow { // nobody is in time for what is over
+			t.Errorf("by %s: %+v", by, *attempts)
+		}
+	}
+	e.SetTrial("r", nil)
+	ended := trial.Candidate.Discard()
+	close(may)
+	<-ended
+	until.Store(nil)
 }
 
 // TestTrialNeverHurts: where the candidate fails, degrades, or is late, the answer is the version in

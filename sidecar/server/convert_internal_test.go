@@ -182,7 +182,7 @@ func zeros(v any) (names []string) {
 // TestRequestsAreWhole: every field that a client sends reaches the engine.
 func TestRequestsAreWhole(t *testing.T) {
 	ours := []string{ // set by the proxy or the engine itself
-		"plan.Request.Collection", "plan.Request.Partitions", "plan.Request.NoFallback", "plan.Request.Confirms", "plan.Request.MaxRank", "plan.Request.Versions", "plan.Request.Tried",
+		"plan.Request.Collection", "plan.Request.Partitions", "plan.Request.NoFallback", "plan.Request.Confirms", "plan.Request.MaxRank", "plan.Request.Versions", "plan.Request.Tried", "plan.Request.AnswerBy",
 		"search.ScoreRequest.Collection",
 	}
 	r := &likenessv1.SearchRequest{}

@@ -159,7 +159,8 @@ func TestEveryFieldReachesThePipeline(t *testing.T) {
 		"Partitions": "the API has none: a route names them", "NoFallback": "the proxy's alone, which has the database's own answer",
 		"Confirms": "the proxy's alone, which confirms hits itself", "Collection": "the proxy's alone, whose clients name aliases",
 		"MaxRank": "the proxy's alone, whose clients ask for pages", "Versions": "the proxy's alone, whose answers are the database's",
-		"Tried": "the proxy's alone: an experiment may answer every search of the API, which is Shown",
+		"Tried":    "the proxy's alone: an experiment may answer every search of the API, which is Shown",
+		"AnswerBy": "the proxy's alone, which has another answer by then",
 	}
 	if names := append(recorder.Unset(want, not), recorder.Unset(want.Query, nil)...); len(names) > 0 {
 		t.Fatalf("the test wants nothing of %q", names)
@@ -301,7 +302,7 @@ func TestEveryFieldOfAnAnswerReachesTheClient(t *testing.T) {
 	untold := map[string]string{
 		rule + "Strategy": "the answer's own strategy says it: a promise is of one", rule + "Weights": "the catalog has the route's", rule + "Head": "the catalog has the route's",
 		".Reembedded.Bridged": "the filler alone asks which hits have no new vector",
-		".Hits.Arm":           "the events have it, and plan says that an experiment answered", ".Experiment": "plan says it in words",
+		".Hits.Arm":           "the events have it, and plan says that an experiment answered", ".Experiment": "plan says it in words", ".Arm": "plan says it in words",
 		".Narrowed":     "the client wrote the parameters that narrow its search",
 		".Hits.Version": "the proxy alone asks for versions", ".HasVersions": "the proxy alone asks for versions",
 	}

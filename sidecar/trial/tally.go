@@ -63,10 +63,14 @@ func (t *tally) periodOf(at time.Time) int64 { return at.UnixNano() / int64(t.pe
 
 // show adds an answer of an experiment. Other answers, and those that are known, change nothing.
 func (t *tally) show(m *events.Impression) {
-	if t.answers[m.Answer] != nil || !slices.ContainsFunc(m.Items, func(i events.Item) bool { return i.Arm != experiment.Neither }) {
+	isOf := m.Arm != experiment.Neither
+	if t.kind == experiment.Interleaving {
+		isOf = slices.ContainsFunc(m.Items, func(i events.Item) bool { return i.Arm != experiment.Neither })
+	}
+	if t.answers[m.Answer] != nil || !isOf {
 		return
 	}
-	if t.items+len(m.Items) > maxItems {
+	if t.items+room(len(m.Items)) > maxItems {
 		t.dropped++
 		return
 	}
@@ -76,7 +80,7 @@ func (t *tally) show(m *events.Impression) {
 	}
 	key := sessionKey{who: cmp.Or(who, m.Answer.String()), period: t.periodOf(m.Time)}
 	if t.kind == experiment.Dividing {
-		key.arm = m.Items[0].Arm
+		key.arm = m.Arm
 	}
 	s := t.open[key]
 	if s == nil {
@@ -85,8 +89,11 @@ func (t *tally) show(m *events.Impression) {
 	}
 	s.answers = append(s.answers, m.Answer)
 	t.answers[m.Answer] = &answer{s, slices.Clone(m.Items)}
-	t.items += len(m.Items)
+	t.items += room(len(m.Items))
 }
+
+// room returns how many items an answer counts for in tally.items, so that empty answers are bounded too.
+func room(items int) int { return max(items, 1) }
 
 // feed credits feedback to the arm of its item. Feedback on an answer whose session is over, or that is
 // known, changes nothing.
@@ -139,7 +146,7 @@ func (t *tally) end(now time.Time) (next int64, err error) {
 		delete(t.open, key)
 		t.fed -= len(s.seen)
 		for _, id := range s.answers {
-			t.items -= len(t.answers[id].items)
+			t.items -= room(len(t.answers[id].items))
 			delete(t.answers, id)
 		}
 		if err := t.count(s, key.arm); err != nil {

@@ -79,10 +79,14 @@ func TestTallyOfDivided(t *testing.T) {
 	y := tallyOf(t, experiment.Dividing)
 	for number, user := range []string{"a", "b", "c"} {
 		m := shownTo(user, uint16(number+1), 10)
+		if m.Arm = experiment.Candidate; user == "b" {
+			m.Arm = experiment.Control
+		}
 		for i := range m.Items {
-			if m.Items[i].Arm = experiment.Candidate; user == "b" {
-				m.Items[i].Arm = experiment.Control
-			}
+			m.Items[i].Arm = m.Arm
+		}
+		if user == "c" { // an answer without an item counts too
+			m.Items = nil
 		}
 		y.show(m)
 		if user == "a" {

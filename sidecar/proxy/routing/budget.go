@@ -15,11 +15,13 @@ type times struct {
 	// leave is when the original request must be sent for the database's own answer to arrive by
 	// end.
 	leave time.Time
+	// ranked is when the order must be known for the database to confirm it by leave.
+	ranked time.Time
 }
 
 // times returns the deadlines of a call that began at the given time. end is the earliest of the
 // caller's deadline, the call's timeout and the collection's latency budget. leave precedes it by
-// the time within which the database answers nearly all searches.
+// the time within which the database answers nearly all searches, and ranked precedes leave by as much.
 func (r *Router) times(ctx context.Context, collection string, began time.Time, timeout time.Duration) (t times) {
 	t.end, _ = ctx.Deadline()
 	for _, d := range []time.Duration{timeout, r.latencyBudget(collection)} {
@@ -28,7 +30,8 @@ func (r *Router) times(ctx context.Context, collection string, began time.Time, 
 		}
 	}
 	if !t.end.IsZero() {
-		t.leave = t.end.Add(-r.database.keep(t.end.Sub(began)))
+		keep := r.database.keep(t.end.Sub(began))
+		t.leave, t.ranked = t.end.Add(-keep), t.end.Add(-2*keep)
 	}
 	return t
 }

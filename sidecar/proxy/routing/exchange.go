@@ -138,6 +138,9 @@ func (c *call[A]) read(ctx context.Context) error {
 		return err
 	}
 	c.times = c.Router.times(ctx, c.target.Routed, c.began, c.asked.Timeout)
+	for i := range c.asked.Searches {
+		c.asked.Searches[i].answerBy = c.times.ranked
+	}
 	if c.ramped() {
 		return Pass("ramp")
 	}

@@ -45,7 +45,7 @@ func (c *call[A]) keepImpressions(ctx context.Context, all []Ranked) string {
 			of.Show(&events.Impression{
 				Answer: events.AnswerID{Call: id, Part: uint16(i)}, Vector: s.Query, User: user, Version: all[i].version,
 				Status: all[i].Certificate, Gap: all[i].gap, Filter: events.HashFilter(s.Filter), Narrowed: s.Narrowed || s.Filter != "",
-				First: int(s.Offset) + 1, Items: search.ShownItems(all[i].page),
+				First: int(s.Offset) + 1, Arm: all[i].arm, Items: search.ShownItems(all[i].page),
 			})
 		}
 	}

@@ -227,6 +227,10 @@ type Search struct {
 	// Find, if not nil, replaces the route's first stage: it asks the database for the best rows of
 	// the search itself, at most the given number.
 	Find func(ctx context.Context, rows int) ([]rerank.ID, error)
+
+	// answerBy is when the rows must be ranked, so that the database can confirm them in time. The
+	// router sets it; zero means no such time.
+	answerBy time.Time
 }
 
 // similarityQuery returns the query that the route's similarity scores.
@@ -288,6 +292,7 @@ type Ranked struct {
 	page    []search.Hit
 	// experiment is set if the hits are of the route's experiment.
 	experiment experiment.Kind
+	arm        experiment.Arm
 	// isLast reports that the search is not ranked again, even if the collection has changed.
 	isLast bool
 }
@@ -591,7 +596,7 @@ func (r *Router) rank(ctx context.Context, target Target, s Search, deeper int) 
 	a, err := r.searcher.Search(ctx, search.Request{
 		Route: rt.Name, Query: s.similarityQuery(), K: k, Filter: s.Filter, NoFallback: true, Confirms: true,
 		Partitions: otherPartitions(s.Partitions, rt.Partitions), MaxRank: int(s.maxRank(rt)), Collection: target.renamed(),
-		Versions: s.IDsOnly && !target.Aliased() && !rt.KeepsStoreScores(), Tried: s.Tried, User: userOf(ctx),
+		Versions: s.IDsOnly && !target.Aliased() && !rt.KeepsStoreScores(), Tried: s.Tried, AnswerBy: s.answerBy, User: userOf(ctx),
 	})
 	switch {
 	case err != nil:
@@ -603,7 +608,7 @@ func (r *Router) rank(ctx context.Context, target Target, s Search, deeper int) 
 		Hits: a.Hits, Limit: int(s.Limit), Offset: int(s.Offset), More: len(a.Hits) == k && more, All: len(a.Hits) < k,
 		Route: rt.Name, Vector: s.Vector, StoreScores: rt.KeepsStoreScores(), Cut: s.Threshold != nil,
 		Certificate: a.Certificate.Status, AsOf: a.Certificate.AsOf, Shown: a.HasVersions, WrongNorm: rt.Norms.Wrong() != nil,
-		version: a.Version, gap: a.Certificate.Gap, experiment: a.Experiment,
+		version: a.Version, gap: a.Certificate.Gap, experiment: a.Experiment, arm: a.Arm,
 	}
 	if out.Certificate == rerank.StatusExact || out.Certificate == rerank.StatusSnapshot { // other certificates may have an infinite one
 		out.Epsilon = a.Certificate.Epsilon

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -607,4 +608,25 @@ func TestPagesBehindTheList(t *testing.T) {
 			t.Errorf("limit %d and offset %d: %+v", c.limit, c.offset, o)
 		}
 	}
+}
+
+// TestRankedInTime: a search that knows by when its rows have to be ranked, and uses all that time, is
+// rescored within the latency budget.
+func TestRankedInTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const budget = 100 * time.Millisecond
+		r := router(t, searcher{route: newRoute(func(r *route.Route) { r.LatencyBudget = budget }), rows: 9, asked: func(asked search.Request) {
+			by := time.Until(asked.AnswerBy)
+			if asked.AnswerBy.IsZero() {
+				by = budget
+			}
+			time.Sleep(by) //nolint:forbidigo // of the bubble: no time passes
+		}}, nil)
+		began := time.Now()
+		o := ask(t.Context(), r, asks(plain(3)))
+		if took := time.Since(began); !strings.HasPrefix(o.Status, rescoredStatus) || took < budget/4 || took > budget*3/4 {
+			t.Errorf("%s after %s", o.Status, took)
+		}
+		_ = r.Close()
+	})
 }

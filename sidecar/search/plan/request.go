@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/route"
@@ -92,6 +93,9 @@ type Request struct {
 	User  string
 	// Tried: the route's experiment may answer the request, as it may a Shown one.
 	Tried bool
+	// AnswerBy is when the caller must have the answer to use it; zero if the context's deadline says so.
+	// Until then an answer of an experiment waits for the candidate at most.
+	AnswerBy time.Time
 }
 
 // WeightedID is an item of a history. The weight is finite and not negative.
