@@ -1,7 +1,6 @@
 package main
 
 import (
-	"encoding/json"
 	"os"
 	"path/filepath"
 	"strings"
@@ -33,17 +32,7 @@ func TestExperimentStatus(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	b, err := json.Marshal(trial.State{Version: "v2", Kind: experiment.Interleaving, Alpha: 0.05, Started: time.Now(), Ramp: experiment.NewRamp(0.05), Test: test})
-	if err != nil {
-		t.Fatal(err)
-	}
-	at := statedir.Route(filepath.Join(dir, "state"), "things")
-	if err := os.MkdirAll(at, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(filepath.Join(at, "experiment.json"), b, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeExperiment(t, filepath.Join(dir, "state"), trial.State{Version: "v2", Kind: experiment.Interleaving, Alpha: 0.05, Started: time.Now(), Ramp: experiment.NewRamp(0.05), Test: test})
 	r := execute(t, "", status...)
 	for _, want := range []string{"version v2, running", "share 0.05", "the candidate leads, not proved", "5 sessions, 4 with a preference: mean preference +0.400", "sessions with a preference are missing"} {
 		if r.code != 0 || !strings.Contains(r.out, want) {
@@ -53,7 +42,8 @@ func TestExperimentStatus(t *testing.T) {
 	if r := execute(t, "", append(status, "--output", "json")...); r.code != 0 || !strings.Contains(r.out, `"decisive": 4`) {
 		t.Errorf("%+v", r)
 	}
-	if err := os.WriteFile(filepath.Join(at, "experiment.json"), []byte(`{"version":"v2","test":{"alpha":0.05}}`), 0o600); err != nil {
+	at := filepath.Join(statedir.Route(filepath.Join(dir, "state"), "things"), "experiment.json")
+	if err := os.WriteFile(at, []byte(`{"version":"v2","test":{"alpha":0.05}}`), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if r := execute(t, "", status...); r.code != 1 || !strings.Contains(r.err, "remove it to begin again") {

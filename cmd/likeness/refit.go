@@ -27,6 +27,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/rollout/choice"
+	"github.com/likenessdb/likeness/sidecar/trial"
 )
 
 const refitLong = `Learns a model from the events of a route, and tries it if it is better than the model in
@@ -37,6 +38,9 @@ companion, and begins the route's experiment again.
 Where the new model is not better, nothing is changed, and the exit code is 0. Clicks favour
 what was shown, so the comparison favours the model in service, and may refuse a better one;
 with --decide experiment every model is tried that the fit finds.
+
+While an experiment with the candidate runs, or its better candidate waits for a person,
+nothing is changed; --stop-experiment stops the experiment first.
 
 A run that was interrupted goes on where it stopped: its files are in --dir. It must not run
 twice at a time for a route. What follows -- is passed to the fit.`
@@ -54,6 +58,7 @@ type refitFlags struct {
 	admin, decide                   string
 	newest                          time.Duration
 	least                           int64
+	stop                            bool
 }
 
 func newRefitCommand(a *app) *cobra.Command {
@@ -76,12 +81,16 @@ func newRefitCommand(a *app) *cobra.Command {
 	flags.Int64Var(&f.least, "least", f.least, "choices without which nothing is fitted")
 	flags.StringVar(&f.admin, "admin", "", "URL of a sidecar's admin port, to begin the experiment there; it then searches the new model")
 	flags.StringVar(&f.decide, "decide", decideByComparison, "what decides whether the model is tried: the comparison with the log, or the experiment alone, where clicks favour what is shown too much to tell")
+	flags.BoolVar(&f.stop, "stop-experiment", false, "stop an experiment with the candidate that runs, by --admin, and lose its evidence")
 	_ = cmd.RegisterFlagCompletionFunc("decide", cobra.FixedCompletions([]string{decideByComparison, decideByExperiment}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.MarkFlagRequired("route")
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if f.decide != decideByComparison && f.decide != decideByExperiment {
 			return usagef("--decide %q: want %s or %s", f.decide, decideByComparison, decideByExperiment)
+		}
+		if f.stop && f.admin == "" {
+			return usagef("--stop-experiment: give --admin, the URL of the admin port of the sidecar that runs it")
 		}
 		dirs, rest := args, []string(nil)
 		if n := cmd.ArgsLenAtDash(); n >= 0 {
@@ -198,6 +207,14 @@ func (r *refit) say(format string, args ...any) {
 // run makes the steps that are not made yet.
 func (r *refit) run(ctx context.Context) (refitDecision, error) {
 	d := refitDecision{Version: r.version, Served: r.served.Version}
+	running, err := r.running(ctx)
+	if err != nil {
+		return d, err
+	}
+	if running != "" && !r.stop {
+		d.Reason = running + "; nothing is changed (--stop-experiment stops it)"
+		return d, nil
+	}
 	if err := r.begin(); err != nil {
 		return d, err
 	}
@@ -237,6 +254,9 @@ func (r *refit) run(ctx context.Context) (refitDecision, error) {
 		return d, r.end()
 	}
 	r.say("%s", d.Reason)
+	if err := r.stopExperiment(ctx); err != nil {
+		return d, err
+	}
 	if err := r.register(ctx); err != nil {
 		return d, err
 	}
@@ -388,28 +408,104 @@ func (r *refit) register(ctx context.Context) error {
 	return err
 }
 
+// running says that an experiment searches the model that would be replaced, and its companion, or "". It
+// asks the sidecar of --admin, and reads the state folders.
+func (r *refit) running(ctx context.Context) (string, error) {
+	var all []trial.Status
+	for _, dir := range r.dirs {
+		state, err := trial.Read(dir, r.route)
+		if err != nil {
+			return "", err
+		}
+		if state != nil && r.admin == "" { // what a sidecar says is newer
+			all = append(all, trial.StatusOf(r.route, state))
+		}
+	}
+	if r.admin != "" {
+		now, err := r.experiments(ctx)
+		if err != nil {
+			return "", err
+		}
+		all = append(all, now...)
+	}
+	for _, s := range all {
+		if s.Route == r.route && s.Version == r.version && (s.Searched || !s.IsOver()) {
+			return fmt.Sprintf("the experiment with version %q is %s since %s, %s", s.Version, s.Stage, s.Started.Format("2006-01-02 15:04"), s.Leader()), nil
+		}
+	}
+	return "", nil
+}
+
+// stopExperiment stops an experiment with the candidate, and waits until nothing searches it.
+func (r *refit) stopExperiment(ctx context.Context) error {
+	for stopped := false; ; stopped = true {
+		running, err := r.running(ctx)
+		switch {
+		case err != nil || running == "":
+			return err
+		case !r.stop:
+			return fmt.Errorf("%s; it began during this run, which goes on when the experiment is over, or with --stop-experiment", running)
+		case !stopped:
+			if err := r.post(ctx, "/experiments/stop"); err != nil {
+				return fmt.Errorf("the experiment was not stopped: %w", err)
+			}
+			r.say("%s; it is stopped, since --stop-experiment says so", running)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("the experiment does not end: %s: %w", running, ctx.Err())
+		case <-time.After(200 * time.Millisecond):
+		}
+	}
+}
+
 // try begins the route's experiment again, or says how.
 func (r *refit) try(ctx context.Context) error {
-	path := "/experiments/restart?route=" + url.QueryEscape(r.route)
 	if r.admin == "" {
-		r.say("begin the experiment: curl -X POST 'ADMIN%s'; or put it in service: likeness model activate --route %s %s", path, r.route, r.version)
+		r.say("begin the experiment: curl -X POST 'ADMIN%s'; or put it in service: likeness model activate --route %s %s", r.admined("/experiments/restart"), r.route, r.version)
 		return nil
 	}
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, strings.TrimSuffix(r.admin, "/")+path, nil)
-	if err != nil {
-		return usagef("--admin: %w", err)
-	}
-	answer, err := (&http.Client{Timeout: time.Minute}).Do(request)
-	if err != nil {
-		return fmt.Errorf("--admin: %w", err)
-	}
-	defer answer.Body.Close()
-	if answer.StatusCode != http.StatusNoContent {
-		text, _ := io.ReadAll(io.LimitReader(answer.Body, 1<<10))
-		return fmt.Errorf("the experiment was not begun: %s: %s", answer.Status, strings.TrimSpace(string(text)))
+	if err := r.post(ctx, "/experiments/restart"); err != nil {
+		return fmt.Errorf("the experiment was not begun: %w", err)
 	}
 	r.say("the experiment begins")
 	return nil
+}
+
+// admined returns the path of a change of the route's experiment on the admin port.
+func (r *refit) admined(path string) string { return path + "?route=" + url.QueryEscape(r.route) }
+
+// post changes the route's experiment.
+func (r *refit) post(ctx context.Context, path string) error {
+	_, err := r.ask(ctx, http.MethodPost, r.admined(path), http.StatusNoContent)
+	return err
+}
+
+// experiments asks the sidecar how its experiments stand.
+func (r *refit) experiments(ctx context.Context) (all []trial.Status, err error) {
+	text, err := r.ask(ctx, http.MethodGet, "/experiments", http.StatusOK)
+	if err == nil {
+		err = json.Unmarshal(text, &all)
+	}
+	return all, err
+}
+
+// ask sends a request to the admin port of --admin, and returns the body of its answer.
+func (r *refit) ask(ctx context.Context, method, path string, want int) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(r.admin, "/")+path, nil)
+	if err != nil {
+		return nil, usagef("--admin: %w", err)
+	}
+	answer, err := (&http.Client{Timeout: time.Minute}).Do(request)
+	if err != nil {
+		return nil, fmt.Errorf("--admin: %w", err)
+	}
+	defer answer.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(answer.Body, 16<<20))
+	if err == nil && answer.StatusCode != want {
+		err = fmt.Errorf("%s: %s", answer.Status, shorten(strings.TrimSpace(string(text))))
+	}
+	return text, err
 }
 
 // data begins the command line of a command that reads the route's collection.

@@ -5,8 +5,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -17,6 +20,8 @@ import (
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/npy"
 	"github.com/likenessdb/likeness/sidecar/events"
+	"github.com/likenessdb/likeness/sidecar/experiment"
+	"github.com/likenessdb/likeness/sidecar/trial"
 )
 
 // refitConfig is a route with two versions.
@@ -163,14 +168,74 @@ func TestRefit(t *testing.T) {
 	if m, err := model.Open(filepath.Join(dir, "a.safetensors")); err != nil || m.Version != plain.Version {
 		t.Errorf("the candidate's model was changed: %v", err)
 	}
-	tried, _ := run("the experiment decides", config, append([]string{"--decide", "experiment"}, append(fitFlags, "--form", "diagonal")...)...)
+	admin := &experimentOf{version: "v1"}
+	at := httptest.NewServer(admin)
+	defer at.Close()
+	experimentFlags := []string{"--decide", "experiment", "--admin", at.URL}
+	run("nothing is changed (--stop-experiment stops it)", config, append(experimentFlags, append(fitFlags, "--form", "diagonal")...)...)
+	if m, err := model.Open(filepath.Join(dir, "a.safetensors")); err != nil || m.Version != plain.Version || len(admin.asked) != 0 {
+		t.Errorf("the model of a running experiment was changed: %q, %v", admin.asked, err)
+	}
+	tried, said := run("the experiment decides", config, append([]string{"--stop-experiment"}, append(experimentFlags, append(fitFlags, "--form", "diagonal")...)...)...)
+	if want := []string{"/experiments/stop", "/experiments/restart"}; !slices.Equal(admin.asked, want) || !strings.Contains(said, "it is stopped") {
+		t.Errorf("asked for %q, want %q: %s", admin.asked, want, said)
+	}
 	if m, err := model.Open(filepath.Join(dir, "a.safetensors")); err != nil || tried.Better || m.Version != tried.Model {
 		t.Errorf("%+v is tried, %v", tried, err)
 	}
-	for _, args := range [][]string{{"--version", "v2"}, {"--version", "v9"}, {"--decide", "luck"}} {
+	writeExperiment(t, filepath.Join(dir, "state"), trial.State{Version: "v1", Ramp: experiment.NewRamp(0.05)})
+	if again, _ := run(`the experiment with version "v1" is running`, config, fitFlags...); again.Model != "" {
+		t.Errorf("%+v", again)
+	}
+	for _, args := range [][]string{{"--stop-experiment"}, {"--version", "v2"}, {"--version", "v9"}, {"--decide", "luck"}} {
 		if r := execute(t, "", append([]string{"refit", "--config", config, "--route", "things"}, args...)...); r.code != 2 {
 			t.Errorf("%q: %d, %s", args, r.code, r.err)
 		}
+	}
+}
+
+// experimentOf answers as the admin port of a sidecar with one experiment does, which ends some time after
+// it was stopped.
+type experimentOf struct {
+	version string
+	asked   []string // what was posted
+	looks   int      // after the stop
+}
+
+func (e *experimentOf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Method == http.MethodPost {
+		e.asked = append(e.asked, r.URL.Path)
+		w.WriteHeader(http.StatusNoContent)
+		return
+	}
+	s := trial.Status{Route: "things", State: trial.State{Version: e.version, Ramp: experiment.NewRamp(0.1)}, Searched: true}
+	if len(e.asked) > 0 {
+		e.looks++
+		s.Stage, s.Searched = experiment.Stopped, e.looks < 3
+	}
+	_ = json.NewEncoder(w).Encode([]trial.Status{s})
+}
+
+// writeExperiment writes the state of the experiment of the route "things".
+func writeExperiment(t *testing.T, stateDir string, s trial.State) {
+	t.Helper()
+	test, err := experiment.NewTest(0.05)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Test == nil {
+		s.Test = test
+	}
+	b, err := json.Marshal(s)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := statedir.Route(stateDir, "things")
+	if err := os.MkdirAll(at, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(at, "experiment.json"), b, 0o600); err != nil {
+		t.Fatal(err)
 	}
 }
 

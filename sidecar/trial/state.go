@@ -43,8 +43,8 @@ type State struct {
 	Waiting [3][]float64  `json:"waiting"`
 }
 
-// isOver reports whether the candidate is searched no more.
-func (s *State) isOver() bool {
+// IsOver reports whether the candidate is searched no more.
+func (s *State) IsOver() bool {
 	return s.Stage == experiment.Stopped || s.Stage == experiment.Promoted
 }
 

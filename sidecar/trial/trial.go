@@ -315,7 +315,7 @@ func (t *trial) turn(ctx context.Context, now time.Time) {
 	}
 	t.mu.Lock()
 	t.state.Ramp = after
-	if t.state.isOver() {
+	if t.state.IsOver() {
 		t.state.Ended = now.UTC()
 	}
 	t.mu.Unlock()
@@ -373,7 +373,7 @@ func (t *trial) prepare(ctx context.Context, now time.Time) error {
 	t.mu.Lock()
 	t.state = state
 	t.mu.Unlock()
-	if state.isOver() {
+	if state.IsOver() {
 		return nil
 	}
 	version, _, err := t.Versions.Serving(t.route)
