@@ -32,6 +32,14 @@ type validation struct {
 	// NeverExact lists the routes with exact_search whose vector field can give no exact list. It
 	// is filled only with --connect.
 	NeverExact []routeNeverExact `json:"never_exact,omitempty"`
+	// Uncertain lists the routes whose experiment cannot tell people apart.
+	Uncertain []routeUncertain `json:"uncertain_experiments,omitempty"`
+}
+
+// routeUncertain says why the verdict of a route's experiment may be surer than it should be.
+type routeUncertain struct {
+	Route string `json:"route"`
+	Why   string `json:"why"`
 }
 
 // routeNeverExact says why exact_search cannot make the lists of a route exact.
@@ -85,6 +93,7 @@ calibrated routes, and the searches that cannot be answered.`,
 		if err != nil {
 			return err
 		}
+		v.Uncertain = uncertain(c)
 		if connect {
 			v.Calibrations, v.Unanswered, v.NotRewritten = calibrations(checked.Routes), checked.Unanswered, notRewritten(checked.Routes)
 			v.NeverExact = neverExact(checked.Routes)
@@ -113,6 +122,9 @@ func printValidation(w io.Writer, v validation) error {
 	for _, r := range v.NeverExact {
 		_, err = fmt.Fprintf(w, "route %s: exact_search makes none of its lists exact: %s\n", r.Route, r.Why)
 	}
+	for _, r := range v.Uncertain {
+		_, err = fmt.Fprintf(w, "warning: route %s: %s\n", r.Route, r.Why)
+	}
 	for _, r := range v.Unanswered {
 		_, err = fmt.Fprintf(w, "route %s: the proxy leaves every search of it to the database: reason=%s (docs/proxy.md says what that means)\n", r.Route, r.Reason)
 	}
@@ -125,6 +137,16 @@ func notRewritten(routes []*route.Route) (all []routeNotRewritten) {
 	for _, r := range routes {
 		if r.WhyNotRewritten != "" {
 			all = append(all, routeNotRewritten{r.Name, r.Placement, r.WhyNotRewritten})
+		}
+	}
+	return all
+}
+
+// uncertain returns the routes whose experiment cannot tell people apart, with the reasons.
+func uncertain(c *config.Config) (all []routeUncertain) {
+	for _, name := range c.RouteNames() {
+		if why := c.Routes[name].WhyUncertain(); why != "" {
+			all = append(all, routeUncertain{name, why})
 		}
 	}
 	return all

@@ -19,9 +19,38 @@ import (
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/rerank/npy"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/serve"
 )
+
+// TestValidateWarnsOfExperiments: an experiment that cannot tell people apart is valid, with a warning.
+func TestValidateWarnsOfExperiments(t *testing.T) {
+	dir := t.TempDir()
+	config := filepath.Join(dir, "likeness.yaml")
+	if err := npy.Write(filepath.Join(dir, "items.npy"), rerank.NewMatrix(3, 2)); err != nil {
+		t.Fatal(err)
+	}
+	plain, err := model.New(model.Parameters{Kind: rerank.KindDot, Name: "plain", Config: []byte(`{"dim":2,"normalise":false}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "b"} {
+		if err := model.Write(filepath.Join(dir, name+".safetensors"), plain); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const warning = "warning: route things: events.keep lacks user"
+	for keep, warns := range map[string]bool{"{share: 1}": true, "{share: 1, keep: [user]}": false} {
+		text := strings.Replace(fmt.Sprintf(refitConfig, "v1", "v2"), "{share: 1}", keep, 1)
+		if err := os.WriteFile(config, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if r := execute(t, "", "config", "validate", "--config", config); r.code != 0 || strings.Contains(r.out, warning) != warns {
+			t.Errorf("%s: %d, %s%s", keep, r.code, r.out, r.err)
+		}
+	}
+}
 
 // TestValidateTellsRoutesThatPassEverything: config validate --connect names the proxied routes
 // that can answer no search of the database's clients, and those whose searches cannot be

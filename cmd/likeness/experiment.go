@@ -104,6 +104,14 @@ func printExperiment(w io.Writer, s trial.Status) error {
 	if err == nil && s.Missing > 0 {
 		_, err = fmt.Fprintf(w, "about %d sessions with a preference are missing, if it stays as it is\n", s.Missing)
 	}
+	if err == nil && s.Unnamed > 0 {
+		_, err = fmt.Fprintf(w, "%d sessions have no user, so that one person may count more than once: keep user in events, and name it in searches\n", s.Unnamed)
+	}
+	for _, segment := range s.SegmentStatuses() {
+		if err == nil {
+			_, err = fmt.Fprintf(w, "sessions, %s: %s (decides nothing)\n", segment.Name, segment.Text)
+		}
+	}
 	for _, why := range s.Why {
 		if err == nil {
 			_, err = fmt.Fprintln(w, why)

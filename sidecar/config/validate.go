@@ -428,6 +428,15 @@ func (v *validator) experiment(at string, r Route) {
 	}
 }
 
+// WhyUncertain says why the verdict of the route's experiment may be surer than it should be, or "".
+func (r Route) WhyUncertain() string {
+	if r.Experiment.Candidate == "" || slices.Contains(r.Events.Keep, "user") {
+		return ""
+	}
+	return "events.keep lacks user, so that the experiment counts each query of a person as a person of its own, and may decide too soon; " +
+		"write keep: [user] and hash: [user], and name the user in searches"
+}
+
 func (v *validator) placement(at string, r Route) {
 	if r.Table == "" && (r.Placement == PlacementTable || r.Strategy == rerank.Scan) {
 		v.fail(at+".table", "placement table and strategy scan need a table; make one with `likeness index`, "+

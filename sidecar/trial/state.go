@@ -41,6 +41,14 @@ type State struct {
 	Session time.Duration `json:"session"`
 	Period  int64         `json:"period"`
 	Waiting [3][]float64  `json:"waiting"`
+	Counts
+}
+
+// Counts describe the sessions of Test.
+type Counts struct {
+	// Unnamed counts sessions without a user, each of one query. One person may have had several.
+	Unnamed  int      `json:"unnamed,omitempty"`
+	Segments Segments `json:"segments,omitzero"`
 }
 
 // IsOver reports whether the candidate is searched no more.

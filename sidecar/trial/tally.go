@@ -30,9 +30,10 @@ type tally struct {
 	open    map[sessionKey]*session
 	answers map[events.AnswerID]*answer // of open sessions
 	items   int                         // of the answers
-	fed     int                         // feedback on the answers
-	dropped int64                       // answers and feedback that were not counted
-	counted int64                       // the number of the first period that is not counted yet
+	counts  Counts
+	fed     int   // feedback on the answers
+	dropped int64 // answers and feedback that were not counted
+	counted int64 // the number of the first period that is not counted yet
 }
 
 // sessionKey names a session: who, and the number of the period.
@@ -44,9 +45,11 @@ type sessionKey struct {
 }
 
 type session struct {
-	credit  experiment.Session
-	answers []events.AnswerID
-	seen    map[events.EventKey]bool
+	credit   experiment.Session
+	answers  []events.AnswerID
+	seen     map[events.EventKey]bool
+	unnamed  bool // its user is not known
+	filtered bool // one of its requests was restricted
 }
 
 type answer struct {
@@ -84,10 +87,10 @@ func (t *tally) show(m *events.Impression) {
 	}
 	s := t.open[key]
 	if s == nil {
-		s = &session{seen: map[events.EventKey]bool{}}
+		s = &session{seen: map[events.EventKey]bool{}, unnamed: m.User == ""}
 		t.open[key] = s
 	}
-	s.answers = append(s.answers, m.Answer)
+	s.answers, s.filtered = append(s.answers, m.Answer), s.filtered || m.Narrowed
 	t.answers[m.Answer] = &answer{s, slices.Clone(m.Items)}
 	t.items += room(len(m.Items))
 }
@@ -159,7 +162,11 @@ func (t *tally) end(now time.Time) (next int64, err error) {
 // count adds a session to the test. Where sessions are divided, those of the two arms are compared in
 // pairs, in the order in which they ended.
 func (t *tally) count(s *session, arm experiment.Arm) error {
+	if s.unnamed {
+		t.counts.Unnamed++
+	}
 	if t.kind == experiment.Interleaving {
+		t.counts.Segments.add(s, t.kind, arm, 0)
 		_, err := t.test.Add(s.credit.Preference())
 		return err
 	}
@@ -167,7 +174,9 @@ func (t *tally) count(s *session, arm experiment.Arm) error {
 	for _, worth := range t.worth {
 		most = max(most, worth)
 	}
-	t.waiting[arm] = append(t.waiting[arm], min(1, (s.credit.Control+s.credit.Candidate)/most))
+	worth := min(1, (s.credit.Control+s.credit.Candidate)/most)
+	t.counts.Segments.add(s, t.kind, arm, worth)
+	t.waiting[arm] = append(t.waiting[arm], worth)
 	control, candidate := &t.waiting[experiment.Control], &t.waiting[experiment.Candidate]
 	for len(*control) > 0 && len(*candidate) > 0 {
 		if _, err := t.test.Add((*candidate)[0] - (*control)[0]); err != nil {

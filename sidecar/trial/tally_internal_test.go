@@ -46,7 +46,8 @@ func tallyOf(t *testing.T, kind experiment.Kind) *tally {
 // over; what comes twice or too late, and what is worth nothing, changes nothing.
 func TestTally(t *testing.T) {
 	y := tallyOf(t, experiment.Interleaving)
-	ann, again, bob, silent := shownTo("ann", 1, 10), shownTo("ann", 2, 10), shownTo("bob", 3, 10), shownTo("cem", 4, 10)
+	ann, again, bob, silent := shownTo("ann", 1, 10), shownTo("ann", 2, 10), shownTo("bob", 3, 10), shownTo("", 4, 10)
+	bob.Narrowed = true
 	for _, m := range []*events.Impression{ann, ann, again, bob, silent, {Time: at(10), Answer: events.AnswerID{Part: 9}, Items: []events.Item{{ID: rerank.UintID(1)}}}} {
 		y.show(m)
 	}
@@ -67,6 +68,11 @@ func TestTally(t *testing.T) {
 	}
 	if next, err := y.end(at(12)); err != nil || next != 11 || y.test.Units != 3 || y.test.Sum != 0 || y.test.Squares != 2 {
 		t.Errorf("%+v, %d next, %v", y.test, next, err)
+	}
+	if want := (Segments{
+		OneAnswer: Segment{Control: Side{1, 2}}, Several: Segment{Candidate: Side{1, 5}}, Unfiltered: Segment{Candidate: Side{1, 5}}, Filtered: Segment{Control: Side{1, 2}},
+	}); y.counts != (Counts{Unnamed: 1, Segments: want}) {
+		t.Errorf("%+v, want %+v", y.counts, want)
 	}
 	y.feed(clickOn(ann, 3, "purchase"))
 	if _, err := y.end(at(20)); err != nil || y.test.Units != 3 || len(y.open)+len(y.answers)+y.items != 0 {
@@ -95,6 +101,9 @@ func TestTallyOfDivided(t *testing.T) {
 	}
 	if _, err := y.end(at(12)); err != nil || y.test.Units != 1 || y.test.Sum != 1 || len(y.waiting[experiment.Candidate]) != 1 {
 		t.Errorf("%+v, %v wait, %v", y.test, y.waiting, err)
+	}
+	if want := (Segment{Control: Side{Sessions: 1}, Candidate: Side{2, 1}}); y.counts.Segments.OneAnswer != want || y.counts.Segments.Several != (Segment{}) {
+		t.Errorf("%+v, want %+v", y.counts.Segments, want)
 	}
 }
 

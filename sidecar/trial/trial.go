@@ -418,7 +418,7 @@ func (t *trial) prepare(ctx context.Context, now time.Time) error {
 // and those to come.
 func (t *trial) join(state *State) error {
 	tally := newTally(state.Kind, t.settings.Session, t.settings.Feedback, state.Test)
-	tally.waiting = state.Waiting
+	tally.waiting, tally.counts = state.Waiting, state.Counts
 	t.mu.Lock()
 	t.state, t.tally, t.waits, t.dirty = state, tally, "", true
 	t.mu.Unlock()
@@ -461,7 +461,7 @@ func (t *trial) decide(now time.Time) (before, after experiment.Ramp, err error)
 	if err != nil {
 		return before, after, err
 	}
-	s.Period, s.Waiting = max(s.Period, next), t.tally.waiting
+	s.Period, s.Waiting, s.Counts = max(s.Period, next), t.tally.waiting, t.tally.counts
 	t.dirty = t.dirty || s.Test.Units != units
 	before = s.Ramp
 	g := t.settings.Guard
