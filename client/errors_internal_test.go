@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
@@ -73,6 +74,7 @@ func TestTokensStayAtHome(t *testing.T) {
 	for target, plain := range map[string]bool{
 		"localhost:7600": true, "127.0.0.1:7600": true, "[::1]:7600": true, "unix:/run/likeness": true, "localhost:1, 127.0.0.1:2": true,
 		"10.0.0.1:7600": false, "likeness:7600": false, "127.0.0.1:7600,10.0.0.1:7600": false, "[2001:db8::1]:7600": false,
+		"localhost.example.com:7600": false, "10.0.0.1:7600,localhost:1": false,
 	} {
 		for allowed, want := range map[bool]bool{false: plain, true: true} {
 			_, err := Options{Token: StaticToken("t"), AllowPlainToken: allowed}.dialOptions(target)
@@ -87,6 +89,14 @@ func TestTokensStayAtHome(t *testing.T) {
 	}
 	if _, err := (bearer{func(context.Context) (string, error) { return "", errors.New("expired") }}).GetRequestMetadata(t.Context()); err == nil {
 		t.Error("a token that cannot be had is left out")
+	}
+}
+
+// TestEachAddressHasItsName: a sidecar shows the certificate of its own name, also as one of several.
+func TestEachAddressHasItsName(t *testing.T) {
+	want := []resolver.Address{{Addr: "a.example:1", ServerName: "a.example"}, {Addr: "[::1]:2", ServerName: "::1"}}
+	if got := addresses("a.example:1, [::1]:2"); !slices.EqualFunc(got, want, resolver.Address.Equal) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 

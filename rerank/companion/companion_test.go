@@ -54,6 +54,15 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// TestVectorsHaveNumbers: a companion of vectors without numbers could not be searched.
+func TestVectorsHaveNumbers(t *testing.T) {
+	s := small()
+	s[companion.Out] = tensor.Tensor{Shape: []int{0, 1 + 4 + 2}}
+	if _, err := companion.Read(s, 3, 4); !errors.Is(err, rerank.ErrModel) {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestQuery: ψ of a query of several vectors is the sum of ψ of each.
 func TestQuery(t *testing.T) {
 	c, err := companion.Read(small(), 3, 4)
@@ -81,6 +90,7 @@ func TestCounts(t *testing.T) {
 		"none":            {[]float32{5, 0, 0}, false},
 		"a negative one":  {[]float32{5, 1, -1}, false},
 		"a half":          {[]float32{3.5, 1, 0.5}, false},
+		"a half more":     {[]float32{3.5, 1, 1}, false},
 		"beyond a number": {[]float32{3e9, 1, 1}, false},
 	} {
 		set := small()
@@ -148,6 +158,11 @@ func TestSolve(t *testing.T) {
 		})
 	if err := solver.Solve(got, rerank.Items{Features: features}); err != nil {
 		t.Fatal(err)
+	}
+	for _, wrong := range []rerank.Matrix{rerank.NewMatrix(items, 3), rerank.NewMatrix(items-1, 2)} {
+		if err := solver.Solve(wrong, rerank.Items{Features: features}); !errors.Is(err, rerank.ErrItems) {
+			t.Errorf("vectors of %d numbers for %d items: %v", wrong.Cols, wrong.Rows, err)
+		}
 	}
 	for x := range items {
 		var want [2]float64
