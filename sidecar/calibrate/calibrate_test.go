@@ -78,7 +78,8 @@ func TestRun(t *testing.T) {
 			if i > 0 && (o.Depth <= report.Rules[i-1].Depth || o.MeanRecall < report.Rules[i-1].MeanRecall-.01) {
 				t.Errorf("rule %d: %+v after %+v", i, o, report.Rules[i-1])
 			}
-			if o.LeastMeanRecall > o.MeanRecall || o.LeastShare > float64(o.Kept)/160 || o.Passed != (o.Rule == c.Rule) || o.Passed != (i == len(report.Rules)-1) || o.Passed != (o.LeastShare >= .9) {
+			if o.LeastMeanRecall > o.MeanRecall || o.LeastShare != calibrate.LeastShare(o.Kept, 160, .05/5) || // one of five rules may pass by chance
+				o.Passed != (o.Rule == c.Rule) || o.Passed != (i == len(report.Rules)-1) || o.Passed != (o.LeastShare >= .9) {
 				t.Errorf("rule %d: %+v", i, o)
 			}
 		}

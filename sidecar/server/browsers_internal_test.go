@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 
@@ -118,6 +119,36 @@ func TestGuard(t *testing.T) {
 		if answer.Code != c.want {
 			t.Errorf("%s: status %d, want %d", name, answer.Code, c.want)
 		}
+	}
+}
+
+// TestRefusedFilesAreLeftAlone: a file that cannot be used is not read at every call, but once in a
+// while, even if it looks the same.
+func TestRefusedFilesAreLeftAlone(t *testing.T) {
+	file, reads := filepath.Join(t.TempDir(), "f"), 0
+	w, err := watch(slog.New(slog.DiscardHandler), func() (int, error) {
+		if reads++; reads == 1 {
+			return 7, nil
+		}
+		return 0, errors.New("half written")
+	}, file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 100 {
+		if got := w.get(); got != 7 {
+			t.Fatalf("the content in force is %d, want 7", got)
+		}
+	}
+	if reads != 2 {
+		t.Errorf("read %d times, want once at first and once since the file changed", reads)
+	}
+	w.again = time.Now()
+	if w.get(); reads != 3 {
+		t.Errorf("read %d times after a while, want 3", reads)
 	}
 }
 

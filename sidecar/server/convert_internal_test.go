@@ -10,10 +10,12 @@ import (
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/known/timestamppb"
 
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/sidecar/events"
 	"github.com/likenessdb/likeness/sidecar/rollout"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
@@ -228,6 +230,21 @@ func TestRequestsAreWhole(t *testing.T) {
 	}
 	if request, err := toRequest(&likenessv1.SearchRequest{}); err != nil || request.Calls != nil || request.Payload || request.MaxGap != nil {
 		t.Errorf("an empty request became %+v", request)
+	}
+}
+
+// TestFeedbackIsWhole: an event keeps all that its sender says of it, and counts once where it has no weight.
+func TestFeedbackIsWhole(t *testing.T) {
+	at, answer := time.Unix(1_800_000_000, 5).UTC(), events.AnswerID{Call: events.CallID{1: 77}, Part: 2}
+	sent := &likenessv1.FeedbackEvent{
+		AnswerId: answer.String(), Item: fromID(rerank.TextID("a")), Kind: "click", Weight: proto.Float64(.25), Time: timestamppb.New(at), EventId: "e",
+	}
+	want := events.Feedback{ID: "e", Answer: answer, Item: rerank.TextID("a"), Kind: "click", Weight: .25, Time: at}
+	if got := toFeedback(sent); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	if got := toFeedback(&likenessv1.FeedbackEvent{}); got.Weight != 1 || !got.Time.IsZero() || !got.Item.IsZero() {
+		t.Errorf("an event without anything is %+v", got)
 	}
 }
 

@@ -2,6 +2,7 @@ package server_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -13,7 +14,9 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
+	"github.com/likenessdb/likeness/adapters"
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
+	"github.com/likenessdb/likeness/sidecar/search"
 	"github.com/likenessdb/likeness/sidecar/server"
 )
 
@@ -44,6 +47,24 @@ func TestFailuresAreFewLines(t *testing.T) {
 	lines := strings.Count(w.log.String(), `"level":"WARN","msg":"call failed"`)
 	if lines == 0 || lines > calls {
 		t.Errorf("%d lines of %d failures", lines, 2*calls)
+	}
+}
+
+// TestFaultsAreLogged: whoever fills the log with other failures, a fault of the sidecar has a line.
+func TestFaultsAreLogged(t *testing.T) {
+	failure := adapters.ErrUnavailable
+	w := start(t, answering(func(context.Context, search.Request) (search.Answer, error) { return search.Answer{}, failure }))
+	for range 100 {
+		if _, err := w.search.Search(t.Context(), question()); status.Code(err) != codes.Unavailable {
+			t.Fatal(err)
+		}
+	}
+	failure = errors.New("a fault")
+	if _, err := w.search.Search(t.Context(), question()); status.Code(err) != codes.Internal {
+		t.Fatal(err)
+	}
+	if want := []string{`"level":"ERROR"`, `"error":"a fault"`}; !hasLine(w.log.String(), want) {
+		t.Errorf("no line with %v in\n%s", want, w.log)
 	}
 }
 

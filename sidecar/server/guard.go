@@ -66,5 +66,5 @@ func readsStatus(r *http.Request) bool {
 // isLocal reports whether a request comes from this machine.
 func isLocal(r *http.Request) bool {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
-	return err == nil && from.Addr().Unmap().IsLoopback()
+	return err == nil && from.Addr().IsLoopback()
 }

@@ -173,6 +173,12 @@ func (c *counts) CallStarted(context.Context, string) func(codes.Code) {
 	}
 }
 
+func (c *counts) of(code codes.Code) int {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.codes[code]
+}
+
 func (c *counts) Panicked() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -300,6 +306,16 @@ func TestCatalog(t *testing.T) {
 	}
 	if _, err := w.catalog.GetRoute(t.Context(), &likenessv1.GetRouteRequest{Name: "thing"}); status.Code(err) != codes.NotFound {
 		t.Errorf("unknown route: %v", err)
+	}
+}
+
+// TestModelsOfACaller: a caller sees the model of its route, whichever other routes have it too.
+func TestModelsOfACaller(t *testing.T) {
+	for route, want := range map[string]int{"other": 1, "things": 1, "foreign": 0} {
+		w := start(t, tokensOf(t, "- {name: one, token: canary, routes: ["+route+"]}\n"))
+		if models, err := w.catalog.ListModels(bearing(t, "canary"), &likenessv1.ListModelsRequest{}); err != nil || len(models.GetModels()) != want {
+			t.Errorf("a caller of %q: models %v, %v; want %d", route, models, err, want)
+		}
 	}
 }
 

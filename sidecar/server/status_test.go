@@ -7,8 +7,11 @@ import (
 	"fmt"
 	"math"
 	"runtime/debug"
+	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
@@ -271,6 +274,9 @@ func TestNoMemory(t *testing.T) {
 	if d := detailsOf(err); d.id != "mine" || d.retry == nil {
 		t.Errorf("the caller's id: %+v", d)
 	}
+	if n := w.counts.of(codes.ResourceExhausted); n != 3 {
+		t.Errorf("%d refused calls are counted, want 3", n)
+	}
 	if _, err := w.catalog.ListRoutes(t.Context(), &likenessv1.ListRoutesRequest{}); err != nil {
 		t.Errorf("catalog: %v", err)
 	}
@@ -351,6 +357,28 @@ func TestLimitsOfSearches(t *testing.T) {
 	close(release)
 	if err := <-first; err != nil {
 		t.Errorf("first search: %v", err)
+	}
+}
+
+// TestABatchLeavesRoom: no more searches of a batch run at once than limits.batch_parallelism.
+func TestABatchLeavesRoom(t *testing.T) {
+	var mu sync.Mutex
+	running, most := 0, 0
+	count := func(n int) {
+		mu.Lock()
+		defer mu.Unlock()
+		running += n
+		most = max(most, running)
+	}
+	w := start(t, answering(func(context.Context, search.Request) (search.Answer, error) {
+		count(1)
+		<-time.After(10 * time.Millisecond) // for others to begin
+		count(-1)
+		return search.Answer{}, nil
+	}), func(o *server.Options) { o.Limits.BatchParallelism = 2 })
+	searches := slices.Repeat([]*likenessv1.SearchRequest{question()}, 8)
+	if _, err := w.search.SearchBatch(t.Context(), &likenessv1.SearchBatchRequest{Searches: searches}); err != nil || most != 2 {
+		t.Errorf("%d searches ran at once, want 2; %v", most, err)
 	}
 }
 

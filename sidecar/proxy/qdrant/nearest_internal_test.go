@@ -5,9 +5,11 @@ import (
 	"testing"
 
 	"github.com/qdrant/go-client/qdrant"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
+	"github.com/likenessdb/likeness/sidecar/search"
 )
 
 // TestNearestOf: a query has the vector that it names. A fusion has one if all its dense prefetches
@@ -81,6 +83,33 @@ func TestSeveralVectors(t *testing.T) {
 		}
 		if got := readVectors([]byte(c.text)); got.Rows != c.want || c.want > 1 && got.Row(1)[0] != 1 {
 			t.Errorf("%s: %s: %+v, want %d rows", name, c.text, got, c.want)
+		}
+	}
+}
+
+// TestSparseSearchesPass: the values of a sparse vector are not those of a dense one.
+func TestSparseSearchesPass(t *testing.T) {
+	sparse := &qdrant.SearchPoints{Vector: []float32{1, 2}, SparseIndices: &qdrant.SparseIndices{Data: []uint32{3, 7}}}
+	if _, err := searchOf(sparse); err != routing.Pass("not-nearest") { //nolint:errorlint // itself
+		t.Errorf("a search by a sparse vector: %v", err)
+	}
+}
+
+// TestConfirmingReadsAreWhole: the read that confirms hits compares each of them, whatever the caller's
+// parameters say, and asks for no more.
+func TestConfirmingReadsAreWhole(t *testing.T) {
+	hits := []routing.Ranked{{Hits: []search.Hit{{ID: rerank.UintID(4)}, {ID: rerank.UintID(9)}}}}
+	params := &qdrant.SearchParams{HnswEf: qdrant.PtrOf(uint64(1)), IndexedOnly: qdrant.PtrOf(true)}
+	query := &qdrant.QueryPoints{Query: qdrant.NewQueryDense([]float32{1}), Params: params, Offset: qdrant.PtrOf(uint64(3))}
+	points := &qdrant.SearchPoints{Vector: []float32{1}, Params: params, Offset: qdrant.PtrOf(uint64(3))}
+	for name, m := range map[string]interface {
+		proto.Message
+		common
+		GetLimit() uint64
+	}{"query": query, "search": points} {
+		narrow(m, "things", hits)
+		if !proto.Equal(m.GetParams(), &qdrant.SearchParams{Exact: qdrant.PtrOf(true)}) || m.GetLimit() != 2 || m.GetOffset() != 0 {
+			t.Errorf("%s: %v", name, m)
 		}
 	}
 }

@@ -374,6 +374,9 @@ func TestMapScores(t *testing.T) {
 			if _, _, err := mapScores(before, layoutOf(m), all[:1]); err == nil {
 				t.Errorf("%s: a list too many is mapped", name)
 			}
+			if _, _, err := mapScores(before, layoutOf(m), rewrittens(len(rows)+1, false)); err == nil {
+				t.Errorf("%s: an answer that lacks a list is mapped", name)
+			}
 		}
 	}
 	huge := encoded(t, &qdrant.SearchResponse{Result: points(3)})

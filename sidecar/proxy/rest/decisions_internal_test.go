@@ -22,13 +22,18 @@ type wire struct {
 	written bytes.Buffer
 	unread  strings.Reader
 	closed  bool
+	until   time.Time // the deadline of reads
 }
 
-func (w *wire) Write(b []byte) (int, error)   { return w.written.Write(b) }
-func (w *wire) Read(b []byte) (int, error)    { return w.unread.Read(b) }
-func (w *wire) Close() error                  { w.closed = true; return nil }
-func (*wire) SetReadDeadline(time.Time) error { return nil }
-func (*wire) RemoteAddr() net.Addr            { return &net.TCPAddr{} }
+func (w *wire) Write(b []byte) (int, error) { return w.written.Write(b) }
+func (w *wire) Read(b []byte) (int, error)  { return w.unread.Read(b) }
+func (w *wire) Close() error                { w.closed = true; return nil }
+func (*wire) RemoteAddr() net.Addr          { return &net.TCPAddr{} }
+
+func (w *wire) SetReadDeadline(at time.Time) error {
+	w.until = at
+	return nil
+}
 
 func newWire(unread string) *wire {
 	w := &wire{}
@@ -69,6 +74,18 @@ func TestAnswersOfTheProxy(t *testing.T) {
 			t.Errorf("%s: whether to come again is wrong in\n%s", name, head)
 		}
 	}
+}
+
+// TestSilentClients: a client that has asked may be silent for longer than one that connects.
+func TestSilentClients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for first, most := range map[bool]time.Duration{true: headTime, false: clientIdleTime} {
+			w := newWire("G")
+			if c := newConn(newServer(), w, w); !c.awaitRequest(first) || time.Until(w.until) != most {
+				t.Errorf("a client whose first request is awaited (%t) may be silent for %s, want %s", first, time.Until(w.until), most)
+			}
+		}
+	})
 }
 
 // TestDrainingConnectionsEnd: a request that has arrived is not answered once the drain has begun.
