@@ -26,6 +26,7 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/gain"
 	"github.com/likenessdb/likeness/sidecar/rollout/choice"
 	"github.com/likenessdb/likeness/sidecar/trial"
 )
@@ -40,7 +41,11 @@ what was shown, so the comparison favours the model in service, and may refuse a
 with --decide experiment every model is tried that the fit finds.
 
 While an experiment with the candidate runs, or its better candidate waits for a person,
-nothing is changed; --stop-experiment stops the experiment first.
+only the model in service is measured; --stop-experiment stops the experiment first.
+
+The comparison also measures how much better than cosine the model in service still is. A
+running sidecar shows that as likeness_gain_first and likeness_gain_now. With --only-eval
+nothing else is done.
 
 A run that was interrupted goes on where it stopped: its files are in --dir. It must not run
 twice at a time for a route. What follows -- is passed to the fit.`
@@ -58,7 +63,7 @@ type refitFlags struct {
 	admin, decide                   string
 	newest                          time.Duration
 	least                           int64
-	stop                            bool
+	stop, onlyEval                  bool
 }
 
 func newRefitCommand(a *app) *cobra.Command {
@@ -81,6 +86,7 @@ func newRefitCommand(a *app) *cobra.Command {
 	flags.Int64Var(&f.least, "least", f.least, "choices without which nothing is fitted")
 	flags.StringVar(&f.admin, "admin", "", "URL of a sidecar's admin port, to begin the experiment there; it then searches the new model")
 	flags.StringVar(&f.decide, "decide", decideByComparison, "what decides whether the model is tried: the comparison with the log, or the experiment alone, where clicks favour what is shown too much to tell")
+	flags.BoolVar(&f.onlyEval, "only-eval", false, "only measure the gain of the model in service on the newest days")
 	flags.BoolVar(&f.stop, "stop-experiment", false, "stop an experiment with the candidate that runs, by --admin, and lose its evidence")
 	_ = cmd.RegisterFlagCompletionFunc("decide", cobra.FixedCompletions([]string{decideByComparison, decideByExperiment}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.MarkFlagRequired("route")
@@ -159,20 +165,22 @@ func (f *refitFlags) open(a *app, dirs, rest []string) (*refit, error) {
 	f.version = cmp.Or(f.version, c.Routes[f.route].Experiment.Candidate)
 	to, ok := c.RouteAt(f.route, f.version)
 	switch {
+	case f.onlyEval: // needs no candidate
 	case f.version == "" || !ok:
 		return nil, usagef("version %q of route %q: name one of %q by --version, or as experiment.candidate", f.version, f.route, c.Routes[f.route].VersionNames())
 	case f.version == name:
 		return nil, usagef("version %q is in service, and its model is not replaced; name another one of %q by --version, or as experiment.candidate", name, c.Routes[f.route].VersionNames())
 	case c.Models[to.ModelName].Path == r.path:
 		return nil, usagef("versions %q and %q have one model file, %s; give version %q its own", name, f.version, r.path, f.version)
-	case len(dirs) == 0 && c.StateDir == "":
-		return nil, usagef("there is no state_dir; name the folders with events")
 	}
 	if len(r.dirs) == 0 {
+		if c.StateDir == "" {
+			return nil, usagef("there is no state_dir; name the folders with events")
+		}
 		r.dirs = []string{c.StateDir}
 	}
 	r.target, r.built = c.Models[to.ModelName].Path, to.Table != "" || to.Companion != ""
-	if info, err := os.Stat(r.target); err == nil && info.IsDir() {
+	if info, err := os.Stat(r.target); !f.onlyEval && err == nil && info.IsDir() {
 		return nil, usagef("the model of version %q is a folder, %s; give it a file", f.version, r.target)
 	}
 	if r.served, err = model.Open(r.path); err != nil {
@@ -207,11 +215,20 @@ func (r *refit) say(format string, args ...any) {
 // run makes the steps that are not made yet.
 func (r *refit) run(ctx context.Context) (refitDecision, error) {
 	d := refitDecision{Version: r.version, Served: r.served.Version}
+	if r.onlyEval {
+		return r.measure(ctx, d)
+	}
 	running, err := r.running(ctx)
 	if err != nil {
 		return d, err
 	}
 	if running != "" && !r.stop {
+		r.onlyEval = true
+		measured, err := r.measure(ctx, d)
+		if err != nil {
+			return d, err
+		}
+		r.say("%s", measured.Reason)
 		d.Reason = running + "; nothing is changed (--stop-experiment stops it)"
 		return d, nil
 	}
@@ -240,6 +257,9 @@ func (r *refit) run(ctx context.Context) (refitDecision, error) {
 	}
 	report, err := r.compare(ctx)
 	if err != nil {
+		return d, err
+	}
+	if err := r.record(report); err != nil {
 		return d, err
 	}
 	if d.Better, d.Reason, err = betterThan(report, fitted.Version, r.served.Version); err != nil {
@@ -298,16 +318,23 @@ func (r *refit) save() error {
 	return atomicfile.Write(r.file("run.json"), func(w io.Writer) error { return json.NewEncoder(w).Encode(r.begun) })
 }
 
+// part is a part of the log.
+type part struct {
+	name     string
+	from, to time.Time
+}
+
 // export writes the log of the fit and of the comparison. It returns why they are too short, or "".
 func (r *refit) export(ctx context.Context) (short string, err error) {
 	from, err := parseMoment(r.from)
 	if err != nil {
 		return "", usagef("--from: %w", err)
 	}
-	for _, part := range []struct {
-		name     string
-		from, to time.Time
-	}{{"test", r.begun.Cut, r.begun.Started}, {"train", from, r.begun.Cut}} {
+	parts := []part{{"test", r.begun.Cut, r.begun.Started}, {"train", from, r.begun.Cut}}
+	if r.onlyEval {
+		parts = parts[:1]
+	}
+	for _, part := range parts {
 		if r.has(part.name + ".parquet") {
 			continue
 		}
@@ -342,8 +369,12 @@ func (r *refit) learn(ctx context.Context) error {
 // compare evaluates the model beside the model in service and cosine.
 func (r *refit) compare(ctx context.Context) (*eval.Report, error) {
 	if !r.has("report.json") {
-		text, err := r.command(ctx, append(r.data("eval"), "--queries", r.file("test-queries.parquet")+"#vector", "--pairs", r.file("test.parquet"),
-			"--model", r.file("model.safetensors"), "--model", r.path, "--output", "json")...)
+		models := []string{"--model", r.path}
+		if !r.onlyEval {
+			models = append(models, "--model", r.file("model.safetensors"))
+		}
+		text, err := r.command(ctx, slices.Concat(r.data("eval"), []string{"--queries", r.file("test-queries.parquet") + "#vector", "--pairs", r.file("test.parquet")},
+			models, []string{"--output", "json"})...)
 		if err != nil {
 			return nil, err
 		}
@@ -357,6 +388,67 @@ func (r *refit) compare(ctx context.Context) (*eval.Report, error) {
 		err = json.Unmarshal(b, report)
 	}
 	return report, err
+}
+
+// measure measures the gain of the model in service on the newest days.
+func (r *refit) measure(ctx context.Context, d refitDecision) (refitDecision, error) {
+	r.dir = filepath.Join(r.dir, "eval") // beside the files of a run
+	if err := os.MkdirAll(r.dir, 0o700); err != nil {
+		return d, err
+	}
+	if err := r.begin(); err != nil {
+		return d, err
+	}
+	short, err := r.export(ctx)
+	if err != nil || short != "" {
+		d.Reason = short
+		return d, errors.Join(err, r.end())
+	}
+	report, err := r.compare(ctx)
+	if err == nil {
+		err = r.record(report)
+	}
+	if err != nil {
+		return d, err
+	}
+	now := r.gainOf(report, r.served.Version)
+	d.Reason = fmt.Sprintf("the model in service gains %+.4f of %s over %s (%+.4f to %+.4f)", now.Gain, now.Metric, report.BaselineName, now.Low, now.High)
+	if s, err := gain.Read(r.dirs[0], r.route); err == nil && s != nil {
+		d.Reason += fmt.Sprintf("; it was %+.4f at first, %s", s.First.Gain, s.First.Until.Format("2006-01-02"))
+	}
+	return d, r.end()
+}
+
+// gainOf returns what a model of the report gains, or nil if the report lacks the model.
+func (r *refit) gainOf(report *eval.Report, version string) *gain.Measurement {
+	metric := report.Method.Metric
+	for _, m := range report.Models {
+		if m.Version == version {
+			g := m.Gains[metric]
+			return &gain.Measurement{Model: version, Metric: metric, Until: r.begun.Started, Gain: g.Difference, Low: g.Low, High: g.High}
+		}
+	}
+	return nil
+}
+
+// record keeps what the comparison says of the model in service, and of the fitted one.
+func (r *refit) record(report *eval.Report) error {
+	served := r.gainOf(report, r.served.Version)
+	if served == nil {
+		return fmt.Errorf("the report is not of model %s; remove %s", r.served.Version, r.file("report.json"))
+	}
+	var fitted *gain.Measurement
+	for _, m := range report.Models {
+		if m.Version != r.served.Version {
+			fitted = r.gainOf(report, m.Version)
+		}
+	}
+	for _, dir := range r.dirs {
+		if err := gain.Record(dir, r.route, *served, fitted); err != nil {
+			return fmt.Errorf("the gain was not recorded: %w", err)
+		}
+	}
+	return nil
 }
 
 // betterThan says whether the fitted model is shown to be better than the baseline and than the model

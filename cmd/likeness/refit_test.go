@@ -21,6 +21,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/npy"
 	"github.com/likenessdb/likeness/sidecar/events"
 	"github.com/likenessdb/likeness/sidecar/experiment"
+	"github.com/likenessdb/likeness/sidecar/gain"
 	"github.com/likenessdb/likeness/sidecar/trial"
 )
 
@@ -141,6 +142,14 @@ func TestRefit(t *testing.T) {
 		t.Fatalf("%+v, %v", better, err)
 	}
 
+	gained := func(model string, first, now bool) {
+		t.Helper()
+		s, err := gain.Read(filepath.Join(dir, "state"), "things")
+		if err != nil || s.Now.Model != model || s.First.Gain > 0.1 != first || s.Now.Gain > 0.1 != now || s.Fell() {
+			t.Errorf("%+v, %v", s, err)
+		}
+	}
+	gained(plain.Version, false, false) // cosine itself
 	state := filepath.Join(dir, "state", "refit", "things")
 	b, err := os.ReadFile(filepath.Join(state, "run.json"))
 	if err != nil {
@@ -158,6 +167,11 @@ func TestRefit(t *testing.T) {
 	if same, _ := run("the model that is in service; nothing is changed", config, fitFlags...); same.Better || same.Served != fitted.Version {
 		t.Errorf("%+v", same)
 	}
+	measured, said := run("the model in service gains +0.", config, "--only-eval", "--version", "")
+	if measured.Model != "" || strings.Contains(said, "likeness fit") || !strings.Contains(measured.Reason, "at first") {
+		t.Errorf("%+v, %s", measured, said)
+	}
+	gained(fitted.Version, true, true)
 	for want, form := range map[string][]string{
 		"not shown to be better than cosine": {"--form", "diagonal"}, "not better than the model in service": {"--form", "low_rank", "--rank", "4"},
 	} {

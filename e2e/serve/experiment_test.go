@@ -23,6 +23,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/tensor"
 	"github.com/likenessdb/likeness/sidecar/experiment"
+	"github.com/likenessdb/likeness/sidecar/gain"
 	"github.com/likenessdb/likeness/sidecar/trial"
 )
 
@@ -385,12 +386,25 @@ func TestExperimentGuards(t *testing.T) {
 func TestExperimentOfOneModel(t *testing.T) {
 	db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{APIKey: key})
 	fill(t, connect(t, db.Address))
-	s := startExperimentOf(t, db, t.TempDir(), "rewrite", "{v1: {model: w}, v2: {model: w, depth: 30}}", `{candidate: v2, share: 1, session: 1h, feedback: {click: 1}, guard: {latency_p99: 60s}}`)
+	state := t.TempDir()
+	must2(t, gain.Record(state, "things", gain.Measurement{Model: testModel(t).Version, Gain: 0.05, Low: 0.04, High: 0.06}, nil))
+	must2(t, gain.Record(state, "things", gain.Measurement{Model: testModel(t).Version, Gain: 0.01, Low: 0, High: 0.02}, nil))
+	s := startExperimentOf(t, db, state, "rewrite", "{v1: {model: w}, v2: {model: w, depth: 30}}", `{candidate: v2, share: 1, session: 1h, feedback: {click: 1}, guard: {latency_p99: 60s}}`)
 	s.experimentWhen(t, func(s trial.Status) bool { return s.Searched })
 	s.visits(t, 0, 5, nil)
 	got := s.experimentWhen(t, func(s trial.Status) bool { return s.Observed.Answers >= 5 || s.Stage != experiment.Running })
 	if got.Stage != experiment.Running || got.Beside != "v1" || got.Model != got.Control {
 		t.Errorf("%+v", got)
+	}
+	_, metrics := s.scrape(t, "")
+	for _, want := range []string{`likeness_gain_first{route="things"} 0.05`, `likeness_gain_now{route="things"} 0.01`, `likeness_gain_fell{route="things"} 1`} {
+		if !strings.Contains(metrics, want) {
+			t.Errorf("%s is missing", want)
+		}
+	}
+	must2(t, gain.Record(state, "things", gain.Measurement{Model: "another"}, nil))
+	if _, metrics := s.scrape(t, ""); strings.Contains(metrics, "likeness_gain_now{") {
+		t.Error("the gain of another model is shown")
 	}
 	s.stop()
 	must2(t, s.wait())

@@ -27,6 +27,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/events"
 	"github.com/likenessdb/likeness/sidecar/follow"
+	"github.com/likenessdb/likeness/sidecar/gain"
 	"github.com/likenessdb/likeness/sidecar/gate"
 
 	"github.com/likenessdb/likeness/sidecar/proxy"
@@ -208,6 +209,7 @@ func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers w
 	}
 	s.trials = trial.New(trial.Options{Engine: s.engine, Versions: s.versions, Events: book, StateDir: c.StateDir, Logger: o.Logger}, c)
 	s.metrics.WatchTrials(s.trials.Statuses)
+	s.metrics.WatchGains(func() map[string]gain.State { return s.gains(c.StateDir) })
 	serverOptions.Admin, serverOptions.Models, serverOptions.Reconcile = s.versions, s.versions.Models, s.reconcile
 	s.metrics.WatchGate(s.gate)
 	s.searcher = search.Admitted{Searcher: s.engine, By: s.gate}

@@ -3,6 +3,8 @@ package serve
 import (
 	"encoding/json"
 	"net/http"
+
+	"github.com/likenessdb/likeness/sidecar/gain"
 )
 
 // showTrials answers with the experiments of the routes.
@@ -20,4 +22,19 @@ func changeTrial(change func(route string) error) http.HandlerFunc {
 		}
 		w.WriteHeader(http.StatusNoContent)
 	}
+}
+
+// gains returns what the models in service gain, for the routes of which that was measured.
+func (s *sidecar) gains(stateDir string) map[string]gain.State {
+	all := map[string]gain.State{}
+	for route := range s.events {
+		measured, err := gain.Read(stateDir, route)
+		if err != nil || measured == nil { // `likeness refit` says what is wrong with the file
+			continue
+		}
+		if _, model, err := s.versions.Serving(route); err == nil && model == measured.Now.Model {
+			all[route] = *measured
+		}
+	}
+	return all
 }

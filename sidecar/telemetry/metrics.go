@@ -60,6 +60,7 @@ type Metrics struct {
 	routeNorms   *normCollector
 	keptEvents   *eventCollector
 	experiments  *trialCollector
+	served       *gainCollector
 	watchedFiles *filesCollector
 	*audits
 	*reloads
@@ -108,7 +109,7 @@ func NewMetrics(build buildinfo.Info, routes []*route.Route) *Metrics {
 	m.deviceStates = r.devices()
 	m.routeNorms = r.norms()
 	m.keptEvents = r.events()
-	m.experiments = r.trials()
+	m.experiments, m.served = r.trials(), r.gains()
 	m.watchedFiles = r.files()
 	m.routeInfo = r.gauge("route_info", "1, with the parts of the route.", "route", "store", "model", "model_version", "placement")
 	for _, rt := range routes {
