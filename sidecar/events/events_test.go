@@ -62,6 +62,13 @@ func open(t testing.TB, dir string, o events.RouteOptions) *events.Route {
 	return r
 }
 
+func must(t testing.TB, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
 func closed(t testing.TB, r *events.Route) {
 	t.Helper()
 	if err := r.Close(); err != nil {
@@ -277,7 +284,9 @@ func TestSharedKey(t *testing.T) {
 		t.Errorf("another route: %+v", got)
 	}
 	for _, bad := range []string{key + "-missing", os.DevNull} {
-		if _, err := events.OpenRoute(t.TempDir(), "other", events.RouteOptions{KeyFile: bad}); err == nil || !strings.Contains(err.Error(), "events.key_file") {
+		r, err := events.OpenRoute(t.TempDir(), "other", events.RouteOptions{KeyFile: bad})
+		defer closed(t, r)
+		if err == nil || !strings.Contains(err.Error(), "events.key_file") {
 			t.Errorf("%s: %v", bad, err)
 		}
 	}
@@ -439,6 +448,56 @@ func TestUnfinishedFile(t *testing.T) {
 	}
 }
 
+// TestUnusableFiles: a route whose key, folder or files cannot be used is open all the same. It refuses
+// feedback with the reason, and without a key gives no ids. It works once the files can be used.
+func TestUnusableFiles(t *testing.T) {
+	for file, hasKey := range map[string]bool{"given": false, "events/key": false, "events/00000000000000000001.events": true, "events": true} {
+		t.Run(file, func(t *testing.T) {
+			root := t.TempDir()
+			spoiled, given := filepath.Join(root, file), filepath.Join(root, "given")
+			good := []byte("0123456789abcdef")
+			spoil, repair := func() error { return os.MkdirAll(spoiled, 0o700) }, func() error { return os.Remove(spoiled) }
+			if file == "events" { // a file in place of the folder
+				spoil = func() error { return os.WriteFile(spoiled, good, 0o600) }
+			}
+			o := events.RouteOptions{Share: 1, Log: events.LogOptions{Flush: time.Millisecond}}
+			if file == "given" || file == "events" {
+				o.KeyFile = given
+				repair = func() error { return errors.Join(os.Remove(spoiled), os.WriteFile(given, good, 0o600)) }
+			}
+			if file == "events" {
+				must(t, os.WriteFile(given, good, 0o600))
+			}
+			must(t, spoil())
+			now := &clock{now: time.Now()}
+			o.Log.Now = now.Now
+			r, err := events.OpenRoute(filepath.Join(root, "events"), "products", o)
+			if r == nil || err == nil || !strings.Contains(err.Error(), spoiled) {
+				t.Fatalf("%v, %v", r, err)
+			}
+			defer closed(t, r)
+			answer := events.AnswerID{Call: r.NewCall()}
+			if answer.IsZero() == hasKey {
+				t.Errorf("the id is %s", answer)
+			}
+			if _, err := r.Feed(t.Context(), []events.Feedback{click(answer, 1)}); !errors.Is(err, events.ErrDisk) || !strings.Contains(err.Error(), spoiled) {
+				t.Errorf("feedback: %v", err)
+			}
+			if s := r.Stats(); !errors.Is(s.Failed, events.ErrDisk) {
+				t.Errorf("%+v", s)
+			}
+			must(t, repair())
+			now.pass(2 * time.Second)
+			for r.Stats().Failed != nil && t.Context().Err() == nil {
+				<-time.After(time.Millisecond)
+			}
+			if got := feed(t, r, click(events.AnswerID{Call: r.NewCall()}, 1)); got.Accepted != 1 {
+				t.Errorf("after the repair: %+v", got)
+			}
+		})
+	}
+}
+
 // TestForeignFile: a file of another version stays, and says so.
 func TestForeignFile(t *testing.T) {
 	dir := t.TempDir()
@@ -446,8 +505,13 @@ func TestForeignFile(t *testing.T) {
 	if err := os.WriteFile(path, []byte(strings.Repeat("x", 100)), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := events.OpenRoute(dir, "products", events.RouteOptions{}); err == nil || !strings.Contains(err.Error(), path) {
+	r, err := events.OpenRoute(dir, "products", events.RouteOptions{})
+	defer closed(t, r)
+	if err == nil || !strings.Contains(err.Error(), path) {
 		t.Errorf("%v", err)
+	}
+	if _, err := os.Stat(path); err != nil {
+		t.Error(err)
 	}
 }
 

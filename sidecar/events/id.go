@@ -67,6 +67,9 @@ func ParseAnswerID(text string) (a AnswerID, err error) {
 // Time returns when the call was answered.
 func (c CallID) Time() time.Time { return time.UnixMilli(int64(binary.BigEndian.Uint64(c[:]) >> 16)) }
 
+// IsZero reports whether the id names nothing.
+func (c CallID) IsZero() bool { return c == CallID{} }
+
 // Kept reports whether the route keeps what the call's answers showed.
 func (c CallID) Kept() bool { return c[7]&flagKept != 0 }
 

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/internal/disk"
-	"github.com/likenessdb/likeness/internal/diskfault"
 	"github.com/likenessdb/likeness/internal/record"
 )
 
@@ -120,21 +119,20 @@ type result struct {
 }
 
 // OpenLog opens the log in dir, and makes the folder if it does not exist. It cuts off a record
-// that a crash left incomplete. If the disk fails, the log is open all the same and tries again
-// until the disk works.
+// that a crash left incomplete. The error says why the folder cannot be used; the log is open all the
+// same, refuses feedback, and tries again until the folder can be used.
 func OpenLog(dir string, o LogOptions) (*Log, error) {
 	l := &Log{
 		dir: dir, o: o.withDefaults(), wake: make(chan struct{}, 1), stop: make(chan struct{}), ended: make(chan struct{}),
 	}
 	l.recent = newWindow(l.o.Window)
-	if err := l.load(); err != nil {
-		if !diskfault.Is(err) {
-			return nil, fmt.Errorf("events %s: %w", dir, err)
-		}
+	err := l.load()
+	if err != nil {
+		err = fmt.Errorf("events %s: %w", dir, err)
 		l.fail(err)
 	}
 	go l.run()
-	return l, nil
+	return l, err
 }
 
 // load reads the folder.

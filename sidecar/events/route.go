@@ -2,23 +2,16 @@ package events
 
 import (
 	"context"
-	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"fmt"
 	"hash/fnv"
-	"io"
-	"io/fs"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync/atomic"
 	"time"
 	"unicode/utf8"
 
-	"github.com/likenessdb/likeness/internal/atomicfile"
-	"github.com/likenessdb/likeness/internal/diskfault"
 	"github.com/likenessdb/likeness/internal/half"
 )
 
@@ -46,7 +39,7 @@ type RouteOptions struct {
 type Route struct {
 	log      *Log
 	watcher  atomic.Pointer[Watcher]
-	signer   signer
+	keys     *keyring
 	share    float64
 	keep     map[string]keeping
 	now      func() time.Time
@@ -62,66 +55,19 @@ const (
 	hashed
 )
 
-const (
-	keyName  = "key"
-	keyBytes = 32
-	leastKey = 16
-)
-
-// OpenRoute opens the events of a route in dir. It returns an error for a key file that cannot be
-// used, and the errors of OpenLog.
+// OpenRoute opens the events of a route in dir. The error says why they cannot be used: the key file,
+// or an error of OpenLog. The route is open all the same, keeps nothing, and tries again until they can
+// be used.
 func OpenRoute(dir, name string, o RouteOptions) (*Route, error) {
 	log, err := OpenLog(dir, o.Log)
-	if err != nil {
-		return nil, err
-	}
-	key, err := readKey(dir, o.KeyFile)
-	if err != nil {
-		return nil, errors.Join(err, log.Close())
-	}
-	r := &Route{log: log, signer: signer{name, key}, share: o.Share, keep: map[string]keeping{}, now: log.o.Now}
+	r := &Route{log: log, keys: newKeyring(name, dir, o.KeyFile, log.o.Now), share: o.Share, keep: map[string]keeping{}, now: log.o.Now}
 	for _, field := range o.Keep {
 		if r.keep[field] = plainly; slices.Contains(o.Hash, field) {
 			r.keep[field] = hashed
 		}
 	}
-	return r, nil
-}
-
-// readKey reads the key from file, or, without one, from dir, where the first call creates a key.
-// If the disk fails, the key lives in memory only, and no other process accepts its ids.
-func readKey(dir, file string) ([]byte, error) {
-	if file != "" {
-		key, err := os.ReadFile(file)
-		switch {
-		case err != nil:
-			return nil, fmt.Errorf("events.key_file: %w", err)
-		case len(key) < leastKey:
-			return nil, fmt.Errorf("events.key_file: %s has %d bytes, want %d or more: head -c 32 /dev/urandom > %s", file, len(key), leastKey, file)
-		}
-		return key, nil
-	}
-	path := filepath.Join(dir, keyName)
-	key, err := os.ReadFile(path)
-	if err == nil && len(key) >= leastKey {
-		return key, nil
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) && !diskfault.Is(err) {
-		return nil, err
-	}
-	key = make([]byte, keyBytes)
-	_, _ = rand.Read(key) // never fails
-	err = atomicfile.Write(path, func(w io.Writer) error {
-		_, err := w.Write(key)
-		return err
-	})
-	if err == nil {
-		err = os.Chmod(path, 0o600)
-	}
-	if err != nil && !diskfault.Is(err) && !errors.Is(err, fs.ErrNotExist) {
-		return nil, err
-	}
-	return key, nil
+	_, unread := r.keys.signer()
+	return r, errors.Join(err, unread)
 }
 
 // Watcher is told of the events of a route. Its methods are called concurrently, must not block, and
@@ -143,11 +89,19 @@ func (r *Route) Watch(w Watcher) {
 }
 
 // NewCall returns an id for a call that is being answered. Its Kept says whether Show has to be
-// called.
-func (r *Route) NewCall() CallID { return r.signer.newCall(r.now(), r.share) }
+// called. The id is zero while the route's key cannot be read.
+func (r *Route) NewCall() CallID { return r.newCall(r.share) }
 
 // NewKeptCall is NewCall for a call whose answers are kept, whatever the route's share.
-func (r *Route) NewKeptCall() CallID { return r.signer.newCall(r.now(), 1) }
+func (r *Route) NewKeptCall() CallID { return r.newCall(1) }
+
+func (r *Route) newCall(share float64) CallID {
+	s, err := r.keys.signer()
+	if err != nil {
+		return CallID{}
+	}
+	return s.newCall(r.now(), share)
+}
 
 // Show records an impression whose Answer has an id of NewCall or NewKeptCall. It does nothing unless the id is
 // marked as kept. Show may change the Text, User and Vector of m, and does not refer to m
@@ -181,10 +135,14 @@ func (r *Route) kept(field, text string) string {
 	switch {
 	case text == "" || r.keep[field] == 0:
 		return ""
-	case r.keep[field] == hashed:
-		return r.signer.pseudonym(text)
+	case r.keep[field] == plainly:
+		return text
 	}
-	return text
+	s, err := r.keys.signer()
+	if err != nil {
+		return ""
+	}
+	return s.pseudonym(text)
 }
 
 // HashFilter returns the hash of a filter for Impression.Filter, 0 for an empty filter.
@@ -246,6 +204,10 @@ type Receipt struct {
 // Refusal, and the whole batch with the errors of Log.Feed. It sets the Time of events without one.
 func (r *Route) Feed(ctx context.Context, all []Feedback) (Receipt, error) {
 	var out Receipt
+	s, err := r.keys.signer()
+	if err != nil {
+		return out, fmt.Errorf("%w: %w", ErrDisk, err)
+	}
 	now := r.now()
 	good := make([]Feedback, 0, len(all))
 	for i := range all {
@@ -253,7 +215,7 @@ func (r *Route) Feed(ctx context.Context, all []Feedback) (Receipt, error) {
 		if f.Time.IsZero() {
 			f.Time = now
 		}
-		if err := r.check(&f, now); err != nil {
+		if err := r.check(s, &f, now); err != nil {
 			reason := reasonOf(err)
 			r.refused[reason].Add(1)
 			out.Refused = append(out.Refused, Refusal{i, reason, err})
@@ -278,7 +240,7 @@ const ahead = 5 * time.Minute
 
 // check returns why an event is refused: ErrFeedback for an invalid field, otherwise an error
 // about its answer.
-func (r *Route) check(f *Feedback, now time.Time) error {
+func (r *Route) check(s *signer, f *Feedback, now time.Time) error {
 	switch {
 	case f.Item.IsZero():
 		return fmt.Errorf("%w: item is missing", ErrFeedback)
@@ -291,7 +253,7 @@ func (r *Route) check(f *Feedback, now time.Time) error {
 	case f.Time.After(now.Add(ahead)):
 		return fmt.Errorf("%w: time is %s, which is to come; leave it out for now", ErrFeedback, f.Time.UTC().Format(time.RFC3339))
 	}
-	if err := r.signer.check(f.Answer); err != nil {
+	if err := s.check(f.Answer); err != nil {
 		return err
 	}
 	return r.log.Keeps(f.Answer.Call.Time())
@@ -307,6 +269,9 @@ type RouteStats struct {
 // Stats returns the counts since OpenRoute.
 func (r *Route) Stats() RouteStats {
 	out := RouteStats{Stats: r.log.Stats(), Accepted: r.accepted.Load(), Refused: map[Reason]int64{}}
+	if _, err := r.keys.signer(); err != nil && out.Failed == nil {
+		out.Failed = fmt.Errorf("%w: %w", ErrDisk, err)
+	}
 	for i := range r.refused {
 		out.Refused[Reason(i)] = r.refused[i].Load()
 	}

@@ -12,7 +12,6 @@ import (
 	"github.com/cenkalti/backoff/v5"
 
 	"github.com/likenessdb/likeness/adapters"
-	"github.com/likenessdb/likeness/internal/diskfault"
 	"github.com/likenessdb/likeness/internal/statedir"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/follow/journal"
@@ -90,8 +89,8 @@ func openSyncer(o Options, collection string, d *doubts) (*syncer, error) {
 		wake: make(chan struct{}, 1), done: make(chan struct{}), backlog: newBacklog(),
 	}
 	s.peers, s.failing = newPeers(o, collection, s), newRowFailures(s.log)
-	if err := os.MkdirAll(s.dir, 0o700); err != nil && !diskfault.Is(err) {
-		return nil, err
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		s.log.Warn("follow: folder of the collection cannot be made, comparing all rows", "error", err)
 	}
 	j, entries, err := journal.Open(journalDir(o, collection), journal.Options{Disk: o.Disk, Shared: s.peers != nil})
 	if j == nil {

@@ -5,7 +5,7 @@ import (
 )
 
 // keepImpression keeps what an answer shows, if its route keeps events. text is the query in words,
-// as the caller gave it. It returns the answer's id, or "".
+// as the caller gave it. It returns the answer's id, or "" without one.
 func (e *Engine) keepImpression(r Request, text string, a *Answer) string {
 	of := e.events.Route(r.Route)
 	if of == nil {
@@ -14,6 +14,9 @@ func (e *Engine) keepImpression(r Request, text string, a *Answer) string {
 	id := events.AnswerID{Call: of.NewCall()}
 	if a.Experiment != "" {
 		id.Call = of.NewKeptCall()
+	}
+	if id.IsZero() {
+		return ""
 	}
 	if id.Call.Kept() {
 		of.Show(&events.Impression{

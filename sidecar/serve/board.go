@@ -63,7 +63,7 @@ func rankerStates(c *config.Config, rankers *wiring.Rankers) (out []telemetry.Ra
 	return out
 }
 
-// troubles returns a line for each open route whose store fails, whose journal of writes
+// troubles returns a line for each open route whose store fails, whose journal of writes or events
 // cannot be written, or that does not see the other sidecars. It also returns a line for each
 // certificate or tokens file that needs attention.
 func (s *sidecar) troubles(routes []string) (lines []string) {
@@ -78,6 +78,12 @@ func (s *sidecar) troubles(routes []string) (lines []string) {
 		}
 		if f.PeerError != "" {
 			lines = append(lines, fmt.Sprintf("route %s: other sidecars are not seen: %s", f.Route, f.PeerError))
+		}
+	}
+	kept := s.events.Stats()
+	for _, route := range routes {
+		if err := kept[route].Failed; err != nil {
+			lines = append(lines, fmt.Sprintf("route %s: its events are not kept: %s", route, err))
 		}
 	}
 	files := s.metrics.Files()

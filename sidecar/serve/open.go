@@ -110,7 +110,7 @@ func open(ctx context.Context, c *config.Config, o Options, check bool) (s *side
 		return nil, err
 	}
 	opened.add(func() error { return endFollowing(followers, c.Shutdown.Grace) })
-	book, err := openEvents(c, check)
+	book, err := openEvents(c, o.Logger, check)
 	if err != nil {
 		return nil, err
 	}
@@ -236,13 +236,13 @@ func openRankers(ctx context.Context, c *config.Config, parts *wiring.Assembly, 
 	return rankers, err
 }
 
-// openEvents opens what routes keep of their answers. If check is set, it opens nothing, because
-// another sidecar may have the files.
-func openEvents(c *config.Config, check bool) (events.Book, error) {
+// openEvents opens what routes keep of their answers. If check is set, it only looks for errors,
+// because another sidecar may have the files.
+func openEvents(c *config.Config, log *slog.Logger, check bool) (events.Book, error) {
 	if check {
-		return nil, nil
+		return nil, wiring.CheckEvents(c)
 	}
-	return wiring.OpenEvents(c)
+	return wiring.OpenEvents(c, log), nil
 }
 
 // openBackground opens the embedders a second time, for the routes that embed their items again, so that a

@@ -3,15 +3,17 @@ package wiring
 import (
 	"errors"
 	"fmt"
+	"log/slog"
 
 	"github.com/likenessdb/likeness/internal/statedir"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/events"
 )
 
-// OpenEvents opens the events of the routes that keep some. The caller closes the book. It returns
-// the error of a key or a file of events that cannot be used; a disk that fails is no error.
-func OpenEvents(c *config.Config) (events.Book, error) {
+// OpenEvents opens the events of the routes that keep some. The caller closes the book. A route whose
+// key or files cannot be used is logged; it answers searches, and keeps its events once they can be
+// used.
+func OpenEvents(c *config.Config, log *slog.Logger) events.Book {
 	book := events.Book{}
 	for _, name := range c.RouteNames() {
 		e := c.Routes[name].Events
@@ -23,9 +25,22 @@ func OpenEvents(c *config.Config) (events.Book, error) {
 			Log: events.LogOptions{Size: int64(e.Size), Age: e.Age, Retention: e.Retention},
 		})
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("route %s: %w", name, err), book.Close())
+			log.Error("events cannot be kept, will retry", "route", name, "error", err)
 		}
 		book[name] = r
 	}
-	return book, nil
+	return book
+}
+
+// CheckEvents returns an error for each key file of events that cannot be used. It opens no events.
+func CheckEvents(c *config.Config) error {
+	var failed []error
+	for _, name := range c.RouteNames() {
+		if e := c.Routes[name].Events; e.Share > 0 && e.KeyFile != "" {
+			if _, err := events.ReadKeyFile(e.KeyFile); err != nil {
+				failed = append(failed, fmt.Errorf("routes.%s.%w", name, err))
+			}
+		}
+	}
+	return errors.Join(failed...)
 }

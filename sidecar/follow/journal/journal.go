@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/internal/disk"
-	"github.com/likenessdb/likeness/internal/diskfault"
 	"github.com/likenessdb/likeness/internal/filelock"
 	"github.com/likenessdb/likeness/internal/record"
 )
@@ -166,11 +165,11 @@ func (q *appendQueue) take() []*request {
 //
 // The journal is open with two kinds of errors as well, and then any write may be missing.
 // With ErrDamaged the error names files and offsets, and the entries are the ones that can
-// be read. With ErrDisk the file system is full, read-only or broken: Append fails at once
-// until a retry succeeds, as when the disk fails later. Then the entries are the ones that
-// could be read. If not even the lock could be taken no entry is returned, and entries that are
-// found later are dropped. With any other error, such as filelock.ErrHeld, the journal is
-// nil.
+// be read. With ErrDisk the disk fails, or a file cannot be used, as when another version of
+// likeness wrote it: Append fails at once until a retry succeeds, as when the disk fails later.
+// Then the entries are the ones that could be read. If not even the lock could be taken no entry
+// is returned, and entries that are found later are dropped. If another process has the lock,
+// Open returns filelock.ErrHeld, and the journal is nil.
 func Open(dir string, o Options) (*Journal, []Entry, error) {
 	j := &Journal{
 		dir: dir, o: o.withDefaults(), books: newBooks(),
@@ -186,11 +185,11 @@ func Open(dir string, o Options) (*Journal, []Entry, error) {
 	switch {
 	case err == nil:
 		j.prune()
-	case diskfault.Is(err):
+	case !errors.Is(err, filelock.ErrHeld):
 		j.interrupted = false // what is on disk as far as is known; Interrupt then removes the mark
 		j.failed = fmt.Errorf("%w: %w", ErrDisk, err)
 	default:
-		return nil, nil, errors.Join(fmt.Errorf("journal %s: %w", dir, err), j.unlock())
+		return nil, nil, fmt.Errorf("journal %s: %w", dir, err)
 	}
 	failed := j.failed // the committer may change j.failed from now on
 	go j.run(failed != nil)

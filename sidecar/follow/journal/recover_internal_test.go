@@ -7,6 +7,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/likenessdb/likeness/rerank"
 )
@@ -78,17 +79,28 @@ func TestCarriedTwice(t *testing.T) {
 	}
 }
 
-// TestLaterVersion: a journal of another version of likeness is refused and stays.
+// TestLaterVersion: a journal of another version of likeness takes no writes, and its file stays. Once
+// the file is gone, the journal takes writes.
 func TestLaterVersion(t *testing.T) {
 	dir := t.TempDir()
 	header := encodeHeader(0)
 	binary.LittleEndian.PutUint32(header[8:], segmentVersion+1)
 	binary.LittleEndian.PutUint32(header[20:], crc32.Checksum(header[:20], castagnoli))
 	writeSegment(t, dir, 1, header, encoded(1, someBody))
-	if j, _, err := Open(dir, Options{}); j != nil || !errors.Is(err, errVersion) || !strings.Contains(err.Error(), segmentPath(dir, 1)) {
-		t.Errorf("%v, %v", j, err)
+	j, entries, err := Open(dir, Options{Retry: time.Millisecond})
+	if j == nil || len(entries) > 0 || !errors.Is(err, ErrDisk) || !errors.Is(err, errVersion) || !strings.Contains(err.Error(), segmentPath(dir, 1)) {
+		t.Fatalf("%v, %+v, %v", j, entries, err)
 	}
-	if _, err := os.Stat(segmentPath(dir, 1)); err != nil {
+	if _, err := j.Append(t.Context(), Write{Collection: "c", All: true}); !errors.Is(err, ErrDisk) {
+		t.Errorf("a write was taken: %v", err)
+	}
+	if err := os.Remove(segmentPath(dir, 1)); err != nil {
+		t.Fatal(err) // the journal has removed a file that it cannot read
+	}
+	for err = ErrDisk; errors.Is(err, ErrDisk) && t.Context().Err() == nil; {
+		_, err = j.Append(t.Context(), Write{Collection: "c", All: true})
+	}
+	if err := errors.Join(err, j.Close()); err != nil {
 		t.Error(err)
 	}
 }

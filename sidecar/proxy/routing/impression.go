@@ -36,6 +36,9 @@ func (c *call[A]) keepImpressions(ctx context.Context, all []Ranked) string {
 	if slices.ContainsFunc(all, func(r Ranked) bool { return r.experiment != "" }) {
 		id = of.NewKeptCall()
 	}
+	if id.IsZero() {
+		return ""
+	}
 	if id.Kept() {
 		user := userOf(ctx)
 		for i, s := range c.asked.Searches {
