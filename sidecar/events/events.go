@@ -75,8 +75,8 @@ func (m *Impression) Shows(id rerank.ID) bool {
 
 // Feedback is what a person did with an item of an answer.
 type Feedback struct {
-	// ID identifies the event, so that repeated reports count once. If it is empty, answer, item
-	// and kind together identify the event.
+	// ID identifies the event among those on its answer, so that repeated reports count once. If it
+	// is empty, item and kind identify it there.
 	ID     string
 	Answer AnswerID
 	Item   rerank.ID

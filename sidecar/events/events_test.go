@@ -206,6 +206,18 @@ func TestRepeatedFeedback(t *testing.T) {
 	}
 }
 
+// TestEventIDsCountWithinAnAnswer: nobody can use up the ids of events on other people's answers.
+func TestEventIDsCountWithinAnAnswer(t *testing.T) {
+	r := open(t, t.TempDir(), events.RouteOptions{Share: 1})
+	defer closed(t, r)
+	guessed, honest := click(events.AnswerID{Call: r.NewCall()}, 1), click(events.AnswerID{Call: r.NewCall()}, 2)
+	guessed.ID, honest.ID = "order-811", "order-811"
+	feed(t, r, guessed)
+	if got := feed(t, r, honest); got.Accepted != 1 || got.Repeated != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
 // TestWindow: more events than the window holds push out the oldest.
 func TestWindow(t *testing.T) {
 	r := open(t, t.TempDir(), events.RouteOptions{Share: 1, Log: events.LogOptions{Window: 3}})

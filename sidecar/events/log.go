@@ -408,12 +408,13 @@ func (l *Log) Close() error {
 // EventKey is a hash that identifies an event.
 type EventKey [16]byte
 
-// Key hashes the id of the event, or, if it has none, its answer, item and kind.
+// Key hashes the answer and the id of the event, or, if it has none, its item and kind. An id counts
+// within its answer, so that nobody can use up the ids of events on other people's answers.
 func (f *Feedback) Key() (k EventKey) {
 	var scratch [256]byte
 	b := scratch[:0]
 	if f.ID != "" {
-		b = append(append(b, 'i'), f.ID...)
+		b = append(appendAnswer(append(b, 'i'), f.Answer), f.ID...)
 	} else {
 		b = appendText(appendID(appendAnswer(append(b, 'a'), f.Answer), f.Item), f.Kind)
 	}

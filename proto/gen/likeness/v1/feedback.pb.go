@@ -90,7 +90,7 @@ type FeedbackEvent struct {
 	Weight *float64 `protobuf:"fixed64,4,opt,name=weight,proto3,oneof" json:"weight,omitempty"`
 	// When it happened; unset is now.
 	Time *timestamppb.Timestamp `protobuf:"bytes,5,opt,name=time,proto3" json:"time,omitempty"`
-	// Names the event, so that it counts once however often it is sent. Unset, answer, item and kind do.
+	// Names the event among those on its answer, so that it counts once however often it is sent. Unset, item and kind do.
 	EventId       string `protobuf:"bytes,6,opt,name=event_id,json=eventId,proto3" json:"event_id,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
