@@ -17,28 +17,31 @@ import (
 // cache is where packages are kept between runs.
 const cache = "../.cache/clients"
 
-// TestPackage installs the wheel into an empty virtual environment and runs the tests in that, and those
-// of the frameworks where the frameworks are.
-func TestPackage(t *testing.T) {
-	binary := testbinary.Likeness(t)
-	t.Run("wheel", func(t *testing.T) {
-		programs := install(t, buildWheel(t, binary))
+// TestWheel installs the wheel into an empty virtual environment, and runs the tests of the package
+// and every command of the quickstart in that.
+func TestWheel(t *testing.T) {
+	programs := install(t, buildWheel(t, testbinary.Likeness(t)))
+	t.Run("package", func(t *testing.T) {
 		pytest(t, filepath.Join(programs, "python"), []string{"PATH=" + programs}, "client", "binary", "fitting")
 	})
-	t.Run("frameworks", func(t *testing.T) {
-		if os.Getenv("LIKENESS_SOAK") == "" {
-			t.Skip("it installs three frameworks; set LIKENESS_SOAK=1")
-		}
-		db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
-		milvus := servers.NewestMilvusLiteForTest(t, servers.Options{})
-		python, err := harness.Python(t.Context(), cache, filepath.Join("tests", "frameworks.txt"))
-		if err != nil {
-			unavailable(t, err)
-		}
-		pytest(t, python.Path, []string{
-			"QDRANT_URL=" + db.REST, "QDRANT_GRPC=" + db.Address, "MILVUS=" + milvus.Address, "LIKENESS_BINARY=" + binary, "PYTHONPATH=src", "HAYSTACK_TELEMETRY_ENABLED=false",
-		}, "langchain", "llama_index", "haystack", "milvus", "frames")
-	})
+	t.Run("quickstart", func(t *testing.T) { runQuickstart(t, programs) })
+}
+
+// TestFrameworks runs the tests of the classes for other frameworks where those are installed.
+func TestFrameworks(t *testing.T) {
+	if os.Getenv("LIKENESS_SOAK") == "" {
+		t.Skip("it installs three frameworks; set LIKENESS_SOAK=1")
+	}
+	db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
+	milvus := servers.NewestMilvusLiteForTest(t, servers.Options{})
+	python, err := harness.Python(t.Context(), cache, filepath.Join("tests", "frameworks.txt"))
+	if err != nil {
+		unavailable(t, err)
+	}
+	pytest(t, python.Path, []string{
+		"QDRANT_URL=" + db.REST, "QDRANT_GRPC=" + db.Address, "MILVUS=" + milvus.Address, "LIKENESS_BINARY=" + testbinary.Likeness(t), "PYTHONPATH=src",
+		"HAYSTACK_TELEMETRY_ENABLED=false",
+	}, "langchain", "llama_index", "haystack", "milvus", "frames")
 }
 
 // TestSentenceTransformers runs the module of sentence-transformers.
@@ -58,10 +61,7 @@ func TestSentenceTransformers(t *testing.T) {
 // licences.
 func buildWheel(t *testing.T, binary string) string {
 	t.Helper()
-	hatchling, err := harness.Python(t.Context(), cache, "../tools/supply/hatchling.txt")
-	if err != nil {
-		unavailable(t, err)
-	}
+	hatchling := builder(t)
 	dir := t.TempDir()
 	command(t, append(hatchling.Env, "LIKENESS_WHEEL_BINARY="+binary, "LIKENESS_WHEEL_PLATFORM="+runtime.GOOS+"/"+runtime.GOARCH),
 		hatchling.Path, "-m", "hatchling", "build", "-t", "wheel", "-d", dir)
@@ -70,6 +70,16 @@ func buildWheel(t *testing.T, binary string) string {
 		t.Fatalf("hatchling made %q, want one wheel (%v)", wheels, err)
 	}
 	return wheels[0]
+}
+
+// builder returns the Python that builds wheels.
+func builder(t *testing.T) *harness.Program {
+	t.Helper()
+	hatchling, err := harness.Python(t.Context(), cache, "../tools/supply/hatchling.txt")
+	if err != nil {
+		unavailable(t, err)
+	}
+	return hatchling
 }
 
 // install makes a virtual environment of the wheel, the packages that the wheel needs, and pytest.
@@ -81,11 +91,10 @@ func install(t *testing.T, wheel string) string {
 		unavailable(t, err)
 	}
 	dir := t.TempDir()
-	command(t, nil, "python3", "-m", "venv", dir)
-	programs := filepath.Join(dir, "bin")
-	command(t, nil, filepath.Join(programs, "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check", "--no-index",
+	command(t, nil, "python3", "-m", "venv", "--without-pip", dir) // installing pip takes as long as the rest
+	command(t, nil, builder(t).Path, "-m", "pip", "--python", dir, "install", "--quiet", "--disable-pip-version-check", "--no-index",
 		"--find-links", house, "pytest", wheel)
-	return programs
+	return filepath.Join(dir, "bin")
 }
 
 // pytest runs the tests of some subjects.

@@ -15,23 +15,22 @@ import (
 	"github.com/likenessdb/likeness/adapters/qdrant"
 	"github.com/likenessdb/likeness/e2e/harness"
 	"github.com/likenessdb/likeness/internal/shown"
-	"github.com/likenessdb/likeness/internal/testbinary"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/npy"
 )
 
-// TestQuickstart runs every command of docs/quickstart.md from the wheel, with no compiler on the
-// PATH, on a Qdrant with the questions of BANKING77. It compares what they print with the page.
-func TestQuickstart(t *testing.T) {
+// runQuickstart runs every command of docs/quickstart.md from the installed wheel, with no compiler on
+// the PATH, on a Qdrant with the questions of BANKING77. It compares what they print with the page.
+func runQuickstart(t *testing.T, programs string) {
+	t.Helper()
 	db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
 	fillQuestions(t, db.Address)
 	client, err := harness.Python(t.Context(), cache, "../e2e/harness/clients/qdrant/requirements-newest.txt")
 	if err != nil {
 		unavailable(t, err)
 	}
-	binary := testbinary.Likeness(t)
 	s := &session{
-		folder: t.TempDir(), programs: install(t, buildWheel(t, binary)) + ":" + links(t, "curl", "grep"), python: client.Path,
+		folder: t.TempDir(), programs: programs + ":" + links(t, "curl", "grep"), python: client.Path,
 		addresses: strings.NewReplacer("http://localhost:6333", db.REST, "127.0.0.1:7633", freeAddress(t), "127.0.0.1:7634", freeAddress(t),
 			"127.0.0.1:7601", freeAddress(t)),
 	}
