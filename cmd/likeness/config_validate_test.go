@@ -113,6 +113,17 @@ proxy: {store: main, listen_grpc: "127.0.0.1:0"}
 	if r := execute(t, "", "config", "validate", "-c", file); strings.Contains(r.out, "route near") {
 		t.Errorf("without --connect validate says %q", r.out)
 	}
+	for _, c := range []struct{ old, new, says string }{
+		{"collection: like,", "collection: lkie,", `of the 3 collections of store "main", the names nearest to "lkie" are ["like" "`},
+		{"collection: like,", "collection: like, vector: imgs,", `no vector field "imgs"; it has ["img"]`},
+	} {
+		if err := os.WriteFile(file, []byte(strings.Replace(text, c.old, c.new, 1)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if r := execute(t, "", "config", "validate", "-c", file, "--connect"); r.code == 0 || !strings.Contains(r.err, c.says) {
+			t.Errorf("%s: %d, %q, want %q", c.new, r.code, r.err, c.says)
+		}
+	}
 }
 
 // TestValidateNamesRoutesThatAreNeverExact: Milvus indexes that group vectors have no parameter for

@@ -2,6 +2,12 @@
 // the name that was meant.
 package edits
 
+import (
+	"cmp"
+	"slices"
+	"strings"
+)
+
 // Distance returns the least number of elements to insert, remove or replace that turns a into b,
 // their Levenshtein distance. It takes time in proportion to the product of the lengths.
 func Distance[T comparable](a, b []T) int {
@@ -22,4 +28,16 @@ func Distance[T comparable](a, b []T) int {
 		}
 	}
 	return row[len(b)]
+}
+
+// Nearest returns the names that are most like a word, whatever their case: the nearest first, and at
+// most as many as most says. Long names are compared by their beginnings.
+func Nearest(word string, names []string, most int) []string {
+	sorted := slices.Clone(names)
+	distance := func(name string) int {
+		a, b := []rune(strings.ToLower(word)), []rune(strings.ToLower(name))
+		return Distance(a[:min(len(a), 256)], b[:min(len(b), 256)])
+	}
+	slices.SortStableFunc(sorted, func(a, b string) int { return cmp.Compare(distance(a), distance(b)) })
+	return sorted[:min(len(sorted), most)]
 }

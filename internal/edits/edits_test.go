@@ -1,6 +1,7 @@
 package edits_test
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/likenessdb/likeness/internal/edits"
@@ -17,5 +18,15 @@ func TestDistance(t *testing.T) {
 		if got := edits.Distance([]rune(c.a), []rune(c.b)); got != c.want {
 			t.Errorf("%q to %q: %d edits, want %d", c.a, c.b, got, c.want)
 		}
+	}
+}
+
+func TestNearest(t *testing.T) {
+	names := []string{"orders", "Goods", "gods", "items"}
+	if got := edits.Nearest("goods", names, 2); !slices.Equal(got, []string{"Goods", "gods"}) {
+		t.Errorf("%q", got)
+	}
+	if got := edits.Nearest("goods", names, 9); len(got) != 4 || names[0] != "orders" {
+		t.Errorf("%q of %q", got, names)
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/likenessdb/likeness/adapters"
@@ -188,25 +189,14 @@ func (t *trial) nearest(ctx context.Context) string {
 	if err != nil || len(names) == 0 {
 		return "; it has none that these credentials may see"
 	}
-	total := len(names)
-	slices.SortStableFunc(names, func(a, b string) int {
-		return cmp.Compare(distance(t.Collection, a), distance(t.Collection, b))
-	})
-	quoted := make([]string, min(total, shownNames))
-	for i := range quoted {
-		quoted[i] = fmt.Sprintf("%q", names[i])
+	near := edits.Nearest(t.Collection, names, shownNames)
+	for i, name := range near {
+		near[i] = strconv.Quote(name)
 	}
-	if total > shownNames {
-		return fmt.Sprintf("; of its %d the nearest are %s", total, strings.Join(quoted, ", "))
+	if len(names) > shownNames {
+		return fmt.Sprintf("; of its %d the nearest are %s", len(names), strings.Join(near, ", "))
 	}
-	return "; it has " + strings.Join(quoted, ", ")
-}
-
-// distance returns the number of edits that turn a name into another, whatever their case. Long
-// names are compared by their beginnings.
-func distance(a, b string) int {
-	x, y := []rune(strings.ToLower(a)), []rune(strings.ToLower(b))
-	return edits.Distance(x[:min(len(x), 256)], y[:min(len(y), 256)])
+	return "; it has " + strings.Join(near, ", ")
 }
 
 // canBeExact reports whether the store can search the field exhaustively over float32

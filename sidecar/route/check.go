@@ -8,10 +8,14 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/internal/edits"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/maxsim"
 	"github.com/likenessdb/likeness/sidecar/config"
 )
+
+// maxNearest is how many vector fields a message lists.
+const maxNearest = 8
 
 // MaxRankRounds is the greatest number of rounds in which a ranker is asked.
 const MaxRankRounds = 16
@@ -339,7 +343,7 @@ func (c *Checked) checkField(d adapters.Description) (adapters.VectorField, erro
 		return f, c.wrong("field %q of collection %q has several vectors a row, which only a model of kind %q without an owner scores", multi.Name, c.Collection, rerank.KindMaxSim)
 	}
 	if !ok {
-		return f, c.wrong("collection %q has no vector field %q; it has %q: name one as the route's vector", c.Collection, c.Vector, fieldNames(d.Fields))
+		return f, c.wrong("collection %q has no vector field %q; it has %q: name one as the route's vector", c.Collection, c.Vector, edits.Nearest(c.Vector, fieldNames(d.Fields), maxNearest))
 	}
 	c.Field = f
 	if c.ExactSearch && c.Placement != PlacementDerived {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/internal/edits"
 	"github.com/likenessdb/likeness/internal/filelock"
 	"github.com/likenessdb/likeness/internal/statedir"
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
@@ -308,7 +309,7 @@ func Check(ctx context.Context, c *config.Config, o CheckOptions) (checked Check
 			ctx, cancel = context.WithTimeout(ctx, o.Timeout)
 			defer cancel()
 		}
-		if err := errors.Join(s.engine.Open(ctx), s.tryREST(ctx)); errors.Is(err, route.ErrSetup) {
+		if err := errors.Join(s.checkRoutes(ctx), s.tryREST(ctx)); errors.Is(err, route.ErrSetup) {
 			return checked, asConfigError(err)
 		} else if err != nil {
 			return checked, err
@@ -319,6 +320,47 @@ func Check(ctx context.Context, c *config.Config, o CheckOptions) (checked Check
 	}
 	checked.Routes = s.engine.Routes()
 	return checked, nil
+}
+
+// checkRoutes checks every route against its store. If a collection does not exist, the error names
+// the store's collections with the nearest names.
+func (s *sidecar) checkRoutes(ctx context.Context) error {
+	var failed []error
+	for _, r := range s.engine.Routes() {
+		err := s.engine.OpenRoute(ctx, r.Name)
+		if errors.Is(err, adapters.ErrNotFound) {
+			err = fmt.Errorf("%w%s", err, nearestCollections(ctx, r))
+		}
+		failed = append(failed, err)
+	}
+	return errors.Join(failed...)
+}
+
+// nearestCollections says which collections of a route's store have names like a collection of the
+// route that does not exist. It returns "" if the store does not tell.
+func nearestCollections(ctx context.Context, r *route.Route) (hint string) {
+	can := adapters.AbilitiesOf(r.Store)
+	if can.Inspect == nil || can.Describe == nil {
+		return ""
+	}
+	names, err := can.Inspect.Collections(ctx)
+	if err != nil {
+		return ""
+	}
+	for _, name := range []string{r.Collection, r.Companion} {
+		if name == "" {
+			continue
+		}
+		if _, err := can.Describe.Describe(ctx, name); !errors.Is(err, adapters.ErrNotFound) {
+			continue
+		}
+		if near := edits.Nearest(name, names, 5); len(near) > 0 {
+			hint += fmt.Sprintf("; of the %d collections of store %q, the names nearest to %q are %q", len(names), r.StoreName, name, near)
+		} else {
+			hint += fmt.Sprintf("; store %q has no collection that these credentials may see", r.StoreName)
+		}
+	}
+	return hint
 }
 
 // unansweredRoutes returns the routes of the proxy that can answer no search of its clients
