@@ -1,6 +1,7 @@
 package serve_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -88,38 +89,41 @@ func (s *sidecar) experimentWhen(t *testing.T, wanted func(trial.Status) bool) t
 }
 
 // bestOf returns the ids of a model's best items of the collection, in order.
-func bestOf(ctx context.Context, t *testing.T, points qdrant.PointsClient, m *model.Model, q []float32, k int) (ids []string) {
+func bestOf(ctx context.Context, t *testing.T, points qdrant.PointsClient, m *model.Model, q []float32, k int) []string {
 	t.Helper()
 	all, err := points.Scroll(ctx, &qdrant.ScrollPoints{CollectionName: "routed", Limit: qdrant.PtrOf(uint32(100)), WithVectors: qdrant.NewWithVectors(true)})
 	must2(t, err)
+	var ids []string
+	vectors := rerank.NewMatrix(len(all.GetResult()), 4)
+	for i, p := range all.GetResult() {
+		vector := p.GetVectors().GetVector().GetDense().GetData()
+		if vector == nil {
+			vector = p.GetVectors().GetVector().GetData() //nolint:staticcheck // where older servers put it
+		}
+		copy(vectors.Row(i), vector)
+		ids = append(ids, hitsOf([]*qdrant.ScoredPoint{{Id: p.GetId()}})[0].id)
+	}
+	return bestRows(t, m, q, vectors, ids, k)
+}
+
+// bestRows returns the ids of the rows that a model finds best.
+func bestRows(t *testing.T, m *model.Model, q []float32, vectors rerank.Matrix, ids []string, k int) []string {
+	t.Helper()
 	encoded, err := m.Encode(rerank.Query{Vector: q})
 	must2(t, err)
-	type scored struct {
-		id    string
-		score float32
+	features, scores := rerank.NewMatrix(vectors.Rows, m.Spec().Features), make([]float32, vectors.Rows)
+	must2(t, m.EncodeItems(features, vectors))
+	must2(t, encoded.Score(scores, rerank.Items{Features: features}))
+	rows := make([]int, len(ids))
+	for i := range rows {
+		rows[i] = i
 	}
-	var found []scored
-	for _, p := range all.GetResult() {
-		vector := rerank.Matrix{Rows: 1, Cols: 4, Data: p.GetVectors().GetVector().GetDense().GetData()}
-		if vector.Data == nil {
-			vector.Data = p.GetVectors().GetVector().GetData() //nolint:staticcheck // where older servers put it
-		}
-		features, score := rerank.NewMatrix(1, m.Spec().Features), make([]float32, 1)
-		must2(t, m.EncodeItems(features, vector))
-		must2(t, encoded.Score(score, rerank.Items{Features: features}))
-		id := hitsOf([]*qdrant.ScoredPoint{{Id: p.GetId()}})[0].id
-		found = append(found, scored{id, score[0]})
+	slices.SortFunc(rows, func(a, b int) int { return cmp.Compare(scores[b], scores[a]) })
+	best := make([]string, k)
+	for i := range best {
+		best[i] = ids[rows[i]]
 	}
-	slices.SortFunc(found, func(a, b scored) int {
-		if a.score > b.score {
-			return -1
-		}
-		return 1
-	})
-	for _, f := range found[:k] {
-		ids = append(ids, f.id)
-	}
-	return ids
+	return best
 }
 
 // isDraft reports whether a list could be a team draft of two lists: it is a merge of prefixes of them,
