@@ -34,7 +34,8 @@ import (
 const refitLong = `Learns a model from the events of a route, and tries it if it is better than the model in
 service: exports the events, fits, compares the model with the one in service and with
 cosine on the newest days, puts it where the candidate's model lies, builds its table and
-companion, and begins the route's experiment again.
+companion, answers the newest queries with it for nobody (a shadow), and begins the route's
+experiment again.
 
 Where the new model is not better, nothing is changed, and the exit code is 0. Clicks favour
 what was shown, so the comparison favours the model in service, and may refuse a better one;
@@ -60,7 +61,8 @@ const (
 type refitFlags struct {
 	source                          *source
 	route, version, dir, kind, from string
-	admin, decide                   string
+	decide                          string
+	admin                           []string
 	newest                          time.Duration
 	least                           int64
 	stop, onlyEval                  bool
@@ -84,7 +86,7 @@ func newRefitCommand(a *app) *cobra.Command {
 	flags.StringVar(&f.from, "from", "", "first time of an answer: 2026-01-31, or RFC 3339")
 	flags.DurationVar(&f.newest, "newest", f.newest, "how much of the newest log is for the comparison, and not for the fit")
 	flags.Int64Var(&f.least, "least", f.least, "choices without which nothing is fitted")
-	flags.StringVar(&f.admin, "admin", "", "URL of a sidecar's admin port, to begin the experiment there; it then searches the new model")
+	flags.StringSliceVar(&f.admin, "admin", nil, "URLs of the sidecars' admin ports, to begin the experiment there; they then search the new model")
 	flags.StringVar(&f.decide, "decide", decideByComparison, "what decides whether the model is tried: the comparison with the log, or the experiment alone, where clicks favour what is shown too much to tell")
 	flags.BoolVar(&f.onlyEval, "only-eval", false, "only measure the gain of the model in service on the newest days")
 	flags.BoolVar(&f.stop, "stop-experiment", false, "stop an experiment with the candidate that runs, by --admin, and lose its evidence")
@@ -95,8 +97,8 @@ func newRefitCommand(a *app) *cobra.Command {
 		if f.decide != decideByComparison && f.decide != decideByExperiment {
 			return usagef("--decide %q: want %s or %s", f.decide, decideByComparison, decideByExperiment)
 		}
-		if f.stop && f.admin == "" {
-			return usagef("--stop-experiment: give --admin, the URL of the admin port of the sidecar that runs it")
+		if f.stop && len(f.admin) == 0 {
+			return usagef("--stop-experiment: give --admin, the URLs of the admin ports of the sidecars that run it")
 		}
 		dirs, rest := args, []string(nil)
 		if n := cmd.ArgsLenAtDash(); n >= 0 {
@@ -133,6 +135,7 @@ type refitDecision struct {
 type refit struct {
 	*refitFlags
 	app    *app
+	config *config.Config
 	dirs   []string // the state folders with events
 	fit    []string // more flags of the fit
 	target string   // the candidate's model file
@@ -161,7 +164,7 @@ func (f *refitFlags) open(a *app, dirs, rest []string) (*refit, error) {
 	if err != nil {
 		return nil, badRoute(err)
 	}
-	r := &refit{refitFlags: f, app: a, dirs: dirs, fit: rest, path: c.Models[at.ModelName].Path}
+	r := &refit{refitFlags: f, app: a, config: c, dirs: dirs, fit: rest, path: c.Models[at.ModelName].Path}
 	f.version = cmp.Or(f.version, c.Routes[f.route].Experiment.Candidate)
 	to, ok := c.RouteAt(f.route, f.version)
 	switch {
@@ -279,6 +282,14 @@ func (r *refit) run(ctx context.Context) (refitDecision, error) {
 	}
 	if err := r.register(ctx); err != nil {
 		return d, err
+	}
+	shadowed, err := r.shadow(ctx)
+	if err != nil {
+		return d, fmt.Errorf("shadow: %w", err)
+	}
+	r.say("%s", shadowed)
+	if why := shadowed.refusal(r.config.Routes[r.route].Experiment.Guard); len(why) > 0 {
+		return d, errors.Join(fmt.Errorf("version %q is not tried: %s", r.version, strings.Join(why, "; ")), r.end())
 	}
 	if err := r.try(ctx); err != nil {
 		return d, err
@@ -509,12 +520,12 @@ func (r *refit) running(ctx context.Context) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if state != nil && r.admin == "" { // what a sidecar says is newer
+		if state != nil && len(r.admin) == 0 { // what a sidecar says is newer
 			all = append(all, trial.StatusOf(r.route, state))
 		}
 	}
-	if r.admin != "" {
-		now, err := r.experiments(ctx)
+	for _, admin := range r.admin {
+		now, err := experiments(ctx, admin)
 		if err != nil {
 			return "", err
 		}
@@ -553,7 +564,7 @@ func (r *refit) stopExperiment(ctx context.Context) error {
 
 // try begins the route's experiment again, or says how.
 func (r *refit) try(ctx context.Context) error {
-	if r.admin == "" {
+	if len(r.admin) == 0 {
 		r.say("begin the experiment: curl -X POST 'ADMIN%s'; or put it in service: likeness model activate --route %s %s", r.admined("/experiments/restart"), r.route, r.version)
 		return nil
 	}
@@ -567,24 +578,28 @@ func (r *refit) try(ctx context.Context) error {
 // admined returns the path of a change of the route's experiment on the admin port.
 func (r *refit) admined(path string) string { return path + "?route=" + url.QueryEscape(r.route) }
 
-// post changes the route's experiment.
+// post changes the route's experiment on every sidecar.
 func (r *refit) post(ctx context.Context, path string) error {
-	_, err := r.ask(ctx, http.MethodPost, r.admined(path), http.StatusNoContent)
-	return err
+	for _, admin := range r.admin {
+		if _, err := askAdmin(ctx, admin, http.MethodPost, r.admined(path), http.StatusNoContent); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// experiments asks the sidecar how its experiments stand.
-func (r *refit) experiments(ctx context.Context) (all []trial.Status, err error) {
-	text, err := r.ask(ctx, http.MethodGet, "/experiments", http.StatusOK)
+// experiments asks a sidecar how its experiments stand.
+func experiments(ctx context.Context, admin string) (all []trial.Status, err error) {
+	text, err := askAdmin(ctx, admin, http.MethodGet, "/experiments", http.StatusOK)
 	if err == nil {
 		err = json.Unmarshal(text, &all)
 	}
 	return all, err
 }
 
-// ask sends a request to the admin port of --admin, and returns the body of its answer.
-func (r *refit) ask(ctx context.Context, method, path string, want int) ([]byte, error) {
-	request, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(r.admin, "/")+path, nil)
+// askAdmin sends a request to an admin port, and returns the body of its answer.
+func askAdmin(ctx context.Context, admin, method, path string, want int) ([]byte, error) {
+	request, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(admin, "/")+path, nil)
 	if err != nil {
 		return nil, usagef("--admin: %w", err)
 	}
@@ -595,7 +610,7 @@ func (r *refit) ask(ctx context.Context, method, path string, want int) ([]byte,
 	defer answer.Body.Close()
 	text, err := io.ReadAll(io.LimitReader(answer.Body, 16<<20))
 	if err == nil && answer.StatusCode != want {
-		err = fmt.Errorf("%s: %s", answer.Status, shorten(strings.TrimSpace(string(text))))
+		err = fmt.Errorf("--admin %s: %s: %s", admin, answer.Status, shorten(strings.TrimSpace(string(text))))
 	}
 	return text, err
 }

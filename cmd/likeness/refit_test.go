@@ -19,6 +19,7 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/npy"
+	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/events"
 	"github.com/likenessdb/likeness/sidecar/experiment"
 	"github.com/likenessdb/likeness/sidecar/gain"
@@ -34,6 +35,7 @@ routes:
   things:
     store: files
     collection: things
+    unit_vectors: true
     active: %s
     versions: {v1: {model: a}, v2: {model: b}}
     events: {share: 1}
@@ -121,23 +123,26 @@ func TestRefit(t *testing.T) {
 		t.Fatal(err)
 	}
 	clickedLog(t, dir, items)
-	run := func(want string, config string, more ...string) (refitDecision, string) {
+	run := func(want, path string, more ...string) (refitDecision, string) {
 		t.Helper()
-		r := execute(t, "", append([]string{"refit", "--config", config, "--route", "things", "--newest", "72h", "--output", "json"}, more...)...)
+		r := execute(t, "", append([]string{"refit", "--config", path, "--route", "things", "--newest", "72h", "--output", "json"}, more...)...)
 		var d refitDecision
 		if r.code != 0 || json.Unmarshal([]byte(r.out), &d) != nil || !strings.Contains(d.Reason, want) {
 			t.Fatalf("%d, %s, %s", r.code, r.out, r.err)
 		}
 		return d, r.err
 	}
-	config := write("v1", "v2")
-	few, _ := run("600 choices, and 1000 are wanted", config)
+	path := write("v1", "v2")
+	few, _ := run("600 choices, and 1000 are wanted", path)
 	if _, err := os.Stat(filepath.Join(dir, "b.safetensors")); err == nil || few.Better {
 		t.Fatalf("too few choices: %+v, %v", few, err)
 	}
 	fitFlags := []string{"--least", "500", "--", "--rounds", "4"}
-	better, _ := run("better than the model in service", config, fitFlags...)
+	better, steps := run("better than the model in service", path, fitFlags...)
 	fitted, err := model.Open(filepath.Join(dir, "b.safetensors"))
+	if !strings.Contains(steps, "shadow: the candidate answered") || !strings.Contains(steps, "0 answers failed, 0 degraded, 0 empty") {
+		t.Errorf("no shadow step: %s", steps)
+	}
 	if err != nil || !better.Better || fitted.Version != better.Model || better.Served != plain.Version {
 		t.Fatalf("%+v, %v", better, err)
 	}
@@ -159,15 +164,15 @@ func TestRefit(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(state, "run.json"), interrupted, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if again, said := run("better than", config, fitFlags...); !strings.Contains(said, "goes on with the run") || strings.Contains(said, "refit: likeness fit") || again.Model != better.Model {
+	if again, said := run("better than", path, fitFlags...); !strings.Contains(said, "goes on with the run") || strings.Contains(said, "refit: likeness fit") || again.Model != better.Model {
 		t.Errorf("an interrupted run: %+v, %s", again, said)
 	}
 
-	config = write("v2", "v1")
-	if same, _ := run("the model that is in service; nothing is changed", config, fitFlags...); same.Better || same.Served != fitted.Version {
+	path = write("v2", "v1")
+	if same, _ := run("the model that is in service; nothing is changed", path, fitFlags...); same.Better || same.Served != fitted.Version {
 		t.Errorf("%+v", same)
 	}
-	measured, said := run("the model in service gains +0.", config, "--only-eval", "--version", "")
+	measured, said := run("the model in service gains +0.", path, "--only-eval", "--version", "")
 	if measured.Model != "" || strings.Contains(said, "likeness fit") || !strings.Contains(measured.Reason, "at first") {
 		t.Errorf("%+v, %s", measured, said)
 	}
@@ -175,7 +180,7 @@ func TestRefit(t *testing.T) {
 	for want, form := range map[string][]string{
 		"not shown to be better than cosine": {"--form", "diagonal"}, "not better than the model in service": {"--form", "low_rank", "--rank", "4"},
 	} {
-		if other, _ := run(want, config, append([]string{"--least", "500", "--", "--rounds", "4"}, form...)...); other.Better || other.Model == "" {
+		if other, _ := run(want, path, append([]string{"--least", "500", "--", "--rounds", "4"}, form...)...); other.Better || other.Model == "" {
 			t.Errorf("%+v", other)
 		}
 	}
@@ -186,11 +191,11 @@ func TestRefit(t *testing.T) {
 	at := httptest.NewServer(admin)
 	defer at.Close()
 	experimentFlags := []string{"--decide", "experiment", "--admin", at.URL}
-	run("nothing is changed (--stop-experiment stops it)", config, append(experimentFlags, append(fitFlags, "--form", "diagonal")...)...)
+	run("nothing is changed (--stop-experiment stops it)", path, append(experimentFlags, append(fitFlags, "--form", "diagonal")...)...)
 	if m, err := model.Open(filepath.Join(dir, "a.safetensors")); err != nil || m.Version != plain.Version || len(admin.asked) != 0 {
 		t.Errorf("the model of a running experiment was changed: %q, %v", admin.asked, err)
 	}
-	tried, said := run("the experiment decides", config, append([]string{"--stop-experiment"}, append(experimentFlags, append(fitFlags, "--form", "diagonal")...)...)...)
+	tried, said := run("the experiment decides", path, append([]string{"--stop-experiment"}, append(experimentFlags, append(fitFlags, "--form", "diagonal")...)...)...)
 	if want := []string{"/experiments/stop", "/experiments/restart"}; !slices.Equal(admin.asked, want) || !strings.Contains(said, "it is stopped") {
 		t.Errorf("asked for %q, want %q: %s", admin.asked, want, said)
 	}
@@ -198,11 +203,11 @@ func TestRefit(t *testing.T) {
 		t.Errorf("%+v is tried, %v", tried, err)
 	}
 	writeExperiment(t, filepath.Join(dir, "state"), trial.State{Version: "v1", Ramp: experiment.NewRamp(0.05)})
-	if again, _ := run(`the experiment with version "v1" is running`, config, fitFlags...); again.Model != "" {
+	if again, _ := run(`the experiment with version "v1" is running`, path, fitFlags...); again.Model != "" {
 		t.Errorf("%+v", again)
 	}
 	for _, args := range [][]string{{"--stop-experiment"}, {"--version", "v2"}, {"--version", "v9"}, {"--decide", "luck"}} {
-		if r := execute(t, "", append([]string{"refit", "--config", config, "--route", "things"}, args...)...); r.code != 2 {
+		if r := execute(t, "", append([]string{"refit", "--config", path, "--route", "things"}, args...)...); r.code != 2 {
 			t.Errorf("%q: %d, %s", args, r.code, r.err)
 		}
 	}
@@ -250,6 +255,24 @@ func writeExperiment(t *testing.T, stateDir string, s trial.State) {
 	}
 	if err := os.WriteFile(filepath.Join(at, "experiment.json"), b, 0o600); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestShadowRefuses: a candidate that fails, degrades or finds nothing more often than its guards permit is
+// not tried; one failure among many stops nothing, and latency is left to the experiment.
+func TestShadowRefuses(t *testing.T) {
+	guard := config.ExperimentGuard{LatencyP99: time.Millisecond, Degraded: 0.01, Empty: 0.01, Errors: 0.01}
+	for name, c := range map[string]struct {
+		seen    experiment.Observed
+		refused bool
+	}{
+		"sound": {experiment.Observed{Answers: 200}, false}, "one failure": {experiment.Observed{Answers: 200, Errors: 1}, false},
+		"failures": {experiment.Observed{Answers: 200, Errors: 30}, true}, "degraded": {experiment.Observed{Answers: 200, Degraded: 30}, true},
+		"empty": {experiment.Observed{Answers: 200, Empty: 30}, true}, "slow here": {experiment.Observed{Answers: 200, Slow: 200}, false},
+	} {
+		if why := (shadowReport{Observed: c.seen}).refusal(guard); (len(why) > 0) != c.refused {
+			t.Errorf("%s: %q", name, why)
+		}
 	}
 }
 
