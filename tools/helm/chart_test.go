@@ -204,3 +204,20 @@ func TestChecksumFollowsTheConfiguration(t *testing.T) {
 		t.Error("another configuration has the same checksum")
 	}
 }
+
+// TestRefitNeedsVolumes: a job that could not read the events of all pods, or not write a model, is refused.
+func TestRefitNeedsVolumes(t *testing.T) {
+	sound := read(t, filepath.Join(root, "deploy/helm/likeness/ci/refit.yaml"))
+	for old, changed := range map[string]string{
+		"accessMode: ReadWriteMany": "accessMode: ReadWriteOncePod", "{enabled: true, accessMode": "{enabled: false, accessMode",
+		"{persistentVolumeClaim: {claimName: models}}": "{image: {reference: r}}", "routes: [products]": "routes: []",
+		"refit: {enabled": "autoscaling: {enabled: true}\nrefit: {enabled", "refit: {enabled: true": "admin: {tls: {secretName: s}}\nrefit: {enabled: true",
+	} {
+		if !strings.Contains(sound, old) {
+			t.Fatalf("%q is not in the example", old)
+		}
+		if _, err := render(parse(t, strings.Replace(sound, old, changed, 1))); err == nil || !strings.Contains(err.Error(), "refit") {
+			t.Errorf("%s: %v", changed, err)
+		}
+	}
+}

@@ -10,6 +10,7 @@ import (
 	monitoring "github.com/prometheus-operator/prometheus-operator/pkg/apis/monitoring/v1"
 	apps "k8s.io/api/apps/v1"
 	autoscaling "k8s.io/api/autoscaling/v2"
+	batch "k8s.io/api/batch/v1"
 	core "k8s.io/api/core/v1"
 	networking "k8s.io/api/networking/v1"
 	disruption "k8s.io/api/policy/v1"
@@ -76,6 +77,12 @@ func (o *objects) add(t *testing.T, kind meta.TypeMeta, b []byte) {
 		s := as[core.Service](t, b)
 		o.services = append(o.services, *s)
 		o.selectors[kind.Kind+" "+s.Name] = &meta.LabelSelector{MatchLabels: s.Spec.Selector}
+	case "batch/v1 CronJob":
+		spec := as[batch.CronJob](t, b).Spec
+		if spec.ConcurrencyPolicy != batch.ForbidConcurrent {
+			t.Error("two runs of a job may disturb each other")
+		}
+		checkSecurity(t, security.LevelRestricted, spec.JobTemplate.Spec.Template)
 	case "v1 ConfigMap":
 		as[core.ConfigMap](t, b)
 	case "v1 ServiceAccount":
