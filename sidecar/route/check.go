@@ -235,11 +235,16 @@ func (c *Checked) checkOwner() error {
 		return c.wrong("vectors %q are all vectors of an item, so owner %q means nothing; remove one of them", c.Vectors, c.Owner)
 	case c.Spec.GroupedRows && c.Spec.Kind != rerank.KindLate && c.Owner == "" && c.Store != nil && c.Placement != PlacementRewrite:
 		return c.wrong("a model of kind %q scores items by their rows; name the field with each row's item as owner", c.Spec.Kind)
+	case c.Spec.GroupedRows && c.Spec.Kind != rerank.KindLate && c.Owner == "" && slices.ContainsFunc(c.OptIn, ordersFound):
+		return c.wrong("opt_in %q: only the database's own search scores a field of several vectors a row, so the rows that a client's query finds cannot be ordered; remove prefetch and hybrid, and rewrite_legs: true has the database order them", c.OptIn)
 	case !c.Spec.GroupedRows && c.Owner != "":
 		return c.wrong("a model of kind %q scores rows one by one, so owner %q means nothing; remove it", c.Spec.Kind, c.Owner)
 	}
 	return nil
 }
+
+// ordersFound reports whether a kind of opt_in has the similarity order rows that the client's own query finds.
+func ordersFound(optIn string) bool { return optIn == "prefetch" || optIn == "hybrid" }
 
 func (c *Checked) checkLimits() error {
 	for _, l := range []struct {

@@ -323,6 +323,11 @@ func TestRewrittenMaxSim(t *testing.T) {
 		if err == nil || !strings.Contains(err.Error(), "several vectors a row") {
 			t.Errorf("%s, a model of one vector an item: %v", metric, err)
 		}
+		orders := named(vectorField)
+		orders.OptIn = []string{"prefetch"}
+		if err := route.Consistent(orders); !errors.Is(err, route.ErrSetup) || !strings.Contains(err.Error(), "opt_in") {
+			t.Errorf("%s, rows of prefetches: %v", metric, err)
+		}
 		if err := pipe(t, named("plain")).Open(t.Context()); !errors.Is(err, route.ErrSetup) {
 			t.Errorf("%s, a field of one vector a row: %v", metric, err)
 		}
