@@ -72,4 +72,29 @@ func (v *validator) embeds(at string, r Route) {
 			v.fail(at+"."+wants.key, "%s", wants.remedy)
 		}
 	}
+	for _, name := range v.c.RouteNames() {
+		other := v.c.Routes[name]
+		if other.StoreName != r.StoreName || other.Reembed.Text == r.Reembed.Text && other.EmbedderName == r.EmbedderName {
+			continue
+		}
+		for _, companion := range r.companions() {
+			if contains(other.companions(), companion) {
+				v.fail(at+".companion", "reembed changes the vectors of %q, which route %q reads too; give one of them another companion, or both the same reembed.text and embedder",
+					companion, name)
+			}
+		}
+	}
+}
+
+// companions lists the companions of a route and of its versions.
+func (r Route) companions() (all []string) {
+	if r.Companion != "" {
+		all = append(all, r.Companion)
+	}
+	for _, name := range r.VersionNames() {
+		if c := r.Versions[name].Companion; c != "" {
+			all = append(all, c)
+		}
+	}
+	return all
 }

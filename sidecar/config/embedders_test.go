@@ -53,6 +53,9 @@ func TestEmbedderErrorsNameThePlace(t *testing.T) {
 		{"reembed of stored vectors", small + "  b: {store: main, collection: c, model: taste, placement: stored, reembed: {text: t}}", "routes.b.placement: reembed keeps new vectors"},
 		{"reembed with a table", small + "  b: {store: main, collection: c, model: taste, placement: derived, companion: d, table: f, reembed: {text: t}}", "routes.b.table: a table holds"},
 		{"reembed without a state folder", small + "  b: {store: main, collection: c, model: taste, placement: derived, companion: d, reembed: {text: t}}", "routes.b.reembed: a written item's new vector"},
+		{"a companion that another route reads", small + "  b: {store: main, collection: c, model: taste, placement: derived, companion: d, embedder: e, reembed: {text: t}}\n" +
+			"  b2: {store: main, collection: c, model: taste, placement: derived, companion: d}\nembedders: {e: {url: 'https://h/embed'}}\nstate_dir: s",
+			`routes.b.companion: reembed changes the vectors of "d", which route "b2" reads too`},
 		{"no rate", small + "  b: {store: main, collection: c, model: taste, placement: derived, companion: d, reembed: {text: t, rate: 0}}", "routes.b.reembed.rate: 0 is too small"},
 		{"no such embedder", small + "  b: {store: main, collection: c, model: taste, placement: stored, embedder: mni}\nembedders: {mini: {url: 'https://h/embed'}}",
 			`routes.b.embedder: there is no embedder "mni"; did you mean "mini"?`},
