@@ -32,8 +32,17 @@ type validation struct {
 	// NeverExact lists the routes with exact_search whose vector field can give no exact list. It
 	// is filled only with --connect.
 	NeverExact []routeNeverExact `json:"never_exact,omitempty"`
+	// WrongNorms lists the routes that declare unit_vectors over vectors of other norms. It is filled
+	// only with --connect.
+	WrongNorms []routeWrongNorm `json:"wrong_norms,omitempty"`
 	// Uncertain lists the routes whose experiment cannot tell people apart.
 	Uncertain []routeUncertain `json:"uncertain_experiments,omitempty"`
+}
+
+// routeWrongNorm names a row of a route with unit_vectors whose vector does not have norm 1.
+type routeWrongNorm struct {
+	Route string `json:"route"`
+	Row   string `json:"row"`
 }
 
 // routeUncertain says why the verdict of a route's experiment may be surer than it should be.
@@ -96,7 +105,7 @@ calibrated routes, and the searches that cannot be answered.`,
 		v.Uncertain = uncertain(c)
 		if connect {
 			v.Calibrations, v.Unanswered, v.NotRewritten = calibrations(checked.Routes), checked.Unanswered, notRewritten(checked.Routes)
-			v.NeverExact = neverExact(checked.Routes)
+			v.NeverExact, v.WrongNorms = neverExact(checked.Routes), wrongNorms(checked.Routes)
 		}
 		return a.print(*out, v, func(w io.Writer) error { return printValidation(w, v) })
 	}
@@ -121,6 +130,9 @@ func printValidation(w io.Writer, v validation) error {
 	}
 	for _, r := range v.NeverExact {
 		_, err = fmt.Fprintf(w, "route %s: exact_search makes none of its lists exact: %s\n", r.Route, r.Why)
+	}
+	for _, r := range v.WrongNorms {
+		_, err = fmt.Fprintf(w, "warning: route %s: unit_vectors is declared and %s: no answer is exact; write unit vectors, or use a cosine field\n", r.Route, r.Row)
 	}
 	for _, r := range v.Uncertain {
 		_, err = fmt.Fprintf(w, "warning: route %s: %s\n", r.Route, r.Why)
@@ -158,6 +170,16 @@ func neverExact(routes []*route.Route) (all []routeNeverExact) {
 	for _, r := range routes {
 		if r.WhyNeverExact != "" {
 			all = append(all, routeNeverExact{r.Name, r.WhyNeverExact})
+		}
+	}
+	return all
+}
+
+// wrongNorms returns the routes with unit_vectors of whose rows one is known to have another norm.
+func wrongNorms(routes []*route.Route) (all []routeWrongNorm) {
+	for _, r := range routes {
+		if wrong := r.Norms.Wrong(); wrong != nil {
+			all = append(all, routeWrongNorm{r.Name, wrong.String()})
 		}
 	}
 	return all

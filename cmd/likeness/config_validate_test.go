@@ -71,6 +71,17 @@ func TestValidateTellsRoutesThatPassEverything(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	dot := &qdrant.VectorParams{Size: 2, Distance: qdrant.Distance_Dot}
+	_, err = qdrant.NewCollectionsClient(conn).Create(t.Context(), &qdrant.CreateCollection{CollectionName: "two",
+		VectorsConfig: qdrant.NewVectorsConfigMap(map[string]*qdrant.VectorParams{"img": dot, "txt": dot})})
+	if err != nil {
+		t.Fatal(err)
+	}
+	long := &qdrant.PointStruct{Id: qdrant.NewIDNum(7), Vectors: qdrant.NewVectorsMap(map[string]*qdrant.Vector{"img": qdrant.NewVectorDense([]float32{3, 4})})}
+	_, err = qdrant.NewPointsClient(conn).Upsert(t.Context(), &qdrant.UpsertPoints{CollectionName: "near", Wait: qdrant.PtrOf(true), Points: []*qdrant.PointStruct{long}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	dir := t.TempDir()
 	m, err := model.New(model.Parameters{Kind: rerank.KindDot, Name: "plain", Config: []byte(`{"dim":2,"normalise":false}`)})
 	if err == nil {
@@ -107,6 +118,9 @@ proxy: {store: main, listen_grpc: "127.0.0.1:0"}
 		!strings.Contains(r.out, "route near: placement stored, since its searches cannot be rewritten: field \"img\"") || strings.Contains(r.out, "route like") {
 		t.Errorf("validate says %q", r.out)
 	}
+	if n := v.WrongNorms; len(n) != 1 || n[0] != (routeWrongNorm{"near", "row 7 has norm 5"}) {
+		t.Errorf("routes with vectors of other norms: %+v", n)
+	}
 	if n := v.NeverExact; len(n) != 1 || n[0].Route != "small" || !strings.Contains(n[0].Why, "uint8") {
 		t.Errorf("routes that are never exact: %+v, want small, for its datatype", n)
 	}
@@ -114,7 +128,9 @@ proxy: {store: main, listen_grpc: "127.0.0.1:0"}
 		t.Errorf("without --connect validate says %q", r.out)
 	}
 	for _, c := range []struct{ old, new, says string }{
-		{"collection: like,", "collection: lkie,", `of the 3 collections of store "main", the names nearest to "lkie" are ["like" "`},
+		{"collection: like,", "collection: two,", `collection "two" has several vector fields; name one of ["img" "txt"]`},
+		{db.Address, "127.0.0.1:1", "nothing answers there (dial tcp 127.0.0.1:1: connect: connection refused); start the server"},
+		{"collection: like,", "collection: lkie,", `of the 4 collections of store "main", the names nearest to "lkie" are ["like" "`},
 		{"collection: like,", "collection: like, vector: imgs,", `no vector field "imgs"; it has ["img"]`},
 	} {
 		if err := os.WriteFile(file, []byte(strings.Replace(text, c.old, c.new, 1)), 0o600); err != nil {

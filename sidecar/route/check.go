@@ -347,7 +347,11 @@ func (c *Checked) checkField(d adapters.Description) (adapters.VectorField, erro
 	if multi, found := FindField(d.MaxSim, c.Vector); !ok && found {
 		return f, c.wrong("field %q of collection %q has several vectors a row, which only a model of kind %q without an owner scores", multi.Name, c.Collection, rerank.KindMaxSim)
 	}
-	if !ok {
+	switch {
+	case ok:
+	case c.Vector == "" && len(d.Fields) > 1:
+		return f, c.wrong("collection %q has several vector fields; name one of %q as the route's vector", c.Collection, edits.Nearest("", fieldNames(d.Fields), maxNearest))
+	default:
 		return f, c.wrong("collection %q has no vector field %q; it has %q: name one as the route's vector", c.Collection, c.Vector, edits.Nearest(c.Vector, fieldNames(d.Fields), maxNearest))
 	}
 	c.Field = f
@@ -356,28 +360,36 @@ func (c *Checked) checkField(d adapters.Description) (adapters.VectorField, erro
 	}
 	switch {
 	case f.MaxSim && c.UnitVectors && f.Metric != adapters.Cosine:
-		return f, c.wrong("field %q of collection %q is a multi-vector, whose vectors are not read, so that unit_vectors cannot be checked; use a cosine field", f.Name, c.Collection)
+		return f, c.wrong("%s of collection %q is a multi-vector, whose vectors are not read, so that unit_vectors cannot be checked; use a cosine field", fieldPhrase(f.Name), c.Collection)
 	case f.Metric == "":
-		return f, c.wrong("field %q of collection %q has no index, or a metric from which no inner product follows", f.Name, c.Collection)
+		return f, c.wrong("%s of collection %q has no index, or a metric from which no inner product follows", fieldPhrase(f.Name), c.Collection)
 	case f.Metric != adapters.InnerProduct && f.Metric != adapters.Cosine && f.Metric != adapters.L2:
-		return f, c.wrong("field %q of collection %q is compared by %s, from which no inner product follows", f.Name, c.Collection, f.Metric)
+		return f, c.wrong("%s of collection %q is compared by %s, from which no inner product follows", fieldPhrase(f.Name), c.Collection, f.Metric)
 	case c.VectorsElsewhere:
 		return f, nil
 	case f.Dim != c.Spec.ItemDim:
-		return f, c.wrong("field %q of collection %q has %d dimensions and its model takes %d", f.Name, c.Collection, f.Dim, c.Spec.ItemDim)
+		return f, c.wrong("%s of collection %q has %d dimensions and its model takes %d", fieldPhrase(f.Name), c.Collection, f.Dim, c.Spec.ItemDim)
 	case c.Vectors != "": // the field only suggests candidates
 		return f, nil
 	case f.Metric == adapters.Cosine && !c.Spec.Normalise:
-		return f, c.wrong("its model was fitted on raw vectors and field %q of collection %q is compared by cosine, which loses their norms; "+
-			"use an inner-product field, or a model fitted on unit vectors", f.Name, c.Collection)
+		return f, c.wrong("its model was fitted on raw vectors and %s of collection %q is compared by cosine, which loses their norms; "+
+			"use an inner-product field, or a model fitted on unit vectors", fieldPhrase(f.Name), c.Collection)
 	case f.Metric != adapters.Cosine && c.Spec.Normalise && !c.UnitVectors:
-		return f, c.wrong("its model was fitted on unit vectors and field %q of collection %q is compared by %s; "+
-			"if its vectors have norm 1, say so with unit_vectors: true", f.Name, c.Collection, f.Metric)
+		return f, c.wrong("its model was fitted on unit vectors and %s of collection %q is compared by %s; "+
+			"if its vectors have norm 1, say so with unit_vectors: true", fieldPhrase(f.Name), c.Collection, f.Metric)
 	case f.Metric == adapters.L2 && !c.UnitVectors:
-		return f, c.wrong("field %q of collection %q is compared by L2 distance, from which inner products follow only for vectors of norm 1; "+
-			"if they are, say so with unit_vectors: true", f.Name, c.Collection)
+		return f, c.wrong("%s of collection %q is compared by L2 distance, from which inner products follow only for vectors of norm 1; "+
+			"if they are, say so with unit_vectors: true", fieldPhrase(f.Name), c.Collection)
 	}
 	return f, nil
+}
+
+// fieldPhrase names a vector field as a sentence does.
+func fieldPhrase(name string) string {
+	if name == "" {
+		return "the unnamed vector"
+	}
+	return fmt.Sprintf("field %q", name)
 }
 
 // checkVectors returns ErrSetup if the field with the items' vectors contradicts the model.
@@ -387,10 +399,10 @@ func (c *Checked) checkVectors(d adapters.Description) error {
 	case !ok:
 		return c.wrong("collection %q has no multi-vector field %q; it has %q", c.Collection, c.Vectors, fieldNames(d.MaxSim))
 	case f.Dim != c.Spec.ItemDim:
-		return c.wrong("field %q of collection %q has %d dimensions and its model takes %d", f.Name, c.Collection, f.Dim, c.Spec.ItemDim)
+		return c.wrong("%s of collection %q has %d dimensions and its model takes %d", fieldPhrase(f.Name), c.Collection, f.Dim, c.Spec.ItemDim)
 	case !c.Spec.Normalise && f.Metric == adapters.Cosine:
-		return c.wrong("its model takes raw vectors and field %q of collection %q is compared by cosine, which loses their norms; "+
-			"use an inner-product field, or a model that normalises", f.Name, c.Collection)
+		return c.wrong("its model takes raw vectors and %s of collection %q is compared by cosine, which loses their norms; "+
+			"use an inner-product field, or a model that normalises", fieldPhrase(f.Name), c.Collection)
 	}
 	return nil
 }

@@ -50,7 +50,7 @@ func (c *Checked) pullsBack() bool {
 // fieldBarsRewrite returns the reason why the database's scores on a field are not inner products
 // with the query as it is sent, or "".
 func (c *Checked) fieldBarsRewrite(f adapters.VectorField) string {
-	where := fmt.Sprintf("field %q of collection %q", f.Name, c.Collection)
+	where := fmt.Sprintf("%s of collection %q", fieldPhrase(f.Name), c.Collection)
 	switch {
 	case c.Spec.GroupedRows && !f.MaxSim:
 		return where + " has one vector a row, and its model scores an item by the best of several"
