@@ -242,6 +242,17 @@ func (i isa) addInt8(dst []float32, c []int32, step int, scales []uint32, scaleS
 	}
 }
 
+func (i isa) largestInt8(out *[Lanes]float32, c []int32, step, rows int, scales []uint32, blocks int, factor, off float32) {
+	switch i {
+	case avx512:
+		largestInt8AVX512(&out[0], &c[0], step*4, rows, &scales[0], blocks, factor, off)
+	case avx2:
+		largestInt8AVX2(&out[0], &c[0], step*4, rows, &scales[0], blocks, factor, off)
+	default:
+		largestInt8Go(out, c, step, rows, scales, blocks, factor, off)
+	}
+}
+
 // rows passes four rows at a time to the assembly. If fewer are left, the last row is
 // repeated. If v is nil, each row is multiplied with itself.
 func (i isa) rows(dst, v []float32, m rerank.Matrix, rows []int32) {

@@ -224,6 +224,9 @@ GLOBL ktail<>(SB), RODATA|NOPTR, $128
 DATA kupper<>+0(SB)/4, $0xffff0000
 GLOBL kupper<>(SB), RODATA|NOPTR, $4
 
+DATA klowest<>+0(SB)/4, $0xff800000
+GLOBL klowest<>(SB), RODATA|NOPTR, $4
+
 DATA koffsets<>+0(SB)/4, $(0.50048494)
 DATA koffsets<>+4(SB)/4, $(0.5150715)
 DATA koffsets<>+8(SB)/4, $(0.55951846)
@@ -3350,6 +3353,46 @@ addInt8AVX512end:
 	VZEROUPPER
 	RET
 
+// func largestInt8AVX512(out *float32, c *int32, step int, rows int, scales *uint32, blocks int, factor float32, off float32)
+// Requires: AVX, AVX512F
+TEXT ·largestInt8AVX512(SB), NOSPLIT, $0-56
+	MOVQ         out+0(FP), AX
+	MOVQ         step+16(FP), CX
+	MOVQ         rows+24(FP), DX
+	VBROADCASTSS factor+48(FP), Z0
+	VBROADCASTSS off+52(FP), Z1
+	MOVQ         c+8(FP), BX
+	MOVQ         scales+32(FP), SI
+	MOVQ         blocks+40(FP), DI
+	VBROADCASTSS klowest<>+0(SB), Z2
+	VPXORD       Z3, Z3, Z3
+
+largestInt8AVX512ablock:
+	VMOVUPS (BX), Z4
+	MOVQ    BX, R8
+	MOVQ    DX, R9
+
+largestInt8AVX512arow:
+	VPMAXSD   (R8), Z4, Z4
+	ADDQ      $0x40, R8
+	DECQ      R9
+	JNZ       largestInt8AVX512arow
+	VCVTDQ2PS Z4, Z4
+	VMULPS    Z0, Z4, Z4
+	VMULPS    (SI), Z4, Z4
+	VSUBPS    Z4, Z4, Z5
+	VADDPS    Z5, Z3, Z3
+	VMAXPS    Z4, Z2, Z2
+	ADDQ      CX, BX
+	ADDQ      $0x40, SI
+	DECQ      DI
+	JNZ       largestInt8AVX512ablock
+	VADDPS    Z3, Z2, Z2
+	VADDPS    Z1, Z2, Z2
+	VMOVUPS   Z2, (AX)
+	VZEROUPPER
+	RET
+
 // func widenBFloat16AVX512(dst *float32, src *uint32, n int)
 // Requires: AVX, AVX512F
 TEXT ·widenBFloat16AVX512(SB), NOSPLIT, $0-24
@@ -5700,6 +5743,75 @@ addInt8AVX2loop:
 	JMP       addInt8AVX2loop
 
 addInt8AVX2end:
+	VZEROUPPER
+	RET
+
+// func largestInt8AVX2(out *float32, c *int32, step int, rows int, scales *uint32, blocks int, factor float32, off float32)
+// Requires: AVX, AVX2
+TEXT ·largestInt8AVX2(SB), NOSPLIT, $0-56
+	MOVQ         out+0(FP), AX
+	MOVQ         step+16(FP), CX
+	MOVQ         rows+24(FP), DX
+	VBROADCASTSS factor+48(FP), Y0
+	VBROADCASTSS off+52(FP), Y1
+	MOVQ         c+8(FP), BX
+	MOVQ         scales+32(FP), SI
+	MOVQ         blocks+40(FP), DI
+	VBROADCASTSS klowest<>+0(SB), Y2
+	VXORPS       Y3, Y3, Y3
+
+largestInt8AVX2ablock:
+	VMOVUPS (BX), Y4
+	MOVQ    BX, R8
+	MOVQ    DX, R9
+
+largestInt8AVX2arow:
+	VPMAXSD      (R8), Y4, Y4
+	ADDQ         $0x40, R8
+	DECQ         R9
+	JNZ          largestInt8AVX2arow
+	VCVTDQ2PS    Y4, Y4
+	VMULPS       Y0, Y4, Y4
+	VMULPS       (SI), Y4, Y4
+	VSUBPS       Y4, Y4, Y5
+	VADDPS       Y5, Y3, Y3
+	VMAXPS       Y4, Y2, Y2
+	ADDQ         CX, BX
+	ADDQ         $0x40, SI
+	DECQ         DI
+	JNZ          largestInt8AVX2ablock
+	VADDPS       Y3, Y2, Y2
+	VADDPS       Y1, Y2, Y2
+	VMOVUPS      Y2, (AX)
+	MOVQ         c+8(FP), BX
+	MOVQ         scales+32(FP), SI
+	MOVQ         blocks+40(FP), DI
+	VBROADCASTSS klowest<>+0(SB), Y2
+	VXORPS       Y3, Y3, Y3
+
+largestInt8AVX2bblock:
+	VMOVUPS 32(BX), Y4
+	MOVQ    BX, R8
+	MOVQ    DX, R9
+
+largestInt8AVX2brow:
+	VPMAXSD   32(R8), Y4, Y4
+	ADDQ      $0x40, R8
+	DECQ      R9
+	JNZ       largestInt8AVX2brow
+	VCVTDQ2PS Y4, Y4
+	VMULPS    Y0, Y4, Y4
+	VMULPS    32(SI), Y4, Y4
+	VSUBPS    Y4, Y4, Y5
+	VADDPS    Y5, Y3, Y3
+	VMAXPS    Y4, Y2, Y2
+	ADDQ      CX, BX
+	ADDQ      $0x40, SI
+	DECQ      DI
+	JNZ       largestInt8AVX2bblock
+	VADDPS    Y3, Y2, Y2
+	VADDPS    Y1, Y2, Y2
+	VMOVUPS   Y2, 32(AX)
 	VZEROUPPER
 	RET
 
@@ -12838,58 +12950,63 @@ tiles2rows8:
 	JL           tiles2rows8end
 	MOVQ         120(AX), DX
 	MOVQ         128(AX), BX
-	MOVQ         80(AX), R12
-	LEAQ         (DX), R13
-	VPBROADCASTD (BX), Z17
-	VPADDD       (R13), Z17, Z1
-	ADDQ         R8, R13
-	VPBROADCASTD 4(BX), Z17
-	VPADDD       (R13), Z17, Z3
-	ADDQ         R8, R13
-	VPBROADCASTD 8(BX), Z17
-	VPADDD       (R13), Z17, Z5
-	ADDQ         R8, R13
-	VPBROADCASTD 12(BX), Z17
-	VPADDD       (R13), Z17, Z7
-	ADDQ         R8, R13
-	VPBROADCASTD 16(BX), Z17
-	VPADDD       (R13), Z17, Z9
-	ADDQ         R8, R13
-	VPBROADCASTD 20(BX), Z17
-	VPADDD       (R13), Z17, Z11
-	ADDQ         R8, R13
-	VPBROADCASTD 24(BX), Z17
-	VPADDD       (R13), Z17, Z13
-	ADDQ         R8, R13
-	VPBROADCASTD 28(BX), Z17
-	VPADDD       (R13), Z17, Z15
+	MOVQ         112(AX), R12
+	VPBROADCASTD (BX), Z1
+	VPBROADCASTD (BX), Z2
+	VPBROADCASTD 4(BX), Z3
+	VPBROADCASTD 4(BX), Z4
+	VPBROADCASTD 8(BX), Z5
+	VPBROADCASTD 8(BX), Z6
+	VPBROADCASTD 12(BX), Z7
+	VPBROADCASTD 12(BX), Z8
+	VPBROADCASTD 16(BX), Z9
+	VPBROADCASTD 16(BX), Z10
+	VPBROADCASTD 20(BX), Z11
+	VPBROADCASTD 20(BX), Z12
+	VPBROADCASTD 24(BX), Z13
+	VPBROADCASTD 24(BX), Z14
+	VPBROADCASTD 28(BX), Z15
+	VPBROADCASTD 28(BX), Z16
+	TESTQ        $0x00000001, R12
+	JZ           tiles2rows8started
+	MOVQ         80(AX), BX
+	LEAQ         (DX), R12
+	VPADDD       (R12), Z1, Z1
+	ADDQ         R8, R12
+	VPADDD       (R12), Z3, Z3
+	ADDQ         R8, R12
+	VPADDD       (R12), Z5, Z5
+	ADDQ         R8, R12
+	VPADDD       (R12), Z7, Z7
+	ADDQ         R8, R12
+	VPADDD       (R12), Z9, Z9
+	ADDQ         R8, R12
+	VPADDD       (R12), Z11, Z11
+	ADDQ         R8, R12
+	VPADDD       (R12), Z13, Z13
+	ADDQ         R8, R12
+	VPADDD       (R12), Z15, Z15
 	LEAQ         (DX), DX
-	ADDQ         R12, DX
-	VPBROADCASTD (BX), Z17
-	VPADDD       (DX), Z17, Z2
+	ADDQ         BX, DX
+	VPADDD       (DX), Z2, Z2
 	ADDQ         R8, DX
-	VPBROADCASTD 4(BX), Z17
-	VPADDD       (DX), Z17, Z4
+	VPADDD       (DX), Z4, Z4
 	ADDQ         R8, DX
-	VPBROADCASTD 8(BX), Z17
-	VPADDD       (DX), Z17, Z6
+	VPADDD       (DX), Z6, Z6
 	ADDQ         R8, DX
-	VPBROADCASTD 12(BX), Z17
-	VPADDD       (DX), Z17, Z8
+	VPADDD       (DX), Z8, Z8
 	ADDQ         R8, DX
-	VPBROADCASTD 16(BX), Z17
-	VPADDD       (DX), Z17, Z10
+	VPADDD       (DX), Z10, Z10
 	ADDQ         R8, DX
-	VPBROADCASTD 20(BX), Z17
-	VPADDD       (DX), Z17, Z12
+	VPADDD       (DX), Z12, Z12
 	ADDQ         R8, DX
-	VPBROADCASTD 24(BX), Z17
-	VPADDD       (DX), Z17, Z14
+	VPADDD       (DX), Z14, Z14
 	ADDQ         R8, DX
-	VPBROADCASTD 28(BX), Z17
-	VPADDD       (DX), Z17, Z16
-	MOVQ         16(AX), DX
-	MOVQ         56(AX), BX
+	VPADDD       (DX), Z16, Z16
+
+tiles2rows8started:
+	MOVQ 16(AX), DX
+	MOVQ 56(AX), BX
 
 tiles2rows8k:
 	VPXORD       (DX), Z0, Z17
@@ -12993,34 +13110,39 @@ tiles2rows4:
 	JL           tiles2rows4end
 	MOVQ         120(AX), DX
 	MOVQ         128(AX), BX
-	MOVQ         80(AX), R12
-	LEAQ         (DX), R13
-	VPBROADCASTD (BX), Z9
-	VPADDD       (R13), Z9, Z1
-	ADDQ         R8, R13
-	VPBROADCASTD 4(BX), Z9
-	VPADDD       (R13), Z9, Z3
-	ADDQ         R8, R13
-	VPBROADCASTD 8(BX), Z9
-	VPADDD       (R13), Z9, Z5
-	ADDQ         R8, R13
-	VPBROADCASTD 12(BX), Z9
-	VPADDD       (R13), Z9, Z7
+	MOVQ         112(AX), R12
+	VPBROADCASTD (BX), Z1
+	VPBROADCASTD (BX), Z2
+	VPBROADCASTD 4(BX), Z3
+	VPBROADCASTD 4(BX), Z4
+	VPBROADCASTD 8(BX), Z5
+	VPBROADCASTD 8(BX), Z6
+	VPBROADCASTD 12(BX), Z7
+	VPBROADCASTD 12(BX), Z8
+	TESTQ        $0x00000001, R12
+	JZ           tiles2rows4started
+	MOVQ         80(AX), BX
+	LEAQ         (DX), R12
+	VPADDD       (R12), Z1, Z1
+	ADDQ         R8, R12
+	VPADDD       (R12), Z3, Z3
+	ADDQ         R8, R12
+	VPADDD       (R12), Z5, Z5
+	ADDQ         R8, R12
+	VPADDD       (R12), Z7, Z7
 	LEAQ         (DX), DX
-	ADDQ         R12, DX
-	VPBROADCASTD (BX), Z9
-	VPADDD       (DX), Z9, Z2
+	ADDQ         BX, DX
+	VPADDD       (DX), Z2, Z2
 	ADDQ         R8, DX
-	VPBROADCASTD 4(BX), Z9
-	VPADDD       (DX), Z9, Z4
+	VPADDD       (DX), Z4, Z4
 	ADDQ         R8, DX
-	VPBROADCASTD 8(BX), Z9
-	VPADDD       (DX), Z9, Z6
+	VPADDD       (DX), Z6, Z6
 	ADDQ         R8, DX
-	VPBROADCASTD 12(BX), Z9
-	VPADDD       (DX), Z9, Z8
-	MOVQ         16(AX), DX
-	MOVQ         56(AX), BX
+	VPADDD       (DX), Z8, Z8
+
+tiles2rows4started:
+	MOVQ 16(AX), DX
+	MOVQ 56(AX), BX
 
 tiles2rows4k:
 	VPXORD       (DX), Z0, Z9
@@ -13123,33 +13245,38 @@ tiles1rows8:
 	JL           tiles1rows8end
 	MOVQ         120(AX), DX
 	MOVQ         128(AX), BX
-	MOVQ         80(AX), DI
+	MOVQ         112(AX), DI
+	VPBROADCASTD (BX), Z1
+	VPBROADCASTD 4(BX), Z2
+	VPBROADCASTD 8(BX), Z3
+	VPBROADCASTD 12(BX), Z4
+	VPBROADCASTD 16(BX), Z5
+	VPBROADCASTD 20(BX), Z6
+	VPBROADCASTD 24(BX), Z7
+	VPBROADCASTD 28(BX), Z8
+	TESTQ        $0x00000001, DI
+	JZ           tiles1rows8started
+	MOVQ         80(AX), BX
 	LEAQ         (DX), DX
-	VPBROADCASTD (BX), Z9
-	VPADDD       (DX), Z9, Z1
+	VPADDD       (DX), Z1, Z1
 	ADDQ         R8, DX
-	VPBROADCASTD 4(BX), Z9
-	VPADDD       (DX), Z9, Z2
+	VPADDD       (DX), Z2, Z2
 	ADDQ         R8, DX
-	VPBROADCASTD 8(BX), Z9
-	VPADDD       (DX), Z9, Z3
+	VPADDD       (DX), Z3, Z3
 	ADDQ         R8, DX
-	VPBROADCASTD 12(BX), Z9
-	VPADDD       (DX), Z9, Z4
+	VPADDD       (DX), Z4, Z4
 	ADDQ         R8, DX
-	VPBROADCASTD 16(BX), Z9
-	VPADDD       (DX), Z9, Z5
+	VPADDD       (DX), Z5, Z5
 	ADDQ         R8, DX
-	VPBROADCASTD 20(BX), Z9
-	VPADDD       (DX), Z9, Z6
+	VPADDD       (DX), Z6, Z6
 	ADDQ         R8, DX
-	VPBROADCASTD 24(BX), Z9
-	VPADDD       (DX), Z9, Z7
+	VPADDD       (DX), Z7, Z7
 	ADDQ         R8, DX
-	VPBROADCASTD 28(BX), Z9
-	VPADDD       (DX), Z9, Z8
-	MOVQ         16(AX), DX
-	MOVQ         56(AX), BX
+	VPADDD       (DX), Z8, Z8
+
+tiles1rows8started:
+	MOVQ 16(AX), DX
+	MOVQ 56(AX), BX
 
 tiles1rows8k:
 	VPXORD       (DX), Z0, Z9
@@ -13227,21 +13354,26 @@ tiles1rows4:
 	JL           tiles1rows4end
 	MOVQ         120(AX), DX
 	MOVQ         128(AX), BX
-	MOVQ         80(AX), DI
+	MOVQ         112(AX), DI
+	VPBROADCASTD (BX), Z1
+	VPBROADCASTD 4(BX), Z2
+	VPBROADCASTD 8(BX), Z3
+	VPBROADCASTD 12(BX), Z4
+	TESTQ        $0x00000001, DI
+	JZ           tiles1rows4started
+	MOVQ         80(AX), BX
 	LEAQ         (DX), DX
-	VPBROADCASTD (BX), Z5
-	VPADDD       (DX), Z5, Z1
+	VPADDD       (DX), Z1, Z1
 	ADDQ         R8, DX
-	VPBROADCASTD 4(BX), Z5
-	VPADDD       (DX), Z5, Z2
+	VPADDD       (DX), Z2, Z2
 	ADDQ         R8, DX
-	VPBROADCASTD 8(BX), Z5
-	VPADDD       (DX), Z5, Z3
+	VPADDD       (DX), Z3, Z3
 	ADDQ         R8, DX
-	VPBROADCASTD 12(BX), Z5
-	VPADDD       (DX), Z5, Z4
-	MOVQ         16(AX), DX
-	MOVQ         56(AX), BX
+	VPADDD       (DX), Z4, Z4
+
+tiles1rows4started:
+	MOVQ 16(AX), DX
+	MOVQ 56(AX), BX
 
 tiles1rows4k:
 	VPXORD       (DX), Z0, Z5
@@ -13357,29 +13489,34 @@ tiles1rows4:
 	JL           tiles1rows4end
 	MOVQ         120(AX), DX
 	MOVQ         128(AX), BX
-	MOVQ         80(AX), R10
+	MOVQ         112(AX), R10
+	VPBROADCASTD (BX), Y0
+	VPBROADCASTD (BX), Y1
+	VPBROADCASTD 4(BX), Y2
+	VPBROADCASTD 4(BX), Y3
+	VPBROADCASTD 8(BX), Y4
+	VPBROADCASTD 8(BX), Y5
+	VPBROADCASTD 12(BX), Y6
+	VPBROADCASTD 12(BX), Y7
+	TESTQ        $0x00000001, R10
+	JZ           tiles1rows4started
+	MOVQ         80(AX), BX
 	LEAQ         (DX), DX
-	VPBROADCASTD (BX), Y8
-	VPADDD       (DX), Y8, Y0
-	VPBROADCASTD (BX), Y8
-	VPADDD       32(DX), Y8, Y1
+	VPADDD       (DX), Y0, Y0
+	VPADDD       32(DX), Y1, Y1
 	ADDQ         SI, DX
-	VPBROADCASTD 4(BX), Y8
-	VPADDD       (DX), Y8, Y2
-	VPBROADCASTD 4(BX), Y8
-	VPADDD       32(DX), Y8, Y3
+	VPADDD       (DX), Y2, Y2
+	VPADDD       32(DX), Y3, Y3
 	ADDQ         SI, DX
-	VPBROADCASTD 8(BX), Y8
-	VPADDD       (DX), Y8, Y4
-	VPBROADCASTD 8(BX), Y8
-	VPADDD       32(DX), Y8, Y5
+	VPADDD       (DX), Y4, Y4
+	VPADDD       32(DX), Y5, Y5
 	ADDQ         SI, DX
-	VPBROADCASTD 12(BX), Y8
-	VPADDD       (DX), Y8, Y6
-	VPBROADCASTD 12(BX), Y8
-	VPADDD       32(DX), Y8, Y7
-	MOVQ         16(AX), DX
-	MOVQ         56(AX), BX
+	VPADDD       (DX), Y6, Y6
+	VPADDD       32(DX), Y7, Y7
+
+tiles1rows4started:
+	MOVQ 16(AX), DX
+	MOVQ 56(AX), BX
 
 tiles1rows4k:
 	VMOVDQU      (DX), Y10

@@ -265,21 +265,22 @@ func PackInt8(rows, cols int, v []int8) (WeightsInt8, error) {
 	return w, nil
 }
 
-// ProductInt8 describes a product of int8 weights with tiles, which is added to C. The
-// fields have the same meaning as in Product.
+// ProductInt8 describes a product of int8 weights with tiles. The fields have the same
+// meaning as in Product.
 type ProductInt8 struct {
 	Tiles       int
 	C           []int32
 	CTile, CRow int
+	Add         bool
 	BTile       int // in words
 	Ahead       *Ahead
 }
 
-// MultiplyInt8 adds the exact product with int8 tiles to C. The tiles have as many values
-// as w has columns.
+// MultiplyInt8 computes the exact product with int8 tiles, which have as many values as w
+// has columns.
 func (s *Set) MultiplyInt8(w WeightsInt8, b []uint32, p *ProductInt8) {
 	rows := Padded(w.rows)
-	if rows == 0 || p.Tiles == 0 || w.cols == 0 {
+	if rows == 0 || p.Tiles == 0 {
 		return
 	}
 	if p.CRow == 0 {
@@ -288,7 +289,7 @@ func (s *Set) MultiplyInt8(w WeightsInt8, b []uint32, p *ProductInt8) {
 	last := p.Tiles - 1
 	reach(b, last*p.BTile+w.cols/4*Lanes)
 	_ = p.C[last*p.CTile+(rows-1)*p.CRow+Lanes-1]
-	if !s.isa.hasAllAssembly() {
+	if !s.isa.hasAllAssembly() || w.cols == 0 {
 		p.plain(w, b)
 		return
 	}
@@ -301,19 +302,25 @@ func (s *Set) MultiplyInt8(w WeightsInt8, b []uint32, p *ProductInt8) {
 	} else {
 		args.bias = unsafe.Pointer(unsafe.SliceData(w.zeros))
 	}
+	if p.Add {
+		args.flags = flagAdd
+	}
 	s.isa.productInt8(&args, s.vnni)
 }
 
 // GemmInt8 adds the exact product w·b to c. b is a tile with as many values as w has
 // columns, c a tile with Padded(rows of w) values.
 func (s *Set) GemmInt8(c []int32, w WeightsInt8, b []uint32) {
-	s.MultiplyInt8(w, b, &ProductInt8{Tiles: 1, C: c})
+	s.MultiplyInt8(w, b, &ProductInt8{Tiles: 1, C: c, Add: true})
 }
 
 func (p *ProductInt8) plain(w WeightsInt8, b []uint32) {
 	for t := range p.Tiles {
 		for r := range Padded(w.rows) {
 			c := p.C[t*p.CTile+r*p.CRow:][:Lanes]
+			if !p.Add {
+				clear(c)
+			}
 			for k := range w.cols / 4 {
 				x := w.panels[r/4*w.cols+k*4+r%4]
 				for l, y := range b[t*p.BTile+k*Lanes:][:Lanes] {

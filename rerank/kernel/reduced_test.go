@@ -165,7 +165,7 @@ func TestRoughSiLU(t *testing.T) {
 func TestGemmInt8(t *testing.T) {
 	r := rand.New(rand.NewPCG(4, 7))
 	for _, s := range reducedSets() {
-		for _, shape := range [][3]int{{1, 3, 1}, {4, 64, 2}, {9, 30, 3}, {32, 128, 5}, {5, 770, 2}} {
+		for _, shape := range [][3]int{{1, 3, 1}, {4, 64, 2}, {9, 30, 3}, {32, 128, 5}, {5, 770, 2}, {4, 0, 1}} {
 			m, k, tiles := shape[0], shape[1], shape[2]
 			w := make([]int8, m*k)
 			for i := range w {
@@ -187,11 +187,15 @@ func TestGemmInt8(t *testing.T) {
 			for i := range c {
 				c[i] = int32(i)
 			}
+			add := r.IntN(2) == 1
 			s.MultiplyInt8(packInt8(t, m, k, w), b, &kernel.ProductInt8{
-				Tiles: tiles, C: c, CTile: padded * kernel.Lanes, BTile: cols / 4 * kernel.Lanes,
+				Tiles: tiles, C: c, CTile: padded * kernel.Lanes, BTile: cols / 4 * kernel.Lanes, Add: add,
 			})
 			for i, got := range c {
-				want := int32(i)
+				want := int32(0)
+				if add {
+					want = int32(i)
+				}
 				if row := i / kernel.Lanes % padded; row < m {
 					x := values[(i/(padded*kernel.Lanes)*kernel.Lanes+i%kernel.Lanes)*k:]
 					for q, y := range w[row*k:][:k] {

@@ -230,6 +230,50 @@ func TestAddScaled(t *testing.T) {
 	})
 }
 
+// TestLargestInt8 wants off and the largest scaled product of all rows and blocks, and NaN in lanes with a
+// scale that is not finite.
+func TestLargestInt8(t *testing.T) {
+	r := rand.New(rand.NewPCG(8, 7))
+	const factor, off = 0.75, 3
+	each(t, func(t *testing.T, s *kernel.Set, _ int) {
+		for _, shape := range [][2]int{{1, 1}, {8, 4}, {3, 5}} {
+			rows, blocks := shape[0], shape[1]
+			step := (rows + 2) * kernel.Lanes
+			c, scales := make([]int32, blocks*step), make([]uint32, blocks*kernel.Lanes)
+			for i := range c {
+				if i%step < rows*kernel.Lanes {
+					c[i] = r.Int32N(1<<20) - 1<<19 - int32(i%2)<<20 // odd lanes have none above zero
+				} else {
+					c[i] = math.MaxInt32 // rows of another query
+				}
+			}
+			for i := range scales {
+				scales[i] = math.Float32bits(r.Float32())
+			}
+			scales[5] = math.Float32bits(float32([]float64{math.NaN(), math.Inf(1), math.Inf(-1)}[r.IntN(3)]))
+			var out [kernel.Lanes]float32
+			s.LargestInt8(&out, c, step, rows, scales, blocks, factor, off)
+			for l, got := range out {
+				want := math.Inf(-1)
+				for b := range blocks {
+					for row := range rows {
+						want = max(want, factor*float64(c[b*step+row*kernel.Lanes+l])*float64(math.Float32frombits(scales[b*kernel.Lanes+l])))
+					}
+				}
+				if l == 5 {
+					if got == got {
+						t.Fatalf("%v: %v of a scale that is not finite, want NaN", shape, got)
+					}
+					continue
+				}
+				if !(math.Abs(float64(got)-want-off) <= 4*0x1p-24*(off+math.Abs(want))) {
+					t.Fatalf("%v, lane %d: %v, want %v", shape, l, got, want+off)
+				}
+			}
+		}
+	})
+}
+
 func wantAdded(t *testing.T, got float32, before, added float64) {
 	t.Helper()
 	if math.IsInf(added, 0) {

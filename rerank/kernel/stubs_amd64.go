@@ -44,6 +44,12 @@ func addScaledAVX512(dst *float32, c *float32, step int, factor float32, n int)
 //go:noescape
 func addInt8AVX512(dst *float32, c *int32, step int, scales *uint32, scaleStep int, factor float32, n int)
 
+// largestInt8AVX512 writes off plus the largest factor·c·scale of each of 16 lanes to out; NaN if one is not finite. A block has so many rows of c,
+// and its scales; blocks of c lie step bytes apart. rows and blocks are positive.
+//
+//go:noescape
+func largestInt8AVX512(out *float32, c *int32, step int, rows int, scales *uint32, blocks int, factor float32, off float32)
+
 // widenBFloat16AVX512 writes the values of n words of 16 lanes, two bfloat16, to dst.
 //
 //go:noescape
@@ -153,6 +159,12 @@ func addScaledAVX2(dst *float32, c *float32, step int, factor float32, n int)
 //
 //go:noescape
 func addInt8AVX2(dst *float32, c *int32, step int, scales *uint32, scaleStep int, factor float32, n int)
+
+// largestInt8AVX2 writes off plus the largest factor·c·scale of each of 16 lanes to out; NaN if one is not finite. A block has so many rows of c,
+// and its scales; blocks of c lie step bytes apart. rows and blocks are positive.
+//
+//go:noescape
+func largestInt8AVX2(out *float32, c *int32, step int, rows int, scales *uint32, blocks int, factor float32, off float32)
 
 // widenBFloat16AVX2 writes the values of n words of 16 lanes, two bfloat16, to dst.
 //

@@ -19,6 +19,9 @@ func (isa) addScaled(dst, c []float32, step int, factor float32, n int) {
 func (isa) addInt8(dst []float32, c []int32, step int, scales []uint32, scaleStep int, factor float32, n int) {
 	addInt8Go(dst, c, step, scales, scaleStep, factor, n)
 }
+func (isa) largestInt8(out *[Lanes]float32, c []int32, step, rows int, scales []uint32, blocks int, factor, off float32) {
+	largestInt8Go(out, c, step, rows, scales, blocks, factor, off)
+}
 func (isa) hasCached(rerank.Matrix) bool { return false }
 func (isa) fma(out *float32, rounds int) int {
 	fmaGo(out, rounds)

@@ -33,8 +33,8 @@ const clamp = 125
 var constants = map[float32]Mem{}
 
 // signs and upper are patterns of bits: of four bytes the signs, of a pair of
-// bfloat16 the second. interleave is an order of words: of two halves, in turns.
-var signs, upper, interleave Mem
+// bfloat16 the second. interleave is an order of words: of two halves, in turns. lowest is −Inf.
+var signs, upper, interleave, lowest Mem
 
 func data() {
 	for i, v := range slices.Concat([]float32{1, clamp, -clamp, math.Log2E, -math.Log2E}, nearPoly[:len(nearPoly)-1], floorPoly, []float32{tableEnd, tableSteps}) {
@@ -51,6 +51,8 @@ func data() {
 	}
 	upper = GLOBL("kupper", RODATA|NOPTR)
 	DATA(0, U32(0xffff0000))
+	lowest = GLOBL("klowest", RODATA|NOPTR)
+	DATA(0, U32(0xff800000))
 	sigmoidTable()
 	interleave = GLOBL("kinterleave", RODATA|NOPTR)
 	for l := range lanes {

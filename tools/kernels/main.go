@@ -201,6 +201,7 @@ func main() {
 		s.divide()
 		s.addScaled(false)
 		s.addScaled(true)
+		s.largestInt8()
 		s.widen()
 		s.extent()
 		s.weigh()

@@ -280,17 +280,22 @@ func (p *product) start(label string, acc accumulators) {
 	bias, ctile, flags := GP64(), GP64(), GP64()
 	MOVQ(p.arg(argRowC), p.c)
 	MOVQ(p.arg(argRowBias), bias)
+	MOVQ(p.arg(argFlags), flags)
 	if p.integer() {
+		for r := range acc {
+			for t := range acc[r] {
+				for _, a := range acc[r][t] {
+					VPBROADCASTD(Mem{Base: bias, Disp: r * 4}, a)
+				}
+			}
+		}
+		TESTQ(U32(flagAdd), flags)
+		JZ(LabelRef(label + "started"))
 		MOVQ(p.arg(argCTile), ctile)
-		w := p.take()
-		p.each(acc, Mem{Base: p.c}, p.crow, ctile, func(r, t, part int, at Mem) {
-			VPBROADCASTD(Mem{Base: bias, Disp: r * 4}, w)
-			VPADDD(at, w, acc[r][t][part])
-		})
-		p.next--
+		p.each(acc, Mem{Base: p.c}, p.crow, ctile, func(r, t, part int, at Mem) { VPADDD(at, acc[r][t][part], acc[r][t][part]) })
+		Label(label + "started")
 		return
 	}
-	MOVQ(p.arg(argFlags), flags)
 	TESTQ(U32(flagAdd), flags)
 	JZ(LabelRef(label + "bias"))
 	MOVQ(p.arg(argCTile), ctile)

@@ -255,7 +255,6 @@ func (s *screening) addInt8(words []uint32, size, tiles int) {
 	each, rows := tiles*kernel.Lanes, len(s.off)*parts
 	for b, weights := range s.panel.int8 {
 		first, _ := s.panel.packing.Words(b)
-		clear(s.ints)
 		k.MultiplyInt8(weights, words[first*kernel.Lanes:], &kernel.ProductInt8{Tiles: tiles, C: s.ints, CTile: width, BTile: size})
 		for row := range rows {
 			q := row / parts
