@@ -44,21 +44,27 @@ func gatherTiled(dst []uint32, p *rerank.Packed, rows *[Lanes]int32) {
 // numbers.
 func (s *Set) Widen(dst []float32, p rerank.Packing, tile []uint32) {
 	for b := range p.Blocks() {
-		first, last := p.Values(b)
-		from, to := p.Words(b)
-		values, words := dst[first*Lanes:last*Lanes], tile[from*Lanes:to*Lanes]
-		switch p.Format {
-		case rerank.FormatFloat32:
-			copy(values, floats(words))
-		case rerank.FormatInt8:
-			done := len(values) / (4 * Lanes) * 4 // values that fill whole words
-			s.isa.widen(p.Format, values, words, tile[b*Lanes:], done/4)
-			widenInt8(values[done*Lanes:], words[done/4*Lanes:], (*[Lanes]uint32)(tile[b*Lanes:]))
-		default:
-			done := len(values) / (2 * Lanes) * 2
-			s.isa.widen(p.Format, values, words, nil, done/2)
-			widenHalves(p.Format, values[done*Lanes:], words[done/2*Lanes:])
-		}
+		first, _ := p.Values(b)
+		s.WidenBlock(dst[first*Lanes:], p, b, tile)
+	}
+}
+
+// WidenBlock converts block b of a tile of packed words to float32.
+func (s *Set) WidenBlock(dst []float32, p rerank.Packing, b int, tile []uint32) {
+	first, last := p.Values(b)
+	from, to := p.Words(b)
+	values, words := dst[:(last-first)*Lanes], tile[from*Lanes:to*Lanes]
+	switch p.Format {
+	case rerank.FormatFloat32:
+		copy(values, floats(words))
+	case rerank.FormatInt8:
+		done := len(values) / (4 * Lanes) * 4 // values that fill whole words
+		s.isa.widen(p.Format, values, words, tile[b*Lanes:], done/4)
+		widenInt8(values[done*Lanes:], words[done/4*Lanes:], (*[Lanes]uint32)(tile[b*Lanes:]))
+	default:
+		done := len(values) / (2 * Lanes) * 2
+		s.isa.widen(p.Format, values, words, nil, done/2)
+		widenHalves(p.Format, values[done*Lanes:], words[done/2*Lanes:])
 	}
 }
 

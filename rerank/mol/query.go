@@ -24,7 +24,8 @@ type encoded struct {
 	scaled       []kernel.Weights
 	bias, factor []float32
 
-	halves split // f_i / τ in bfloat16, for Screen
+	halves split     // f_i / τ in bfloat16, for Screen
+	int8   int8Parts // f_i / τ in int8, for Screen
 
 	seen seen // what Score has read
 

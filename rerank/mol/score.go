@@ -17,18 +17,24 @@ type scratch struct {
 	words, halves                               []uint32 // tiles of packed rows; tiles in bfloat16
 	teams                                       []team
 	bounds                                      []*bounds
-	ahead                                       kernel.Ahead
-	numbers                                     [kernel.MaxBatch][kernel.Lanes]int32      // row numbers to gather
-	narrow                                      kernel.Narrow                             // a screen's hidden layer in bfloat16
-	widths                                      [kernel.MaxBatch][2][kernel.Lanes]float32 // sums of squares of that layer, and of its rounding errors
-	lost                                        [kernel.MaxBatch][kernel.Lanes]float32    // sums of squares of the logits' rounding errors
+	// For items in int8: the queries, the errors of their bounds, the products with a tile, and the items that
+	// may reach with their bounds.
+	panel           panel
+	off, nearBounds []float32
+	products        []int32
+	near, nearRows  []int32
+	ahead           kernel.Ahead
+	numbers         [kernel.MaxBatch][kernel.Lanes]int32      // row numbers to gather
+	narrow          kernel.Narrow                             // a screen's hidden layer in bfloat16
+	widths          [kernel.MaxBatch][2][kernel.Lanes]float32 // sums of squares of that layer, and of its rounding errors
+	lost            [kernel.MaxBatch][kernel.Lanes]float32    // sums of squares of the logits' rounding errors
 }
 
 func (s *Similarity) borrow() *scratch { return s.scratch.Get().(*scratch) }
 
 // grow returns a slice of n elements of *v, which it enlarges if necessary. The contents
 // are unspecified.
-func grow[T float32 | uint32](v *[]T, n int) []T {
+func grow[T float32 | int32 | uint32](v *[]T, n int) []T {
 	if cap(*v) < n {
 		*v = make([]T, n)
 	}

@@ -65,43 +65,67 @@ func longestRow(m rerank.Matrix) (top float64) {
 	return top
 }
 
+// approximation describes the query's side in a number format: f_i/τ, and what the format leaves
+// of them.
+type approximation struct {
+	scaled rerank.Matrix // f_i/τ
+	norm   []float64     // norm of each row of scaled
+	all    float64       // Frobenius norm of scaled
+	// The error of representing f_i/τ by one matrix of the format (index 0) and by a sum of
+	// two (index 1): the norm of each row, and the spectral norm.
+	lost    [2][]float64
+	lostAll [2]float64
+}
+
+// measure sets scaled and its norms.
+func (a *approximation) measure(e *encoded) {
+	a.scaled = rerank.NewMatrix(e.components.Rows, e.components.Cols)
+	for k := range a.scaled.Data {
+		a.scaled.Data[k] = e.components.Data[k] * e.s.maxScore()
+	}
+	a.all = rerank.Norm(a.scaled.Data)
+	for i := range a.scaled.Rows {
+		a.norm = append(a.norm, rerank.Norm(a.scaled.Row(i)))
+	}
+}
+
+// leave records what the matrices up to `part` leave of scaled.
+func (a *approximation) leave(part int, rest rerank.Matrix) {
+	a.lostAll[part] = kernel.SpectralNorm(rest)
+	for i := range rest.Rows {
+		a.lost[part] = append(a.lost[part], rerank.Norm(rest.Row(i)))
+	}
+}
+
+// approximation returns the query's side as screens of the items have it.
+func (e *encoded) approximation(items rerank.Items) *approximation {
+	if e.s.inInt8(items.Packed) {
+		return &e.int8Parts().approximation
+	}
+	return &e.split().approximation
+}
+
 // split is the query's side for tiles of bfloat16: f_i/τ as a sum high + low of two
 // bfloat16 matrices.
 type split struct {
-	once      sync.Once
+	once sync.Once
+	approximation
 	high, low kernel.WeightsBFloat16
-	scaled    rerank.Matrix // f_i/τ
-	norm      []float64     // norm of each row of scaled
-	all       float64       // Frobenius norm of scaled
-	// The error of representing f_i/τ by high alone (index 0) and by high + low (index 1):
-	// the norm of each row, and the spectral norm.
-	lost    [2][]float64
-	lostAll [2]float64
 }
 
 func (e *encoded) split() *split {
 	s := &e.halves
 	s.once.Do(func() {
-		rows, cols := e.components.Rows, e.components.Cols
-		s.scaled = rerank.NewMatrix(rows, cols)
-		left := [2]rerank.Matrix{rerank.NewMatrix(rows, cols), rerank.NewMatrix(rows, cols)}
-		for k, v := range e.components.Data[:rows*cols] {
-			v *= e.s.maxScore()
-			s.scaled.Data[k] = v
+		s.measure(e)
+		left := [2]rerank.Matrix{rerank.NewMatrix(s.scaled.Rows, s.scaled.Cols), rerank.NewMatrix(s.scaled.Rows, s.scaled.Cols)}
+		for k, v := range s.scaled.Data {
 			for i := range left {
 				v -= kernel.WidenBFloat16(kernel.RoundBFloat16(v)) // exact
 				left[i].Data[k] = v
 			}
 		}
-		s.all = rerank.Norm(s.scaled.Data)
-		for i := range rows {
-			s.norm = append(s.norm, rerank.Norm(s.scaled.Row(i)))
-		}
-		for h, m := range left {
-			s.lostAll[h] = kernel.SpectralNorm(m)
-			for i := range rows {
-				s.lost[h] = append(s.lost[h], rerank.Norm(m.Row(i)))
-			}
+		for i, rest := range left {
+			s.leave(i, rest)
 		}
 		s.high, s.low = kernel.PackBFloat16(s.scaled), kernel.PackBFloat16(left[0])
 	})
@@ -109,10 +133,10 @@ func (e *encoded) split() *split {
 }
 
 // logitError bounds how far a screen's logits differ from Score's logits, and from exact
-// ones: the greatest difference, and the norm of all differences. rough means that the
-// query is rounded to bfloat16.
+// ones: the greatest difference, and the norm of all differences. rough means that one matrix
+// of the rows' format represents the query.
 func (e *encoded) logitError(items rerank.Items, loss rerank.Loss, rough bool) (greatest, norm float64) {
-	c, s, half := &e.s.c, e.split(), 1
+	c, s, half := &e.s.c, e.approximation(items), 1
 	if rough {
 		half = 0
 	}
@@ -122,17 +146,22 @@ func (e *encoded) logitError(items rerank.Items, loss rerank.Loss, rough bool) (
 	}
 	var squares float64
 	for j := range c.PairsItem {
-		lost, length := e.s.lost(loss, j), e.s.blockNorm(loss, j)
-		if math.IsInf(length, 1) { // not known
-			length = e.s.norm(loss, j)
-		}
+		lost, length := e.s.lost(loss, j), e.s.length(loss, j)
 		for i, n := range s.norm {
-			greatest = max(greatest, n*lost+(rest[i]+rounding*n)*length+1e-30)
+			greatest = max(greatest, n*lost+(rest[i]+rounding*(n+rest[i]))*length+1e-30)
 		}
-		d := s.all*lost + (restAll+rounding*s.all)*length + 1e-28
+		d := s.all*lost + (restAll+rounding*(s.all+restAll))*length + 1e-28
 		squares += d * d
 	}
 	return greatest, math.Sqrt(squares)
+}
+
+// length bounds the norm of component j of an item, packed or not.
+func (s *Similarity) length(loss rerank.Loss, j int) float64 {
+	if length := s.blockNorm(loss, j); !math.IsInf(length, 1) {
+		return length
+	}
+	return s.norm(loss, j) // not measured
 }
 
 // itemError bounds the norm of the error of the item's part of the gates.
@@ -205,6 +234,10 @@ func (s *Similarity) screen(level int, dst []float32, queries []*encoded, items 
 	for len(sc.bounds) < len(queries) {
 		sc.bounds = append(sc.bounds, new(bounds))
 	}
+	if s.inInt8(items.Packed) {
+		s.screenInt8(sc, level, dst, queries, items, loss, reach)
+		return
+	}
 	for q, e := range queries {
 		sc.bounds[q].begin(e, level, items, loss, reach[q])
 	}
@@ -220,9 +253,6 @@ func (s *Similarity) screen(level int, dst []float32, queries []*encoded, items 
 				b.group(sc, &g, sc.logits, s.logitTile(), dst[q*n+from:q*n+to], words)
 			}
 			continue
-		}
-		if level >= byGates {
-			s.readItemGates(sc, &g)
 		}
 		sc.ahead.Hurry() // layers in bfloat16 have half the steps
 		q := 0
@@ -240,6 +270,9 @@ func (s *Similarity) screen(level int, dst []float32, queries []*encoded, items 
 // begin prepares for the bounds of a query's scores.
 func (b *bounds) begin(e *encoded, level int, items rerank.Items, loss rerank.Loss, reach float32) {
 	b.e, b.gated, b.reach, b.mix = e, level >= byGates, reach, 2*mixError(inFloat32, e.s.c.pairs())
+	if items.Packed != nil {
+		b.packing = items.Packed.Packing
+	}
 	b.rough = level == byGates && e.s.inBFloat16(items.Packed)
 	b.logit, b.logits = e.logitError(items, loss, b.rough)
 	if b.gated {
@@ -279,6 +312,7 @@ func (e *encoded) inputSize(loss rerank.Loss) float64 {
 // bounds holds the state of one query of a screen.
 type bounds struct {
 	e            *encoded
+	packing      rerank.Packing // of the items, if they are packed
 	gated, rough bool
 	reach        float32
 	// The greatest error of a logit, the norm of the errors of all logits, and the relative
@@ -304,7 +338,12 @@ func (b *bounds) group(sc *scratch, g *group, logits []float32, logitTile int, d
 	if !b.gated || !reaches {
 		return
 	}
-	b.gates(sc, g, logits, logitTile, words)
+	if words != nil {
+		b.widenItemGates(sc, g, words)
+	} else if g.gates == nil {
+		s.readItemGates(sc, g)
+	}
+	b.gates(sc, g, logits, logitTile)
 	for t := range g.tiles {
 		b.byGates(dst[t*kernel.Lanes:], &[4]*[kernel.Lanes]float32{&b.extent[t][2], &sc.widths[t][0], &sc.lost[t], &sc.widths[t][1]}, b.off[t], logits[t*logitTile:][:s.c.pairs()*kernel.Lanes], sc.gates[t*s.gateTile():])
 	}
@@ -402,11 +441,11 @@ func (r *reduced) gateError(one, off, norm, hidden, taken, takenHidden float64) 
 // above returns a float32 that is not below x. It propagates NaN.
 func above(x float64) float32 { return float32(x + math.Abs(x)*0x1p-23) }
 
-// tilesOf describes the items [from, to). If their rows are packed bfloat16, it returns the
-// words of the tiles, from which the logits can be computed directly.
+// tilesOf describes the items [from, to). If the logits can be computed from the words of
+// packed tiles, it returns those words.
 func (s *Similarity) tilesOf(sc *scratch, items rerank.Items, from, to int) (group, []uint32) {
 	p := items.Packed
-	if !s.inBFloat16(p) {
+	if !s.inBFloat16(p) && !s.inInt8(p) {
 		return s.group(sc, items, from, to), nil
 	}
 	g := group{count: to - from, size: s.spec.Features * kernel.Lanes, rows: &sc.numbers}
@@ -433,10 +472,15 @@ func (s *Similarity) tilesOf(sc *scratch, items rerank.Items, from, to int) (gro
 }
 
 // computeLogits leaves the query's logits over τ in the scratch, computed from the words of
-// tiles in bfloat16.
+// tiles in bfloat16 or int8.
 func (b *bounds) computeLogits(sc *scratch, g *group, words []uint32) {
-	s, halves := b.e.s, b.e.split()
+	s := b.e.s
 	sc.logits = grow(&sc.logits, g.tiles*s.logitTile())
+	if b.packing.Format == rerank.FormatInt8 {
+		b.logitsFromInt8(sc, g, words)
+		return
+	}
+	halves := b.e.split()
 	prod, calls, stepC, stepB := s.logitProduct(sc, g, s.logitTile(), len(words)/g.tiles, s.c.Dim/2*kernel.Lanes)
 	prod.C, prod.Groups, prod.CGroup, prod.BGroup = sc.logits, calls, stepC, stepB
 	if !b.rough {
@@ -447,7 +491,7 @@ func (b *bounds) computeLogits(sc *scratch, g *group, words []uint32) {
 }
 
 // gates computes the inputs of the softmax from logits and weights in bfloat16.
-func (b *bounds) gates(sc *scratch, g *group, logits []float32, logitTile int, packed []uint32) {
+func (b *bounds) gates(sc *scratch, g *group, logits []float32, logitTile int) {
 	s, r := b.e.s, b.e.s.reduced
 	rounded, pairs := s.logitTile()/2, s.c.pairs()&^1
 	hidden := kernel.Padded(s.byPair.hidden()) * kernel.Lanes / 2
@@ -469,9 +513,6 @@ func (b *bounds) gates(sc *scratch, g *group, logits []float32, logitTile int, p
 	})
 	sc.gates = grow(&sc.gates, g.tiles*s.gateTile())
 	p := kernel.Product{Tiles: g.tiles, C: sc.gates, CTile: s.gateTile(), BTile: hidden, Bias: b.e.bias, SiLU: s.c.Combination == GLUSiLU, Rough: true, Ahead: &sc.ahead}
-	if packed != nil && g.gates == nil && s.byItem.exists() {
-		s.widenItemGates(sc, g, packed)
-	}
 	if g.gates != nil {
 		p.Factor, p.Plus, p.PlusTile = b.e.factor, g.gates, g.gatesTile
 	}
@@ -489,14 +530,20 @@ func roundOddRow(dst []uint32, lost *[kernel.Lanes]float32, values []float32) {
 	}
 }
 
-// widenItemGates sets the group's gates, converted to float32 from the words of tiles in
-// bfloat16.
-func (s *Similarity) widenItemGates(sc *scratch, g *group, words []uint32) {
+// widenItemGates sets the group's gates, converted to float32 from the words of packed tiles, if
+// the model has an item's part of the gates and they are not set.
+func (b *bounds) widenItemGates(sc *scratch, g *group, words []uint32) {
+	s := b.e.s
+	if g.gates != nil || !s.byItem.exists() {
+		return
+	}
 	size := len(words) / g.tiles
-	first := s.c.PairsItem * s.c.Dim / 2 * kernel.Lanes
 	g.gates, g.gatesTile = grow(&sc.item, g.tiles*s.gateTile()), s.gateTile()
-	part := rerank.Packing{Format: rerank.FormatBFloat16, Cols: s.c.pairs()}
+	packing := b.packing
+	packing.Block = s.c.Dim // bfloat16 has the same words in blocks of any even length
 	for t := range g.tiles {
-		s.kernels.Widen(g.gates[t*s.gateTile():][:part.Cols*kernel.Lanes], part, words[t*size+first:])
+		for block := s.c.PairsItem; block < packing.Blocks(); block++ {
+			s.kernels.WidenBlock(g.gates[t*s.gateTile()+(block-s.c.PairsItem)*s.c.Dim*kernel.Lanes:], packing, block, words[t*size:])
+		}
 	}
 }
