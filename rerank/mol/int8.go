@@ -115,11 +115,12 @@ func (s *Similarity) boundByInt8(sc *scratch, dst []float32, queries []*encoded,
 	for from := 0; from < n; from += kernel.Lanes {
 		to := min(from+kernel.Lanes, n)
 		_, tile := s.tilesOf(sc, items, from, to)
+		sc.ahead.Hurry() // few steps
 		for i, w := range sc.panel.teams {
 			team := queries[i*sc.panel.each : min((i+1)*sc.panel.each, len(queries))]
 			step := kernel.Padded(len(team)*c.PairsQuery) * kernel.Lanes
 			products := grow(&sc.products, c.PairsItem*step)
-			s.kernels.MultiplyInt8(w, tile[first*kernel.Lanes:], s.int8Product(products, step))
+			s.kernels.MultiplyInt8(w, tile[first*kernel.Lanes:], s.int8Product(sc, products, step))
 			for member, e := range team {
 				q := i*sc.panel.each + member
 				s.kernels.LargestInt8(&out, products[member*c.PairsQuery*kernel.Lanes:], step, c.PairsQuery, tile, c.PairsItem, e.int8Parts().scales[0], off[q])
@@ -130,8 +131,8 @@ func (s *Similarity) boundByInt8(sc *scratch, dst []float32, queries []*encoded,
 }
 
 // int8Product describes a product with the components of one tile, each of which is a tile of the product.
-func (s *Similarity) int8Product(c []int32, step int) *kernel.ProductInt8 {
-	return &kernel.ProductInt8{Tiles: s.c.PairsItem, C: c, CTile: step, BTile: (s.c.Dim + 3) / 4 * kernel.Lanes}
+func (s *Similarity) int8Product(sc *scratch, c []int32, step int) *kernel.ProductInt8 {
+	return &kernel.ProductInt8{Tiles: s.c.PairsItem, C: c, CTile: step, BTile: (s.c.Dim + 3) / 4 * kernel.Lanes, Ahead: &sc.ahead}
 }
 
 // largestLogitError bounds how far the largest logit that boundByInt8 computes can lie below φ and
@@ -184,7 +185,7 @@ func (b *bounds) tighten(sc *scratch, dst []float32, items rerank.Items) {
 }
 
 // gatherShare: gathering an item from a tile costs less than computing this many others beside it.
-const gatherShare = 2
+const gatherShare = 3
 
 // tiles bounds items one group of tiles after another.
 func (b *bounds) tiles(sc *scratch, dst []float32, items rerank.Items) {
@@ -207,7 +208,7 @@ func (b *bounds) logitsFromInt8(sc *scratch, g *group, words []uint32) {
 	first, _ := b.packing.Words(0)
 	for t := range g.tiles {
 		tile := words[t*size:][:size]
-		s.kernels.MultiplyInt8(parts.both, tile[first*kernel.Lanes:], s.int8Product(products, step))
+		s.kernels.MultiplyInt8(parts.both, tile[first*kernel.Lanes:], s.int8Product(sc, products, step))
 		logits := sc.logits[t*s.logitTile():][:c.pairs()*kernel.Lanes]
 		clear(logits)
 		for row := range 2 * c.PairsQuery {

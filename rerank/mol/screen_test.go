@@ -41,7 +41,7 @@ func metas() []table.Meta {
 		{}, {Layout: table.LayoutTiles},
 		{Format: rerank.FormatBFloat16}, {Format: rerank.FormatBFloat16, Layout: table.LayoutTiles},
 		{Format: rerank.FormatBFloat16, Layout: table.LayoutTiles, Full: true},
-		{Format: rerank.FormatInt8, Full: true}, {Format: rerank.FormatFloat16, Layout: table.LayoutTiles, Full: true},
+		{Format: rerank.FormatInt8, Full: true}, {Format: rerank.FormatInt8}, {Format: rerank.FormatFloat16, Layout: table.LayoutTiles, Full: true},
 	}
 }
 
@@ -98,7 +98,11 @@ func TestScreen(t *testing.T) {
 				queries = append(queries, q)
 				for _, k := range kernel.Sets() {
 					e := encode(t, s.WithKernels(k).(*Similarity), q)
-					compareBounds(t, fmt.Sprintf("%s, %s %s, full %t, %s", name, meta.Format, meta.Layout, meta.Full, k.Name()), e, tab.All(), exact, loss)
+					what := fmt.Sprintf("%s, %s %s, full %t, %s", name, meta.Format, meta.Layout, meta.Full, k.Name())
+					compareBounds(t, what, e, tab.All(), exact, loss)
+					if meta.Format == rerank.FormatInt8 { // whose screens choose rows
+						compareBounds(t, what+", reversed", e, reversed(tab.All()), reversed(exact), loss)
+					}
 				}
 			}
 			for _, k := range kernel.Sets() {
@@ -108,12 +112,24 @@ func TestScreen(t *testing.T) {
 	}
 }
 
+// reversed returns the items in reverse order.
+func reversed(items rerank.Items) rerank.Items {
+	n := items.Len()
+	items.Rows = make([]int32, n)
+	for i := range n {
+		items.Rows[i] = int32(n - 1 - i)
+	}
+	return items
+}
+
 func compareBounds(t *testing.T, name string, e rerank.Encoded, items, exact rerank.Items, loss rerank.Loss) {
 	t.Helper()
 	scores, bounds := score(t, e, exact), make([]float32, items.Len())
+	sorted := slices.DeleteFunc(slices.Clone(scores), func(x float32) bool { return !finite(x) })
+	slices.Sort(sorted)
 	screener := e.(rerank.Screener)
 	for level := range screener.Screens(items) {
-		for _, reach := range []float32{float32(math.Inf(-1)), scores[slices.IndexFunc(scores, finite)]} {
+		for _, reach := range []float32{float32(math.Inf(-1)), scores[slices.IndexFunc(scores, finite)], sorted[len(sorted)-5]} {
 			if err := screener.Screen(level, bounds, items, loss, reach); err != nil {
 				t.Fatal(err)
 			}

@@ -306,6 +306,105 @@ func TestLogitErrorTerms(t *testing.T) {
 	adversary.Exactly(t, "roundings, all", norm, want)
 }
 
+// TestInt8LogitErrorTerms is TestLogitErrorTerms for rows of int8.
+func TestInt8LogitErrorTerms(t *testing.T) {
+	const pairsQuery, pairsItem, dim = 3, 2, 32
+	rng := rand.New(rand.NewPCG(2, 5))
+	packing := rerank.Packing{Format: rerank.FormatInt8, Cols: pairsItem * dim, Block: dim}
+	root := math.Sqrt(pairsQuery * pairsItem)
+	alike := func(f []float32, temperature float64) *encoded {
+		e := &encoded{s: given(pairsQuery, pairsItem, dim, temperature), components: rerank.NewMatrix(pairsQuery, dim)}
+		for i := range pairsQuery {
+			copy(e.components.Row(i), f)
+		}
+		return e
+	}
+	for _, temperature := range []float64{1, 0.0625} {
+		for _, rough := range []bool{false, true} {
+			f := equal(dim, 1) // int8 has it without a rest
+			x := adversary.RoundedDown(rng, packing, equal(pairsItem*dim, 1), 1)
+			packed, loss := packRows(t, packing, rerank.Matrix{Rows: 1, Cols: len(x), Data: x})
+			back := make([]float32, len(x))
+			packed.Row32(back, 0)
+			each := (adversary.Dot(f, x[:dim]) - adversary.Dot(f, back[:dim])) / temperature
+			greatest, norm := alike(f, temperature).logitError(rerank.Items{Packed: packed}, loss, rough)
+			adversary.Attained(t, "rows, greatest", each, greatest)
+			adversary.Attained(t, "rows, all", each*root, norm)
+
+			for i := range f {
+				f[i] = float32(math.Copysign(1+rng.Float64()/8, rng.Float64()-0.5))
+			}
+			rest := leftByInt8(f)
+			if !rough {
+				rest = leftByInt8(rest)
+			}
+			along := adversary.Parallel(rerank.Packing{Format: rerank.FormatInt8, Cols: dim}, times(rest, 1), 1)
+			row := append(append([]float32(nil), along...), along...)
+			packed, loss = packRows(t, packing, rerank.Matrix{Rows: 1, Cols: len(row), Data: row})
+			greatest, norm = alike(f, temperature).logitError(rerank.Items{Packed: packed}, loss, rough)
+			each = adversary.Dot(rest, along) / temperature
+			lost := float64(loss.Blocks[0].Lost) * rerank.Norm(f) / temperature
+			roundings := 3 * kernel.Gamma(2*dim+2) * (rerank.Norm(f) + rerank.Norm(rest)) / temperature * float64(loss.Blocks[0].Norm)
+			adversary.Attained(t, "query, greatest", each, greatest-lost-roundings)
+			adversary.Attained(t, "query, all", each*root, norm-(lost+roundings)*root)
+		}
+	}
+	// What int8 leaves of the query adds to the roundings.
+	e := &encoded{s: given(1, 1, 2, 1), components: rerank.Matrix{Rows: 1, Cols: 2, Data: []float32{127, 0.5}}}
+	packed, _ := packRows(t, rerank.Packing{Format: rerank.FormatInt8, Cols: 2, Block: 2}, rerank.Matrix{Rows: 1, Cols: 2, Data: []float32{1, 1}})
+	loss := rerank.Loss{Block: 2, Blocks: []rerank.Extent{{Norm: 4}}, Row: rerank.Extent{Norm: 4}}
+	greatest, norm := e.logitError(rerank.Items{Packed: packed}, loss, true)
+	want := (0.5 + 3*kernel.Gamma(6)*(math.Hypot(127, 0.5)+0.5)) * 4
+	adversary.Exactly(t, "roundings, greatest", greatest, want)
+	adversary.Exactly(t, "roundings, all", norm, want)
+}
+
+// leftByInt8 returns what int8 leaves of a vector.
+func leftByInt8(v []float32) []float32 {
+	values, left := make([]int8, len(v)), make([]float32, len(v))
+	scale := kernel.Quantize(values, v)
+	for i, n := range values {
+		left[i] = float32(float64(v[i]) - float64(scale)*float64(n))
+	}
+	return left
+}
+
+// TestInt8Parts: queries too small for a scale, or not finite, leave all that they are.
+func TestInt8Parts(t *testing.T) {
+	for _, c := range []struct{ size, scale, left float64 }{
+		{1e-29, 0, 1e-29}, {0, 0, 0}, {127, 1, 0}, {math.Inf(1), math.Inf(1), math.NaN()},
+	} {
+		e := &encoded{s: given(1, 1, 4, 1), components: rerank.Matrix{Rows: 1, Cols: 4, Data: []float32{float32(c.size), 0, 0, 0}}}
+		p := e.int8Parts()
+		if c.left != c.left {
+			if !(p.lost[0][0] != p.lost[0][0]) && !math.IsInf(p.lost[0][0], 1) {
+				t.Errorf("of %v it leaves %v", c.size, p.lost[0][0])
+			}
+			continue
+		}
+		adversary.Exactly(t, "scale", float64(p.scales[0]), c.scale)
+		adversary.Exactly(t, "left", p.lost[0][0], c.left)
+		adversary.Exactly(t, "left of both", p.lost[1][0], c.left)
+	}
+}
+
+// TestLargestLogitError: the errors of a logit, and room for the arithmetic of all; no bound where a
+// logit may overflow.
+func TestLargestLogitError(t *testing.T) {
+	e := &encoded{s: given(2, 2, 4, 0.5), components: rerank.Matrix{Rows: 2, Cols: 4, Data: []float32{3, 0, 0, 0, 0, 4, 0, 0}}}
+	items := rerank.Items{Packed: &rerank.Packed{Packing: rerank.Packing{Format: rerank.FormatInt8, Cols: 8, Block: 4}}}
+	loss := rerank.Loss{Block: 4, Blocks: []rerank.Extent{{Lost: 0.5, Norm: 5}, {Norm: 12}}, Row: rerank.Extent{Lost: 0.5, Norm: 13}}
+	greatest, all := e.logitError(items, loss, true)
+	want := greatest + (4*kernel.Gamma(4+6)+0x1p-20)*(10*13+all)
+	adversary.Exactly(t, "error", float64(e.largestLogitError(items, loss)), want)
+	for _, norm := range []float32{1e18, float32(math.Inf(1)), float32(math.NaN())} {
+		loss.Blocks[1].Norm, loss.Row.Norm = norm, norm
+		if got := e.largestLogitError(items, loss); got <= math.MaxFloat32 {
+			t.Errorf("rows of norm %v have an error of %v", norm, got)
+		}
+	}
+}
+
 // TestItemError: the losses of the blocks of the item's gates, times the greatest
 // factor that the query has for one, of either sign.
 func TestItemError(t *testing.T) {
