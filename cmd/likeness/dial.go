@@ -126,6 +126,9 @@ func (e *rpcError) Error() string {
 			break
 		}
 	}
+	if strings.HasPrefix(s.Message(), `connection error: desc = "transport: Error while dialing`) { // not a store's error, which the sidecar passes on
+		text = append(text, "  nothing answers there: start the sidecar with `likeness serve`, or give the address of its listen.grpc")
+	}
 	if s.Code() == codes.ResourceExhausted && strings.Contains(s.Message(), "larger than max") {
 		text = append(text, "  the limit is limits.max_message_bytes of the sidecar, or --max-message-bytes of this command")
 	}
@@ -135,6 +138,7 @@ func (e *rpcError) Error() string {
 // remedies tells what to do about a refused connection or token, by a part of the error's text.
 var remedies = []struct{ said, do string }{
 	{"certificate required", "the sidecar asks for a client certificate of an authority that it knows: give --tls-cert and --tls-key"},
+	{"looked like an HTTP/1.1 header", "an HTTP server answers there: give the address of the sidecar's listen.grpc, not of listen.rest, listen.admin or a database"},
 	{"error reading server preface", "the sidecar may speak TLS: give --tls-ca, or --tls"},
 	{"first record does not look like a TLS handshake", "the sidecar speaks plain text: leave out the --tls flags"},
 	{"signed by unknown authority", "the sidecar's certificate is of an authority that is not known here: name it with --tls-ca"},
