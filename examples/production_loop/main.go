@@ -83,7 +83,7 @@ func parse(args []string) (settings, error) {
 	flags.StringVar(&s.data, "data", filepath.Join("examples", "data", "banking77"), "directory of the data")
 	flags.StringVar(&s.dir, "dir", "", "keep what is made in this directory")
 	flags.StringVar(&s.qdrant, "qdrant", "127.0.0.1:6334", "gRPC address of a Qdrant, in which the collection topics is made anew")
-	flags.IntVar(&s.people, "people", 8000, "people whose clicks are learned from")
+	flags.IntVar(&s.people, "people", 24000, "people whose clicks are learned from")
 	if err := flags.Parse(args); err != nil {
 		return s, err
 	}

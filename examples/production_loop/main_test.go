@@ -22,7 +22,7 @@ func TestProductionLoop(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"Cosine in service", "the experiment decides", "promoted: the candidate is better", "stopped: the candidate is worse", "without a click", ", 0 errors"} {
+	for _, want := range []string{"Cosine in service", "promoted: the candidate is better", "stopped: the candidate is worse", "without a click", ", 0 errors"} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing", want)
 		}
