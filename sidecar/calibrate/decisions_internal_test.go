@@ -2,6 +2,7 @@ package calibrate
 
 import (
 	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -136,5 +137,14 @@ func TestACalibrationFitsItsRoute(t *testing.T) {
 		if c, void := k.Calibration(); (c != nil && void == "") != (name == "") || (c == nil) != (name != "") {
 			t.Errorf("another %s: %+v, %q", name, c, void)
 		}
+	}
+}
+
+// TestKeptOfASelfReport: the report counts the answers that reached the recall that it promises.
+func TestKeptOfASelfReport(t *testing.T) {
+	recalls := slices.Concat(slices.Repeat([]float64{1}, 198), []float64{0, 0})
+	report := selfReport(&route.Route{}, kind{k: 10}, recalls, "table")
+	if report == nil || report.Promise.Recall != 1 || report.Rules[0].Kept != 198 || report.Rules[0].Queries != 200 {
+		t.Errorf("%+v", report)
 	}
 }

@@ -1,0 +1,122 @@
+package embed
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"testing"
+	"time"
+)
+
+// idle returns a client that starts no call, as if as many were in flight as may be.
+func idle(t *testing.T) *Client {
+	t.Helper()
+	c, err := New(Options{Name: "mini", URL: "http://127.0.0.1:1/embed"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.flying = c.options.Parallel
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return c
+}
+
+// TestTextsThatNobodyWaitsFor are not embedded, and are embedded when somebody asks again.
+func TestTextsThatNobodyWaitsFor(t *testing.T) {
+	c := idle(t)
+	_, waits := c.begin(t.Context(), []string{"a", "b"})
+	c.leave(waits[0])
+	if batch := c.takeBatch(); len(batch) != 1 || batch[0].text != "b" {
+		t.Fatalf("embedded: %v", batch)
+	}
+	if _, waits := c.begin(t.Context(), []string{"a"}); waits[0] == nil || !slices.Contains(c.waiting, waits[0]) {
+		t.Error("a text that was given up waits for a call that will not come")
+	}
+}
+
+// TestACallerLeavesAllItsTexts when its time is over, not only the one that it waits for.
+func TestACallerLeavesAllItsTexts(t *testing.T) {
+	c := idle(t)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if _, err := c.Embed(ctx, []string{"a", "b", "c"}); !errors.Is(err, context.DeadlineExceeded) {
+		t.Fatal(err)
+	}
+	for text, a := range c.asked {
+		if a.callers != 0 {
+			t.Errorf("%d callers wait for %q", a.callers, text)
+		}
+	}
+}
+
+// TestCloseEndsCalls: a closed client waits for no answer, and no call of it goes on.
+func TestCloseEndsCalls(t *testing.T) {
+	asked := make(chan struct{})
+	server := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+		_, _ = io.Copy(io.Discard, r.Body) // the server notices only then that the caller left
+		close(asked)
+		<-r.Context().Done()
+	}))
+	defer server.Close()
+	c, err := New(Options{Name: "mini", URL: server.URL + "/embed", Timeout: 10 * time.Second})
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed := make(chan error, 1)
+	go func() {
+		_, err := c.Embed(context.WithoutCancel(t.Context()), []string{"a"})
+		failed <- err
+	}()
+	<-asked
+	began := time.Now()
+	if err := c.Close(); err != nil || time.Since(began) > 5*time.Second {
+		t.Errorf("closed after %s: %v", time.Since(began), err)
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.flying != 0 {
+		t.Errorf("%d calls go on", c.flying)
+	}
+	if err := <-failed; !errors.Is(err, ErrUnavailable) {
+		t.Errorf("the caller got %v", err)
+	}
+}
+
+// TestTheCacheKeepsWhatIsAsked: the text that was asked for least recently makes room.
+func TestTheCacheKeepsWhatIsAsked(t *testing.T) {
+	c := newCache(2 * (&entry{"a", []float32{1}}).bytes())
+	for _, text := range []string{"a", "b", "a", "c"} {
+		if c.get(text) == nil {
+			c.put(text, []float32{1})
+		}
+	}
+	if c.get("a") == nil || c.get("b") != nil || c.get("c") == nil || c.bytes > c.limit {
+		t.Errorf("kept %v, %d of %d bytes", c.entries, c.bytes, c.limit)
+	}
+}
+
+// TestTally: the state shows the times of the last calls, and the failure of the last one.
+func TestTally(t *testing.T) {
+	c := &tally{}
+	for range 100 {
+		c.add(OK, time.Hour)
+	}
+	for range recentCalls {
+		c.add(OK, time.Second)
+	}
+	if p50, p95 := c.quantile(.5), c.quantile(.95); p50 != 1 || p95 != 1 {
+		t.Errorf("p50 %g s and p95 %g s, want those of the last %d calls", p50, p95, recentCalls)
+	}
+	if c.add(Timeout, 0); c.failure != Timeout || c.failed != 1 {
+		t.Errorf("after a failure: %q, %d", c.failure, c.failed)
+	}
+	if c.add(OK, 0); c.failure != "" || c.failed != 1 {
+		t.Errorf("after a call that succeeded: %q, %d", c.failure, c.failed)
+	}
+}
