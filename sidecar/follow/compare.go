@@ -54,7 +54,7 @@ func Compare(ctx context.Context, r *route.Route, progress Progress) (Drift, err
 	if !fromRows(r) || r.Store == nil {
 		return Drift{}, fmt.Errorf("%w: route %q cannot be compared row by row: its items own several rows or consist of a ranker's scores, or it has no store", ErrRoute, r.Name)
 	}
-	d, err := newDerivation(r.Store, r)
+	d, err := newDerivation(r.Store, r, r.Consistency)
 	if err != nil {
 		return Drift{}, err
 	}
@@ -216,7 +216,7 @@ func (d *derivation) compareCompanion(ctx context.Context, r rows, known []reran
 		return nil, drift, err
 	}
 	have, err := d.store.Fetch.Fetch(ctx, adapters.FetchRequest{
-		Collection: d.route.Companion, IDs: slices.Concat(r.ids, r.underivable), Vectors: d.fieldNames(), Payload: true,
+		Collection: d.route.Companion, IDs: slices.Concat(r.ids, r.underivable), Vectors: d.fieldNames(), Payload: true, Consistency: d.consistency,
 	})
 	if err != nil {
 		return nil, drift, fmt.Errorf("companion %q: %w", d.route.Companion, err)
@@ -323,7 +323,7 @@ func (c *comparison) companionRows(ctx context.Context, i int, cursor string, yi
 // surplus passes on the ids that the collection lacks. It counts a row as surplus unless counted,
 // which may be nil, holds the row too.
 func (c *comparison) surplus(ctx context.Context, i int, ids []rerank.ID, counted *table.Table, cursor string, yield func(page) error) error {
-	have, err := c.routes[i].store.Fetch.Fetch(ctx, adapters.FetchRequest{Collection: c.collection, IDs: ids})
+	have, err := c.routes[i].store.Fetch.Fetch(ctx, adapters.FetchRequest{Collection: c.collection, IDs: ids, Consistency: c.routes[i].consistency})
 	if err != nil && !meansNoRows(err, c.dropped) {
 		return err
 	}

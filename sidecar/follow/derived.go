@@ -21,10 +21,12 @@ type derivation struct {
 	deriver rerank.Deriver  // nil if the model derives no fields
 	fields  []rerank.Field  // the companion's fields; nil until the store was asked
 	schema  adapters.Schema // the companion's schema
+	// consistency is the level of reads of the companion that have to show its last write
+	consistency string
 }
 
-func newDerivation(store adapters.Store, r *route.Route) (*derivation, error) {
-	d := &derivation{route: r, store: adapters.AbilitiesOf(store), deriver: rerank.AbilitiesOf(r.Model.Similarity).Derive}
+func newDerivation(store adapters.Store, r *route.Route, consistency string) (*derivation, error) {
+	d := &derivation{route: r, store: adapters.AbilitiesOf(store), deriver: rerank.AbilitiesOf(r.Model.Similarity).Derive, consistency: consistency}
 	if d.store.Fetch == nil {
 		return nil, fmt.Errorf("%w: route %q: its store fetches no rows by id", ErrRoute, r.Name)
 	}

@@ -155,7 +155,7 @@ func check(o Options, r Route) (follows bool, err error) {
 	if o.Dir == "" || !Followed(r.Route) {
 		return false, nil
 	}
-	_, err = newDerivation(o.Store, r.Route)
+	_, err = newDerivation(o.Store, r.Route, o.Consistency)
 	return true, err
 }
 
@@ -186,7 +186,7 @@ func (f *Follower) add(r Route) error {
 }
 
 func (f *Follower) addSyncer(r Route) error {
-	d, err := newDerivation(f.o.Store, r.Route)
+	d, err := newDerivation(f.o.Store, r.Route, f.o.Consistency)
 	if err != nil {
 		return err
 	}

@@ -133,6 +133,7 @@ func (d *derivation) writeNewVectors(ctx context.Context, now rows, vectors map[
 func (d *derivation) keepNewVectors(ctx context.Context, r rows, out *adapters.Rows) error {
 	have, err := d.store.Fetch.Fetch(ctx, adapters.FetchRequest{
 		Collection: d.route.Companion, IDs: r.ids, Vectors: d.fieldNames(), Payload: true, PayloadFields: []string{derive.SourceField},
+		Consistency: d.consistency,
 	})
 	if err != nil {
 		return err

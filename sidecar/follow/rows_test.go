@@ -86,6 +86,20 @@ func (f *lastFetch) Fetch(_ context.Context, r adapters.FetchRequest) (adapters.
 	return adapters.Rows{Vectors: make([]rerank.Matrix, len(r.Vectors))}, f.err
 }
 
+// TestCompanionReads: what following writes reads of a companion, it reads at the level that shows its own last write.
+func TestCompanionReads(t *testing.T) {
+	f := &lastFetch{}
+	d := &derivation{route: &route.Route{Policy: route.Policy{Companion: "c"}}, store: adapters.Abilities{Fetch: f}, fields: []rerank.Field{}, consistency: "Strong"}
+	if err := d.keepNewVectors(t.Context(), rows{ids: idsOf(1)}, &adapters.Rows{}); err != nil || f.request.Collection != "c" || f.request.Consistency != "Strong" {
+		t.Errorf("new vectors to keep: %+v, %v", f.request, err)
+	}
+	f.request = adapters.FetchRequest{}
+	f.err = adapters.ErrUnavailable // nothing is compared
+	if _, _, err := d.compareCompanion(t.Context(), rows{ids: idsOf(1)}, nil); !errors.Is(err, f.err) || f.request.Collection != "c" || f.request.Consistency != "Strong" {
+		t.Errorf("a comparison: %+v, %v", f.request, err)
+	}
+}
+
 // TestRowReader: rows are read with all that the routes need, in a read that shows the
 // write.
 func TestRowReader(t *testing.T) {

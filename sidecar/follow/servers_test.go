@@ -48,12 +48,16 @@ func TestFollowsServers(t *testing.T) {
 			}
 			fresh(t, r)
 			agree(t, r, int64(rowsOf(t, w)))
+			w.db.level.Store(nil)
 			w.remove(t, 1)
 			w.putPayload(t, 2, 5, everyKind(rng))
 			w.put(t, 77, 5, 5)
 			found, err := f.Reconcile(t.Context(), items)
 			if must(t, err); found["r"].Differing() < 2 {
 				t.Errorf("%+v", found["r"])
+			}
+			if level := w.db.level.Load(); level == nil || *level != c.options.Consistency {
+				t.Errorf("the companion was not read at consistency %q", c.options.Consistency)
 			}
 			found, err = f.Reconcile(t.Context(), items)
 			if must(t, err); found["r"].Differing() != 0 {

@@ -161,7 +161,7 @@ func (s *syncer) announcePending(d *derivation) {
 // replace puts a route in the place of the route of the same name. Derived data is not fresh until
 // all rows were compared.
 func (s *syncer) replace(r *route.Route) error {
-	d, err := newDerivation(s.o.Store, r)
+	d, err := newDerivation(s.o.Store, r, s.o.Consistency)
 	if err != nil {
 		return err
 	}

@@ -48,6 +48,7 @@ type writable interface {
 type database struct {
 	writable
 	fetches atomic.Int64
+	level   atomic.Pointer[string] // the consistency of the companion's last read
 	down    atomic.Bool
 	hold    sync.RWMutex // while it is held, fetches wait
 }
@@ -58,6 +59,8 @@ func (d *database) Fetch(ctx context.Context, r adapters.FetchRequest) (adapters
 	}
 	if r.Collection == items {
 		d.fetches.Add(1)
+	} else {
+		d.level.Store(&r.Consistency)
 	}
 	d.hold.RLock()
 	defer d.hold.RUnlock()
