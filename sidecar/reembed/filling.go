@@ -23,8 +23,8 @@ import (
 const (
 	// maxTouched bounds the items that answers showed and that wait.
 	maxTouched = 4096
-	// maxRefused bounds the items that are remembered as refused.
-	maxRefused = 4096
+	// maxRefused bounds the items that are remembered as refused. Of more items, some are tried in every walk.
+	maxRefused = 1 << 16
 	// maxBatch is the most items that are embedded together.
 	maxBatch = 32
 	// pageRows is how many items a walk reads at once, and walkRate how many in a second.
@@ -46,8 +46,14 @@ type filling struct {
 	mu      sync.Mutex
 	touched []rerank.ID
 	queued  map[rerank.ID]bool // the ids of touched
-	refused map[rerank.ID]bool // not embedded again before the next walk
+	refused map[rerank.ID]refusal
 	state   State
+}
+
+// refusal says which text of an item cannot be embedded, and until when the same text is not tried again.
+type refusal struct {
+	source string // as item.source
+	until  time.Time
 }
 
 // walk is a walk over the items of a companion.
@@ -66,7 +72,7 @@ func newFilling(name string, o Options) *filling {
 	b.InitialInterval, b.MaxInterval = 500*time.Millisecond, time.Minute
 	return &filling{
 		name: name, o: o, embeds: rate.NewLimiter(1, maxBatch), reads: rate.NewLimiter(walkRate, pageRows),
-		wake: make(chan struct{}, 1), waiting: b, queued: map[rerank.ID]bool{}, refused: map[rerank.ID]bool{}, state: State{Route: name},
+		wake: make(chan struct{}, 1), waiting: b, queued: map[rerank.ID]bool{}, refused: map[rerank.ID]refusal{}, state: State{Route: name},
 	}
 }
 
@@ -75,8 +81,9 @@ func (f *filling) touch(ids []rerank.ID) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, id := range ids {
+		_, refused := f.refused[id]
 		switch {
-		case f.queued[id] || f.refused[id]:
+		case f.queued[id] || refused: // a walk notices when a refused item changes
 		case len(f.touched) == maxTouched:
 			f.state.Dropped++
 		default:
@@ -200,15 +207,11 @@ func (f *filling) begin(companion string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.state.Items, f.state.New, f.state.Whole, f.state.Seen = 0, 0, false, time.Time{}
+	clear(f.refused) // another version may have another embedder
 }
 
-// beginWalk begins another walk, in which refused items are tried again.
-func (f *filling) beginWalk() {
-	f.walk = walk{companion: f.walk.companion}
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	clear(f.refused)
-}
+// beginWalk begins another walk.
+func (f *filling) beginWalk() { f.walk = walk{companion: f.walk.companion} }
 
 func (f *filling) takeTouched(n int) []rerank.ID {
 	f.mu.Lock()
@@ -240,7 +243,7 @@ func (f *filling) readPage(ctx context.Context, r *route.Route) error {
 			w.items++
 			if derive.MarkOf(rows.Payloads[i]) != "" {
 				w.isNew++
-			} else if !f.isRefused(id) {
+			} else {
 				w.ids = append(w.ids, id)
 			}
 		}
@@ -276,21 +279,27 @@ func (f *filling) endWalk() {
 	f.state.Items, f.state.New, f.state.Whole, f.state.Seen = f.walk.items, f.walk.isNew, true, time.Now().UTC()
 }
 
-func (f *filling) isRefused(id rerank.ID) bool {
+// isRefused reports whether the item's text was refused and is not to be tried again yet. It forgets a
+// refusal that is over, or that an earlier text of the item met.
+func (f *filling) isRefused(it item) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	return f.refused[id]
+	r, known := f.refused[it.id]
+	if known && r.source == it.source && time.Now().Before(r.until) {
+		return true
+	}
+	delete(f.refused, it.id)
+	return false
 }
 
-// refuse counts an item without a text that can be embedded.
-func (f *filling) refuse(id rerank.ID) {
+// refuse counts and remembers an item without a text that can be embedded.
+func (f *filling) refuse(it item) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.state.Refused++
-	if len(f.refused) == maxRefused {
-		clear(f.refused)
+	if len(f.refused) < maxRefused {
+		f.refused[it.id] = refusal{it.source, time.Now().Add(f.o.RetryRefused)}
 	}
-	f.refused[id] = true
 }
 
 // item is an item to embed.
@@ -342,8 +351,9 @@ func (f *filling) read(ctx context.Context, r *route.Route, ids []rerank.ID) (it
 		switch {
 		case marks[id] == one.source:
 			have++
+		case f.isRefused(one):
 		case one.text == "":
-			f.refuse(id)
+			f.refuse(one)
 		default:
 			items = append(items, one)
 		}
@@ -361,7 +371,7 @@ func (f *filling) embed(ctx context.Context, r *route.Route, items []item) ([]fo
 	vectors, err := f.o.Embedder(r.EmbedderName).Embed(ctx, nil, texts...)
 	switch {
 	case errors.Is(err, embed.ErrText) && len(items) == 1:
-		f.refuse(items[0].id)
+		f.refuse(items[0])
 		return nil, nil
 	case errors.Is(err, embed.ErrText):
 		half := len(items) / 2
@@ -381,7 +391,7 @@ func (f *filling) embed(ctx context.Context, r *route.Route, items []item) ([]fo
 				embed.ErrAnswer, r.EmbedderName, len(v), want)
 		}
 		if rerank.Norm(v) == 0 { // it has no cosine with a query
-			f.refuse(items[i].id)
+			f.refuse(items[i])
 			continue
 		}
 		out = append(out, follow.NewVector{ID: items[i].id, Vector: v, Source: items[i].source})

@@ -33,8 +33,11 @@ type Options struct {
 	// Write writes new vectors to the companion of a route, as follow.Follower.Reembed does.
 	Write func(ctx context.Context, r *route.Route, vectors []follow.NewVector) (written int, err error)
 	// Rest is the pause between two walks over all items; 0 means a minute.
-	Rest   time.Duration
-	Logger *slog.Logger
+	Rest time.Duration
+	// RetryRefused is when a text that cannot be embedded is tried again; 0 means an hour. An item that
+	// changes is tried in the next walk.
+	RetryRefused time.Duration
+	Logger       *slog.Logger
 }
 
 // Filler embeds the items of routes again. It is safe for concurrent use.
@@ -49,6 +52,9 @@ func New(o Options) *Filler {
 	}
 	if o.Rest == 0 {
 		o.Rest = time.Minute
+	}
+	if o.RetryRefused == 0 {
+		o.RetryRefused = time.Hour
 	}
 	f := &Filler{routes: map[string]*filling{}}
 	for _, name := range o.Routes {

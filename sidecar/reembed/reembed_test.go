@@ -215,7 +215,7 @@ func TestFollows(t *testing.T) {
 }
 
 // TestRefusedTexts: an item without a text, and one whose text the embedder refuses, stay bridged. The
-// others of their batch do not, and the text is not sent again before the next walk.
+// others of their batch do not, and an answer that shows it does not send the text again.
 func TestRefusedTexts(t *testing.T) {
 	w := newWorld(t, openQdrant(t))
 	w.embedder.down.Store(true)
@@ -239,6 +239,36 @@ func TestRefusedTexts(t *testing.T) {
 		t.Errorf("%+v", state)
 	}
 	s.agrees(t, rows)
+}
+
+// TestRefusedTextsAreRemembered: walks do not send a refused text again before its time, unless the item changes.
+func TestRefusedTextsAreRemembered(t *testing.T) {
+	w := newWorld(t, openQdrant(t))
+	w.embedder.down.Store(true)
+	s := w.start(t, 1e5, time.Millisecond)
+	s.put(t, 5, "bad text", 1)
+	w.embedder.down.Store(false)
+	walks := func(s *sidecar) {
+		for range 3 {
+			seen := s.state().Seen
+			until(t, func() bool { return s.state().Seen.After(seen) })
+		}
+	}
+	walks(s)
+	sent := w.embedder.refused.Load()
+	walks(s)
+	if n := w.embedder.refused.Load(); sent == 0 || n != sent || s.state().Refused != 1 {
+		t.Errorf("%d calls refused in three walks, and %d in the next: %+v", sent, n-sent, s.state())
+	}
+	s.put(t, 5, "a good text", 1)
+	until(t, func() bool { return s.state().New == rows })
+	s.put(t, 5, "bad text", 1)
+	walks(s)
+	s.stop()
+	again := w.startWith(t, 1e5, reembed.Options{Rest: time.Millisecond, RetryRefused: time.Millisecond})
+	until(t, func() bool { return again.state().Refused > 2 })
+	w.embedder.lenient.Store(true)
+	until(t, func() bool { return again.state().New == rows })
 }
 
 // TestReembedRefuses: a new vector of a text that the item no longer has is not written, and a vector of

@@ -77,6 +77,9 @@ type embedder struct {
 	down  atomic.Bool
 	mu    sync.Mutex
 	texts []string // the texts that it embedded
+	// refused counts the calls that were refused, and lenient: nothing is refused
+	refused atomic.Int64
+	lenient atomic.Bool
 }
 
 func startEmbedder(t testing.TB) *embedder {
@@ -90,7 +93,8 @@ func startEmbedder(t testing.TB) *embedder {
 		}
 		out := make([][]float32, len(in.Inputs))
 		for i, text := range in.Inputs {
-			if len(text) > 3 && text[:3] == "bad" {
+			if len(text) > 3 && text[:3] == "bad" && !e.lenient.Load() {
+				e.refused.Add(1)
 				http.Error(w, "bad text", http.StatusUnprocessableEntity)
 				return
 			}
@@ -216,6 +220,12 @@ type sidecar struct {
 // between two walks.
 func (w *world) start(t *testing.T, rate float64, rest time.Duration) *sidecar {
 	t.Helper()
+	return w.startWith(t, rate, reembed.Options{Rest: rest})
+}
+
+// startWith is start with other options of the filler.
+func (w *world) startWith(t *testing.T, rate float64, o reembed.Options) *sidecar {
+	t.Helper()
 	client, err := embed.New(embed.Options{Name: "new", URL: w.embedder.url, BreakFor: time.Millisecond})
 	must(t, err)
 	policy := config.DefaultPolicy()
@@ -226,13 +236,12 @@ func (w *world) start(t *testing.T, rate float64, rest time.Duration) *sidecar {
 	s := &sidecar{world: w, route: &route.Route{Policy: policy, Parts: route.Parts{Store: w.store, Model: w.model, Embedder: client}}}
 	s.follower, err = follow.New(follow.Options{Store: w.store, Dir: w.state, Applied: true}, []follow.Route{{Route: s.route}})
 	must(t, err)
-	s.filler = reembed.New(reembed.Options{
-		Routes: []string{"r"}, Route: func(name string) (*route.Route, error) { return s.engine.Route(name) }, Rest: rest,
-		Embedder: func(string) embed.Embedder { return client },
-		Write: func(ctx context.Context, r *route.Route, vectors []follow.NewVector) (int, error) {
-			return s.follower.Reembed(ctx, r, vectors)
-		},
-	})
+	o.Routes, o.Route = []string{"r"}, func(name string) (*route.Route, error) { return s.engine.Route(name) }
+	o.Embedder = func(string) embed.Embedder { return client }
+	o.Write = func(ctx context.Context, r *route.Route, vectors []follow.NewVector) (int, error) {
+		return s.follower.Reembed(ctx, r, vectors)
+	}
+	s.filler = reembed.New(o)
 	s.engine, err = search.New([]*route.Route{s.route}, search.Options{Observer: s.filler})
 	must(t, err)
 	must(t, s.engine.Open(t.Context()))
