@@ -16,7 +16,8 @@ import (
 type NewVector struct {
 	ID     rerank.ID
 	Vector []float32
-	// Source is the derive.SourceDigest of the row whose text was embedded.
+	// Source is the derive.SourceDigest of the row whose text was embedded. If it is empty, the vector
+	// is of the row as it is when the vector is written.
 	Source string
 }
 
@@ -93,13 +94,13 @@ func (s *syncer) writeNewVectors(ctx context.Context, routes []*derivation, job 
 	return d.writeNewVectors(ctx, now, byID)
 }
 
-// writeNewVectors writes the new vectors of those rows whose source is the one that was embedded.
+// writeNewVectors writes the new vectors of those rows whose source is still the one that was embedded.
 func (d *derivation) writeNewVectors(ctx context.Context, now rows, vectors map[rerank.ID]NewVector) (written int, err error) {
 	spec := d.route.Model.Similarity.Spec()
 	out, features := adapters.Rows{}, rerank.Matrix{Cols: spec.Features}
 	for i, id := range now.ids {
-		v := vectors[id]
-		if v.Source != now.sources[i] {
+		v, isAsked := vectors[id] // a store may spell an id in another way
+		if !isAsked || v.Source != "" && v.Source != now.sources[i] {
 			continue
 		}
 		if len(v.Vector) != spec.Features || rerank.CheckFinite("vector", v.Vector) != nil || rerank.Norm(v.Vector) == 0 {
@@ -111,7 +112,7 @@ func (d *derivation) writeNewVectors(ctx context.Context, now rows, vectors map[
 			rerank.Normalise(features.Row(features.Rows - 1))
 		}
 		out.IDs = append(out.IDs, id)
-		out.Payloads = append(out.Payloads, derive.Mark(payload(now.payloads, i), v.Source))
+		out.Payloads = append(out.Payloads, derive.Mark(payload(now.payloads, i), now.sources[i]))
 	}
 	if len(out.IDs) == 0 {
 		return 0, nil

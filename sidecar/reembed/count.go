@@ -95,26 +95,11 @@ type Vectors struct {
 // Put writes new vectors to the companion of a route, as vectors of the items as they are now. It returns
 // how many items got one; the collection lacks the others. The ids are distinct.
 func Put(ctx context.Context, r *route.Route, all Vectors, write func(ctx context.Context, r *route.Route, vectors []follow.NewVector) (int, error), done func(n int)) (written int, err error) {
-	fetcher := adapters.AbilitiesOf(r.Store).Fetch
 	for from := 0; from < len(all.IDs); from += countRows {
 		ids := all.IDs[from:min(from+countRows, len(all.IDs))]
-		rows, err := fetcher.Fetch(ctx, adapters.FetchRequest{
-			Collection: r.Collection, IDs: ids, Vectors: []string{r.Vector}, Payload: true, PayloadFields: []string{r.Reembed.Text}, Consistency: r.Consistency,
-		})
-		if err != nil {
-			return written, err
-		}
-		vectors, place := make([]follow.NewVector, 0, len(ids)), make(map[rerank.ID]int, len(ids))
+		vectors := make([]follow.NewVector, len(ids))
 		for i, id := range ids {
-			place[id] = from + i
-		}
-		for i, id := range rows.IDs {
-			at, asked := place[id]
-			if !asked { // the store spells it in another way
-				continue
-			}
-			source := derive.SourceDigest(rows.Vectors[0].Row(i), derive.TextOf(rows.Payloads[i], r.Reembed.Text))
-			vectors = append(vectors, follow.NewVector{ID: id, Vector: all.Rows.Row(at), Source: source})
+			vectors[i] = follow.NewVector{ID: id, Vector: all.Rows.Row(from + i)}
 		}
 		n, err := write(ctx, r, vectors)
 		if written += n; err != nil {

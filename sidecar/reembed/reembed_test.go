@@ -288,11 +288,18 @@ func TestReembedRefuses(t *testing.T) {
 			t.Errorf("item %d: %d vectors written, want %d", c.id, n, c.want)
 		}
 	}
+	n, err := reembed.Put(t.Context(), s.route, reembed.Vectors{IDs: ids(3, rows+1), Rows: rerank.Matrix{Rows: 2, Cols: newDim, Data: append(newVector("x"), newVector("y")...)}}, s.follower.Reembed, func(int) {})
+	if must(t, err); n != 1 {
+		t.Errorf("%d vectors were put, want that of the item that is there", n)
+	}
+	if v, p := s.row(t, 3); dot(v, newVector("x")) < .9999 || derive.MarkOf(p) != derive.SourceDigest(oldVector(textOf(3)), textOf(3)) {
+		t.Errorf("the item that Put wrote has %v, %s", v, p)
+	}
 	long := newVector(textOf(2))
 	for i := range long {
 		long[i] *= 7
 	}
-	n, err := s.follower.Reembed(t.Context(), s.route, []follow.NewVector{{ID: ids(2)[0], Vector: long, Source: derive.SourceDigest(oldVector(textOf(2)), textOf(2))}})
+	n, err = s.follower.Reembed(t.Context(), s.route, []follow.NewVector{{ID: ids(2)[0], Vector: long, Source: derive.SourceDigest(oldVector(textOf(2)), textOf(2))}})
 	must(t, err)
 	if v, _ := s.row(t, 2); n != 1 || math.Abs(dot(v, v)-1) > 1e-5 {
 		t.Errorf("a new vector of norm 7 has the norm %g in the companion", math.Sqrt(dot(v, v)))
