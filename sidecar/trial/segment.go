@@ -46,13 +46,19 @@ func (s *Segments) add(of *session, kind experiment.Kind, arm experiment.Arm, wo
 		segments[1] = &s.Filtered
 	}
 	for _, segment := range segments {
-		for of, side := range map[experiment.Arm]*Side{experiment.Control: &segment.Control, experiment.Candidate: &segment.Candidate} {
-			if of == arm {
-				side.Sessions++
-				side.Worth += worth
-			}
+		switch arm {
+		case experiment.Control:
+			segment.Control.add(worth)
+		case experiment.Candidate:
+			segment.Candidate.add(worth)
+		case experiment.Neither: // a session that prefers none
 		}
 	}
+}
+
+func (s *Side) add(worth float64) {
+	s.Sessions++
+	s.Worth += worth
 }
 
 // SegmentStatus is a segment as a person wants to see it.
