@@ -124,7 +124,7 @@ func (t *trial) chooseField(d adapters.Description) (adapters.VectorField, error
 	case t.Vector == "" && len(d.Fields) > 1:
 		return none, &RefusalError{fmt.Sprintf("%s has several vectors; name one with --vector: %s", of, t.listVectors()), nil}
 	case len(d.Fields) == 0 && len(d.MaxSim) > 0:
-		return none, &RefusalError{fmt.Sprintf("%s has only vectors of several rows (%s), and a trial learns from one vector a row; see docs/how-to/behavioural-vectors.md", of, t.listVectors()), nil}
+		return none, &RefusalError{fmt.Sprintf("%s has only vectors of several rows (%s), and a trial learns from one vector a row; see docs/concepts.md#max-sim", of, t.listVectors()), nil}
 	case len(d.Fields) == 0 && len(d.Others) > 0:
 		return none, &RefusalError{fmt.Sprintf("%s has no dense vector, only %s; add a dense one, from an embedding model, which likeness can learn from", of, t.listVectors()), nil}
 	case len(d.Fields) == 0:
