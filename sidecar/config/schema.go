@@ -17,7 +17,7 @@ type Config struct {
 	Listen Listen `yaml:"listen"`
 	// Limits of a request, a connection and the process.
 	Limits Limits `yaml:"limits"`
-	// Implementation of the loops that score candidates; auto takes the fastest that the processor runs.
+	// Implementation of the scoring loops; auto takes the fastest that the processor runs.
 	Kernel string `yaml:"kernel" enum:"auto,go,avx2,avx512,neon"`
 	// The log on stderr.
 	Log Log `yaml:"log"`
@@ -27,10 +27,10 @@ type Config struct {
 	Shutdown Shutdown `yaml:"shutdown"`
 	// How a change of this file takes effect.
 	Reload Reload `yaml:"reload"`
-	// Folder for what outlives a restart: in routes/ROUTE active version and calibration, in stores/STORE/COLLECTION the journal of writes. Empty
-	// keeps no state. A second sidecar on one folder does not start.
+	// Folder for what outlives a restart: active versions, calibrations, journals of writes, events. Empty keeps no
+	// state. A second sidecar on one folder does not start.
 	StateDir string `yaml:"state_dir" path:"true"`
-	// How many sidecars serve this configuration at a time. With more than one, writes: proxy needs a shared journal.
+	// How many sidecars serve this configuration. With more than one, writes: proxy needs a shared journal.
 	Replicas int `yaml:"replicas" min:"1"`
 	// Where the journals of writes are kept if several sidecars read each other's.
 	Journal Journal `yaml:"journal"`
@@ -54,10 +54,10 @@ type Config struct {
 
 // Journal says where the journals of writes are kept.
 type Journal struct {
-	// Folder on a volume that all sidecars of this configuration share. Each keeps its journals there instead of in state_dir, and reads the
-	// journals of the others. The volume needs fsync, flock between the hosts and close-to-open consistency.
+	// Folder on a volume that all sidecars of this configuration share, for their journals. The volume needs fsync,
+	// flock between the hosts and close-to-open consistency.
 	Shared string `yaml:"shared" path:"true"`
-	// Name of this sidecar in the shared folder, different from all others' and the same after a restart. Empty takes the host's name.
+	// Name of this sidecar in the shared folder, unique and the same after a restart. Empty takes the host's name.
 	Replica string `yaml:"replica"`
 }
 
@@ -65,8 +65,7 @@ type Journal struct {
 type Listen struct {
 	// Address of the gRPC API. Port 0 takes a free port.
 	GRPC string `yaml:"grpc" required:"true"`
-	// Address of the same API as JSON over HTTP, with the TLS and tokens of the gRPC API. Empty opens no listener; port 0
-	// takes a free port.
+	// Address of the same API as JSON over HTTP, with the same TLS and tokens. Empty opens no listener.
 	REST string `yaml:"rest"`
 	// Address of the status page, metrics, health checks and profiles, over HTTP. Empty opens no listener. Keep it private.
 	Admin string `yaml:"admin"`
@@ -80,8 +79,8 @@ type Listen struct {
 	TLS TLS `yaml:"tls"`
 	// Who may call the API. Without a tokens file everybody who can connect may.
 	Auth Auth `yaml:"auth"`
-	// Further host names under which a listener without credentials answers (rest on a loopback address, admin), against DNS rebinding. IP addresses,
-	// localhost and the name in the listener's address always work.
+	// Further host names under which a listener without credentials answers (rest on a loopback address, admin), beside
+	// IP addresses, localhost and the listener's own name.
 	AllowedHosts []string `yaml:"allowed_hosts"`
 }
 
@@ -100,13 +99,13 @@ type TLS struct {
 // Auth says who may call.
 type Auth struct {
 	// YAML list of callers, each with: name; token, or sha256 of the token in hexadecimal; routes that it may call (empty:
-	// all); admin (true: it may also activate versions of those routes). The file is read again when it changes.
+	// all); admin (true: it may also activate versions of those routes).
 	TokensFile string `yaml:"tokens_file" path:"true" reload:"live"`
 }
 
 // AdminAuth says who may use the admin port.
 type AdminAuth struct {
-	// A file with the format of listen.auth.tokens_file; both may name the same file. It is read again when it changes.
+	// A file like listen.auth.tokens_file, or the same file.
 	TokensFile string `yaml:"tokens_file" path:"true"`
 }
 
@@ -115,17 +114,16 @@ type Limits struct {
 	// Largest message in either direction, after decompression. Over the proxy it limits only compressed requests that a route may answer.
 	MaxMessageBytes Bytes `yaml:"max_message_bytes" min:"1024" max:"2147483647"`
 	// Most bytes of unanswered requests, over all listeners, and of the database's answers that
-	// the proxy's clients do not have yet. 0 means an eighth of the memory limit at the start;
-	// without a limit there is no bound. Requests beyond it wait with their senders; one larger
-	// than the whole is refused, or streamed if the proxy need not read it. Messages up to 16 KiB
-	// do not count.
+	// the proxy's clients do not have yet. 0 means an eighth of the memory limit; without a limit there is no bound.
+	// Requests beyond it wait with their senders; one larger than the whole is refused, or streamed if the proxy need
+	// not read it. Messages up to 16 KiB do not count.
 	MaxReceivedBytes Bytes `yaml:"max_received_bytes" min:"0"`
 	// Most calls in flight on one connection, of the API or of the proxy.
 	MaxConcurrentStreams int `yaml:"max_concurrent_streams" min:"1"`
 	// Most searches in flight in the process; one more is refused at once. Each search of a batch counts.
 	MaxSearches int `yaml:"max_searches" min:"1" reload:"live"`
-	// Adapt each route's limit, below max_searches, to the times of its searches: when more in flight make all slower, fewer are admitted, some wait
-	// briefly, and the rest are refused.
+	// Admit fewer searches of a route than max_searches when more in flight make all slower: some wait briefly, the
+	// rest are refused.
 	Adaptive bool `yaml:"adaptive" reload:"live"`
 	// Greatest k of any route.
 	MaxK int `yaml:"max_k" min:"1" reload:"live"`
@@ -135,8 +133,8 @@ type Limits struct {
 	MaxBatch int `yaml:"max_batch" min:"1" max:"1024" reload:"live"`
 	// Searches of one SearchBatch that run at the same time.
 	BatchParallelism int `yaml:"batch_parallelism" min:"1" reload:"live"`
-	// Soft limit of the Go heap. 0 takes GOMEMLIMIT, or nine tenths of the container's memory, or sets no limit. Mapped
-	// files do not count. Searches are refused while little memory is left.
+	// Soft limit of the Go heap, without mapped files. 0 takes GOMEMLIMIT, or nine tenths of the container's memory, or
+	// sets no limit. Searches are refused while little is left.
 	Memory Bytes `yaml:"memory" min:"0" reload:"live"`
 }
 
@@ -146,10 +144,10 @@ type Log struct {
 	Level string `yaml:"level" enum:"debug,info,warn,error" reload:"live"`
 	// auto writes text to a terminal and JSON to anything else.
 	Format string `yaml:"format" enum:"auto,text,json"`
-	// Share of the searches that are logged at level info, with route, strategy, rounds, candidates, times, certificate and
-	// outcome. The query itself is never logged.
+	// Share of the searches that are logged at level info, with what they cost and gave. The query itself is never
+	// logged.
 	Queries float64 `yaml:"queries" min:"0" max:"1" reload:"live"`
-	// Searches that take at least this long are logged in the same way at level warn, at most ten in a second. 0 logs none.
+	// Searches that take at least this long are logged likewise at level warn, at most ten in a second. 0 logs none.
 	Slow time.Duration `yaml:"slow" min:"0" reload:"live"`
 }
 
@@ -159,22 +157,22 @@ type Trace struct {
 	Endpoint string `yaml:"endpoint"`
 	// Send without TLS.
 	Insecure bool `yaml:"insecure"`
-	// Share of the traces starting here that are kept. If the caller has decided, its decision counts.
+	// Share of the traces that are kept, where the caller has not decided.
 	SampleRatio float64 `yaml:"sample_ratio" min:"0" max:"1"`
 }
 
 // Shutdown says how the process ends.
 type Shutdown struct {
-	// How long calls are accepted after SIGTERM, while /readyz and gRPC health report the end; for load balancers that watch those.
+	// How long calls are accepted after SIGTERM, while /readyz and gRPC health report the end to load balancers.
 	Delay time.Duration `yaml:"delay" min:"0"`
-	// How long calls in flight may take after the delay before they are cut off.
+	// How long calls in flight may take after the delay.
 	Grace time.Duration `yaml:"grace" min:"0"`
 }
 
 // Reload says when the configuration is read again, beside SIGHUP and POST /reload of the
 // admin port.
 type Reload struct {
-	// Read this file again at this interval, beside SIGHUP and POST /reload; 0 never does. A file that cannot be used changes nothing.
+	// Read this file again at this interval; 0 never does. A file that cannot be used changes nothing.
 	Interval time.Duration `yaml:"interval" min:"0" reload:"live"`
 }
 
@@ -237,13 +235,12 @@ type StoreLimits struct {
 type StoreGuard struct {
 	// Failed reads in a row that open the circuit breaker of a collection.
 	BreakAfter int `yaml:"break_after" min:"1"`
-	// How long an open breaker refuses reads, give or take a fifth. Then one read at a time is tried until one succeeds.
+	// How long an open breaker refuses reads, give or take a fifth; then one at a time is tried until one succeeds.
 	BreakFor time.Duration `yaml:"break_for" min:"1"`
-	// Share of the reads, over ten seconds, that may be retried after a transient failure. 0 retries none. Writes are never
-	// retried.
+	// Share of the reads, over ten seconds, that may be retried after a transient failure. Writes are never retried.
 	RetryBudget float64 `yaml:"retry_budget" min:"0" max:"1"`
-	// Send a first-stage search a second time (hedge) if it has no answer after this long; the first answer counts. At most
-	// one search in twenty is hedged. 0 hedges none.
+	// Send a first-stage search a second time if it has no answer after this long, at most one in twenty; the first
+	// answer counts. 0 hedges none.
 	HedgeAfter time.Duration `yaml:"hedge_after" min:"0"`
 }
 
@@ -255,9 +252,9 @@ type Collection struct {
 	Fields map[string]VectorFile `yaml:"fields"`
 	// How vectors are compared.
 	Metric string `yaml:"metric" enum:"inner_product,cosine,l2"`
-	// The ids: an .npy file of int64 or int32, or a text file with one string id on each line. Empty numbers the rows from 0.
+	// The ids: an .npy file of int64 or int32, or text with one a line. Empty numbers the rows from 0.
 	IDs string `yaml:"ids" path:"true"`
-	// The payload, a file with one JSON object on each line, one for each row.
+	// The payload: a file with one JSON object a line for each row.
 	Payload string `yaml:"payload" path:"true"`
 	// Name of the field that holds the item of each row; for max-sim.
 	Owner string `yaml:"owner"`
@@ -271,14 +268,14 @@ type VectorFile struct {
 	File string `yaml:"file" path:"true" required:"true"`
 	// How the vectors are compared.
 	Metric string `yaml:"metric" enum:"inner_product,cosine,l2"`
-	// How many of the vectors, one row after the other, belong to each row: an .npy file of int64 or int32, for a model of
-	// kind late. Empty gives each row one vector.
+	// How many vectors each row has, for a model of kind late: an .npy file of int64 or int32. Empty gives each row
+	// one.
 	Counts string `yaml:"counts" path:"true"`
 }
 
 // Model is a learned similarity.
 type Model struct {
-	// A native model file (.safetensors), or a directory with model.safetensors and config.json.
+	// A model file (.safetensors), or a directory with model.safetensors and config.json.
 	Path string `yaml:"path" path:"true" required:"true" reload:"activation"`
 }
 
@@ -292,7 +289,7 @@ type Plugin struct {
 	Env []string `yaml:"env"`
 	// SHA-256 of the executable, in hexadecimal; an executable with another hash is not started.
 	SHA256 string `yaml:"sha256"`
-	// A file with a line `SHA-256  path` for each of the plugin's files, as sha256sum writes it. Paths are relative to it.
+	// A file with a line `SHA-256 path` for each of the plugin's files, as sha256sum writes it, relative to its folder.
 	Manifest string `yaml:"manifest" path:"true"`
 	// Address of a plugin that runs already, instead of path: unix:///folder/socket, in a folder that no other user can
 	// enter, or host:port.
@@ -334,7 +331,7 @@ type Ranker struct {
 	BreakFor time.Duration `yaml:"break_for" min:"1"`
 	// Share of the calls, over ten seconds, that may be retried after a transient failure.
 	RetryBudget float64 `yaml:"retry_budget" min:"0" max:"1"`
-	// Check the ranker: score one item of each call again, outside the calls of a search. Two scores reveal wrong order, or scores that depend on
+	// Score one item of each call again, outside the calls of a search, to find wrong order, or scores that depend on
 	// other items.
 	Twice bool `yaml:"twice"`
 }
@@ -365,9 +362,9 @@ type Embedder struct {
 	URL string `yaml:"url" required:"true"`
 	// Format of requests and answers. auto takes tei if the path ends in /embed, otherwise openai.
 	Form string `yaml:"form" enum:"auto,openai,tei"`
-	// Model that requests name; openai needs it. It has to be the model that embedded the collection.
+	// The model that embedded the collection, as requests name it; openai needs it.
 	Model string `yaml:"model"`
-	// Text put before a query, as the model was trained: "query: " for E5. It belongs to the model as the vectors do.
+	// Text put before a query, as the model was trained: "query: " for E5.
 	QueryPrefix string `yaml:"query_prefix"`
 	// Text put before a document: "passage: " for E5.
 	DocumentPrefix string `yaml:"document_prefix"`
@@ -377,7 +374,7 @@ type Embedder struct {
 	TokenEnv string `yaml:"token_env"`
 	// Elements of a vector; an answer of another length is refused. 0 takes the length of the first answer.
 	Dimension int `yaml:"dimension" min:"0" max:"65536"`
-	// Ask for vectors of the length dimension, from a model whose vectors can be shortened; openai only.
+	// Ask the model for vectors of the length dimension; openai only.
 	Shorten bool `yaml:"shorten"`
 	// Most texts in one call. Texts that wait at the same time share calls.
 	Batch int `yaml:"batch" min:"1" max:"4096"`
@@ -385,7 +382,7 @@ type Embedder struct {
 	Parallel int `yaml:"parallel" min:"1" max:"1024"`
 	// Time limit of one call.
 	Timeout time.Duration `yaml:"timeout" min:"1"`
-	// Memory for the vectors of texts that were embedded before; 0 keeps none.
+	// Memory for vectors of earlier texts; 0 keeps none.
 	Cache Bytes `yaml:"cache" min:"0"`
 	// Failed calls in a row that open the circuit breaker.
 	BreakAfter int `yaml:"break_after" min:"1"`

@@ -92,23 +92,23 @@ type Policy struct {
 	Collection string `yaml:"collection" required:"true" reload:"restart"`
 	// The vector field that is searched; empty takes the collection's only field, or its unnamed one.
 	Vector string `yaml:"vector" reload:"restart"`
-	// The multi-vector field that holds an item's vectors, for a model of kind late. vector is then the field of one vector a
-	// row that the first stage searches by the mean of the query's vectors.
+	// The multi-vector field that holds an item's vectors, for a model of kind late. The first stage then searches
+	// vector by the mean of the query's vectors.
 	Vectors string `yaml:"vectors" reload:"restart"`
 	// Name of a model. Either the route or each of its versions must name one.
 	ModelName string `yaml:"model" reload:"activation"`
-	// Where the items' features come from: a table in the sidecar, the stored vectors, or a companion (derived). rewrite needs
-	// none: one search by another vector is the answer. auto takes table if the route names one, otherwise rewrite if model
-	// and vector field permit it, otherwise stored.
+	// Where the items' features come from: a table in the sidecar, the stored vectors, or a companion (derived).
+	// rewrite needs none: one search by another vector is the answer. auto takes table if the route names one, derived
+	// for behavioural vectors, stored beside another companion, otherwise rewrite where it can, otherwise stored.
 	Placement Placement `yaml:"placement" enum:"auto,rewrite,table,stored,derived" reload:"activation"`
 	// The companion collection that `likeness index` wrote.
 	Companion string `yaml:"companion" reload:"activation"`
-	// First-stage searches of a request that names no strategy. auto takes average for one inner product, otherwise what
-	// found most when a fit measured the model's first stages, of those that model, placement and companion allow; not
-	// measured, the first of companion, distilled, average, per_embedding and scan.
+	// First-stage searches of a request that names no strategy. auto takes average for one inner product, otherwise
+	// what found most when a fit measured it, otherwise the first of companion, distilled, average, per_embedding and
+	// scan that the route can serve.
 	Strategy rerank.Strategy `yaml:"strategy" enum:"auto,per_embedding,average,combined,distilled,companion,scan" reload:"live"`
-	// For requests that name no strategy: scan the table, with exact answers, while that is not slower than searching the
-	// store. The sidecar measures both, the scan when it opens the route.
+	// For requests that name no strategy: scan the table, with exact answers, while that is not slower than searching
+	// the store.
 	ScanIfFaster bool `yaml:"scan_if_faster" reload:"live"`
 	// Rows that each first-stage search returns.
 	Depth int `yaml:"depth" min:"1" reload:"live"`
@@ -118,24 +118,22 @@ type Policy struct {
 	Weights rerank.Weights `yaml:"weights" enum:"uniform,gates" reload:"live"`
 	// Which learned search the distilled strategy sends if the model has several; empty takes the first.
 	Head string `yaml:"head" reload:"live"`
-	// Search deeper until no missing item can beat the K-th score by more than this. Without a value nothing has to be
-	// proved.
+	// Search deeper until no missing item can beat the K-th score by more than this. Empty asks for no proof.
 	MaxGap *float32 `yaml:"max_gap" min:"0" reload:"live"`
-	// Time limit of a request. A shorter deadline of the request itself counts instead.
+	// Time limit of a request, which may set a shorter one.
 	Timeout time.Duration `yaml:"timeout" min:"1" reload:"live"`
-	// Time within which a client of the proxy gets an answer: the database's own if rescoring takes longer. 0 leaves only
-	// the deadline of the call.
+	// Time within which a client of the proxy gets an answer: the database's own if rescoring takes longer. 0 leaves
+	// the call's deadline.
 	LatencyBudget time.Duration `yaml:"latency_budget" min:"0" reload:"live"`
-	// When the proxy sends the original request to the database. late: at the first failure, or the last moment for an answer.
-	// eager: at once. The client gets the first complete answer.
+	// When the proxy sends the original request to the database. late: at the first failure, or the last moment for an
+	// answer. eager: at once; the first answer counts.
 	Fallback Fallback `yaml:"fallback" enum:"late,eager" reload:"live"`
-	// Percentage of the proxy's queries that are rescored; the others go to the database unchanged. A hash of vector and
-	// filter decides.
+	// Percentage of the proxy's queries that the route answers; a hash of vector, field and filter decides.
 	Ramp int `yaml:"ramp" min:"0" max:"100" reload:"live"`
 	// Serve the proxy's clients the database's order, and measure how the rescored order differs.
 	Shadow Shadow `yaml:"shadow"`
-	// Which scores the proxy's clients see and compare with their score_threshold: the learned scores, or the store's
-	// scores in the learned order.
+	// Which scores the proxy's clients see and compare with score_threshold: the learned scores, or the store's in the
+	// learned order.
 	Score ScoreKind `yaml:"score" enum:"learned,store" reload:"live"`
 	// Kinds of request that this route answers although rescoring changes their meaning (docs/proxy.md): score-threshold,
 	// indexed-only, consistency, round-decimal, prefetch, hybrid.
@@ -143,42 +141,41 @@ type Policy struct {
 	// Where the route rewrites: also the prefetches of Qdrant's queries, and the lists of Milvus's hybrid searches with an RRF
 	// ranker, that are by a vector of this field (docs/proxy.md).
 	RewriteLegs bool `yaml:"rewrite_legs" reload:"live"`
-	// How many rows an HNSW index keeps in view (hnsw_ef of Qdrant, ef of Milvus) in rewritten searches for fewer rows, unless
-	// the client names a number. 0 leaves it to the database.
+	// Rows that an HNSW index keeps in view (hnsw_ef of Qdrant, ef of Milvus) in a rewritten search, unless the client
+	// names a number or wants more rows. 0 leaves it to the database.
 	EF int `yaml:"ef" min:"0" reload:"live"`
 	// Ask the store for exhaustive search, so that answers can be proved exact.
 	ExactSearch bool `yaml:"exact_search" reload:"live"`
-	// Who writes to the collection. any: writes may bypass the proxy, so answers from a table or companion are snapshots.
-	// proxy: all writes pass through the proxy of this sidecar, or of those that share its journal.shared, and such answers
-	// can be exact (docs/proxy.md).
+	// Who writes to the collection. any: writes may bypass the proxy, so answers from a table or companion are
+	// snapshots. proxy: all writes pass through the proxy of this sidecar, or of those that share its journal, and such
+	// answers can be exact (docs/proxy.md).
 	Writes Writes `yaml:"writes" enum:"any,proxy" reload:"restart"`
-	// Declares that the stored vectors have norm 1, where the database does not see to it. Rows are checked as they are read;
-	// one of another norm ends what is proved by first-stage lists.
+	// Declares that the stored vectors have norm 1, where the database does not see to it. A row of another norm ends
+	// what first-stage lists prove.
 	UnitVectors bool `yaml:"unit_vectors" reload:"live"`
-	// Payload or scalar field that names the item of each row, for max-sim; empty for a multi-vector field of Qdrant. With behavioural vectors it is a field of the
-	// companion; empty means likeness_owner.
+	// Field that names the item of each row, for max-sim; empty for a multi-vector field of Qdrant. With behavioural
+	// vectors a field of the companion, likeness_owner if empty.
 	Owner string `yaml:"owner" reload:"activation"`
 	// Read consistency, in the store's words; empty takes the store's default.
 	Consistency string `yaml:"consistency" reload:"live"`
 	// Partitions to search; empty searches all.
 	Partitions []string `yaml:"partitions" reload:"live"`
-	// The answer when scoring fails: the store's own order, marked degraded, or the error UNAVAILABLE.
+	// The answer when scoring fails: the store's order, marked degraded, or the error UNAVAILABLE.
 	Failure FailurePolicy `yaml:"failure" enum:"fail_open,fail_closed" reload:"live"`
-	// Name of an embedder, which makes the vector of a query that is only text; of a relevance-based model, the vector for mix. Requests of the proxy's clients have vectors, and do not use it.
+	// Name of the embedder of queries that are only text; of a relevance-based model it makes the vector for mix.
 	EmbedderName string `yaml:"embedder" reload:"activation"`
 	// Embeds the items of a bridge again, a few at a time.
 	Reembed Reembed `yaml:"reembed"`
-	// Name of a ranker, which decides the final order of the best candidates. A relevance-based model (rbe) also takes a
-	// query's vector from it.
+	// Name of a ranker, which orders the best candidates. A relevance-based model (rbe) also takes a query's vector
+	// from it.
 	RankerName string `yaml:"ranker" reload:"activation"`
 	// Items that the ranker may score for one search, including the supports of a relevance-based model.
 	Calls int `yaml:"calls" min:"1" reload:"live"`
-	// Rounds over which the calls are spread. Between two rounds the query's vector is fitted to the scores so far, and candidates
-	// are found again. Above 1 the model must be one inner product with one vector an item: dot, bilinear, rbe, or mol whose gates
-	// depend on the query alone.
+	// Rounds over which the calls are spread; after each the query's vector is fitted to the scores so far. Above 1 the
+	// model must be dot, bilinear, rbe, or mol whose gates depend on the query alone.
 	RankRounds int `yaml:"rank_rounds" min:"1" max:"16" reload:"live"`
-	// Share of the first round that is taken from the database's own order, where the model's order is another. The query needs a
-	// vector that the database can compare: vector, or, if the model is relevance-based, stored_vector or a text for the embedder.
+	// Share of the first round that is taken from the database's own order. For rbe the query then needs a
+	// stored_vector or a text for the embedder.
 	Mix float64 `yaml:"mix" min:"0" max:"1" reload:"live"`
 	// Greatest k; 0 means limits.max_k.
 	MaxK int `yaml:"max_k" min:"0" reload:"live"`
@@ -224,33 +221,31 @@ type Route struct {
 
 	// The table file that `likeness index` wrote. The scan strategy and the table placement need one.
 	Table string `yaml:"table" path:"true" reload:"activation"`
-	// Number format in which `likeness index` writes the table. bfloat16 and float16 take half the memory of float32,
-	// int8 takes a quarter; certificates account for the rounding.
+	// Number format of the table. bfloat16 and float16 take half the memory of float32, int8 a quarter; certificates
+	// account for the rounding.
 	TableFormat string `yaml:"table_format" enum:"float32,bfloat16,float16,int8" reload:"activation"`
-	// Order in which `likeness index` writes the rows: one after the other, or sixteen side by side. Tiles are faster for
-	// a scan only.
+	// Layout of the table: row after row, or sixteen rows side by side, which only a scan reads faster.
 	TableLayout string `yaml:"table_layout" enum:"rows,tiles" reload:"activation"`
-	// Also keep the rows in float32, in a part of the file that is read to make scores exact.
+	// Also keep the rows in float32, to make scores exact.
 	TableFullPrecision bool `yaml:"table_full_precision" reload:"activation"`
-	// Open the table for writes while it is searched. Its log lies beside the file. Only one process can open it.
+	// Open the table for writes while it is searched. Only one process can.
 	TableLive bool `yaml:"table_live" reload:"restart"`
-	// Name of a plugin that serves a device, which keeps a copy of the table and scores large batches. The sidecar scores the
-	// rest.
+	// Name of a plugin that serves a device, which keeps a copy of the table and scores large batches.
 	Device string `yaml:"device" reload:"activation"`
 	// Searches of this route in flight; one more is refused at once. 0 means limits.max_searches.
 	MaxSearches int `yaml:"max_searches" min:"0" reload:"live"`
-	// Searches of this route in a second; each search of a batch counts. One above the rate is refused, or over the proxy answered by
-	// the database. 0 sets no limit.
+	// Searches of this route in a second, each of a batch counted. More are refused, or over the proxy answered by the
+	// database. 0 sets no limit.
 	Rate float64 `yaml:"rate" min:"0" reload:"live"`
 	// Searches that may come at once after a pause; 0 means the searches of one second.
 	Burst int `yaml:"burst" min:"0" reload:"live"`
-	// How long the proxy may hold a write back until the journal in state_dir has it. Then it is forwarded without a record,
-	// and all rows are compared later.
+	// How long the proxy may hold a write back until the journal has it. Then it is forwarded without a record, and all
+	// rows are compared later.
 	WriteBudget time.Duration `yaml:"write_budget" min:"1" reload:"restart"`
 	// Compares all rows of the collection with the live table and the companion, to find writes that bypassed the proxy.
 	Reconcile Reconcile `yaml:"reconcile"`
-	// Lets a route without a calibration make one of its live answers: at most one in 5 s is compared with the exact answer,
-	// of the table or by an exhaustive search of the store, for at most a twentieth of the time. Later answers audit it.
+	// Lets a route without a calibration make one of its live answers, of which at most one in 5 s is compared with the
+	// exact answer, for at most a twentieth of the time.
 	SelfCalibration bool `yaml:"self_calibration" reload:"live"`
 	// Reads the whole collection to calibrate the route, where it has no table and the store gives no exact answers.
 	CalibrationScan CalibrationScan `yaml:"calibration_scan"`
@@ -306,10 +301,9 @@ type Reconcile struct {
 
 // CalibrationScan bounds how a route that calibrates itself reads its collection.
 type CalibrationScan struct {
-	// Local time, HH:MM, in whose hour a scan may begin. Where answers are not calibrated yet, a scan that takes ten minutes at
-	// most begins at once.
+	// Local time, HH:MM, in whose hour a scan may begin. The first begins at once if it takes ten minutes at most.
 	At string `yaml:"at" reload:"live"`
-	// Rows that are read in a second, on one core, and none while the sidecar is busy. 0 never reads the collection.
+	// Rows that are read in a second, on one core, none while the sidecar is busy. 0 never scans.
 	RowsPerSecond int `yaml:"rows_per_second" min:"0" reload:"live"`
 }
 
@@ -321,10 +315,10 @@ func (s CalibrationScan) TimeOfDay() (time.Duration, error) {
 
 // Audit compares live answers with exact answers.
 type Audit struct {
-	// Share of the answers that is drawn for an audit, which scores the whole table on one core. 0 draws none. per_second, a
-	// queue of 64 and the load of the machine leave out some; likeness_audited_answers_total counts them by reason.
+	// Share of the answers drawn for an audit, which scores the whole table on one core. Some are skipped: per_second,
+	// a queue of 64, load; likeness_audited_answers_total counts them by reason.
 	Share float64 `yaml:"share" min:"0" max:"1" reload:"live"`
-	// Most audits in a second; a drawn answer beyond it counts as skipped, outcome="rate".
+	// Most audits in a second; more are skipped, outcome="rate".
 	PerSecond float64 `yaml:"per_second" min:"0" reload:"live"`
 	// Probability that the audit ever rejects a calibration that holds.
 	Alpha float64 `yaml:"alpha" min:"0.000001" max:"0.5" reload:"live"`
@@ -344,8 +338,8 @@ type Events struct {
 	Age time.Duration `yaml:"age" min:"1000000000" reload:"restart"`
 	// How long events are kept, and feedback on an answer is taken.
 	Retention time.Duration `yaml:"retention" min:"1000000000" reload:"restart"`
-	// A file of 16 bytes or more, the key of answer ids and hashes. Sidecars that share it take feedback on each other's answers. Without one
-	// each sidecar makes a key of its own.
+	// A file of 16 bytes or more, the key of answer ids and hashes; empty makes one. Sidecars that share it take
+	// feedback on each other's answers.
 	KeyFile string `yaml:"key_file" path:"true" reload:"restart"`
 }
 
