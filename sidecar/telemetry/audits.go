@@ -10,7 +10,7 @@ type audits struct {
 
 func newAudits(r *registrar) *audits {
 	return &audits{
-		answers:  r.counter("audited_answers_total", "Live answers drawn for an audit, by outcome: kept (reached the promised recall), missed, sampled (for a calibration), or why it was skipped.", "route", "outcome"),
+		answers:  r.counter("audited_answers_total", "Live answers drawn for an audit, by outcome: kept (the promised recall), missed, sampled (for a calibration), or why it was skipped.", "route", "outcome"),
 		recall:   r.gauge("audit_recall", "Mean recall of the audited answers since the calibration was made.", "route"),
 		evidence: r.gauge("audit_evidence", "E-value against the calibration's promise, which is rejected at 1/alpha.", "route"),
 		holds:    r.gauge("calibration_holds", "1 while the answers of a calibrated route carry its promise.", "route"),

@@ -34,9 +34,9 @@ func (r *registrar) events() *eventCollector {
 		add(prometheus.CounterValue, "counter", name, help, func(s events.RouteStats) float64 { return float64(value(s)) })
 	}
 	counter("events_impressions_total", "Impressions of answers that were written.", func(s events.RouteStats) int64 { return s.Impressions })
-	counter("events_impressions_dropped_total", "Impressions that were not written, because the disk was too slow or failed.", func(s events.RouteStats) int64 { return s.Dropped })
+	counter("events_impressions_dropped_total", "Impressions not written: the disk was too slow or failed.", func(s events.RouteStats) int64 { return s.Dropped })
 	counter("events_feedback_total", "Feedback that was written.", func(s events.RouteStats) int64 { return s.Feedback })
-	counter("events_feedback_known_total", "Feedback that was accepted and known already.", func(s events.RouteStats) int64 { return s.Repeated })
+	counter("events_feedback_known_total", "Feedback that was known already.", func(s events.RouteStats) int64 { return s.Repeated })
 	add(prometheus.GaugeValue, "gauge", "events_bytes", "Bytes of the files of events.", func(s events.RouteStats) float64 { return float64(s.Bytes) })
 	add(prometheus.GaugeValue, "gauge", "events_failed", "1 while events cannot be written, such as on a full disk.", func(s events.RouteStats) float64 { return oneIf(s.Failed != nil) })
 	c.refused = r.describe("counter", "events_feedback_refused_total", "Feedback that was refused, by reason.", "route", "reason")

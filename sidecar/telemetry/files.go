@@ -37,9 +37,9 @@ var _ prometheus.Collector = (*filesCollector)(nil)
 // WatchFiles.
 func (r *registrar) files() *filesCollector {
 	c := &filesCollector{
-		expiry:  r.describe("gauge", "certificate_expiry_timestamp_seconds", "End of the listener's certificate, or of the one in its chain that ends first.", "use"),
+		expiry:  r.describe("gauge", "certificate_expiry_timestamp_seconds", "When the first certificate of the listener's chain expires.", "use"),
 		start:   r.describe("gauge", "certificate_start_timestamp_seconds", "Start of the validity of the listener's certificate.", "use"),
-		refused: r.describe("gauge", "files_refused", "1 while a changed certificate, key or tokens file cannot be used and the old content is in force.", "use"),
+		refused: r.describe("gauge", "files_refused", "1 while a changed certificate, key or tokens file cannot be used.", "use"),
 		now:     map[string]func() Files{},
 	}
 	r.MustRegister(c)

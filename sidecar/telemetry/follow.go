@@ -38,19 +38,19 @@ func (r *registrar) following() *followCollector {
 	counter := func(name, help string, value func(s follow.Status) float64) {
 		add(prometheus.CounterValue, "counter", name, help, value)
 	}
-	gauge("table_age_seconds", "Time since the oldest write was seen or missed that the table or companion does not show; 0 if they show all.",
+	gauge("table_age_seconds", "Age of the oldest write that the table or companion does not show; 0 if they show all.",
 		func(s follow.Status) float64 { return s.Age.Seconds() })
 	gauge("follow_pending", "Writes seen that the live table or companion does not show yet.",
 		func(s follow.Status) float64 { return float64(s.Pending) })
-	gauge("follow_stale", "1 while the table or companion may lack writes, so that its answers are not certified.",
+	gauge("follow_stale", "1 while the table or companion may lack writes.",
 		func(s follow.Status) float64 { return oneIf(s.Stale) })
-	gauge("follow_foreign_rows", "Rows found to be written past this sidecar, until an operator has reconciled.",
+	gauge("follow_foreign_rows", "Rows written past this sidecar, until an operator has reconciled.",
 		func(s follow.Status) float64 { return float64(s.ForeignRows()) })
-	gauge("follow_sidecars_not_seen", "1 while writes of other sidecars may be missed in the shared journal, so that answers are snapshots.",
+	gauge("follow_sidecars_not_seen", "1 while writes of other sidecars may be missed in the shared journal.",
 		func(s follow.Status) float64 { return oneIf(s.PeerError != "") })
 	counter("follow_unjournaled_total", "Writes forwarded without a journal entry.",
 		func(s follow.Status) float64 { return float64(s.Unjournaled) })
-	gauge("follow_journal_failed", "1 while the journal cannot be written, such as on a full disk, and writes are forwarded without it.",
+	gauge("follow_journal_failed", "1 while the journal cannot be written, such as on a full disk.",
 		func(s follow.Status) float64 { return oneIf(s.JournalError != "") })
 	counter("follow_failures_total", "Failed attempts to follow writes; each is retried.",
 		func(s follow.Status) float64 { return float64(s.Failures) })
@@ -63,7 +63,7 @@ func (r *registrar) following() *followCollector {
 	counter("reconcile_rows_total", "Rows read by comparisons.",
 		func(s follow.Status) float64 { return float64(s.Rows) })
 	c.drift = r.describe("gauge", "drift_rows",
-		"Rows that the last comparison found missing, changed or surplus, and repaired, or unfit for the table's format.", "route", "kind")
+		"Rows that the last comparison found missing, changed or surplus, or unfit for the table's format.", "route", "kind")
 	r.MustRegister(c)
 	return c
 }

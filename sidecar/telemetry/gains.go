@@ -21,7 +21,7 @@ func (r *registrar) gains() *gainCollector {
 	c := &gainCollector{
 		first: r.describe("gauge", "gain_first", "Gain of the model in service over the store's order, on events, when it was first measured.", "route"),
 		now:   r.describe("gauge", "gain_now", "The same on the newest events, as `likeness refit` measured it last.", "route"),
-		fell:  r.describe("gauge", "gain_fell", "1 if the gain is less than at first, beyond the uncertainty of both.", "route"),
+		fell:  r.describe("gauge", "gain_fell", "1 if the gain is less than at first, beyond chance.", "route"),
 		until: r.describe("gauge", "gain_measured_timestamp_seconds", "When the newest events of likeness_gain_now end.", "route"),
 	}
 	r.MustRegister(c)

@@ -26,7 +26,7 @@ var _ prometheus.Collector = (*loadCollector)(nil)
 // load registers the metrics of the gate. They have no series before WatchGate.
 func (r *registrar) load() *loadCollector {
 	c := &loadCollector{
-		limit:    r.describe("gauge", "admission_limit", "Searches of a route that may be in flight, derived from their durations.", "route"),
+		limit:    r.describe("gauge", "admission_limit", "Searches of a route that may be in flight.", "route"),
 		inFlight: r.describe("gauge", "admission_in_flight", "Searches of a route in flight.", "route"),
 		queued:   r.describe("gauge", "admission_queued", "Searches of a route that wait for admission.", "route"),
 	}
@@ -72,7 +72,7 @@ func (c *loadCollector) Collect(out chan<- prometheus.Metric) {
 // received registers the metric of the bytes that are held for requests. It is 0 before
 // WatchGate.
 func (r *registrar) received() *atomic.Pointer[gate.Gate] {
-	const name, help = namespace + "_received_bytes", "Bytes held for unanswered requests and for the proxy's unsent answers, against limits.max_received_bytes."
+	const name, help = namespace + "_received_bytes", "Bytes that count against limits.max_received_bytes."
 	receiving := &atomic.Pointer[gate.Gate]{}
 	r.docs = append(r.docs, metricDoc{name: name, kind: "gauge", help: help})
 	r.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, func() float64 { return float64(receiving.Load().ReceivedBytes()) }))

@@ -85,19 +85,19 @@ func NewMetrics(build buildinfo.Info, routes []*route.Route) *Metrics {
 		degraded:     r.counter("search_degraded_total", "Degraded answers by reason: in the store's order, or for ranker_failed in the similarity's.", "route", "reason"),
 		certificates: r.counter("search_certificates_total", "Answers by the status of their certificate.", "route", "status"),
 		notFinite:    r.counter("candidates_not_finite_total", "Candidates whose score was not finite.", "route"),
-		notIndexed:   r.counter("candidates_not_indexed_total", "Candidates that the route's table lacks; rebuild the table if they grow.", "route"),
+		notIndexed:   r.counter("candidates_not_indexed_total", "Candidates that the route's table lacks.", "route"),
 		reembedded:   r.counter("candidates_reembedded_total", "Candidates of a route with reembed, by what scored them: new (their own vector of the new model), bridge.", "route", "kind"),
 		rankerCalls:  r.histogram("search_ranker_calls", "Items that a search asked the ranker about, support items included.", prometheus.ExponentialBuckets(1, 2, 12), "route"),
 		rankerRounds: r.histogram("search_ranker_rounds", "Rounds in which a search asked its route's ranker.", []float64{0, 1, 2, 3, 4, 6, 8, 16}, "route"),
-		rankerCut:    r.counter("search_ranker_cut_total", "Items that the ranker should have scored and did not, by reason: deadline, budget, failed.", "route", "reason"),
+		rankerCut:    r.counter("search_ranker_cut_total", "Items that the ranker did not score, by reason: deadline, budget, failed.", "route", "reason"),
 		proxied:      newProxied(r),
 		rankers:      newRankers(r),
 		embedders:    newEmbedders(r),
 		stores:       newStores(r),
 		audits:       newAudits(r),
-		refused:      r.counter("admission_refused_total", "Searches refused, by reason: memory, max_searches, rate, slow (more in flight would slow all of them), share (the caller has used its share, and others search too). Route unknown: refused before the request was read.", "route", "reason"),
+		refused:      r.counter("admission_refused_total", "Searches refused, by reason: memory, max_searches, rate, slow (more in flight would slow all), share (the caller has used its share). Route unknown: refused before the request was read.", "route", "reason"),
 		reloads:      newReloads(r),
-		routeOpen:    r.gauge("route_open", "1 while the route is served: it was checked against its store.", "route"),
+		routeOpen:    r.gauge("route_open", "1 while the route is served.", "route"),
 	}
 	r.gauge("build_info", "1, with the binary's version.", "version", "commit", "go").
 		WithLabelValues(build.Version, build.Commit, build.Go).Set(1)

@@ -21,7 +21,7 @@ var _ prometheus.Collector = (*normCollector)(nil)
 // WatchNorms.
 func (r *registrar) norms() *normCollector {
 	c := &normCollector{wrong: r.describe("gauge", "wrong_norm",
-		"1 after a row without norm 1 was seen, though the route declares unit_vectors. Answers from first-stage lists prove nothing until the route is opened again.", "route")}
+		"1 after a row without norm 1 was seen on a route with unit_vectors, until the route is opened again.", "route")}
 	r.MustRegister(c)
 	return c
 }

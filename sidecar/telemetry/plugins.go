@@ -43,7 +43,7 @@ func (r *registrar) plugins() *pluginCollector {
 		prometheus.CounterValue, func(s plugins.State) float64 { return float64(s.Restarts) },
 	})
 	c.ends = r.describe("counter", "plugin_ends_total",
-		"Ends of the plugin by reason: crashed, hung (no answer in time), memory (above its limit), checksum (a file changed, so it did not start), start (it could not start).",
+		"Ends of the plugin by reason: crashed, hung, memory (above its limit), checksum (a file changed), start (it could not start).",
 		"plugin", "reason")
 	r.MustRegister(c)
 	return c

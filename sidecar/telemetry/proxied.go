@@ -24,15 +24,15 @@ var shareBuckets = []float64{0, .1, .2, .3, .4, .5, .6, .7, .8, .9, 1}
 func newProxied(r *registrar) *proxied {
 	return &proxied{
 		outcomes: r.counter("proxy_searches_total",
-			"Searches through the proxy on collections with a route, by outcome: rewritten, rescored, passed, degraded or shadow, and by reason.", "outcome", "reason"),
+			"Searches through the proxy on collections with a route, by outcome (rewritten, rescored, passed, degraded, shadow) and reason.", "outcome", "reason"),
 		originals: r.counter("proxy_originals_total",
-			"Original requests sent as a fallback, late or eager, by outcome: won, lost (extra load), or withheld (sent in place of rescoring because too many lost).",
+			"Original requests sent as a fallback, by outcome: won, lost, or withheld (sent in place of rescoring because too many lost).",
 			"fallback", "outcome"),
-		overlap:      r.histogram("proxy_shadow_overlap", "Share of rows that the served and the rescored answer have in common.", shareBuckets, "route"),
+		overlap:      r.histogram("proxy_shadow_overlap", "Share of rows that the served and the rescored answer share.", shareBuckets, "route"),
 		rankBiased:   r.histogram("proxy_shadow_rank_biased_overlap", "Rank-biased overlap (p = 0.9) of the served and the rescored answer.", shareBuckets, "route"),
 		firstChanged: r.counter("proxy_shadow_first_changed_total", "Compared searches whose first row differs once rescored.", "route"),
-		notCompared:  r.counter("proxy_shadow_failed_total", "Samples not compared, by reason: busy (too many under way), or why the search was not rescored.", "route", "reason"),
-		off:          r.gauge("proxy_off", "1 while the route is switched off by an operator.", "route"),
+		notCompared:  r.counter("proxy_shadow_failed_total", "Samples not compared, by reason: busy, or why the search was not rescored.", "route", "reason"),
+		off:          r.gauge("proxy_off", "1 while an operator has switched the route off.", "route"),
 		history:      proxyHistory{routes: map[string]*proxyRoute{}},
 	}
 }

@@ -25,7 +25,7 @@ func (r *registrar) reembedding() *reembedCollector {
 		embedded: r.describe("counter", "reembed_embedded_total", "New vectors written.", "route"),
 		refused:  r.describe("counter", "reembed_refused_total", "Items not embedded again because they have no text, or the embedder refused it.", "route"),
 		changed:  r.describe("counter", "reembed_changed_total", "New vectors not written because the item was written or deleted meanwhile.", "route"),
-		dropped:  r.describe("counter", "reembed_dropped_total", "Items that answers showed while the queue was full; they are embedded with all others.", "route"),
+		dropped:  r.describe("counter", "reembed_dropped_total", "Items that answers showed while the queue was full.", "route"),
 		failures: r.describe("counter", "reembed_failures_total", "Failed attempts to embed items again; each is retried.", "route"),
 	}
 	r.MustRegister(c)

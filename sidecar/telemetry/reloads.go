@@ -11,7 +11,7 @@ type reloads struct {
 
 func newReloads(r *registrar) *reloads {
 	m := &reloads{
-		reads:   r.counter("config_reloads_total", "Reloads of a changed configuration, by outcome: applied, or refused, which changes nothing.", "outcome"),
+		reads:   r.counter("config_reloads_total", "Reloads of a changed configuration, by outcome: applied or refused.", "outcome"),
 		good:    r.gauge("config_last_reload_successful", "1 if the last reload was applied, 0 if the old configuration is in force.").WithLabelValues(),
 		restart: r.gauge("config_restart_keys", "Changed keys of the configuration that take effect after a restart.").WithLabelValues(),
 	}

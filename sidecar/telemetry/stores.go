@@ -27,7 +27,7 @@ func newStores(r *registrar) *stores {
 			"store", "operation", "outcome"),
 		storeSeconds: r.histogram("store_call_duration_seconds", "Duration of a store's calls.", secondBuckets, "store", "operation"),
 		storeRetries: r.counter("store_retries_total", "Retries of reads after a temporary failure.", "store", "operation"),
-		storeHedges:  r.counter("store_hedges_total", "First-stage searches that were hedged: sent a second time before the first answered.", "store"),
+		storeHedges:  r.counter("store_hedges_total", "First-stage searches sent a second time before the first answered.", "store"),
 		storeBroken:  r.gauge("store_broken", "Collections whose breaker is open or half-open.", "store"),
 	}
 }

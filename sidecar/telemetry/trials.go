@@ -37,7 +37,7 @@ func (r *registrar) trials() *trialCollector {
 		add(prometheus.CounterValue, "counter", name, help, func(s trial.Status) float64 { return float64(value(s)) })
 	}
 	gauge("experiment_share", "Share of the users that take part in the route's experiment; 0 once it is stopped.", func(s trial.Status) float64 { return s.Share })
-	gauge("experiment_stopped", "1 if the route's experiment was stopped, by a guard, by proved harm or by a person.", func(s trial.Status) float64 { return oneIf(s.Stage == experiment.Stopped) })
+	gauge("experiment_stopped", "1 if the route's experiment was stopped, by a guard, proved harm or a person.", func(s trial.Status) float64 { return oneIf(s.Stage == experiment.Stopped) })
 	gauge("experiment_waiting", "1 while the candidate is better and a person has to activate it.", func(s trial.Status) float64 { return oneIf(s.Stage == experiment.Waiting) })
 	gauge("experiment_preference", "Mean preference for the candidate, from -1 to 1.", func(s trial.Status) float64 { return s.Mean })
 	gauge("experiment_evidence", "Share of the evidence that a verdict takes, by now.", func(s trial.Status) float64 { return s.Evidence })
