@@ -25,7 +25,7 @@ func (s *Store) translate(ctx context.Context, err error, what, collection strin
 	if wire.AnsweredHTTP1(st.Message()) {
 		return fmt.Errorf("%s: %w: the server speaks HTTP/1.1 there, as Qdrant's REST port does; give its gRPC port, 6334 by default", where, adapters.ErrUnavailable)
 	}
-	if _, dialled, ok := strings.Cut(st.Message(), "Error while dialing: "); ok && st.Code() == codes.Unavailable {
+	if _, dialled, ok := strings.Cut(st.Message(), "Error while dialing: "); ok && st.Code() == codes.Unavailable { //nolint:misspell // the library's word
 		return fmt.Errorf("%s: %w: nothing answers there (%s); start the server, or give the address of its gRPC port, 6334 by default",
 			where, adapters.ErrUnavailable, strings.TrimSuffix(dialled, `"`))
 	}

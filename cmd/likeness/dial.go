@@ -126,7 +126,7 @@ func (e *rpcError) Error() string {
 			break
 		}
 	}
-	if strings.HasPrefix(s.Message(), `connection error: desc = "transport: Error while dialing`) { // not a store's error, which the sidecar passes on
+	if strings.HasPrefix(s.Message(), `connection error: desc = "transport: Error while dialing`) { //nolint:misspell // the library's word; a store's error, which the sidecar passes on, begins in another way
 		text = append(text, "  nothing answers there: start the sidecar with `likeness serve`, or give the address of its listen.grpc")
 	}
 	if s.Code() == codes.ResourceExhausted && strings.Contains(s.Message(), "larger than max") {

@@ -15,7 +15,7 @@ func TestRefusedConnections(t *testing.T) {
 		`connection error: desc = "error reading server preface: EOF"`:                                                                                                                        "give --tls-ca",
 		`connection error: desc = "error reading server preface: remote error: tls: certificate required"`:                                                                                    "give --tls-cert and --tls-key",
 		`connection error: desc = "error reading server preface: http2: failed reading the frame payload: http2: frame too large, note that the frame header looked like an HTTP/1.1 header"`: "an HTTP server answers there",
-		`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:1: connect: connection refused"`:                                                                        "nothing answers there",
+		`connection error: desc = "transport: Error while dialing: dial tcp 127.0.0.1:1: connect: connection refused"`:                                                                        "nothing answers there", //nolint:misspell // the library\'s word
 		`connection error: desc = "transport: authentication handshake failed: tls: first record does not look like a TLS handshake"`:                                                         "leave out the --tls flags",
 		`authentication handshake failed: tls: failed to verify certificate: x509: certificate signed by unknown authority`:                                                                   "name it with --tls-ca",
 		`no valid token: send the header authorization: Bearer with a token of the sidecar's tokens file`:                                                                                     "--token-file",

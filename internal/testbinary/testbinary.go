@@ -23,7 +23,7 @@ func Likeness(t testing.TB) string {
 		return built
 	}
 	path := filepath.Join(t.TempDir(), "likeness")
-	build := exec.CommandContext(t.Context(), "go", "build", "-o", path, "github.com/likenessdb/likeness/cmd/likeness")
+	build := exec.CommandContext(t.Context(), "go", "build", "-o", path, "github.com/likenessdb/likeness/cmd/likeness") //nolint:gosec // the path is the test's own
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("building the likeness command: %v\n%s", err, out)
 	}

@@ -297,10 +297,10 @@ func TestSharedKey(t *testing.T) {
 	}
 	for _, bad := range []string{key + "-missing", os.DevNull} {
 		r, err := events.OpenRoute(t.TempDir(), "other", events.RouteOptions{KeyFile: bad})
-		defer closed(t, r)
 		if err == nil || !strings.Contains(err.Error(), "events.key_file") {
 			t.Errorf("%s: %v", bad, err)
 		}
+		closed(t, r)
 	}
 }
 
