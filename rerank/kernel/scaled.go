@@ -39,7 +39,7 @@ func largestInt8Go(out *[Lanes]float32, c []int32, step, rows int, scales []uint
 			for r := 1; r < rows; r++ {
 				largest = max(largest, c[b*step+r*Lanes+l])
 			}
-			x := float32(largest) * factor * math.Float32frombits(scales[b*Lanes+l])
+			x := float32(float32(largest) * factor * math.Float32frombits(scales[b*Lanes+l])) // rounded, so that x - x is 0
 			top, check = max(top, x), check+(x-x)
 		}
 		out[l] = top + check + off
@@ -50,7 +50,7 @@ func addScaledGo(dst, c []float32, step int, factor float32, n int) {
 	for t := range n {
 		out, in := dst[t*Lanes:][:Lanes], c[t*step:][:Lanes]
 		for l := range out {
-			x := in[l] * factor
+			x := float32(in[l] * factor)
 			out[l] += x + (x - x)
 		}
 	}
@@ -60,7 +60,7 @@ func addInt8Go(dst []float32, c []int32, step int, scales []uint32, scaleStep in
 	for t := range n {
 		out, in, scale := dst[t*Lanes:][:Lanes], c[t*step:][:Lanes], scales[t*scaleStep:][:Lanes]
 		for l := range out {
-			x := float32(in[l]) * factor * math.Float32frombits(scale[l])
+			x := float32(float32(in[l]) * factor * math.Float32frombits(scale[l]))
 			out[l] += x + (x - x)
 		}
 	}
