@@ -11,7 +11,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// countRows is how many items are read at once where nobody waits for a search.
+// countRows is how many items CountItems and Put read at once.
 const countRows = 512
 
 // Count says how many items of a route have a new vector, and what the others lack. New, Bridged, Changed,
@@ -23,8 +23,8 @@ type Count struct {
 	// they were.
 	Bridged int64 `json:"bridged"`
 	Changed int64 `json:"changed"`
-	// NoText counts items that have neither a new vector nor a text of which one could be made. Untold names
-	// the first of them.
+	// NoText counts items that have neither a new vector nor a text to embed. Untold holds the ids of the
+	// first of them.
 	NoText int64 `json:"no_text"`
 	// NoVector counts items without a vector of the old model, which the companion leaves out.
 	NoVector int64       `json:"no_vector"`
@@ -71,7 +71,8 @@ func CountItems(ctx context.Context, r *route.Route, done func(n int)) (Count, e
 	return c, err
 }
 
-// marksOf returns the marks that the companion has of some items.
+// marksOf returns the marks of items in the companion. A mark is the digest of what an item's new vector was
+// made of (derive.SourceDigest), "" if the item has none.
 func marksOf(ctx context.Context, r *route.Route, ids []rerank.ID) (map[rerank.ID]string, error) {
 	have, err := adapters.AbilitiesOf(r.Store).Fetch.Fetch(ctx, adapters.FetchRequest{
 		Collection: r.Companion, IDs: ids, Payload: true, PayloadFields: []string{derive.SourceField}, Consistency: r.Consistency,

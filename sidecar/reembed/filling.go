@@ -52,7 +52,7 @@ type filling struct {
 
 // refusal says which text of an item cannot be embedded, and until when the same text is not tried again.
 type refusal struct {
-	source string // as item.source
+	source string // digest of the text and the old vector
 	until  time.Time
 }
 
@@ -60,11 +60,11 @@ type refusal struct {
 type walk struct {
 	companion string
 	cursor    string
-	ids       []rerank.ID // items of the last page that have no new vector, and were not embedded yet
-	ended     bool        // the last page was read
+	ids       []rerank.ID // items of the last page that still have to be embedded
+	ended     bool        // no page is left
 	resume    time.Time   // when the next walk may begin
-	items     int64       // items that were read
-	isNew     int64       // those of them that have a new vector
+	items     int64       // items read so far
+	isNew     int64       // items read so far that have a new vector
 }
 
 func newFilling(name string, o Options) *filling {
@@ -123,7 +123,7 @@ func (f *filling) run(ctx context.Context) {
 	}
 }
 
-// note takes the outcome of a step.
+// note counts and logs the outcome of a step.
 func (f *filling) note(err error) {
 	text := ""
 	if err != nil {
@@ -200,7 +200,7 @@ func (f *filling) step(ctx context.Context) error {
 	return nil
 }
 
-// begin begins with a companion of which nothing is known.
+// begin starts over with another companion.
 func (f *filling) begin(companion string) {
 	f.walk.companion = companion
 	f.beginWalk()
@@ -210,7 +210,7 @@ func (f *filling) begin(companion string) {
 	clear(f.refused) // another version may have another embedder
 }
 
-// beginWalk begins another walk.
+// beginWalk starts a walk at the companion's first item.
 func (f *filling) beginWalk() { f.walk = walk{companion: f.walk.companion} }
 
 func (f *filling) takeTouched(n int) []rerank.ID {
@@ -228,8 +228,8 @@ func (f *filling) takeTouched(n int) []rerank.ID {
 // errPageRead ends a scan after one page.
 var errPageRead = errors.New("the page was read")
 
-// readPage reads the next page of the walk, and takes its items without a new vector in random order, so
-// that several sidecars do not embed the same items at the same time.
+// readPage reads the next page of the walk, and shuffles its items without a new vector, so that several
+// sidecars do not embed the same items at the same time.
 func (f *filling) readPage(ctx context.Context, r *route.Route) error {
 	if err := f.reads.WaitN(ctx, pageRows); err != nil {
 		return err
@@ -259,7 +259,7 @@ func (f *filling) readPage(ctx context.Context, r *route.Route) error {
 	return nil
 }
 
-// publish shows the progress of the first walk. Later walks show theirs when they end.
+// publish shows in the state how far the first walk has come. Later walks are shown when they end.
 func (f *filling) publish() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -268,7 +268,7 @@ func (f *filling) publish() {
 	}
 }
 
-// endWalk shows what a walk found.
+// endWalk ends a walk, and publishes what it counted.
 func (f *filling) endWalk() {
 	f.walk.resume = time.Now().Add(f.o.Rest)
 	f.mu.Lock()
@@ -302,7 +302,7 @@ func (f *filling) refuse(it item) {
 	}
 }
 
-// item is an item to embed.
+// item is an item to embed. source is the digest of its text and old vector, its mark once it is embedded.
 type item struct {
 	id           rerank.ID
 	text, source string

@@ -25,7 +25,7 @@ type Segment struct {
 // they are the arm's sessions.
 type Side struct {
 	Sessions int     `json:"sessions"`
-	Worth    float64 `json:"worth"` // of the feedback on the arm in them
+	Worth    float64 `json:"worth"` // sum of the feedback on the arm in these sessions
 }
 
 // add counts a session.
@@ -61,7 +61,7 @@ func (s *Side) add(worth float64) {
 	s.Worth += worth
 }
 
-// SegmentStatus is a segment as a person wants to see it.
+// SegmentStatus describes a segment in words.
 type SegmentStatus struct {
 	Name string
 	Text string

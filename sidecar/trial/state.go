@@ -35,9 +35,9 @@ type State struct {
 	// Observed counts the candidate's answers, Recent the last of them, which the guards watch.
 	Observed experiment.Observed `json:"observed"`
 	Recent   experiment.Observed `json:"recent"`
-	// Session is how long a period is. Period is the number of the first one whose sessions are not
-	// counted in Test, and Waiting holds counted sessions of experiment.Dividing that wait for one of
-	// the other arm.
+	// Session is the length of a period. Test has counted the sessions of all periods before number
+	// Period. In an experiment that divides requests, Waiting holds, by arm, what the ended sessions are
+	// worth that have not been compared with a session of the other arm yet.
 	Session time.Duration `json:"session"`
 	Period  int64         `json:"period"`
 	Waiting [3][]float64  `json:"waiting"`
@@ -51,12 +51,12 @@ type Counts struct {
 	Segments Segments `json:"segments,omitzero"`
 }
 
-// IsOver reports whether the candidate is searched no more.
+// IsOver reports whether the experiment has ended: the candidate answers no more searches.
 func (s *State) IsOver() bool {
 	return s.Stage == experiment.Stopped || s.Stage == experiment.Promoted
 }
 
-// begin returns the state of an experiment that begins.
+// begin returns the first state of an experiment.
 func begin(e config.Experiment, now time.Time) (*State, error) {
 	test, err := experiment.NewTest(e.Alpha)
 	return &State{
@@ -65,7 +65,7 @@ func begin(e config.Experiment, now time.Time) (*State, error) {
 	}, err
 }
 
-// isOf reports whether the state is of the experiment that a configuration describes.
+// isOf reports whether the state belongs to the experiment that the configuration describes.
 func (s *State) isOf(e config.Experiment) bool {
 	return s.Version == e.Candidate && s.Kind == experiment.Kind(e.Kind) && s.Alpha == e.Alpha && s.Session == e.Session
 }
@@ -106,12 +106,12 @@ func write(stateDir, route string, state []byte) error {
 	})
 }
 
-// Status is an experiment as a person wants to see it.
+// Status describes an experiment for the admin page and `likeness experiment status`.
 type Status struct {
 	Route string `json:"route"`
 	State
 	Decision experiment.Decision `json:"decision"`
-	// Evidence is the share of the evidence that a decision takes, by now.
+	// Evidence is the evidence so far, as a share of what a decision takes.
 	Evidence float64 `json:"evidence"`
 	// Mean is the mean preference for the candidate, from −1 to 1, and Low and High its bounds.
 	Mean float64 `json:"mean"`
@@ -121,10 +121,10 @@ type Status struct {
 	// preference stays as it is; 0 if that is not known.
 	Decisive int `json:"decisive"`
 	Missing  int `json:"missing,omitempty"`
-	// Searched: the candidate is searched now.
+	// Searched reports that the candidate answers searches now.
 	Searched bool `json:"searched"`
-	// Dropped counts answers and feedback since the start that are not counted, because too many sessions
-	// are open, or one session has too much.
+	// Dropped counts the answers and feedback since the start that no session took, because too many
+	// sessions were open or the session was full.
 	Dropped int64 `json:"dropped,omitempty"`
 	// Waits says why an experiment that should run does not; "" if it runs or is over.
 	Waits string `json:"waits,omitempty"`

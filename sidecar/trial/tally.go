@@ -23,25 +23,25 @@ const (
 type tally struct {
 	kind    experiment.Kind
 	period  time.Duration
-	worth   map[string]float64 // of a kind of feedback
+	worth   map[string]float64 // by kind of feedback
 	test    *experiment.Test
-	waiting [3][]float64 // of experiment.Dividing: the worth of sessions that wait for one of the other arm, by arm
+	waiting [3][]float64 // as State.Waiting
 
 	open    map[sessionKey]*session
-	answers map[events.AnswerID]*answer // of open sessions
-	items   int                         // of the answers
+	answers map[events.AnswerID]*answer // the answers of open sessions
+	items   int                         // items of the answers, see room
 	counts  Counts
-	fed     int   // feedback on the answers
+	fed     int   // events of feedback on the answers
 	dropped int64 // answers and feedback that were not counted
 	counted int64 // the number of the first period that is not counted yet
 }
 
-// sessionKey names a session: who, and the number of the period.
-// Where sessions are divided, a session has answers of one arm alone.
+// sessionKey names a session: the user, or the query if users are unknown, and the number of the period.
+// In an experiment that divides requests, also the arm that answered them.
 type sessionKey struct {
 	who    string
 	period int64
-	arm    experiment.Arm // of experiment.Dividing
+	arm    experiment.Arm // Neither if answers are interleaved
 }
 
 type session struct {
@@ -95,7 +95,8 @@ func (t *tally) show(m *events.Impression) {
 	t.items += room(len(m.Items))
 }
 
-// room returns how many items an answer counts for in tally.items, so that empty answers are bounded too.
+// room returns what an answer adds to tally.items: its items, or 1 if it is empty, so that the limit bounds
+// empty answers too.
 func room(items int) int { return max(items, 1) }
 
 // feed credits feedback to the arm of its item. Feedback on an answer whose session is over, or that is
@@ -127,8 +128,7 @@ func (a *answer) armOf(id rerank.ID) experiment.Arm {
 	return experiment.Neither
 }
 
-// end counts the sessions that are over: the period of their answers has ended, and one more, in which
-// feedback still came. It returns the number of the first period that is not counted yet.
+// end counts the sessions that are over. A session takes feedback until the end of the period after its own. It returns the number of the first period that is not counted yet.
 func (t *tally) end(now time.Time) (next int64, err error) {
 	next = t.periodOf(now) - 1
 	if next == t.counted { // sessions end when a period does
@@ -159,8 +159,8 @@ func (t *tally) end(now time.Time) (next int64, err error) {
 	return next, nil
 }
 
-// count adds a session to the test. Where sessions are divided, those of the two arms are compared in
-// pairs, in the order in which they ended.
+// count adds an ended session to the test. In an experiment that divides requests, it compares each session
+// with one of the other arm, in the order in which they ended.
 func (t *tally) count(s *session, arm experiment.Arm) error {
 	if s.unnamed {
 		t.counts.Unnamed++

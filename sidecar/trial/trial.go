@@ -198,7 +198,7 @@ type trial struct {
 	cancel   context.CancelFunc // ends run
 
 	candidate *rollout.Candidate // nil unless the experiment runs
-	retry     time.Time          // of opening the candidate
+	retry     time.Time          // when to open the candidate again after a failure
 
 	mu    sync.Mutex
 	asked asked
@@ -206,7 +206,7 @@ type trial struct {
 	tally *tally // nil unless the experiment runs
 	dirty bool   // the state differs from the file
 	waits string
-	// searched: searches are answered by the candidate too.
+	// searched reports that the candidate answers searches too.
 	searched bool
 	saved    time.Time
 }
@@ -284,7 +284,8 @@ func (t *trial) run(ctx context.Context) {
 	}
 }
 
-// turn looks at the experiment: it opens the candidate, counts sessions that are over, and decides.
+// turn opens the candidate if it is not open, counts the sessions that are over, and decides how the
+// experiment goes on.
 func (t *trial) turn(ctx context.Context, now time.Time) {
 	if err := t.prepare(ctx, now); err != nil {
 		if ctx.Err() == nil {
@@ -332,7 +333,7 @@ func (t *trial) turn(ctx context.Context, now time.Time) {
 	t.save(true)
 }
 
-// wait notes why the experiment does not run.
+// wait notes why the experiment does not run, and when to try again.
 func (t *trial) wait(err error, now time.Time) {
 	t.retry = now.Add(10 * time.Second)
 	t.mu.Lock()
@@ -447,7 +448,7 @@ func latest(a, b time.Time) time.Time {
 	return b
 }
 
-// decide counts the sessions that are over, and returns the ramp as it is and as it should be.
+// decide counts the sessions that are over, and returns the ramp before and after the decision.
 func (t *trial) decide(now time.Time) (before, after experiment.Ramp, err error) {
 	version, model, err := t.Versions.Serving(t.route)
 	if err != nil {
@@ -484,12 +485,12 @@ func (t *trial) decide(now time.Time) (before, after experiment.Ramp, err error)
 	return before, after, nil
 }
 
-// activated is the ramp of an experiment whose candidate somebody put in service.
+// activated returns the ramp of an experiment whose candidate a person has put in service.
 func activated() experiment.Ramp {
 	return experiment.Ramp{Stage: experiment.Promoted, Share: 1, Why: []string{"a person activated the candidate"}}
 }
 
-// serve begins to answer searches by both versions, at the share of now.
+// serve lets both versions answer the present share of the searches.
 func (t *trial) serve() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -500,7 +501,7 @@ func (t *trial) serve() {
 	})
 }
 
-// leave ends the searches of the candidate, and closes it. The state stays.
+// leave takes the candidate out of searches and closes it. The state stays.
 func (t *trial) leave() {
 	if t.candidate == nil {
 		return
@@ -517,10 +518,11 @@ func (t *trial) leave() {
 	t.mu.Unlock()
 }
 
-// saveEvery is how often counts are saved. What decides is saved at once.
+// saveEvery is how often new counts are saved. Decisions are saved at once.
 const saveEvery = 5 * time.Second
 
-// save writes the state if it has changed and is not fresh on disk. Searches do not wait for the disk.
+// save writes the state: at once if now is set, otherwise if it has changed and saveEvery has passed.
+// Searches do not wait for the disk.
 func (t *trial) save(now bool) {
 	t.mu.Lock()
 	if t.state == nil || !t.dirty && !now || !now && time.Since(t.saved) < saveEvery {
