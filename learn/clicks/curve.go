@@ -229,7 +229,7 @@ func (p *pairCells) count(step int, clicked bool) {
 	}
 }
 
-// swapped returns the pairs that were shown at several steps.
+// swapped returns only the pairs that were shown at several steps.
 func (c *cells) swapped() *cells {
 	s := &cells{steps: c.steps}
 	for _, p := range c.all {
@@ -261,7 +261,8 @@ func (c *cells) clicks() int {
 	return int(n)
 }
 
-// links reports whether chains of chosen pairs link every step that was shown to the first.
+// links reports whether the choices link every step that was shown to the first step: a pair that was chosen
+// links all steps at which it was shown, and links form chains.
 func (c *cells) links(shown []float64) bool {
 	root := make([]int, c.steps)
 	for i := range root {

@@ -106,11 +106,11 @@ func Run(ctx context.Context, o Options) (Report, error) {
 type exporter struct {
 	o       Options
 	report  Report
-	chosen  map[events.AnswerID][]choice // without those that were matched
+	chosen  map[events.AnswerID][]choice // feedback whose impression has not been read yet, by answer
 	answers map[events.AnswerID]struct{}
-	queries map[uint64]struct{} // that were written
+	queries map[uint64]struct{} // keys of the queries in the query file
 	log     *parquet.GenericWriter[row]
-	vectors *parquet.GenericWriter[query] // nil: none are wanted
+	vectors *parquet.GenericWriter[query] // nil if Options.Queries is empty
 	rows    []row
 }
 

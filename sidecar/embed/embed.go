@@ -117,9 +117,9 @@ type Client struct {
 	mu      sync.Mutex
 	cache   cache
 	asked   map[string]*asked // texts that wait or are being embedded
-	waiting []*asked          // those that no call has yet
+	waiting []*asked          // texts of asked that no call has taken yet
 	flying  int               // calls in flight
-	most    int               // most texts of a call, as the service showed
+	most    int               // most texts that the service takes in a call, as far as known
 	dim     int               // length of the vectors; 0 if not known
 	tally   tally
 }

@@ -29,7 +29,7 @@ const (
 
 // form is a format of requests and answers.
 type form struct {
-	named   bool // requests contain the name of a model
+	named   bool // requests name the model
 	request func(o Options, texts []string) any
 	decode  func(answer []byte) ([]embedding, error)
 }

@@ -85,7 +85,7 @@ type Log struct {
 	mu      sync.Mutex
 	queue   queue
 	stats   Stats
-	horizon time.Time // answers before it may have been deleted; zero if nothing was deleted
+	horizon time.Time // answers from before this time may be deleted; zero if no file was deleted
 	closed  bool
 
 	// Only the writer uses the rest, after OpenLog.
@@ -93,21 +93,21 @@ type Log struct {
 	files  files
 	loaded bool // the folder was read
 	recent window
-	retry  time.Time // no attempt before it, after a failure
+	retry  time.Time // when the writer tries the disk again after a failure
 }
 
 // queue holds what waits for the writer.
 type queue struct {
 	impressions []byte // whole records
-	count       int64  // of impressions
+	count       int64  // number of impressions
 	batches     []*batch
-	bytes       int // of the batches
+	bytes       int // size of the batches
 }
 
 // batch is the feedback of one call, which waits for the writer.
 type batch struct {
 	records []byte // whole records, one after the other
-	ends    []int  // where each record ends
+	ends    []int  // end offset of each record
 	keys    []EventKey
 	written chan result // buffered, so that the writer never waits
 }

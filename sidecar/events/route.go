@@ -188,15 +188,15 @@ func reasonOf(err error) Reason {
 
 // Refusal is feedback that was not accepted.
 type Refusal struct {
-	Index  int // in the batch
+	Index  int // index in the batch
 	Reason Reason
 	Err    error
 }
 
 // Receipt says what became of a batch of feedback.
 type Receipt struct {
-	Accepted int // durable, those that were known already included
-	Repeated int // known already
+	Accepted int // events on disk, those of Repeated included
+	Repeated int // events that were on disk before
 	Refused  []Refusal
 }
 
@@ -235,7 +235,7 @@ func (r *Route) Feed(ctx context.Context, all []Feedback) (Receipt, error) {
 	return out, nil
 }
 
-// ahead is how far in the future the time of feedback may lie, for a client's clock that is fast.
+// ahead is how far in the future the time of feedback may lie, because a client's clock can be fast.
 const ahead = 5 * time.Minute
 
 // check returns why an event is refused: ErrFeedback for an invalid field, otherwise an error

@@ -61,7 +61,7 @@ type Report struct {
 type Way struct {
 	Name   string  `json:"name"`
 	NDCG   float64 `json:"ndcg"`   // nDCG@10
-	Recall float64 `json:"recall"` // of the relevant items among the first ten
+	Recall float64 `json:"recall"` // recall of the relevant items at 10
 	// Kept is the share of the new index's nDCG@10, with its interval.
 	Kept float64 `json:"kept"`
 	Low  float64 `json:"kept_low"`
