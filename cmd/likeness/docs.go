@@ -115,7 +115,7 @@ func writeCLI(w io.Writer, root *cobra.Command) error {
 	common := commonFlags(root)
 	var b strings.Builder
 	b.WriteString(cliHeader)
-	b.WriteString("```\n" + root.Long + "\n```\n\n`likeness COMMAND --help`, and the man pages of a release, say what every flag does; this page names a command's flags, and says so of those that many have.\n\n## Flags of several commands\n")
+	b.WriteString("```\n" + root.Long + "\n```\n\n`likeness COMMAND --help`, and the man pages of a release, explain every flag and give examples; this page names them.\n\n## Flags of several commands\n")
 	for _, group := range flagGroups {
 		fmt.Fprintf(&b, "\n### %s\n", group.title)
 		b.WriteString(flagList(slices.DeleteFunc(slices.Clone(common), func(f *pflag.Flag) bool { return !slices.Contains(group.flags, f.Name) })))
@@ -167,20 +167,22 @@ func documentedFlags(cmd *cobra.Command) []*pflag.Flag {
 	return flags
 }
 
-// describeCommands writes a section for each subcommand that is no group: the names of its flags,
-// and links to the pages that its help text names or else an example.
+// describeCommands writes a section for each subcommand that is no group: its arguments, links to the
+// pages that its help text names, and the names of its flags.
 func describeCommands(b *strings.Builder, cmd *cobra.Command, common []*pflag.Flag) {
 	for _, child := range documentedCommands(cmd) {
 		if child.HasSubCommands() {
 			describeCommands(b, child, common)
 			continue
 		}
-		fmt.Fprintf(b, "\n## `%s`\n\n%s.\n", child.CommandPath(), child.Short)
-		if pages := pagePath.FindAllString(child.Long, -1); len(pages) > 0 {
-			fmt.Fprintf(b, "\nSee %s.\n", linkPages(strings.Join(slices.Compact(slices.Sorted(slices.Values(pages))), ", ")))
-		} else if child.Example != "" {
-			fmt.Fprintf(b, "\n```sh\n%s\n```\n", firstCommand(unindent(child.Example)))
+		fmt.Fprintf(b, "\n## `%s`\n\n%s.", child.CommandPath(), child.Short)
+		if _, arguments, ok := strings.Cut(child.Use, " "); ok {
+			fmt.Fprintf(b, " Arguments: `%s`.", arguments)
 		}
+		if pages := pagePath.FindAllString(child.Long, -1); len(pages) > 0 {
+			fmt.Fprintf(b, " See %s.", linkPages(strings.Join(slices.Compact(slices.Sorted(slices.Values(pages))), ", ")))
+		}
+		b.WriteString("\n")
 		var own, shared []string
 		for _, f := range documentedFlags(child) {
 			if slices.ContainsFunc(common, func(c *pflag.Flag) bool {
@@ -223,25 +225,6 @@ func linkFlags(names []string) (links []string) {
 		links = append(links, "`--"+name+"`")
 	}
 	return links
-}
-
-// firstCommand returns the first command of an example, with its continuation lines.
-func firstCommand(example string) string {
-	lines := strings.Split(example, "\n")
-	for i, line := range lines {
-		if !strings.HasSuffix(line, "\\") {
-			return strings.Join(lines[:i+1], "\n")
-		}
-	}
-	return example
-}
-
-func unindent(text string) string {
-	var lines []string
-	for line := range strings.Lines(text) {
-		lines = append(lines, strings.TrimPrefix(strings.TrimRight(line, "\n"), "  "))
-	}
-	return strings.Join(lines, "\n")
 }
 
 // flagList returns a Markdown list of flags with their defaults, or "" for no flags.
