@@ -35,6 +35,24 @@ func TestLinks(t *testing.T) {
 	}
 }
 
+// named matches a page, and perhaps a heading, that a file names by its path from the root.
+var named = regexp.MustCompile(`\bdocs/[a-z/-]+\.md(#[a-z0-9-]+)?`)
+
+// TestPagesNamedByFiles: a page that code, an alert or a manifest names exists, and so does its heading.
+func TestPagesNamedByFiles(t *testing.T) {
+	anchors := map[string]map[string]bool{}
+	for _, file := range tracked(t, "*.go", "*.yaml", "*.sh", "*.tmpl", "*.proto", "*.py", "Makefile") {
+		if strings.Contains(file, "testdata/") || strings.HasSuffix(file, "_test.go") {
+			continue
+		}
+		for _, page := range named.FindAllString(read(t, file), -1) {
+			if problem := follow(t, "README.md", page, anchors); problem != "" {
+				t.Errorf("%s names %s: %s", file, page, problem)
+			}
+		}
+	}
+}
+
 // follow says why a link leads nowhere.
 func follow(t *testing.T, page, target string, anchors map[string]map[string]bool) string {
 	t.Helper()
@@ -108,7 +126,13 @@ func prose(text string) []string {
 // pages are the tracked pages.
 func pages(t *testing.T) []string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "git", "ls-files", "*.md")
+	return tracked(t, "*.md")
+}
+
+// tracked lists the tracked files that match one of the patterns.
+func tracked(t *testing.T, patterns ...string) []string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), "git", append([]string{"ls-files", "--"}, patterns...)...)
 	cmd.Dir = root
 	out, err := cmd.Output()
 	if err != nil {
