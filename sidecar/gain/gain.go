@@ -3,16 +3,10 @@
 package gain
 
 import (
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"time"
 
-	"github.com/likenessdb/likeness/internal/atomicfile"
 	"github.com/likenessdb/likeness/internal/statedir"
 )
 
@@ -42,16 +36,13 @@ func (s State) Fell() bool { return s.Now.High < s.First.Low }
 // Read returns the state of a route, or nil if nothing was measured.
 func Read(stateDir, route string) (*State, error) {
 	path := file(stateDir, route)
-	b, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
 	s := &State{}
-	if err == nil {
-		err = json.Unmarshal(b, s)
-	}
+	found, err := statedir.ReadJSON(path, s)
 	if err != nil {
 		return nil, fmt.Errorf("the gain of route %q, %s: %w; remove it to measure anew", route, path, err)
+	}
+	if !found {
+		return nil, nil
 	}
 	return s, nil
 }
@@ -73,11 +64,7 @@ func Record(stateDir, route string, served Measurement, candidate *Measurement) 
 	if candidate == nil && before != nil {
 		s.Candidate = before.Candidate
 	}
-	path := file(stateDir, route)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	return atomicfile.Write(path, func(w io.Writer) error { return json.NewEncoder(w).Encode(s) })
+	return statedir.WriteJSON(file(stateDir, route), s)
 }
 
 func file(stateDir, route string) string {

@@ -1,17 +1,12 @@
 package trial
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"math"
-	"os"
 	"path/filepath"
 	"time"
 
-	"github.com/likenessdb/likeness/internal/atomicfile"
 	"github.com/likenessdb/likeness/internal/statedir"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/experiment"
@@ -73,37 +68,22 @@ func (s *State) isOf(e config.Experiment) bool {
 // Read returns the state of a route's experiment, or nil if there was none.
 func Read(stateDir, route string) (*State, error) {
 	path := file(stateDir, route)
-	b, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
 	s := &State{}
-	if err == nil {
-		err = json.Unmarshal(b, s)
-	}
-	if err == nil && !s.Test.IsValid() {
+	found, err := statedir.ReadJSON(path, s)
+	if found && !s.Test.IsValid() {
 		err = errors.New("its test is damaged")
 	}
 	if err != nil {
 		return nil, fmt.Errorf("the state of the experiment of route %q, %s: %w; remove it to begin again", route, path, err)
+	}
+	if !found {
+		return nil, nil
 	}
 	return s, nil
 }
 
 func file(stateDir, route string) string {
 	return filepath.Join(statedir.Route(stateDir, route), "experiment.json")
-}
-
-// write keeps a state, as JSON, for the next start.
-func write(stateDir, route string, state []byte) error {
-	path := file(stateDir, route)
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	return atomicfile.Write(path, func(w io.Writer) error {
-		_, err := w.Write(state)
-		return err
-	})
 }
 
 // Status describes an experiment for the admin page and `likeness experiment status`.

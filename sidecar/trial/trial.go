@@ -533,7 +533,7 @@ func (t *trial) save(now bool) {
 	state, err := json.Marshal(t.state)
 	t.mu.Unlock()
 	if err == nil {
-		err = write(t.StateDir, t.route, state)
+		err = statedir.WriteJSON(file(t.StateDir, t.route), json.RawMessage(state))
 	}
 	if err != nil {
 		t.mu.Lock()

@@ -3,17 +3,11 @@ package choice
 
 import (
 	"cmp"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
-	"io/fs"
-	"os"
 	"path/filepath"
 	"slices"
 	"time"
 
-	"github.com/likenessdb/likeness/internal/atomicfile"
 	"github.com/likenessdb/likeness/internal/statedir"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/route"
@@ -50,14 +44,7 @@ func Read(stateDir, route string) (c Choice, err error) {
 		return c, nil
 	}
 	file := path(stateDir, route)
-	b, err := os.ReadFile(file)
-	if errors.Is(err, fs.ErrNotExist) {
-		return c, nil
-	}
-	if err == nil {
-		err = json.Unmarshal(b, &c)
-	}
-	if err != nil {
+	if _, err := statedir.ReadJSON(file, &c); err != nil {
 		return c, fmt.Errorf("%w: the choice of a version of route %q, %s: %w; remove it to serve what the configuration says", config.ErrConfig, route, file, err)
 	}
 	return c, nil
@@ -68,11 +55,7 @@ func (c Choice) Save(stateDir, route string) error {
 	if stateDir == "" {
 		return nil
 	}
-	file := path(stateDir, route)
-	if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-		return err
-	}
-	return atomicfile.Write(file, func(w io.Writer) error { return json.NewEncoder(w).Encode(c) })
+	return statedir.WriteJSON(path(stateDir, route), c)
 }
 
 // Next returns the choice after a version went into service. configured is the route's

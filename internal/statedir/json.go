@@ -1,0 +1,32 @@
+package statedir
+
+import (
+	"encoding/json"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/likenessdb/likeness/internal/atomicfile"
+)
+
+// ReadJSON reads a file that WriteJSON wrote into v. It reports false if there is no such file.
+func ReadJSON(path string, v any) (found bool, err error) {
+	b, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err == nil {
+		err = json.Unmarshal(b, v)
+	}
+	return err == nil, err
+}
+
+// WriteJSON writes v to a file, durably and in one step. It makes the folder if it does not exist.
+func WriteJSON(path string, v any) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	return atomicfile.Write(path, func(w io.Writer) error { return json.NewEncoder(w).Encode(v) })
+}
