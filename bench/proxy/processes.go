@@ -60,12 +60,15 @@ const (
 // benchmark holds everything that runs.
 type benchmark struct {
 	settings
-	stderr   io.Writer
-	dir      string
-	task     *banking77.Task
-	versions []string
-	systems  []system
-	closers  []func() error
+	stderr io.Writer
+	dir    string
+	task   *banking77.Task
+	// asked holds the query vectors of the task, and pulledBack the vectors to which a rewritten route
+	// changes them.
+	asked, pulledBack [][]float32
+	versions          []string
+	systems           []system
+	closers           []func() error
 }
 
 // open starts the processes and fills the collections.
@@ -78,6 +81,9 @@ func (b *benchmark) open(ctx context.Context) (err error) {
 		return err
 	}
 	b.closers = append(b.closers, b.task.Close)
+	if err := b.readQueries(); err != nil {
+		return err
+	}
 	if err := b.openQdrant(ctx); err != nil {
 		return err
 	}
@@ -104,20 +110,16 @@ func (b *benchmark) openQdrant(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	asked, pulledBack, err := b.queries()
-	if err != nil {
-		return err
-	}
 	if err := b.addGRPC(d, "Qdrant, gRPC",
-		func(conn *grpc.ClientConn) client { return qdrantGRPC(conn, asked) },
-		func(conn *grpc.ClientConn) client { return qdrantGRPC(conn, pulledBack) }); err != nil {
+		func(conn *grpc.ClientConn) client { return qdrantGRPC(conn, b.asked) },
+		func(conn *grpc.ClientConn) client { return qdrantGRPC(conn, b.pulledBack) }); err != nil {
 		return err
 	}
-	bodies, err := restBodies(asked)
+	bodies, err := restBodies(b.asked)
 	if err != nil {
 		return err
 	}
-	rewrittenBodies, err := restBodies(pulledBack)
+	rewrittenBodies, err := restBodies(b.pulledBack)
 	if err != nil {
 		return err
 	}
@@ -148,15 +150,11 @@ func (b *benchmark) openMilvus(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	asked, pulledBack, err := b.queries()
+	groups, err := milvusGroups(b.asked)
 	if err != nil {
 		return err
 	}
-	groups, err := milvusGroups(asked)
-	if err != nil {
-		return err
-	}
-	rewrittenGroups, err := milvusGroups(pulledBack)
+	rewrittenGroups, err := milvusGroups(b.pulledBack)
 	if err != nil {
 		return err
 	}
@@ -165,30 +163,29 @@ func (b *benchmark) openMilvus(ctx context.Context) error {
 		func(conn *grpc.ClientConn) client { return milvusGRPC(conn, rewrittenGroups) })
 }
 
-// queries returns the query vectors of the task, and the vectors to which a rewritten route changes
-// them.
-func (b *benchmark) queries() (asked, pulledBack [][]float32, err error) {
+// readQueries sets asked and pulledBack.
+func (b *benchmark) readQueries() error {
 	m, err := model.Open(b.bilinear())
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
 	for i := range b.task.Queries {
 		v := b.task.Vector(i)
 		encoded, err := m.Encode(rerank.Query{Vector: v})
 		if err != nil {
-			return nil, nil, err
+			return err
 		}
 		able := rerank.EncodedAbilitiesOf(encoded).PullBack
 		if able == nil {
-			return nil, nil, fmt.Errorf("model %s: its queries are no vectors of the items' space", b.bilinear())
+			return fmt.Errorf("model %s: no query is one inner product with the stored vectors", b.bilinear())
 		}
 		product, ok := able.PullBack()
 		if !ok {
-			return nil, nil, fmt.Errorf("model %s: query %d is no vector of the items' space", b.bilinear(), i)
+			return fmt.Errorf("model %s: query %d is not one inner product with the stored vectors", b.bilinear(), i)
 		}
-		asked, pulledBack = append(asked, v), append(pulledBack, product.Vector)
+		b.asked, b.pulledBack = append(b.asked, v), append(b.pulledBack, product.Vector)
 	}
-	return asked, pulledBack, nil
+	return nil
 }
 
 // bilinear returns the path of the model of the routes `rewritten` and `tabled`.
@@ -258,8 +255,8 @@ func (b *benchmark) start(ctx context.Context, d *deployment, name string, at an
 	return nil
 }
 
-// addGRPC adds a system whose clients use gRPC. The clients of asking send the vectors of the task,
-// those of rewriting send the vectors to which a rewritten route changes them.
+// addGRPC adds a system whose clients use gRPC. asking makes the clients that send the vectors asked, and
+// rewriting the one that sends the vectors pulledBack.
 func (b *benchmark) addGRPC(d *deployment, name string, asking, rewriting func(*grpc.ClientConn) client) error {
 	var conns [4]*grpc.ClientConn
 	for i, address := range []string{d.db.Address, d.copied, d.proxied.GRPC, d.serving.GRPC} {
