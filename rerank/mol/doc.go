@@ -19,8 +19,8 @@
 //     ‖x̂_b‖ =: N_b, measured when they were packed; ℓ = 0 where the packed rows themselves are
 //     scored.
 //   - Query. A vector v becomes one of bfloat16, v = v̂ + r, or a sum of two, v = v̂ + v̂′ + r;
-//     ‖r‖ is computed, at most 2⁻⁸·‖v‖ or about 2⁻¹⁸·‖v‖. For rows of int8, the matrices are of int8,
-//     each with one scale; ‖r‖ is about ‖v‖/200 or ‖v‖/50,000. So |⟨v, x⟩ − computed| ≤ ‖v‖·ℓ + (‖r‖ +
+//     ‖r‖ is computed, at most 2⁻⁸·‖v‖ or about 2⁻¹⁸·‖v‖. For rows of int8, v̂ and v̂′ are of
+//     int8 instead, each with one scale; ‖r‖ is about ‖v‖/200 or ‖v‖/50,000. So |⟨v, x⟩ − computed| ≤ ‖v‖·ℓ + (‖r‖ +
 //     3·γ_2D+2·‖v‖)·N, products of two bfloat16 being exact and sums rounded once a term. Of
 //     all the f_i/τ = v_i together, the rows of V with rests R, the errors have a norm of at
 //     most ‖V‖_F·ℓ + (‖R‖ + 3·γ_2D+2·‖V‖_F)·N for every g_j, ‖R‖ the spectral norm. For one
@@ -48,8 +48,9 @@
 //     Without the item it would be the whole range of the logits.
 //   - Which bound. Items in bfloat16 have three: by the largest logit, and with gates by a
 //     query of one or of two bfloat16 vectors. Items in other formats have the first and the
-//     last. The largest logit of an item in int8 comes from a query of one int8 vector, for a
-//     whole batch in one pass; only items that this bound leaves get logits from two, and gates. The scan times each bound, with the scoring that it leaves, on a few items. It
+//     last. For items in int8, the first bound takes a query of one int8 vector, and serves a
+//     whole batch in one pass. Only the items that it leaves get logits by two int8 vectors, and
+//     gates. The scan times each bound, with the scoring that it leaves, on a few items. It
 //     takes the cheapest, or none, and tries again as the K-th score rises.
 //   - Both bounds of a MoL add the rounding of the two weighted means, 4·γ_{L+6}·‖l‖ for L
 //     pairs. The gates' errors include the sums of their parts, the exponential and SiLU, on

@@ -21,7 +21,7 @@ type derivation struct {
 	deriver rerank.Deriver  // nil if the model derives no fields
 	fields  []rerank.Field  // the companion's fields; nil until the store was asked
 	schema  adapters.Schema // the companion's schema
-	// consistency is the level of reads of the companion that have to show its last write
+	// consistency is the level of those reads of the companion that have to show its last write.
 	consistency string
 }
 

@@ -38,8 +38,8 @@ type reembedded struct {
 // returns how many it wrote. It leaves out items that were written or deleted since the source of their
 // vector was read: between its own read of the rows and its write to the companion, no other write is
 // followed, and writes that come meanwhile are followed afterwards. The ids are distinct. Reembed returns
-// ErrRoute if the route is not followed, or another version of it is by now, ErrClosed, the store's error, or the context's error; then
-// some or all of the vectors may have been written.
+// ErrRoute if the route is not followed, or if another version of it is followed by now; or ErrClosed, the
+// store's error, or the context's error. After an error some or all of the vectors may have been written.
 func (f *Follower) Reembed(ctx context.Context, r *route.Route, vectors []NewVector) (written int, err error) {
 	s := f.syncers[r.Collection]
 	if s == nil {

@@ -71,8 +71,8 @@ func CountItems(ctx context.Context, r *route.Route, done func(n int)) (Count, e
 	return c, err
 }
 
-// marksOf returns the marks of items in the companion. A mark is the digest of what an item's new vector was
-// made of (derive.SourceDigest), "" if the item has none.
+// marksOf returns the marks of items in the companion. The mark of an item with a new vector is the
+// derive.SourceDigest of the row that the vector was made from; items without one have "".
 func marksOf(ctx context.Context, r *route.Route, ids []rerank.ID) (map[rerank.ID]string, error) {
 	have, err := adapters.AbilitiesOf(r.Store).Fetch.Fetch(ctx, adapters.FetchRequest{
 		Collection: r.Companion, IDs: ids, Payload: true, PayloadFields: []string{derive.SourceField}, Consistency: r.Consistency,

@@ -8,9 +8,10 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/score"
 )
 
-// noteChanged sets Changed if a candidate's feature row contradicts the score that a list has for it: the
-// companion's row got another vector between the two reads. So it does if a candidate of an earlier round
-// is missing in an exact list that its row reaches. Items outside the lists may have changed with it. batches holds the rows of new candidates.
+// noteChanged sets Changed if the companion changed between the reads of lists and of feature rows: if a
+// list has another score for a candidate than its row gives, or if an exact list lacks a candidate of an
+// earlier round that belongs to it by its row. Items outside the lists may have changed too. batches
+// holds the rows of new candidates.
 func (r *Reader) noteChanged(p *plan.Plan, lists []rerank.List, batches []score.Batch) {
 	v := r.View
 	if !v.Reembeds() || r.Changed {
