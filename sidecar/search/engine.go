@@ -63,7 +63,7 @@ func New(routes []*route.Route, o Options) (*Engine, error) {
 // deadline passed or the caller went away.
 func (e *Engine) Search(ctx context.Context, r Request) (Answer, error) {
 	began, text := time.Now(), r.Query.Text
-	a, r, err := e.search(ctx, r)
+	a, r, err := e.searchRoute(ctx, r)
 	err = withFilter(err, r.Filter)
 	a.Timings.Total = time.Since(began)
 	if err == nil && r.Shown {
@@ -75,8 +75,10 @@ func (e *Engine) Search(ctx context.Context, r Request) (Answer, error) {
 	return a, err
 }
 
-// search answers a request. It also returns the request with the query's vector.
-func (e *Engine) search(ctx context.Context, r Request) (Answer, Request, error) {
+// searchRoute answers a request by the version of its route that is in service, or by the route's
+// experiment. It first makes the query's vector if the query is a text or a history of items, and
+// returns the request with that vector.
+func (e *Engine) searchRoute(ctx context.Context, r Request) (Answer, Request, error) {
 	ctx, s := e.tracer.Start(ctx, "likeness.search", trace.WithAttributes(attribute.String("likeness.route", r.Route)))
 	defer s.End()
 	version, err := e.Find(ctx, r.Route)
@@ -101,7 +103,12 @@ func (e *Engine) search(ctx context.Context, r Request) (Answer, Request, error)
 			return Answer{}, r, err
 		}
 	}
-	a, err := e.searchTrial(ctx, version, r)
+	var a Answer
+	if t := e.trialFor(r); t != nil {
+		a, err = e.searchTrial(ctx, version, t, r)
+	} else {
+		a, err = e.searchVersion(ctx, version, r)
+	}
 	a.Timings.Embed = took
 	if err != nil {
 		failSpan(s, err)

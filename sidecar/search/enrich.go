@@ -13,6 +13,7 @@ import (
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search/failure"
 	"github.com/likenessdb/likeness/sidecar/search/retrieve"
 	"github.com/likenessdb/likeness/sidecar/search/score"
@@ -164,11 +165,14 @@ func (s *search) mayHaveGone() bool {
 
 // trace gives the steps of the search spans in the request's trace.
 func (s *search) trace(ctx context.Context) context.Context {
-	s.scope = &span.Scope{
-		Tracer: s.engine.tracer, Route: s.view.Checked, ErrorType: ErrorType,
-		Common: []attribute.KeyValue{attribute.String("likeness.route", s.view.Name)},
-	}
+	s.scope = s.engine.newScope(s.view.Checked)
+	s.scope.Common = []attribute.KeyValue{attribute.String("likeness.route", s.view.Name)}
 	return span.With(ctx, s.scope)
+}
+
+// newScope returns the settings of the spans of a search on a route.
+func (e *Engine) newScope(c *route.Checked) *span.Scope {
+	return &span.Scope{Tracer: e.tracer, Store: c.StoreName, System: c.Database.System, Address: c.Database.Address, ErrorType: ErrorType}
 }
 
 // failSpan marks a span as failed. The error's text goes to the log, under the same

@@ -6,8 +6,6 @@ import (
 	"math"
 	"time"
 
-	"go.opentelemetry.io/otel/attribute"
-
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/route"
@@ -57,35 +55,17 @@ func (s *search) newFinder(p *plan.Plan) *finder {
 	return f
 }
 
-func (f *finder) score(ctx context.Context, batches []score.Batch) error {
-	ctx, sp := span.Step(ctx, "score")
-	defer sp.End()
-	began, before := time.Now(), f.found.Scored
-	err := f.scorer.Candidates(ctx, f.query, batches, &f.found)
-	f.timings.Score += time.Since(began)
-	sp.SetAttributes(attribute.Int("likeness.candidates", f.found.Scored-before))
-	span.Fail(ctx, sp, err)
-	return err
-}
-
 // scan scores every item of the table, or every item that the filter lets through.
 func (f *finder) scan(ctx context.Context) error {
 	within, notIndexed, err := f.reader.Matching(ctx, f.plan)
 	if err != nil {
 		return err
 	}
-	stepCtx, sp := span.Step(ctx, "score")
-	began := time.Now()
-	result, err := f.scorer.All(stepCtx, f.query, within, &f.found)
-	f.timings.Score += time.Since(began)
-	sp.SetAttributes(attribute.Int("likeness.candidates", result.Items), attribute.Int("likeness.scored", result.Scored))
-	span.Fail(stepCtx, sp, err)
-	sp.End()
-	if err != nil {
+	if err := f.scorer.All(ctx, f.query, within, &f.found); err != nil {
 		return err
 	}
 	if len(notIndexed) > 0 {
-		if err := f.score(ctx, notIndexed); err != nil {
+		if err := f.scorer.Candidates(ctx, f.query, notIndexed, &f.found); err != nil {
 			return err
 		}
 	}

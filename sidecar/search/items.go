@@ -72,7 +72,7 @@ func (e *Engine) Score(ctx context.Context, r ScoreRequest) (ScoreAnswer, error)
 	defer cancel()
 	ctx, s := e.tracer.Start(ctx, "likeness.score_items")
 	defer s.End()
-	ctx = span.With(ctx, &span.Scope{Tracer: e.tracer, Route: c, ErrorType: ErrorType})
+	ctx = span.With(ctx, e.newScope(c))
 	a, err := e.score(ctx, version, r)
 	if err != nil {
 		failSpan(s, err)

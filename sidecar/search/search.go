@@ -133,45 +133,16 @@ func (s *search) rescore(ctx context.Context) error {
 	return s.explain(f, hits)
 }
 
-// find retrieves, scores and certifies.
+// find retrieves and scores candidates, certifies, and repeats that with deeper lists as long as
+// another round can improve the answer. A scan and a rewritten search take a single round.
 func (f *finder) find(ctx context.Context) error {
-	defer func() { f.timings.Retrieve += f.reader.Fetching }()
+	defer func() { f.timings.Retrieve, f.timings.Score = f.timings.Retrieve+f.reader.Fetching, f.found.Time }()
 	switch {
 	case f.plan.Request.Strategy == rerank.Scan:
 		return f.scan(ctx)
 	case f.plan.Rewritten:
 		return f.rewritten(ctx)
-	default:
-		return f.rounds(ctx)
 	}
-}
-
-// rewritten answers with the rows of one search by φ, in the store's order and with its scores.
-// Which of the rows that tie with the K-th are in the answer is the store's choice.
-func (f *finder) rewritten(ctx context.Context) error {
-	began := time.Now()
-	lists, err := retrieve.Lists(ctx, f.view, f.plan, 1)
-	if errors.Is(err, adapters.ErrLimit) && retrieve.WithPayload(f.plan) { // the list would be too long for one message
-		f.plan.PayloadApart = true
-		lists, err = retrieve.Lists(ctx, f.view, f.plan, 1)
-	}
-	f.timings.Retrieve += time.Since(began)
-	if err != nil {
-		return err
-	}
-	if _, err := f.union.Add(f.view, f.plan, lists, 1); err != nil {
-		return err
-	}
-	f.lists = lists
-	f.found = score.FromList(lists[0], f.plan.Probes[0])
-	evidence, c := f.certify(ctx, 1)
-	f.certificate.Stop = evidence.StopRewritten(f.plan.Request.MaxGap, c)
-	return nil
-}
-
-// rounds retrieves and scores candidates, and repeats that with deeper lists as long as another
-// round can improve the answer.
-func (f *finder) rounds(ctx context.Context) error {
 	var last rerank.Certificate // the certificate of the previous round
 	for round := 1; ; round++ {
 		began := time.Now()
@@ -209,7 +180,7 @@ func (f *finder) round(ctx context.Context, round int) error {
 	if err != nil {
 		return err
 	}
-	err = f.score(ctx, batches)
+	err = f.scorer.Candidates(ctx, f.query, batches, &f.found)
 	for i := range batches {
 		if !f.query.Keep {
 			batches[i].Free()
@@ -219,6 +190,29 @@ func (f *finder) round(ctx context.Context, round int) error {
 		return err
 	}
 	f.lists = lists
+	return nil
+}
+
+// rewritten answers with the rows of one search by φ, in the store's order and with its scores.
+// Which of the rows that tie with the K-th are in the answer is the store's choice.
+func (f *finder) rewritten(ctx context.Context) error {
+	began := time.Now()
+	lists, err := retrieve.Lists(ctx, f.view, f.plan, 1)
+	if errors.Is(err, adapters.ErrLimit) && retrieve.WithPayload(f.plan) { // the list would be too long for one message
+		f.plan.PayloadApart = true
+		lists, err = retrieve.Lists(ctx, f.view, f.plan, 1)
+	}
+	f.timings.Retrieve += time.Since(began)
+	if err != nil {
+		return err
+	}
+	if _, err := f.union.Add(f.view, f.plan, lists, 1); err != nil {
+		return err
+	}
+	f.lists = lists
+	f.found = score.FromList(lists[0], f.plan.Probes[0])
+	evidence, c := f.certify(ctx, 1)
+	f.certificate.Stop = evidence.StopRewritten(f.plan.Request.MaxGap, c)
 	return nil
 }
 

@@ -102,26 +102,27 @@ func (t *Trial) assign(r Request, now time.Time) experiment.Assignment {
 	return experiment.Assign(t.Name, asked, t.Share)
 }
 
-// searchTrial answers a request by the version in service, or, if the route's experiment takes the
-// request, by both versions.
-func (e *Engine) searchTrial(ctx context.Context, version *route.Version, r Request) (Answer, error) {
-	if r.Shown || r.Tried {
-		if t := e.trialOf(r); t != nil {
-			as := t.assign(r, time.Now())
-			var a Answer
-			var err error
-			if as.Takes && (t.Kind == experiment.Interleaving || as.Arm == experiment.Candidate) && t.Candidate.Version.Hold() {
-				a, err = e.compare(ctx, version, t, as, r)
-			} else {
-				a, err = e.searchVersion(ctx, version, r)
-			}
-			if as.Takes && t.Kind == experiment.Dividing && err == nil {
-				a = t.assigned(a, as.Arm)
-			}
-			return a, err
-		}
+// trialFor returns the experiment that answers a request, or nil.
+func (e *Engine) trialFor(r Request) *Trial {
+	if !r.Shown && !r.Tried {
+		return nil
 	}
-	return e.searchVersion(ctx, version, r)
+	return e.trialOf(r)
+}
+
+// searchTrial answers a request by the version in service or, if the experiment takes the request, by
+// both versions.
+func (e *Engine) searchTrial(ctx context.Context, version *route.Version, t *Trial, r Request) (a Answer, err error) {
+	as := t.assign(r, time.Now())
+	if as.Takes && (t.Kind == experiment.Interleaving || as.Arm == experiment.Candidate) && t.Candidate.Version.Hold() {
+		a, err = e.compare(ctx, version, t, as, r)
+	} else {
+		a, err = e.searchVersion(ctx, version, r)
+	}
+	if as.Takes && t.Kind == experiment.Dividing && err == nil {
+		a = t.assigned(a, as.Arm)
+	}
+	return a, err
 }
 
 // tried is what a candidate answers.

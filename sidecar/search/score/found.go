@@ -4,6 +4,7 @@ import (
 	"context"
 	"math"
 	"slices"
+	"time"
 
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/table"
@@ -19,6 +20,8 @@ type Found struct {
 	Scored, Spared, NotFinite int
 	// Measured is set if a scan on a device rests on a measured error instead of a bound.
 	Measured *rerank.Measured
+	// Time is how long scoring has taken.
+	Time time.Duration
 	// Kept holds the scored batches, if Query.Keep asks for them.
 	Kept []Batch
 

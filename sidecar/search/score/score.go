@@ -9,11 +9,14 @@ import (
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/otel/attribute"
+
 	"github.com/likenessdb/likeness/internal/turns"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/scan"
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/search/failure"
+	"github.com/likenessdb/likeness/sidecar/search/span"
 )
 
 // Query is the query that candidates are scored against.
@@ -46,7 +49,15 @@ type Scorer struct {
 
 // Candidates scores batches and merges them into f. It returns *failure.Error, or
 // the context's error.
-func (s *Scorer) Candidates(ctx context.Context, q Query, batches []Batch, f *Found) error {
+func (s *Scorer) Candidates(ctx context.Context, q Query, batches []Batch, f *Found) (err error) {
+	ctx, sp := span.Step(ctx, "score")
+	began, before := time.Now(), f.Scored
+	defer func() {
+		f.Time += time.Since(began)
+		sp.SetAttributes(attribute.Int("likeness.candidates", f.Scored-before))
+		span.Fail(ctx, sp, err)
+		sp.End()
+	}()
 	few, scores, err := s.onDevice(ctx, q, batches, f)
 	if err == nil && scores == nil {
 		few = batches
@@ -61,27 +72,34 @@ func (s *Scorer) Candidates(ctx context.Context, q Query, batches []Batch, f *Fo
 
 // All scores every item of the table, or only the items within if it is not nil, and puts the best
 // into f. It returns *failure.Error, or the context's error.
-func (s *Scorer) All(ctx context.Context, q Query, within *scan.Bitmap, f *Found) (scan.Result, error) {
-	request := scan.Query{Encoded: q.Encoded, K: f.rounding.keep(q.K), Within: within}
+func (s *Scorer) All(ctx context.Context, q Query, within *scan.Bitmap, f *Found) (err error) {
+	ctx, sp := span.Step(ctx, "score")
+	var found scan.Result
 	began := time.Now()
-	found, err := s.scan(ctx, q, request, f)
-	if err != nil {
-		return found, err
+	defer func() {
+		f.Time += time.Since(began)
+		sp.SetAttributes(attribute.Int("likeness.candidates", found.Items), attribute.Int("likeness.scored", found.Scored))
+		span.Fail(ctx, sp, err)
+		sp.End()
+	}()
+	request := scan.Query{Encoded: q.Encoded, K: f.rounding.keep(q.K), Within: within}
+	if found, err = s.scan(ctx, q, request, f); err != nil {
+		return err
 	}
 	took := time.Since(began)
 	f.NotFinite += found.NotFinite
 	f.setBest(found.Top, found.Items, q.K)
 	if err := s.refine(ctx, q, f, nil); err != nil || f.Refined() || f.rounding.lacksRows || !q.Settle || found.Items <= request.K || !hasTimeFor(ctx, 3*took) {
-		return found, err
+		return err
 	}
 	// More items than were kept, or than a device returns at once, may belong to the answer.
 	request.K = max(maxContenders, 4*q.K)
 	if found, err = s.scanHere(ctx, request); err != nil {
-		return found, err
+		return err
 	}
 	f.rounding.dropped, f.rounding.exact = float32(math.Inf(-1)), map[rerank.ID]bool{}
 	f.setBest(found.Top, found.Items, q.K)
-	return found, s.refine(ctx, q, f, nil)
+	return s.refine(ctx, q, f, nil)
 }
 
 // maxContenders is how many items a scan keeps if more of them than usual have to be scored in

@@ -240,7 +240,7 @@ func TestASecondScan(t *testing.T) {
 		q := Query{Encoded: doubtful{encoded, 1, &scored}, K: 10, Settle: true}
 		f := NewFound(tab, true, false, rerank.EncodedAbilitiesOf(encoded))
 		s := &Scorer{Turns: turns.New(1), Table: tab, Scanner: scan.New(tab, rerank.Spec{Features: 1})}
-		if _, err := s.All(t.Context(), q, nil, &f); err != nil {
+		if err := s.All(t.Context(), q, nil, &f); err != nil {
 			t.Fatal(err)
 		}
 		if scored.Load() != want.scored || f.Refined() != want.settled || len(f.Hits) != 10 {
@@ -291,7 +291,7 @@ func TestASecondScanIsMadeHere(t *testing.T) {
 	f := NewFound(tab, true, false, rerank.EncodedAbilitiesOf(encoded))
 	device := &ascending{tab: tab}
 	s := &Scorer{Turns: turns.New(1), Table: tab, Scanner: scan.New(tab, rerank.Spec{Features: 1}), Device: device}
-	if _, err := s.All(t.Context(), q, nil, &f); err != nil || len(device.asked) != 1 || !f.Refined() || len(f.Hits) != 10 || f.Hits[0].ID != ids[items-1] {
+	if err := s.All(t.Context(), q, nil, &f); err != nil || len(device.asked) != 1 || !f.Refined() || len(f.Hits) != 10 || f.Hits[0].ID != ids[items-1] {
 		t.Errorf("%v: the device was asked for %v rows, settled %t, hits %v", err, device.asked, f.Refined(), f.Hits)
 	}
 	if scored.Load() < items {

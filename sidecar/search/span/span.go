@@ -11,8 +11,6 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 	"go.opentelemetry.io/otel/trace/noop"
-
-	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 type scopeKey struct{}
@@ -20,7 +18,9 @@ type scopeKey struct{}
 // Scope holds the settings that the spans of one search share.
 type Scope struct {
 	Tracer trace.Tracer
-	Route  *route.Checked
+	// Store is the configured name of the route's store, System its kind, and Address its host:port,
+	// empty if the store is in this process.
+	Store, System, Address string
 	// Common are the attributes that every span has.
 	Common []attribute.KeyValue
 	// ErrorType names an error's type in one or two words. The error's text may repeat a request or
@@ -59,22 +59,21 @@ func StoreCall(ctx context.Context, step, operation, collection string, attrs ..
 	if s == nil {
 		return ctx, noop.Span{}
 	}
-	database := s.Route.Database
 	kind := trace.SpanKindClient
-	if database.Address == "" {
-		kind = trace.SpanKindInternal // the store is in this process
+	if s.Address == "" {
+		kind = trace.SpanKindInternal
 	}
 	ctx, span := s.Tracer.Start(ctx, "likeness."+step, trace.WithSpanKind(kind))
 	if !span.IsRecording() {
 		return ctx, span
 	}
 	span.SetAttributes(
-		attribute.String("db.system.name", database.System),
+		attribute.String("db.system.name", s.System),
 		attribute.String("db.collection.name", collection),
 		attribute.String("db.operation.name", operation),
-		attribute.String("likeness.store", s.Route.StoreName),
+		attribute.String("likeness.store", s.Store),
 	)
-	if host, port, err := net.SplitHostPort(database.Address); err == nil {
+	if host, port, err := net.SplitHostPort(s.Address); err == nil {
 		span.SetAttributes(attribute.String("server.address", host))
 		if n, err := strconv.Atoi(port); err == nil {
 			span.SetAttributes(attribute.Int("server.port", n))
