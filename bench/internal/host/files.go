@@ -23,7 +23,8 @@ func (f *Files) AddTo(flags *flag.FlagSet) {
 	flags.StringVar(&f.Out, "out", filepath.Join("docs", "benchmarks"), "directory of the results")
 }
 
-// Find makes the paths of inputs absolute and checks that the binary exists.
+// Find makes the paths of inputs absolute, checks that the binary exists, and makes the directory of
+// the results: a benchmark of minutes must not fail when it writes them.
 func (f *Files) Find() error {
 	if _, err := os.Stat(f.Binary); err != nil {
 		return fmt.Errorf("%w; build it with `make build`", err)
@@ -35,7 +36,7 @@ func (f *Files) Find() error {
 		}
 		*path = absolute
 	}
-	return nil
+	return os.MkdirAll(f.Out, 0o750)
 }
 
 // Write writes the figures as NAME.json and prints the name of the file.
