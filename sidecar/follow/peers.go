@@ -4,12 +4,15 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"reflect"
 	"sync"
 	"time"
 
+	"github.com/likenessdb/likeness/internal/filelock"
 	"github.com/likenessdb/likeness/internal/statedir"
 	"github.com/likenessdb/likeness/sidecar/follow/journal"
 )
@@ -20,6 +23,11 @@ const (
 	peerInterval = 200 * time.Millisecond
 	// peerPatience is how long a search waits until the other sidecars' journals are read.
 	peerPatience = 50 * time.Millisecond
+	// departedAfter is how long a sidecar must not have run before the others remove its folder.
+	// Each of them has read the journal until then; a sidecar that starts compares all rows.
+	departedAfter = time.Hour
+	// removing names the lock that a sidecar has while it removes folders of a collection.
+	removing = "removing"
 )
 
 // errHangs means that a file operation in the shared folder does not return.
@@ -38,11 +46,13 @@ var errHangs = errors.New("the folder does not answer")
 // The journal of this process is an ownJournal. All methods may be called on nil: then no
 // journals are shared.
 type peers struct {
-	dir      string           // of the collection, with a folder for each sidecar
-	own      string           // the name of this sidecar's folder
-	replicas int              // how many sidecars there are, including this one
-	writes   peerWrites       // is told of the writes in the journals
+	dir      string     // of the collection, with a folder for each sidecar
+	own      string     // the name of this sidecar's folder
+	replicas int        // how many sidecars there are, including this one
+	writes   peerWrites // is told of the writes in the journals
+	log      *slog.Logger
 	all      map[string]*peer // by folder; only watch uses it
+	lastRead time.Time        // when the last read began; only watch uses it
 
 	lookWanted chan struct{} // wakes watch, because a search waits
 	watchEnded chan struct{} // closed when watch has returned
@@ -70,6 +80,8 @@ type peer struct {
 	isLive bool
 	// endHandled: the last process ended, and the writes that it left open were taken up.
 	endHandled bool
+	// absentSince is when the process was first seen not to run; zero while it runs.
+	absentSince time.Time
 	// open has the writes that the process has not followed yet, by number.
 	open map[uint64]openWrite
 }
@@ -94,7 +106,7 @@ func newPeers(o Options, collection string, writes peerWrites) *peers {
 	}
 	return &peers{
 		dir: statedir.Collection(o.Shared, collection), own: filepath.Base(statedir.Replica(o.Shared, o.Replica)),
-		replicas: o.Replicas, writes: writes, all: map[string]*peer{},
+		replicas: o.Replicas, writes: writes, log: o.Logger, all: map[string]*peer{},
 		lookWanted: make(chan struct{}, 1), watchEnded: make(chan struct{}),
 	}
 }
@@ -185,6 +197,7 @@ func (p *peers) lastProblem() error {
 // read takes up what the others wrote into their journals since the last call. If isProbe it
 // also finds out which of their processes run. It returns why it may have missed a write.
 func (p *peers) read(isProbe bool) error {
+	began := time.Now()
 	entries, err := os.ReadDir(p.dir)
 	if err != nil {
 		return err
@@ -216,16 +229,23 @@ func (p *peers) read(isProbe bool) error {
 		switch {
 		case !q.isLive:
 			p.endPeer(q, err)
+			if isProbe {
+				p.removeDeparted(name, q, began)
+			}
 			continue
 		case err != nil:
 			problems = append(problems, err)
 		}
-		q.endHandled = false
+		q.endHandled, q.absentSince = false, time.Time{}
 		live++
 	}
+	sinceLast := began.Round(0).Sub(p.lastRead.Round(0)) // by the wall clock, which goes on while the machine sleeps
+	p.lastRead = began
 	for name, q := range p.all {
 		if !there[name] {
-			p.takeEvents(q, nil, true)
+			if !q.endHandled || sinceLast > departedAfter/2 {
+				p.takeEvents(q, nil, true)
+			}
 			delete(p.all, name)
 		}
 	}
@@ -269,6 +289,28 @@ func (p *peers) endPeer(q *peer, failed error) {
 		return
 	}
 	p.miss(q, "it ended with writes on their way")
+}
+
+// removeDeparted removes the folder of a sidecar that has not run for departedAfter.
+func (p *peers) removeDeparted(name string, q *peer, now time.Time) {
+	switch {
+	case q.absentSince.IsZero():
+		q.absentSince = now
+		return
+	case now.Sub(q.absentSince) < departedAfter:
+		return
+	}
+	q.absentSince = now // if the folder cannot be removed, try again after as long
+	lock, err := filelock.Take(filepath.Join(p.dir, removing))
+	if err == nil {
+		err = errors.Join(journal.Remove(filepath.Join(p.dir, name)), lock.Close())
+	}
+	switch {
+	case err == nil:
+		p.log.Info("follow: removed the journal of a sidecar that is gone", "sidecar", name, "absent", departedAfter)
+	case !errors.Is(err, filelock.ErrHeld) && !errors.Is(err, fs.ErrNotExist): // another sidecar removes it
+		p.log.Warn("follow: journal of a sidecar that is gone cannot be removed, will retry", "sidecar", name, "error", err)
+	}
 }
 
 // miss passes on that writes of another sidecar may have been missed, and that nothing will

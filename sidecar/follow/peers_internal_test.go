@@ -1,11 +1,14 @@
 package follow
 
 import (
+	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/likenessdb/likeness/internal/disk"
 	"github.com/likenessdb/likeness/internal/statedir"
@@ -52,7 +55,7 @@ func openShared(t *testing.T, o Options) *ownJournal {
 // TestPeersPassOnWrites: each event of another sidecar's journal is passed on once. Writes may be
 // missed if a sidecar ends, is absent, or has an interrupted journal.
 func TestPeersPassOnWrites(t *testing.T) {
-	o := Options{Shared: filepath.Join(t.TempDir(), "shared"), Replica: "other", Replicas: 2, Disk: disk.OrOS(nil)}
+	o := Options{Shared: filepath.Join(t.TempDir(), "shared"), Replica: "other", Replicas: 2, Disk: disk.OrOS(nil), Logger: slog.New(slog.DiscardHandler)}
 	other := openShared(t, o)
 	o.Replica = "own"
 	var passed recordedWrites
@@ -90,10 +93,72 @@ func TestPeersPassOnWrites(t *testing.T) {
 		t.Fatal(err)
 	}
 	expect("its process ended with a write on its way", false, "see 3", "miss", "open 2", "open 3")
-	if err := os.RemoveAll(journalDir(Options{Shared: o.Shared, Replica: "other"}, "items")); err != nil {
+	p.all["other"].absentSince = time.Now().Add(-departedAfter)
+	expect("it has not run for a long time", false)
+	if _, err := os.Stat(journalDir(Options{Shared: o.Shared, Replica: "other"}, "items")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("its folder: %v", err)
+	}
+	expect("its folder is removed, and nothing was missed", false)
+	if len(p.all) > 0 {
+		t.Errorf("%d sidecars are left", len(p.all))
+	}
+}
+
+// TestPeersRemoveOnlyTheDeparted: the folder of a sidecar stays while it runs or until it has been
+// gone for a long time, and with it what is no journal's. A sidecar that slept meanwhile, or
+// whose folder is removed while it runs, may have missed writes.
+func TestPeersRemoveOnlyTheDeparted(t *testing.T) {
+	o := Options{Shared: filepath.Join(t.TempDir(), "shared"), Replica: "other", Replicas: 2, Disk: disk.OrOS(nil), Logger: slog.New(slog.DiscardHandler)}
+	other := openShared(t, o)
+	dir := journalDir(o, "items")
+	o.Replica = "own"
+	var passed recordedWrites
+	p := newPeers(o, "items", &passed)
+	read := func(step string, isThere bool, want ...string) {
+		t.Helper()
+		_ = p.read(true)
+		if _, err := os.Stat(dir); (err == nil) != isThere || !slices.Equal(passed, want) {
+			t.Errorf("%s: %v, passed on %q, want %q", step, err, passed, want)
+		}
+		passed = nil
+	}
+	longAgo := time.Now().Add(-departedAfter)
+	read("it runs", true)
+	p.all["other"].absentSince = longAgo
+	read("it runs still", true)
+	if err := other.Close(); err != nil {
 		t.Fatal(err)
 	}
-	expect("its folder is gone", false, "miss")
+	read("it has ended", true)
+	read("it has ended a moment ago", true)
+	foreign := filepath.Join(dir, "foreign")
+	if err := os.WriteFile(foreign, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	p.all["other"].absentSince = longAgo
+	read("the folder has another file", true)
+	if names, err := os.ReadDir(dir); err != nil || len(names) != 1 || names[0].Name() != "foreign" {
+		t.Errorf("left are %v, %v", names, err)
+	}
+	if err := os.Remove(foreign); err != nil {
+		t.Fatal(err)
+	}
+	other = openShared(t, Options{Shared: o.Shared, Replica: "other", Disk: o.Disk})
+	read("it runs again, with a new journal", true, "miss")
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	read("its folder was removed while it ran", false, "miss")
+	_ = other.Close()
+	if err := openShared(t, Options{Shared: o.Shared, Replica: "other", Disk: o.Disk}).Close(); err != nil {
+		t.Fatal(err)
+	}
+	read("it ran for a moment", true)
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	p.lastRead = longAgo
+	read("its folder was removed while this process slept", false, "miss")
 }
 
 // TestDoubtIsHeldBack: a doubt that the journal lacks keeps it interrupted until the doubt ends.

@@ -65,6 +65,32 @@ func (r *Reader) Read() (events []Event, lost bool, err error) {
 // IsHeld reports whether a process has the journal open.
 func (r *Reader) IsHeld() (bool, error) { return filelock.IsHeld(filepath.Join(r.dir, lockName)) }
 
+// Remove deletes the journal in dir, whose process is gone for good. It returns
+// filelock.ErrHeld, and deletes nothing, if a process has the journal open. Files that are no
+// journal's stay. Only one process at a time may call Remove for a folder.
+func Remove(dir string) error {
+	path := filepath.Join(dir, lockName)
+	lock, err := filelock.Share(path) // not Take: other sidecars would believe that the process runs
+	if err != nil {
+		return err
+	}
+	defer func() { _ = lock.Close() }()
+	numbers, err := listSegments(dir)
+	if err != nil {
+		return err
+	}
+	var files []string
+	for _, n := range numbers {
+		files = append(files, segmentPath(dir, n))
+	}
+	for _, file := range append(files, filepath.Join(dir, markName), path) { // the lock last: it keeps a new process out
+		if err := os.Remove(file); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return os.Remove(dir)
+}
+
 // readAll reads all segments from the oldest on. isWhole says that the journal still holds every
 // record that was ever written to it.
 func (r *Reader) readAll() (events []Event, isWhole bool, err error) {
