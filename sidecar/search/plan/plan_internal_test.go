@@ -515,3 +515,57 @@ func TestRuleOfARequest(t *testing.T) {
 		t.Errorf("the rule is %+v, want %+v", got, want)
 	}
 }
+
+// excluder takes every id out of a filter of ids, and records what it was given.
+type excluder struct {
+	adapters.Excluder
+	ids    []rerank.ID
+	filter string
+}
+
+func (e *excluder) Excluded(ids []rerank.ID, filter string) ([]rerank.ID, string, error) {
+	e.ids, e.filter = ids, filter
+	return append(slices.Clone(ids), rerank.UintID(99)), "rest", nil
+}
+
+// TestExcludedItems: a request excludes the items of its history too, unless it keeps them, and those
+// that its filter excludes by id. An item of several rows has no id in a filter. The caller's list stays
+// as it was.
+func TestExcludedItems(t *testing.T) {
+	one, two := rerank.UintID(1), rerank.UintID(2)
+	room := make([]rerank.ID, 1, 8)
+	room[0] = one
+	for name, c := range map[string]struct {
+		owner  string
+		text   bool
+		r      Request
+		want   []rerank.ID
+		filter string
+	}{
+		"a filter of ids":          {"", false, Request{Exclude: room, Filter: "f"}, []rerank.ID{one, rerank.UintID(99)}, "rest"},
+		"items of several rows":    {"owner", false, Request{Exclude: room, Filter: "f"}, []rerank.ID{one}, "f"},
+		"a history":                {"owner", false, Request{Exclude: room, History: []WeightedID{{ID: two}}}, []rerank.ID{one, two}, ""},
+		"a history that is wanted": {"owner", false, Request{Exclude: room, History: []WeightedID{{ID: two}}, KeepHistory: true}, []rerank.ID{one}, ""},
+		"an empty id":              {"owner", false, Request{Exclude: []rerank.ID{one, {}}}, nil, ""},
+		"a number among texts":     {"owner", true, Request{Exclude: room}, nil, ""},
+	} {
+		e := &excluder{}
+		route := checked(func(r *route.Checked) { r.Owner, r.TextIDs, r.StoreCan.Exclude = c.owner, c.text, e })
+		c.r.Query, c.r.K = rerank.Query{Vector: []float32{1, 2}}, 5
+		got, err := Resolve(route, c.r)
+		if (err == nil) != (c.want != nil) || err == nil && (!slices.Equal(got.Exclude, c.want) || got.Filter != c.filter) {
+			t.Errorf("%s: excluded %v by filter %q, %v; want %v, %q", name, got.Exclude, got.Filter, err, c.want, c.filter)
+		}
+	}
+	if after := room[:2]; after[0] != one || !after[1].IsZero() {
+		t.Errorf("the caller's list became %v", after)
+	}
+	most := Request{Query: rerank.Query{Vector: []float32{1, 2}}, K: 5, Exclude: slices.Repeat([]rerank.ID{one}, MaxExclude)}
+	if _, err := Resolve(checked(), most); err != nil {
+		t.Errorf("%d ids: %v", MaxExclude, err)
+	}
+	most.Exclude = append(most.Exclude, two)
+	if _, err := Resolve(checked(), most); !errors.Is(err, ErrRequest) {
+		t.Errorf("%d ids: err = %v, want ErrRequest", len(most.Exclude), err)
+	}
+}

@@ -2,11 +2,18 @@ package rank
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"log/slog"
+	"slices"
+	"strconv"
 	"testing"
 
+	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/plugin"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/ranker"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search/plan"
@@ -69,4 +76,147 @@ func TestRoundsGoOn(t *testing.T) {
 	rounds(2, true, false) // in another order, then unchanged
 	s.Calls, s.scores[rerank.UintID(1)] = 9, 7
 	rounds(2, false) // no calls are left
+}
+
+// rows is a store of rows, and of feature rows that are their vectors. It records the ids that were fetched.
+type rows struct {
+	adapters.Fetcher
+	adapters.Rows
+
+	fetched [][]rerank.ID
+}
+
+func (r *rows) Fetch(_ context.Context, f adapters.FetchRequest) (adapters.Rows, error) {
+	r.fetched = append(r.fetched, f.IDs)
+	return r.Rows, nil
+}
+
+// spending returns a search of one round by a ranker that scores an item by its number, and records the
+// items and the limits of its calls.
+func spending(store *rows, budget int) (s *Spending, items *[][]plugin.Item, limits *[]int) {
+	items, limits = new([][]plugin.Item), new([]int)
+	v := route.View{Checked: &route.Checked{StoreCan: adapters.Abilities{Fetch: store}}}
+	v.RankWithin = func(_ context.Context, _ plugin.Query, asked []plugin.Item, limit int) (ranker.Result, error) {
+		*items, *limits = append(*items, asked), append(*limits, limit)
+		got := ranker.Result{Calls: len(asked), Version: "1"}
+		for _, it := range asked {
+			n, _ := it.ID.Uint64()
+			got.Scores = append(got.Scores, float32(n))
+		}
+		return got, nil
+	}
+	return &Spending{
+		Ranking: Ranking{Version: "1", Budget: budget}, view: v, log: slog.New(slog.DiscardHandler), maxRounds: 1, wants: plugin.Description{Payload: true},
+		scores: map[rerank.ID]float32{}, asked: map[rerank.ID]bool{}, gone: map[rerank.ID]bool{}, candidates: retrieve.NewIDSet(0), rows: map[rerank.ID]rerank.Items{},
+	}, items, limits
+}
+
+// hits are items with these numbers as ids, best first.
+func hits(numbers ...uint64) (all []rerank.Scored) {
+	for i, n := range numbers {
+		all = append(all, rerank.Scored{ID: rerank.UintID(n), Score: float32(-i)})
+	}
+	return all
+}
+
+func idsOf(all []rerank.Scored) (ids []rerank.ID) {
+	for _, h := range all {
+		ids = append(ids, h.ID)
+	}
+	return ids
+}
+
+// TestTheBudget: each round may ask for what the earlier ones left over, and items that are gone are
+// not asked for again, nor scored, nor shown.
+func TestTheBudget(t *testing.T) {
+	store := &rows{Rows: adapters.Rows{IDs: idsOf(hits(1, 3)), Payloads: make([]json.RawMessage, 2)}}
+	s, asked, limits := spending(store, 5)
+	s.Round(t.Context(), Candidates{Hits: hits(1, 2, 3)}, 3, 3)
+	store.IDs = idsOf(hits(4, 5))
+	s.Round(t.Context(), Candidates{Hits: hits(1, 2, 3, 4, 5, 6)}, 4, 3)
+	if s.err != nil || s.Calls != 4 || fmt.Sprint(*limits) != "[5 3]" || len(*asked) != 2 {
+		t.Errorf("%d calls of at most %v for %v, %v; want 2 of 5, then 2 of 3", s.Calls, *limits, *asked, s.err)
+	}
+	if want := [][]rerank.ID{idsOf(hits(1, 2, 3)), idsOf(hits(4, 5))}; fmt.Sprint(store.fetched) != fmt.Sprint(want) {
+		t.Errorf("rows of %v were read, want %v: item 2 is gone", store.fetched, want)
+	}
+}
+
+// TestRowsForTheRanker: of an item with several rows the ranker reads the first, with its own payload and
+// vector.
+func TestRowsForTheRanker(t *testing.T) {
+	owners := idsOf(hits(7, 7, 8, 9, 9, 9))
+	store := &rows{Rows: adapters.Rows{IDs: idsOf(hits(1, 2, 3, 4, 5, 6)), Owners: owners, Vectors: []rerank.Matrix{rerank.NewMatrix(6, 1)}}}
+	for i := range 6 {
+		store.Vectors[0].Data[i] = float32(i)
+		store.Payloads = append(store.Payloads, json.RawMessage(strconv.Itoa(i)))
+	}
+	s, _, _ := spending(store, 5)
+	s.view.Owner, s.wants.Vectors = "owner", true
+	items, err := s.readItems(t.Context(), idsOf(hits(7, 8, 9)))
+	if err != nil || len(items) != 3 {
+		t.Fatalf("%+v, %v", items, err)
+	}
+	for i, row := range []int{0, 2, 3} {
+		if got := items[i]; got.ID != owners[row] || string(got.Payload) != strconv.Itoa(row) || !slices.Equal(got.Vector, []float32{float32(row)}) {
+			t.Errorf("item %d is read as %+v, want row %d", i, got, row)
+		}
+	}
+	store.Payloads = store.Payloads[:5]
+	if _, err := s.readItems(t.Context(), idsOf(hits(7, 8, 9))); !errors.Is(err, adapters.ErrStore) {
+		t.Errorf("a payload too few: %v", err)
+	}
+}
+
+// tableOf returns a table of items with these numbers as ids.
+func tableOf(t *testing.T, numbers ...uint64) *table.Table {
+	t.Helper()
+	tab, err := table.FromMemory(table.Meta{}, idsOf(hits(numbers...)), rerank.NewMatrix(len(numbers), 1), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tab
+}
+
+// TestSupportItemsInTheAnswer: a support item that no round found belongs to the answer if the ranker puts
+// it among the first rows, and only where the whole collection is searched: nobody knows which filter it
+// passes.
+func TestSupportItemsInTheAnswer(t *testing.T) {
+	for name, c := range map[string]struct {
+		unrestricted bool
+		k            int
+		want         []rerank.ID
+	}{
+		"the whole collection": {true, 2, idsOf(hits(9, 5))},
+		"it ties with no row":  {true, 1, idsOf(hits(9))},
+		"under a filter":       {false, 2, idsOf(hits(5, 4))},
+	} {
+		s, _, _ := spending(&rows{}, 5)
+		s.view.Placement = route.PlacementTable
+		s.view.Table = tableOf(t, 1, 9)
+		for _, h := range hits(4, 5) {
+			s.candidates.Add(h.ID, 0)
+		}
+		for _, n := range []uint64{1, 4, 5, 9} {
+			s.scores[rerank.UintID(n)] = float32(n)
+		}
+		got, err := s.Order(t.Context(), hits(4, 5), c.k, c.unrestricted)
+		if err != nil || !slices.Equal(idsOf(got), c.want) {
+			t.Errorf("%s: %v, %v; want %v", name, got, err, c.want)
+		}
+	}
+}
+
+// TestOrder: items that the ranker scored come first, then the others by φ, without those that are gone.
+func TestOrder(t *testing.T) {
+	s, _, _ := spending(&rows{}, 5)
+	for _, h := range hits(1, 2, 3, 4) {
+		s.candidates.Add(h.ID, 0)
+		s.asked[h.ID] = true
+	}
+	s.scores[rerank.UintID(2)], s.scores[rerank.UintID(4)], s.gone[rerank.UintID(3)] = 2, 4, true
+	got, err := s.Order(t.Context(), hits(3, 1, 2, 4), 3, false)
+	if err != nil || !slices.Equal(idsOf(got), idsOf(hits(4, 2, 1))) || s.Cut != 1 || s.Reason != CutFailed {
+		t.Errorf("%v, %v, cut %d because of %q; want items 4, 2 and 1, and 1 cut: the ranker gave it no score", got, err, s.Cut, s.Reason)
+	}
 }

@@ -12,9 +12,11 @@ import (
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search/failure"
 	"github.com/likenessdb/likeness/sidecar/search/plan"
+	"github.com/likenessdb/likeness/sidecar/search/score"
 )
 
 // list returns a list with these ids, the best first.
@@ -442,5 +444,145 @@ func TestFeaturesFailed(t *testing.T) {
 	}
 	if err := featuresFailed(t.Context(), adapters.ErrUnavailable); !errors.As(err, &f) || f.Reason != failure.Features {
 		t.Errorf("rows that were not read: %v", err)
+	}
+}
+
+// reembeds makes a route embed its items again, into the field "new" of its companion.
+func reembeds(c *route.Checked) {
+	c.Reembed.Text, c.FeatureFields, c.Companion = "text", []string{"new"}, "companion"
+}
+
+// TestNoteChanged: a list and the rows that are read after it differ by no more than the list's error and the
+// rounding of a product, or an item got another vector in between.
+func TestNoteChanged(t *testing.T) {
+	probe := rerank.Probe{Vector: []float32{1, 0}, Field: "new"}
+	two := rerank.List{IDs: idsOf(1, 2), Scores: []float32{1000, 500}, Epsilon: 0.25}
+	rows := func(first ...float32) []score.Batch {
+		b := score.Batch{Items: rerank.Items{Features: rerank.NewMatrix(len(first), 2)}}
+		for i, x := range first {
+			b.IDs, b.Items.Features.Row(i)[0] = append(b.IDs, rerank.UintID(uint64(i+1))), x
+		}
+		return []score.Batch{b}
+	}
+	exact, whole := two, two
+	exact.Exact = true
+	whole.Exact, whole.Exhausted = true, true
+	for name, c := range map[string]struct {
+		list    rerank.List
+		batches []score.Batch
+		probe   rerank.Probe
+		route   func(*route.Checked)
+		want    bool
+	}{
+		"the same":                      {two, rows(1000, 500), probe, reembeds, false},
+		"off by the list's error":       {two, rows(1000.25, 500), probe, reembeds, false},
+		"off by more":                   {two, rows(1000.5, 500), probe, reembeds, true},
+		"not a number":                  {two, rows(float32(math.NaN()), 500), probe, reembeds, true},
+		"no row was read":               {two, nil, probe, reembeds, false},
+		"above the last, not exact":     {two, rows(1000, 500, 501), probe, reembeds, false},
+		"above the last of an exact":    {exact, rows(1000, 500, 501), probe, reembeds, true},
+		"a tie with the last":           {exact, rows(1000, 500, 500.25), probe, reembeds, false},
+		"below the last":                {exact, rows(1000, 500, 499), probe, reembeds, false},
+		"below the last of a whole":     {whole, rows(1000, 500, 499), probe, reembeds, true},
+		"nothing is listed":             {rerank.List{Exact: true}, rows(1), probe, reembeds, false},
+		"another field":                 {two, rows(1, 1), rerank.Probe{Vector: probe.Vector, Field: "old"}, reembeds, false},
+		"items are not embedded again":  {two, rows(1, 1), probe, func(c *route.Checked) { c.FeatureFields = []string{"new"} }, false},
+		"the features are several ones": {two, rows(1, 1), probe, func(c *route.Checked) { reembeds(c); c.FeatureFields = []string{"new", "old"} }, false},
+	} {
+		r := &Reader{View: view(&recorder{}, c.route)}
+		r.noteChanged(asked(c.probe), []rerank.List{c.list}, c.batches)
+		if r.Changed != c.want {
+			t.Errorf("%s: changed is %t, want %t", name, r.Changed, c.want)
+		}
+	}
+	r := &Reader{View: view(&recorder{}, reembeds)} // rows of the first round, a list of the second
+	r.noteChanged(asked(probe), []rerank.List{two}, rows(1000, 500))
+	deeper := two
+	deeper.Scores = []float32{1000, 499}
+	if r.noteChanged(asked(probe), []rerank.List{deeper}, nil); !r.Changed {
+		t.Error("a row that was read in the first round and listed otherwise in the second has not changed")
+	}
+}
+
+// TestMean: items count by their weights, whatever the number of their rows and, for a model of
+// directions, whatever the norms of their vectors.
+func TestMean(t *testing.T) {
+	rows := adapters.Rows{
+		IDs: idsOf(1, 2, 3, 4), Owners: idsOf(7, 7, 8, 9),
+		Vectors: []rerank.Matrix{{Rows: 4, Cols: 2, Data: []float32{4, 0, 4, 0, 0, 2, float32(math.NaN()), 1}}},
+	}
+	items := []plan.WeightedID{{ID: rerank.UintID(7), Weight: 1}, {ID: rerank.UintID(8), Weight: 2}, {ID: rerank.UintID(7), Weight: 1}, {ID: rerank.UintID(9), Weight: 1}}
+	for name, c := range map[string]struct {
+		unit bool
+		want []float32
+	}{"vectors": {false, []float32{2, 1}}, "directions": {true, []float32{0.5, 0.5}}} {
+		store := &recorder{rows: rows}
+		got, err := Mean(t.Context(), view(store, func(r *route.Checked) { r.Owner, r.Spec.Normalise = "owner", c.unit }), items)
+		if err != nil || !slices.Equal(got, c.want) {
+			t.Errorf("the mean of %s is %v, %v; want %v", name, got, err, c.want)
+		}
+		if f := store.fetch; f.Collection != "rows" || !slices.Equal(f.IDs, idsOf(7, 8, 9)) || !slices.Equal(f.Vectors, []string{"field"}) || f.Owner != "owner" || f.Consistency != "strong" {
+			t.Errorf("the store was asked %+v", f)
+		}
+	}
+	one := []plan.WeightedID{{ID: rerank.UintID(1), Weight: 1}}
+	if _, err := Mean(t.Context(), view(&recorder{rows: adapters.Rows{Vectors: []rerank.Matrix{{Cols: 2}}}}), one); !errors.Is(err, plan.ErrRequest) {
+		t.Errorf("an item that is gone: %v", err)
+	}
+	if _, err := Mean(t.Context(), view(&recorder{rows: rows}, func(c *route.Checked) { c.Spec.ItemDim, c.Spec.QueryDim = 3, 3 }), one); !errors.Is(err, errContract) {
+		t.Errorf("vectors of another length: %v", err)
+	}
+}
+
+// matching is a store whose filter lets given ids through.
+type matching struct {
+	adapters.Matcher
+
+	ids []rerank.ID
+}
+
+func (m matching) Match(context.Context, string, string) ([]rerank.ID, error) { return m.ids, nil }
+
+// TestMatching: a scan under a filter visits the items of the table that the filter lets through and the
+// request does not exclude. It reads those that the table lacks, as long as they are no more than a search
+// may read.
+func TestMatching(t *testing.T) {
+	tab, err := table.FromMemory(table.Meta{}, idsOf(1, 2, 3), rerank.NewMatrix(3, 2), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	matches := func(ids ...uint64) func(*route.Checked) {
+		return func(c *route.Checked) {
+			c.StoreCan.Match, c.Table, c.MaxDepth, c.VectorsElsewhere = matching{ids: idsOf(ids...)}, tab, 2, true
+		}
+	}
+	for name, c := range map[string]struct {
+		route    func(*route.Checked)
+		exclude  []rerank.ID
+		want     []int
+		tooMuch  bool
+		filtered bool
+	}{
+		"a filter":                {matches(1, 3, 1), nil, []int{0, 2}, false, true},
+		"excluded items":          {matches(1, 3), idsOf(3), []int{0}, false, true},
+		"as many as may be read":  {matches(1, 8, 9), nil, []int{0}, false, true},
+		"one too many":            {matches(1, 7, 8, 9), nil, nil, true, true},
+		"excluded without filter": {matches(), idsOf(2, 9), []int{0, 2}, false, false},
+	} {
+		p := asked()
+		if p.Request.Exclude = c.exclude; !c.filtered {
+			p.Request.Filter = ""
+		}
+		v := view(&recorder{}, c.route)
+		v.Table = v.Checked.Table
+		within, _, err := (&Reader{View: v}).Matching(t.Context(), p)
+		if f := (*failure.Error)(nil); c.tooMuch != (errors.As(err, &f) && f.Reason == failure.Features) || !c.tooMuch && err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for i := range 3 {
+			if !c.tooMuch && within.Has(i) != slices.Contains(c.want, i) {
+				t.Errorf("%s: row %d is visited: %t", name, i, within.Has(i))
+			}
+		}
 	}
 }

@@ -405,3 +405,64 @@ func TestScanRestsOnWhatWasMeasured(t *testing.T) {
 		}
 	}
 }
+
+// unsure is an Encoded that scores nothing, and whose float64 scores may be off by as much as the first
+// feature of their batch says.
+type unsure struct{ rerank.Encoded }
+
+func (unsure) ScoreWide(scores []float64, items rerank.Items) (float64, error) {
+	clear(scores)
+	return float64(items.Features.Data[0]), nil
+}
+
+// TestWideError: the error of float64 scores is the greatest of all batches.
+func TestWideError(t *testing.T) {
+	batch := func(off float32) Batch {
+		return Batch{IDs: []rerank.ID{rerank.UintID(uint64(off))}, Items: rerank.Items{Features: rerank.Matrix{Rows: 1, Cols: 1, Data: []float32{off}}}}
+	}
+	s, f := &Scorer{Turns: turns.New(1)}, &Found{}
+	for i, c := range []struct {
+		batches []Batch
+		want    float64
+	}{{[]Batch{batch(2), batch(3), batch(1)}, 3}, {[]Batch{batch(1)}, 3}, {[]Batch{batch(4)}, 4}} {
+		if got, err := s.scoreWide(t.Context(), unsure{}, c.batches, f); err != nil || len(got) != len(c.batches) || f.rounding.wideError != c.want {
+			t.Errorf("call %d: %d scores, off by %v, %v; want %v", i, len(got), f.rounding.wideError, err, c.want)
+		}
+	}
+}
+
+// TestRowsFromTheStore: rows in full precision that neither a batch nor the table has are read from the store
+// only for a proof, and only those.
+func TestRowsFromTheStore(t *testing.T) {
+	tab, encoded := oneColumn(t, 5)
+	ids := []rerank.ID{rerank.UintID(0), rerank.UintID(1)}
+	one := Batch{IDs: ids[1:], Items: rerank.Items{Features: rerank.Matrix{Rows: 1, Cols: 1, Data: []float32{7}}}}
+	rounded := one
+	rounded.Rounded = true
+	for name, c := range map[string]struct {
+		proof   bool
+		batches []Batch
+		read    []rerank.ID
+		scores  int
+	}{
+		"a proof":            {true, nil, ids, 1}, // the store gives one row only
+		"no proof":           {false, nil, nil, 0},
+		"rows of a batch":    {false, []Batch{one}, nil, 2},
+		"rounded, a proof":   {true, []Batch{rounded}, ids, 1},
+		"rounded, no proof":  {false, []Batch{rounded}, nil, 0},
+		"of a batch, proved": {true, []Batch{one}, nil, 2},
+	} {
+		var read []rerank.ID
+		s := &Scorer{Turns: turns.New(1), Table: tab, ReadExact: func(_ context.Context, asked []rerank.ID) (Batch, error) {
+			read = asked
+			return one, nil
+		}}
+		scores, err := s.inFullPrecision(t.Context(), Query{Encoded: encoded, Proof: c.proof}, ids, c.batches, &Found{})
+		if err != nil || len(scores) != c.scores || !slices.Equal(read, c.read) {
+			t.Errorf("%s: %v of %v read from the store, %v; want %d scores, %v read", name, scores, read, err, c.scores, c.read)
+		}
+	}
+	if scores, err := (&Scorer{Turns: turns.New(1)}).inFullPrecision(t.Context(), Query{Encoded: encoded, Proof: true}, ids, nil, &Found{}); err != nil || scores != nil {
+		t.Errorf("without a store: %v, %v", scores, err)
+	}
+}
