@@ -32,6 +32,14 @@ func TestAnswersCount(t *testing.T) {
 		if err := a.Grow(1 << 20); err != nil || g.ReceivedBytes() != 0 {
 			t.Errorf("after the call: %v, %d held", err, g.ReceivedBytes())
 		}
+		ctx, end = context.WithCancel(t.Context())
+		a = g.CountAnswer(ctx)
+		err := a.Grow(100 << 10)
+		end()
+		synctest.Wait()
+		if err = errors.Join(err, a.Grow(1<<20)); err != nil || g.ReceivedBytes() != 0 {
+			t.Errorf("an answer that grows after its call: %v, %d held", err, g.ReceivedBytes())
+		}
 	})
 	if err := gate.New(gate.Options{}).CountAnswer(t.Context()).Grow(1 << 40); err != nil {
 		t.Errorf("where bytes are not counted: %v", err)
