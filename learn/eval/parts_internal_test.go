@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -158,6 +159,60 @@ func TestRegressionsNameTheirQuery(t *testing.T) {
 	if len(got) != 2 || got[0].Query != 2 || *got[0].QueryID != in.QueryIDs[2] || got[0].Item != ids[1] || got[0].Margin != 0 || got[1].Query != 0 || *got[1].QueryID != in.QueryIDs[0] ||
 		got[1].RankBefore != 2 || got[1].RankAfter != 4 || got[1].Margin != -2 || got[1].Instead != ids[2] {
 		t.Errorf("regressions %+v, want queries 2 and 0, the worst first", got)
+	}
+}
+
+// TestTheWorstRegressions: a report names no more than maxRegressions queries, those that lose most.
+func TestTheWorstRegressions(t *testing.T) {
+	tb, err := table.FromMemory(table.Meta{}, []rerank.ID{rerank.UintID(1)}, rerank.NewMatrix(1, 1), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, after := &exactScan{}, &exactScan{}
+	rows := make([]int, maxRegressions+5)
+	for i := range rows {
+		rows[i] = i
+		before.placed = append(before.placed, bestRelevant{rank: 1})
+		after.placed, after.rankings = append(after.placed, bestRelevant{rank: 2 + i}), append(after.rankings, Ranking{{}})
+	}
+	got := (&Input{}).findRegressions(tb, rows, before, after)
+	if len(got) != maxRegressions || got[0].Query != len(rows)-1 || got[maxRegressions-1].Query != 5 {
+		t.Errorf("%d regressions, %+v; want the %d worst", len(got), got, maxRegressions)
+	}
+}
+
+// TestTraffic: a part of the traffic has the figures of its own queries, each as often as it was asked. By
+// traffic, so have the verdict and the segments of a report.
+func TestTraffic(t *testing.T) {
+	in := &Input{
+		K: 10, Model: route.Model{Similarity: described{}}, Queries: rerank.NewMatrix(4, 1), Items: rerank.NewMatrix(3, 1), Pairs: NewPairs([][]int32{{0}, {1}, {1}, {2}}),
+		Asked: []float64{7, 3, 1, 1}, SeenBefore: []bool{true, false, true, false}, ByTraffic: true,
+	}
+	rows := []int{0, 1, 3}
+	j := newJudge(in, rows)
+	if !slices.Equal(j.sampler.weights, []float64{7, 3, 1}) {
+		t.Errorf("the queries count %v in means, want as often as they were asked", j.sampler.weights)
+	}
+	got := j.measureTraffic(map[string][]float64{"m": {1, 0.5, 0}}, nil)
+	want := []Traffic{
+		{"all", 1, 3, Metrics{"m": 8.5 / 11}, nil}, {segmentSeen, 7. / 11, 1, Metrics{"m": 1}, nil}, {segmentNew, 4. / 11, 2, Metrics{"m": 1.5 / 4}, nil},
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("the traffic is %+v, want %+v", got, want)
+	}
+	parts := in.divideSeen(rows)
+	if len(parts) != 2 || !slices.Equal(parts[0].members, []bool{true, false, false}) || parts[0].Items != 1 || !slices.Equal(parts[1].members, []bool{false, true, true}) || parts[1].Items != 2 {
+		t.Errorf("the parts are %+v", parts)
+	}
+	if parts = in.divideSeen([]int{0, 2}); len(parts) != 1 || parts[0].Name != segmentSeen {
+		t.Errorf("a part without queries is reported: %+v", parts)
+	}
+	in.ByTraffic, in.Asked = false, nil
+	if j = newJudge(in, rows); j.sampler.weights != nil {
+		t.Errorf("the queries count %v where each is to count once", j.sampler.weights)
+	}
+	if got = j.measureTraffic(map[string][]float64{"m": {1, 0.5, 0}}, nil); got[0].Metrics["m"] != 0.5 {
+		t.Errorf("queries that were asked once: %+v", got)
 	}
 }
 

@@ -197,6 +197,15 @@ func TestRunRefuses(t *testing.T) {
 		"1 item ids":            func(in *eval.Input) { in.ItemIDs = []rerank.ID{rerank.UintID(1)} },
 		"1 user ids":            func(in *eval.Input) { in.UserIDs = []int64{1} },
 		"no query that was cho": func(in *eval.Input) { in.Pairs = eval.NewPairs(make([][]int32, 20)) },
+		"margin is 1,":          func(in *eval.Input) { in.Margin = 1 },
+		"margin is -0.1,":       func(in *eval.Input) { in.Margin = -0.1 },
+		"the least gain -0.1":   func(in *eval.Input) { in.LeastGain = -0.1 },
+		"to plan for NaN":       func(in *eval.Input) { in.Power = math.NaN() },
+		"confidence is 1;":      func(in *eval.Input) { in.Confidence = 1 },
+		"popularity of 1":       func(in *eval.Input) { in.Popularity = []float64{1} },
+		"seen items of 1":       func(in *eval.Input) { in.Seen = make([][]int32, 1) },
+		"traffic of 1":          func(in *eval.Input) { in.Asked = []float64{1} },
+		"1 marked as seen":      func(in *eval.Input) { in.SeenBefore = []bool{true} },
 	} {
 		in := world(t)
 		spoil(&in)

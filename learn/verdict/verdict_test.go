@@ -68,6 +68,10 @@ func TestDecide(t *testing.T) {
 			[]verdict.Model{model("diagonal", 0.096, 0.03, around(-0.004, 0.0055)), model("rank 8", 0.099, 0.03, around(-0.001, 0.005)), full},
 			verdict.Yes, 1, "diagonal -0.0040 (95 % for all 2: -0.0103 to +0.0023)", 2300,
 		},
+		"two simpler ones may be as good, and nobody can say how many queries tell of one": {
+			[]verdict.Model{model("diagonal", 0.098, 0.03, around(-0.002, 1)), model("rank 8", 0.098, 0.03, around(-0.002, 0.009)), full},
+			verdict.Yes, 2, "Cannot tell whether a simpler one is as good", 0,
+		},
 		"better in the mean, by no more than chance explains": {
 			[]verdict.Model{model("full", 0.02, 0.03, verdict.Difference{})}, verdict.Unclear, -1,
 			"Cannot tell: keep cosine until more queries judge; needs about 4600 queries.", 4600,
