@@ -27,14 +27,16 @@ import (
 // hearing is a sidecar that keeps what it is asked, and answers.
 type hearing struct {
 	likenessv1.UnimplementedSearchServiceServer
-	search  *likenessv1.SearchRequest
-	score   *likenessv1.ScoreRequest
-	explain *likenessv1.ExplainRequest
-	answer  *likenessv1.SearchResponse
-	batches []int         // the searches of each batch
-	left    time.Duration // the time of the last search
-	refuses error         // of every search; in a batch by its status
-	calls   int
+	likenessv1.UnimplementedFeedbackServiceServer
+	feedback *likenessv1.FeedbackRequest
+	search   *likenessv1.SearchRequest
+	score    *likenessv1.ScoreRequest
+	explain  *likenessv1.ExplainRequest
+	answer   *likenessv1.SearchResponse
+	batches  []int         // the searches of each batch
+	left     time.Duration // the time of the last search
+	refuses  error         // of every search; in a batch by its status
+	calls    int
 }
 
 func (h *hearing) Search(ctx context.Context, r *likenessv1.SearchRequest) (*likenessv1.SearchResponse, error) {
@@ -74,6 +76,11 @@ func (h *hearing) Explain(_ context.Context, r *likenessv1.ExplainRequest) (*lik
 	return &likenessv1.ExplainResponse{}, nil
 }
 
+func (h *hearing) Feedback(_ context.Context, r *likenessv1.FeedbackRequest) (*likenessv1.FeedbackResponse, error) {
+	h.feedback = r
+	return &likenessv1.FeedbackResponse{Accepted: 1, Known: 2, Refused: []*likenessv1.FeedbackRefusal{{Index: 3, Reason: "ANSWER_EXPIRED", Message: "late"}}}, nil
+}
+
 func startHearing(t *testing.T) (*hearing, *client.Client) {
 	t.Helper()
 	h, address := listenHearing(t)
@@ -89,6 +96,7 @@ func listenHearing(t *testing.T) (*hearing, string) {
 	server, h, well := grpc.NewServer(grpc.MaxRecvMsgSize(64<<20)), &hearing{answer: &likenessv1.SearchResponse{}}, health.NewServer()
 	well.SetServingStatus(likenessv1.SearchService_ServiceDesc.ServiceName, grpc_health_v1.HealthCheckResponse_SERVING)
 	likenessv1.RegisterSearchServiceServer(server, h)
+	likenessv1.RegisterFeedbackServiceServer(server, h)
 	grpc_health_v1.RegisterHealthServer(server, well)
 	go func() { _ = server.Serve(listener) }()
 	t.Cleanup(server.Stop)
@@ -177,6 +185,26 @@ func TestEveryFieldReachesTheSidecar(t *testing.T) {
 	}
 	if h.explain.GetRoute() != "things" || !proto.Equal(h.explain.GetQuery(), want.GetQuery()) || len(h.explain.GetVectors().GetVectors()) != 1 {
 		t.Errorf("explanations are asked by %v", h.explain)
+	}
+}
+
+// TestFeedback: each field of an event reaches the sidecar, those that are not set stay so, and the caller finds
+// what became of each.
+func TestFeedback(t *testing.T) {
+	h, c := startHearing(t)
+	weight, at := 0.5, time.Unix(1700000000, 5)
+	got, err := c.Feedback(t.Context(), "things", []client.Event{
+		{AnswerID: "a", Item: client.Number(7), Kind: "click", Weight: &weight, Time: at, ID: "e"}, {AnswerID: "b", Item: client.Text("sku"), Kind: "add"},
+	})
+	want := &likenessv1.FeedbackRequest{Route: "things", Events: []*likenessv1.FeedbackEvent{
+		{AnswerId: "a", Item: &likenessv1.ItemId{Id: &likenessv1.ItemId_Number{Number: 7}}, Kind: "click", Weight: &weight, Time: timestamppb.New(at), EventId: "e"},
+		{AnswerId: "b", Item: &likenessv1.ItemId{Id: &likenessv1.ItemId_Text{Text: "sku"}}, Kind: "add"},
+	}}
+	if err != nil || !proto.Equal(h.feedback, want) {
+		t.Errorf("%v: sent %v, want %v", err, h.feedback, want)
+	}
+	if receipt := (&client.Receipt{Accepted: 1, Known: 2, Refused: []client.Refusal{{Index: 3, Reason: "ANSWER_EXPIRED", Message: "late"}}}); !reflect.DeepEqual(got, receipt) {
+		t.Errorf("the receipt is %+v, want %+v", got, receipt)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/plugin"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/ranker"
 )
@@ -65,6 +66,42 @@ func TestWhatAViewShows(t *testing.T) {
 		}
 		if want := c.freshness == nil || !c.settled; c.switched == false && FreshNow(t.Context(), c.freshness) != want {
 			t.Errorf("%s: fresh %t", name, !want)
+		}
+	}
+}
+
+// TestAClosedTableProvesNothing: a view without the snapshot of its live table is behind.
+func TestAClosedTableProvesNothing(t *testing.T) {
+	c := &Checked{}
+	c.Live, c.Table = new(table.Live), new(table.Table)
+	if v := c.View(); !v.Behind || v.Table != c.Table {
+		t.Errorf("behind %t, with the table %p; want the schema's, %p", v.Behind, v.Table, c.Table)
+	}
+}
+
+// supports is a model that reads scores of three support items and so many numbers of the query's own vector.
+type supports struct {
+	rerank.SupportAsker
+	own int
+}
+
+func (supports) Supports() []rerank.ID { return make([]rerank.ID, 3) }
+func (s supports) QueryFeatures() int  { return s.own }
+
+// TestLengthsOfAnEmbedder: an embedder makes vectors as the model takes them, or, where a ranker's scores make
+// the query, as the collection or the model's own part of the query has them.
+func TestLengthsOfAnEmbedder(t *testing.T) {
+	const model, collection = 5, 7
+	for name, c := range map[string]struct {
+		asks rerank.SupportAsker
+		want int
+	}{"a model of vectors": {nil, model}, "a model of scores": {supports{}, collection}, "of scores and a vector": {supports{own: 2}, 2}} {
+		checked := &Checked{Spec: rerank.Spec{QueryDim: model}, Field: adapters.VectorField{Dim: collection}}
+		checked.ModelCan.Supports = c.asks
+		for _, dim := range []int{2, 3, model, collection} {
+			if err := checked.checkEmbedded([][]float32{make([]float32, c.want), make([]float32, dim)}); (err == nil) != (dim == c.want) || err != nil && !errors.Is(err, ErrSetup) {
+				t.Errorf("%s: vectors of %d elements: %v; want %d", name, dim, err, c.want)
+			}
 		}
 	}
 }

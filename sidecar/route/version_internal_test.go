@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"testing"
+	"testing/synctest"
 
 	"github.com/likenessdb/likeness/adapters"
 )
@@ -37,4 +38,21 @@ func TestPinnedVersions(t *testing.T) {
 	if p.release(); v.holds.Load() != 1 {
 		t.Errorf("%d hold the version after the batch, want the slot alone", v.holds.Load())
 	}
+}
+
+// TestOneCallerAsksTheStore: callers that wait while another has the route checked take what it found.
+func TestOneCallerAsksTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		v := &Version{unchecked: &Checked{}, asking: make(chan struct{}, 1)}
+		v.asking <- struct{}{} // another caller asks
+		var got *Checked
+		go func() { got, _ = v.Check(t.Context()) }()
+		synctest.Wait()
+		found := &Checked{StoreAsked: true}
+		v.checked.Store(found)
+		<-v.asking
+		if synctest.Wait(); got != found {
+			t.Errorf("a caller that waited got %p, want what was found meanwhile, %p", got, found)
+		}
+	})
 }
