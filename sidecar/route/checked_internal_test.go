@@ -77,6 +77,12 @@ func TestAClosedTableProvesNothing(t *testing.T) {
 	if v := c.View(); !v.Behind || v.Table != c.Table {
 		t.Errorf("behind %t, with the table %p; want the schema's, %p", v.Behind, v.Table, c.Table)
 	}
+	if got := c.CurrentTable(); got != nil {
+		t.Errorf("a live table that is closed is %p now", got)
+	}
+	if c.Live = nil; c.CurrentTable() != c.Table {
+		t.Error("a table of a file is another one")
+	}
 }
 
 // supports is a model that reads scores of three support items and so many numbers of the query's own vector.

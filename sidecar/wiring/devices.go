@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 
-	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/plugins/offload"
 )
 
@@ -15,12 +14,8 @@ func (v *Version) offload(r *Rankers, route, plugin string) {
 	if p == nil || v.table == nil {
 		return
 	}
-	resident := func() *table.Table { return v.Route.Table }
-	if live := v.Route.Live; live != nil {
-		resident = live.Snapshot
-	}
 	v.device = offload.New(offload.Options{
-		Plugin: plugin, Route: route, Version: v.Name, Conn: p.Conn(), Model: v.Model, Table: resident, Logger: r.log,
+		Plugin: plugin, Route: route, Version: v.Name, Conn: p.Conn(), Model: v.Model, Table: v.Route.CurrentTable, Logger: r.log,
 	})
 	v.Route.Device = v.device
 	r.mu.Lock()

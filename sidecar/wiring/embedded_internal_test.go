@@ -2,6 +2,7 @@ package wiring
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -31,6 +32,9 @@ func files(t *testing.T) (at func(name string) string) {
 	if err := npy.WriteInts(at("ids.npy"), []int64{7, -8}); err != nil {
 		t.Fatal(err)
 	}
+	if err := npy.WriteInts(at("negative.npy"), []int64{3, -1}); err != nil {
+		t.Fatal(err)
+	}
 	for name, text := range map[string]string{
 		"ids.txt": "a\r\nb\n", "rows.jsonl": "{\"of\": \"x\"}\r\n{\"of\": 9}", "half.jsonl": "{\"of\": \"x\"}\n{}", "list.jsonl": "[]\n{}", "zero.jsonl": "{\"of\": null}\n{}",
 	} {
@@ -49,22 +53,22 @@ func TestCollectionsAreReadAsConfigured(t *testing.T) {
 	for name, test := range map[string]struct {
 		collection  config.Collection
 		ids, owners []rerank.ID
-		payloads    int
+		payloads    string
 	}{
 		"no more than vectors": {collection: config.Collection{Vectors: at("two.npy"), Metric: "cosine"}},
-		"numbers":              {config.Collection{Vectors: at("two.npy"), Metric: "cosine", IDs: at("ids.npy")}, []rerank.ID{number(7), number(-8)}, nil, 0},
-		"text ids":             {config.Collection{Vectors: at("two.npy"), Metric: "cosine", IDs: at("ids.txt")}, []rerank.ID{text("a"), text("b")}, nil, 0},
+		"numbers":              {config.Collection{Vectors: at("two.npy"), Metric: "cosine", IDs: at("ids.npy")}, []rerank.ID{number(7), number(-8)}, nil, ""},
+		"text ids":             {config.Collection{Vectors: at("two.npy"), Metric: "cosine", IDs: at("ids.txt")}, []rerank.ID{text("a"), text("b")}, nil, ""},
 		"owners in the payload": {
-			config.Collection{Vectors: at("two.npy"), Metric: "cosine", Payload: at("rows.jsonl"), Owner: "of"}, nil, []rerank.ID{text("x"), number(9)}, 2,
+			config.Collection{Vectors: at("two.npy"), Metric: "cosine", Payload: at("rows.jsonl"), Owner: "of"}, nil, []rerank.ID{text("x"), number(9)}, `[{"of": "x"} {"of": 9}]`,
 		},
 		"owners of a file": {
 			config.Collection{Vectors: at("two.npy"), Metric: "cosine", Payload: at("half.jsonl"), Owner: "of", Owners: at("ids.txt")},
-			nil, []rerank.ID{text("a"), text("b")}, 2,
+			nil, []rerank.ID{text("a"), text("b")}, `[{"of": "x"} {}]`,
 		},
-		"payload without an owner": {config.Collection{Vectors: at("two.npy"), Metric: "cosine", Payload: at("half.jsonl")}, nil, nil, 2},
+		"payload without an owner": {config.Collection{Vectors: at("two.npy"), Metric: "cosine", Payload: at("half.jsonl")}, nil, nil, `[{"of": "x"} {}]`},
 	} {
 		got, open, err := openCollection(test.collection)
-		if err != nil || !slices.Equal(got.IDs, test.ids) || !slices.Equal(got.Owners, test.owners) || len(got.Payloads) != test.payloads || got.OwnerField != test.collection.Owner {
+		if err != nil || !slices.Equal(got.IDs, test.ids) || !slices.Equal(got.Owners, test.owners) || len(got.Payloads) > 0 && fmt.Sprintf("%s", got.Payloads) != test.payloads || (len(got.Payloads) == 0) != (test.payloads == "") || got.OwnerField != test.collection.Owner {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 		if len(got.Fields) != 1 || got.Fields[0].Name != "" || got.Fields[0].Metric != adapters.Cosine || got.Fields[0].Vectors.Data[0] != 7 || len(open) != 1 {
@@ -103,6 +107,7 @@ func TestCollectionsThatCannotBeRead(t *testing.T) {
 		"ids":                     {Vectors: two, IDs: at("gone")},
 		"payload":                 {Vectors: two, Payload: at("gone")},
 		"owners":                  {Vectors: two, Owner: "of", Owners: at("gone.npy")},
+		"counts: row 1 has -1":    {Fields: map[string]config.VectorFile{"title": {File: two, Counts: at("negative.npy")}}},
 		"payload of row 1: field": {Vectors: two, Owner: "of", Payload: at("half.jsonl")},
 		"payload of row 0:":       {Vectors: two, Owner: "of", Payload: at("list.jsonl")},
 		"payload of row 0: field": {Vectors: two, Owner: "of", Payload: at("zero.jsonl")},
@@ -134,6 +139,9 @@ stores:
 		t.Errorf("all of it: %v", err)
 	}
 	a, err := Open(t.Context(), c, Part{KeepBroken: true})
+	if err == nil && len(a.files) != 1 {
+		err = fmt.Errorf("%d files are to be closed, want the whole collection's", len(a.files))
+	}
 	if err != nil {
 		t.Fatal(err)
 	}

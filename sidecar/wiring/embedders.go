@@ -43,25 +43,33 @@ func OpenEmbedders(c *config.Config, o EmbedderOptions) (Embedders, error) {
 // OpenEmbedder makes one embedder of a configuration, which the caller closes. It returns the
 // errors of OpenEmbedders.
 func OpenEmbedder(c *config.Config, name string, o EmbedderOptions) (*embed.Client, error) {
-	of, ok := c.Embedders[name]
-	if !ok {
-		return nil, fmt.Errorf("%w: there is no embedder %q; there are %q", config.ErrConfig, name, c.EmbedderNames())
-	}
-	token, err := c.EmbedderToken(name)
+	options, err := embedderOptions(c, name, o)
 	if err != nil {
 		return nil, err
 	}
-	client, err := embed.New(embed.Options{
+	client, err := embed.New(options)
+	if err != nil {
+		return nil, fmt.Errorf("%w: embedders.%s: %w", config.ErrConfig, name, err)
+	}
+	return client, nil
+}
+
+func embedderOptions(c *config.Config, name string, o EmbedderOptions) (embed.Options, error) {
+	of, ok := c.Embedders[name]
+	if !ok {
+		return embed.Options{}, fmt.Errorf("%w: there is no embedder %q; there are %q", config.ErrConfig, name, c.EmbedderNames())
+	}
+	token, err := c.EmbedderToken(name)
+	if err != nil {
+		return embed.Options{}, err
+	}
+	return embed.Options{
 		Name: name, URL: of.URL, Form: strings.TrimPrefix(of.Form, "auto"), Model: of.Model, Token: token.Reveal(),
 		QueryPrefix: of.QueryPrefix, DocumentPrefix: of.DocumentPrefix,
 		Dimension: of.Dimension, Shorten: of.Shorten, Batch: of.Batch, Parallel: of.Parallel, Timeout: of.Timeout,
 		CacheBytes: int64(of.Cache), BreakAfter: of.BreakAfter, BreakFor: of.BreakFor, RetryBudget: of.RetryBudget,
 		Observer: o.Observer, Logger: o.Logger,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("%w: embedders.%s: %w", config.ErrConfig, name, err)
-	}
-	return client, nil
+	}, nil
 }
 
 // Embedder returns the embedder of that name, or nil.

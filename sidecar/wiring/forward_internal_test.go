@@ -2,6 +2,7 @@ package wiring
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"os"
@@ -13,11 +14,14 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/adapters/embedded"
 	"github.com/likenessdb/likeness/adapters/guard"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/dot"
 	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/sidecar/calibrate"
 	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/embed"
 	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/plugins"
 	"github.com/likenessdb/likeness/sidecar/ranker"
@@ -183,6 +187,114 @@ func TestSettingsOfFollowing(t *testing.T) {
 		if got.Consistency != want.Consistency || got.Applied != want.Applied || !got.OnRequest || filepath.Dir(filepath.Dir(got.Dir)) != c.StateDir && filepath.Dir(got.Dir) != c.StateDir {
 			t.Errorf("store %s is followed with %+v, want %+v", store, got, want)
 		}
+	}
+}
+
+// TestFollowedRoutes: a route is followed if it derives something, and a broken one if it may when it is
+// mended. A store is followed with no route where only a version that may be activated derives something.
+func TestFollowedRoutes(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*config.Config, *route.Route)
+		want   string // the number of followed routes of each store
+	}{
+		"nothing derived":          {func(*config.Config, *route.Route) {}, "map[]"},
+		"a companion":              {func(_ *config.Config, r *route.Route) { r.Companion = "c" }, "map[q:1]"},
+		"broken, nothing derived":  {func(_ *config.Config, r *route.Route) { r.Broken = io.EOF }, "map[]"},
+		"broken, with a companion": {func(_ *config.Config, r *route.Route) { r.Broken, r.Companion = io.EOF, "c" }, "map[q:1]"},
+		"broken, with a table": {func(c *config.Config, r *route.Route) {
+			r.Broken = io.EOF
+			setRoute(c, "b", func(r *config.Route) { r.Table = "t" })
+		}, "map[q:1]"},
+		"broken, with versions":    {func(c *config.Config, r *route.Route) { r.Broken = io.EOF; setRoute(c, "b", withVersion) }, "map[q:1]"},
+		"versions that may derive": {func(c *config.Config, _ *route.Route) { setRoute(c, "b", withVersion) }, "map[q:0]"},
+		"an embedded store": {func(c *config.Config, r *route.Route) {
+			s := c.Stores["q"]
+			s.Kind, r.Companion = "embedded", "c"
+			c.Stores["q"] = s
+		}, "map[]"},
+	} {
+		configured, r := given(t), &route.Route{Policy: route.Policy{Name: "b", StoreName: "q", Collection: "items"}, Parts: route.Parts{Store: embedded.New()}}
+		c.change(configured, r)
+		found := map[string]int{}
+		for store, routes := range followedRoutes(configured, &Assembly{Routes: []*route.Route{r}}) {
+			found[store] = len(routes)
+		}
+		if got := fmt.Sprint(found); got != c.want {
+			t.Errorf("%s: followed are %s, want %s", name, got, c.want)
+		}
+	}
+}
+
+func withVersion(r *config.Route) { r.Versions = map[string]config.Version{"v": {}} }
+
+// setRoute changes a route of a configuration.
+func setRoute(c *config.Config, name string, change func(*config.Route)) {
+	r := c.Routes[name]
+	change(&r)
+	c.Routes[name] = r
+}
+
+// TestPromises: a route keeps a calibration unless a ranker orders its answers or its items are embedded again.
+// The operator says whether it makes one itself, and which answers are audited.
+func TestPromises(t *testing.T) {
+	c := given(t)
+	setRoute(c, "b", func(r *config.Route) {
+		r.SelfCalibration, r.Audit.Share, r.Audit.PerSecond = true, 0.25, 3
+		r.CalibrationScan.At, r.CalibrationScan.RowsPerSecond = "03:30", 7
+	})
+	for name, change := range map[string]func(*route.Route){
+		"a similarity":   func(*route.Route) {},
+		"a ranker":       func(r *route.Route) { r.RankerName = "ranker" },
+		"embedded again": func(r *route.Route) { r.Reembed.Text = "text" },
+	} {
+		r := &route.Route{Policy: route.Policy{Name: "a"}}
+		change(r)
+		if err := Promise(c, r); err != nil || (r.Promise != nil) != (name == "a similarity") {
+			t.Errorf("%s: the promise is %v, %v", name, r.Promise, err)
+		}
+	}
+	all := Audits(c)
+	if got, want := all["b"], (calibrate.Audits{Share: 0.25, PerSecond: 3, Self: true, Scans: calibrate.Scans{At: 210 * time.Minute, RowsPerSecond: 7}}); got != want {
+		t.Errorf("the audits of b are %+v, want %+v", got, want)
+	}
+	setRoute(c, "b", func(r *config.Route) { r.SelfCalibration = false })
+	if all = Audits(c); all["b"].Self || all["c"].Share != 0 {
+		t.Errorf("the audits are %+v", all)
+	}
+}
+
+// TestSettingsOfEmbedders: what the operator wrote reaches the client of an embedder.
+func TestSettingsOfEmbedders(t *testing.T) {
+	c, err := config.Parse(filepath.Join(t.TempDir(), "likeness.yaml"), []byte(`
+embedders:
+  e:
+    url: https://e.example/v1/embeddings
+    model: m
+    token_env: TOKEN
+    query_prefix: "query: "
+    document_prefix: "passage: "
+    dimension: 1
+    shorten: true
+    batch: 2
+    parallel: 3
+    timeout: 4s
+    cache: 5KiB
+    break_after: 6
+    break_for: 7s
+    retry_budget: 0.08
+`), []string{"TOKEN=word"}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := embedderOptions(c, "e", EmbedderOptions{})
+	if want := (embed.Options{
+		Name: "e", URL: "https://e.example/v1/embeddings", Model: "m", Token: "word", QueryPrefix: "query: ", DocumentPrefix: "passage: ",
+		Dimension: 1, Shorten: true, Batch: 2, Parallel: 3, Timeout: 4 * time.Second, CacheBytes: 5 << 10, BreakAfter: 6, BreakFor: 7 * time.Second, RetryBudget: 0.08,
+	}); err != nil || got != want {
+		t.Errorf("the embedder has %+v, %v, want %+v", got, err, want)
+	}
+	if _, err := embedderOptions(c, "other", EmbedderOptions{}); !errors.Is(err, config.ErrConfig) {
+		t.Errorf("an embedder that there is not: %v", err)
 	}
 }
 

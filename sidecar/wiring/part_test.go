@@ -103,6 +103,7 @@ func TestLivePolicyKeepsWhatIsOpen(t *testing.T) {
 	}
 	defer a.Close()
 	served := a.Versions["b"]
+	promise := served.Route.Promise
 	r := c.Routes["b"]
 	r.Depth, r.Placement = 9, config.PlacementDerived // live, and at the next activation
 	c.Routes["b"] = r
@@ -112,6 +113,9 @@ func TestLivePolicyKeepsWhatIsOpen(t *testing.T) {
 	}
 	if next.Route.Depth != 9 || next.Route.Placement != config.PlacementStored || next.Route.Store != served.Route.Store || next.Model != served.Model {
 		t.Errorf("depth %d, placement %s, store %v, model %v", next.Route.Depth, next.Route.Placement, next.Route.Store, next.Model)
+	}
+	if promise == nil || next.Route.Promise != promise { // there is no state_dir to read it from
+		t.Errorf("the calibration is %v, was %v", next.Route.Promise, promise)
 	}
 	if served.Route.Depth != 200 {
 		t.Errorf("the version in service has depth %d now", served.Route.Depth)
