@@ -123,10 +123,9 @@ func equalMetrics(r *eval.Report) (groups [][]string) {
 
 func printModelReport(w io.Writer, r *eval.Report, m *eval.ModelReport) error {
 	_, _ = fmt.Fprintf(w, "\n%s: %s, version %s\n", m.Name, m.Class, m.Version)
-	metric := r.Method.Metric
-	if g, ok := m.Gains[metric]; ok {
+	if g := r.Judge(m).Gain; g != nil {
 		_, _ = fmt.Fprintf(w, "  %s against %s: %s; wins %.1f %%, ties %.1f %%, losses %.1f %%\n",
-			metric, r.BaselineName, difference(g), 100*g.Wins, 100*g.Ties, 100*g.Losses)
+			r.JudgedBy(), r.BaselineName, difference(*g), 100*g.Wins, 100*g.Ties, 100*g.Losses)
 	}
 	if err := printSegments(w, r, m); err != nil {
 		return err
@@ -156,7 +155,7 @@ func printSegments(w io.Writer, r *eval.Report, m *eval.ModelReport) error {
 		return nil
 	}
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintf(t, "\t  segment\titems\tqueries\t%s\t%s\tdifference\t\n", r.Method.Metric, r.BaselineName)
+	_, _ = fmt.Fprintf(t, "\t  segment\titems\tqueries\t%s\t%s\tdifference\t\n", r.JudgedBy(), r.BaselineName)
 	for _, s := range m.Segments {
 		base, gain := "", ""
 		if s.Gain != nil {

@@ -37,9 +37,10 @@ cosine on the newest days, puts it where the candidate's model lies, builds its 
 companion, answers the newest queries with it for nobody (a shadow), and begins the route's
 experiment again.
 
-Where the new model is not better, nothing is changed, and the exit code is 0. Clicks favour
-what was shown, so the comparison favours the model in service, and may refuse a better one;
-with --decide experiment every model is tried that the fit finds.
+Where the new model is not better, nothing is changed, and the exit code is 0. The comparison
+counts each choice by its inverse propensity. Items that were never shown could not be chosen,
+so it may refuse a better model; with --decide experiment every model is tried that the fit
+finds.
 
 While an experiment with the candidate runs, or its better candidate waits for a person,
 only the model in service is measured; --stop-experiment stops the experiment first.
@@ -87,7 +88,7 @@ func newRefitCommand(a *app) *cobra.Command {
 	flags.DurationVar(&f.newest, "newest", f.newest, "how much of the newest log is for the comparison, and not for the fit")
 	flags.Int64Var(&f.least, "least", f.least, "choices without which nothing is fitted")
 	flags.StringSliceVar(&f.admin, "admin", nil, "URLs of the sidecars' admin ports, to begin the experiment there; they then search the new model")
-	flags.StringVar(&f.decide, "decide", decideByComparison, "what decides whether the model is tried: the comparison with the log, or the experiment alone, where clicks favour what is shown too much to tell")
+	flags.StringVar(&f.decide, "decide", decideByComparison, "what decides whether the model is tried: the comparison with the log, or the experiment alone, which shows what the log never did")
 	flags.BoolVar(&f.onlyEval, "only-eval", false, "only measure the gain of the model in service on the newest days")
 	flags.BoolVar(&f.stop, "stop-experiment", false, "stop an experiment with the candidate that runs, by --admin, and lose its evidence")
 	_ = cmd.RegisterFlagCompletionFunc("decide", cobra.FixedCompletions([]string{decideByComparison, decideByExperiment}, cobra.ShellCompDirectiveNoFileComp))
@@ -432,11 +433,10 @@ func (r *refit) measure(ctx context.Context, d refitDecision) (refitDecision, er
 
 // gainOf returns what a model of the report gains, or nil if the report lacks the model.
 func (r *refit) gainOf(report *eval.Report, version string) *gain.Measurement {
-	metric := report.Method.Metric
-	for _, m := range report.Models {
-		if m.Version == version {
-			g := m.Gains[metric]
-			return &gain.Measurement{Model: version, Metric: metric, Until: r.begun.Started, Gain: g.Difference, Low: g.Low, High: g.High}
+	for i := range report.Models {
+		if m := &report.Models[i]; m.Version == version {
+			g := report.Judge(m).Gain
+			return &gain.Measurement{Model: version, Metric: report.JudgedBy(), Until: r.begun.Started, Gain: g.Difference, Low: g.Low, High: g.High}
 		}
 	}
 	return nil
@@ -477,9 +477,9 @@ func betterThan(r *eval.Report, fitted, served string) (better bool, reason stri
 	if now == nil || before == nil {
 		return false, "", fmt.Errorf("the report is not of models %s and %s; remove report.json", fitted, served)
 	}
-	metric := r.Method.Metric
-	values := fmt.Sprintf("%s is %.4f, of the model in service %.4f, of %s %.4f", metric, now.Metrics[metric], before.Metrics[metric], r.BaselineName, r.Baseline[metric])
-	switch gain := now.Gains[metric]; {
+	judged := r.Judge(now)
+	values := fmt.Sprintf("%s is %.4f, of the model in service %.4f, of %s %.4f", r.JudgedBy(), judged.Value, r.Judge(before).Value, r.BaselineName, judged.Baseline)
+	switch gain := judged.Gain; {
 	case gain.Low <= 0:
 		return false, fmt.Sprintf("not shown to be better than %s: %s (gain %+.4f to %+.4f)", r.BaselineName, values, gain.Low, gain.High), nil
 	case before.ToBest == nil || now.ToBest != nil:

@@ -138,7 +138,7 @@ func TestRefit(t *testing.T) {
 		t.Fatalf("too few choices: %+v, %v", few, err)
 	}
 	fitFlags := []string{"--least", "500", "--", "--rounds", "4"}
-	better, steps := run("better than the model in service", path, fitFlags...)
+	better, steps := run("better than the model in service: mrr@10 from clicks", path, fitFlags...)
 	fitted, err := model.Open(filepath.Join(dir, "b.safetensors"))
 	if !strings.Contains(steps, "shadow: the candidate answered") || !strings.Contains(steps, "0 answers failed, 0 degraded, 0 empty") {
 		t.Errorf("no shadow step: %s", steps)

@@ -184,9 +184,9 @@ func (s *sampler) summarisePaired(d series, means []float64) Paired {
 	return p
 }
 
-// compareSeries resamples the differences a − b.
-func (s *sampler) compareSeries(ctx context.Context, a, b []float64) (Paired, error) {
-	d := series{values: subtract(a, b), weights: s.weights}
+// compareSeries resamples the differences a − b of two series with equal weights.
+func (s *sampler) compareSeries(ctx context.Context, a, b series) (Paired, error) {
+	d := series{values: subtract(a.values, b.values), weights: a.weights}
 	means, err := s.resample(ctx, []series{d})
 	if err != nil {
 		return Paired{}, err

@@ -27,11 +27,14 @@ type ClickEstimate struct {
 	// with the exact metric.
 	SNIPS         float64  `json:"snips"`
 	SNIPSInterval Interval `json:"snips_interval"`
+	// Gain is the difference of SNIPS to the baseline's. It is nil without a baseline.
+	Gain *Paired `json:"gain,omitempty"`
 }
 
 // clickJudge estimates metrics of rankings from clicks.
 type clickJudge struct {
 	choices [][]clicks.Choice // of each ranked query
+	weights []float64         // of each ranked query's choices together
 	answers []float64         // lists that were shown to each ranked query
 	all     float64           // lists that were shown to any query
 	report  clicks.Report     // of the lists that were shown to ranked queries
@@ -46,7 +49,7 @@ func newClickJudge(in *Input, rows []int) *clickJudge {
 	for i, q := range rows {
 		place[q] = i
 	}
-	c := &clickJudge{choices: make([][]clicks.Choice, len(rows)), answers: make([]float64, len(rows))}
+	c := &clickJudge{choices: make([][]clicks.Choice, len(rows)), weights: make([]float64, len(rows)), answers: make([]float64, len(rows))}
 	var ranked []clicks.Answer
 	for _, a := range in.Clicked.Answers {
 		if i, ok := place[int(a.Query)]; ok {
@@ -62,34 +65,60 @@ func newClickJudge(in *Input, rows []int) *clickJudge {
 	for _, x := range corrected.Choices {
 		i := place[int(x.Query)]
 		c.choices[i] = append(c.choices[i], x)
+		c.weights[i] += float64(x.Weight) * x.Inverse
 	}
 	c.report = in.Clicked.Curve.Report(ranked, corrected)
 	return c
 }
 
-// estimate estimates the metrics of rankings.
-func (c *clickJudge) estimate(ctx context.Context, rankings []Ranking, k int, s *sampler) (map[string]ClickEstimate, error) {
-	found := map[string]ClickEstimate{}
-	for name, gain := range map[string]func(rank float64) float64{
-		"mrr":    func(rank float64) float64 { return 1 / rank },
-		"ndcg":   func(rank float64) float64 { return 1 / math.Log2(1+rank) },
-		"recall": func(float64) float64 { return 1 },
-	} {
-		perAnswer := series{values: make([]float64, len(rankings)), weights: c.answers}
-		perClick := series{values: make([]float64, len(rankings)), weights: make([]float64, len(rankings))}
-		for i, ranking := range rankings {
-			var sum, weight float64
-			for _, x := range c.choices[i] {
-				w := float64(x.Weight) * x.Inverse
-				weight += w
-				for place, hit := range ranking[:min(k, len(ranking))] {
-					if hit.Index == int(x.Item) {
-						sum += w * gain(float64(place+1))
-					}
+// clickMetrics are the metrics that can be estimated: the gain of a choice at the rank of its item.
+var clickMetrics = map[string]func(rank float64) float64{
+	"mrr":    func(rank float64) float64 { return 1 / rank },
+	"ndcg":   func(rank float64) float64 { return 1 / math.Log2(1+rank) },
+	"recall": func(float64) float64 { return 1 },
+}
+
+// gains returns the gain of each query's choices among the first k items, weighted.
+func (c *clickJudge) gains(rankings []Ranking, k int, gain func(rank float64) float64) []float64 {
+	sums := make([]float64, len(rankings))
+	for i, ranking := range rankings {
+		for _, x := range c.choices[i] {
+			for place, hit := range ranking[:min(k, len(ranking))] {
+				if hit.Index == int(x.Item) {
+					sums[i] += float64(x.Weight) * x.Inverse * gain(float64(place+1))
 				}
 			}
-			perAnswer.values[i] = sum / max(1, c.answers[i])
-			perClick.values[i], perClick.weights[i] = sum/max(weight, math.SmallestNonzeroFloat64), weight
+		}
+	}
+	return sums
+}
+
+// perClick returns the mean gain of each query's choices.
+func (c *clickJudge) perClick(rankings []Ranking, k int, gain func(rank float64) float64) series {
+	means := c.gains(rankings, k, gain)
+	for i := range means {
+		means[i] /= max(c.weights[i], math.SmallestNonzeroFloat64)
+	}
+	return series{values: means, weights: c.weights}
+}
+
+// clickGain returns the gain of a metric such as mrr@10, or nil if clicks do not tell the metric.
+func clickGain(metric string, k int) func(rank float64) float64 {
+	for name, gain := range clickMetrics {
+		if metric == fmt.Sprintf("%s@%d", name, k) {
+			return gain
+		}
+	}
+	return nil
+}
+
+// estimate estimates the metrics of rankings, and their gains over the baseline's if there is one.
+func (c *clickJudge) estimate(ctx context.Context, rankings, baseline []Ranking, k int, s *sampler) (map[string]ClickEstimate, error) {
+	found := map[string]ClickEstimate{}
+	for name, gain := range clickMetrics {
+		perAnswer, perClick := series{values: c.gains(rankings, k, gain), weights: c.answers}, c.perClick(rankings, k, gain)
+		for i := range perAnswer.values {
+			perAnswer.values[i] /= max(1, c.answers[i])
 		}
 		means, err := s.resample(ctx, []series{perAnswer, perClick})
 		if err != nil {
@@ -102,6 +131,13 @@ func (c *clickJudge) estimate(ctx context.Context, rankings []Ranking, k int, s 
 		e.IPSInterval, e.SNIPSInterval = s.percentileInterval(means[0]), s.percentileInterval(means[1])
 		ranked := answers / max(1, c.all) // the share of the answers whose query is ranked
 		e.IPS, e.IPSInterval.Low, e.IPSInterval.High = e.IPS*ranked, e.IPSInterval.Low*ranked, e.IPSInterval.High*ranked
+		if baseline != nil {
+			d, err := s.compareSeries(ctx, perClick, c.perClick(baseline, k, gain))
+			if err != nil {
+				return nil, err
+			}
+			e.Gain = &d
+		}
 		found[fmt.Sprintf("%s@%d", name, k)] = e
 	}
 	return found, nil

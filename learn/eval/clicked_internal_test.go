@@ -2,9 +2,11 @@ package eval
 
 import (
 	"math"
+	"strings"
 	"testing"
 
 	"github.com/likenessdb/likeness/learn/clicks"
+	"github.com/likenessdb/likeness/learn/verdict"
 	"github.com/likenessdb/likeness/rerank"
 )
 
@@ -34,7 +36,8 @@ func TestClickEstimates(t *testing.T) {
 		t.Errorf("report %+v", c.report)
 	}
 	rankings := []Ranking{{{Index: 6}, {Index: 1}, {Index: 5}}, {{Index: 1}, {Index: 7}, {Index: 8}}}
-	got, err := c.estimate(t.Context(), rankings, 2, newSampler(in.queries(rows), in))
+	baseline := []Ranking{{{Index: 5}, {Index: 6}}, {{Index: 7}, {Index: 1}}}
+	got, err := c.estimate(t.Context(), rankings, baseline, 2, newSampler(in.queries(rows), in))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,11 +55,43 @@ func TestClickEstimates(t *testing.T) {
 			t.Errorf("%s: intervals %v and %v of %g and %g", name, e.IPSInterval, e.SNIPSInterval, e.IPS, e.SNIPS)
 		}
 	}
+	// The baseline ranks item 5 first and item 6 second, and item 7 first.
+	if g := got["mrr@2"].Gain; g == nil || math.Abs(g.Difference-(6.5-5)/8) > 1e-9 || math.Abs(g.Wins-7./8) > 1e-9 || math.Abs(g.Losses-1./8) > 1e-9 {
+		t.Errorf("gain %+v", g)
+	}
 	in.Every = 2
-	if got, err = newClickJudge(in, rows).estimate(t.Context(), rankings, 2, newSampler(in.queries(rows), in)); err != nil || math.Abs(got["recall@2"].IPS-7./3) > 1e-9 {
+	if got, err = newClickJudge(in, rows).estimate(t.Context(), rankings, nil, 2, newSampler(in.queries(rows), in)); err != nil || math.Abs(got["recall@2"].IPS-7./3) > 1e-9 || got["recall@2"].Gain != nil {
 		t.Errorf("of every second query, recall %+v, %v", got["recall@2"], err)
 	}
 	if newClickJudge(&Input{}, rows) != nil {
 		t.Error("a log without positions has clicks to judge by")
+	}
+}
+
+// TestVerdictFromClicks: a log favours the model whose answers were shown. The verdict and what it rests on
+// are from clicks, each by its inverse propensity.
+func TestVerdictFromClicks(t *testing.T) {
+	r := &Report{
+		Method: Method{Metric: "mrr@10", FromClicks: true, Confidence: 0.95, Resamples: 100, Margin: 0.1}, BaselineName: "cosine",
+		Baseline: Metrics{"mrr@10": 0.5}, BaselineClicks: map[string]ClickEstimate{"mrr@10": {SNIPS: 0.7}}, Counts: Counts{Queries: 1000},
+		Models: []ModelReport{{
+			Model: Model{Name: "served"}, Class: ClassBilinear, Metrics: Metrics{"mrr@10": 0.9},
+			Gains:  map[string]Paired{"mrr@10": {Difference: 0.4, Interval: Interval{Low: 0.39, High: 0.41}}},
+			Clicks: map[string]ClickEstimate{"mrr@10": {SNIPS: 0.6, Gain: &Paired{Difference: -0.1, Interval: Interval{Low: -0.12, High: -0.08}}}},
+		}},
+	}
+	judged := r.Judge(&r.Models[0])
+	if v := r.decide(); judged.Value != 0.6 || judged.Baseline != 0.7 || judged.Gain.Difference != -0.1 || v.Answer != verdict.No || !strings.Contains(strings.Join(v.Text, " "), "mrr@10 from clicks") {
+		t.Errorf("%+v, %+v", judged, v)
+	}
+	r.Method.FromClicks = false
+	judged = r.Judge(&r.Models[0])
+	if v := r.decide(); judged.Value != 0.9 || judged.Baseline != 0.5 || judged.Gain.Difference != 0.4 || v.Answer != verdict.Yes {
+		t.Errorf("by the log: %+v, %+v", judged, v)
+	}
+	for metric, from := range map[string]bool{"mrr@10": true, "ndcg@10": true, "mrr@5": false, "map@10": false} {
+		if clickGain(metric, 10) != nil != from {
+			t.Errorf("%s from clicks: want %t", metric, from)
+		}
 	}
 }

@@ -64,8 +64,10 @@ func (r *Report) EqualMetrics(a, b string) bool {
 
 // Method says how the intervals were computed.
 type Method struct {
-	// Metric names the metric that differences, segments and the verdict use.
-	Metric string `json:"metric"`
+	// Metric names the metric that differences, segments and the verdict use. FromClicks says
+	// that segments and the verdict use its estimate from clicks (SNIPS).
+	Metric     string `json:"metric"`
+	FromClicks bool   `json:"from_clicks,omitempty"`
 	// Confidence is the confidence of every interval. Intervals are percentiles of
 	// Resamples bootstrap samples of the queries, drawn with Seed. Queries with equal
 	// vectors are drawn together; Clusters is the number of distinct query vectors.
@@ -103,8 +105,8 @@ type ModelReport struct {
 	Clicks map[string]ClickEstimate `json:"clicks,omitempty"`
 	// Gains holds the difference to the baseline for each metric.
 	Gains map[string]Paired `json:"gains,omitempty"`
-	// ToBest is the difference to the best model in Method.Metric. It is nil for the
-	// best model.
+	// ToBest is the difference to the best model, in what Report.Judge returns. It is nil for
+	// the best model.
 	ToBest *Paired `json:"to_best,omitempty"`
 	// Standing says how the model stands to the best one. AsGood means that it is the
 	// best, or that a loss of more than Verdict.Margin is excluded.

@@ -18,8 +18,8 @@ type measureModel struct {
 	queries      []rerank.Query
 	sampler      *sampler
 	segments     []Segment
-	baselineScan *exactScan // ranking by the baseline; nil without one
-	primary      [][]float64
+	baselineScan *exactScan  // ranking by the baseline; nil without one
+	bases        []series    // what each model is judged by
 	clicks       *clickJudge // nil if the log has no positions
 	report       *Report
 }
@@ -46,6 +46,7 @@ func newJudge(in *Input, rows []int) *measureModel {
 	}
 	if j.clicks != nil {
 		j.report.Clicks = &j.clicks.report
+		j.report.Method.FromClicks = clickGain(j.report.Method.Metric, in.K) != nil
 	}
 	return j
 }
@@ -64,7 +65,7 @@ func (j *measureModel) rankBaseline(ctx context.Context) error {
 	}
 	j.report.Baseline = j.sampler.meansOf(j.baselineScan.values)
 	if j.clicks != nil {
-		if j.report.BaselineClicks, err = j.clicks.estimate(ctx, j.baselineScan.rankings, j.in.K, j.sampler); err != nil {
+		if j.report.BaselineClicks, err = j.clicks.estimate(ctx, j.baselineScan.rankings, nil, j.in.K, j.sampler); err != nil {
 			return err
 		}
 	}
@@ -136,7 +137,7 @@ func (j *measureModel) measureModel(ctx context.Context, c Contender, only bool)
 	if r.Gates, err = in.measureGates(c.Model, features, j.queries, exact.rankings); err != nil {
 		return err
 	}
-	j.primary = append(j.primary, exact.values[j.report.Method.Metric])
+	j.bases = append(j.bases, j.basis(exact))
 	j.report.Models = append(j.report.Models, r)
 	return nil
 }
@@ -148,7 +149,11 @@ func (j *measureModel) measureQuality(ctx context.Context, r *ModelReport, exact
 		return err
 	}
 	if j.clicks != nil {
-		if r.Clicks, err = j.clicks.estimate(ctx, exact.rankings, j.in.K, j.sampler); err != nil {
+		var baseline []Ranking
+		if j.baselineScan != nil {
+			baseline = j.baselineScan.rankings
+		}
+		if r.Clicks, err = j.clicks.estimate(ctx, exact.rankings, baseline, j.in.K, j.sampler); err != nil {
 			return err
 		}
 	}
@@ -188,14 +193,28 @@ func (j *measureModel) resamplePaired(ctx context.Context, differences map[strin
 	return found, nil
 }
 
-// measureSegments measures each segment in the report's metric.
-func (j *measureModel) measureSegments(ctx context.Context, exact *exactScan) ([]Segment, error) {
+// basis returns what a ranking is judged by, of each query: the report's metric, or its estimate from
+// clicks if the log has positions.
+func (j *measureModel) basis(exact *exactScan) series {
 	metric := j.report.Method.Metric
+	if j.report.Method.FromClicks {
+		return j.clicks.perClick(exact.rankings, j.in.K, clickGain(metric, j.in.K))
+	}
+	return series{values: exact.values[metric], weights: j.sampler.weights}
+}
+
+// measureSegments measures each segment by what models are judged by.
+func (j *measureModel) measureSegments(ctx context.Context, exact *exactScan) ([]Segment, error) {
+	basis := j.basis(exact)
+	var baseline series
+	if j.baselineScan != nil {
+		baseline = j.basis(j.baselineScan)
+	}
 	var all []series
 	for _, s := range j.segments {
-		all = append(all, series{exact.values[metric], s.members, j.sampler.weights})
+		all = append(all, series{basis.values, s.members, basis.weights})
 		if j.baselineScan != nil {
-			all = append(all, series{subtract(exact.values[metric], j.baselineScan.values[metric]), s.members, j.sampler.weights})
+			all = append(all, series{subtract(basis.values, baseline.values), s.members, basis.weights})
 		}
 	}
 	if len(all) == 0 {
@@ -212,7 +231,7 @@ func (j *measureModel) measureSegments(ctx context.Context, exact *exactScan) ([
 		s.Metric, _ = all[n*step].mean()
 		s.Interval = j.sampler.percentileInterval(drawn[n*step])
 		if j.baselineScan != nil {
-			base, _ := series{j.baselineScan.values[metric], s.members, j.sampler.weights}.mean()
+			base, _ := series{baseline.values, s.members, basis.weights}.mean()
 			gain := j.sampler.summarisePaired(all[n*step+1], drawn[n*step+1])
 			s.Baseline, s.Gain = &base, &gain
 		}
@@ -226,7 +245,7 @@ func (j *measureModel) finish(ctx context.Context) (*Report, error) {
 	r.Metrics, r.Strategies = r.Models[0].Metrics, r.Models[0].Strategies
 	best := 0
 	for n := range r.Models {
-		if r.Models[n].Metrics[r.Method.Metric] > r.Models[best].Metrics[r.Method.Metric] {
+		if r.Judge(&r.Models[n]).Value > r.Judge(&r.Models[best]).Value {
 			best = n
 		}
 	}
@@ -234,7 +253,7 @@ func (j *measureModel) finish(ctx context.Context) (*Report, error) {
 		if n == best {
 			continue
 		}
-		d, err := j.sampler.compareSeries(ctx, j.primary[n], j.primary[best])
+		d, err := j.sampler.compareSeries(ctx, j.bases[n], j.bases[best])
 		if err != nil {
 			return nil, err
 		}

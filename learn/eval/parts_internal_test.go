@@ -485,9 +485,9 @@ func TestASegmentHasItsOwnFigures(t *testing.T) {
 func TestDifferencesToTheBest(t *testing.T) {
 	j := judging(0, 0, 0, 0)
 	j.baselineScan = nil
-	j.primary = [][]float64{{0.995, 0.6, 0.5, 0.4}, {1, 0.6, 0.5, 0.4}, {0.1, 0.1, 0.1, 0.1}}
+	j.bases = []series{{values: []float64{0.995, 0.6, 0.5, 0.4}}, {values: []float64{1, 0.6, 0.5, 0.4}}, {values: []float64{0.1, 0.1, 0.1, 0.1}}}
 	for n, name := range []string{"close", "best", "worse"} {
-		j.report.Models = append(j.report.Models, ModelReport{Model: Model{Name: name}, Class: ClassMoL, Metrics: Metrics{"mrr@10": meanOf(j.primary[n])}})
+		j.report.Models = append(j.report.Models, ModelReport{Model: Model{Name: name}, Class: ClassMoL, Metrics: Metrics{"mrr@10": meanOf(j.bases[n].values)}})
 	}
 	r, err := j.finish(t.Context())
 	if err != nil {
@@ -497,7 +497,7 @@ func TestDifferencesToTheBest(t *testing.T) {
 	if r.Verdict.Best != "best" || m[1].ToBest != nil || m[1].Standing != verdict.Best || m[0].Standing != verdict.AsGood || m[0].ToBest.Difference >= 0 || m[2].Standing != verdict.Worse || m[2].ToBest.High >= 0 {
 		t.Errorf("close %+v, best %+v, worse %+v; %+v", m[0].ToBest, m[1].ToBest, m[2].ToBest, r.Verdict)
 	}
-	if r.Metrics["mrr@10"] != meanOf(j.primary[0]) {
+	if r.Metrics["mrr@10"] != meanOf(j.bases[0].values) {
 		t.Errorf("the report has the metrics of another model: %v", r.Metrics)
 	}
 }

@@ -34,9 +34,9 @@ func (r *Report) plan(difference float64) *Plan {
 			Detectable: verdict.Detectable(deviation, r.Counts.Queries, r.Method.Confidence),
 		})
 	}
-	for _, m := range r.Models {
-		if g, ok := m.Gains[r.Method.Metric]; ok {
-			add(m.Name, r.BaselineName, g)
+	for n, m := range r.Models {
+		if g := r.Judge(&r.Models[n]).Gain; g != nil {
+			add(m.Name, r.BaselineName, *g)
 		}
 	}
 	for _, m := range r.Models {

@@ -17,7 +17,7 @@ type Segment struct {
 	From    float64 `json:"popularity_from"`
 	Below   float64 `json:"popularity_below,omitempty"`
 	Queries int     `json:"queries"`
-	// Metric is the model's Method.Metric on these queries, Baseline the baseline's.
+	// Metric is the model's metric of the verdict on these queries, Baseline the baseline's.
 	Metric   float64  `json:"metric"`
 	Interval Interval `json:"interval"`
 	Baseline *float64 `json:"baseline,omitempty"`

@@ -206,12 +206,14 @@ func (b *trialRunner) summariseAnswers(ctx context.Context, answers []search.Ans
 // compareStrategy measures how much the candidates of a strategy lose against the exact
 // ranking, and how much of the gain over the baseline remains.
 func (j *measureModel) compareStrategy(ctx context.Context, o *Outcome, values map[string][]float64, exact *exactScan) (err error) {
-	metric := j.report.Method.Metric
+	of := func(values map[string][]float64) series {
+		return series{values: values[j.report.Method.Metric], weights: j.sampler.weights}
+	}
 	o.Metrics = j.sampler.meansOf(values)
-	if o.Loss, err = j.sampler.compareSeries(ctx, exact.values[metric], values[metric]); err != nil || j.baselineScan == nil {
+	if o.Loss, err = j.sampler.compareSeries(ctx, of(exact.values), of(values)); err != nil || j.baselineScan == nil {
 		return err
 	}
-	gain, err := j.sampler.compareSeries(ctx, values[metric], j.baselineScan.values[metric])
+	gain, err := j.sampler.compareSeries(ctx, of(values), of(j.baselineScan.values))
 	o.Gain = &gain
 	return err
 }

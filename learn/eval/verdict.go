@@ -37,6 +37,36 @@ type Verdict struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
+// Judgement is what the verdict on a model rests on: a metric of the model and of the baseline, and the
+// gain, which is nil without a baseline.
+type Judgement struct {
+	Value, Baseline float64
+	Gain            *Paired
+}
+
+// Judge returns what the verdict on a model rests on: Method.Metric, or its estimate from clicks (SNIPS)
+// if the log has positions. Without that correction every log favours the model that was in service.
+func (r *Report) Judge(m *ModelReport) Judgement {
+	metric := r.Method.Metric
+	if r.Method.FromClicks {
+		clicked := m.Clicks[metric]
+		return Judgement{Value: clicked.SNIPS, Baseline: r.BaselineClicks[metric].SNIPS, Gain: clicked.Gain}
+	}
+	j := Judgement{Value: m.Metrics[metric], Baseline: r.Baseline[metric]}
+	if g, ok := m.Gains[metric]; ok {
+		j.Gain = &g
+	}
+	return j
+}
+
+// JudgedBy names the metric of the judgements.
+func (r *Report) JudgedBy() string {
+	if r.Method.FromClicks {
+		return r.Method.Metric + " from clicks"
+	}
+	return r.Method.Metric
+}
+
 // decide chooses the simplest model that is as good as the best and, if there is a
 // baseline, better than it.
 func (r *Report) decide() Verdict {
@@ -66,7 +96,7 @@ func (r *Report) decide() Verdict {
 		v.Choose, v.Class, v.Warnings = measured.Name, measured.Class, r.listWarnings(measured)
 	}
 	if r.Baseline != nil {
-		g := measured.Gains[r.Method.Metric]
+		g := r.Judge(measured).Gain
 		v.Sure = g.Positive
 		v.Text = append(v.Text, fmt.Sprintf("Of %d queries %.1f %% win, %.1f %% tie and %.1f %% lose.", r.Counts.Queries, 100*g.Wins, 100*g.Ties, 100*g.Losses))
 	}
@@ -80,16 +110,14 @@ func (r *Report) rule() verdict.Rule {
 
 // comparison returns what the verdict rests on. The models are given the simplest first.
 func (r *Report) comparison(order []*ModelReport) verdict.Comparison {
-	metric := r.Method.Metric
-	c := verdict.Comparison{Metric: metric}
-	if r.Baseline != nil {
-		c.Plain, c.PlainValue = r.BaselineName, r.Baseline[metric]
-	}
+	c := verdict.Comparison{Metric: r.JudgedBy()}
 	for _, m := range order {
-		compared := verdict.Model{Name: m.Name, Class: string(m.Class), Value: m.Metrics[metric]}
-		if g, ok := m.Gains[metric]; ok {
-			compared.Gain = r.difference(g)
-			compared.Gain.Remark = "; better in " + formatShare(g.Positive, r.Method.Resamples)
+		judged := r.Judge(m)
+		compared := verdict.Model{Name: m.Name, Class: string(m.Class), Value: judged.Value}
+		if judged.Gain != nil {
+			c.Plain, c.PlainValue = r.BaselineName, judged.Baseline
+			compared.Gain = r.difference(*judged.Gain)
+			compared.Gain.Remark = "; better in " + formatShare(judged.Gain.Positive, r.Method.Resamples)
 		}
 		if m.ToBest != nil {
 			compared.ToBest = r.difference(*m.ToBest)
@@ -127,9 +155,9 @@ func (r *Report) listWarnings(m *ModelReport) []string {
 		case s.Gain == nil || s.Gain.Difference >= 0:
 		case s.Gain.High < 0:
 			found = append(found, fmt.Sprintf("%s lose: %s %.4f against %.4f (%s %+.4f to %+.4f, %d queries)",
-				s.plural(), r.Method.Metric, s.Metric, *s.Baseline, r.percent(), s.Gain.Low, s.Gain.High, s.Queries))
+				s.plural(), r.JudgedBy(), s.Metric, *s.Baseline, r.percent(), s.Gain.Low, s.Gain.High, s.Queries))
 		case s.Name == "cold":
-			found = append(found, fmt.Sprintf("cold items may lose: %s %.4f against %.4f (%d queries)", r.Method.Metric, s.Metric, *s.Baseline, s.Queries))
+			found = append(found, fmt.Sprintf("cold items may lose: %s %.4f against %.4f (%d queries)", r.JudgedBy(), s.Metric, *s.Baseline, s.Queries))
 		}
 	}
 	best := -1.0

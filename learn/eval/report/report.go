@@ -192,7 +192,7 @@ func depthFigure(r *eval.Report) (Figure, bool) {
 
 func segmentsFigure(r *eval.Report, m *eval.ModelReport) (Figure, bool) {
 	f := Figure{
-		Title: "Gain per segment: " + m.Name, Header: []string{"segment", "items", "queries", r.Method.Metric, "baseline", "difference"},
+		Title: "Gain per segment: " + m.Name, Header: []string{"segment", "items", "queries", r.JudgedBy(), "baseline", "difference"},
 		Note: "Difference to the baseline with its interval. Head, torso and tail each have a third of the pairs, by the items' popularity.",
 	}
 	var names []string
@@ -206,15 +206,16 @@ func segmentsFigure(r *eval.Report, m *eval.ModelReport) (Figure, bool) {
 		}
 		f.Rows = append(f.Rows, row)
 	}
-	if g, ok := m.Gains[r.Method.Metric]; ok {
+	judged := r.Judge(m)
+	if g := judged.Gain; g != nil {
 		names = append([]string{"all"}, names...)
 		values = append([]Point{{Y: g.Difference, Low: g.Low, High: g.High}}, values...)
-		f.Rows = append([][]string{{"all", fmt.Sprint(r.Counts.Items), fmt.Sprint(r.Counts.Queries), number(m.Metrics[r.Method.Metric]), number(r.Baseline[r.Method.Metric]), formatPaired(g)}}, f.Rows...)
+		f.Rows = append([][]string{{"all", fmt.Sprint(r.Counts.Items), fmt.Sprint(r.Counts.Queries), number(judged.Value), number(judged.Baseline), formatPaired(*g)}}, f.Rows...)
 	}
 	if len(values) == 0 {
 		return f, false
 	}
-	f.SVG = Bars(f.Title, f.Note, "difference of "+r.Method.Metric, names, values)
+	f.SVG = Bars(f.Title, f.Note, "difference of "+r.JudgedBy(), names, values)
 	return f, true
 }
 
