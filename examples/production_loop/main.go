@@ -1,7 +1,8 @@
 // Command production_loop shows a route that learns from its own traffic, on real questions and a real
 // Qdrant: cosine serves unmodified clients through the proxy, simulated people click, `likeness refit`
-// learns from what they clicked, an experiment proves the new model better and puts it in service, and
-// a bad model that is tried next is found out and stopped.
+// learns from what they clicked, and an experiment proves the new model better and puts it in service.
+// Then people ask about topics that the model has not learned: its gain falls, and another refit mends
+// that. A bad model that is tried next is found out and stopped.
 //
 //	make build && docker run -d -p 6334:6334 qdrant/qdrant
 //	go run ./examples/production_loop -qdrant 127.0.0.1:6334
@@ -11,6 +12,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -29,6 +31,7 @@ import (
 	"google.golang.org/grpc"
 
 	"github.com/likenessdb/likeness/examples/internal/sidecar"
+	"github.com/likenessdb/likeness/sidecar/experiment"
 )
 
 // settings say what to run.
@@ -66,10 +69,26 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 		defer func() { err = errors.Join(err, os.RemoveAll(s.dir)) }()
 	}
 	l := &loop{settings: s, stdout: stdout, stderr: stderr, rng: rand.New(rand.NewPCG(7, 7))}
-	for _, step := range []func(context.Context) error{l.prepare, l.collect, l.refit, l.improve, l.protect, l.judge} {
-		if err := step(ctx); err != nil {
-			return err
-		}
+	if err := l.prepare(ctx); err != nil {
+		return err
+	}
+	// People first ask about some of the topics. Version v2 learns from their clicks.
+	if err := l.round(ctx, "Cosine in service", 50, "v2"); err != nil {
+		return err
+	}
+	// Then they ask about all. The gain of v2 falls, and v1, which was cosine, learns from all clicks so far.
+	if err := l.round(ctx, "The learned model in service, while people ask about 27 more topics", 77, "v1"); err != nil {
+		return err
+	}
+	// Better answers show more of the right topics, from which the next model learns.
+	if err := l.round(ctx, "The second model in service", 77, "v2"); err != nil {
+		return err
+	}
+	if err := l.protect(ctx); err != nil {
+		return err
+	}
+	if err := l.judge(ctx); err != nil {
+		return err
 	}
 	l.print("\nThe right topic among ten, MRR@10 on questions that nobody asked before: cosine %.3f, now %.3f,\nand %.3f of a model that was fitted to the right topic of every question, without a click: %.3f of that.\n%d searches by a client of Qdrant, %d errors. %.0f s.\n",
 		l.before, l.after, l.labelled, l.after/l.labelled, l.searches, l.failed, time.Since(start).Seconds())
@@ -96,12 +115,13 @@ func parse(args []string) (settings, error) {
 	return s, errors.Join(failed[:]...)
 }
 
-// loop is the way from the first question to the second experiment.
+// loop is the way from the first question to the last experiment.
 type loop struct {
 	settings
 	stdout, stderr io.Writer
 	rng            *rand.Rand
 
+	topics           int           // people ask about the first ones
 	collected        time.Duration // how long people clicked
 	before, after    float64       // MRR@10 of what was in service at first, and at last
 	labelled         float64       // MRR@10 of a fit on all labels
@@ -109,6 +129,10 @@ type loop struct {
 }
 
 func (l *loop) print(format string, args ...any) { _, _ = fmt.Fprintf(l.stdout, format, args...) }
+
+func (l *loop) heading(title string) {
+	l.print("\n%s\n%s\n\n", title, strings.Repeat("=", len(title)))
+}
 
 func (l *loop) path(name string) string { return filepath.Join(l.dir, name) }
 
@@ -118,13 +142,13 @@ func (l *loop) configure(experiment string) error {
 listen: {grpc: "127.0.0.1:0", admin: "127.0.0.1:0"}
 state_dir: state
 stores: {qdrant: {kind: qdrant, address: %q}}
-models: {plain: {path: plain.safetensors}, learned: {path: learned.safetensors}, bad: {path: bad.safetensors}}
+models: {first: {path: v1.safetensors}, second: {path: v2.safetensors}, bad: {path: v3.safetensors}}
 routes:
   topics:
     store: qdrant
     collection: topics
     active: v1
-    versions: {v1: {model: plain}, v2: {model: learned}, v3: {model: bad}}
+    versions: {v1: {model: first}, v2: {model: second}, v3: {model: bad}}
     events: {share: 1, keep: [vector, user], hash: [user]}
     experiment: %s
 proxy: {store: qdrant, listen_grpc: "127.0.0.1:0"}
@@ -157,17 +181,39 @@ func (l *loop) serve(ctx context.Context, f func(api *grpc.ClientConn, at addres
 	})
 }
 
-// refit learns from what people clicked, and puts the model where the candidate's lies.
-func (l *loop) refit(ctx context.Context) error {
-	l.print("\nRefit\n=====\n\n")
-	args := []string{"refit", "--config", "likeness.yaml", "--route", "topics", "--version", "v2", "--newest", (l.collected / 5).Round(time.Millisecond).String(), "--least", "500", "--decide", "experiment"}
-	if err := l.likeness(ctx, args...); err != nil {
+// round lets people ask about the first topics, measures what the model in service gains, learns from
+// all clicks so far, and tries what it learned if that is better by the clicks.
+func (l *loop) round(ctx context.Context, title string, topics int, candidate string) error {
+	l.topics = topics
+	if err := l.collect(ctx, title); err != nil {
 		return err
 	}
-	if _, err := os.Stat(l.path("learned.safetensors")); err != nil {
-		return fmt.Errorf("nothing better was learned: %w", err)
+	l.heading("Refit")
+	newest := (l.collected / 5).Round(time.Millisecond).String()
+	if err := l.likeness(ctx, "refit", "--config", "likeness.yaml", "--route", "topics", "--only-eval", "--newest", newest, "--least", "500"); err != nil {
+		return err
 	}
-	return nil
+	before, err := l.modelOf(candidate)
+	if err != nil {
+		return err
+	}
+	if err := l.likeness(ctx, "refit", "--config", "likeness.yaml", "--route", "topics", "--version", candidate, "--newest", newest, "--least", "500"); err != nil {
+		return err
+	}
+	if after, err := l.modelOf(candidate); err != nil || bytes.Equal(before, after) {
+		return err
+	}
+	l.heading("The new model, interleaved with the one in service")
+	return l.compare(ctx, candidate, experiment.Promoted)
+}
+
+// modelOf returns the model file of a version, or nothing if there is none yet.
+func (l *loop) modelOf(version string) ([]byte, error) {
+	b, err := os.ReadFile(l.path(version + ".safetensors"))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	return b, err
 }
 
 // likeness runs a command.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -12,7 +13,7 @@ import (
 // TestProductionLoop runs the example as a reader would.
 func TestProductionLoop(t *testing.T) {
 	if os.Getenv("LIKENESS_SOAK") == "" {
-		t.Skip("it takes a minute: make soak runs this")
+		t.Skip("it takes minutes: make soak runs this")
 	}
 	db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
 	binary := testbinary.Likeness(t)
@@ -26,6 +27,9 @@ func TestProductionLoop(t *testing.T) {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing", want)
 		}
+	}
+	if share := regexp.MustCompile(`without a click: (0\.\d+|1\.\d+) of that`).FindStringSubmatch(out.String()); share == nil || share[1] < "0.97" {
+		t.Errorf("what is in service at the end has %q of the quality of a fit on all labels, want 0.97", share)
 	}
 }
 

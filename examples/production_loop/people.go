@@ -74,7 +74,7 @@ func (l *loop) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for name, m := range map[string]*model.Model{"plain": plain, "bad": bad} {
+	for name, m := range map[string]*model.Model{"v1": plain, "v3": bad} {
 		if err := model.Write(l.path(name+".safetensors"), m); err != nil {
 			return err
 		}
@@ -133,6 +133,9 @@ func (p *people) ask(ctx context.Context) error {
 	p.visits++
 	p.searches++
 	question := p.rng.IntN(len(p.right))
+	for p.right[question] >= p.topics {
+		question = p.rng.IntN(len(p.right))
+	}
 	user := metadata.AppendToOutgoingContext(ctx, "likeness-user", fmt.Sprintf("person %d", p.searches))
 	var trailer metadata.MD
 	answer, err := p.points.Query(user, &qdrant.QueryPoints{CollectionName: "topics", Query: qdrant.NewQueryDense(p.asked.Row(question)), Limit: qdrant.PtrOf(uint64(shown))}, grpc.Trailer(&trailer))
@@ -170,30 +173,27 @@ func (p *people) send(ctx context.Context) error {
 	return err
 }
 
-// collect lets people click on what cosine finds.
-func (l *loop) collect(ctx context.Context) error {
-	l.print("Cosine in service\n=================\n\n")
+// collect lets people click on what is in service.
+func (l *loop) collect(ctx context.Context, title string) error {
+	l.heading(title)
 	return l.serve(ctx, func(api *grpc.ClientConn, at addresses) (err error) {
-		if l.before, err = l.quality(ctx, api); err != nil {
+		if l.after, err = l.quality(ctx, api); err != nil {
 			return err
+		}
+		if l.before == 0 {
+			l.before = l.after
 		}
 		began := time.Now()
 		err = l.visit(ctx, api, at, func(visits int) (bool, error) { return visits < l.people, nil })
 		l.collected = time.Since(began)
-		l.print("%d people asked, MRR@10 %.3f on other questions\n", l.people, l.before)
+		l.print("%d people asked, MRR@10 %.3f on other questions about all topics\n", l.people, l.after)
 		return err
 	})
 }
 
-// improve tries the learned model, until it is in service.
-func (l *loop) improve(ctx context.Context) error {
-	l.print("\nThe learned model, interleaved with cosine\n==========================================\n\n")
-	return l.compare(ctx, "v2", experiment.Promoted)
-}
-
 // protect tries a bad model, until it is stopped, and measures what is in service then.
 func (l *loop) protect(ctx context.Context) error {
-	l.print("\nA bad model, interleaved with the learned one\n=============================================\n\n")
+	l.heading("A bad model, interleaved with the learned one")
 	return l.compare(ctx, "v3", experiment.Stopped)
 }
 
@@ -252,7 +252,7 @@ func status(ctx context.Context, admin string) (trial.Status, error) {
 // judge fits a model to the right topic of every question that people asked, which no log of clicks has,
 // and measures it on the other questions.
 func (l *loop) judge(ctx context.Context) error {
-	l.print("\nThe fit on all labels\n=====================\n\n")
+	l.heading("The fit on all labels")
 	asked, err := banking77.Rows(l.data + "/train.jsonl")
 	if err != nil {
 		return err
