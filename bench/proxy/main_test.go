@@ -74,6 +74,19 @@ func TestMissed(t *testing.T) {
 	}
 }
 
+// TestDirect: a rewritten call is compared with the request that it becomes, and others with the client's own.
+func TestDirect(t *testing.T) {
+	own, becomes := []wayRound{{Calls: 1}}, []wayRound{{Calls: 2}}
+	s := systemResult{Ways: []wayResult{{Way: "direct", Rounds: own}, {Way: wayPassed}, {Way: wayByClient, Rounds: becomes}, {Way: wayRewritten}}}
+	if s.direct(wayPassed)[0].Calls != 1 || s.direct(wayRewritten)[0].Calls != 2 {
+		t.Error("the ways are compared with other calls")
+	}
+	s.Ways = s.Ways[:2]
+	if s.direct(wayRewritten)[0].Calls != 1 {
+		t.Error("without that way, the comparison is not with direct calls")
+	}
+}
+
 func TestParseRefuses(t *testing.T) {
 	for _, args := range [][]string{{"-rounds", "0"}, {"-open", "0s"}, {"-binary", "/does/not/exist"}, {"-unknown"}} {
 		if _, err := parse(args, t.Output()); err == nil {
