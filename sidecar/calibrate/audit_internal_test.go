@@ -11,6 +11,7 @@ import (
 
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/dot"
+	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
 )
@@ -162,6 +163,21 @@ func TestAuditedVersion(t *testing.T) {
 		if !slices.Equal(o.all, want) || o.held != 0 {
 			t.Errorf("an answer of %s ended as %q, want %q; %d versions are held", version, o.all, want, o.held)
 		}
+	}
+	tab, err := table.FromMemory(table.Meta{}, []rerank.ID{rerank.UintID(1)}, rerank.NewMatrix(1, 2), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := drawn{route: "things", version: "v2", self: true, certificate: rerank.Certificate{Status: rerank.StatusCalibrated, Calibration: c}}
+	d.request.K, d.request.Query.Vector = 1, []float32{1, 0}
+	a := o.auditor(Audits{})
+	a.samples["things"] = &selfSample{version: "v2", failed: 3}
+	if a.audit(context.Background(), o, d); a.samples["things"].failed != 4 {
+		t.Errorf("an exact answer that failed after three others: %d are counted", a.samples["things"].failed)
+	}
+	o.route.Table = tab
+	if a.audit(context.Background(), o, d); a.samples["things"].failed != 0 {
+		t.Errorf("after an exact answer %d failures in a row are counted", a.samples["things"].failed)
 	}
 	k.Described(map[string]string{"collection.index": "another"}) // the promise is void
 	o.all, o.holds = nil, nil

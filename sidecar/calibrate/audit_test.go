@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -48,6 +49,7 @@ type served struct {
 	keeper  *calibrate.Keeper
 	auditor *calibrate.Auditor
 	counts  *counts
+	looks   atomic.Int64 // at whether the sidecar is busy
 	stop    func()
 }
 

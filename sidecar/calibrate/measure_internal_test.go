@@ -123,6 +123,26 @@ func TestPrecise(t *testing.T) {
 	}
 }
 
+// TestDeletedRowsAreNoAnswer: the exact answer from a live table has no row that was deleted or replaced.
+func TestDeletedRowsAreNoAnswer(t *testing.T) {
+	path, one, two := t.TempDir()+"/t", rerank.UintID(1), rerank.UintID(2)
+	w, err := table.NewWriter(path, table.Meta{Features: 2})
+	must(t, err)
+	must(t, w.Append([]rerank.ID{one, two, rerank.UintID(3)}, rerank.Matrix{Rows: 3, Cols: 2, Data: []float32{9, 0, 8, 0, 1, 0}}))
+	must(t, w.Close())
+	live, err := table.OpenLive(path, table.Expect{}, table.LiveOptions{})
+	must(t, err)
+	defer func() { must(t, live.Close()) }()
+	must(t, live.Delete([]rerank.ID{one}))
+	must(t, live.Upsert([]rerank.ID{two}, rerank.Matrix{Rows: 1, Cols: 2, Data: []float32{2, 0}}, nil))
+	snapshot := live.Snapshot()
+	defer snapshot.Release()
+	top, err := scanTable(route.Model{Similarity: dotOfTwo(t)}, snapshot, rerank.Query{Vector: []float32{1, 0}}, 2, nil, func() error { return nil })
+	if err != nil || len(top.top) != 2 || top.top[0].ID != two || top.top[0].Score != 2 {
+		t.Errorf("the exact answer is %+v, %v; want item 2 as it is now, then item 3", top.top, err)
+	}
+}
+
 // TestExactSource: exact answers come from a table in full precision, else from the collection,
 // unless only a table keeps the rows of an item together.
 func TestExactSource(t *testing.T) {

@@ -24,6 +24,7 @@ func serveSelf(t *testing.T, path string, scans calibrate.Scans, change ...func(
 	r.Promise = s.keeper
 	s.auditor = calibrate.NewAuditor(calibrate.AuditorOptions{
 		Routes: map[string]calibrate.Audits{"things": {Self: true, Every: 1, Scans: scans}}, Recorder: s.counts, Logger: quiet(),
+		Busy: func() bool { s.looks.Add(1); return false },
 	})
 	var err error
 	s.Engine, err = search.New([]*route.Route{r}, search.Options{Observer: s.auditor})
@@ -119,8 +120,15 @@ func TestSelfCalibrationByScans(t *testing.T) {
 	if scanned(day) {
 		t.Fatal("the collection was read for 199 queries")
 	}
-	if c := ask(42, 1, 0); c.Status != rerank.StatusUnknown || !scanned(day) {
-		t.Fatalf("after 200 queries: %+v, and the collection was not read", c)
+	if c := ask(42, 1, 0); c.Status != rerank.StatusUnknown {
+		t.Fatalf("after 200 queries: %+v", c)
+	}
+	before := s.looks.Load()
+	if !scanned(day) {
+		t.Fatal("after 200 queries the collection was not read")
+	}
+	if looks := s.looks.Load() - before; looks < 201 { // after each batch of rows, and before each search
+		t.Errorf("the scan looked %d times whether live searches need the processors", looks)
 	}
 	c := ask(43, 1, 0)
 	if c.Status != rerank.StatusCalibrated || c.Calibration.Queries != 200 || c.Calibration.K != 10 {

@@ -22,6 +22,9 @@ func TestCandidate(t *testing.T) {
 		}
 		c, err := m.OpenCandidate(t.Context(), "things", version)
 		must(t, err)
+		if promise := c.Version.Current().Promise; promise != nil || m.route(t).Promise == nil {
+			t.Errorf("%s promises %v, and the version in service %v", version, promise, m.route(t).Promise)
+		}
 		got := c.Version.Current().Freshness
 		if (got != nil) != followed {
 			t.Errorf("%s: %v", version, got)

@@ -279,11 +279,12 @@ func TestInfo(t *testing.T) {
 func TestNamesInUse(t *testing.T) {
 	things := config.Route{Versions: map[string]config.Version{"v1": {Table: "t1", Companion: "c1"}, "v2": {Table: "t2", Companion: "c2"}}}
 	things.StoreName, things.Collection, things.CompanionAlias = "s", "things", "alias"
+	things.Table = "t0" // of a route whose versions name others
 	other := config.Route{Table: "t3", Versions: map[string]config.Version{"v1": {Companion: "c3"}}}
 	other.StoreName, other.Collection = "s2", "others"
 	used := namesInUse(&config.Config{Routes: map[string]config.Route{"things": things, "other": other}}, "things", []string{"v1"})
 	for name, want := range map[string]bool{
-		KindTable + "t1": false, KindTable + "t2": true, KindTable + "t3": true,
+		KindTable + "t0": true, KindTable + "t1": false, KindTable + "t2": true, KindTable + "t3": true,
 		KindCompanion + "s\x00c1": false, KindCompanion + "s\x00c2": true, KindCompanion + "s\x00things": true, KindCompanion + "s\x00alias": true,
 		KindCompanion + "s2\x00c3": true, KindCompanion + "s\x00c3": false, KindCompanion + "s2\x00others": true,
 	} {
@@ -322,6 +323,39 @@ func TestStillDraining(t *testing.T) {
 	close(closed)
 	if got := stillDraining([]<-chan struct{}{closed, open, closed}); len(got) != 1 || got[0] != (<-chan struct{})(open) {
 		t.Errorf("%v", got)
+	}
+}
+
+// TestDrainingVersionsAreForgotten: a version whose last search has ended is not kept in memory when the settings
+// of its route change again.
+func TestDrainingVersionsAreForgotten(t *testing.T) {
+	r := &route.Route{Policy: route.Policy{Name: "r", StoreName: "s", Collection: "c", Placement: route.PlacementStored}}
+	sim, err := dot.New(dot.Config{Dim: 2}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	store := embedded.New()
+	if err := store.Load("c", embedded.Collection{Fields: []embedded.Field{{VectorField: adapters.VectorField{Metric: adapters.InnerProduct}, Vectors: rerank.NewMatrix(1, 2)}}}); err != nil {
+		t.Fatal(err)
+	}
+	r.Store, r.Model = store, route.Model{Name: "m", Version: "v", Similarity: sim}
+	engine, err := search.New([]*route.Route{r}, search.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := &Manager{Options: Options{Engine: engine}, draining: map[string][]<-chan struct{}{}, served: map[string]*wiring.Version{}}
+	for range 5 {
+		standby, err := engine.Prepare(t.Context(), r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a := &Adjustment{manager: m, staged: []staged{{&wiring.Version{Route: r}, standby}}}
+		if err := a.Apply(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if n := len(m.draining["r"]); n != 1 {
+		t.Errorf("after five changes %d versions are still to end, want the last", n)
 	}
 }
 

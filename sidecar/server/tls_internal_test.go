@@ -1,0 +1,38 @@
+package server
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"math/big"
+	"testing"
+	"time"
+)
+
+// TestTheCertificateThatEndsFirst: the validity of a chain is that of the certificate that expires first,
+// wherever it stands in the chain. What is no certificate does not count.
+func TestTheCertificateThatEndsFirst(t *testing.T) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	begin := time.Now().UTC().Truncate(time.Second)
+	until := func(days time.Duration) []byte {
+		c := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: begin.Add(days * time.Minute), NotAfter: begin.Add(days * 24 * time.Hour)}
+		der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return der
+	}
+	for name, chain := range map[string][][]byte{
+		"the leaf": {until(3), until(9)}, "an intermediate": {until(9), until(3), until(5)}, "alone": {until(3)}, "behind a broken one": {{1}, until(3)},
+	} {
+		from, to := validity(tls.Certificate{Certificate: chain})
+		if !from.Equal(begin.Add(3*time.Minute)) || !to.Equal(begin.Add(3*24*time.Hour)) {
+			t.Errorf("%s: valid from %v to %v, want the certificate of three days", name, from, to)
+		}
+	}
+}
