@@ -1,13 +1,17 @@
 package rest
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"crypto/tls"
+	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
+	"reflect"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -151,4 +155,142 @@ func TestWritesOutliveTheirClient(t *testing.T) {
 			cancel()
 		}
 	})
+}
+
+// exchange returns a connection on which a client has sent a request, the request on its way to a database, and
+// the database's connection, which holds its answer.
+func exchange(t *testing.T, request, answer string) (c *conn, client *wire, p *passing, db *databaseConn) {
+	t.Helper()
+	s := newServer()
+	s.database, s.maxBody = newDatabase(&url.URL{Scheme: "http", Host: "db.example"}, nil, nil), 1<<20
+	client = newWire(request)
+	c = newConn(s, client, client)
+	r, err := c.readRequest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.ctx, r.cancel = context.WithCancelCause(t.Context())
+	r.received.Store(true)
+	r.sent.Store(true)
+	c.readerEnded <- struct{}{} // nobody reads from the client any more
+	w := newWire(answer)
+	return c, client, &passing{request: r}, &databaseConn{Conn: w, in: bufio.NewReader(w), stopEnding: func() bool { return true }}
+}
+
+// TestConnectionsThatServeAgain: a connection to the database serves another request only if the whole request and
+// the whole answer have crossed it, and both sides keep it open.
+func TestConnectionsThatServeAgain(t *testing.T) {
+	const whole = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
+	for name, c := range map[string]struct {
+		request, answer string
+		change          func(*passing)
+		again           bool
+	}{
+		"both are whole":             {"GET / HTTP/1.1", whole, func(*passing) {}, true},
+		"the request is not":         {"GET / HTTP/1.1", whole, func(p *passing) { p.sent.Store(false) }, false},
+		"the answer is not":          {"GET / HTTP/1.1", "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok", func(*passing) {}, false},
+		"the answer has no length":   {"GET / HTTP/1.1", "HTTP/1.1 200 OK\r\n\r\nok", func(*passing) {}, false},
+		"the database closes it":     {"GET / HTTP/1.1", "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", func(*passing) {}, false},
+		"the client is of old":       {"GET / HTTP/1.0", whole, func(*passing) {}, false},
+		"the client asked to change": {"GET / HTTP/1.1\r\nConnection: upgrade\r\nUpgrade: x", whole, func(*passing) {}, false},
+	} {
+		conn, client, p, db := exchange(t, c.request+"\r\n\r\n", c.answer)
+		c.change(p)
+		if _, err := conn.answer(p, db); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if again := len(conn.server.database.idle) == 1; again != c.again || again == db.Conn.(*wire).closed {
+			t.Errorf("%s: serves again %t, closed %t; want %t", name, again, db.Conn.(*wire).closed, c.again)
+		}
+		if !strings.HasSuffix(client.written.String(), "ok") {
+			t.Errorf("%s: the client got %q", name, client.written.String())
+		}
+	}
+}
+
+// TestInterimAnswers: they go to clients that know of them.
+func TestInterimAnswers(t *testing.T) {
+	for version, passed := range map[string]bool{"HTTP/1.1": true, "HTTP/1.0": false} {
+		c, client, p, db := exchange(t, "GET / "+version+"\r\n\r\n", "HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok")
+		if _, err := c.answer(p, db); err != nil {
+			t.Error(err)
+		}
+		if got := client.written.String(); strings.Contains(got, " 103 ") != passed || !strings.Contains(got, " 200 ") {
+			t.Errorf("a client of %s got %q", version, got)
+		}
+	}
+}
+
+// TestEndings: an interceptor is told once how a request ended: with the status of an answer, with an error as soon
+// as enough of it has arrived, or that the database did not get the request.
+func TestEndings(t *testing.T) {
+	of := func(do func(*conn, *passing)) (all []Ending) {
+		c, _, p, _ := exchange(t, "POST / HTTP/1.1\r\nContent-Length: 2\r\n\r\nok", "")
+		p.reply.Ended = func(e Ending) { all = append(all, e) }
+		do(c, p)
+		return all
+	}
+	full := bytes.Repeat([]byte("x"), maxProblem)
+	for name, c := range map[string]struct {
+		do   func(*conn, *passing)
+		want *Ending
+	}{
+		"an answer":                  {func(_ *conn, p *passing) { p.answered(&answerHead{status: 200}) }, &Ending{Status: 200}},
+		"the head of an error":       {func(_ *conn, p *passing) { p.answered(&answerHead{status: 400}) }, nil},
+		"a piece of an error":        {func(_ *conn, p *passing) { p.status = 400; p.note(full[1:], false) }, nil},
+		"enough of an error":         {func(_ *conn, p *passing) { p.status = 400; p.note(full, false) }, &Ending{Status: 400, Problem: full}},
+		"a whole error":              {func(_ *conn, p *passing) { p.status = 400; p.note(full[:3], true) }, &Ending{Status: 400, Problem: full[:3]}},
+		"a database that is down":    {func(c *conn, p *passing) { c.unanswered(p, unsentError{io.EOF}) }, &Ending{Unsent: true}},
+		"a database that breaks off": {func(c *conn, p *passing) { c.unanswered(p, io.EOF) }, &Ending{}},
+		"half a request":             {func(c *conn, p *passing) { p.uploadErr = io.EOF; c.unanswered(p, io.EOF) }, &Ending{Unsent: true}},
+	} {
+		got := of(c.do)
+		if c.want == nil && len(got) > 0 || c.want != nil && (len(got) != 1 || !reflect.DeepEqual(got[0], *c.want)) {
+			t.Errorf("%s: told %+v, want %+v", name, got, c.want)
+		}
+	}
+}
+
+// TestACutAnswerIsCut: an answer that the database broke off, or that its client no longer awaits, is not sent as
+// if it were whole.
+func TestACutAnswerIsCut(t *testing.T) {
+	for _, cut := range []bool{false, true} {
+		c, client, p, _ := exchange(t, "GET / HTTP/1.1\r\n\r\n", "")
+		goesOn := c.reply(p.request, Reply{Answer: &Answer{Status: 200, Header: http.Header{}, Body: []byte("half"), Cut: cut}})
+		if goesOn == cut || client.closed != cut || (client.written.Len() == 0) != cut {
+			t.Errorf("cut %t: goes on %t, closed %t, sent %q", cut, goesOn, client.closed, client.written.String())
+		}
+	}
+	c, client, p, _ := exchange(t, "GET / HTTP/1.1\r\n\r\n", "")
+	p.cancel(io.EOF)
+	if c.reply(p.request, Reply{Answer: &Answer{Status: 200, Header: http.Header{}}}) || !client.closed || client.written.Len() > 0 {
+		t.Errorf("a client that left is sent %q", client.written.String())
+	}
+}
+
+// TestAReceivedBodyHoldsItsBytes: a body of unknown length holds, once it is here, no more of the budget than it has.
+func TestAReceivedBodyHoldsItsBytes(t *testing.T) {
+	const length = gate.BodyWindowBytes + 1 // one byte more than the gate sees before it lets a body come
+	c, _, p, _ := exchange(t, fmt.Sprintf("POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n%x\r\n%s\r\n0\r\n\r\n", length, strings.Repeat("x", length)), "")
+	c.server.gate = gate.New(gate.Options{ReceivedBytes: 8 << 20})
+	grant, err := c.receive(p.request)
+	if err != nil || len(p.whole) != length || !p.isWhole || c.server.gate.ReceivedBytes() != length {
+		t.Errorf("%v: a body of %d bytes holds %d", err, len(p.whole), c.server.gate.ReceivedBytes())
+	}
+	if grant.Release(); c.server.gate.ReceivedBytes() != 0 {
+		t.Errorf("after the request %d bytes are held", c.server.gate.ReceivedBytes())
+	}
+}
+
+// TestOneStatus: an answer has the proxy's status, or the one that it came with, and not both.
+func TestOneStatus(t *testing.T) {
+	a, err := parseAnswer([]byte("HTTP/1.1 200 OK\r\nLikeness-Status: theirs\r\nX: y\r\n\r\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for status, want := range map[string]string{"": "Likeness-Status: theirs\r\nX: y\r\n", "ours": "X: y\r\nLikeness-Status: ours\r\n"} {
+		if got := string(a.appendTo(nil, status, false)); got != "HTTP/1.1 200 OK\r\n"+want+"\r\n" {
+			t.Errorf("with status %q the head is %q", status, got)
+		}
+	}
 }
