@@ -23,7 +23,7 @@ type Paired struct {
 	// Positive is the share of the bootstrap samples in which the difference is above
 	// 0.
 	Positive float64 `json:"positive"`
-	// Wins, Ties and Losses are shares of the queries, or of the traffic.
+	// Wins, Ties and Losses are shares of the queries, of the traffic, or of the weighed clicks.
 	Wins   float64 `json:"wins"`
 	Ties   float64 `json:"ties"`
 	Losses float64 `json:"losses"`

@@ -81,7 +81,7 @@ func TestVerdictFromClicks(t *testing.T) {
 		}},
 	}
 	judged := r.Judge(&r.Models[0])
-	if v := r.decide(); judged.Value != 0.6 || judged.Baseline != 0.7 || judged.Gain.Difference != -0.1 || v.Answer != verdict.No || !strings.Contains(strings.Join(v.Text, " "), "mrr@10 from clicks") {
+	if v := r.decide(); judged.Value != 0.6 || judged.Baseline != 0.7 || judged.Gain.Difference != -0.1 || v.Answer != verdict.No || !strings.Contains(strings.Join(v.Text, " "), "mrr@10 from clicks") || !strings.HasPrefix(v.Text[len(v.Text)-1], "Of the clicks") {
 		t.Errorf("%+v, %+v", judged, v)
 	}
 	r.Method.FromClicks = false

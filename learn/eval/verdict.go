@@ -98,7 +98,11 @@ func (r *Report) decide() Verdict {
 	if r.Baseline != nil {
 		g := r.Judge(measured).Gain
 		v.Sure = g.Positive
-		v.Text = append(v.Text, fmt.Sprintf("Of %d queries %.1f %% win, %.1f %% tie and %.1f %% lose.", r.Counts.Queries, 100*g.Wins, 100*g.Ties, 100*g.Losses))
+		of := fmt.Sprintf("Of %d queries", r.Counts.Queries)
+		if r.Method.FromClicks {
+			of = "Of the clicks, each by its inverse propensity,"
+		}
+		v.Text = append(v.Text, fmt.Sprintf("%s %.1f %% win, %.1f %% tie and %.1f %% lose.", of, 100*g.Wins, 100*g.Ties, 100*g.Losses))
 	}
 	return v
 }
