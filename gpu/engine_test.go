@@ -85,7 +85,11 @@ func TestBatching(t *testing.T) {
 	var once sync.Once
 	var mu sync.Mutex
 	var sizes []int
-	m := &hosted.Machine{Memory: 1 << 20, Batch: 4, Launched: func(jobs []gpu.Job) error {
+	m := &hosted.Machine{Memory: 1 << 20, Batch: 4}
+	d := openOn(t, m, gpu.Options{Gather: -1, Queue: 12})
+	w := dotWorld(t, 20, 3)
+	must(t, d.LoadModel(t.Context(), w.at, w.file))
+	m.Launched = func(jobs []gpu.Job) error {
 		mu.Lock()
 		sizes = append(sizes, len(jobs))
 		mu.Unlock()
@@ -94,10 +98,7 @@ func TestBatching(t *testing.T) {
 			<-hold
 		})
 		return nil
-	}}
-	d := openOn(t, m, gpu.Options{Gather: -1, Queue: 12})
-	w := dotWorld(t, 20, 3)
-	must(t, d.LoadModel(t.Context(), w.at, w.file))
+	}
 	must(t, w.table(t.Context(), d, "a"))
 	must(t, w.table(t.Context(), d, "b"))
 	var g errgroup.Group
@@ -133,7 +134,11 @@ func TestBatching(t *testing.T) {
 func TestUrgentQueriesGoFirst(t *testing.T) {
 	first, hold := make(chan struct{}), make(chan struct{})
 	var order []int
-	m := &hosted.Machine{Memory: 1 << 20, Launched: func(jobs []gpu.Job) error {
+	m := &hosted.Machine{Memory: 1 << 20}
+	d := openOn(t, m, gpu.Options{})
+	w := dotWorld(t, 20, 3)
+	must(t, d.LoadModel(t.Context(), w.at, w.file))
+	m.Launched = func(jobs []gpu.Job) error {
 		for _, j := range jobs {
 			order = append(order, j.Keep-1)
 		}
@@ -142,10 +147,7 @@ func TestUrgentQueriesGoFirst(t *testing.T) {
 			<-hold
 		}
 		return nil
-	}}
-	d := openOn(t, m, gpu.Options{})
-	w := dotWorld(t, 20, 3)
-	must(t, d.LoadModel(t.Context(), w.at, w.file))
+	}
 	must(t, w.table(t.Context(), d, "a"))
 	var g errgroup.Group
 	scan := func(k int, within time.Duration) {
@@ -221,16 +223,17 @@ func TestBudget(t *testing.T) {
 func TestCancelled(t *testing.T) {
 	first, hold := make(chan struct{}), make(chan struct{})
 	var launched atomic.Int64
-	m := &hosted.Machine{Memory: 1 << 20, Launched: func(jobs []gpu.Job) error {
+	m := &hosted.Machine{Memory: 1 << 20}
+	d := openOn(t, m, gpu.Options{})
+	w := dotWorld(t, 20, 3)
+	must(t, d.LoadModel(t.Context(), w.at, w.file))
+	m.Launched = func(jobs []gpu.Job) error {
 		if launched.Add(int64(len(jobs))) == 1 {
 			close(first)
 			<-hold
 		}
 		return nil
-	}}
-	d := openOn(t, m, gpu.Options{})
-	w := dotWorld(t, 20, 3)
-	must(t, d.LoadModel(t.Context(), w.at, w.file))
+	}
 	must(t, w.table(t.Context(), d, "a"))
 	ctx, cancel := context.WithCancel(t.Context())
 	var g errgroup.Group
@@ -259,12 +262,13 @@ func TestCancelled(t *testing.T) {
 // TestLost: a machine that is lost ends calls, those that wait too, with
 // device.ErrUnavailable and its own words, and says so to whoever runs the process.
 func TestLost(t *testing.T) {
-	m := &hosted.Machine{Memory: 1 << 20, Launched: func([]gpu.Job) error {
-		return errors.Join(gpu.ErrLost, errors.New("illegal address"))
-	}}
+	m := &hosted.Machine{Memory: 1 << 20}
 	d := openOn(t, m, gpu.Options{})
 	w := dotWorld(t, 20, 3)
 	must(t, d.LoadModel(t.Context(), w.at, w.file))
+	m.Launched = func([]gpu.Job) error {
+		return errors.Join(gpu.ErrLost, errors.New("illegal address"))
+	}
 	must(t, w.table(t.Context(), d, "a"))
 	for range 2 {
 		if _, err := d.Scan(t.Context(), w.ask("a", 2), nil); !errors.Is(err, device.ErrUnavailable) || !strings.Contains(err.Error(), "illegal address") {
@@ -285,12 +289,13 @@ func TestLost(t *testing.T) {
 func TestStuck(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		hold := make(chan struct{})
-		m := &hosted.Machine{Memory: 1 << 20, Launched: func([]gpu.Job) error { <-hold; return nil }}
+		m := &hosted.Machine{Memory: 1 << 20}
 		d, err := gpu.New(func() (gpu.Machine, error) { return m, nil }, gpu.Options{Patience: 100 * time.Millisecond})
 		must(t, err)
 		t.Cleanup(func() { close(hold) }) // ends the goroutine of the machine
 		w := dotWorld(t, 20, 3)
 		must(t, d.LoadModel(t.Context(), w.at, w.file))
+		m.Launched = func([]gpu.Job) error { <-hold; return nil }
 		must(t, w.table(t.Context(), d, "a"))
 		var g errgroup.Group
 		for range 3 {
@@ -329,9 +334,11 @@ func TestWrongMachine(t *testing.T) {
 		"next not finite":  func(s *gpu.Survivors) { s.Next = float32(math.NaN()) },
 		"more than counts": func(s *gpu.Survivors) { s.Scored = 1 },
 	} {
-		d := openOn(t, &wrong{hosted.Machine{Memory: 1 << 20}, spoil}, gpu.Options{})
+		m := &wrong{Machine: hosted.Machine{Memory: 1 << 20}}
+		d := openOn(t, m, gpu.Options{})
 		w := dotWorld(t, 300, 3)
 		must(t, d.LoadModel(t.Context(), w.at, w.file))
+		m.spoil = spoil
 		must(t, w.table(t.Context(), d, "a"))
 		if _, err := d.Scan(t.Context(), w.ask("a", 2), nil); !errors.Is(err, device.ErrFailed) {
 			t.Errorf("%s: it returned %v, want %v", name, err, device.ErrFailed)
@@ -339,7 +346,7 @@ func TestWrongMachine(t *testing.T) {
 	}
 }
 
-// wrong is a machine whose answers are spoilt.
+// wrong is a machine whose answers are spoilt, if spoil is not nil.
 type wrong struct {
 	hosted.Machine
 	spoil func(*gpu.Survivors)
@@ -348,7 +355,9 @@ type wrong struct {
 func (w *wrong) Run(jobs []gpu.Job) ([]gpu.Survivors, error) {
 	out, err := w.Machine.Run(jobs)
 	for i := range out {
-		w.spoil(&out[i])
+		if w.spoil != nil {
+			w.spoil(&out[i])
+		}
 	}
 	return out, err
 }

@@ -88,10 +88,11 @@ type Device struct {
 	queue   *queue
 	owner   *owner
 
-	mu     sync.Mutex
-	models map[device.Version]*loaded
-	tables map[device.Version]*table
-	used   int64
+	mu      sync.Mutex
+	models  map[device.Version]*loaded
+	tables  map[device.Version]*table
+	refused map[device.Version]error // models that the machine cannot score, and why
+	used    int64
 }
 
 var _ device.Device = (*Device)(nil)
@@ -99,7 +100,7 @@ var _ device.Device = (*Device)(nil)
 // New starts a goroutine on a thread of its own, which calls open and owns the machine. The
 // caller must call Close.
 func New(open func() (Machine, error), o Options) (*Device, error) {
-	d := &Device{models: map[device.Version]*loaded{}, tables: map[device.Version]*table{}}
+	d := &Device{models: map[device.Version]*loaded{}, tables: map[device.Version]*table{}, refused: map[device.Version]error{}}
 	d.queue = newQueue()
 	d.owner = newOwner(d.queue)
 	started := make(chan error, 1)

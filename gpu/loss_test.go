@@ -34,15 +34,17 @@ func TestPatchedTablesKeepTheirLoss(t *testing.T) {
 	lossy := adversary.RoundedDown(rng, packing, against, 0x1p-4)
 	limits := func(rows rerank.Matrix, patches ...device.Patch) kernels.Limits {
 		var seen kernels.Limits
-		d := openOn(t, &hosted.Machine{Memory: 1 << 28, Launched: func(jobs []gpu.Job) error {
+		machine := &hosted.Machine{Memory: 1 << 28}
+		d := openOn(t, machine, gpu.Options{})
+		must(t, d.LoadModel(t.Context(), w.at, w.file))
+		machine.Launched = func(jobs []gpu.Job) error {
 			for _, j := range jobs {
 				if j.Way == gpu.Bounded {
 					seen = j.Limits
 				}
 			}
 			return nil
-		}}, gpu.Options{})
-		must(t, d.LoadModel(t.Context(), w.at, w.file))
+		}
 		w := *w
 		w.rows = rows
 		must(t, w.table(context.Background(), d, "a"))

@@ -12,9 +12,14 @@ import (
 // Machine has returned it, the process cannot use the device again.
 var ErrLost = errors.New("device lost")
 
+// ErrRefused: the driver refused to launch a kernel, for example because the device has too
+// few registers or too little shared memory for it. The machine works on.
+var ErrRefused = errors.New("launch refused")
+
 // Machine computes on one device. All its methods, and the methods of its models and
 // tables, must be called from one goroutine that stays on one thread. An error that wraps
-// ErrLost is final. One that wraps device.ErrMemory leaves everything unchanged.
+// ErrLost is final. One that wraps device.ErrMemory or ErrRefused leaves everything
+// unchanged.
 type Machine interface {
 	// Facts is called once, before all other methods.
 	Facts() (Facts, error)
@@ -94,6 +99,17 @@ const (
 	// Exact computes φ in float32, with the error that bound.Network.Exact states.
 	Exact
 )
+
+func (w Way) String() string {
+	switch w {
+	case Bounded:
+		return "the upper bound"
+	case Approximate:
+		return "the approximate score"
+	case Exact:
+	}
+	return "the score"
+}
 
 // Job is the work of one query in a Run.
 type Job struct {

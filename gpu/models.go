@@ -2,6 +2,7 @@ package gpu
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/likenessdb/likeness/gpu/bound"
@@ -35,7 +36,8 @@ func NetworkOf(m *model.Model) *Network {
 	return n
 }
 
-// LoadModel implements device.Device.
+// LoadModel implements device.Device. It checks the model's kernels on made-up rows. A model
+// that the machine refuses to score, or scores wrongly, is refused from then on.
 func (d *Device) LoadModel(ctx context.Context, v device.Version, file []byte) error {
 	m, err := device.ReadModel(v, file)
 	if err != nil {
@@ -51,9 +53,17 @@ func (d *Device) LoadModel(ctx context.Context, v device.Version, file []byte) e
 		return fmt.Errorf("model %s: %w", v, err)
 	}
 	err = d.owner.do(ctx, func(machine Machine) (err error) {
-		l.onMachine, err = machine.LoadModel(l.network)
-		return err
+		if l.onMachine, err = machine.LoadModel(l.network); err != nil {
+			return err
+		}
+		if err = l.checkKnown(machine, d.facts.MaxBatch); err != nil {
+			return errors.Join(err, l.onMachine.Free())
+		}
+		return nil
 	})
+	if errors.Is(err, ErrRefused) || errors.Is(err, errWrongScores) {
+		err = d.refuse(v, err)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if err == nil && d.models[v] != nil {
@@ -73,7 +83,35 @@ func (d *Device) reserveModel(v device.Version, l *loaded) error {
 	if d.models[v] != nil {
 		return device.ErrLoaded
 	}
+	if err := d.refused[v]; err != nil {
+		return err
+	}
 	return d.reserve(l.bytes)
+}
+
+// maxRefused limits the number of remembered refusals.
+const maxRefused = 1000
+
+// refuse unloads a model with its tables and remembers why the machine cannot score it. It
+// returns the error of further attempts to load the model. Without this memory, the caller
+// would load model and table again after each failure.
+func (d *Device) refuse(v device.Version, cause error) error {
+	err := fmt.Errorf("%w: the CPU scores this model until likeness-gpu is restarted: %w", device.ErrFailed, cause)
+	d.options.Logger.Error("model refused", "model", v.String(), "error", cause)
+	d.mu.Lock()
+	if len(d.refused) >= maxRefused {
+		clear(d.refused)
+	}
+	d.refused[v] = err
+	var tables []device.Version
+	for name, t := range d.tables {
+		if t.modelVersion == v {
+			tables = append(tables, name)
+		}
+	}
+	d.mu.Unlock()
+	d.unload([]device.Version{v}, tables)
+	return err
 }
 
 // freer is a model or table on the machine.

@@ -182,6 +182,10 @@ func (o *owner) launch(m Machine, batch []*search) {
 	if err = o.checkLost(err); err == nil && len(found) != len(jobs) {
 		err = fmt.Errorf("%w: %d answers of %d jobs", device.ErrFailed, len(found), len(jobs))
 	}
+	if errors.Is(err, ErrRefused) { // all searches of a launch have the same table
+		t := batch[0].table
+		err = t.device.refuse(t.modelVersion, err)
+	}
 	o.queue.recordLaunch(time.Since(began), len(batch))
 	for i, s := range batch {
 		switch {

@@ -51,7 +51,7 @@ func (l *ledger) LoadModel(*Network) (Model, error) {
 	if l.created != nil {
 		l.created()
 	}
-	return &entered{l, "another model"}, l.refuses
+	return &entered{ledger: l, name: "another model"}, l.refuses
 }
 
 func (l *ledger) NewTable(Model, int) (Table, error) {
@@ -66,10 +66,32 @@ func (l *ledger) NewTable(Model, int) (Table, error) {
 type entered struct {
 	*ledger
 	name string
+	rows rerank.Matrix // of the last Write
+}
+
+// Run scores the rows that were written by inner products.
+func (l *ledger) Run(jobs []Job) ([]Survivors, error) {
+	out := make([]Survivors, len(jobs))
+	for i, j := range jobs {
+		rows := j.Table.(*entered).rows
+		m := scripted{exact: make([]float32, rows.Rows), rough: make([]float32, rows.Rows)}
+		for r := range m.exact {
+			for c, x := range rows.Row(r) {
+				m.exact[r] += x * j.Query.Vectors.Data[c]
+			}
+		}
+		one, err := m.Run(jobs[i : i+1])
+		if err != nil {
+			return nil, err
+		}
+		out[i] = one[0]
+	}
+	return out, nil
 }
 
 func (e *entered) Free() error { e.note("free %s", e.name); return nil }
 func (e *entered) Write(first int, m rerank.Matrix) error {
+	e.rows = m
 	e.note("write %d to %d of %s", first, first+m.Rows, e.name)
 	return nil
 }
@@ -102,7 +124,7 @@ func bookkeeping(t *testing.T) (*Device, *ledger) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = d.Close() })
-	d.models[pair], d.used = &loaded{network: &Network{Features: 2}, onMachine: &entered{l, "model"}, bytes: 1}, 1
+	d.models[pair], d.used = &loaded{network: &Network{Features: 2}, onMachine: &entered{ledger: l, name: "model"}, bytes: 1}, 1
 	return d, l
 }
 
@@ -344,7 +366,8 @@ func TestModelsThatAreNotLoaded(t *testing.T) {
 			t.Errorf("loaded twice at a time: %v, %d bytes are used", err, d.used)
 		}
 		synctest.Wait()
-		expectLedger(t, l, "loaded twice at a time", "free another model")
+		expectLedger(t, l, "loaded twice at a time",
+			"write 0 to 67 of table 1", "resize table 1 to 67, alive []", "free table 1", "free another model")
 		l.created = nil
 		delete(d.models, v)
 		if err := d.LoadModel(t.Context(), v, file.Bytes()); err != nil || d.used != 101 {

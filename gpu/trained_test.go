@@ -32,7 +32,10 @@ func TestTrained(t *testing.T) {
 		must(t, m.Similarity.(*mol.Similarity).EncodeItems(w.rows, base))
 		var mu sync.Mutex
 		launched := map[gpu.Way]int{}
-		d := openOn(t, &hosted.Machine{Memory: 1 << 24, Launched: func(jobs []gpu.Job) error {
+		machine := &hosted.Machine{Memory: 1 << 24}
+		d := openOn(t, machine, gpu.Options{})
+		must(t, d.LoadModel(t.Context(), w.at, w.file))
+		machine.Launched = func(jobs []gpu.Job) error {
 			mu.Lock()
 			defer mu.Unlock()
 			launched[jobs[0].Way]++
@@ -40,8 +43,7 @@ func TestTrained(t *testing.T) {
 				t.Errorf("%s: %d rows in float32, want 64 or 128", name, n)
 			}
 			return nil
-		}}, gpu.Options{})
-		must(t, d.LoadModel(t.Context(), w.at, w.file))
+		}
 		must(t, w.table(t.Context(), d, "a"))
 		for q := range queries {
 			w.query.Vector = asked.Row(100 * q)

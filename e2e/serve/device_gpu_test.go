@@ -58,7 +58,7 @@ trace: {endpoint: %q, insecure: true}
 listen: {grpc: "127.0.0.1:0", admin: "127.0.0.1:0"}
 stores: {files: {kind: embedded, collections: {many: {vectors: %q}}}}
 models: {mol: {path: %q}}
-plugins: {gpu: {path: %q, args: [%s], env: [LD_LIBRARY_PATH, FAKE_CUDA_MEMORY, FAKE_CUDA_FAULT, FAKE_CUDA_ONCE], start_timeout: 1m}}
+plugins: {gpu: {path: %q, args: [%s], env: [LD_LIBRARY_PATH, FAKE_CUDA_MEMORY, FAKE_CUDA_FAULT, FAKE_CUDA_ONCE, FAKE_CUDA_REFUSE, FAKE_CUDA_ACCEPT, FAKE_CUDA_SKIP], start_timeout: 1m}}
 routes:
   many: {store: files, collection: many, model: mol, table: %[6]q, strategy: scan, device: gpu}
   here: {store: files, collection: many, model: mol, table: %[6]q, strategy: scan}
@@ -194,7 +194,7 @@ func (w *gpuWorld) end(t *testing.T, says map[string]string) {
 func TestGPULost(t *testing.T) {
 	once := filepath.Join(t.TempDir(), "once")
 	must2(t, os.WriteFile(once, nil, 0o600))
-	const launches = 20 // two to load, and five for an answer
+	const launches = 52 // 35 to load, with known answers, and five for an answer
 	w := startGPU(t, nil, drivers("fake", "FAKE_CUDA_ONCE="+once, fmt.Sprintf("FAKE_CUDA_FAULT=%d", launches)))
 	used := w.until(t, answers("used"), 1)
 	lost := w.until(t, answers("failed"), 1)
@@ -229,17 +229,58 @@ func TestGPUKilled(t *testing.T) {
 	w.end(t, map[string]string{again: "^used$"})
 }
 
-// TestGPUNoRoomToScore: a device that holds the table, but has no memory left for a launch, is not
-// used and tried again later. Its process is intact and stays.
+// TestGPURefused: if the driver refuses a launch, or a kernel's scores of made-up rows are not the
+// CPU's, the sidecar scores and says why. The plugin's process stays.
+func TestGPURefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		environ []string
+		used    bool // before that
+		says    string
+	}{
+		"before it is ready": {[]string{"FAKE_CUDA_REFUSE=mol_scan"}, false, "launching mol_scan_4x4x64x128 in .*: LaunchOutOfResources"},
+		"in a search":        {[]string{"FAKE_CUDA_REFUSE=mol_exact", "FAKE_CUDA_ACCEPT=6"}, true, "launching mol_exact in .*: LaunchOutOfResources"},
+		"wrong scores":       {[]string{"FAKE_CUDA_SKIP=mol_rescore"}, false, "differently from the CPU: row"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := startGPU(t, nil, drivers("fake", c.environ...))
+			if c.used {
+				w.until(t, answers("used"), 1)
+				w.until(t, answers("failed"), 1)
+			}
+			says := regexp.MustCompile("the CPU scores this model until likeness-gpu is restarted: .*" + c.says)
+			for deadline := time.Now().Add(time.Minute); ; w.search(t) {
+				if _, body := w.get(t, "/readyz"); says.MatchString(body) {
+					break
+				}
+				if time.Now().After(deadline) {
+					t.Fatalf("/readyz does not say %q:\n%s", says, w.logged.String())
+				}
+			}
+			last := w.until(t, answers("not_ready"), w.metric(t, answers("not_ready"))+1)
+			if r, restarts := w.metric(t, gpuReady), w.metric(t, gpuRestarts); r+restarts > 0 || (w.metric(t, answers("used")) > 0) != c.used {
+				t.Errorf("ready %v, %v restarts, used %v times", r, restarts, w.metric(t, answers("used")))
+			}
+			w.end(t, map[string]string{last: "device not ready"})
+		})
+	}
+}
+
+// TestGPUNoRoomToScore: a device that has no memory left for the launches of a model is not ready,
+// says why, and is tried again later. Its process is intact and stays.
 func TestGPUNoRoomToScore(t *testing.T) {
-	const memory = 2_300_000 // for the table, and for bringing it
+	const memory = 300_000 // for the model, but not for a launch
 	w := startGPU(t, []string{"--memory", "1GiB"}, drivers("fake", fmt.Sprintf("FAKE_CUDA_MEMORY=%d", memory)))
-	failed := w.until(t, answers("failed"), 1)
-	w.until(t, answers("failed"), 2)
+	last := w.until(t, answers("not_ready"), 1)
+	const says = "not enough memory on the device: allocating .*OutOfMemory"
+	for deadline := time.Now().Add(time.Minute); len(regexp.MustCompile(says).FindAllString(w.logged.String(), -1)) < 2; last = w.search(t) {
+		if time.Now().After(deadline) {
+			t.Fatalf("the log does not say %q twice:\n%s", says, w.logged.String())
+		}
+	}
 	if u, r := w.metric(t, answers("used")), w.metric(t, gpuRestarts); u+r > 0 {
 		t.Errorf("used %v times, %v restarts", u, r)
 	}
-	w.end(t, map[string]string{failed: "not enough memory on the device: allocating .*OutOfMemory"})
+	w.end(t, map[string]string{last: "device not ready"})
 }
 
 // TestGPUUnusable: a plugin that cannot load the table says why, and the sidecar answers.

@@ -72,6 +72,20 @@ func resultOf(r C.CUresult) error {
 	return result(r)
 }
 
+// judgedLaunch converts an error of a call that prepares or makes a launch. It returns
+// gpu.ErrRefused if the launch does not fit the device, which leaves the context intact.
+func judgedLaunch(what string, err error) error {
+	for _, refusal := range []error{
+		cu.InvalidValue, cu.LaunchOutOfResources, cu.NotFound, cu.NotSupported, cu.InvalidImage, cu.NoBinaryForGpu, cu.InvalidPtx, cu.JitCompilerNotFound,
+		result(C.CUDA_ERROR_INVALID_VALUE), result(C.CUDA_ERROR_NOT_SUPPORTED), // of allowShared
+	} {
+		if errors.Is(err, refusal) {
+			return fmt.Errorf("%w: %s: %w", gpu.ErrRefused, what, err)
+		}
+	}
+	return judged(what, err)
+}
+
 // judged converts an error of the driver: out of memory becomes device.ErrMemory, and every
 // other error gpu.ErrLost, because after most of them every call in the context fails.
 func judged(what string, err error) error {

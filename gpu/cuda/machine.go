@@ -159,14 +159,14 @@ func (m *Machine) launch(l kernels.Launch, a kernels.Arguments) error {
 	if f == nil {
 		fn, err := m.module.Function(l.Name)
 		if err != nil {
-			return judged("finding the kernel "+l.Name, err)
+			return judgedLaunch("finding the kernel "+l.Name, err)
 		}
 		f = &function{fn, 48 << 10}
 		m.functions[l.Name] = f
 	}
 	if l.Shared > f.shared {
 		if err := allowShared(f.Function, l.Shared); err != nil {
-			return judged(fmt.Sprintf("giving %s %d bytes of shared memory", l.Name, l.Shared), err)
+			return judgedLaunch(fmt.Sprintf("giving %s %d bytes of shared memory", l.Name, l.Shared), err)
 		}
 		f.shared = l.Shared
 	}
@@ -175,7 +175,11 @@ func (m *Machine) launch(l kernels.Launch, a kernels.Arguments) error {
 	for i := range values {
 		pointers[i] = unsafe.Pointer(&values[i])
 	}
-	return judged("launching "+l.Name, f.Launch(l.GridX, l.GridY, 1, l.Block, 1, 1, l.Shared, m.stream, pointers))
+	if err := f.Launch(l.GridX, l.GridY, 1, l.Block, 1, 1, l.Shared, m.stream, pointers); err != nil {
+		what := fmt.Sprintf("launching %s in %d × %d blocks of %d threads with %d bytes of shared memory", l.Name, l.GridX, l.GridY, l.Block, l.Shared)
+		return judgedLaunch(what, err)
+	}
+	return nil
 }
 
 // shapeOf returns the shape that selects the kernels of a MoL.

@@ -25,7 +25,7 @@ func (m *Machine) Run(jobs []gpu.Job) ([]gpu.Survivors, error) {
 		t := jobs[0].Table.(*table)
 		n := min(len(jobs), m.batch(t, &jobs[0]))
 		found, err := m.run(t, jobs[:n])
-		if errors.Is(err, device.ErrMemory) { // what was enqueued before still reads memory that the next launch would overwrite
+		if errors.Is(err, device.ErrMemory) || errors.Is(err, gpu.ErrRefused) { // what was enqueued before still reads memory that the next launch would overwrite
 			err = errors.Join(err, judged("waiting for a launch that was given up", m.stream.Synchronize()))
 		}
 		if err != nil {

@@ -14,6 +14,10 @@
 //   FAKE_CUDA_FAULT=N        launch N, counted from 1, and all calls after it fail with
 //                            CUDA_ERROR_ILLEGAL_ADDRESS
 //   FAKE_CUDA_ONCE=FILE      only in the process that could remove FILE
+//   FAKE_CUDA_REFUSE=NAME    launches of kernels whose names begin with NAME are refused with
+//                            CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, which leaves the context intact
+//   FAKE_CUDA_ACCEPT=N       except the first N of them
+//   FAKE_CUDA_SKIP=NAME      launches of kernels whose names begin with NAME write nothing
 #include "kernels.h"
 
 #include <chrono>
@@ -33,6 +37,7 @@ struct CUmod_st {
 };
 struct CUfunc_st {
   const emulator::Kernel *kernel;
+  std::string name;
   size_t shared = 48 << 10;
 };
 struct CUstream_st {};
@@ -49,7 +54,8 @@ struct Device {
   std::recursive_mutex mutex;
   std::map<CUdeviceptr, size_t> allocations;
   size_t allocated = 0, memory = 1 << 30;
-  long launches = 0, fault = 0;
+  long launches = 0, fault = 0, accept = 0;
+  std::string refuse, skip;
   CUresult lost = CUDA_SUCCESS;
   std::deque<std::function<void()>> queue;
   std::deque<std::function<void()>> apart; // written without a stream
@@ -60,6 +66,9 @@ struct Device {
     if (const char *v = getenv("FAKE_CUDA_MEMORY")) memory = strtoull(v, nullptr, 10);
     if (const char *v = getenv("FAKE_CUDA_FAULT")) fault = strtol(v, nullptr, 10);
     if (const char *v = getenv("FAKE_CUDA_ONCE"); v && unlink(v) != 0) fault = 0;
+    if (const char *v = getenv("FAKE_CUDA_REFUSE")) refuse = v;
+    if (const char *v = getenv("FAKE_CUDA_ACCEPT")) accept = strtol(v, nullptr, 10);
+    if (const char *v = getenv("FAKE_CUDA_SKIP")) skip = v;
   }
 
   void settle() {
@@ -176,7 +185,7 @@ CUresult cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name) {
   CALL;
   const emulator::Kernel *kernel = emulator::find(name);
   if (!kernel || m->image.find(".entry " + std::string(name) + "(") == std::string::npos) return CUDA_ERROR_NOT_FOUND;
-  *f = &d.functions.try_emplace(name, CUfunc_st{kernel}).first->second;
+  *f = &d.functions.try_emplace(name, CUfunc_st{kernel, name}).first->second;
   return CUDA_SUCCESS;
 }
 CUresult cuFuncSetAttribute(CUfunction f, CUfunction_attribute a, int v) {
@@ -338,11 +347,14 @@ CUresult cuLaunchKernel(CUfunction f, unsigned gx, unsigned gy, unsigned gz, uns
                         CUstream, void **parameters, void **extra) {
   CALL;
   WANT(gx > 0 && gy > 0 && gy < 65536 && gz == 1 && bx > 0 && bx <= 1024 && by == 1 && bz == 1 && shared <= f->shared && !extra);
+  const auto named = [&](const std::string &prefix) { return !prefix.empty() && f->name.compare(0, prefix.size(), prefix) == 0; };
+  if (named(d.refuse) && d.accept-- <= 0) return CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES;
+  const bool skipped = named(d.skip);
   std::vector<u64> values;
   for (size_t i = 0; i < f->kernel->parameters; i++) values.push_back(*(u64 *)parameters[i]);
   d.queue.push_back([=, &d]() mutable {
     if (++d.launches == d.fault) d.lost = CUDA_ERROR_ILLEGAL_ADDRESS;
-    if (d.lost != CUDA_SUCCESS) return;
+    if (d.lost != CUDA_SUCCESS || skipped) return;
     std::vector<void *> addresses;
     for (u64 &v : values) addresses.push_back(&v);
     emulator::launch({gx, gy}, bx, shared, [&] { f->kernel->run(addresses.data()); });
