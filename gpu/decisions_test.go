@@ -10,6 +10,7 @@ import (
 
 	"github.com/likenessdb/likeness/gpu/kernels"
 	"github.com/likenessdb/likeness/plugin/device"
+	"github.com/likenessdb/likeness/rerank/mol"
 	"github.com/likenessdb/likeness/rerank/scan"
 )
 
@@ -27,6 +28,8 @@ func TestBegin(t *testing.T) {
 		skip               int64 // searches that are to skip the bounds
 		wanted, measured   int   // pairs
 		exact, overflow    bool
+		rows               []uint32
+		mol                bool
 		stage              stage
 		keep               int
 		skipAfter          int64
@@ -40,6 +43,8 @@ func TestBegin(t *testing.T) {
 		"no float16":               {k: 3, count: 5000, mostKept: 1024, limits: bounds, exact: true, stage: exactAll, keep: 64},
 		"a number beyond float16":  {k: 3, count: 5000, mostKept: 1024, limits: bounds, overflow: true, stage: exactAll, keep: 64},
 		"no bounds":                {k: 3, count: 5000, mostKept: 1024, stage: exactAll, keep: 64},
+		"named rows of a MoL":      {k: 3, count: 5000, mostKept: 1024, limits: bounds, rows: []uint32{1}, mol: true, stage: bounded, keep: 64},
+		"and of an inner product":  {k: 3, count: 5000, mostKept: 1024, limits: bounds, rows: []uint32{1}, stage: exactAll, keep: 64},
 		"no bounds, to measure":    {k: 3, count: 5000, mostKept: 1024, wanted: 10, measured: 9, stage: sampleApproximate, keep: 64},
 		"no bounds, measured":      {k: 3, count: 5000, mostKept: 1024, wanted: 10, measured: 10, stage: approximate, keep: 64},
 		"bounds that did not help": {k: 3, count: 5000, mostKept: 1024, limits: bounds, skip: 2, stage: exactAll, keep: 64, skipAfter: 1},
@@ -48,9 +53,13 @@ func TestBegin(t *testing.T) {
 		if c.exact {
 			m = &exactOnly{}
 		}
-		tb := &table{rows: c.count, overflow: c.overflow, model: &loaded{onMachine: m}, rounding: &rounding{mostKept: c.mostKept, wantedPairs: c.wanted, count: c.measured}}
+		n := &Network{}
+		if c.mol {
+			n.MoL = &mol.Network{}
+		}
+		tb := &table{rows: c.count, overflow: c.overflow, model: &loaded{onMachine: m, network: n}, rounding: &rounding{mostKept: c.mostKept, wantedPairs: c.wanted, count: c.measured}}
 		tb.skipBounds.Store(c.skip)
-		s := &search{ctx: t.Context(), table: tb, k: c.k, count: c.count, limits: c.limits, done: make(chan struct{})}
+		s := &search{ctx: t.Context(), table: tb, k: c.k, count: c.count, rows: c.rows, limits: c.limits, done: make(chan struct{})}
 		if s.begin(); s.stage != c.stage || s.keep != c.keep || tb.skipBounds.Load() != c.skipAfter {
 			t.Errorf("%s: it begins with step %d, keeps %d and %d searches skip the bounds; want %d, %d and %d",
 				name, s.stage, s.keep, tb.skipBounds.Load(), c.stage, c.keep, c.skipAfter)

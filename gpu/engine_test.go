@@ -33,7 +33,7 @@ type world struct {
 	query rerank.Query
 }
 
-// dotWorld returns a world of inner products, whose scores are exact at once.
+// dotWorld returns a world of inner products. Up to 128 rows are scored in one exact step.
 func dotWorld(t testing.TB, rows, dim int) *world {
 	t.Helper()
 	config, err := json.Marshal(map[string]int{"dim": dim})

@@ -86,6 +86,9 @@ type Network struct {
 	MoL *mol.Network
 }
 
+// InnerProduct reports whether φ is one inner product with the whole feature row.
+func (n *Network) InnerProduct() bool { return n.MoL == nil || n.MoL.Fixed }
+
 // Way says how rows are scored.
 type Way int
 

@@ -56,11 +56,13 @@ const (
 )
 
 // begin chooses the first step. All rows are scored in float32 at once if rounding would
-// not save anything.
+// not save anything: a few named rows of an inner product are read once either way.
 func (s *search) begin() {
 	s.keep = s.initialKeep()
 	switch {
 	case !s.table.canApproximate(), s.count <= 2*s.keep, s.keep > s.table.mostKept:
+		s.stage = exactAll
+	case s.rows != nil && s.table.model.network.InnerProduct():
 		s.stage = exactAll
 	case s.limits == nil:
 		s.skipBounds()

@@ -1,5 +1,7 @@
 package gpu
 
+import "github.com/likenessdb/likeness/gpu/kernels"
+
 // Details describes a device beyond its Facts, as reported by the driver. Unknown values
 // are 0.
 type Details struct {
@@ -26,11 +28,15 @@ func Capacity(rows int) int { return capacityOf(rows) }
 // of the gates.
 func (n *Network) RowBytes(tensor bool) int64 {
 	row := 4 * int64(n.Features)
-	if tensor {
-		row += 2 * int64(n.MoL.PairsItem*n.MoL.Dim)
-		if n.MoL.ItemGates {
-			row += 4 * int64(n.MoL.PairsQuery*n.MoL.PairsItem)
-		}
+	switch {
+	case !tensor:
+		return row
+	case n.InnerProduct():
+		return row + 2*int64(kernels.ScreenWidth(n.Features))
+	}
+	row += 2 * int64(n.MoL.PairsItem*n.MoL.Dim)
+	if n.MoL.ItemGates {
+		row += 4 * int64(n.MoL.PairsQuery*n.MoL.PairsItem)
 	}
 	return row
 }

@@ -364,8 +364,11 @@ func (s *steps) newStep(way string, phases [4][]time.Duration, l *Limits, kept i
 
 func (s *steps) cost(way string) kernels.Cost {
 	n := s.network
-	if n.MoL == nil || n.MoL.Fixed {
+	switch {
+	case n.InnerProduct() && way == "exact":
 		return kernels.DotCost(n.Features)
+	case n.InnerProduct():
+		return kernels.ScreenCost(n.Features, len(s.exact))
 	}
 	shape := kernels.Shape{PairsQuery: n.MoL.PairsQuery, PairsItem: n.MoL.PairsItem, Dim: n.MoL.Dim, Hidden: n.MoL.First.Rows}
 	if way == "exact" {

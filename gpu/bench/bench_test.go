@@ -72,11 +72,7 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, c := range r.Cases {
-		steps := 1
-		if c.Kind == "mol" {
-			steps = 2
-		}
-		if len(c.Steps) != steps || c.Device.P50 != float64(4*steps) || c.Answer.Batch.Runs < 1 || c.Plugin.Call.P50 <= 0 || len(c.Bars) != 0 {
+		if len(c.Steps) != 2 || c.Device.P50 != 8 || c.Answer.Batch.Runs < 1 || c.Plugin.Call.P50 <= 0 || len(c.Bars) != 0 {
 			t.Errorf("%+v", c)
 		}
 	}
@@ -132,10 +128,10 @@ func TestParts(t *testing.T) {
 	if r := run([]string{"maxsim-256"}, bench.PartLimits); r.Limits.ReadGBs != 1 || len(r.Cases[0].Steps) > 0 || r.Agreement != nil {
 		t.Errorf("limits: %+v", r)
 	}
-	if r := run([]string{"maxsim-256"}, bench.PartKernels); r.Limits.ReadGBs != 1 || len(r.Cases[0].Steps) != 1 || r.Cases[0].Plugin != nil {
+	if r := run([]string{"maxsim-256"}, bench.PartKernels); r.Limits.ReadGBs != 1 || len(r.Cases[0].Steps) != 2 || r.Cases[0].Plugin != nil {
 		t.Errorf("kernels: %+v", r)
 	}
-	if r := run([]string{"scan-8x8x32", "maxsim-256"}, bench.PartAnswers); len(r.Cases) != 2 || r.Cases[0].Name != "scan-8x8x32" || r.Cases[0].Plugin == nil || len(r.Cases[1].Steps) != 1 {
+	if r := run([]string{"scan-8x8x32", "maxsim-256"}, bench.PartAnswers); len(r.Cases) != 2 || r.Cases[0].Name != "scan-8x8x32" || r.Cases[0].Plugin == nil || len(r.Cases[1].Steps) != 2 {
 		t.Errorf("answers: %+v", r)
 	}
 	r := run([]string{"maxsim-256"}, bench.PartAgreement)
@@ -157,6 +153,9 @@ func TestShares(t *testing.T) {
 	const rows, queries = 1e6, 32
 	s := l.Share(c, rows*queries, rows, 296*rows*queries/4000e6)
 	if s.Binds != "special functions" || s.Special < 0.999 || s.Special > 1.001 {
+		t.Errorf("%+v", s)
+	}
+	if s = l.Share(kernels.ScreenCost(768, 8), 8*rows, rows, (768*2+8*4)*rows/1000e6); s.Binds != "bytes" || s.Bytes < 0.999 || s.Bytes > 1.001 || s.Tensor <= 0 || s.FP32 != 0 {
 		t.Errorf("%+v", s)
 	}
 	if s = l.Share(kernels.DotCost(768), rows, rows, (768*4+4)*rows/1000e6); s.Binds != "bytes" || s.Bytes < 0.999 || s.Bytes > 1.001 || s.Special != 0 {

@@ -64,8 +64,7 @@ type layer struct {
 	bias, biasMax float64
 }
 
-// New computes the norms of a network's weights. n may be nil. For nil, and for a MoL whose
-// gates depend on the query alone, only Exact can be used.
+// New computes the norms of a network's weights. n is nil for one inner product.
 func New(n *mol.Network) *Network {
 	out := &Network{Network: n, finite: true}
 	if out.isInnerProduct() {
@@ -124,19 +123,21 @@ func maxAbs(v []float32) (top float64) {
 }
 
 // Limits returns the limits of a query for rows with the given rounding loss. ok is false
-// if there is no bound: for a single inner product, or if a number may be too large for
-// float16.
+// if there is no bound, because a number may be too large for float16.
 func (n *Network) Limits(o *rerank.Operands, loss *rerank.Loss) (l kernels.Limits, ok bool) {
-	if n.isInnerProduct() || !n.finite {
+	if n.isInnerProduct() {
+		q, ok := boundLogits(o, []rerank.Extent{loss.Row})
+		return kernels.Limits{Base: roundUp(q.base(1))}, ok && q.greatest < math.MaxFloat32/2
+	}
+	if !n.finite || len(loss.Blocks) < n.PairsItem {
 		return l, false
 	}
-	q, ok := n.boundLogits(o, loss)
+	q, ok := boundLogits(o, loss.Blocks[:n.PairsItem])
 	if !ok || q.greatest > most16 || n.PairsQuery*n.PairsItem > kernels.LimitsPairs || n.hiddenNorm(line{q.norm, 0}).at0 > most16 {
 		return l, false
 	}
 	all, each := n.gateErrors(&q, o, loss)
-	pairs := float64(n.PairsQuery * n.PairsItem)
-	base := q.maxError + (pairs+8)*0x1p-23*q.greatest + 0x1p-22*q.norm + 1e-12
+	base := q.base(n.PairsQuery * n.PairsItem)
 	l = kernels.Limits{Base: roundUp(base), All: roundUp(all.at0), AllNorm: roundUp(all.slope), Each: roundUp(each.at0), EachNorm: roundUp(each.slope)}
 	return l, all.slope+all.at0+each.slope+each.at0+base < math.MaxFloat32/2
 }
@@ -162,15 +163,22 @@ type logitBounds struct {
 	greatest, norm      float64 // the logits themselves: the greatest, and the norm of all
 }
 
-// boundLogits bounds a query's logits for rows with the given rounding loss.
-func (n *Network) boundLogits(o *rerank.Operands, loss *rerank.Loss) (l logitBounds, ok bool) {
+// base bounds the error of a score whose gates are exact: the error of its logits, and the
+// float32 sums of the softmax and of the bound.
+func (l *logitBounds) base(pairs int) float64 {
+	return l.maxError + float64(pairs+8)*0x1p-23*l.greatest + 0x1p-22*l.norm + 1e-12
+}
+
+// boundLogits bounds a query's logits for rows whose components have the given rounding
+// losses. The logit of an inner product is φ itself, and its component the whole row.
+func boundLogits(o *rerank.Operands, components []rerank.Extent) (l logitBounds, ok bool) {
 	rows := o.Vectors.Rows
 	scaled := rerank.NewMatrix(rows, o.Vectors.Cols) // with the same rounding as in the kernels
 	for i, x := range o.Vectors.Data[:len(scaled.Data)] {
 		scaled.Data[i] = x * o.Scale
 	}
 	rounded, ok := round16(scaled.Data)
-	if !ok || len(loss.Blocks) < n.PairsItem {
+	if !ok {
 		return l, false
 	}
 	lost := rerank.NewMatrix(rows, o.Vectors.Cols)
@@ -178,11 +186,11 @@ func (n *Network) boundLogits(o *rerank.Operands, loss *rerank.Loss) (l logitBou
 		lost.Data[i] = x - rounded[i]
 	}
 	spectral, spectralLost := kernel.SpectralNorm(scaled), kernel.SpectralNorm(lost)
-	adding := sums(n.Dim + 2) // additionally two roundings of f_i/τ
+	adding := sums(o.Vectors.Cols + 2) // additionally two roundings of f_i/τ
 	whole := adding * (rerank.Norm(scaled.Data) + rerank.Norm(lost.Data))
 	var errors, squares float64
-	for j := range n.PairsItem {
-		gone, size := float64(loss.Blocks[j].Lost), float64(loss.Blocks[j].Norm)
+	for _, c := range components {
+		gone, size := float64(c.Lost), float64(c.Norm)
 		for i := range rows {
 			f, r := rerank.Norm(scaled.Row(i)), rerank.Norm(lost.Row(i))
 			l.maxError = max(l.maxError, f*gone+(r+adding*(f+r))*size)

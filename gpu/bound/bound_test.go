@@ -224,8 +224,7 @@ func lossOf(n *gpu.Network, m rerank.Matrix) rerank.Loss {
 	return loss
 }
 
-// TestNoLimits: there are no limits if a number is too large for float16, or if the model is one
-// inner product.
+// TestNoLimits: there are no limits if a number is too large for float16.
 func TestNoLimits(t *testing.T) {
 	s := shape{2, 3, 8, 5, mol.GLUSiLU, 1, 0.1}
 	for name, spoil := range map[string]func(n *mol.Network, o *rerank.Operands){
@@ -234,7 +233,6 @@ func TestNoLimits(t *testing.T) {
 		"logits":              func(_ *mol.Network, o *rerank.Operands) { o.Scale = 60000 },
 		"the hidden layer":    func(n *mol.Network, _ *rerank.Operands) { n.FirstBias[2] = 66000 },
 		"not a number":        func(_ *mol.Network, o *rerank.Operands) { o.Vectors.Data[0] = float32(math.NaN()) },
-		"gates of the query":  func(n *mol.Network, _ *rerank.Operands) { n.Fixed = true },
 		"more pairs than 120": func(n *mol.Network, _ *rerank.Operands) { n.PairsQuery = 41 },
 	} {
 		n, asked, table := made(s, 1, 10, 1, false)

@@ -54,8 +54,10 @@
 // The term 2⁻¹⁶·‖λ̂‖ covers the rounding of φ̂ in the last factor. "sums" covers the sums of the
 // softmax, (L+8)·2⁻²³·max|λ̂|, and the sums of the bound, 2⁻²² of the greatest possible ‖λ̂‖. The
 // five numbers are a thousandth larger, for the arithmetic of the kernels. There is no bound if a
-// logit or the hidden layer could exceed 65,000, or for more than 120 pairs. One inner product
-// needs no bound: its rows are read once, in float32.
+// logit or the hidden layer could exceed 65,000, or for more than 120 pairs.
+//
+// Where φ is one inner product, it is the only logit: φ ≤ φ̂ + D₁ + sums, for the loss and the
+// norm of whole rows.
 //
 // Returned scores are float32, in the order of the CPU's sums. Their error is γ_{d+2}·‖u‖·N for
 // one inner product, which is proved. Where gates are computed it is 2·10⁻⁵ of the largest logit

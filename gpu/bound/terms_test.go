@@ -58,7 +58,6 @@ func queries(f []float32, scale float32) *rerank.Operands {
 // so that errors add up.
 func TestLogitTerms(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 5))
-	n := network(mol.None)
 	const root = 3.4641016151377544 // of pairs
 	packing := rerank.Packing{Format: rerank.FormatFloat16, Cols: pairsItem * dim, Block: dim}
 	for _, scale := range []float32{1, 16, -16} {
@@ -74,7 +73,7 @@ func TestLogitTerms(t *testing.T) {
 			off = max(off, size*(adversary.Dot(f, x[j*dim:])-adversary.Dot(f, back[j*dim:])))
 			longest = max(longest, float64(loss.Blocks[j].Norm))
 		}
-		l, ok := n.boundLogits(queries(f, scale), &loss)
+		l, ok := boundLogits(queries(f, scale), loss.Blocks)
 		if !ok {
 			t.Fatal("no limits")
 		}
@@ -99,7 +98,7 @@ func TestLogitTerms(t *testing.T) {
 		for i, r := range lost {
 			off += size * r * float64(along[i])
 		}
-		l, _ = n.boundLogits(queries(f, scale), &loss)
+		l, _ = boundLogits(queries(f, scale), loss.Blocks)
 		took := make([]float32, dim)
 		for i := range took {
 			took[i] = f[i] - rounded[i]
@@ -112,7 +111,7 @@ func TestLogitTerms(t *testing.T) {
 		adversary.Exactly(t, "all logits", l.norm, root*l.greatest)
 
 		// No operand is rounded, so only the sums' rounding remains.
-		l, _ = n.boundLogits(queries(equal(dim, 1), scale), &loss)
+		l, _ = boundLogits(queries(equal(dim, 1), scale), loss.Blocks)
 		want := adding * size * math.Sqrt(dim) * rerank.Norm(along)
 		adversary.Exactly(t, "sums, greatest", l.maxError, want)
 		adversary.Exactly(t, "sums, all", l.errorNorm, root*want)
@@ -122,7 +121,7 @@ func TestLogitTerms(t *testing.T) {
 	for j := range loss.Blocks {
 		loss.Blocks[j] = rerank.Extent{Lost: float32(j + 1)}
 	}
-	l, _ := n.boundLogits(queries(equal(dim, 1), 1), &loss)
+	l, _ := boundLogits(queries(equal(dim, 1), 1), loss.Blocks)
 	adversary.Exactly(t, "losses of four components, all", l.errorNorm, math.Sqrt(pairsQuery*dim)*math.Sqrt(1+4+9+16))
 	adversary.Exactly(t, "losses of four components, greatest", l.maxError, math.Sqrt(dim)*4)
 }
@@ -274,7 +273,7 @@ func TestLimitsFormula(t *testing.T) {
 	_, loss := packedLoss(equal(pairsItem*dim, 1))
 	o := queries(equal(dim, 1), 2)
 	got, ok := n.Limits(o, &loss)
-	q, _ := n.boundLogits(o, &loss)
+	q, _ := boundLogits(o, loss.Blocks)
 	all, each := n.gateErrors(&q, o, &loss)
 	if !ok {
 		t.Fatal("no limits")
@@ -288,6 +287,46 @@ func TestLimitsFormula(t *testing.T) {
 	n.first = layer{exists: true, cols: pairs, norm: 1e-9}
 	if got, ok := n.Limits(queries(equal(dim, 1), 60000), &loss); ok {
 		t.Errorf("for logits that become infinite in float16: %+v", got)
+	}
+}
+
+// TestInnerProductLimits: a φ that is one inner product is bounded by Base alone. Rows attain
+// it up to the room for sums, which is compared with the formula.
+func TestInnerProductLimits(t *testing.T) {
+	const cols = 200
+	rng := rand.New(rand.NewPCG(4, 5))
+	packing := Packing(nil, cols)
+	u := equal(cols, 1)
+	row, back, loss := adversary.RoundedDown(rng, packing, u, 1), make([]float32, cols), rerank.NewLoss(packing)
+	words := make([]uint32, packing.RowWords())
+	packing.Pack(words, row)
+	packing.Unpack(back, words, 1)
+	loss.Add(packing, row, back)
+	for _, n := range []*Network{New(nil), New(&mol.Network{Fixed: true, PairsQuery: 4, PairsItem: 2, Dim: cols / 2})} {
+		for _, tau := range []float32{1, -16} {
+			o := &rerank.Operands{Vectors: rerank.Matrix{Rows: 1, Cols: cols, Data: u}, Scale: tau}
+			l, ok := n.Limits(o, &loss)
+			if !ok || l != (kernels.Limits{Base: l.Base}) {
+				t.Fatalf("limits %+v, %t", l, ok)
+			}
+			size := math.Abs(float64(tau))
+			greatest := size * math.Sqrt(cols) * float64(loss.Row.Norm)
+			room := (cols+4)*0x1p-22*greatest + 9*0x1p-23*greatest + 0x1p-22*greatest + 1e-12
+			off := size * (adversary.Dot(u, row) - adversary.Dot(u, back))
+			adversary.Attained(t, "rows", math.Abs(off), float64(l.Base)/1.001-room)
+		}
+	}
+	for name, o := range map[string]*rerank.Operands{
+		"a vector beyond float16": {Vectors: rerank.Matrix{Rows: 1, Cols: cols, Data: equal(cols, 70000)}, Scale: 1},
+		"a vector over τ":         {Vectors: rerank.Matrix{Rows: 1, Cols: cols, Data: equal(cols, 7)}, Scale: 1e4},
+		"not a number":            {Vectors: rerank.Matrix{Rows: 1, Cols: cols, Data: equal(cols, float32(math.NaN()))}, Scale: 1},
+	} {
+		if l, ok := New(nil).Limits(o, &loss); ok {
+			t.Errorf("%s: %+v", name, l)
+		}
+	}
+	if l, ok := New(nil).Limits(queries(equal(dim, 1), 1), &rerank.Loss{Row: rerank.Extent{Lost: float32(math.Inf(1)), Norm: 1}}); ok {
+		t.Errorf("rows with an unknown loss: %+v", l)
 	}
 }
 

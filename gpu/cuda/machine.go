@@ -187,17 +187,17 @@ func shapeOf(n *mol.Network) kernels.Shape {
 	return kernels.Shape{PairsQuery: n.PairsQuery, PairsItem: n.PairsItem, Dim: n.Dim, Hidden: n.First.Rows}
 }
 
-// single reports whether φ is one inner product.
-func single(n *gpu.Network) bool { return n.MoL == nil || n.MoL.Fixed }
-
 // tensor reports whether this device has tensor-core kernels for a network.
 func (m *Machine) tensor(n *gpu.Network) bool {
-	return !single(n) && shapeOf(n.MoL).Tensor() && shapeOf(n.MoL).ScanQueries(m.shared) > 0
+	if n.InnerProduct() {
+		return kernels.ScreenFits(m.shared)
+	}
+	return shapeOf(n.MoL).Tensor() && shapeOf(n.MoL).ScanQueries(m.shared) > 0
 }
 
 // ModelBytes implements gpu.Machine.
 func (m *Machine) ModelBytes(n *gpu.Network) int64 {
-	if single(n) {
+	if n.InnerProduct() {
 		return 0
 	}
 	bytes := 4 * int64(len(n.MoL.First.Data)+len(n.MoL.FirstBias)+len(n.MoL.Second.Data))
@@ -225,7 +225,7 @@ type network struct {
 // supports on this device.
 func (m *Machine) LoadModel(n *gpu.Network) (gpu.Model, error) {
 	w := &network{machine: m, of: n, tensor: m.tensor(n)}
-	if single(n) {
+	if n.InnerProduct() {
 		return w, nil
 	}
 	shape := shapeOf(n.MoL)

@@ -39,7 +39,7 @@ func (m *Machine) Run(jobs []gpu.Job) ([]gpu.Survivors, error) {
 // batch returns how many jobs like j fit one launch.
 func (m *Machine) batch(t *table, j *gpu.Job) int {
 	n := maxBatch
-	if j.Way != gpu.Exact && j.Rows == nil {
+	if j.Way != gpu.Exact && j.Rows == nil && !t.of.of.InnerProduct() {
 		n = min(n, shapeOf(t.of.of.MoL).ScanQueries(m.shared))
 	}
 	if j.Rows == nil {
@@ -110,18 +110,24 @@ func (l *launch) collect() (q queries) {
 	total := 0
 	for i := range l.jobs {
 		j := &l.jobs[i]
-		if n := l.t.of.of; single(n) {
-			q.components, q.scales = append(q.components, j.Query.Vectors.Data...), append(q.scales, j.Query.Scale)
-		} else {
+		switch n := l.t.of.of; {
+		case !n.InnerProduct():
 			q.add(n.MoL, j)
+		case j.Way == gpu.Exact:
+			q.components, q.scales = append(q.components, j.Query.Vectors.Data...), append(q.scales, j.Query.Scale)
+		default:
+			q.addComponents(j)
 		}
 		if l.some {
 			q.starts = append(q.starts, uint32(total))
 			q.rows = append(q.rows, j.Rows...)
 			total += len(j.Rows)
 		}
-		if j.Way == gpu.Bounded {
-			limits := j.Limits.Numbers()
+		switch limits := j.Limits.Numbers(); {
+		case j.Way != gpu.Bounded:
+		case l.t.of.of.InnerProduct():
+			q.limits = append(q.limits, j.Limits.Base)
+		default:
 			q.limits = append(q.limits, limits[:]...)
 		}
 		q.bitmaps = append(q.bitmaps, j.Bitmap)
@@ -135,9 +141,7 @@ func (l *launch) collect() (q queries) {
 // add appends a query of a MoL in the format of the kernels: components over τ, the start
 // value of each gate, and the factor of the item's part of each gate.
 func (q *queries) add(n *mol.Network, j *gpu.Job) {
-	for _, x := range j.Query.Vectors.Data {
-		q.components = append(q.components, x*j.Query.Scale)
-	}
+	q.addComponents(j)
 	for p := range n.PairsQuery * n.PairsItem {
 		bias, factor := float32(0), float32(1)
 		if n.SecondBias != nil {
@@ -154,6 +158,13 @@ func (q *queries) add(n *mol.Network, j *gpu.Job) {
 	}
 }
 
+// addComponents appends a query's vectors over τ.
+func (q *queries) addComponents(j *gpu.Job) {
+	for _, x := range j.Query.Vectors.Data {
+		q.components = append(q.components, x*j.Query.Scale)
+	}
+}
+
 // send copies the queries to the device and prepares them.
 func (l *launch) send() error {
 	q, a, m := l.collect(), &l.m.queries, l.m
@@ -167,7 +178,11 @@ func (l *launch) send() error {
 	n := l.t.of.of
 	approximate := l.jobs[0].Way != gpu.Exact
 	halves := 0
-	if approximate {
+	switch {
+	case !approximate:
+	case n.InnerProduct():
+		halves = aligned(kernels.ScreenBytes(n.Features, len(l.jobs)))
+	default:
 		halves = aligned(shapeOf(n.MoL).QueriesBytes(len(l.jobs)))
 	}
 	if err := a.reset(size + halves); err != nil {
@@ -193,10 +208,17 @@ func (l *launch) send() error {
 		return nil
 	}
 	l.halves = uint64(a.on.at) + uint64(a.used)
-	how, padded := shapeOf(n.MoL).Queries(len(l.jobs))
-	return m.launch(how, kernels.QueriesArgs{
-		Components: l.components, Out: l.halves, Rows: uint64(len(l.jobs) * n.MoL.PairsQuery), PaddedRows: uint64(padded), Dim: uint64(n.MoL.Dim),
-	})
+	how, args := l.packing()
+	args.Components, args.Out = l.components, l.halves
+	return m.launch(how, args)
+}
+
+// packing returns the launch that rounds the queries to float16.
+func (l *launch) packing() (kernels.Launch, kernels.QueriesArgs) {
+	if n := l.t.of.of; !n.InnerProduct() {
+		return shapeOf(n.MoL).Queries(len(l.jobs))
+	}
+	return kernels.ScreenQueries(l.t.of.of.Features, len(l.jobs))
 }
 
 // piece scores a range of the table, or the rows that the jobs name, ranks them, and merges
@@ -239,14 +261,8 @@ func (l *launch) piece(out []gpu.Survivors, first, count int) error {
 // score launches the kernel that computes φ.
 func (l *launch) score(count int) error {
 	n, t := l.t.of.of, l.t
-	if single(n) {
-		how := kernels.DotScan(count, len(l.jobs))
-		if l.some {
-			how = kernels.DotRescore(count, len(l.jobs))
-		}
-		return l.m.launch(how, kernels.DotArgs{
-			Table: uint64(t.rows.at), Vectors: l.components, Scales: l.scales, Pairs: l.pairs, Width: uint64(n.Features),
-		})
+	if n.InnerProduct() {
+		return l.scoreInnerProduct(count)
 	}
 	shape, silu := shapeOf(n.MoL), uint64(0)
 	if n.MoL.Combination == mol.GLUSiLU {
@@ -274,6 +290,27 @@ func (l *launch) score(count int) error {
 		Components: l.components, Bias: l.bias, Factor: l.factor, Pairs: l.pairs, SiLU: silu,
 		PairsQuery: uint64(shape.PairsQuery), PairsItem: uint64(shape.PairsItem), Dim: uint64(shape.Dim), Hidden: uint64(shape.Hidden),
 		Features: uint64(n.Features), Tile: uint64(tile),
+	})
+}
+
+// scoreInnerProduct launches the kernel that computes a φ that is one inner product.
+func (l *launch) scoreInnerProduct(count int) error {
+	n, t := l.t.of.of, l.t
+	if l.jobs[0].Way != gpu.Exact {
+		how := kernels.ScreenScan(count, len(l.jobs), l.m.facts.Processors)
+		if l.some {
+			how = kernels.ScreenRescore(count, len(l.jobs), l.m.facts.Processors)
+		}
+		return l.m.launch(how, kernels.ScreenArgs{
+			Halves: uint64(t.halves.at), Vectors: l.halves, Above: l.limits, Pairs: l.pairs, Width: uint64(kernels.ScreenWidth(n.Features)),
+		})
+	}
+	how := kernels.DotScan(count, len(l.jobs))
+	if l.some {
+		how = kernels.DotRescore(count, len(l.jobs))
+	}
+	return l.m.launch(how, kernels.DotArgs{
+		Table: uint64(t.rows.at), Vectors: l.components, Scales: l.scales, Pairs: l.pairs, Width: uint64(n.Features),
 	})
 }
 

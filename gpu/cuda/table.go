@@ -28,9 +28,9 @@ func (m *Machine) NewTable(of gpu.Model, capacity int) (gpu.Table, error) {
 	t := &table{of: w, capacity: capacity}
 	var err error
 	if t.rows, err = newBlock("a table", 4*int64(w.of.Features)*int64(capacity)); err == nil && w.tensor {
-		n := w.of.MoL
-		t.halves, err = newBlock("a table", 2*int64(n.PairsItem*n.Dim)*int64(capacity))
-		if err == nil && n.ItemGates {
+		_, stride := widths(w.of)
+		t.halves, err = newBlock("a table", 2*int64(stride)*int64(capacity))
+		if n := w.of.MoL; err == nil && n != nil && n.ItemGates {
 			t.gates, err = newBlock("a table", 4*int64(n.PairsQuery*n.PairsItem)*int64(capacity))
 		}
 	}
@@ -38,6 +38,16 @@ func (m *Machine) NewTable(of gpu.Model, capacity int) (gpu.Table, error) {
 		return nil, errors.Join(err, t.Free())
 	}
 	return t, nil
+}
+
+// widths returns how many numbers of a row tensor cores multiply, and how many a row in
+// float16 has, with its zeros.
+func widths(n *gpu.Network) (width, stride int) {
+	if n.InnerProduct() {
+		return n.Features, kernels.ScreenWidth(n.Features)
+	}
+	width = n.MoL.PairsItem * n.MoL.Dim
+	return width, width
 }
 
 // pieceBytes is about how many bytes are staged at a time.
@@ -69,13 +79,14 @@ func (t *table) put(rows rerank.Matrix, where func(from, to int) (numbers []uint
 		if err := s.reset(aligned(4*len(data)) + aligned(4*len(numbers))); err != nil {
 			return err
 		}
+		width, stride := widths(t.of.of)
 		args := kernels.RowsPackArgs{
 			Source: put(&s.arena, data), Numbers: put(&s.arena, numbers),
 			Rows: uint64(t.rows.at), Halves: uint64(t.halves.at), Gates: uint64(t.gates.at), Largest: uint64(m.largest.at),
-			Count: uint64(to - from), First: uint64(first), Features: uint64(rows.Cols), Width: uint64(rows.Cols),
+			Count: uint64(to - from), First: uint64(first), Features: uint64(rows.Cols), Width: uint64(width), Stride: uint64(stride),
 		}
 		if n := t.of.of.MoL; n != nil {
-			args.Width, args.PairsQuery, args.PairsItem = uint64(n.PairsItem*n.Dim), uint64(n.PairsQuery), uint64(n.PairsItem)
+			args.PairsQuery, args.PairsItem = uint64(n.PairsQuery), uint64(n.PairsItem)
 		}
 		if err := s.send(m.stream); err != nil {
 			return err

@@ -94,8 +94,8 @@ type network struct {
 	first, second rerank.Matrix
 }
 
-// Approximates implements gpu.Model. It supports MoLs of any shape.
-func (n *network) Approximates() bool { return n.network.MoL != nil && !n.network.MoL.Fixed }
+// Approximates implements gpu.Model. It supports every model.
+func (n *network) Approximates() bool { return true }
 
 // Free implements gpu.Model.
 func (n *network) Free() error {
@@ -244,16 +244,19 @@ func newQuery(t *network, j *gpu.Job) *query {
 		q.limits = &j.Limits
 	}
 	n := t.network.MoL
-	if n == nil || n.Fixed {
-		return q
-	}
 	q.components = rerank.NewMatrix(j.Query.Vectors.Rows, j.Query.Vectors.Cols)
 	for i, x := range j.Query.Vectors.Data {
 		q.components.Data[i] = x * j.Query.Scale
 	}
-	q.first, q.second = n.First, n.Second
 	if q.rough {
-		q.components, q.first, q.second = roundMatrix(q.components), t.first, t.second
+		q.components = roundMatrix(q.components)
+	}
+	switch {
+	case n == nil:
+	case q.rough:
+		q.first, q.second = t.first, t.second
+	default:
+		q.first, q.second = n.First, n.Second
 	}
 	return q
 }
@@ -267,8 +270,8 @@ func dot(a, b []float32) (sum float32) {
 
 func (q *query) score(row []float32) float32 {
 	n := q.of.MoL
-	if n == nil || n.Fixed {
-		return dot(q.o.Vectors.Data, row) * q.o.Scale
+	if q.of.InnerProduct() {
+		return q.innerProduct(row)
 	}
 	items, gates := row[:n.PairsItem*n.Dim], row[n.PairsItem*n.Dim:]
 	if q.rough {
@@ -280,6 +283,19 @@ func (q *query) score(row []float32) float32 {
 		logits[l] = dot(q.components.Row(l/n.PairsItem), items[j*n.Dim:][:n.Dim])
 	}
 	return q.mix(n, logits, q.gates(n, logits), gates)
+}
+
+// innerProduct returns φ of a model without gates or, if there are limits, an upper bound of
+// φ.
+func (q *query) innerProduct(row []float32) float32 {
+	if !q.rough {
+		return dot(q.o.Vectors.Data, row) * q.o.Scale
+	}
+	score := dot(q.components.Data, round(row))
+	if q.limits == nil {
+		return score
+	}
+	return score + q.limits.Base
 }
 
 // gates computes the logits' part of the gates.

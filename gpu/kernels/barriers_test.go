@@ -14,9 +14,10 @@ import (
 func TestBarriers(t *testing.T) {
 	needsEmulator(t)
 	for name, launch := range map[string]func(t *testing.T, m *memory) (kernels.Launch, kernels.Arguments){
-		"dot_rows":  dotBarriers,
-		"mol_exact": exactBarriers,
-		"top_k":     topKBarriers,
+		"dot_rows":   dotBarriers,
+		"dot_screen": screenBarriers,
+		"mol_exact":  exactBarriers,
+		"top_k":      topKBarriers,
 		"resident, two stages": func(t *testing.T, m *memory) (kernels.Launch, kernels.Arguments) {
 			t.Helper()
 			return scanBarriers(t, m, made(t, kernels.Shape{PairsQuery: 4, PairsItem: 4, Dim: 64, Hidden: 128}, 200, 9))
@@ -82,6 +83,16 @@ func dotBarriers(_ *testing.T, m *memory) (kernels.Launch, kernels.Arguments) {
 	}
 	a.Pairs = kernels.Pairs{Scores: m.put(make(words[float32], rows*queries)), Count: rows, Queries: queries}
 	l := kernels.DotScan(rows, queries)
+	l.GridX = 1
+	return l, a
+}
+
+func screenBarriers(t *testing.T, m *memory) (kernels.Launch, kernels.Arguments) {
+	t.Helper()
+	s := screened(rand.New(rand.NewPCG(1, 3)), 300, 150, 9)
+	a := s.arguments(t, m)
+	a.Pairs = kernels.Pairs{Scores: m.put(make(words[float32], 300*9)), Count: 300, Queries: 9}
+	l := kernels.ScreenScan(300, 9, 1)
 	l.GridX = 1
 	return l, a
 }

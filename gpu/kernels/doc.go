@@ -12,23 +12,22 @@
 //
 //   - rows_pack: float32 feature rows to a table, for uploads and patches; rows_move
 //     copies rows of an array, for compaction
-//   - mol_weights, mol_queries: layers and query components to float16, once a model and
+//   - mol_weights, queries_pack: layers and query vectors to float16, once a model and
 //     once a batch
 //   - mol_scan_PxXxDxH: MoL of all rows, up to 32 queries at once, on tensor cores; with
 //     Limits upper bounds of it. mol_rescore_PxXxDxH: the same of rows that each query names
 //   - mol_exact: MoL in float32, any shape, in the order of the CPU's sums: the fallback,
 //     and the last word on survivors
-//   - dot_rows: one inner product a row, float32: dot, bilinear, RBE, rows of max-sim, MoL
-//     with query gates
+//   - dot_screen, dot_rows: one inner product a row (dot, bilinear, RBE, rows of max-sim,
+//     MoL with query gates), on tensor cores with upper bounds of it, and in float32
 //   - top_k: the best K of every part of the scores, ties by row, under bitmaps, with the
 //     best score that was left out
 //
 // # Data
 //
 // A table on the device consists of up to three arrays: the feature rows in float32, which
-// the Exact and Dot kernels read, and, for shapes with tensor-core kernels, the components
-// in float16 and the item's part of the gates in float32, which RowsPack derives from the
-// rows.
+// mol_exact and dot_rows read, and, for tensor cores, the components in float16 and the
+// item's part of the gates in float32, which rows_pack derives from the rows.
 //
 // A query consists of three float32 arrays: Components (f_i·(1/τ), P_Q rows of D numbers),
 // Bias (the start value of each gate), and Factor (the factor of the item's part of each

@@ -38,23 +38,23 @@ type RowsPackArgs struct {
 	Source  uint64 // float32 [Count][Features]
 	Numbers uint64 // uint32 [Count], target row numbers; 0: First, First+1, …
 	Rows    uint64 // float32 [·][Features]
-	Halves  uint64 // float16 [·][Width]: the first Width numbers of each row
+	Halves  uint64 // float16 [·][Stride]: the first Width numbers of each row, then zeros
 	// Gates is float32 [·][PairsQuery·PairsItem]: the remaining numbers of each row, in the
 	// order j·P_Q + i, with NaN in place of numbers that are not finite.
 	Gates uint64
 	// Largest is a uint32: the bits of the largest finite |x| that was rounded to float16
 	// so far. From 65,520 on the result is infinite.
-	Largest               uint64
-	Count, First          uint64
-	Features, Width       uint64
-	PairsQuery, PairsItem uint64
+	Largest                 uint64
+	Count, First            uint64
+	Features, Width, Stride uint64
+	PairsQuery, PairsItem   uint64
 }
 
 // List implements Arguments.
 func (a RowsPackArgs) List() []uint64 {
 	return []uint64{
 		a.Source, a.Numbers, a.Rows, a.Halves, a.Gates, a.Largest,
-		a.Count, a.First, a.Features, a.Width, a.PairsQuery, a.PairsItem,
+		a.Count, a.First, a.Features, a.Width, a.Stride, a.PairsQuery, a.PairsItem,
 	}
 }
 
@@ -83,21 +83,34 @@ func RowsMove(count int) Launch {
 	return Launch{Name: "rows_move", GridX: min(ceil(count, 8), 1<<16), GridY: 1, Block: copyBlock}
 }
 
-const (
-	dotBlock   = 128
-	dotColumns = 32
-	// DotQueries is the most queries in a launch of dot_rows.
-	DotQueries = 32
-)
+// QueriesArgs are the parameters of the kernel queries_pack, which rounds vectors of
+// queries to float16.
+type QueriesArgs struct {
+	Components uint64 // float32 [Rows][Dim]
+	Out        uint64 // float16 [PaddedRows][Stride]; what Components lacks is 0
+	Rows       uint64
+	PaddedRows uint64 // Rows rounded up to groups of eight
+	Dim        uint64
+	Stride     uint64
+}
 
-// DotArgs are the parameters of the kernel dot_rows, which computes scale·⟨vector, row⟩. It
-// sums in the order of the columns, with one rounding per column and one for the scale.
-type DotArgs struct {
-	Table   uint64 // float32 [·][Width]
-	Vectors uint64 // float32 [Queries][Width]
-	Scales  uint64 // float32 [Queries]
-	Pairs
-	Width uint64
+// List implements Arguments.
+func (a QueriesArgs) List() []uint64 {
+	return []uint64{a.Components, a.Out, a.Rows, a.PaddedRows, a.Dim, a.Stride}
+}
+
+// group is how many vectors of queries are the columns of a tensor-core product.
+const group = 8
+
+// queriesBytes returns the size of the output of queries_pack.
+func queriesBytes(rows, stride int) int { return 2 * stride * ceil(rows, group) * group }
+
+// packQueries returns the launch of queries_pack for rows of dim numbers, with its
+// arguments except for the two addresses.
+func packQueries(rows, dim, stride int) (Launch, QueriesArgs) {
+	padded := ceil(rows, group) * group
+	launch := Launch{Name: "queries_pack", GridX: ceil(padded*stride, copyBlock), GridY: 1, Block: copyBlock}
+	return launch, QueriesArgs{Rows: uint64(rows), PaddedRows: uint64(padded), Dim: uint64(dim), Stride: uint64(stride)}
 }
 
 // Pairs selects the rows to score for each query. For a scan, Rows and Starts are 0: every
@@ -113,31 +126,4 @@ type Pairs struct {
 
 func (p Pairs) list() []uint64 {
 	return []uint64{p.Rows, p.Starts, p.Scores, p.First, p.Count, p.Queries}
-}
-
-// List implements Arguments.
-func (a DotArgs) List() []uint64 {
-	return append(append([]uint64{a.Table, a.Vectors, a.Scales}, a.list()...), a.Width)
-}
-
-// DotScan returns the launch of dot_rows for a range of rows and up to DotQueries queries.
-func DotScan(rows, queries int) Launch {
-	at := DotQueries // queries that the kernel processes at a time
-	for _, n := range []int{8, 1} {
-		if queries <= n {
-			at = n
-		}
-	}
-	return Launch{
-		Name: "dot_rows", GridX: min(ceil(rows, dotBlock), 1<<20), GridY: 1, Block: dotBlock,
-		Shared: 4 * (dotBlock*(dotColumns+1) + at*dotColumns),
-	}
-}
-
-// DotRescore returns the launch of dot_rows for queries that name their rows. longest is
-// the most rows of a query.
-func DotRescore(longest, queries int) Launch {
-	l := DotScan(longest, 1)
-	l.GridY = max(1, queries)
-	return l
 }

@@ -124,6 +124,18 @@ func (s Shape) ExactCost(features int) Cost {
 	return Cost{FMA: fma, Instructions: fma / 32, ItemBytes: 4 * float64(features)}
 }
 
+// ScreenCost returns the cost of dot_screen for a number of queries at once.
+func ScreenCost(features, queries int) Cost {
+	width, groups := ScreenWidth(features), ceil(queries, group)
+	perPair := 1 / float64(queries)
+	// Of a warp, for 32 rows and 64 columns: as counted in the compiled code.
+	instructions := float64(ceil(width, screenColumns)) * float64(190+24*groups)
+	return Cost{
+		Tensor:       2 * float64(width) * float64(group*groups) * perPair,
+		Instructions: instructions / 32 * perPair, ItemBytes: 2 * float64(width),
+	}
+}
+
 // DotCost returns the cost of dot_rows.
 func DotCost(features int) Cost {
 	return Cost{FMA: float64(features), Instructions: float64(features) / 32, ItemBytes: 4 * float64(features)}

@@ -82,30 +82,12 @@ func (s Shape) Weights() Launch {
 
 // QueriesBytes returns the size of the float16 components of the given number of queries,
 // rounded up to whole groups.
-func (s Shape) QueriesBytes(queries int) int {
-	return 2 * s.Dim * ceil(queries*s.PairsQuery, 8) * 8
-}
+func (s Shape) QueriesBytes(queries int) int { return queriesBytes(queries*s.PairsQuery, s.Dim) }
 
-// QueriesArgs are the parameters of the kernel mol_queries, which rounds the components of
-// queries to float16.
-type QueriesArgs struct {
-	Components uint64 // float32 [Rows][Dim]
-	Out        uint64 // float16 [PaddedRows][Dim], QueriesBytes long; padding rows are 0
-	Rows       uint64 // queries·P_Q
-	PaddedRows uint64
-	Dim        uint64
-}
-
-// List implements Arguments.
-func (a QueriesArgs) List() []uint64 {
-	return []uint64{a.Components, a.Out, a.Rows, a.PaddedRows, a.Dim}
-}
-
-// Queries returns the launch of mol_queries for a number of queries, and the number of rows
-// to pass as QueriesArgs.PaddedRows.
-func (s Shape) Queries(queries int) (launch Launch, padded int) {
-	padded = ceil(queries*s.PairsQuery, 8) * 8
-	return Launch{Name: "mol_queries", GridX: ceil(padded*s.Dim, copyBlock), GridY: 1, Block: copyBlock}, padded
+// Queries returns the launch that rounds the components of queries to float16, with its
+// arguments except for the two addresses.
+func (s Shape) Queries(queries int) (Launch, QueriesArgs) {
+	return packQueries(queries*s.PairsQuery, s.Dim, s.Dim)
 }
 
 // Errors of the functions in the tensor-core kernels, apart from rounding operands to

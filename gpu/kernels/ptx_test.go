@@ -16,8 +16,8 @@ import (
 // each with as many parameters, of 8 bytes.
 func TestPTX(t *testing.T) {
 	want := map[string]kernels.Arguments{
-		"rows_pack": kernels.RowsPackArgs{}, "rows_move": kernels.RowsMoveArgs{}, "dot_rows": kernels.DotArgs{}, "top_k": kernels.TopKArgs{},
-		"mol_exact": kernels.ExactArgs{}, "mol_weights": kernels.WeightsArgs{}, "mol_queries": kernels.QueriesArgs{},
+		"rows_pack": kernels.RowsPackArgs{}, "rows_move": kernels.RowsMoveArgs{}, "dot_rows": kernels.DotArgs{}, "dot_screen": kernels.ScreenArgs{}, "top_k": kernels.TopKArgs{},
+		"mol_exact": kernels.ExactArgs{}, "mol_weights": kernels.WeightsArgs{}, "queries_pack": kernels.QueriesArgs{},
 	}
 	for _, s := range kernels.Shapes() {
 		want[s.Scan(1, 32, 1).Name], want[s.Rescore(1, 1, 1).Name] = kernels.TensorArgs{}, kernels.TensorArgs{}
@@ -53,9 +53,9 @@ func TestGeometry(t *testing.T) {
 		t.Error("the PTX is not of version 8.0, for sm_80")
 	}
 	const rows = math.MaxInt32
-	launches := []kernels.Launch{kernels.RowsPack(rows), kernels.RowsMove(rows), kernels.DotRescore(rows, 32)}
+	launches := []kernels.Launch{kernels.RowsPack(rows), kernels.RowsMove(rows), kernels.DotRescore(rows, 32), kernels.ScreenRescore(rows, 32, 132)}
 	for _, queries := range []int{1, 8, 32} {
-		launches = append(launches, kernels.DotScan(rows, queries))
+		launches = append(launches, kernels.DotScan(rows, queries), kernels.ScreenScan(rows, queries, 132))
 	}
 	for _, step := range kernels.TopKPlan(rows, 32, 16384) {
 		launches = append(launches, step.Launch)

@@ -30,21 +30,24 @@ func same(t *testing.T, what string, got, want []float32) {
 
 func TestRowsPack(t *testing.T) {
 	const pq, px, dim, rows = 4, 3, 5, 19
-	const width, pairs, features = px * dim, pq * px, px*dim + pq*px
+	const width, stride, pairs, features = px * dim, px*dim + 40, pq * px, px*dim + pq*px
 	r := rand.New(rand.NewPCG(1, 1))
 	for _, scattered := range []bool{false, true} {
 		t.Run(fmt.Sprintf("scattered %t", scattered), func(t *testing.T) {
 			source := random(r, 7*features)
 			source[3], source[4], source[5] = float32(math.NaN()), float32(math.Inf(-1)), -90000
 			source[features-2] = float32(math.Inf(-1))
-			table, halves, gates := random(r, rows*features), make(words[uint16], rows*width), random(r, rows*pairs)
+			table, halves, gates := random(r, rows*features), make(words[uint16], rows*stride), random(r, rows*pairs)
 			wantTable, wantGates := slices.Clone(table), slices.Clone(gates)
+			for i := range halves {
+				halves[i] = 0x7e00
+			}
 			numbers := words[uint32]{18, 0, 7, 3, 9, 1, 11}
 			largest := words[uint32]{math.Float32bits(3)}
 			m := &memory{}
 			a := kernels.RowsPackArgs{
 				Source: m.put(source), Rows: m.put(table), Halves: m.put(halves), Gates: m.put(gates), Largest: m.put(largest),
-				Count: 7, First: 11, Features: features, Width: width, PairsQuery: pq, PairsItem: px,
+				Count: 7, First: 11, Features: features, Width: width, Stride: stride, PairsQuery: pq, PairsItem: px,
 			}
 			if scattered {
 				a.Numbers = m.put(numbers)
@@ -64,9 +67,12 @@ func TestRowsPack(t *testing.T) {
 					wantGates[to*pairs+l%px*pq+l/px] = x
 				}
 				for c, x := range row[:width] {
-					if h := halves[to*width+c]; !isHalf(h, x) {
+					if h := halves[to*stride+c]; !isHalf(h, x) {
 						t.Errorf("row %d: %v became the half %04x", to, x, h)
 					}
+				}
+				if h := halves[to*stride:][width:stride]; slices.ContainsFunc(h, func(h uint16) bool { return h != 0 }) {
+					t.Errorf("row %d ends with the halves %04x, want zeros", to, h)
 				}
 			}
 			same(t, "rows", table, wantTable)

@@ -28,7 +28,7 @@ func (g *given) tensorArgs(t *testing.T, m *memory) kernels.TensorArgs {
 	largest := words[uint32]{0}
 	p := kernels.RowsPackArgs{
 		Source: m.put(words[float32](g.rows.Data)), Halves: m.put(halves), Largest: m.put(largest), Count: uint64(g.rows.Rows),
-		Features: uint64(g.rows.Cols), Width: uint64(width), PairsQuery: uint64(n.PairsQuery), PairsItem: uint64(n.PairsItem),
+		Features: uint64(g.rows.Cols), Width: uint64(width), Stride: uint64(width), PairsQuery: uint64(n.PairsQuery), PairsItem: uint64(n.PairsItem),
 	}
 	if n.ItemGates {
 		p.Gates = m.put(make(words[float32], g.rows.Rows*pairs))
@@ -36,14 +36,12 @@ func (g *given) tensorArgs(t *testing.T, m *memory) kernels.TensorArgs {
 	m.launch(t, kernels.RowsPack(g.rows.Rows), p)
 
 	components, bias, factor := g.operands()
-	launch, padded := s.Queries(len(g.queries))
+	launch, q := s.Queries(len(g.queries))
 	narrow := make(words[uint16], s.QueriesBytes(len(g.queries))/2)
 	for i := range narrow {
 		narrow[i] = 0x7e00
 	}
-	q := kernels.QueriesArgs{
-		Components: m.put(components), Out: m.put(narrow), Rows: uint64(len(g.queries) * n.PairsQuery), PaddedRows: uint64(padded), Dim: uint64(n.Dim),
-	}
+	q.Components, q.Out = m.put(components), m.put(narrow)
 	m.launch(t, launch, q)
 	return kernels.TensorArgs{
 		Halves: p.Halves, Gates: p.Gates, Weights: w.Out, Components: q.Out, Bias: m.put(bias), Factor: m.put(factor), SiLU: g.silu(),

@@ -58,7 +58,7 @@ func sizes(t *testing.T) string {
 	}
 	for _, dim := range []int{128, 384, 768} {
 		m, err := parity.Dot(dim)
-		add(fmt.Sprintf("one vector of %d", dim), m, err, false)
+		add(fmt.Sprintf("one vector of %d", dim), m, err, true)
 	}
 	for _, s := range []parity.Shape{{4, 4, 64, 128}, {8, 4, 64, 128}, {8, 8, 32, 128}, {8, 4, 128, 128}, {4, 4, 768, 128}} {
 		m, err := parity.MoL(s, 1)

@@ -2,6 +2,7 @@
 #include "dot.cuh"
 #include "exact.cuh"
 #include "rows.cuh"
+#include "screen.cuh"
 #include "tensor.cuh"
 #include "topk.cuh"
 

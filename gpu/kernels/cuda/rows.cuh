@@ -5,7 +5,7 @@
 // rows_pack: a warp a row. A gate that is not finite becomes NaN, so that the tensor-core
 // kernels see it: they take −Inf for a weight of 0.
 KERNEL BLOCK(256, 4) rows_pack(const float *source, const u32 *numbers, float *rows, u16 *halves, float *gates, u32 *largest,
-                               u64 count, u64 first, u64 features, u64 width, u64 pairs_query, u64 pairs_item) {
+                               u64 count, u64 first, u64 features, u64 width, u64 stride, u64 pairs_query, u64 pairs_item) {
   const u32 lane = threadIdx.x % 32, pq = low(pairs_query), px = low(pairs_item), pairs = pq * px;
   u32 top = 0;
   for (u64 r = blockIdx.x * 8u + threadIdx.x / 32; r < count; r += gridDim.x * 8u) {
@@ -15,7 +15,7 @@ KERNEL BLOCK(256, 4) rows_pack(const float *source, const u32 *numbers, float *r
       if (rows) rows[to * features + c] = x;
       if (c < width) {
         if (!halves) continue;
-        halves[to * width + c] = to_half(x);
+        halves[to * stride + c] = to_half(x);
         u32 size = bits_of(x) & 0x7fffffffu;
         if (finite_bits(size) && size > top) top = size;
       } else if (gates) {
@@ -23,6 +23,8 @@ KERNEL BLOCK(256, 4) rows_pack(const float *source, const u32 *numbers, float *r
         gates[to * pairs + l % px * pq + l / px] = finite_bits(bits_of(x)) ? x : float_of(0x7fc00000u);
       }
     }
+    if (halves)
+      for (u64 c = width + lane; c < stride; c += 32) halves[to * stride + c] = 0;
   }
   for (int m = 16; m > 0; m /= 2) {
     u32 other = shuffle_xor(top, m);
@@ -52,8 +54,8 @@ KERNEL BLOCK(256, 4) mol_weights(const float *first, const float *bias, const fl
   if (at < hidden) ((float *)(out + 2 * all))[at] = .5f * bias[at];
 }
 
-// mol_queries: a thread a number.
-KERNEL BLOCK(256, 4) mol_queries(const float *components, u16 *out, u64 rows, u64 padded, u64 dim) {
-  const u64 at = blockIdx.x * 256u + threadIdx.x;
-  if (at < padded * dim) out[at] = at < rows * dim ? to_half(components[at]) : (u16)0;
+// queries_pack: a thread a number.
+KERNEL BLOCK(256, 4) queries_pack(const float *components, u16 *out, u64 rows, u64 padded, u64 dim, u64 stride) {
+  const u64 at = blockIdx.x * 256u + threadIdx.x, row = at / stride, column = at % stride;
+  if (row < padded) out[at] = row < rows && column < dim ? to_half(components[row * dim + column]) : (u16)0;
 }

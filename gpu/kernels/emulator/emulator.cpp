@@ -217,6 +217,15 @@ void wait_copies(int pending) {
   }
 }
 
+// add returns x + y as inaccurately as the hardware may (package bound, s): the sum is
+// truncated, and of its 24 bits the last is dropped.
+static float add(float x, double y) {
+  const double exact = x + y;
+  float sum = (float)exact;
+  if (std::fabs(sum) > std::fabs(exact)) sum = nextafterf(sum, 0.f);
+  return std::isfinite(sum) ? float_of(bits_of(sum) & ~1u) : sum;
+}
+
 void multiply(Part (&parts)[32]) {
   float a[16][16], b[16][8];
   for (int l = 0; l < 32; l++) {
@@ -232,7 +241,7 @@ void multiply(Part (&parts)[32]) {
     for (int i = 0; i < 4; i++) {
       const int row = l / 4 + i / 2 * 8, column = l % 4 * 2 + i % 2;
       float sum = parts[l].sums[i];
-      for (int k = 0; k < 16; k++) sum += a[row][k] * b[k][column];
+      for (int k = 0; k < 16; k++) sum = add(sum, (double)a[row][k] * b[k][column]);
       parts[l].sums[i] = sum;
     }
 }

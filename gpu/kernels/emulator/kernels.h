@@ -21,7 +21,7 @@ struct Kernel {
 
 #define ENTRY(name) {#name, count(name), [](void **p) { call(name, p); }}
 static const Kernel kernels[] = {
-    ENTRY(dot_rows), ENTRY(mol_exact), ENTRY(mol_queries), ENTRY(mol_weights), ENTRY(rows_move), ENTRY(rows_pack), ENTRY(top_k),
+    ENTRY(dot_rows), ENTRY(dot_screen), ENTRY(mol_exact), ENTRY(mol_weights), ENTRY(queries_pack), ENTRY(rows_move), ENTRY(rows_pack), ENTRY(top_k),
     ENTRY(mol_scan_8x8x32x128), ENTRY(mol_rescore_8x8x32x128),
     ENTRY(mol_scan_8x4x64x128), ENTRY(mol_rescore_8x4x64x128),
     ENTRY(mol_scan_8x4x128x128), ENTRY(mol_rescore_8x4x128x128),
