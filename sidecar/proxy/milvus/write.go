@@ -70,7 +70,7 @@ func (r *Router) writes() map[string]rawgrpc.Interceptor {
 // following forwards a request and tells the follower of the write.
 func (r *Router) following(read func(ctx context.Context, b []byte) routing.Writing) rawgrpc.Interceptor {
 	return rawgrpc.Interceptor{Answer: func(ctx context.Context, request []byte) rawgrpc.Reply {
-		ended, outlives, err := r.Begin(ctx, func() routing.Writing { return read(ctx, request) })
+		ended, outlives, err := r.BeginWrite(ctx, func() routing.Writing { return read(ctx, request) })
 		switch {
 		case err != nil:
 			return rawgrpc.Reply{Err: status.Error(codes.Unavailable, err.Error())}

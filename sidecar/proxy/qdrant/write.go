@@ -68,7 +68,7 @@ func (r *Router) writes() map[string]rawgrpc.Interceptor {
 func (r *Router) following(read func(b []byte) routing.Writing) rawgrpc.Interceptor {
 	return rawgrpc.Interceptor{Answer: func(ctx context.Context, request []byte) rawgrpc.Reply {
 		var several bool
-		ended, outlives, err := r.Begin(ctx, func() routing.Writing {
+		ended, outlives, err := r.BeginWrite(ctx, func() routing.Writing {
 			w := read(request)
 			several = w.Several
 			return w

@@ -150,7 +150,7 @@ func (r *Router) followREST(in *http.Request, body []byte) (reply rest.Reply, ok
 		return reply, false
 	}
 	var several bool
-	ended, outlives, err := r.Begin(callerOf(in), func() routing.Writing {
+	ended, outlives, err := r.BeginWrite(callerOf(in), func() routing.Writing {
 		w := writesREST(in, body)
 		several = w.Several
 		return w

@@ -82,7 +82,7 @@ func (c *call[A]) readRewrite(ctx context.Context) (done bool, err error) {
 	}
 	routes, rewritten := make([]*route.Route, len(asked.Searches)), 0
 	for i, s := range asked.Searches {
-		if routes[i], err = c.find(ctx, c.target.Routed, s.Vector); err != nil {
+		if routes[i], err = c.routeOf(ctx, c.target.Routed, s.Vector); err != nil {
 			return false, err
 		}
 		if routes[i].Placement == route.PlacementRewrite {

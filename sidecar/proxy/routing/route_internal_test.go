@@ -99,7 +99,7 @@ func TestRouteOfASearch(t *testing.T) {
 		"more than a ranker scores": {route.Route{Policy: scan, Parts: ranked}, Search{Limit: 21}, Pass("depth")},
 	} {
 		c.search.Vector = "v"
-		if _, err := routerOf(&c.rt).route(t.Context(), "c", c.search); !errors.Is(err, c.want) {
+		if _, err := routerOf(&c.rt).routeToRescore(t.Context(), "c", c.search); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}

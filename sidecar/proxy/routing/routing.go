@@ -9,24 +9,17 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"math"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	"golang.org/x/sync/semaphore"
 
-	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/events"
-	"github.com/likenessdb/likeness/sidecar/experiment"
 	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
-	"github.com/likenessdb/likeness/sidecar/search/failure"
-	"github.com/likenessdb/likeness/sidecar/search/plan"
 	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
 
@@ -183,8 +176,11 @@ func (p Pass) Error() string { return "passed; reason=" + string(p) }
 
 // Degraded is the reason why a search that a route covers was not rescored.
 type Degraded struct { //nolint:errname // as Pass
+
 	Reason string
+
 	Closed bool // the route forbids the database's own answer
+
 }
 
 func (d Degraded) Error() string { return "degraded; reason=" + d.Reason }
@@ -247,217 +243,9 @@ func (s *Search) NeedConsistency() {
 	s.Needs, s.IDsOnly = append(s.Needs, "consistency"), false
 }
 
-// Row is a hit as the database returned it.
-type Row struct {
-	IsThere bool
-	// Vector is the vector that the route scores, or nil if it did not come with the row.
-	Vector []float32
-}
-
-// Ranked is the ranking of a search: its best hits, more than the search asks for if some may be
-// gone.
-type Ranked struct {
-	Hits          []search.Hit
-	Limit, Offset int
-	// More reports that a deeper ranking may find more hits, All that these are all hits.
-	More, All bool
-	Route     string
-	Vector    string // field that the route scores, by the search's name for it
-	// StoreScores reports that the answer keeps the store's scores, with which the search's
-	// threshold is compared.
-	StoreScores bool
-	// Cut reports that a threshold may shorten the answer.
-	Cut         bool
-	Certificate rerank.Status
-	AsOf        time.Time // with StatusSnapshot
-	// Shown: the search that found the hits showed each of them, with its version, to this caller,
-	// and the answer shows nothing more of them.
-	Shown   bool
-	Epsilon float32 // for certificates that prove something
-	// Partial reports that the route's ranker scored only some of the items that it should score.
-	Partial bool
-	// WrongNorm reports that a row violated the route's unit_vectors.
-	WrongNorm bool
-	// Reembedded is the share of the candidates with a vector of the new model, on a route that embeds its
-	// items again; otherwise nil.
-	Reembedded *float64
-
-	// score returns the similarities of vectors. It is nil if the hits' scores do not follow from
-	// the vectors.
-	score func(ctx context.Context, vectors rerank.Matrix) ([]float32, error)
-	// version is the digest of the model that scored the hits, gap bounds what a missing hit could
-	// gain, and page holds the hits that the answer shows.
-	version string
-	gap     float32
-	page    []search.Hit
-	// experiment is set if the hits are of the route's experiment.
-	experiment experiment.Kind
-	arm        experiment.Arm
-	// isLast reports that the search is not ranked again, even if the collection has changed.
-	isLast bool
-}
-
-// AllShown reports whether all rankings are Shown.
-func AllShown(all []Ranked) bool {
-	return !slices.ContainsFunc(all, func(r Ranked) bool { return !r.Shown })
-}
-
-// Page returns the hits of the requested page, among those that the database returns. A hit whose
-// row has its vector gets the score of that vector. Page returns ErrShort if there are too few
-// hits. If an exact ranking and the database's rows contradict each other, the collection changed
-// in between: Page then returns ErrChanged or, if this is the last ranking, the rows as they are
-// with an unknown certificate.
-func (r *Ranked) Page(ctx context.Context, row func(rerank.ID) Row) ([]search.Hit, error) {
-	here, rows, hasGone := make([]search.Hit, 0, len(r.Hits)), make([]Row, 0, len(r.Hits)), false
-	for _, h := range r.Hits {
-		if shown := row(h.ID); shown.IsThere {
-			here, rows = append(here, h), append(rows, shown)
-		} else if len(here) < r.Offset+r.Limit {
-			hasGone = true
-		}
-	}
-	if hasGone {
-		// The database's own threshold may have removed the rows, so that ranking again would not
-		// help.
-		r.isLast = r.isLast || r.StoreScores && r.Cut
-		if err := r.contradict(rerank.StatusExact); err != nil {
-			return nil, err
-		}
-	}
-	whole := r.All && (r.Cut || len(here) == len(r.Hits))
-	if len(here) < r.Offset+r.Limit && !whole {
-		return nil, ErrShort
-	}
-	from, to := min(r.Offset, len(here)), min(r.Offset+r.Limit, len(here))
-	r.page = here[from:to]
-	return here[from:to], r.scoreReturned(ctx, here[from:to], rows[from:to])
-}
-
-// contradict records that the database's rows contradict the ranking, which invalidates the
-// certificates. It returns ErrChanged if the search is to be ranked again.
-func (r *Ranked) contradict(certificates ...rerank.Status) error {
-	switch {
-	case r.Certificate == rerank.StatusExact && !r.isLast:
-		return ErrChanged
-	case slices.Contains(certificates, r.Certificate):
-		r.Certificate = rerank.StatusUnknown
-	}
-	return nil
-}
-
-// scoreReturned rescores and reorders the hits of a page whose rows have their vectors. Scores that
-// differ only by rounding stay.
-func (r *Ranked) scoreReturned(ctx context.Context, page []search.Hit, rows []Row) error {
-	if r.score == nil || r.StoreScores || len(rows) == 0 {
-		return nil
-	}
-	vectors := rerank.NewMatrix(len(rows), len(rows[0].Vector))
-	for i, row := range rows {
-		if len(row.Vector) != vectors.Cols || vectors.Cols == 0 {
-			return nil // the client did not request vectors
-		}
-		copy(vectors.Row(i), row.Vector)
-	}
-	scores, err := r.score(ctx, vectors)
-	if err != nil || len(scores) != len(page) {
-		return Degraded{Reason: confirmReason}
-	}
-	changed := false
-	for i, h := range page {
-		changed = changed || !isSameScore(h.Score, scores[i], r.Epsilon)
-	}
-	if !changed {
-		return nil
-	}
-	if err := r.contradict(rerank.StatusExact, rerank.StatusSnapshot, rerank.StatusCalibrated); err != nil {
-		return err
-	}
-	for i := range page {
-		page[i].Score = scores[i]
-	}
-	slices.SortStableFunc(page, func(a, b search.Hit) int { return cmp.Compare(b.Score, a.Score) })
-	return nil
-}
-
-// isSameScore reports whether two scores can belong to the same vector, if one is computed in
-// float32 and the other is off by at most epsilon.
-func isSameScore(a, b, epsilon float32) bool {
-	return math.Abs(float64(a)-float64(b)) <= 2*float64(epsilon)+1e-5*max(math.Abs(float64(a)), math.Abs(float64(b)))+1e-6
-}
-
-// statusText returns the status text of a rescored or rewritten answer. It names the weakest
-// certificate, and the oldest snapshot.
-func statusText(how string, all []Ranked) string {
-	weakest := all[0]
-	for _, r := range all {
-		if c := cmp.Compare(strength(r.Certificate), strength(weakest.Certificate)); c < 0 || c == 0 && r.AsOf.Before(weakest.AsOf) {
-			weakest = r
-		}
-	}
-	said := how + "; route=" + weakest.Route + "; certificate=" + string(weakest.Certificate)
-	if weakest.Certificate == rerank.StatusSnapshot && !weakest.AsOf.IsZero() {
-		said += "; as-of=" + weakest.AsOf.UTC().Format(time.RFC3339)
-	}
-	if slices.ContainsFunc(all, func(r Ranked) bool { return r.Partial }) {
-		said += "; ranking=partial"
-	}
-	if slices.ContainsFunc(all, func(r Ranked) bool { return r.WrongNorm }) {
-		said += "; norms=wrong"
-	}
-	if least := leastReembedded(all); least != nil {
-		said += fmt.Sprintf("; reembedded=%.2f", math.Floor(100**least)/100) // 1.00 if no candidate lacks one
-	}
-	if i := slices.IndexFunc(all, func(r Ranked) bool { return r.experiment != "" }); i >= 0 {
-		said += "; experiment=" + string(all[i].experiment)
-	}
-	return said
-}
-
-// leastReembedded returns the least share of candidates with a vector of the new model, or nil if no
-// route embeds its items again.
-func leastReembedded(all []Ranked) (least *float64) {
-	for _, r := range all {
-		if r.Reembedded != nil && (least == nil || *r.Reembedded < *least) {
-			least = r.Reembedded
-		}
-	}
-	return least
-}
-
-func strength(s rerank.Status) int {
-	return slices.Index([]rerank.Status{rerank.StatusUnknown, rerank.StatusCalibrated, rerank.StatusSnapshot, rerank.StatusExact}, s)
-}
-
-// MaxBatch limits the searches of one call that are answered. A call with more passes.
-const MaxBatch = 256
-
-// parallel limits the searches of one call that are ranked concurrently.
-const parallel = 4
-
-// rankAll ranks the searches of a call, with more hits each time deeper grows. It returns the first
-// Pass or Degraded among them, since a call is answered by one side and one version of the route
-// only.
-func (r *Router) rankAll(ctx context.Context, target Target, searches []Search, deeper int) ([]Ranked, error) {
-	if len(searches) == 1 { // a goroutine's stack would have to grow
-		out, err := r.rank(adapters.AsCaller(ctx), target, searches[0], deeper)
-		return []Ranked{out}, err
-	}
-	out, failed := make([]Ranked, len(searches)), make([]error, len(searches))
-	var group errgroup.Group
-	group.SetLimit(parallel)
-	for i, s := range searches {
-		group.Go(func() error {
-			out[i], failed[i] = r.rank(adapters.AsCaller(ctx), target, s, deeper)
-			return nil
-		})
-	}
-	_ = group.Wait()
-	return out, cmp.Or(failed...)
-}
-
-// find returns the route of a vector field, or the Pass of its searches.
-func (r *Router) find(ctx context.Context, collection, vector string) (*route.Route, error) {
-	name, err := r.routeOf(ctx, collection, vector)
+// routeOf returns the route of a vector field, or the Pass of its searches.
+func (r *Router) routeOf(ctx context.Context, collection, vector string) (*route.Route, error) {
+	name, err := r.routeName(ctx, collection, vector)
 	if err != nil {
 		return nil, err
 	}
@@ -476,9 +264,9 @@ func (r *Router) find(ctx context.Context, collection, vector string) (*route.Ro
 	return rt, nil
 }
 
-// route returns the route of a search that is rescored, or the Pass of the search.
-func (r *Router) route(ctx context.Context, collection string, s Search) (*route.Route, error) {
-	rt, err := r.find(ctx, collection, s.Vector)
+// routeToRescore returns the route of a search that is rescored, or the Pass of the search.
+func (r *Router) routeToRescore(ctx context.Context, collection string, s Search) (*route.Route, error) {
+	rt, err := r.routeOf(ctx, collection, s.Vector)
 	switch {
 	case s.Vectors.Rows > 0 && errors.Is(err, Pass("vector")):
 		return nil, Pass("not-nearest")
@@ -512,186 +300,4 @@ func (r *Router) route(ctx context.Context, collection string, s Search) (*route
 
 func sameNames(a, b []string) bool {
 	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
-}
-
-// otherPartitions returns the partitions that a request names, or nil if they are the route's
-// partitions.
-func otherPartitions(asked, rt []string) []string {
-	if sameNames(asked, rt) {
-		return nil
-	}
-	return asked
-}
-
-// maxRank returns the greatest offset+limit that one ranked list of a route serves.
-func maxRank(rt *route.Route) uint64 {
-	switch {
-	case rt.Ranker != nil:
-		return uint64(min(rt.MaxK, rt.Calls)) // later rows have no ranker's score
-	case rt.Strategy == rerank.Scan:
-		return uint64(rt.MaxK)
-	}
-	return uint64(min(rt.MaxK, rt.Depth))
-}
-
-// maxRank returns the greatest offset+limit that one ranked list of a route serves for the search.
-func (s Search) maxRank(rt *route.Route) uint64 {
-	if s.Tried { // both versions rank as much, so that a page goes on where the page before ended
-		return min(maxRank(rt), search.MaxTried)
-	}
-	return maxRank(rt)
-}
-
-// hitsFor returns how many hits to rank for a search: those that are asked for, more if the
-// features may be older than the database or if a threshold cuts the answer, and more each time
-// deeper grows. more reports whether a deeper ranking has more hits.
-func hitsFor(rt *route.Route, s Search, deeper int) (k int, more bool) {
-	k = int(s.Limit + s.Offset)
-	most := rt.MaxK
-	if s.Tried {
-		most = min(most, search.MaxTried)
-	}
-	if rt.Strategy != rerank.Scan && rt.MaxDepth > 0 {
-		most = min(most, rt.MaxDepth)
-	}
-	if rt.Ranker != nil {
-		return min(most, int(maxRank(rt))), false // its cost does not depend on the number of hits
-	}
-	here := most
-	if deeper == 0 {
-		here = max(k, int(maxRank(rt)))
-	}
-	fresh := rt.Placement == route.PlacementStored && rt.Strategy != rerank.Scan && !rt.ScanIfFaster && rt.Companion == ""
-	if !fresh || s.Threshold != nil && rt.KeepsStoreScores() {
-		k += max(8, k/2)
-	}
-	for range deeper {
-		k *= 4
-	}
-	k = min(k, here)
-	return k, k < most
-}
-
-// rank ranks one search.
-func (r *Router) rank(ctx context.Context, target Target, s Search, deeper int) (out Ranked, err error) {
-	defer func() {
-		if p := recover(); p != nil { // a panic in a goroutine would end the process
-			err = r.searchPanicked(ctx, target.Routed, p)
-		}
-	}()
-	rt, err := r.route(ctx, target.Routed, s)
-	if err != nil {
-		return Ranked{}, err
-	}
-	if err := r.checkMetric(ctx, rt); err != nil {
-		return Ranked{}, err
-	}
-	if err := checkRanker(ctx, rt, s); err != nil {
-		return Ranked{}, err
-	}
-	if s.Find != nil {
-		return r.rankFound(ctx, rt, target, s)
-	}
-	k, more := hitsFor(rt, s, deeper)
-	a, err := r.searcher.Search(ctx, search.Request{
-		Route: rt.Name, Query: s.similarityQuery(), K: k, Filter: s.Filter, NoFallback: true, Confirms: true,
-		Partitions: otherPartitions(s.Partitions, rt.Partitions), MaxRank: int(s.maxRank(rt)), Collection: target.renamed(),
-		Versions: s.IDsOnly && !target.Aliased() && !rt.KeepsStoreScores(), Tried: s.Tried, AnswerBy: s.answerBy, User: userOf(ctx),
-	})
-	switch {
-	case err != nil:
-		return Ranked{}, r.failed(ctx, rt, err)
-	case a.Degraded != nil:
-		return Ranked{}, Degraded{Reason: a.Degraded.Reason, Closed: rt.Failure == route.FailClosed}
-	}
-	out = Ranked{
-		Hits: a.Hits, Limit: int(s.Limit), Offset: int(s.Offset), More: len(a.Hits) == k && more, All: len(a.Hits) < k,
-		Route: rt.Name, Vector: s.Vector, StoreScores: rt.KeepsStoreScores(), Cut: s.Threshold != nil,
-		Certificate: a.Certificate.Status, AsOf: a.Certificate.AsOf, Shown: a.HasVersions, WrongNorm: rt.Norms.Wrong() != nil,
-		version: a.Version, gap: a.Certificate.Gap, experiment: a.Experiment, arm: a.Arm,
-	}
-	if out.Certificate == rerank.StatusExact || out.Certificate == rerank.StatusSnapshot { // other certificates may have an infinite one
-		out.Epsilon = a.Certificate.Epsilon
-	}
-	if a.Reembedded != nil {
-		share := a.Reembedded.Share()
-		out.Reembedded = &share
-	}
-	if a.Experiment == "" { // otherwise hits have scores of two versions
-		out.score = r.scoring(rt, s.similarityQuery())
-	}
-	out.keepRanked(a.Ranking)
-	return out, out.finish(s)
-}
-
-// scoring returns a function that scores vectors of the collection as the route does, or nil if the
-// route's scores do not follow from these vectors.
-func (r *Router) scoring(rt *route.Route, query rerank.Query) func(context.Context, rerank.Matrix) ([]float32, error) {
-	if rt.Ranker != nil || rt.Reembeds() || rt.Model.Similarity == nil || rt.Model.Similarity.Spec().Kind == rerank.KindRBE || rerank.AbilitiesOf(rt.Model.Similarity).Vectors != nil {
-		return nil
-	}
-	return func(ctx context.Context, vectors rerank.Matrix) ([]float32, error) {
-		a, err := r.searcher.Score(search.WithinCall(ctx), search.ScoreRequest{Route: rt.Name, Query: query, Vectors: vectors})
-		return a.Scores, err
-	}
-}
-
-// finish checks the hits of a search, and cuts them at the search's threshold.
-func (r *Ranked) finish(s Search) error {
-	for _, h := range r.Hits {
-		if f := float64(h.Score); math.IsNaN(f) || math.IsInf(f, 0) {
-			return Degraded{Reason: "score-not-finite"}
-		}
-	}
-	if s.Threshold != nil && !r.StoreScores {
-		r.cut(*s.Threshold)
-	}
-	if !r.Cut && len(r.Hits) <= r.Offset {
-		return Pass("no-candidates")
-	}
-	return nil
-}
-
-// cut keeps the hits whose score exceeds a threshold, as Qdrant does.
-func (r *Ranked) cut(threshold float32) {
-	for i, h := range r.Hits {
-		if h.Score <= threshold {
-			r.Hits, r.More, r.All = r.Hits[:i], false, true
-			return
-		}
-	}
-}
-
-// failed classifies an error of a search. Errors that the database reports better itself pass; the
-// others are Degraded.
-func (r *Router) failed(ctx context.Context, rt *route.Route, err error) error {
-	if errors.Is(err, adapters.ErrFilter) && strings.Contains(err.Error(), "unknown key") {
-		return Pass("unknown-field")
-	}
-	for reason, targets := range map[string][]error{
-		"filter":  {adapters.ErrFilter},
-		"refused": {adapters.ErrRefused},
-		"request": {plan.ErrRequest, rerank.ErrQuery, rerank.ErrStrategy, adapters.ErrLimit, adapters.ErrNotFound, adapters.ErrDimension, adapters.ErrField},
-	} {
-		for _, target := range targets {
-			if errors.Is(err, target) {
-				return Pass(reason)
-			}
-		}
-	}
-	if errors.Is(err, gate.ErrOverload) { // the database's answer is cheaper, and one log line for each would be too much
-		return Degraded{Reason: "overload"}
-	}
-	if errors.Is(err, context.Canceled) { // the client left; nothing is wrong
-		return Degraded{Reason: "canceled"}
-	}
-	r.log.WarnContext(ctx, "a search of the proxy was not rescored", "route", rt.Name, "error", err)
-	reason := "failed"
-	switch {
-	case errors.Is(err, context.DeadlineExceeded):
-		reason = "deadline"
-	case errors.Is(err, adapters.ErrUnavailable):
-		reason = "unavailable"
-	}
-	return Degraded{Reason: reason, Closed: rt.Failure == route.FailClosed && errors.Is(err, failure.ErrDegraded)}
 }

@@ -53,10 +53,10 @@ func (r *Router) checkMetric(ctx context.Context, rt *route.Route) error {
 	return nil
 }
 
-// routeOf returns the name of the route for a client's vector field. A route without a field serves
+// routeName returns the name of the route for a client's vector field. A route without a field serves
 // the collection's unnamed or only vector. The collection's schema says how clients name that
 // vector.
-func (r *Router) routeOf(ctx context.Context, collection, vector string) (name string, err error) {
+func (r *Router) routeName(ctx context.Context, collection, vector string) (name string, err error) {
 	if name = r.routes[field{collection, vector}]; name != "" && vector != "" {
 		return name, nil
 	}

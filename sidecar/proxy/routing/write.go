@@ -103,13 +103,13 @@ type Ended func(o WriteOutcome, chosen []rerank.ID)
 // Follows reports whether writes are followed.
 func (r *Router) Follows() bool { return r.follower != nil }
 
-// Begin reads a request that is about to be forwarded, and tells the follower of its write, within
+// BeginWrite reads a request that is about to be forwarded, and tells the follower of its write, within
 // the write budget. The outgoing metadata of ctx holds the caller's credentials. It returns nil for
 // a request that need not be followed. outlives reports that the database has not let the caller
 // write lately: the answer to this write must then be awaited even if the client leaves, since a
 // write without an answer counts as applied. With ErrBlocked the write must not be forwarded, and
 // has ended.
-func (r *Router) Begin(ctx context.Context, read func() Writing) (ended Ended, outlives bool, err error) {
+func (r *Router) BeginWrite(ctx context.Context, read func() Writing) (ended Ended, outlives bool, err error) {
 	var w Writing
 	defer func() { r.panicked(ctx, recover(), w) }()
 	if w = read(); w.none() {
@@ -462,4 +462,34 @@ func (f *flight) endOne(ctx context.Context, b begunWrite, o WriteOutcome, chose
 	endAgain := f.follower.BeginOpen(ctx, again)
 	b.end(true, chosen)
 	endAgain(true, nil)
+}
+
+// mayWriteWithin limits how long a write waits for mayWrite.
+const mayWriteWithin = time.Second
+
+// mayWrite asks the database whether the writer may write to any followed collection that the write
+// may change. It returns true unless the database says no. Without this question, a caller without
+// rights could hold up the answers to others, by a write whose body trickles, or by a write that
+// the database finds faulty before it checks the caller's rights.
+func (f *flight) mayWrite(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(adapters.AsCaller(context.WithoutCancel(ctx)), mayWriteWithin)
+	defer cancel()
+	refused := false
+	for name, store := range f.followed() {
+		isTarget := slices.ContainsFunc(f.targets, func(t target) bool { return t.collection == name })
+		if !isTarget && !f.elsewhere && !f.writing.renames() {
+			continue
+		}
+		check := adapters.AbilitiesOf(store).CheckWrite
+		if check == nil {
+			return true
+		}
+		switch err := check.CheckWrite(ctx, name); {
+		case errors.Is(err, adapters.ErrRefused):
+			refused = true
+		case !errors.Is(err, adapters.ErrNotFound): // nobody may write to a missing collection
+			return true
+		}
+	}
+	return !refused
 }
