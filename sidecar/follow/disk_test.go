@@ -241,7 +241,7 @@ func TestFrozenKilled(t *testing.T) {
 			if s := f.Status()[0]; !r.Freshness.Fresh() || s.Stale {
 				t.Errorf("before any write: %+v", s)
 			}
-			f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(1)})()
+			begin(t.Context(), f, journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(1)})()
 			<-time.After(2 * time.Second) // it is saved once a second
 			left := d.Lose(t, rand.New(rand.NewPCG(1, 1)), loss)
 			f = open(left)
@@ -277,7 +277,7 @@ func TestFrozenKilledAtOnce(t *testing.T) {
 			before := time.Now().Add(-time.Hour)
 			f, _ := open(d, before)
 			kill("nothing was written", d, before, true)
-			refused := f.BeginOpen(t.Context(), journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(1)})
+			refused := f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(1)})
 			kill("a write was sent", d, before, false)
 			refused(false, nil)
 			<-time.After(3 * time.Second)
@@ -289,13 +289,13 @@ func TestFrozenKilledAtOnce(t *testing.T) {
 			kill("it was refused", d, before, true)
 
 			write := journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(1)}
-			f.Begin(t.Context(), write)()
+			begin(t.Context(), f, write)()
 			<-time.After(200 * time.Millisecond)
 			built := time.Now()
 			<-time.After(300 * time.Millisecond)
-			f.Begin(t.Context(), write)()
+			begin(t.Context(), f, write)()
 			kill("two writes, and a table was built between them", d, built, false)
-			slow := f.BeginOpen(t.Context(), write)
+			slow := f.Begin(t.Context(), write)
 			<-time.After(10 * time.Second)
 			kill("a write takes long", d, time.Now(), false)
 			slow(true, nil)
@@ -322,7 +322,7 @@ func TestFrozenFullDisk(t *testing.T) {
 		must(t, err)
 		began := time.Now()
 		for range 100 {
-			f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(1)})()
+			begin(t.Context(), f, journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(1)})()
 		}
 		synctest.Wait()
 		if tries != 1 || time.Since(began) > 0 {
@@ -352,7 +352,7 @@ func TestFrozenWithinTheSecond(t *testing.T) {
 		f, err := follow.New(follow.Options{Store: w.db}, []follow.Route{{Route: r}})
 		must(t, err)
 		t.Cleanup(func() { must(t, f.Close(t.Context())) })
-		f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(1)})()
+		begin(t.Context(), f, journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(1)})()
 		if r.Freshness.Fresh() {
 			t.Error("fresh after a write in the second in which the table was begun")
 		}

@@ -234,21 +234,13 @@ func (f *Follower) Covers(collection string) bool {
 	return f.syncers[collection] != nil || f.frozen.clock(collection) != nil
 }
 
-// Begin is called before a write is sent to the database. It returns when the journal has
-// the write, after the route's write budget, or when ctx is done. ctx should not end with
-// the client, whose write may be on its way. The caller calls done once the database has
-// answered and did not refuse the write, or may have carried it out without an answer.
-// Begin never fails: if the journal does, all rows are compared later.
-func (f *Follower) Begin(ctx context.Context, w journal.Write) (done func()) {
-	end := f.BeginOpen(ctx, w)
-	return func() { end(true, nil) }
-}
-
-// BeginOpen is Begin for a write that the database may refuse, or for a write that sets All because
-// the database chooses its rows' ids. The caller calls end once, with applied false if the database
-// refused the write; then nothing of the write remains. touched holds the ids that the database
-// chose, or nil if its answer does not say.
-func (f *Follower) BeginOpen(ctx context.Context, w journal.Write) (end func(applied bool, touched []rerank.ID)) {
+// Begin is called before a write is sent to the database. It returns when the journal has the write,
+// after the route's write budget, or when ctx is done. ctx should not end with the client, whose write
+// may be on its way. The caller calls end once, when the database has answered or may have carried the
+// write out without an answer. If applied is false, the database refused the write, and nothing of it
+// remains. touched holds the ids that the database chose for a write that set All until then, or nil
+// if its answer does not say. Begin never fails: if the journal does, all rows are compared later.
+func (f *Follower) Begin(ctx context.Context, w journal.Write) (end func(applied bool, touched []rerank.ID)) {
 	c, s := f.frozen.clock(w.Collection), f.syncers[w.Collection]
 	doubtEnds, writeEnds := func(bool) {}, func(bool, []rerank.ID) {}
 	if c != nil {
@@ -292,7 +284,7 @@ func (f *Follower) Doubt(collection string) (end func(applied *journal.Write)) {
 	}
 }
 
-// Blocked is called after BeginOpen or Doubt. It reports whether the write must not be
+// Blocked is called after Begin or Doubt. It reports whether the write must not be
 // forwarded: other sidecars certify answers, and could not be told of it. The caller then ends
 // the write as one that the database refused.
 func (f *Follower) Blocked(collection string) bool {

@@ -38,7 +38,7 @@ func TestFollows(t *testing.T) {
 						if rng.IntN(4) == 0 {
 							kind = journal.Delete
 						}
-						done := f.Begin(t.Context(), journal.Write{Collection: items, Kind: kind, IDs: ids(id, id)})
+						done := begin(t.Context(), f, journal.Write{Collection: items, Kind: kind, IDs: ids(id, id)})
 						if r.Freshness.Fresh() || r.Live.Pending() == 0 {
 							t.Error("fresh while a write is on its way")
 						}
@@ -79,7 +79,7 @@ func TestManyWritesOfOneRow(t *testing.T) {
 	before := w.db.fetches.Load()
 	w.db.hold.Lock()
 	for i := range 500 {
-		done := f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Payload, IDs: ids(1)})
+		done := begin(t.Context(), f, journal.Write{Collection: items, Kind: journal.Payload, IDs: ids(1)})
 		w.put(t, 1, 1, i)
 		done()
 	}
@@ -100,14 +100,14 @@ func TestWholeCollection(t *testing.T) {
 	write := func(jw journal.Write, do func()) {
 		t.Helper()
 		jw.Collection = items
-		done := f.Begin(t.Context(), jw)
+		done := begin(t.Context(), f, jw)
 		do()
 		done()
 		fresh(t, r)
 	}
 	write(journal.Write{Kind: journal.Delete, Filter: `{"some":"filter"}`}, func() { w.remove(t, 3, 4, 5) })
 	agree(t, r, 27)
-	open := f.BeginOpen(t.Context(), journal.Write{Collection: items, Kind: journal.Upsert, All: true})
+	open := f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Upsert, All: true})
 	w.put(t, 31, 31, 31)
 	before := f.Status()[0].Rows
 	open(true, ids(31))
@@ -191,11 +191,11 @@ func TestAnotherDimension(t *testing.T) {
 	again := func(schema adapters.Schema) {
 		t.Helper()
 		w.schema = schema
-		whole := f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Collection, All: true})
+		whole := begin(t.Context(), f, journal.Write{Collection: items, Kind: journal.Collection, All: true})
 		must(t, w.db.Drop(t.Context(), items))
 		must(t, w.db.Create(t.Context(), schema))
 		whole()
-		done := f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(1, 2, 3, 4, 5, 6, 7, 8)})
+		done := begin(t.Context(), f, journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(1, 2, 3, 4, 5, 6, 7, 8)})
 		for id := range uint64(8) {
 			w.put(t, id+1, id, 0)
 		}
@@ -231,7 +231,7 @@ func TestOverBudget(t *testing.T) {
 	f := w.follow(t, r, func(s *follow.Route) { s.WriteBudget = time.Nanosecond })
 	fresh(t, r)
 	before := f.Status()[0].Reconciles
-	done := f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Delete, IDs: ids(1)})
+	done := begin(t.Context(), f, journal.Write{Collection: items, Kind: journal.Delete, IDs: ids(1)})
 	if s := f.Status()[0]; s.Stale || s.Unjournaled != 0 || s.Pending != 1 || r.Freshness.Fresh() {
 		t.Errorf("%+v, want a write on its way", s)
 	}
@@ -256,7 +256,7 @@ func TestDatabaseDown(t *testing.T) {
 	r := w.route(t, "")
 	f := w.follow(t, r)
 	fresh(t, r)
-	done := f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(1, 11)})
+	done := begin(t.Context(), f, journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(1, 11)})
 	w.put(t, 11, 11, 11)
 	w.db.down.Store(true)
 	done()
@@ -284,7 +284,7 @@ func TestRestart(t *testing.T) {
 		t.Error("fresh, though nobody knows what was written since the table was built")
 	}
 	fresh(t, r)
-	done := f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Delete, IDs: ids(1)})
+	done := begin(t.Context(), f, journal.Write{Collection: items, Kind: journal.Delete, IDs: ids(1)})
 	w.remove(t, 1)
 	w.db.down.Store(true)
 	done()
@@ -313,7 +313,7 @@ func TestTwoSidecars(t *testing.T) {
 		if i%3 == 0 {
 			through = g
 		}
-		done := through.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(id)})
+		done := begin(t.Context(), through, journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(id)})
 		w.put(t, id, uint64(i), i)
 		done()
 	}
@@ -399,7 +399,7 @@ func TestUnfit(t *testing.T) {
 	}
 	clear := func() {
 		t.Helper()
-		done := f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Delete, IDs: ids(0)})
+		done := begin(t.Context(), f, journal.Write{Collection: items, Kind: journal.Delete, IDs: ids(0)})
 		w.remove(t, 0)
 		done()
 		_, err = f.Reconcile(t.Context(), items)
@@ -407,7 +407,7 @@ func TestUnfit(t *testing.T) {
 		fresh(t, r)
 	}
 	clear()
-	done := f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(0)})
+	done := begin(t.Context(), f, journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(0)})
 	w.put(t, 0, 0, 0)
 	done()
 	until(t, func() bool { return f.Status()[0].Pending == 0 })
@@ -429,7 +429,7 @@ func TestSpoiled(t *testing.T) {
 			f := w.follow(t, r)
 			fresh(t, r)
 			spoiled.number.Store(&number)
-			done := f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Payload, IDs: ids(0)})
+			done := begin(t.Context(), f, journal.Write{Collection: items, Kind: journal.Payload, IDs: ids(0)})
 			w.put(t, 0, 0, 77)
 			done()
 			until(t, func() bool { return f.Status()[0].Pending == 0 })
@@ -498,7 +498,7 @@ func TestRefuses(t *testing.T) {
 	if _, err := follow.New(follow.Options{Store: w.db, Dir: dir}, []follow.Route{{Route: r}}); err == nil {
 		t.Error("two processes in one folder")
 	}
-	f.Begin(t.Context(), journal.Write{Collection: "another"})()
+	begin(t.Context(), f, journal.Write{Collection: "another"})()
 	if !f.Covers(items) || f.Covers("another") {
 		t.Error("it covers the wrong collections")
 	}

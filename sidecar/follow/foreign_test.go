@@ -41,7 +41,7 @@ func TestForeignWrites(t *testing.T) {
 	fresh(t, r)
 	for first := f.Status()[0].Reconciles; f.Status()[0].Reconciles < first+3; {
 		id := rand.Uint64N(40)
-		done := f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(id)})
+		done := begin(t.Context(), f, journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(id)})
 		w.put(t, id, rand.Uint64(), 1)
 		done()
 	}
@@ -231,7 +231,7 @@ func (w *world) writeUntil(ctx context.Context, t *testing.T, f *follow.Follower
 			if n%20 == 0 {
 				jw.IDs, jw.All = nil, true
 			}
-			done = f.Begin(t.Context(), jw)
+			done = begin(t.Context(), f, jw)
 		}
 		if remove {
 			w.remove(t, id)

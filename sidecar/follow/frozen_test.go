@@ -51,11 +51,11 @@ func TestFrozen(t *testing.T) {
 		if s := f.Status(); !r.Freshness.Fresh() || !f.Covers(items) || f.Covers("other") || len(s) != 1 || s[0].Stale {
 			t.Fatalf("before any write: %+v", s)
 		}
-		f.Begin(t.Context(), journal.Write{Collection: "other", Kind: journal.Upsert, IDs: ids(1)})()
+		begin(t.Context(), f, journal.Write{Collection: "other", Kind: journal.Upsert, IDs: ids(1)})()
 		if !r.Freshness.Fresh() {
 			t.Error("a write to another collection counts")
 		}
-		f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(1)})()
+		begin(t.Context(), f, journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(1)})()
 		if s := f.Status()[0]; r.Freshness.Fresh() || !s.Stale || s.Age <= 0 || s.Pending != 0 {
 			t.Errorf("after a write: %+v", s)
 		}
@@ -97,7 +97,7 @@ func TestFrozenWrittenAgain(t *testing.T) {
 			}
 			<-time.After(10 * time.Second)
 			for range 3 {
-				f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(1)})()
+				begin(t.Context(), f, journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(1)})()
 				synctest.Wait()
 			}
 			if logged := strings.Count(lines.String(), "follow: route cannot track writes"); r.Freshness.Fresh() || logged != n+1 {
@@ -166,7 +166,7 @@ func TestFrozenBesideFollowed(t *testing.T) {
 	r.Companion = companion
 	f := w.follow(t, r)
 	fresh(t, r)
-	done := f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Delete, IDs: ids(1)})
+	done := begin(t.Context(), f, journal.Write{Collection: items, Kind: journal.Delete, IDs: ids(1)})
 	w.remove(t, 1)
 	done()
 	until(t, func() bool { return f.Status()[0].Pending == 0 })
@@ -203,7 +203,7 @@ func TestNothingRemembered(t *testing.T) {
 	if !r.Freshness.Fresh() {
 		t.Error("not fresh before any write")
 	}
-	f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(1)})()
+	begin(t.Context(), f, journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(1)})()
 	if r.Freshness.Fresh() {
 		t.Error("fresh after a write")
 	}
@@ -224,7 +224,7 @@ func TestARankersItems(t *testing.T) {
 		t.Error("it is followed")
 	}
 	f := w.follow(t, r)
-	f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(1)})()
+	begin(t.Context(), f, journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(1)})()
 	if s := f.Status(); r.Freshness.Fresh() || len(s) != 1 || !s[0].Stale {
 		t.Errorf("after a write: %+v", s)
 	}

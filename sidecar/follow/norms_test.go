@@ -72,7 +72,7 @@ func TestUnitVectorsAreChecked(t *testing.T) {
 	live.UnitVectors, live.Norms, live.Writes = true, new(route.Norms), route.WritesProxy
 	f := w.follow(t, live, func(r *follow.Route) { r.Interval = interval })
 	fresh(t, live)
-	done := f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(4)})
+	done := begin(t.Context(), f, journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(4)})
 	putNorm(4, 2)
 	done()
 	until(t, func() bool { return live.Norms.Wrong() != nil })

@@ -90,7 +90,7 @@ func TestSharedJournal(t *testing.T) {
 		}
 	}
 	t.Run("named rows", func(t *testing.T) {
-		end := a.f.BeginOpen(t.Context(), upsert(100))
+		end := a.f.Begin(t.Context(), upsert(100))
 		check("on its way", false)
 		w.put(t, 100, 1, 1)
 		check("carried out", false)
@@ -101,7 +101,7 @@ func TestSharedJournal(t *testing.T) {
 		}
 	})
 	t.Run("refused", func(t *testing.T) {
-		end := a.f.BeginOpen(t.Context(), upsert(101))
+		end := a.f.Begin(t.Context(), upsert(101))
 		check("on its way", false)
 		end(false, nil)
 		await(t, a, b)
@@ -127,7 +127,7 @@ func TestSharedJournal(t *testing.T) {
 		t.Errorf("%+v: %d passes before", got, passes)
 	}
 	t.Run("any row", func(t *testing.T) {
-		end := a.f.BeginOpen(t.Context(), journal.Write{Collection: items, Kind: journal.Delete, Filter: "{}"})
+		end := a.f.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Delete, Filter: "{}"})
 		w.remove(t, 100, 102)
 		end(true, nil)
 		await(t, a, b)
@@ -201,7 +201,7 @@ func TestSidecarEndsWithWrites(t *testing.T) {
 	all := share(t, w, d, 2, "a", "b")
 	a, b := all[0], all[1]
 	await(t, a, b)
-	a.f.BeginOpen(t.Context(), upsert(100))
+	a.f.Begin(t.Context(), upsert(100))
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	must(t, a.f.Close(ended)) // as after a kill, the journal has no outcome of the write
@@ -246,7 +246,7 @@ func TestSharedJournalFails(t *testing.T) {
 		fails = calls
 	}
 	passes := b.f.Status()[0].Reconciles
-	end := a.f.BeginOpen(t.Context(), upsert(100))
+	end := a.f.Begin(t.Context(), upsert(100))
 	if a.f.Blocked(items) || b.certifies() {
 		t.Errorf("blocked %t, b certifies %t", a.f.Blocked(items), b.certifies())
 	}
@@ -258,7 +258,7 @@ func TestSharedJournalFails(t *testing.T) {
 		t.Error("b certifies without a comparison")
 	}
 	set("write 0", "remove complete")
-	end = a.f.BeginOpen(t.Context(), upsert(101))
+	end = a.f.Begin(t.Context(), upsert(101))
 	if !a.f.Blocked(items) {
 		t.Error("a write may be forwarded, and the others do not know")
 	}
@@ -375,12 +375,12 @@ func (w *world) writeThrough(ctx context.Context, t *testing.T, rng *rand.Rand, 
 	switch n := rng.IntN(20); {
 	case n == 0:
 		jw.IDs, jw.All = nil, true
-		end = f.Begin(ctx, jw)
+		end = begin(ctx, f, jw)
 	case n < 5:
 		ended := f.Doubt(items)
 		end = func() { ended(&jw) }
 	default:
-		end = f.Begin(ctx, jw)
+		end = begin(ctx, f, jw)
 	}
 	if remove {
 		w.remove(t, id)

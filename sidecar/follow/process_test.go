@@ -174,7 +174,7 @@ func (p *process) comparisonWaits(t *testing.T) (ended <-chan follow.Drift) {
 func (p *process) begin(t *testing.T, w journal.Write) (done func()) {
 	t.Helper()
 	w.Collection = items
-	return p.f.Begin(t.Context(), w)
+	return begin(t.Context(), p.f, w)
 }
 
 // write makes a write through the proxy: the follower sees it before and after do.

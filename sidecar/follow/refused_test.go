@@ -25,7 +25,7 @@ func beginAll(t testing.TB, f *follow.Follower) (refuse func()) {
 	t.Helper()
 	var ends []func()
 	for _, w := range refusable {
-		known := f.BeginOpen(t.Context(), w)
+		known := f.Begin(t.Context(), w)
 		doubtful := f.Doubt(w.Collection)
 		ends = append(ends, func() { known(false, nil) }, func() { doubtful(nil) })
 	}
@@ -109,7 +109,7 @@ func TestASearchLearnsWhatBecameOfAWrite(t *testing.T) {
 	f, err := follow.New(follow.Options{Store: w.db, Dir: t.TempDir()}, []follow.Route{{Route: r}})
 	must(t, err)
 	for _, applied := range []bool{false, true} {
-		end := f.BeginOpen(t.Context(), refusable[0])
+		end := f.Begin(t.Context(), refusable[0])
 		_, doubt := r.Freshness.Assess()
 		if doubt == nil {
 			t.Fatal("no doubt while a write is on its way")
@@ -131,7 +131,7 @@ func TestRefusedByAFullJournal(t *testing.T) {
 	fresh(t, r)
 	before := f.Status()[0]
 	for _, jw := range refusable {
-		f.BeginOpen(t.Context(), jw)(false, nil)
+		f.Begin(t.Context(), jw)(false, nil)
 	}
 	if after := f.Status()[0]; after != before || !r.Freshness.Fresh() {
 		t.Errorf("%+v, before %+v", after, before)

@@ -335,7 +335,7 @@ func TestMissedMeanwhile(t *testing.T) {
 		p.expect(t, "the comparison waits for a row", state{differing: 1})
 		canceled, cancel := context.WithCancel(t.Context())
 		cancel()
-		p.f.Begin(canceled, journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(2)})()
+		begin(canceled, p.f, journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(2)})()
 		p.write(t, journal.Write{Kind: journal.Delete, Filter: "{}"}, func() { p.world.remove(t, 3) })
 		p.link.refused.Store(nil)
 		<-compared

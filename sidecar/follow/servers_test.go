@@ -38,7 +38,7 @@ func TestFollowsServers(t *testing.T) {
 				if rng.IntN(4) == 0 {
 					kind = journal.Delete
 				}
-				done := f.Begin(t.Context(), journal.Write{Collection: items, Kind: kind, IDs: ids(id)})
+				done := begin(t.Context(), f, journal.Write{Collection: items, Kind: kind, IDs: ids(id)})
 				if kind == journal.Delete {
 					w.remove(t, id)
 				} else {

@@ -186,7 +186,7 @@ func (s *syncer) replace(r *route.Route) error {
 // signal wakes run.
 func (s *syncer) signal() { signal(s.wake) }
 
-// begin adds a write to the backlog and to the journal, as Follower.BeginOpen says.
+// begin adds a write to the backlog and to the journal, as Follower.Begin says.
 func (s *syncer) begin(ctx context.Context, jw journal.Write) (end func(applied bool, touched []rerank.ID)) {
 	s.mu.Lock()
 	w := s.addWrite()

@@ -134,7 +134,7 @@ func TestEndedStale(t *testing.T) {
 				p.link.down.Store(true)
 				canceled, cancel := context.WithCancel(t.Context())
 				cancel()
-				done := p.f.Begin(canceled, journal.Write{Collection: items, Kind: journal.Delete, IDs: ids(1)})
+				done := begin(canceled, p.f, journal.Write{Collection: items, Kind: journal.Delete, IDs: ids(1)})
 				p.world.remove(t, 1)
 				done()
 				p.expect(t, "the journal did not take the write", state{pending: 1, stale: true, differing: 1})
@@ -166,7 +166,7 @@ func TestUnjournaledInFlight(t *testing.T) {
 		p := reconciled(t, 10)
 		canceled, cancel := context.WithCancel(t.Context())
 		cancel()
-		done := p.f.Begin(canceled, journal.Write{Collection: items, Kind: journal.Delete, IDs: ids(1)})
+		done := begin(canceled, p.f, journal.Write{Collection: items, Kind: journal.Delete, IDs: ids(1)})
 		p.reconcile(t) // while it is in flight
 		p.expect(t, "compared in between", state{pending: 1})
 		p.close(t, false)

@@ -20,6 +20,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/follow"
+	"github.com/likenessdb/likeness/sidecar/follow/journal"
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
@@ -191,6 +192,12 @@ func closing(t testing.TB) context.Context {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(t.Context()), time.Minute)
 	t.Cleanup(cancel)
 	return ctx
+}
+
+// begin begins a write that the database carries out. done ends it.
+func begin(ctx context.Context, f *follow.Follower, w journal.Write) (done func()) {
+	end := f.Begin(ctx, w)
+	return func() { end(true, nil) }
 }
 
 // agree fails the test if derived data differ from the collection.

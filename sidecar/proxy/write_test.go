@@ -20,7 +20,7 @@ import (
 
 // recorder is a follower that records the beginning and end of writes.
 type recorder struct {
-	begin func(ctx context.Context) // if set, is called in BeginOpen
+	begin func(ctx context.Context) // if set, is called in Begin
 
 	mu     sync.Mutex
 	begun  []journal.Write
@@ -35,7 +35,7 @@ func (r *recorder) Covers(collection string) bool {
 	return collection == "routed" || collection == "other"
 }
 
-func (r *recorder) BeginOpen(ctx context.Context, w journal.Write) func(bool, []rerank.ID) {
+func (r *recorder) Begin(ctx context.Context, w journal.Write) func(bool, []rerank.ID) {
 	r.mu.Lock()
 	begin := r.begin
 	r.mu.Unlock()

@@ -82,7 +82,7 @@ func (*noted) Blocked(string) bool { return false }
 
 func (*noted) Covers(collection string) bool { return collection == "c" }
 
-func (n *noted) BeginOpen(_ context.Context, w journal.Write) func(bool, []rerank.ID) {
+func (n *noted) Begin(_ context.Context, w journal.Write) func(bool, []rerank.ID) {
 	n.write = &w
 	n.begun++
 	return func(_ bool, ids []rerank.ID) { n.chosen, n.ended = ids, n.ended+1 }

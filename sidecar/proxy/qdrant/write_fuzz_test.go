@@ -38,7 +38,7 @@ func (*noted) Blocked(string) bool { return false }
 
 func (*noted) Covers(collection string) bool { return collection == "c" }
 
-func (n *noted) BeginOpen(_ context.Context, w journal.Write) func(bool, []rerank.ID) {
+func (n *noted) Begin(_ context.Context, w journal.Write) func(bool, []rerank.ID) {
 	n.write = &w
 	n.begun++
 	return func(bool, []rerank.ID) { n.ended++ }

@@ -200,7 +200,7 @@ func (r *Router) tellSwitched(ctx context.Context, now map[string]Target) {
 			continue
 		}
 		within, cancel := r.withinBudget(ctx)
-		r.follower.BeginOpen(within, journal.Write{Collection: collection, Kind: journal.Collection, All: true, Waited: true})(true, nil)
+		r.follower.Begin(within, journal.Write{Collection: collection, Kind: journal.Collection, All: true, Waited: true})(true, nil)
 		cancel()
 	}
 }
@@ -226,19 +226,4 @@ func (r *Router) checkTarget(ctx context.Context, t Target) error {
 		return Pass("alias")
 	}
 	return nil
-}
-
-// confirm has the database confirm a ranking. For a client's alias it checks, beside the
-// confirming read, that the alias still stands for the collection that was ranked.
-func (c *call[A]) confirm(ctx context.Context, all []Ranked) (answer A, err error) {
-	if !c.target.Aliased() {
-		return c.x.Confirm(ctx, all)
-	}
-	checked := make(chan error, 1)
-	c.background.Go(func() { checked <- c.checkTarget(ctx, c.target) })
-	answer, err = c.x.Confirm(ctx, all)
-	if moved := <-checked; moved != nil {
-		return answer, moved
-	}
-	return answer, err
 }

@@ -146,7 +146,7 @@ func (*told) Covers(string) bool { return true }
 
 func (*told) Doubt(string) func(*journal.Write) { return func(*journal.Write) {} }
 
-func (f *told) BeginOpen(_ context.Context, w journal.Write) func(bool, []rerank.ID) {
+func (f *told) Begin(_ context.Context, w journal.Write) func(bool, []rerank.ID) {
 	f.writes = append(f.writes, w)
 	return func(bool, []rerank.ID) { f.ended++ }
 }

@@ -301,3 +301,18 @@ func (c *call[A]) decline(err error) Outcome[A] {
 	}
 	return o
 }
+
+// confirm has the database confirm a ranking. For a client's alias it checks, beside the
+// confirming read, that the alias still stands for the collection that was ranked.
+func (c *call[A]) confirm(ctx context.Context, all []Ranked) (answer A, err error) {
+	if !c.target.Aliased() {
+		return c.x.Confirm(ctx, all)
+	}
+	checked := make(chan error, 1)
+	c.background.Go(func() { checked <- c.checkTarget(ctx, c.target) })
+	answer, err = c.x.Confirm(ctx, all)
+	if moved := <-checked; moved != nil {
+		return answer, moved
+	}
+	return answer, err
+}

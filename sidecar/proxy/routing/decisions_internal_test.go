@@ -88,7 +88,7 @@ func (b *begun) Blocked(collection string) bool { return collection == b.blocked
 
 func (*begun) Covers(string) bool { return true }
 
-func (b *begun) BeginOpen(_ context.Context, w journal.Write) func(bool, []rerank.ID) {
+func (b *begun) Begin(_ context.Context, w journal.Write) func(bool, []rerank.ID) {
 	b.writes = append(b.writes, w)
 	return b.end
 }

@@ -17,17 +17,17 @@ import (
 type Follower interface {
 	// Covers reports whether there is data derived from the collection.
 	Covers(collection string) bool
-	// BeginOpen is called before a write is forwarded, and returns by the deadline of ctx. The
+	// Begin is called before a write is forwarded, and returns by the deadline of ctx. The
 	// caller calls end once, when the write has ended. If applied is false, the database refused
 	// the write, and the follower forgets it. touched holds the rows that the write touched, if the
 	// database chose their ids and the write had All set until then.
-	BeginOpen(ctx context.Context, w journal.Write) (end func(applied bool, touched []rerank.ID))
+	Begin(ctx context.Context, w journal.Write) (end func(applied bool, touched []rerank.ID))
 	// Doubt is called before a write is forwarded if it is unknown whether the caller may write, or
 	// whether the write addresses this collection. Nothing is journalled. The caller calls end
 	// once: with the write if it addresses this collection and the database did not refuse it, and
 	// otherwise with nil.
 	Doubt(collection string) (end func(applied *journal.Write))
-	// Blocked is called after BeginOpen or Doubt. It reports whether the write must not be
+	// Blocked is called after Begin or Doubt. It reports whether the write must not be
 	// forwarded, because another sidecar certifies answers and could not be told of the write.
 	Blocked(collection string) bool
 }
@@ -195,7 +195,7 @@ func (f *flight) begin(ctx context.Context) {
 			continue
 		}
 		if b, any := f.read(ctx, t); any {
-			b.end = f.follower.BeginOpen(ctx, b.write)
+			b.end = f.follower.Begin(ctx, b.write)
 			f.begun = append(f.begun, b)
 		}
 	}
@@ -214,7 +214,7 @@ func (f *flight) doubtOne(collection string) {
 	}
 }
 
-// applyDoubt adapts the end of a doubt to the signature of BeginOpen's end.
+// applyDoubt adapts the end of a doubt to the signature of Begin's end.
 func applyDoubt(b begunWrite, end func(applied *journal.Write)) func(bool, []rerank.ID) {
 	return func(applied bool, touched []rerank.ID) {
 		if !applied {
@@ -459,7 +459,7 @@ func (f *flight) endOne(ctx context.Context, b begunWrite, o WriteOutcome, chose
 	}
 	ctx, cancel := f.withinBudget(ctx)
 	defer cancel()
-	endAgain := f.follower.BeginOpen(ctx, again)
+	endAgain := f.follower.Begin(ctx, again)
 	b.end(true, chosen)
 	endAgain(true, nil)
 }

@@ -92,7 +92,7 @@ func (l *ledger) note(by int, format string, args ...any) {
 	}
 }
 
-func (l *ledger) BeginOpen(_ context.Context, w journal.Write) func(bool, []rerank.ID) {
+func (l *ledger) Begin(_ context.Context, w journal.Write) func(bool, []rerank.ID) {
 	l.note(1, "journal %s", w.Collection)
 	return func(applied bool, _ []rerank.ID) { l.note(-1, "%s %t", w.Collection, applied) }
 }
