@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 
 	"github.com/likenessdb/likeness/gpu/kernels"
@@ -68,11 +69,12 @@ func (m *scripted) Run(jobs []Job) ([]Survivors, error) {
 	return out, nil
 }
 
-// TestCertify: a scan keeps more rows until the bounds of all other rows lie below the answer. If that fails, all rows are
-// scored in float32, or the answer says that it rests on measured errors. Row i has the rough score −i, and row 100 has the
+// TestCertify: a scan scores the best rows of its list, then further rows down the list, until the bounds of all other rows
+// lie below the answer. It scans again for a longer list only if the list does not suffice. If that fails, all rows are scored
+// in float32, or the answer says that it rests on measured errors. Row i has the rough score −i, and row 100 has the
 // third-best exact score.
 func TestCertify(t *testing.T) {
-	const rows = 2000
+	const rows = 20000
 	m := &scripted{}
 	for i := range rows {
 		m.rough = append(m.rough, -float32(i)/1000)
@@ -86,12 +88,13 @@ func TestCertify(t *testing.T) {
 		want     string
 		loose    int64
 	}{
-		{"closes at once", 0.02, 0, "[bounded 64 of 2000 exact 4 of 64]", 0},
-		{"closes when doubled", 0.1, 0, "[bounded 64 of 2000 exact 4 of 64 bounded 256 of 2000 exact 4 of 256]", 0},
-		{"never closes", 1.5, 0, "[bounded 64 of 2000 exact 4 of 64 exact 4 of 2000]", looseFor},
-		{"no bound", math.Inf(1), 0, "[exact 4 of 2000]", 0},
-		{"no bound, but measured", math.Inf(1), 500, "[rough 64 of 2000 exact 4 of 64 rough 256 of 2000 exact 4 of 256]", 0},
-		{"by what was measured", 1.5, 500, "[bounded 64 of 2000 exact 4 of 64 rough 64 of 2000 exact 4 of 64 rough 256 of 2000 exact 4 of 256]", looseFor},
+		{"closes at once", 0.02, 0, "[bounded 512 of 20000 exact 4 of 64]", 0},
+		{"closes down the list", 0.1, 0, "[bounded 512 of 20000 exact 4 of 64 exact 4 of 40]", 0},
+		{"closes with a longer list", 0.7, 0, "[bounded 512 of 20000 exact 4 of 64 exact 4 of 448 bounded 1024 of 20000 exact 4 of 702]", 0},
+		{"never closes", 1.5, 0, "[bounded 512 of 20000 exact 4 of 64 exact 4 of 448 exact 4 of 20000]", looseFor},
+		{"no bound", math.Inf(1), 0, "[exact 4 of 20000]", 0},
+		{"no bound, but measured", math.Inf(1), 500, "[rough 512 of 20000 exact 4 of 64 exact 4 of 39]", 0},
+		{"by what was measured", 1.5, 500, "[bounded 512 of 20000 exact 4 of 64 exact 4 of 448 rough 512 of 20000 exact 4 of 103]", looseFor},
 	} {
 		m.launches = nil
 		tb := &table{model: &loaded{onMachine: m}, onMachine: m, rows: rows, rounding: &rounding{mostKept: 1024, wantedPairs: c.measured, count: c.measured, worst: 0.05}}
@@ -110,6 +113,7 @@ func TestCertify(t *testing.T) {
 		if s.best.Measured != c.measured || s.err != nil {
 			t.Errorf("%s: measured on %d pairs (%v), want %d", c.name, s.best.Measured, s.err, c.measured)
 		}
+		slices.Sort(s.best.Rows)
 		if got := fmt.Sprint(s.best.Rows, s.best.Next); c.bound > 0.05 && got != "[0 1 100] -0.002" {
 			t.Errorf("%s: rows and next %s, want [0 1 100] -0.002", c.name, got)
 		}
@@ -148,7 +152,7 @@ func TestProved(t *testing.T) {
 		for i := range 64 {
 			rough.Rows, rough.Scores = append(rough.Rows, uint32(i)), append(rough.Scores, 9-float32(i)/20)
 		}
-		s := &search{ctx: context.Background(), table: tb, k: k, keep: 64, count: 5000, exactError: c.exactly, rough: rough, done: make(chan struct{})}
+		s := &search{ctx: context.Background(), table: tb, k: k, keep: 64, list: 64, scoring: 64, least: math.Inf(-1), count: 5000, exactError: c.exactly, rough: rough, done: make(chan struct{})}
 		found := Survivors{Scores: c.scores, Next: none32, Scored: len(c.scores)}
 		for i := range c.scores {
 			found.Rows = append(found.Rows, uint32(i))

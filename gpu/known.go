@@ -104,7 +104,7 @@ func scoreKnown(m Machine, queries []knownQuery, way Way, named bool) error {
 		return fmt.Errorf("%w: %d answers of %d jobs", device.ErrFailed, len(found), len(jobs))
 	}
 	for i := range found {
-		if err := found[i].check(jobs[i].Keep); err != nil {
+		if err := found[i].check(jobs[i].Keep, jobs[i].Keep, &rowSet{}); err != nil {
 			return err
 		}
 		if err := queries[i].compare(&found[i], way); err != nil {

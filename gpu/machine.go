@@ -129,15 +129,3 @@ type Job struct {
 	// Keep is how many of the best rows to return, from 1 to Facts.MaxKeep.
 	Keep int
 }
-
-// Survivors contains the best rows of a job: by score descending, then by row number. Rows
-// whose score is not finite come last.
-type Survivors struct {
-	Rows   []uint32
-	Scores []float32
-	// Next is the score of the best row that was not returned. It is −Inf if every row was
-	// returned or that score is not finite.
-	Next float32
-	// Scored counts the rows of the job, NotFinite those whose score is not finite.
-	Scored, NotFinite int
-}

@@ -20,12 +20,8 @@ func TestInnerProductsAreScreened(t *testing.T) {
 	var mu sync.Mutex
 	var launched []gpu.Way
 	var scored []int
-	d := openOn(t, &hosted.Machine{Memory: 1 << 24, Launched: func(jobs []gpu.Job) error {
-		mu.Lock()
-		defer mu.Unlock()
-		launched, scored = append(launched, jobs[0].Way), append(scored, len(jobs[0].Rows))
-		return nil
-	}}, gpu.Options{})
+	m := &hosted.Machine{Memory: 1 << 24}
+	d := openOn(t, m, gpu.Options{})
 	w := dotWorld(t, rows, dim)
 	lowered := adversary.RoundedDown(rand.New(rand.NewPCG(1, 8)), bound.Packing(nil, dim), w.query.Vector, 1)
 	packing := bound.Packing(nil, dim)
@@ -47,6 +43,12 @@ func TestInnerProductsAreScreened(t *testing.T) {
 		}
 	}
 	must(t, d.LoadModel(t.Context(), w.at, w.file))
+	m.Launched = func(jobs []gpu.Job) error {
+		mu.Lock()
+		defer mu.Unlock()
+		launched, scored = append(launched, jobs[0].Way), append(scored, len(jobs[0].Rows))
+		return nil
+	}
 	must(t, w.table(t.Context(), d, "a"))
 	got, err := d.Scan(t.Context(), w.ask("a", k), nil)
 	must(t, err)

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"sort"
 	"sync/atomic"
 	"time"
 
@@ -16,6 +17,11 @@ import (
 // firstKeep is the least K' with which a search begins. K' is a power-of-two multiple of
 // firstKeep and at least 2·K.
 const firstKeep = 64
+
+// firstList is the least number of rows that a scan keeps with their bounds. If the best K'
+// of them do not decide the answer, more of them are scored, which is cheaper than a second
+// scan.
+const firstList = 512
 
 // search is the state of one query on its way through the steps.
 type search struct {
@@ -30,11 +36,16 @@ type search struct {
 	limits     *kernels.Limits // for Bounded; nil if there are no limits
 	exactError float64         // ε of the way Exact
 
-	begun  bool // a step has been launched
-	stage  stage
-	keep   int // K'
-	rough  Survivors
-	sample sample
+	begun   bool // a step has been launched
+	stage   stage
+	keep    int       // K', the number of rows that are scored in float32 at first
+	list    int       // number of rows that bounded or approximate keeps, at least K'
+	rough   Survivors // the rows that bounded or approximate kept
+	scored  int       // the first rows of rough that are scored in float32
+	scoring int       // the first rows of rough that are scored after the next exact step
+	exact   Survivors // the best K+1 of the scored rows
+	least   float64   // every row of the answer scores at least that; −Inf at first
+	sample  sample
 
 	settled atomic.Bool
 	done    chan struct{}
@@ -58,7 +69,8 @@ const (
 // begin chooses the first step. All rows are scored in float32 at once if rounding would
 // not save anything: a few named rows of an inner product are read once either way.
 func (s *search) begin() {
-	s.keep = s.initialKeep()
+	s.resetKeep()
+	s.least = math.Inf(-1)
 	switch {
 	case !s.table.canApproximate(), s.count <= 2*s.keep, s.keep > s.table.mostKept:
 		s.stage = exactAll
@@ -74,20 +86,30 @@ func (s *search) begin() {
 	}
 }
 
-// initialKeep returns the K' with which the search begins.
-func (s *search) initialKeep() int {
-	keep := firstKeep
-	for keep < 2*s.k {
+// resetKeep sets K' and the length of the list to the values with which a search begins.
+func (s *search) resetKeep() {
+	s.keep, s.list = FirstKeep(s.k, s.rows != nil)
+	s.list = max(s.keep, min(s.list, s.table.mostKept))
+}
+
+// FirstKeep returns K' of the first step of a search for k rows, and how many rows the step
+// keeps in its list. named says whether the query names the rows to score.
+func FirstKeep(k int, named bool) (keep, list int) {
+	keep = firstKeep
+	for keep < 2*k {
 		keep *= 2
 	}
-	return keep
+	if named {
+		return keep, keep
+	}
+	return keep, max(keep, firstList)
 }
 
 // skipBounds chooses the step for a search whose bound does not close: rely on the measured
 // error if it is known, measure it first if enough pairs are missing, or score all rows in
 // float32.
 func (s *search) skipBounds() {
-	s.keep = s.initialKeep()
+	s.resetKeep()
 	switch {
 	case s.table.needsPairs():
 		s.stage, s.sample.rows = sampleApproximate, s.table.sampleRows()
@@ -105,14 +127,15 @@ func (s *search) group() group {
 
 // job returns the job of the next step.
 func (s *search) job() Job {
-	j := Job{Table: s.table.onMachine, Query: s.query, Rows: s.rows, Bitmap: s.bitmap, Keep: s.keep}
+	j := Job{Table: s.table.onMachine, Query: s.query, Rows: s.rows, Bitmap: s.bitmap, Keep: s.list}
 	switch s.stage {
 	case bounded:
 		j.Limits = *s.limits
 	case approximate:
 		j.Way = Approximate
 	case exactAfterBounded, exactAfterApproximate:
-		j.Way, j.Rows, j.Bitmap, j.Keep = Exact, s.rough.Rows, nil, min(s.k+1, len(s.rough.Rows))
+		j.Way, j.Rows, j.Bitmap = Exact, s.rough.Rows[s.scored:s.scoring], nil
+		j.Keep = min(s.k+1, len(j.Rows))
 	case exactAll:
 		j.Way, j.Keep = Exact, s.k+1
 	case sampleApproximate:
@@ -126,16 +149,17 @@ func (s *search) job() Job {
 // step processes the answer to a job and reports whether another step follows.
 func (s *search) step(found Survivors) bool {
 	s.begun = true
-	if err := found.check(s.job().Keep); err != nil {
+	if err := found.check(s.job().Keep, s.table.rows, &s.table.seen); err != nil {
 		s.finish(device.Best{}, err)
 		return false
 	}
 	switch s.stage {
 	case bounded, approximate:
-		s.rough = found
 		if len(found.Rows) == 0 {
 			return s.answer(found, found, 0)
 		}
+		s.rough, s.exact, s.scored = found, Survivors{Next: none32}, 0
+		s.scoring = s.bestOfList()
 		s.stage += exactAfterBounded - bounded
 		return true
 	case exactAfterBounded:
@@ -157,32 +181,53 @@ func (s *search) step(found Survivors) bool {
 	return s.answer(found, found, 0)
 }
 
-// certify checks that no row outside the kept ones can belong to the answer: the last exact
-// score (of the row behind the answer, if there is one) must exceed the best bound of the
-// other rows. Otherwise it chooses the next step.
+// bestOfList moves the rows to score first to the front of the list, and returns how many
+// they are: the K' best or, after an earlier list, all that can belong to the answer.
+func (s *search) bestOfList() int {
+	n := min(s.keep, len(s.rough.Rows))
+	if !math.IsInf(s.least, -1) {
+		least := s.least
+		if s.stage == approximate {
+			least -= s.table.error()
+		}
+		if more := s.rough.atLeast(0, least); more > n {
+			return more
+		}
+	}
+	s.rough.BestFirst(n)
+	return n
+}
+
+// certify checks that no row outside the scored ones can belong to the answer: the last
+// exact score (of the row behind the answer, if there is one) must exceed the best bound of
+// the other rows. Otherwise it chooses the next step.
 func (s *search) certify(found Survivors) bool {
-	least, out := s.lastScore(found)-s.exactError, float64(s.rough.Next)
-	if s.rough.Next == none32 || least > out {
-		return s.answer(found, s.rough, 0)
-	}
-	if s.keepMore(out - least) {
+	s.merge(found)
+	out := s.bestOutside()
+	switch {
+	case math.IsInf(out, -1) || s.least > out:
+		return s.answer(s.exact, s.rough, 0)
+	case s.moreOfList(s.least):
+	case s.keepMore(out - s.least):
 		s.stage = bounded
-		return true
+	default:
+		s.table.skipBounds.Store(looseFor)
+		s.skipBounds()
 	}
-	s.table.skipBounds.Store(looseFor)
-	s.skipBounds()
 	return true
 }
 
 // trust is certify with the measured error in place of a bound.
 func (s *search) trust(found Survivors) bool {
-	least, out := s.lastScore(found)-s.exactError, float64(s.rough.Next)+s.table.error()
+	s.merge(found)
+	out, off := s.bestOutside(), s.table.error()
 	switch {
-	case s.rough.Next == none32:
-		return s.answer(found, s.rough, 0)
-	case least > out:
-		return s.answer(found, s.rough, s.table.pairs())
-	case s.keepMore(out - least):
+	case math.IsInf(out, -1):
+		return s.answer(s.exact, s.rough, 0)
+	case s.least > out+off:
+		return s.answer(s.exact, s.rough, s.table.pairs())
+	case s.moreOfList(s.least - off):
+	case s.keepMore(out + off - s.least):
 		s.stage = approximate
 	default:
 		s.stage = exactAll
@@ -190,14 +235,42 @@ func (s *search) trust(found Survivors) bool {
 	return true
 }
 
-// keepMore raises K' enough to lower the best bound outside by about `by`. It assumes that
-// each doubling lowers the bound as much as the last one did. It reports false if scoring
-// all rows is cheaper.
+// merge adds the exact scores of some rows of the list.
+func (s *search) merge(found Survivors) {
+	if s.scored == 0 {
+		s.exact = found
+	} else {
+		s.exact.add(found)
+		s.exact.Cut(s.k + 1)
+	}
+	s.scored = s.scoring
+	if len(s.exact.Scores) == s.k+1 {
+		s.least = max(s.least, float64(s.exact.lowest())-s.exactError)
+	}
+}
+
+// bestOutside returns the best bound, or approximate score, of all rows that are not scored
+// in float32, or −Inf.
+func (s *search) bestOutside() float64 {
+	return float64(max(s.rough.Next, s.rough.highest(s.scored)))
+}
+
+// moreOfList chooses the rows of the list that are not scored yet and whose bound is at
+// least `least`. It reports false if there are none.
+func (s *search) moreOfList(least float64) bool {
+	n := s.rough.atLeast(s.scored, least)
+	s.scoring = s.scored + n
+	return n > 0
+}
+
+// keepMore makes the list long enough to lower the best bound outside by about `by`. It
+// assumes that each doubling lowers the bound as much as the last one did. It reports false
+// if scoring all rows is cheaper.
 func (s *search) keepMore(by float64) bool {
-	n := len(s.rough.Scores)
-	lastGain := float64(s.rough.Scores[n/2]) - float64(s.rough.Next)
-	for doublings := by / lastGain; 2*s.keep <= s.table.mostKept && 4*s.keep <= s.count; {
-		s.keep *= 2
+	bounds := slices.Sorted(slices.Values(s.rough.Scores))
+	lastGain := float64(bounds[(len(bounds)-1)/2]) - float64(s.rough.Next)
+	for doublings := by / lastGain; 2*s.list <= s.table.mostKept && 4*s.list <= s.count; {
+		s.list *= 2
 		if doublings--; doublings <= 0 {
 			return true
 		}
@@ -209,29 +282,16 @@ func (s *search) keepMore(by float64) bool {
 // close.
 const looseFor = 31
 
-// lastScore returns the score that every row outside must stay below: the score of row K+1,
-// if it is finite.
-func (s *search) lastScore(found Survivors) float64 {
-	if n := len(found.Scores); n == s.k+1 && finite(found.Scores[n-1]) {
-		return float64(found.Scores[n-1])
-	}
-	return math.Inf(-1)
-}
-
-// answer ends the search with the first K rows of the exact scores.
+// answer ends the search with the K best rows of the exact scores, in no order.
 func (s *search) answer(found, counted Survivors, pairs int) bool {
+	found.Next = none32 // the answer tells the score of row K+1 or nothing
+	found.Cut(s.k)
 	b := device.Best{
-		Rows: found.Rows, Scores: found.Scores, Next: none32, Epsilon: roundUp(s.exactError),
+		Rows: found.Rows, Scores: found.Scores, Next: found.Next, Epsilon: roundUp(s.exactError),
 		Scored: counted.Scored, NotFinite: counted.NotFinite,
 	}
 	if pairs > 0 {
 		b.Measured, b.MeasuredError = pairs, roundUp(s.table.error())
-	}
-	if len(b.Rows) > s.k {
-		if next := b.Scores[s.k]; finite(next) {
-			b.Next = next
-		}
-		b.Rows, b.Scores = b.Rows[:s.k], b.Scores[:s.k]
 	}
 	s.finish(b, nil)
 	return false
@@ -261,23 +321,6 @@ func (s *search) finish(b device.Best, err error) {
 var none32 = float32(math.Inf(-1))
 
 func finite(x float32) bool { return x-x == 0 }
-
-// check verifies an answer of the machine: at most keep rows, each once, in order, with
-// valid numbers.
-func (f *Survivors) check(keep int) error {
-	b := device.Best{Rows: f.Rows, Scores: f.Scores, Next: f.Next, Scored: f.Scored, NotFinite: f.NotFinite}
-	if err := b.Check(keep); err != nil {
-		return fmt.Errorf("the kernels' answer: %w", err)
-	}
-	seen := slices.Clone(f.Rows)
-	slices.Sort(seen)
-	for i := 1; i < len(seen); i++ {
-		if seen[i] == seen[i-1] {
-			return fmt.Errorf("%w: the kernels kept row %d twice", device.ErrFailed, seen[i])
-		}
-	}
-	return nil
-}
 
 // Rescore implements device.Device.
 func (d *Device) Rescore(ctx context.Context, a device.Ask, rows []uint32) (device.Best, error) {
@@ -346,6 +389,7 @@ func (d *Device) wait(ctx context.Context, s *search) (device.Best, error) {
 	}
 	select {
 	case <-s.done:
+		sort.Sort(&Survivors{Rows: s.best.Rows, Scores: s.best.Scores}) // here, and not on the owner's thread, which others wait for
 		return s.best, s.err
 	case <-ctx.Done(): // the queue drops it before its next step
 		return device.Best{}, ctx.Err()

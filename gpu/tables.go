@@ -30,6 +30,7 @@ type table struct {
 	loss         rerank.Loss
 	overflow     bool          // a finite number is too large for float16
 	patching     chan struct{} // holds one token, which a patch takes
+	seen         rowSet        // used by the owner
 	*rounding
 
 	mu      sync.Mutex

@@ -74,12 +74,13 @@ func (l *ledger) Run(jobs []Job) ([]Survivors, error) {
 	out := make([]Survivors, len(jobs))
 	for i, j := range jobs {
 		rows := j.Table.(*entered).rows
-		m := scripted{exact: make([]float32, rows.Rows), rough: make([]float32, rows.Rows)}
+		m := scripted{exact: make([]float32, rows.Rows)}
 		for r := range m.exact {
 			for c, x := range rows.Row(r) {
 				m.exact[r] += x * j.Query.Vectors.Data[c]
 			}
 		}
+		m.rough = m.exact
 		one, err := m.Run(jobs[i : i+1])
 		if err != nil {
 			return nil, err
@@ -309,8 +310,9 @@ func TestRowsBeyondFloat16(t *testing.T) {
 	}
 }
 
-// TestCheckOfSurvivors: each row once, in order, no more than were asked for.
+// TestCheckOfSurvivors: each row of the table once, in any order, no more than were asked for.
 func TestCheckOfSurvivors(t *testing.T) {
+	var seen rowSet // one for all: nothing is left in it
 	for name, c := range map[string]struct {
 		rows   []uint32
 		scores []float32
@@ -319,11 +321,13 @@ func TestCheckOfSurvivors(t *testing.T) {
 	}{
 		"three":        {[]uint32{3, 5, 4}, []float32{9, 8, 7}, 3, true},
 		"a row twice":  {[]uint32{3, 5, 3}, []float32{9, 8, 7}, 3, false},
-		"out of order": {[]uint32{3, 5, 4}, []float32{9, 7, 8}, 3, false},
+		"in any order": {[]uint32{3, 5, 4}, []float32{9, 7, 8}, 3, true},
 		"too many":     {[]uint32{3, 5, 4}, []float32{9, 8, 7}, 2, false},
+		"a row beyond": {[]uint32{3, 10, 4}, []float32{9, 8, 7}, 3, false},
+		"a score less": {[]uint32{3, 5, 4}, []float32{9, 8}, 3, false},
 	} {
 		f := Survivors{Rows: c.rows, Scores: c.scores, Next: none32, Scored: 10}
-		if err := f.check(c.keep); (err == nil) != c.ok {
+		if err := f.check(c.keep, 10, &seen); (err == nil) != c.ok {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

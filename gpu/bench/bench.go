@@ -230,16 +230,8 @@ type steps struct {
 	network *gpu.Network
 	work    *workload.Work
 	rough   []gpu.Job // jobs of the bounded step; nil if all rows are scored exactly
+	kept    int       // how many of the rows that rough keeps are scored exactly (K')
 	exact   []gpu.Job
-}
-
-// firstKeep returns the number of rows that package gpu keeps in its first step (K').
-func firstKeep(k int) int {
-	keep := 64
-	for keep < 2*k {
-		keep *= 2
-	}
-	return keep
 }
 
 func newSteps(n *gpu.Network, loaded gpu.Model, t gpu.Table, w *workload.Work) (*steps, error) {
@@ -260,7 +252,8 @@ func newSteps(n *gpu.Network, loaded gpu.Model, t gpu.Table, w *workload.Work) (
 		}
 		s.exact = append(s.exact, j)
 		if loaded.Approximates() {
-			j.Way, j.Keep = gpu.Approximate, firstKeep(w.K)
+			j.Way = gpu.Approximate
+			s.kept, j.Keep = gpu.FirstKeep(w.K, j.Rows != nil)
 			if limits, ok := of.Limits(&j.Query, &loss); ok {
 				j.Way, j.Limits = gpu.Bounded, limits
 			}
@@ -323,21 +316,21 @@ func (s *steps) measure(ctx context.Context, m Machine, c *Result, l *Limits, e 
 		return err
 	}
 	c.Device, c.Steps = workload.TimesOf(total), nil
-	kept := 0
 	if s.rough != nil {
-		kept = s.rough[0].Keep
 		c.Steps = append(c.Steps, s.newStep("bounded", phases[0], l, 0))
 	}
-	c.Steps = append(c.Steps, s.newStep("exact", phases[1], l, kept))
+	c.Steps = append(c.Steps, s.newStep("exact", phases[1], l, s.kept))
 	return nil
 }
 
-// exactJobs returns jobs that score exactly the rows that the rough step kept.
+// exactJobs returns jobs that score exactly the best of the rows that the rough step kept.
 func (s *steps) exactJobs(found []gpu.Survivors) []gpu.Job {
 	jobs := make([]gpu.Job, len(found))
 	for i, f := range found {
 		jobs[i] = s.exact[i]
-		jobs[i].Rows, jobs[i].Keep = f.Rows, min(jobs[i].Keep, len(f.Rows))
+		n := min(s.kept, len(f.Rows))
+		f.BestFirst(n)
+		jobs[i].Rows, jobs[i].Keep = f.Rows[:n], min(jobs[i].Keep, n)
 	}
 	return jobs
 }

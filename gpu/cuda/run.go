@@ -3,7 +3,6 @@
 package cuda
 
 import (
-	"cmp"
 	"errors"
 	"math"
 	"slices"
@@ -387,48 +386,18 @@ func (l *launch) fetch(out []gpu.Survivors, r ranks) error {
 	return nil
 }
 
-// merge adds the best entries of a piece, which are unordered, to the best of the previous
-// pieces.
+// merge adds the best entries of a piece to the best of the previous pieces.
 func merge(out *gpu.Survivors, keep int, scores []float32, rows []uint32, s kernels.TopKStats) {
-	type entry struct {
-		row   uint32
-		score float32
-	}
-	all := make([]entry, 0, len(out.Rows)+len(rows))
-	for i, row := range out.Rows {
-		all = append(all, entry{row, out.Scores[i]})
-	}
+	out.Rows, out.Scores = slices.Grow(out.Rows, len(rows)), slices.Grow(out.Scores, len(rows))
 	for i, row := range rows {
 		if row != kernels.Absent {
-			all = append(all, entry{row, scores[i]})
+			out.Rows, out.Scores = append(out.Rows, row), append(out.Scores, scores[i])
 		}
 	}
-	slices.SortFunc(all, func(a, b entry) int {
-		fa, fb := finite(a.score), finite(b.score)
-		switch {
-		case fa != fb && fa:
-			return -1
-		case fa != fb:
-			return 1
-		case fa && a.score != b.score:
-			return cmp.Compare(b.score, a.score)
-		default:
-			return cmp.Compare(a.row, b.row)
-		}
-	})
 	if finite(s.Next) {
 		out.Next = max(out.Next, s.Next)
 	}
-	if len(all) > keep {
-		if next := all[keep].score; finite(next) {
-			out.Next = max(out.Next, next)
-		}
-		all = all[:keep]
-	}
-	out.Rows, out.Scores = out.Rows[:0], out.Scores[:0]
-	for _, e := range all {
-		out.Rows, out.Scores = append(out.Rows, e.row), append(out.Scores, e.score)
-	}
+	out.Cut(keep)
 	out.Scored, out.NotFinite = out.Scored+int(s.Scored), out.NotFinite+int(s.NotFinite)
 }
 
