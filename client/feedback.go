@@ -9,7 +9,7 @@ import (
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 )
 
-// Event is what a person did with an item of an answer.
+// Event reports that a person did something with an item of an answer.
 type Event struct {
 	// AnswerID is the Answer's, or `answer` of the proxy's likeness-status.
 	AnswerID string

@@ -104,8 +104,8 @@ type fitHead struct {
 	Clicks *clickReport `json:"clicks,omitempty"`
 }
 
-// fitGCPercent is the garbage that a fit's heap may have, in percent of what is live. Most of
-// that is a few large matrices, which take no time to collect.
+// fitGCPercent is the GOGC of a fit. A low value saves memory and costs no time, because most of a
+// fit's heap is a few large matrices, which the collector need not scan.
 const fitGCPercent = 20
 
 // run reads the data, calls learn and writes the model. An interrupted fit returns

@@ -103,7 +103,7 @@ type bridgeResult struct {
 	fitbridge.Report
 }
 
-// bridgeInput is what fit bridge has read. Its digests name the files.
+// bridgeInput holds the files that `fit bridge` has read. digests identify their contents.
 type bridgeInput struct {
 	fitbridge.Data
 	digests map[string]string

@@ -146,7 +146,7 @@ type refit struct {
 	begun  refitRun
 }
 
-// refitRun says what the files in a folder are of.
+// refitRun records which run of refit wrote the files in its folder. It is kept in run.json.
 type refitRun struct {
 	Served  string    `json:"served"`
 	Version string    `json:"version"`

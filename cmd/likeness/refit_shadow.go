@@ -81,7 +81,7 @@ func (r *refit) shadow(ctx context.Context) (s shadowReport, err error) {
 	return s, nil
 }
 
-// shadowAnswer is what a version answered.
+// shadowAnswer is the answer of one version, or its error, and the time that it took.
 type shadowAnswer struct {
 	answer search.Answer
 	err    error

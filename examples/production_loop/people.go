@@ -297,8 +297,8 @@ func (l *loop) judge(ctx context.Context) error {
 	return err
 }
 
-// quality returns the MRR@10 of what is in service. The request names a depth, so that no experiment
-// answers it.
+// quality measures the MRR@10 of the version in service. Its requests name a depth, so that no
+// experiment answers them.
 func (l *loop) quality(ctx context.Context, api *grpc.ClientConn) (float64, error) {
 	c := likenessv1.NewSearchServiceClient(api)
 	return l.meanReciprocalRank(func(query []float32) (found []uint64, err error) {

@@ -14,8 +14,8 @@ type Look struct {
 // Choice is an item that was chosen for a query.
 type Choice struct {
 	Query, Item int32
-	// Weight is the weight of all its choices. Inverse is how many choices at the first position one
-	// of them stands for, on the mean: the inverse propensity.
+	// Weight sums the weights of all choices of the item for the query. Inverse is their mean inverse
+	// propensity: how many choices at the first position one of them stands for.
 	Weight  float32
 	Inverse float64
 	Time    int64 // of the last choice

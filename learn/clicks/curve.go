@@ -86,12 +86,13 @@ const (
 	// smoothing is the least number of choices, or looks, at a step: a step without any keeps a
 	// propensity.
 	smoothing = 0.5
-	// singlePositions have a propensity each. Deeper ones share it with neighbours.
+	// singlePositions is how many positions have a propensity of their own.
 	singlePositions = 10
 )
 
-// step returns the index of the propensity that a position has. Positions beyond the tenth
-// share one with the tenth part that follows, because few people look there.
+// step returns the index of a position's propensity. Positions after the tenth share propensities
+// in groups, because few people look there: each group reaches a quarter further down than the
+// group before it.
 func step(position int32) int {
 	if position <= singlePositions {
 		return int(position) - 1

@@ -108,7 +108,7 @@ func (s *scanSpool) add(rows adapters.Rows, _ string) error {
 	return nil
 }
 
-// addStarts appends the starts of a batch, whose vectors follow those of the batches before.
+// addStarts appends the starts of a batch, whose vectors follow the vectors of earlier batches.
 func (s *scanSpool) addStarts(starts []int32) {
 	if s.vectors.Starts == nil {
 		s.vectors.Starts = []int32{0}

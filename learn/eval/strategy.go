@@ -144,8 +144,8 @@ type Strategies []Outcome
 // sameRecall is the difference of recall below which the quicker of two strategies is taken.
 const sameRecall = 0.01
 
-// Quickest returns the strategy of the least median time among those that find the most of the exact
-// answer, or not sameRecall less. It returns nil if there are none.
+// Quickest returns the strategy with the least median time among the strategies whose first-stage recall
+// is within sameRecall of the best. It returns nil for no strategies.
 func (s Strategies) Quickest() *Outcome {
 	most := 0.0
 	for _, o := range s {

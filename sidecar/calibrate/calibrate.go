@@ -92,8 +92,8 @@ type run struct {
 	release  func()
 }
 
-// opening takes the route that was checked against its store. It is a route.Promise that
-// promises nothing.
+// opening is a route.Promise that promises nothing. Calibration sets it to get hold of the route as it is
+// after the check against its store.
 type opening struct {
 	route    route.Route
 	settings map[string]string

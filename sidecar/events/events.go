@@ -73,7 +73,7 @@ func (m *Impression) Shows(id rerank.ID) bool {
 	return slices.ContainsFunc(m.Items, func(i Item) bool { return i.ID == id })
 }
 
-// Feedback is what a person did with an item of an answer.
+// Feedback reports that a person did something with an item of an answer.
 type Feedback struct {
 	// ID identifies the event among those on its answer, so that repeated reports count once. If it
 	// is empty, item and kind identify it there.

@@ -70,8 +70,8 @@ func OpenRoute(dir, name string, o RouteOptions) (*Route, error) {
 	return r, errors.Join(err, unread)
 }
 
-// Watcher is told of the events of a route. Its methods are called concurrently, must not block, and
-// keep nothing of what they are given.
+// Watcher is told of the events of a route. Its methods are called concurrently. They must not block, or
+// keep their arguments.
 type Watcher interface {
 	// Shown is told of an impression that is kept, in the form in which it is kept.
 	Shown(m *Impression)
@@ -193,9 +193,9 @@ type Refusal struct {
 	Err    error
 }
 
-// Receipt says what became of a batch of feedback.
+// Receipt counts the accepted and the refused events of a batch of feedback.
 type Receipt struct {
-	Accepted int // events on disk, those of Repeated included
+	Accepted int // events on disk, including the repeated ones
 	Repeated int // events that were on disk before
 	Refused  []Refusal
 }

@@ -46,9 +46,9 @@ type Placed[ID comparable] struct {
 // items. In each round a coin says which arm picks first, and each arm picks the best item of its
 // list that is not placed yet. Lists hold no item twice. An arm whose list is at its end picks no more.
 //
-// The coins depend on the seed and the round alone, so the first places of a longer list are
-// those of a shorter one. A client that asks for page two with the seed of page one gets its continuation,
-// if each list is long enough for both pages.
+// The coins depend on the seed and the round alone, so a longer list begins as a shorter one with the same
+// seed. A client that asks for page two with the seed of page one gets the items after page one, if each
+// arm's list is long enough for both pages.
 func Interleave[ID comparable](control, candidate []ID, n int, seed uint64) []Placed[ID] {
 	coins := rand.New(rand.NewPCG(seed, 0x7ea3))
 	placed := make([]Placed[ID], 0, min(n, len(control)+len(candidate)))

@@ -381,7 +381,8 @@ func (f *frozen) close() error {
 	return err
 }
 
-// written is the content of a writeClock's file.
+// written is the content of a writeClock's file, from which the next process learns when the last write may
+// have come.
 type written struct {
 	Last time.Time `json:"last,omitzero"`
 	// OnItsWay is the end of the lease: until then writes may have come that Last does not count.
@@ -389,8 +390,9 @@ type written struct {
 	OnItsWay time.Time `json:"on_its_way,omitzero"`
 }
 
-// next returns the content that follows w. mayCome says that a write is on its way, or may come
-// before the file is written again. While a lease lasts, Last is not updated.
+// next returns the content that replaces w in the file. mayCome says that a write is on its way, or may
+// come before the file is written again: next then takes a lease, or keeps w while most of its lease is
+// left.
 func (w written) next(now, last time.Time, mayCome bool) written {
 	switch {
 	case !mayCome:

@@ -17,7 +17,7 @@ type NewVector struct {
 	ID     rerank.ID
 	Vector []float32
 	// Source is the derive.SourceDigest of the row whose text was embedded. If it is empty, the vector
-	// is of the row as it is when the vector is written.
+	// belongs to whatever content the row has when the vector is written.
 	Source string
 }
 

@@ -20,7 +20,7 @@ type Measurement struct {
 	High   float64   `json:"high"` // upper bound of Gain
 }
 
-// State is what is known of a route. It is kept in routes/ROUTE/gain.json of the state folder.
+// State holds the measured gains of a route. It is kept in routes/ROUTE/gain.json of the state folder.
 type State struct {
 	// First is the first measurement of the model in service, before it went live if a refit made it. Now
 	// is the last one, of the same model.

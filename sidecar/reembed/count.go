@@ -19,12 +19,12 @@ const countRows = 512
 type Count struct {
 	Items int64 `json:"items"`
 	New   int64 `json:"new"`
-	// Bridged counts items that were not embedded again yet, and Changed those that were written since
-	// they were.
+	// Bridged counts items that were never embedded again. Changed counts items that were, and whose rows
+	// were written afterwards, so that their new vectors are out of date.
 	Bridged int64 `json:"bridged"`
 	Changed int64 `json:"changed"`
-	// NoText counts items that have neither a new vector nor a text to embed. Untold holds the ids of the
-	// first of them.
+	// NoText counts items that have neither a new vector nor a text to embed. Untold holds the ids of
+	// at most maxUntold of these items.
 	NoText int64 `json:"no_text"`
 	// NoVector counts items without a vector of the old model, which the companion leaves out.
 	NoVector int64       `json:"no_vector"`
@@ -87,7 +87,7 @@ func marksOf(ctx context.Context, r *route.Route, ids []rerank.ID) (map[rerank.I
 	return marks, nil
 }
 
-// Vectors holds new vectors of items that were made elsewhere, such as in a file: row i is of IDs[i].
+// Vectors holds new vectors of items that were made elsewhere, such as in a file. Row i belongs to IDs[i].
 type Vectors struct {
 	IDs  []rerank.ID
 	Rows rerank.Matrix

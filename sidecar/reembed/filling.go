@@ -308,8 +308,8 @@ type item struct {
 	text, source string
 }
 
-// fill embeds those of the items that have no new vector and writes their vectors. It returns how many of
-// the items have a new vector now.
+// fill embeds the items that have no new vector, and writes their new vectors. It returns how many of the
+// given items have a new vector now.
 func (f *filling) fill(ctx context.Context, r *route.Route, ids []rerank.ID) (have int, err error) {
 	items, have, err := f.read(ctx, r, ids)
 	if err != nil || len(items) == 0 {
@@ -333,7 +333,7 @@ func (f *filling) fill(ctx context.Context, r *route.Route, ids []rerank.ID) (ha
 	return have + written, nil
 }
 
-// read reads the texts of those of the items that have no new vector, and counts the others.
+// read reads the texts of the items that have no new vector, and counts the items that have one.
 func (f *filling) read(ctx context.Context, r *route.Route, ids []rerank.ID) (items []item, have int, err error) {
 	marks, err := marksOf(ctx, r, ids)
 	if err != nil {

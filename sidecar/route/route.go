@@ -109,7 +109,7 @@ type Freshness interface {
 }
 
 // Horizon says up to when a table and a companion show writes that this process may not have seen,
-// such as those of other clients or through another sidecar.
+// such as writes of other clients or through another sidecar.
 type Horizon struct {
 	// AsOf is the time before which they show every write, whoever made it; zero if unknown.
 	AsOf time.Time

@@ -80,7 +80,7 @@ type Answer struct {
 	Narrowed bool
 	// Ranking is set on a route with a ranker.
 	Ranking *rank.Ranking
-	// Experiment is set if the answer is of the route's experiment. The hits of an interleaved answer
+	// Experiment is set if the route's experiment made the answer. The hits of an interleaved answer
 	// are in the order of the draft, each with the score of its own version.
 	Experiment experiment.Kind
 	// Arm is the arm that the request was assigned to in an experiment that divides requests.

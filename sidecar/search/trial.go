@@ -33,7 +33,7 @@ type Trial struct {
 	// service has answered before.
 	Patience  time.Duration
 	Candidate *Standby
-	// Attempted is called with what became of each search of the candidate. It must not block.
+	// Attempted is called with the outcome of each search of the candidate. It must not block.
 	Attempted func(Attempt)
 }
 
@@ -125,7 +125,7 @@ func (e *Engine) searchTrial(ctx context.Context, version *route.Version, t *Tri
 	return a, err
 }
 
-// tried is what a candidate answers.
+// tried is the candidate's answer or error, and the time that it took.
 type tried struct {
 	answer Answer
 	err    error
@@ -172,7 +172,7 @@ func (e *Engine) compare(ctx context.Context, version *route.Version, t *Trial, 
 		return a, nil
 	}
 	if t.Kind == experiment.Dividing {
-		if got.answer.Certificate.Status == rerank.StatusCalibrated { // audits are of the version in service
+		if got.answer.Certificate.Status == rerank.StatusCalibrated { // audits check the version in service only
 			got.answer.Certificate = certify.Unproved(got.answer.Certificate)
 		}
 		return got.answer, nil
@@ -196,8 +196,8 @@ func (t *Trial) assigned(a Answer, arm experiment.Arm) Answer {
 	return a
 }
 
-// await returns what the candidate answers within a time, and not later than half of what the caller
-// has left.
+// await waits for the candidate's answer for the given time, but for at most half of the time that the
+// caller has left.
 func await(ctx context.Context, done <-chan tried, within time.Duration) (got tried, ok bool) {
 	if deadline, has := ctx.Deadline(); has {
 		within = min(within, time.Until(deadline)/2)
@@ -219,7 +219,7 @@ func await(ctx context.Context, done <-chan tried, within time.Duration) (got tr
 }
 
 // interleave returns the answer of the version in service with the hits of both versions. The
-// certificate proves nothing: it would be of one similarity, and the list is of two.
+// certificate proves nothing, because it would speak of one similarity, and the list mixes two.
 func interleave(control, candidate Answer, k int, seed uint64) Answer {
 	a := control
 	a.Hits = nil

@@ -24,7 +24,8 @@ func changeTrial(change func(route string) error) http.HandlerFunc {
 	}
 }
 
-// gains returns what the models in service gain, for the routes of which that was measured.
+// gains returns the measured gains of the models in service, by route. It leaves out routes without a
+// measurement.
 func (s *sidecar) gains(stateDir string) map[string]gain.State {
 	all := map[string]gain.State{}
 	for route := range s.events {

@@ -12,8 +12,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/experiment"
 )
 
-// State is what is known of an experiment. It is kept in routes/ROUTE/experiment.json of the state
-// folder, so that a restart loses nothing.
+// State holds an experiment's versions, counts and verdict. It is kept in routes/ROUTE/experiment.json of
+// the state folder, so that a restart loses nothing.
 type State struct {
 	// Version is the candidate, and Model the digest of its model. Beside is the version in service, and
 	// Control the digest of that one's model. All but Version are "" before the candidate is open.
@@ -91,7 +91,7 @@ type Status struct {
 	Route string `json:"route"`
 	State
 	Decision experiment.Decision `json:"decision"`
-	// Evidence is the evidence so far, as a share of what a decision takes.
+	// Evidence is the evidence so far, as a share of the evidence that a decision needs.
 	Evidence float64 `json:"evidence"`
 	// Mean is the mean preference for the candidate, from −1 to 1, and Low and High its bounds.
 	Mean float64 `json:"mean"`

@@ -63,8 +63,8 @@ func New(o Options, c *config.Config) *Runner {
 	return r
 }
 
-// Configure changes the experiments to those of a configuration. An experiment with other settings goes
-// on with its evidence, unless it has another candidate, kind, session or alpha.
+// Configure takes the experiments from a configuration. An experiment whose settings changed keeps its
+// evidence, unless its candidate, kind, session or alpha changed.
 func (r *Runner) Configure(c *config.Config) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -1,7 +1,7 @@
-// Command advice says how often the advice of a fit is right: it reads on stdin by how much
-// each of some similarities found what test queries want, draws held-out queries from
-// them again and again, lets the judge of `likeness fit` decide by these, and compares
-// the decision with what all test queries say.
+// Command advice says how often the advice of a fit is right. It reads on stdin how well each
+// of several similarities answered each test query. It draws held-out queries from them again
+// and again, lets the judge of `likeness fit` decide by those, and compares the decision with
+// the one that all test queries lead to.
 package main
 
 import (

@@ -36,7 +36,7 @@ type Data struct {
 	// Hidden[q] holds the rows of texts that rankings for query q leave out, ascending and
 	// distinct. If it is nil, none is left out.
 	Hidden [][]int32
-	// Segments names the segment of each query. It is nil if there are none.
+	// Segments names the segment of each query; nil if the queries have no segments.
 	Segments []string
 }
 
@@ -47,7 +47,7 @@ type Options struct {
 	Seed      uint64
 	// Folds is the number of parts into which the texts are divided for cross-fitting.
 	Folds int
-	// HeldOut is the share of the texts that take the place of queries, if there are none.
+	// HeldOut is the share of the texts that serve as queries if no queries are given.
 	HeldOut float64
 	// Lazy is the share of the items that have been embedded again in the alternative between a
 	// bridge and a new index. They are the items that earlier answers touched most.

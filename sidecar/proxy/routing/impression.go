@@ -13,10 +13,10 @@ import (
 // UserHeader is the header in which a client may say for whom it asks. It is for events only.
 const UserHeader = "likeness-user"
 
-// keepImpressions keeps what the answers of a call show, if a route keeps events, and returns what
-// the status says of it: the call's id, or "". The searches of other routes than the first that
-// keeps events are left out, and so is a call whose searches are stages of one answer, because no
-// search of it is the answer.
+// keepImpressions keeps impressions of the answers of a call, if a route keeps events. It returns the
+// part of the status text that names the call's id, or "". It leaves out searches of other routes than
+// the first that keeps events, and a call whose searches are stages of one answer, because none of
+// these searches is the answer.
 func (c *call[A]) keepImpressions(ctx context.Context, all []Ranked) string {
 	var of *events.Route
 	name := ""

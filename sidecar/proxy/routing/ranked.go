@@ -64,7 +64,7 @@ type Ranked struct {
 	version string
 	gap     float32
 	page    []search.Hit
-	// experiment is set if the hits are of the route's experiment.
+	// experiment is set if the route's experiment ranked the hits.
 	experiment experiment.Kind
 	arm        experiment.Arm
 	// isLast reports that the search is not ranked again, even if the collection has changed.

@@ -303,7 +303,7 @@ func (f *flight) endTargets(ctx context.Context, o WriteOutcome, chosen []rerank
 	ctx, cancel := f.withinBudget(ctx)
 	defer cancel()
 	for _, t := range f.targets {
-		f.concerns(ctx, t, o, chosen)
+		f.endDoubt(ctx, t, o, chosen)
 	}
 }
 
@@ -338,19 +338,19 @@ func (f *flight) resolve(ctx context.Context, o WriteOutcome, chosen []rerank.ID
 func (f *flight) resolveBy(ctx context.Context, table nameTable, o WriteOutcome, chosen []rerank.ID) {
 	for _, name := range f.writing.Collections {
 		for _, t := range table[name] {
-			f.concerns(ctx, t, o, chosen)
+			f.endDoubt(ctx, t, o, chosen)
 		}
 	}
 	if !f.known {
 		for _, t := range f.perhaps(table) {
-			f.concerns(ctx, t, o, chosen)
+			f.endDoubt(ctx, t, o, chosen)
 		}
 	}
 	f.clearDoubts()
 }
 
-// concerns ends the doubt about a collection that a write addressed.
-func (f *flight) concerns(ctx context.Context, t target, o WriteOutcome, chosen []rerank.ID) {
+// endDoubt ends the doubt about a collection that a write addressed.
+func (f *flight) endDoubt(ctx context.Context, t target, o WriteOutcome, chosen []rerank.ID) {
 	end, ok := f.doubts[t.collection]
 	if !ok {
 		return
