@@ -293,7 +293,7 @@ func (f *bridgeFillFlags) run(ctx context.Context, a *app, src *source) (_ *fill
 	return filled, err
 }
 
-// readIDs reads the ids of so many vectors.
+// readIDs reads --item-ids, which has an id for each of the given number of vectors.
 func (f *bridgeFillFlags) readIDs(vectors int) ([]rerank.ID, error) {
 	ids, err := dataset.ReadIDs(f.ids)
 	if err != nil {

@@ -175,7 +175,7 @@ func neverExact(routes []*route.Route) (all []routeNeverExact) {
 	return all
 }
 
-// wrongNorms returns the routes with unit_vectors of whose rows one is known to have another norm.
+// wrongNorms returns the routes with unit_vectors that have seen a row whose norm is not 1.
 func wrongNorms(routes []*route.Route) (all []routeWrongNorm) {
 	for _, r := range routes {
 		if wrong := r.Norms.Wrong(); wrong != nil {

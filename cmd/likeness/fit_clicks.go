@@ -51,7 +51,8 @@ type clickReport struct {
 	Choices int `json:"choices"`
 }
 
-// correct returns the data of a fit, corrected for positions if the log has any, and how.
+// correct returns the data of a fit. If the log has positions, it corrects the data for them and also
+// returns a report of the correction.
 func (f *clickFlags) correct(d *dataset.Dataset, seed uint64) (fit.Data, *clickReport) {
 	data := fit.Data{
 		Items: d.Items, Queries: d.Queries, ItemStarts: d.ItemStarts, QueryStarts: d.QueryStarts, Relevant: d.Relevant, Seen: d.Seen, Weights: d.Weights, Times: d.Times, Asked: d.Asked, UserIDs: d.UserIDs,

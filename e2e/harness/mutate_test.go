@@ -151,7 +151,7 @@ func changed(b []byte, change func(*qdrantapi.ScoredPoint)) []byte {
 	return out
 }
 
-// tappedBy is tapped with hops that change answers between tap and proxy.
+// tappedBy is tapped with two functions that change the database's answers between the tap and the proxy.
 func tappedBy(t *testing.T, server harness.Address, rest, query func([]byte) []byte) *taps {
 	t.Helper()
 	p := &taps{}

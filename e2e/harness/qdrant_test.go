@@ -71,5 +71,5 @@ func TestQdrantClients(t *testing.T) {
 	}
 }
 
-// thorough says that the run is not an everyday one: its results are recorded.
+// thorough reports whether this run makes every check, because its results are recorded.
 func thorough() bool { return os.Getenv(harness.RecordTo) != "" }

@@ -140,7 +140,7 @@ func enclose(t *testing.T, pid int, limit int64) bool {
 	return false
 }
 
-// peakMemory is the most that a process had resident.
+// peakMemory returns the largest resident memory that a process has had.
 func peakMemory(t *testing.T, pid int) int64 {
 	t.Helper()
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

@@ -478,7 +478,7 @@ func timeless(body string) string {
 	return b.String()
 }
 
-// resultOf is the result of an answer that is one.
+// resultOf returns the result in a successful answer of Qdrant's REST API.
 func resultOf(t *testing.T, code int, body string) json.RawMessage {
 	t.Helper()
 	var answer struct{ Result json.RawMessage }

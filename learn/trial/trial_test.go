@@ -131,7 +131,7 @@ func options(t *testing.T, url, collection string) trial.Options {
 	}
 }
 
-// checkTrial checks what a trial of the goods says.
+// checkTrial checks the report of a trial of the collection of goods.
 func checkTrial(t *testing.T, o trial.Options, r *trial.Report) {
 	t.Helper()
 	l := r.Look

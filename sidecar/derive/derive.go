@@ -1,6 +1,6 @@
-// Package derive computes what tables and companions hold of a collection's rows, and
-// says whether they hold it. The index builds with it, follow keeps in step with it, so
-// that both derive the same.
+// Package derive computes the feature rows, fields and marks that tables and companions keep
+// for a collection's rows, and compares payloads. `likeness index` and follow both use it, so that
+// both derive the same data.
 package derive
 
 import (

@@ -60,9 +60,10 @@ func (o LogOptions) queueBytes() int { return int(min(maxQueue, o.Segment)) }
 
 // Stats says what a Log has written and what it had to leave out, since it was opened.
 type Stats struct {
-	// Impressions were written; Dropped were not, because the disk was too slow or failed.
+	// Impressions counts the impressions that were written, and Dropped those that were not, because the
+	// disk was too slow or failed.
 	Impressions, Dropped int64
-	// Feedback was written; Repeated was known already.
+	// Feedback counts the events that were written, and Repeated the events that were known already.
 	Feedback, Repeated int64
 	// Bytes is the size of all files, and Segments their number.
 	Bytes    int64

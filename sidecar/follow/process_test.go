@@ -221,7 +221,7 @@ func (p *process) comparisons(t *testing.T, when string, want int64) {
 	}
 }
 
-// reconciled returns a process that is fresh.
+// reconciled returns a process that has compared all rows, so that its derived data is fresh.
 func reconciled(t *testing.T, rows int, change ...func(*follow.Options, *follow.Route)) *process {
 	t.Helper()
 	p := newProcess(t, rows, change...)

@@ -1,5 +1,5 @@
-// Package gain keeps how much better than the store's own order a route's model is on what people choose:
-// when the model was first measured, and now. `likeness refit` measures, and the sidecar shows.
+// Package gain records by how much a route's model beats the store's own order at ranking what people
+// choose, at the first measurement and at the last. `likeness refit` measures, and the sidecar shows.
 package gain
 
 import (

@@ -86,8 +86,8 @@ func (f *Filler) Searched(_ context.Context, rt string, _ search.Request, a sear
 // State says how far a route has embedded its items again.
 type State struct {
 	Route string `json:"route"`
-	// Items counts the items that a walk over all of them has read, and New those that have a new vector.
-	// Whole: the walk has read all items. Seen is when it ended.
+	// Items counts the items that the last walk over the companion has read, and New the items among them
+	// that have a new vector. Whole: the walk has read all items. Seen is when it ended.
 	Items int64     `json:"items"`
 	New   int64     `json:"new"`
 	Whole bool      `json:"whole"`

@@ -31,8 +31,8 @@ type State struct {
 	Observed experiment.Observed `json:"observed"`
 	Recent   experiment.Observed `json:"recent"`
 	// Session is the length of a period. Test has counted the sessions of all periods before number
-	// Period. In an experiment that divides requests, Waiting holds, by arm, what the ended sessions are
-	// worth that have not been compared with a session of the other arm yet.
+	// Period. In an experiment that divides requests, each session is compared with one of the other arm:
+	// Waiting holds, by arm, the values of the ended sessions that still have no partner.
 	Session time.Duration `json:"session"`
 	Period  int64         `json:"period"`
 	Waiting [3][]float64  `json:"waiting"`

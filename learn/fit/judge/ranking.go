@@ -36,9 +36,9 @@ type ranking struct {
 	judge   *Judge
 	queries []int32
 	tops    []top
-	// enough is the score above which ten items make a query done: its best wanted item's,
-	// and what rounding may add.
-	enough []float32
+	// ceilings bounds the score of each query's best wanted item from above. A query is done once
+	// ten items score more: none of its wanted items can be among the first ten.
+	ceilings []float32
 
 	open    []int         // queries that are not done, as places in queries
 	vectors rerank.Matrix // of the open queries
@@ -48,7 +48,7 @@ type ranking struct {
 // begin starts the ranking of a block of queries by their vectors.
 func (r *ranking) begin(j *Judge, vectors rerank.Matrix, queries []int32) {
 	r.judge, r.queries = j, queries
-	r.tops, r.enough = make([]top, len(queries)), make([]float32, len(queries))
+	r.tops, r.ceilings = make([]top, len(queries)), make([]float32, len(queries))
 	r.open = r.open[:0]
 	for i := range queries {
 		r.open = append(r.open, i)
@@ -60,15 +60,15 @@ func (r *ranking) begin(j *Judge, vectors rerank.Matrix, queries []int32) {
 	}
 	linalg.Parallel(len(queries), 16, func(a, b int) {
 		for i := a; i < b; i++ {
-			r.enough[i] = j.enough(vectors.Row(i), queries[i])
+			r.ceilings[i] = j.ceiling(vectors.Row(i), queries[i])
 		}
 	})
 }
 
-// enough returns a score that the best wanted item of query q does not exceed, however
-// the sum of its inner product with the vector is rounded. It is NaN, above which there is
-// nothing, if a score is not finite.
-func (j *Judge) enough(vector []float32, q int32) float32 {
+// ceiling returns a score that the best wanted item of query q does not exceed, however its
+// inner product with the vector is rounded. It is NaN, which no score exceeds, if a score is not
+// finite.
+func (j *Judge) ceiling(vector []float32, q int32) float32 {
 	best := math.Inf(-1)
 	for _, x := range j.log.Relevant[q] {
 		if !j.wants(q, x) {
@@ -108,7 +108,7 @@ func (r *ranking) rank() {
 func (r *ranking) dropDone() {
 	n := 0
 	for i, at := range r.open {
-		if t := &r.tops[at]; t.n == Cutoff && t.scores[Cutoff-1] > r.enough[at] {
+		if t := &r.tops[at]; t.n == Cutoff && t.scores[Cutoff-1] > r.ceilings[at] {
 			*t = top{} // no hits
 			continue
 		}

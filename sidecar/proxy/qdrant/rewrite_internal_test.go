@@ -197,7 +197,7 @@ func encoded(t testing.TB, m proto.Message) []byte {
 	return b
 }
 
-// rewrittens are replacements for so many searches, whose vectors are longer and shorter.
+// rewrittens returns replacements for n searches. Their vectors are longer and shorter by turns.
 func rewrittens(n int, threshold bool) []routing.Rewritten {
 	all := make([]routing.Rewritten, n)
 	for i := range all {

@@ -272,8 +272,8 @@ func (d *ascending) Scan(_ context.Context, _ *table.Table, _ rerank.Query, _ *s
 
 func (*ascending) Judge(error) {}
 
-// TestASecondScanIsMadeHere: it keeps more items than a device returns, so that the device,
-// whose first answer was used, is not asked for them.
+// TestASecondScanIsMadeHere: a device makes the first scan, and this machine the second, because a
+// second scan keeps more items than a device returns.
 func TestASecondScanIsMadeHere(t *testing.T) {
 	const items = 300
 	features, ids := rerank.NewMatrix(items, 1), make([]rerank.ID, items)
