@@ -204,9 +204,9 @@ func TestFollows(t *testing.T) {
 		t.Errorf("after a comparison of all rows the vector of an earlier text is still there: %s", p)
 	}
 
-	done := s.follower.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Delete, IDs: ids(9)})
+	end := s.follower.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Delete, IDs: ids(9)})
 	must(t, s.store.Delete(t.Context(), items, ids(9)))
-	done()
+	end(true, nil)
 	until(t, s.route.Freshness.Fresh)
 	if v, _ := s.row(t, 9); v != nil {
 		t.Error("a deleted item is still in the companion")

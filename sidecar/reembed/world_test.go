@@ -275,11 +275,11 @@ func (s *sidecar) search(t *testing.T, text string) search.Answer {
 // put writes an item through the proxy.
 func (s *sidecar) put(t *testing.T, id int, text string, price int) {
 	t.Helper()
-	done := s.follower.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(id)})
+	end := s.follower.Begin(t.Context(), journal.Write{Collection: items, Kind: journal.Upsert, IDs: ids(id)})
 	must(t, s.store.Write(t.Context(), items, s.schema, adapters.Rows{
 		IDs: ids(id), Payloads: []json.RawMessage{payload(text, price)}, Vectors: []rerank.Matrix{{Rows: 1, Cols: oldDim, Data: oldVector(text)}},
 	}))
-	done()
+	end(true, nil)
 	until(t, s.route.Freshness.Fresh)
 }
 
