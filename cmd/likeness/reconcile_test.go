@@ -38,7 +38,7 @@ routes:
 		"has nothing that can follow writes": {"--config", file, "--route", "plain", "--set", "state_dir=x", "--set", "routes.plain.write_budget=1ms"},
 		"0s is too small, at least 1ns":      {"--config", file, "--route", "plain", "--set", "routes.plain.write_budget=0s"},
 		"-1 is too small, at least 0":        {"--config", file, "--route", "plain", "--set", "routes.plain.reconcile.rows_per_second=-1"},
-		`unknown command "things" for "like`: {"things"},
+		"reconcile takes no arguments; got":  {"things"},
 	} {
 		r := execute(t, "", append([]string{"reconcile"}, args...)...)
 		if r.code != 2 && r.code != 3 || !strings.Contains(r.err, want) || r.out != "" {

@@ -83,6 +83,7 @@ func newRootCommand(a *app) *cobra.Command {
 		newDocsCommand(),
 	)
 	addCompletion(root)
+	nameArguments(root)
 	markRunning(a, root)
 	return root
 }
@@ -124,9 +125,43 @@ func newGroup(use, short string, children ...*cobra.Command) *cobra.Command {
 		Example: strings.Join(examples, "\n"),
 		Args:    cobra.NoArgs,
 		RunE:    func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+
+		SuggestionsMinimumDistance: 2,
 	}
 	group.AddCommand(children...)
 	return group
+}
+
+// nameArguments makes every command say which arguments it takes when it refuses those it got. Cobra
+// calls a superfluous argument an unknown command, though the command has none below it.
+func nameArguments(cmd *cobra.Command) {
+	for _, child := range cmd.Commands() {
+		nameArguments(child)
+	}
+	accepts := cmd.Args
+	if accepts == nil {
+		return
+	}
+	_, takes, _ := strings.Cut(cmd.Use, " ")
+	if takes == "" {
+		takes = "no arguments"
+	}
+	cmd.Args = func(cmd *cobra.Command, args []string) error {
+		err := accepts(cmd, args)
+		switch name := strings.TrimPrefix(cmd.CommandPath(), cmd.Root().Name()+" "); {
+		case err == nil:
+			return nil
+		case cmd.HasAvailableSubCommands():
+			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+				return fmt.Errorf("%w; did you mean %s?", err, strings.Join(near, " or "))
+			}
+			return err
+		case len(args) == 0:
+			return fmt.Errorf("%s takes %s; got none", name, takes)
+		default:
+			return fmt.Errorf("%s takes %s; got %s", name, takes, strings.Join(args, " "))
+		}
+	}
 }
 
 // markRunning makes every command set a.running when it starts. Errors before that are cobra's, and

@@ -137,7 +137,7 @@ func serveArgs(t *testing.T, args ...string) string {
 func TestTryRefuses(t *testing.T) {
 	for want, args := range map[string][]string{
 		"nothing answers at 127.0.0.1:1": {"127.0.0.1:1", "rows"},
-		"accepts 2 arg(s)":               {"127.0.0.1:1"},
+		"takes URL COLLECTION; got 127.": {"127.0.0.1:1"},
 		"--rows 1":                       {"127.0.0.1:1", "rows", "--rows", "1"},
 		"[pairs queries]":                {"127.0.0.1:1", "rows", "--pairs", "log.csv"},
 	} {
