@@ -76,6 +76,10 @@ type Facts struct {
 	// MaxBatch is the most jobs of one Run, MaxKeep the most rows that one job keeps.
 	MaxBatch int `json:"max_batch"`
 	MaxKeep  int `json:"max_keep"`
+	// LoadSeconds is how long the driver took to load the kernels, and CompilerLog what its
+	// compiler said of them: nothing if it had them compiled already.
+	LoadSeconds float64 `json:"load_seconds,omitempty"`
+	CompilerLog string  `json:"compiler_log,omitempty"`
 }
 
 // Network describes a similarity to a machine: a MoL, or one inner product of whole feature

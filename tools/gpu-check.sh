@@ -46,6 +46,7 @@ go build -o "$cache/likeness" ./cmd/likeness
 servers=${LIKENESS_SERVERS:-$PWD/.cache/servers} # with a Qdrant a table is written meanwhile, too
 compgen -G "$servers/qdrant-*/qdrant" >/dev/null || servers=
 LIKENESS_SERVERS=$servers LIKENESS_GPU=$PWD/bin/likeness-gpu LIKENESS_GPU_DRIVERS=$cache go test -count=1 -timeout 5m -run '^TestGPU' ./e2e/serve
+"${driver[@]}" LD_LIBRARY_PATH="$fake" go test -count=1 -tags cuda ./gpu/cuda
 export LD_LIBRARY_PATH=$fake
 "$cache/likeness" plugin check --timeout 2m --env LD_LIBRARY_PATH bin/likeness-gpu serve
 bin/likeness-gpu check --rows 300 --queries 2 2>/dev/null

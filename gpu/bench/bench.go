@@ -24,7 +24,7 @@ import (
 // goroutine that opened it.
 type Machine interface {
 	gpu.Machine
-	Details() (gpu.Details, error)
+	Details() gpu.Details
 	// Limits prepares a measurement of the device's limits on the given amount of memory.
 	Limits(bytes int64) (Limiter, error)
 	// Phases returns how long the device spent on each phase of the last Run: receiving the
@@ -159,9 +159,7 @@ func (o *Options) machine(ctx context.Context, m Machine, r *Report) (err error)
 	if r.Device, err = m.Facts(); err != nil {
 		return err
 	}
-	if r.Details, err = m.Details(); err != nil {
-		return err
-	}
+	r.Details = m.Details()
 	if o.has(PartLimits) {
 		if err := errors.Join(o.limits(ctx, m, r), o.save(r)); err != nil {
 			return err

@@ -4,12 +4,22 @@ package cuda
 
 /*
 #include <cuda.h>
+#include <stdlib.h>
+
+// load_module calls cuModuleLoadDataEx with buffers for what the compiler says. Options are
+// an array of pointers, which Go may not pass.
+static CUresult load_module(CUmodule *m, const void *image, char *info, char *failure, size_t size) {
+	CUjit_option options[] = {CU_JIT_INFO_LOG_BUFFER, CU_JIT_INFO_LOG_BUFFER_SIZE_BYTES, CU_JIT_ERROR_LOG_BUFFER, CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES, CU_JIT_LOG_VERBOSE};
+	void *values[] = {info, (void *)size, failure, (void *)size, (void *)1};
+	return cuModuleLoadDataEx(m, image, 5, options, values);
+}
 */
 import "C"
 
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"unsafe"
 
 	"gorgonia.org/cu"
@@ -25,6 +35,20 @@ import (
 func allowShared(f cu.Function, bytes int) error {
 	handle := *(*C.CUfunction)(unsafe.Pointer(&f))
 	return resultOf(C.cuFuncSetAttribute(handle, C.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, C.int(bytes)))
+}
+
+// loadModule loads kernels, which the driver compiles if they are PTX, and returns what the
+// compiler said of them. An error contains the compiler's own text.
+func loadModule(image string) (m cu.Module, log string, err error) {
+	const size = 1 << 16
+	text, info, failure := C.CString(image), (*C.char)(C.calloc(1, size)), (*C.char)(C.calloc(1, size))
+	defer func() { C.free(unsafe.Pointer(text)); C.free(unsafe.Pointer(info)); C.free(unsafe.Pointer(failure)) }()
+	var handle C.CUmodule
+	err = resultOf(C.load_module(&handle, unsafe.Pointer(text), info, failure, size-1)) // a NUL is left at the end
+	if said := strings.TrimSpace(C.GoString(failure)); err != nil && said != "" {
+		err = fmt.Errorf("%w: %s", err, said)
+	}
+	return *(*cu.Module)(unsafe.Pointer(&handle)), strings.TrimSpace(C.GoString(info)), err
 }
 
 // memory returns the total and the free memory of the context's device.

@@ -4,7 +4,7 @@ package cuda
 
 import (
 	"errors"
-	"fmt"
+	"math/rand/v2"
 	"os"
 	"regexp"
 	"time"
@@ -16,18 +16,24 @@ import (
 	"github.com/likenessdb/likeness/gpu/kernels"
 )
 
-// Details queries the driver.
-func (m *Machine) Details() (gpu.Details, error) {
+// Details queries the driver. What the driver does not tell is 0.
+func (m *Machine) Details() gpu.Details {
 	const bus, cache = 37, 38 // CU_DEVICE_ATTRIBUTE_…
-	v, err := m.device.Attributes(cu.ClockRate, cu.MemoryClockRate, bus, cache)
-	if err != nil {
-		return gpu.Details{}, fmt.Errorf("asking for the clocks: %w", err)
+	attribute := func(a cu.DeviceAttribute) int {
+		x, err := m.device.Attribute(a)
+		if err != nil {
+			return 0
+		}
+		return x
 	}
-	d := gpu.Details{ClockMHz: float64(v[0]) / 1e3, MemoryClockMHz: float64(v[1]) / 1e3, BusBits: v[2], CacheBytes: v[3], SharedBytes: m.shared}
+	d := gpu.Details{
+		ClockMHz: float64(attribute(cu.ClockRate)) / 1e3, MemoryClockMHz: float64(attribute(cu.MemoryClockRate)) / 1e3,
+		BusBits: attribute(bus), CacheBytes: attribute(cache), SharedBytes: m.shared,
+	}
 	if text, err := os.ReadFile("/proc/driver/nvidia/version"); err == nil {
 		d.Release = string(regexp.MustCompile(`\d+\.\d+(\.\d+)?`).Find(text))
 	}
-	return d, nil
+	return d
 }
 
 // Limits measures the limits of a device. It must be used on the goroutine of its Machine,
@@ -42,7 +48,7 @@ type Limits struct {
 // Limits prepares a measurement with the given amount of memory to read and copy, a
 // multiple of 32 bytes.
 func (m *Machine) Limits(bytes int64) (*Limits, error) {
-	module, err := cu.LoadData(kernels.LimitsPTX())
+	module, _, err := loadModule(kernels.LimitsPTX())
 	if err != nil {
 		return nil, judged("loading the kernels of limits", err)
 	}
@@ -64,7 +70,7 @@ func (l *Limits) prepare(bytes int64) (err error) {
 	if l.all, err = newBlock("memory to read", bytes); err != nil {
 		return err
 	}
-	if err := judged("writing memory to read", cu.MemsetD32Async(l.all.at, 0, bytes/4, l.m.stream)); err != nil {
+	if err := l.fill(); err != nil {
 		return err
 	}
 	if l.from, err = cu.MakeEvent(cu.DefaultEvent); err == nil {
@@ -73,9 +79,32 @@ func (l *Limits) prepare(bytes int64) (err error) {
 	return judged("making an event", err)
 }
 
-// Free frees the memory and the kernels of the measurement.
+// fill writes random numbers to the memory to read: zeros cost a device less power, so that
+// its clock, and what it measures, would be higher than for data.
+func (l *Limits) fill() error {
+	random := make([]byte, min(l.all.bytes, 4<<20))
+	_, _ = rand.NewChaCha8([32]byte{1}).Read(random) // never fails
+	if err := l.all.write("memory to read", random); err != nil {
+		return err
+	}
+	for done := int64(len(random)); done < l.all.bytes; done *= 2 { // copies of what is there
+		err := cu.MemcpyDtoDAsync(l.all.at+cu.DevicePtr(done), l.all.at, min(done, l.all.bytes-done), l.m.stream)
+		if err != nil {
+			return judged("writing memory to read", err)
+		}
+	}
+	return judged("writing memory to read", l.m.stream.Synchronize())
+}
+
+// Free frees the memory, the events and the kernels of the measurement.
 func (l *Limits) Free() error {
-	return errors.Join(l.out.free(), l.clocks.free(), l.all.free(), judged("unloading the kernels of limits", l.module.Unload()))
+	var events error
+	for _, e := range []*cu.Event{&l.from, &l.to} {
+		if *e != (cu.Event{}) {
+			events = errors.Join(events, judged("ending a clock", cu.DestroyEvent(e)))
+		}
+	}
+	return errors.Join(events, l.out.free(), l.clocks.free(), l.all.free(), judged("unloading the kernels of limits", l.module.Unload()))
 }
 
 // Limit runs the kernel of a limit for `amount` rounds, or for LimitRead over `amount`

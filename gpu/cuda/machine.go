@@ -8,6 +8,7 @@ package cuda
 import (
 	"errors"
 	"fmt"
+	"time"
 	"unsafe"
 
 	"gorgonia.org/cu"
@@ -125,9 +126,11 @@ func (m *Machine) prepare() (err error) {
 		return fmt.Errorf("asking for the memory: %w", err)
 	}
 	m.options.Scores = min(m.options.Scores, m.facts.Free/32) // half of the memory that is reserved for launches by default
-	if m.module, err = cu.LoadData(kernels.PTX()); err != nil {
+	began := time.Now()
+	if m.module, m.facts.CompilerLog, err = loadModule(kernels.PTX()); err != nil {
 		return fmt.Errorf("loading the kernels, which need a driver of CUDA 12.0 or above and have %s: %w", m.facts.Driver, err)
 	}
+	m.facts.LoadSeconds = time.Since(began).Seconds()
 	const nonBlocking = 1
 	if m.stream, err = cu.MakeStream(nonBlocking); err != nil {
 		return fmt.Errorf("making a stream: %w", err)

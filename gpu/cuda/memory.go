@@ -120,6 +120,18 @@ func (a *arena) reset(bytes int) error {
 	return a.on.grow("the queries of a launch", int64(bytes))
 }
 
+// room adds an array of n numbers for the caller to fill, and returns it with its address
+// on the device, or nil and 0 if n is 0. Its content is undefined.
+func room[T number](a *arena, n int) ([]T, uint64) {
+	if n == 0 {
+		return nil, 0
+	}
+	var zero T
+	at, bytes := a.used, n*int(unsafe.Sizeof(zero))
+	a.used += aligned(bytes)
+	return numbersOf[T](a.host[at:][:bytes]), uint64(a.on.at) + uint64(at)
+}
+
 // put adds an array and returns its address on the device, or 0 for an empty array.
 func put[T number](a *arena, v []T) uint64 {
 	if len(v) == 0 {

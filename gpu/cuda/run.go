@@ -13,6 +13,7 @@ import (
 	"github.com/likenessdb/likeness/gpu"
 	"github.com/likenessdb/likeness/gpu/kernels"
 	"github.com/likenessdb/likeness/plugin/device"
+	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/mol"
 )
 
@@ -72,9 +73,6 @@ func (m *Machine) run(t *table, jobs []gpu.Job) ([]gpu.Survivors, error) {
 	for i := range jobs {
 		l.keep, l.longest = max(l.keep, jobs[i].Keep), max(l.longest, len(jobs[i].Rows))
 	}
-	if err := m.clock.pass(began, m.stream); err != nil {
-		return nil, err
-	}
 	if err := l.send(); err != nil {
 		return nil, err
 	}
@@ -97,84 +95,9 @@ func (m *Machine) run(t *table, jobs []gpu.Job) ([]gpu.Survivors, error) {
 	return out, nil
 }
 
-// queries contains the inputs of a launch's queries, concatenated.
-type queries struct {
-	components, bias, factor, scales []float32
-	limits                           []float32
-	rows, starts                     []uint32
-	bitmaps                          [][]uint32
-}
-
-func (l *launch) collect() (q queries) {
-	total := 0
-	for i := range l.jobs {
-		j := &l.jobs[i]
-		switch n := l.t.of.of; {
-		case !n.InnerProduct():
-			q.add(n.MoL, j)
-		case j.Way == gpu.Exact:
-			q.components, q.scales = append(q.components, j.Query.Vectors.Data...), append(q.scales, j.Query.Scale)
-		default:
-			q.addComponents(j)
-		}
-		if l.some {
-			q.starts = append(q.starts, uint32(total))
-			q.rows = append(q.rows, j.Rows...)
-			total += len(j.Rows)
-		}
-		switch limits := j.Limits.Numbers(); {
-		case j.Way != gpu.Bounded:
-		case l.t.of.of.InnerProduct():
-			q.limits = append(q.limits, j.Limits.Base)
-		default:
-			q.limits = append(q.limits, limits[:]...)
-		}
-		q.bitmaps = append(q.bitmaps, j.Bitmap)
-	}
-	if l.some {
-		q.starts = append(q.starts, uint32(total))
-	}
-	return q
-}
-
-// add appends a query of a MoL in the format of the kernels: components over τ, the start
-// value of each gate, and the factor of the item's part of each gate.
-func (q *queries) add(n *mol.Network, j *gpu.Job) {
-	q.addComponents(j)
-	for p := range n.PairsQuery * n.PairsItem {
-		bias, factor := float32(0), float32(1)
-		if n.SecondBias != nil {
-			bias = n.SecondBias[p]
-		}
-		switch {
-		case j.Query.Gates == nil:
-		case n.Combination == mol.GLUSiLU:
-			factor = j.Query.Gates[p]
-		default:
-			bias += j.Query.Gates[p]
-		}
-		q.bias, q.factor = append(q.bias, bias), append(q.factor, factor)
-	}
-}
-
-// addComponents appends a query's vectors over τ.
-func (q *queries) addComponents(j *gpu.Job) {
-	for _, x := range j.Query.Vectors.Data {
-		q.components = append(q.components, x*j.Query.Scale)
-	}
-}
-
-// send copies the queries to the device and prepares them.
+// send writes the queries to pinned memory, copies them to the device, and prepares them.
 func (l *launch) send() error {
-	q, a, m := l.collect(), &l.m.queries, l.m
-	size := aligned(4*len(q.components)) + aligned(4*len(q.bias)) + aligned(4*len(q.factor)) + aligned(4*len(q.scales)) + aligned(4*len(q.limits)) +
-		aligned(4*len(q.rows)) + aligned(4*len(q.starts)) + aligned(8*len(l.jobs))
-	filtered := false
-	for _, b := range q.bitmaps {
-		size += aligned(4 * len(b))
-		filtered = filtered || b != nil
-	}
-	n := l.t.of.of
+	m, a, n := l.m, &l.m.queries, l.t.of.of
 	approximate := l.jobs[0].Way != gpu.Exact
 	halves := 0
 	switch {
@@ -184,21 +107,13 @@ func (l *launch) send() error {
 	default:
 		halves = aligned(shapeOf(n.MoL).QueriesBytes(len(l.jobs)))
 	}
-	if err := a.reset(size + halves); err != nil {
+	c := l.count()
+	if err := a.reset(c.bytes(len(l.jobs)) + halves); err != nil {
 		return err
 	}
-	l.components, l.bias, l.factor, l.scales = put(a, q.components), put(a, q.bias), put(a, q.factor), put(a, q.scales)
-	l.limits = put(a, q.limits)
-	l.pairs = kernels.Pairs{Rows: put(a, q.rows), Starts: put(a, q.starts), Queries: uint64(len(l.jobs))}
-	if l.t.some && !l.some { // a job's bitmap already excludes dead rows; other jobs of the launch may have no bitmap
-		l.live = uint64(l.t.live.at)
-	}
-	if filtered {
-		at := make([]uint64, len(l.jobs))
-		for i, b := range q.bitmaps {
-			at[i] = put(a, b)
-		}
-		l.bitmaps = put(a, at)
+	l.pack(c)
+	if err := m.clock.pass(began, m.stream); err != nil {
+		return err
 	}
 	if err := a.send(m.stream); err != nil {
 		return err
@@ -210,6 +125,131 @@ func (l *launch) send() error {
 	how, args := l.packing()
 	args.Components, args.Out = l.components, l.halves
 	return m.launch(how, args)
+}
+
+// counts holds how many numbers the queries of a launch have, together.
+type counts struct {
+	components, scales, gates, limits, rows, starts int
+	bitmaps                                         int // bytes, each bitmap aligned
+}
+
+func (l *launch) count() (c counts) {
+	n := l.t.of.of
+	for i := range l.jobs {
+		j := &l.jobs[i]
+		c.components += len(j.Query.Vectors.Data)
+		if !n.InnerProduct() {
+			c.gates += n.MoL.PairsQuery * n.MoL.PairsItem
+		} else if j.Way == gpu.Exact {
+			c.scales++
+		}
+		if j.Way == gpu.Bounded {
+			c.limits += l.limitsOf(n)
+		}
+		c.rows += len(j.Rows)
+		c.bitmaps += aligned(4 * len(j.Bitmap))
+	}
+	if l.some {
+		c.starts = len(l.jobs) + 1
+	}
+	return c
+}
+
+// limitsOf returns how many numbers the limits of a query have.
+func (l *launch) limitsOf(n *gpu.Network) int {
+	if n.InnerProduct() {
+		return 1
+	}
+	return len(new(kernels.Limits).Numbers())
+}
+
+func (c *counts) bytes(queries int) int {
+	size := c.bitmaps + aligned(8*queries) // and the bitmaps' addresses
+	for _, n := range []int{c.components, c.scales, c.gates, c.gates, c.limits, c.rows, c.starts} {
+		size += aligned(4 * n)
+	}
+	return size
+}
+
+// pack writes the queries of all jobs to the arena.
+func (l *launch) pack(c counts) {
+	a, n := &l.m.queries, l.t.of.of
+	var components, scales, bias, factor, limits []float32
+	var rows, starts []uint32
+	components, l.components = room[float32](a, c.components)
+	scales, l.scales = room[float32](a, c.scales)
+	bias, l.bias = room[float32](a, c.gates)
+	factor, l.factor = room[float32](a, c.gates)
+	limits, l.limits = room[float32](a, c.limits)
+	rows, l.pairs.Rows = room[uint32](a, c.rows)
+	starts, l.pairs.Starts = room[uint32](a, c.starts)
+	l.pairs.Queries = uint64(len(l.jobs))
+	if l.t.some && !l.some { // a job's bitmap already excludes dead rows; other jobs of the launch may have no bitmap
+		l.live = uint64(l.t.live.at)
+	}
+	named := 0
+	for i := range l.jobs {
+		j := &l.jobs[i]
+		components = components[packComponents(components, j, n.InnerProduct()):]
+		switch {
+		case !n.InnerProduct():
+			done := packGates(bias, factor, n.MoL, &j.Query)
+			bias, factor = bias[done:], factor[done:]
+		case j.Way == gpu.Exact:
+			scales[i] = j.Query.Scale
+		}
+		if j.Way == gpu.Bounded {
+			numbers := j.Limits.Numbers() // of an inner product only the first, Base
+			limits = limits[copy(limits, numbers[:l.limitsOf(n)]):]
+		}
+		if l.some {
+			starts[i] = uint32(named)
+			named += copy(rows[named:], j.Rows)
+		}
+	}
+	if l.some {
+		starts[len(l.jobs)] = uint32(named)
+	}
+	if c.bitmaps == 0 {
+		return
+	}
+	var at []uint64
+	at, l.bitmaps = room[uint64](a, len(l.jobs))
+	for i := range l.jobs {
+		at[i] = put(a, l.jobs[i].Bitmap)
+	}
+}
+
+// packComponents writes a query's vectors over τ, or as they are for the exact score of an
+// inner product, whose kernel applies the scale. It returns their length.
+func packComponents(dst []float32, j *gpu.Job, innerProduct bool) int {
+	if innerProduct && j.Way == gpu.Exact {
+		return copy(dst, j.Query.Vectors.Data)
+	}
+	for i, x := range j.Query.Vectors.Data {
+		dst[i] = x * j.Query.Scale
+	}
+	return len(j.Query.Vectors.Data)
+}
+
+// packGates writes the start value of each gate of a query and the factor of the item's part
+// of it. It returns the number of gates.
+func packGates(bias, factor []float32, n *mol.Network, o *rerank.Operands) int {
+	pairs := n.PairsQuery * n.PairsItem
+	for p := range pairs {
+		bias[p], factor[p] = 0, 1
+		if n.SecondBias != nil {
+			bias[p] = n.SecondBias[p]
+		}
+		switch {
+		case o.Gates == nil:
+		case n.Combination == mol.GLUSiLU:
+			factor[p] = o.Gates[p]
+		default:
+			bias[p] += o.Gates[p]
+		}
+	}
+	return pairs
 }
 
 // packing returns the launch that rounds the queries to float16.

@@ -17,6 +17,7 @@
 //   FAKE_CUDA_REFUSE=NAME    launches of kernels whose names begin with NAME are refused with
 //                            CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, which leaves the context intact
 //   FAKE_CUDA_ACCEPT=N       except the first N of them
+//   FAKE_CUDA_ATTRIBUTE=N    asking for attribute N of the device fails
 //   FAKE_CUDA_SKIP=NAME      launches of kernels whose names begin with NAME write nothing
 #include "kernels.h"
 
@@ -141,6 +142,7 @@ CUresult cuDeviceGetName(char *s, int n, CUdevice) { return snprintf(s, n, "emul
 CUresult cuDeviceTotalMem(size_t *n, CUdevice) { return *n = device().memory, CUDA_SUCCESS; }
 CUresult cuDeviceGetUuid(CUuuid *u, CUdevice) { return memset(u, 0, sizeof *u), CUDA_SUCCESS; }
 CUresult cuDeviceGetAttribute(int *v, CUdevice_attribute a, CUdevice) {
+  if (const char *fails = getenv("FAKE_CUDA_ATTRIBUTE"); fails && strtol(fails, nullptr, 10) == a) return CUDA_ERROR_INVALID_VALUE;
   switch (a) {
   case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *v = 9; break;
   case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *v = 1; break;
@@ -179,7 +181,13 @@ CUresult cuModuleLoadData(CUmodule *m, const void *image) {
   *m = new CUmod_st{text};
   return CUDA_SUCCESS;
 }
-CUresult cuModuleLoadDataEx(CUmodule *m, const void *image, unsigned, CUjit_option *, void **) { return cuModuleLoadData(m, image); }
+CUresult cuModuleLoadDataEx(CUmodule *m, const void *image, unsigned n, CUjit_option *options, void **values) {
+  const CUresult r = cuModuleLoadData(m, image);
+  const CUjit_option log = r == CUDA_SUCCESS ? CU_JIT_INFO_LOG_BUFFER : CU_JIT_ERROR_LOG_BUFFER;
+  for (unsigned i = 0; i + 1 < n; i++) // the size follows the buffer
+    if (options[i] == log) snprintf((char *)values[i], (size_t)values[i + 1], "the emulator compiles nothing");
+  return r;
+}
 CUresult cuModuleUnload(CUmodule m) { return delete m, CUDA_SUCCESS; }
 CUresult cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name) {
   CALL;
