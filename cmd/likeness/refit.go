@@ -300,16 +300,13 @@ func (r *refit) run(ctx context.Context) (refitDecision, error) {
 
 // begin goes on with the run in the folder, or begins another.
 func (r *refit) begin() error {
-	b, err := os.ReadFile(r.file("run.json"))
-	if err == nil {
-		err = json.Unmarshal(b, &r.begun)
+	found, err := statedir.ReadJSON(r.file("run.json"), &r.begun)
+	if err != nil {
+		return fmt.Errorf("%s: %w; remove it to begin again", r.file("run.json"), err)
 	}
-	if err == nil && !r.begun.Done && r.begun.Served == r.served.Version && r.begun.Version == r.version {
+	if found && !r.begun.Done && r.begun.Served == r.served.Version && r.begun.Version == r.version {
 		r.say("goes on with the run of %s", r.begun.Started.Format(time.RFC3339))
 		return nil
-	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%s: %w; remove it to begin again", r.file("run.json"), err)
 	}
 	for _, name := range []string{"train.parquet", "train-queries.parquet", "test.parquet", "test-queries.parquet", "model.safetensors", "model.safetensors.checkpoint", "report.json"} {
 		if err := os.Remove(r.file(name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -327,7 +324,7 @@ func (r *refit) end() error {
 }
 
 func (r *refit) save() error {
-	return atomicfile.Write(r.file("run.json"), func(w io.Writer) error { return json.NewEncoder(w).Encode(r.begun) })
+	return statedir.WriteJSON(r.file("run.json"), r.begun)
 }
 
 // part is a part of the log.

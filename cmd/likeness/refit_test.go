@@ -160,7 +160,7 @@ func TestRefit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	interrupted := bytes.Replace(b, []byte(`"done":true`), []byte(`"done":false`), 1)
+	interrupted := bytes.Replace(b, []byte(`"done": true`), []byte(`"done": false`), 1)
 	if err := os.WriteFile(filepath.Join(state, "run.json"), interrupted, 0o600); err != nil {
 		t.Fatal(err)
 	}

@@ -23,10 +23,15 @@ func ReadJSON(path string, v any) (found bool, err error) {
 	return err == nil, err
 }
 
-// WriteJSON writes v to a file, durably and in one step. It makes the folder if it does not exist.
+// WriteJSON replaces a file with v, indented for people. After a crash the file has its old content or
+// the new one. WriteJSON makes the folder if it does not exist.
 func WriteJSON(path string, v any) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	return atomicfile.Write(path, func(w io.Writer) error { return json.NewEncoder(w).Encode(v) })
+	return atomicfile.Write(path, func(w io.Writer) error {
+		e := json.NewEncoder(w)
+		e.SetIndent("", "  ")
+		return e.Encode(v)
+	})
 }

@@ -4,13 +4,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
 
-	"github.com/likenessdb/likeness/internal/atomicfile"
 	"github.com/likenessdb/likeness/internal/statedir"
 	"github.com/likenessdb/likeness/rerank"
 )
@@ -95,20 +93,4 @@ func parse(b []byte) (*Report, error) {
 }
 
 // Save replaces the file of a calibration.
-func (r *Report) Save(path string) error { return save(path, r) }
-
-// save replaces a file with v as JSON. After a crash the file has its old content or the
-// new one.
-func save(path string, v any) error {
-	b, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return err
-	}
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return err
-	}
-	return atomicfile.Write(path, func(w io.Writer) error {
-		_, err := w.Write(append(b, '\n'))
-		return err
-	})
-}
+func (r *Report) Save(path string) error { return statedir.WriteJSON(path, r) }

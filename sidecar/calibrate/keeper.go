@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/likenessdb/likeness/internal/statedir"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/route"
 )
@@ -299,5 +300,5 @@ func (k *Keeper) save() error {
 	if k.path == "" {
 		return nil
 	}
-	return save(auditPath(k.path), k.audit)
+	return statedir.WriteJSON(auditPath(k.path), k.audit)
 }

@@ -16,7 +16,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/span"
 )
 
-// finder runs the steps retrieve, score and certify of one plan, and holds their results.
+// finder runs the steps retrieve, score and certify of one plan, and holds their results. Its loop,
+// find, is in search.go.
 type finder struct {
 	view    route.View
 	plan    *plan.Plan
