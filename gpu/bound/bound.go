@@ -20,8 +20,8 @@ const (
 	most16 = 65000
 	// sum16 is the relative error of one addition in a tensor core, which may truncate.
 	sum16 = 0x1p-22
-	// special is the relative error of a gate's SiLU and of its exponential. It is greater
-	// than kernels.GateError, for safety.
+	// special is the relative error of a gate's exponential. It is greater than
+	// kernels.ExponentialError, for safety.
 	special = 0x1p-16
 	// exponent is the error of an exponential's argument, relative to the largest gate.
 	exponent = 0x1p-20
@@ -226,7 +226,7 @@ func (n *Network) hiddenNorm(norm line) line {
 	if !n.first.exists {
 		return in
 	}
-	return n.firstLayerNorm(in).times((1 + kernels.HiddenError) * (1 + unit16)).shift(root(n.First.Rows) * tiny16)
+	return n.firstLayerNorm(in).times((1 + kernels.SiLUError) * (1 + unit16)).shift(root(n.First.Rows) * tiny16)
 }
 
 // hiddenError bounds the norm of the error of the rounded hidden layer.
@@ -237,7 +237,7 @@ func (n *Network) hiddenError(l *logitBounds) line {
 	}
 	f, operand := &n.first, n.operandNorm()
 	moved := in.times(f.norm).plus(operand.times(f.lost + sums(f.cols)*f.frobenius)).shift(sums(f.cols) * f.bias)
-	rounded := n.firstLayerNorm(operand).times(kernels.HiddenError + unit16*(1+kernels.HiddenError))
+	rounded := n.firstLayerNorm(operand).times(kernels.SiLUError + unit16*(1+kernels.SiLUError))
 	return moved.times(siluSlope).plus(rounded).shift(root(n.First.Rows) * tiny16)
 }
 
@@ -261,7 +261,7 @@ func (n *Network) gateErrors(l *logitBounds, o *rerank.Operands, loss *rerank.Lo
 	}
 	all, each = all.plus(size.times(0x1p-21)), each.plus(sizeEach.times(0x1p-21)) // float32 arithmetic, on the device and on the CPU
 	if n.Combination == mol.GLUSiLU {
-		all, each = all.times(siluSlope).plus(size.times(special)), each.times(siluSlope).plus(sizeEach.times(special))
+		all, each = all.times(siluSlope).plus(size.times(kernels.SiLUError)), each.times(siluSlope).plus(sizeEach.times(kernels.SiLUError))
 	}
 	exponentials := sizeEach.times(exponent).shift(2 * special)
 	return all.plus(exponentials.times(root(n.PairsQuery * n.PairsItem))), each.plus(exponentials)

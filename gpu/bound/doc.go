@@ -19,9 +19,9 @@
 //   - u = 2⁻¹¹, the relative error of rounding to float16; 2⁻²⁵ is the absolute error below its
 //     normal numbers.
 //   - s = 2⁻²², the error of one addition in a tensor core, which may truncate.
-//   - η = 2⁻¹², the error of the hidden layer's SiLU in units of its argument.
-//   - σ = 2⁻¹⁶, the error of a gate's SiLU, and of an exponential, by the approximate
-//     instructions.
+//   - η = 2⁻¹² + 2⁻²², the error of SiLU, in the hidden layer and of gates, in units of its
+//     argument.
+//   - σ = 2⁻¹⁶, the error of an exponential by the approximate instruction.
 //   - 1.1, more than the greatest slope of SiLU.
 //
 // ‖·‖ of a matrix is its spectral norm, bounded by (tr (WᵀW)⁶⁴)^(1/128); ‖·‖_F ≥ ‖·‖. A hat marks
@@ -40,7 +40,7 @@
 //     the norm of what is activated, and of the layer, since |silu(x)| ≤ |x|.
 //   - Gates. The inputs of the softmax are off by ‖Δ‖ ≤ ‖W₂‖·‖Δh‖ + (‖ΔW₂‖ + (H+2)·s·‖Ŵ₂‖_F)·‖ĥ‖ +
 //     float32 roundings, and each by the same with the longest row for the norm of W₂; times
-//     1.1, and with σ·|z|, for glu_silu. Exponentials add 2σ and 2⁻²⁰·max |z| to each.
+//     1.1, and with η·|z|, for glu_silu. Exponentials add 2σ and 2⁻²⁰·max |z| to each.
 //   - So every bound is a constant plus a multiple of the item's own ‖λ̂‖: ‖Δ‖ ≤ A + A′·‖λ̂‖ and
 //     each |Δ_p| ≤ δ = B + B′·‖λ̂‖. That is several times less than a bound for all items.
 //   - Score. For π = softmax(z) and π̂ = softmax(z + Δ), Σ π̂·(λ̂ − φ̂) = 0, so Σ π·λ̂ − φ̂ ≤

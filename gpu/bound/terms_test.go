@@ -173,7 +173,7 @@ func TestHiddenTerms(t *testing.T) {
 	const (
 		u, tiny, w, lost, all, b = 0x1p-11, 0x1p-25, 3, 5, 7, 17
 		adds                     = (pairs + 2) * 0x1p-22
-		he                       = kernels.HiddenError
+		he                       = kernels.SiLUError
 		off                      = 0.75
 	)
 	roots, rootHidden := math.Sqrt(pairs)*tiny, 4*tiny
@@ -242,7 +242,7 @@ func TestGateTerms(t *testing.T) {
 			all := part.e*23 + part.h*(29+adds*31) + adds*43*part.constant + whole*0x1p-21
 			each := part.e*37 + part.h*(41+adds*(37+41)) + adds*47*part.constant + wholeEach*0x1p-21
 			if combination == mol.GLUSiLU {
-				all, each = 1.1*all+0x1p-16*whole, 1.1*each+0x1p-16*wholeEach
+				all, each = 1.1*all+kernels.SiLUError*whole, 1.1*each+kernels.SiLUError*wholeEach
 			}
 			exponentials := wholeEach*part.exponent + part.special
 			gotAll, gotEach := n.gateErrors(&logitBounds{errorNorm: off}, o, &loss)

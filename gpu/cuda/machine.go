@@ -190,6 +190,14 @@ func shapeOf(n *mol.Network) kernels.Shape {
 	return kernels.Shape{PairsQuery: n.PairsQuery, PairsItem: n.PairsItem, Dim: n.Dim, Hidden: n.First.Rows}
 }
 
+// silu returns 1 for a MoL whose gates are activated, otherwise 0.
+func silu(n *mol.Network) uint64 {
+	if n.Combination == mol.GLUSiLU {
+		return 1
+	}
+	return 0
+}
+
 // tensor reports whether this device has tensor-core kernels for a network.
 func (m *Machine) tensor(n *gpu.Network) bool {
 	if n.InnerProduct() {
@@ -240,7 +248,7 @@ func (m *Machine) LoadModel(n *gpu.Network) (gpu.Model, error) {
 		if w.weights, err = newBlock("weights", int64(shape.WeightsBytes())); err == nil {
 			err = m.launch(shape.Weights(), kernels.WeightsArgs{
 				First: uint64(w.first.at), Bias: uint64(w.bias.at), Second: uint64(w.second.at), Out: uint64(w.weights.at),
-				PairsQuery: uint64(shape.PairsQuery), PairsItem: uint64(shape.PairsItem), Hidden: uint64(shape.Hidden),
+				PairsQuery: uint64(shape.PairsQuery), PairsItem: uint64(shape.PairsItem), Hidden: uint64(shape.Hidden), SiLU: silu(n.MoL),
 			})
 		}
 		if err == nil {

@@ -303,10 +303,7 @@ func (l *launch) score(count int) error {
 	if n.InnerProduct() {
 		return l.scoreInnerProduct(count)
 	}
-	shape, silu := shapeOf(n.MoL), uint64(0)
-	if n.MoL.Combination == mol.GLUSiLU {
-		silu = 1
-	}
+	shape := shapeOf(n.MoL)
 	if l.jobs[0].Way != gpu.Exact {
 		how := shape.Scan(count, len(l.jobs), l.m.facts.Processors)
 		if l.some {
@@ -314,7 +311,7 @@ func (l *launch) score(count int) error {
 		}
 		return l.m.launch(how, kernels.TensorArgs{
 			Halves: uint64(t.halves.at), Gates: uint64(t.gates.at), Weights: uint64(t.of.weights.at),
-			Components: l.halves, Bias: l.bias, Factor: l.factor, Limits: l.limits, Pairs: l.pairs, SiLU: silu,
+			Components: l.halves, Bias: l.bias, Factor: l.factor, Limits: l.limits, Pairs: l.pairs, SiLU: silu(n.MoL),
 		})
 	}
 	how, tile, err := shape.ExactScan(count, len(l.jobs), l.m.shared)
@@ -326,7 +323,7 @@ func (l *launch) score(count int) error {
 	}
 	return l.m.launch(how, kernels.ExactArgs{
 		Table: uint64(t.rows.at), First: uint64(t.of.first.at), FirstBias: uint64(t.of.bias.at), Second: uint64(t.of.second.at),
-		Components: l.components, Bias: l.bias, Factor: l.factor, Pairs: l.pairs, SiLU: silu,
+		Components: l.components, Bias: l.bias, Factor: l.factor, Pairs: l.pairs, SiLU: silu(n.MoL),
 		PairsQuery: uint64(shape.PairsQuery), PairsItem: uint64(shape.PairsItem), Dim: uint64(shape.Dim), Hidden: uint64(shape.Hidden),
 		Features: uint64(n.Features), Tile: uint64(tile),
 	})

@@ -307,7 +307,7 @@ func (q *query) gates(n *mol.Network, logits []float32) []float32 {
 	if q.first.Rows > 0 {
 		in = layer(q.first, n.FirstBias, in)
 		for i, x := range in {
-			in[i] = silu(x)
+			in[i] = q.silu(x)
 		}
 		if q.rough {
 			in = round(in)
@@ -329,6 +329,20 @@ func layer(w rerank.Matrix, bias, x []float32) []float32 {
 
 func silu(x float32) float32 { return float32(float64(x) / (1 + math.Exp(-float64(x)))) }
 
+// roughSiLU is silu by a tangent of eleven bits, as tensor-core kernels compute it.
+func roughSiLU(x float32) float32 {
+	bits := math.Float32bits(float32(math.Tanh(float64(x) / 2)))
+	h, tangent := x/2, math.Float32frombits((bits+0xfff+bits>>13&1)&^0x1fff)
+	return float32(math.FMA(float64(h), float64(tangent), float64(h)))
+}
+
+func (q *query) silu(x float32) float32 {
+	if q.rough {
+		return roughSiLU(x)
+	}
+	return silu(x)
+}
+
 // mix returns Σ softmax(z)·λ, or, if there are limits, an upper bound of φ.
 func (q *query) mix(n *mol.Network, logits, z, item []float32) float32 {
 	top := float32(math.Inf(-1))
@@ -341,7 +355,7 @@ func (q *query) mix(n *mol.Network, logits, z, item []float32) float32 {
 			itemPart = item[l]
 		}
 		if n.Combination == mol.GLUSiLU {
-			z[l] = silu(z[l] + queryPart*itemPart)
+			z[l] = q.silu(z[l] + queryPart*itemPart)
 		} else {
 			z[l] += queryPart + itemPart
 		}

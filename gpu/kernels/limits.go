@@ -105,9 +105,9 @@ func (s Shape) TensorCost(gates bool) Cost {
 	pairs, hidden := float64(s.pairs()), float64(s.Hidden)
 	c := Cost{
 		Tensor:       2 * (pairs*float64(s.Dim) + 2*pairs*hidden),
-		Tanh:         hidden,
-		Exp2:         2 * pairs,   // activation of a gate, and softmax
-		Reciprocal:   pairs/2 + 8, // one for two activations; the softmax, and four functions of the bound
+		Tanh:         hidden + pairs,
+		Exp2:         pairs,
+		Reciprocal:   8, // of the softmax, and four functions of the bound
 		Instructions: instructions[s] / 32,
 		ItemBytes:    2 * float64(s.PairsItem*s.Dim),
 	}

@@ -57,8 +57,8 @@ func Shapes() []Shape {
 	return all
 }
 
-// WeightsBytes returns the size of the output of mol_weights: First/2 and Second in
-// float16, followed by the bias of First, halved, in float32.
+// WeightsBytes returns the size of the output of mol_weights: First/2 and Second (with
+// SiLU half of it) in float16, followed by the bias of First, halved, in float32.
 func (s Shape) WeightsBytes() int { return 2*2*s.Hidden*s.pairs() + 4*s.Hidden }
 
 // WeightsArgs are the parameters of the kernel mol_weights, which packs a model's layers.
@@ -68,11 +68,12 @@ type WeightsArgs struct {
 	Out                   uint64 // WeightsBytes
 	PairsQuery, PairsItem uint64
 	Hidden                uint64
+	SiLU                  uint64 // as in TensorArgs
 }
 
 // List implements Arguments.
 func (a WeightsArgs) List() []uint64 {
-	return []uint64{a.First, a.Bias, a.Second, a.Out, a.PairsQuery, a.PairsItem, a.Hidden}
+	return []uint64{a.First, a.Bias, a.Second, a.Out, a.PairsQuery, a.PairsItem, a.Hidden, a.SiLU}
 }
 
 // Weights returns the launch of mol_weights.
@@ -93,11 +94,11 @@ func (s Shape) Queries(queries int) (Launch, QueriesArgs) {
 // Errors of the functions in the tensor-core kernels, apart from rounding operands to
 // float16 and adding in float32. The package comment derives them.
 const (
-	// HiddenError·|x| bounds the error of x·sigmoid(x) in the hidden layer.
-	HiddenError = 0x1p-12
-	// GateError is the relative error of x·sigmoid(x) of a gate, and of the gate's
-	// exponential.
-	GateError = 0x1p-17
+	// SiLUError·|x| bounds the error of x·sigmoid(x) in the hidden layer and of gates. It is
+	// x/2 + x/2·tanh(x/2), of which the tangent is wrong by 2⁻¹¹ of it; the sum is rounded.
+	SiLUError = 0x1p-12 + 0x1p-22
+	// ExponentialError is the relative error of a gate's exponential.
+	ExponentialError = 0x1p-17
 )
 
 // Limits bounds how far an item's φ can exceed the score φ̂ that the tensor-core kernels

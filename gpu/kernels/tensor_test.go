@@ -20,7 +20,7 @@ func (g *given) tensorArgs(t *testing.T, m *memory) kernels.TensorArgs {
 	weights := make(words[uint32], s.WeightsBytes()/4)
 	w := kernels.WeightsArgs{
 		First: m.put(words[float32](n.First.Data)), Bias: m.put(words[float32](n.FirstBias)), Second: m.put(words[float32](n.Second.Data)),
-		Out: m.put(weights), PairsQuery: uint64(n.PairsQuery), PairsItem: uint64(n.PairsItem), Hidden: uint64(s.Hidden),
+		Out: m.put(weights), PairsQuery: uint64(n.PairsQuery), PairsItem: uint64(n.PairsItem), Hidden: uint64(s.Hidden), SiLU: g.silu(),
 	}
 	m.launch(t, s.Weights(), w)
 

@@ -41,16 +41,16 @@ KERNEL BLOCK(256, 4) rows_move(u32 *to, const u32 *from, const u32 *targets, con
   }
 }
 
-// mol_weights: a thread an element of either layer. The first makes halves of what is
-// activated (half_silu).
+// mol_weights: a thread an element of either layer. A layer whose output is activated
+// makes half of it (half_silu); of the second that is so with silu.
 KERNEL BLOCK(256, 4) mol_weights(const float *first, const float *bias, const float *second, u16 *out,
-                                 u64 pairs_query, u64 pairs_item, u64 width) {
+                                 u64 pairs_query, u64 pairs_item, u64 width, u64 silu) {
   const u32 pq = low(pairs_query), px = low(pairs_item), pairs = pq * px, hidden = low(width);
   const u32 at = blockIdx.x * 256u + threadIdx.x, all = hidden * pairs;
   if (at >= all) return;
   u32 h = at / pairs, l = at % pairs, p = l % px * pq + l / px;
   out[h * pairs + p] = to_half(.5f * first[at]);
-  out[all + p * hidden + h] = to_half(second[l * hidden + h]);
+  out[all + p * hidden + h] = to_half((silu ? .5f : 1.f) * second[l * hidden + h]);
   if (at < hidden) ((float *)(out + 2 * all))[at] = .5f * bias[at];
 }
 

@@ -12,16 +12,9 @@
 
 static const float log2e = 1.44269504f;
 
-// two_silu is x·sigmoid(x) of both, with one reciprocal: 1/a = b/(ab). Exponents are
-// clamped so that ab stays finite; below −41 the result is then x·2⁻⁶⁰ in place of less.
-DEVICE void two_silu(float &x, float &y) {
-  const float a = 1.f + fast_exp2(least(-log2e * x, 60.f)), b = 1.f + fast_exp2(least(-log2e * y, 60.f));
-  const float r = fast_reciprocal(a * b);
-  x *= r * b, y *= r * a;
-}
-
-// half_silu is silu(2h) = h + h·tanh(h): one special function, to 2⁻¹¹ of |h|, which is
-// about what its rounding to a half takes.
+// half_silu is silu(2h) = h + h·tanh(h): one special function, to 2⁻¹¹ of |h|. So what is
+// activated is made half as large: the hidden layer by its weights, gates by theirs and by
+// what queries add.
 DEVICE float half_silu(float h) { return fmaf(h, fast_tanh(h), h); }
 
 // Layers are a model's, and what queries add to the gates, in shared memory. Rows of
@@ -48,13 +41,15 @@ template <int L, int H> struct Layers {
     for (u32 i = threadIdx.x; i < H / 4; i += threads) copy_async(first_bias + i * 4, (const float *)(weights + 2 * H * L) + i * 4);
   }
 
-  // load_queries brings bias and factor of the block's queries into the order of pairs.
-  MEMBER void load_queries(const float *all_bias, const float *all_factor, u32 first_query, u32 queries, u32 pq, u32 threads) {
+  // load_queries brings bias and factor of the block's queries into the order of pairs;
+  // half of them where gates are activated.
+  MEMBER void load_queries(const float *all_bias, const float *all_factor, u32 first_query, u32 queries, bool silu, u32 pq, u32 threads) {
     const u32 px = L / pq;
     for (u32 i = threadIdx.x; i < queries * L; i += threads) {
       const u32 l = i % L, to = i / L * L + l % px * pq + l / px;
-      bias[to] = all_bias[first_query * L + i];
-      factor[to] = all_factor ? all_factor[first_query * L + i] : 0.f;
+      const float share = silu ? .5f : 1.f;
+      bias[to] = share * all_bias[first_query * L + i];
+      factor[to] = all_factor ? share * all_factor[first_query * L + i] : 0.f;
     }
   }
 };
@@ -104,13 +99,13 @@ DEVICE void bounds(const float (&logits)[2][L / 8][4], const float (&p)[2][L / 8
   if (item < valid) out[item] = finite_bits(bits_of(score)) ? fminf(above, fmaf(norm, 1.0001f, limits.base)) : score;
 }
 
-// mix_gates is the last step of mix: z are the gates without the items' part, which it
-// ends. WHOLE: gating is known to be the usual, all of it.
+// mix_gates makes scores of gates: z are the gates without the items' part, which it ends
+// and replaces by their exponentials, of which sums are the sums. WHOLE: gating is known to
+// be the usual, all of it.
 template <int L, int H, bool WHOLE>
 DEVICE void mix_gates(const float (&logits)[2][L / 8][4], float (&z)[2][L / 8][4], const Layers<L, H> &w, u32 query, const float *gates,
-                      Gating gating, const Limits *limits, float *out, int valid) {
+                      Gating gating, float (&scores)[4], float (&sums)[4]) {
   const int N = L / 8, lane = threadIdx.x % 32, g = lane / 4, t = lane % 4;
-  float scores[4], sums[4];
   const float *factor = w.factor + query * L + 2 * t;
   UNROLL for (int m = 0; m < 2; m++) UNROLL for (int r = 0; r < 2; r++) {
     const int item = m * 16 + r * 8 + g;
@@ -119,7 +114,7 @@ DEVICE void mix_gates(const float (&logits)[2][L / 8][4], float (&z)[2][L / 8][4
     UNROLL for (int n = 0; n < N; n++) {
       float &x = z[m][n][r * 2], &y = z[m][n][r * 2 + 1];
       if (WHOLE || gating.items) x = fmaf(factor[n * 8], gate[n * 8], x), y = fmaf(factor[n * 8 + 1], gate[n * 8 + 1], y);
-      if (WHOLE || gating.silu) two_silu(x, y);
+      if (WHOLE || gating.silu) x = half_silu(x), y = half_silu(y);
       top = fmaxf(top, fmaxf(x, y));
     }
     top = fmaxf(top, shuffle_xor(top, 1)), top = fmaxf(top, shuffle_xor(top, 2));
@@ -133,9 +128,7 @@ DEVICE void mix_gates(const float (&logits)[2][L / 8][4], float (&z)[2][L / 8][4
     sum += shuffle_xor(sum, 1), mixed += shuffle_xor(mixed, 1);
     sum += shuffle_xor(sum, 2), mixed += shuffle_xor(mixed, 2);
     scores[m * 2 + r] = mixed * fast_reciprocal(sum), sums[m * 2 + r] = sum;
-    if (!limits && t == 0 && item < valid) out[item] = scores[m * 2 + r];
   }
-  if (limits) bounds<L>(logits, z, scores, sums, limits[query], out, valid);
 }
 
 // mix makes scores of logits: of 32 items for one query, in the layout of two products'
@@ -154,9 +147,10 @@ DEVICE void mix(const float (&logits)[2][L / 8][4], const Layers<L, H> &w, u32 q
   const float *bias = w.bias + query * L + 2 * t;
   UNROLL for (int n = 0; n < N; n++) UNROLL for (int m = 0; m < 2; m++) UNROLL for (int e = 0; e < 4; e++) z[m][n][e] = bias[n * 8 + e % 2];
 
-  // Sixteen of the hidden layer at a time: made, activated, and multiplied again.
+  // Sixteen of the hidden layer at a time: made, activated, and multiplied again. Two rounds
+  // in a row save most moves of sums from one register to another.
   const int row = lane % 8 + lane / 16 * 8, column = lane / 8 % 2 * 8; // of a lane's matrix row
-#pragma unroll 1
+#pragma unroll 2
   for (int h0 = 0; h0 < H; h0 += 16) {
     float h[2][2][4];
     UNROLL for (int m = 0; m < 2; m++) UNROLL for (int n = 0; n < 2; n++) UNROLL for (int e = 0; e < 4; e++)
@@ -181,8 +175,15 @@ DEVICE void mix(const float (&logits)[2][L / 8][4], const Layers<L, H> &w, u32 q
     }
   }
 
-  if (gating.items && gating.silu) mix_gates<L, H, true>(logits, z, w, query, gates, gating, limits, out, valid);
-  else mix_gates<L, H, false>(logits, z, w, query, gates, gating, limits, out, valid);
+  float scores[4], sums[4];
+  if (gating.items && gating.silu) mix_gates<L, H, true>(logits, z, w, query, gates, gating, scores, sums);
+  else mix_gates<L, H, false>(logits, z, w, query, gates, gating, scores, sums);
+  if (limits) bounds<L>(logits, z, scores, sums, limits[query], out, valid);
+  else if (t == 0)
+    UNROLL for (int i = 0; i < 4; i++) {
+      const int item = i * 8 + lane / 4;
+      if (item < valid) out[item] = scores[i];
+    }
 }
 
 // mix_group makes the scores of a group: one query of eight components, or two of four,
@@ -263,7 +264,7 @@ template <int PQ, int PX, int D, int H, int WI, int WQ, int STAGES> DEVICE void 
   const u32 tiles = (a.pairs.count + items - 1) / items;
   if (blockIdx.x >= tiles) return;
   w.load(a.weights, threads);
-  w.load_queries(a.bias, a.factor, a.pairs.query, a.pairs.queries, PQ, threads);
+  w.load_queries(a.bias, a.factor, a.pairs.query, a.pairs.queries, a.silu, PQ, threads);
   for (u32 i = threadIdx.x; i < groups * D; i += threads)
     copy_async(queries + i / (D / 8) * query_width + i % (D / 8) * 8, a.components + query_row<PQ>(a.pairs, i / (D / 8)) * D + i % (D / 8) * 8);
   load(blockIdx.x, 0);
@@ -343,7 +344,7 @@ template <int PQ, int PX, int D, int H, int WI, int WQ, int COLUMNS, int GROUPS>
   };
 
   w.load(a.weights, threads);
-  w.load_queries(a.bias, a.factor, a.pairs.query, a.pairs.queries, PQ, threads);
+  w.load_queries(a.bias, a.factor, a.pairs.query, a.pairs.queries, a.silu, PQ, threads);
   load(0);
   commit_copies();
   float logits[GROUPS][2][PX][4];

@@ -135,7 +135,6 @@ inline float fast_tanh(float x) { // rounded to eleven bits, as far off as the h
   const float y = tanhf(x);
   return float_of((bits_of(y) + 0xfffu + (bits_of(y) >> 13 & 1)) & ~0x1fffu);
 }
-inline float least(float x, float y) { return x != x || y != y ? NAN : x < y ? x : y; }
 inline int leading_zeros(u64 x) { return x ? __builtin_clzll(x) : 64; }
 inline u64 clock_cycles() { // one more each time
   static u64 now;
