@@ -151,7 +151,7 @@ func TestShares(t *testing.T) {
 	l := bench.Limits{ReadGBs: 1000, TensorTFLOPS: 1000, FMATFLOPS: 50, Exp2: 4000, Reciprocal: 4000, Tanh: 4000, Issue: 2000}
 	c := kernels.Shape{PairsQuery: 8, PairsItem: 8, Dim: 32, Hidden: 128}.TensorCost(true)
 	const rows, queries = 1e6, 32
-	s := l.Share(c, rows*queries, rows, 296*rows*queries/4000e6)
+	s := l.Share(c, rows*queries, rows, 264*rows*queries/4000e6)
 	if s.Binds != "special functions" || s.Special < 0.999 || s.Special > 1.001 {
 		t.Errorf("%+v", s)
 	}
