@@ -22,7 +22,11 @@ func TestBarriers(t *testing.T) {
 			t.Helper()
 			return scanBarriers(t, m, made(t, kernels.Shape{PairsQuery: 4, PairsItem: 4, Dim: 64, Hidden: 128}, 200, 9))
 		},
-		"resident, one stage": rescoreBarriers,
+		"resident, one stage": func(t *testing.T, m *memory) (kernels.Launch, kernels.Arguments) {
+			t.Helper()
+			return scanBarriers(t, m, made(t, kernels.Shape{PairsQuery: 8, PairsItem: 4, Dim: 128, Hidden: 128}, 150, 2))
+		},
+		"single": rescoreBarriers,
 		"streamed": func(t *testing.T, m *memory) (kernels.Launch, kernels.Arguments) {
 			t.Helper()
 			g := golden(t, "../../testdata/golden/mol/d_lm_4x4x768", 3)

@@ -71,6 +71,8 @@ DEVICE float fast_tanh(float x) { // to 2⁻¹¹ of it
   return y;
 }
 
+DEVICE void sync_warp() { __syncwarp(); }
+
 DEVICE float shuffle_xor(float v, int mask) { return __shfl_xor_sync(0xffffffffu, v, mask); }
 DEVICE u32 shuffle_xor(u32 v, int mask) { return __shfl_xor_sync(0xffffffffu, v, mask); }
 DEVICE u32 shuffle_from(u32 v, int lane) { return __shfl_sync(0xffffffffu, v, lane); }

@@ -240,13 +240,31 @@ template <int L> DEVICE void load_gates(float *to, const TensorArguments &a, u32
 // query of four components, the group's other half repeats it.
 template <int PQ> DEVICE u64 query_row(const Pairs &p, u32 r) { return (u64)p.query * PQ + (p.rows ? r % PQ : r); }
 
+// multiply_group makes the logits of 32 items, whose halves lie one after the other, and of
+// a group of queries.
+template <int PX, int D> DEVICE void multiply_group(float (&logits)[2][PX][4], const u16 *items, u32 item_row, const u16 *queries, u32 query_width) {
+  const u32 lane = threadIdx.x % 32;
+  const u16 *rows = items + lane % 16 * item_row + lane / 16 * 8;
+  u32 b[D / 32][4];
+  UNROLL for (int k = 0; k < D / 32; k++) load_matrices(b[k], queries + lane % 8 * query_width + lane / 8 * 8 + k * 32);
+  UNROLL for (int m = 0; m < 2; m++) UNROLL for (int j = 0; j < PX; j++) {
+    float(&c)[4] = logits[m][j];
+    c[0] = c[1] = c[2] = c[3] = 0.f;
+    UNROLL for (int k = 0; k < D / 16; k++) {
+      u32 x[4];
+      load_matrices(x, rows + m * 16 * item_row + j * D + k * 16);
+      multiply(c, x, b[k / 2][k % 2 * 2], b[k / 2][k % 2 * 2 + 1]);
+    }
+  }
+}
+
 // resident keeps whole items in shared memory, and takes one group of queries after
 // the other: WI warps side by side over items, WQ over groups. With two stages the next
 // tile is brought while one is scored.
 template <int PQ, int PX, int D, int H, int WI, int WQ, int STAGES> DEVICE void resident(u8 *memory, const TensorArguments &a) {
   const int L = PQ * PX, threads = 32 * WI * WQ, items = 32 * WI, item_row = PX * D + 8, query_width = D + 8;
   const int stage_bytes = items * (item_row * 2 + (L + 8) * 4);
-  const u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, groups = (a.pairs.queries * PQ + 7) / 8;
+  const u32 warp = threadIdx.x / 32, groups = (a.pairs.queries * PQ + 7) / 8;
   Layers<L, H> w;
   u16 *queries = (u16 *)w.place(memory, groups * 8 / PQ);
   u8 *stages = (u8 *)(queries + groups * 8 * query_width);
@@ -283,21 +301,10 @@ template <int PQ, int PX, int D, int H, int WI, int WQ, int STAGES> DEVICE void 
 
     const u16 *mine = (const u16 *)(stages + stage * stage_bytes) + warp % WI * 32 * item_row;
     const float *gates = (const float *)(stages + stage * stage_bytes + items * item_row * 2) + warp % WI * 32 * (L + 8);
-    const u16 *rows = mine + lane % 16 * item_row + lane / 16 * 8;
     const u32 first = tile * items + warp % WI * 32;
     for (u32 group = warp / WI; group < groups && first < a.pairs.count; group += WQ) {
-      u32 b[D / 32][4];
-      UNROLL for (int k = 0; k < D / 32; k++) load_matrices(b[k], queries + (group * 8 + lane % 8) * query_width + lane / 8 * 8 + k * 32);
       float logits[2][PX][4];
-      UNROLL for (int m = 0; m < 2; m++) UNROLL for (int j = 0; j < PX; j++) {
-        float(&c)[4] = logits[m][j];
-        c[0] = c[1] = c[2] = c[3] = 0.f;
-        UNROLL for (int k = 0; k < D / 16; k++) {
-          u32 x[4];
-          load_matrices(x, rows + m * 16 * item_row + j * D + k * 16);
-          multiply(c, x, b[k / 2][k % 2 * 2], b[k / 2][k % 2 * 2 + 1]);
-        }
-      }
+      multiply_group<PX, D>(logits, mine, item_row, queries + group * 8 * query_width, query_width);
       mix_group<PQ, PX, H>(logits, w, group * 8 / PQ, a.pairs.queries, gates, a.gating(), a.limits(), a.pairs.scores + first,
                            a.pairs.count, (int)(a.pairs.count - first));
     }
@@ -309,6 +316,60 @@ template <int PQ, int PX, int D, int H, int WI, int WQ, int STAGES> DEVICE void 
       load(next, 0);
       commit_copies();
     }
+  }
+}
+
+// single scores for one group of queries. Each of its WARPS has tiles of 32 items and memory
+// of its own, and waits for no other warp: as soon as the logits of a tile are made, it
+// begins to bring the components of its next tile, and behind the gates the gates of that.
+template <int PQ, int PX, int D, int H, int WARPS> DEVICE void single(u8 *memory, const TensorArguments &a) {
+  const int L = PQ * PX, threads = 32 * WARPS, item_row = PX * D + 8, query_width = D + 8, warp_bytes = 32 * (item_row * 2 + (L + 8) * 4);
+  const u32 warp = threadIdx.x / 32, lane = threadIdx.x % 32, tiles = (a.pairs.count + 31) / 32;
+  Layers<L, H> w;
+  u16 *queries = (u16 *)w.place(memory, 8 / PQ), *items = (u16 *)((u8 *)(queries + 8 * query_width) + warp * warp_bytes);
+  float *gates = (float *)(items + 32 * item_row);
+
+  // Both leave out a tile that there is not, but end a group of copies.
+  auto load_items = [&](u32 tile) {
+    for (u32 i = lane; i < 32 * (PX * D / 8) && tile < tiles; i += 32) {
+      u32 item = i / (PX * D / 8), at = tile * 32 + item;
+      if (at >= a.pairs.count) at = a.pairs.count - 1;
+      copy_async(items + item * item_row + i % (PX * D / 8) * 8, a.halves + a.pairs.row(at) * (PX * D) + i % (PX * D / 8) * 8);
+    }
+    commit_copies();
+  };
+  auto load_gates = [&](u32 tile) {
+    for (u32 i = lane; i < 32 * (L / 4) && tile < tiles && a.gates; i += 32) {
+      u32 item = i / (L / 4), at = tile * 32 + item;
+      if (at >= a.pairs.count) at = a.pairs.count - 1;
+      copy_async(gates + item * (L + 8) + i % (L / 4) * 4, a.gates + a.pairs.row(at) * L + i % (L / 4) * 4);
+    }
+    commit_copies();
+  };
+
+  const u32 step = gridDim.x * WARPS;
+  u32 tile = blockIdx.x * WARPS + warp;
+  if (blockIdx.x * WARPS >= tiles) return;
+  w.load(a.weights, threads);
+  w.load_queries(a.bias, a.factor, a.pairs.query, a.pairs.queries, a.silu, PQ, threads);
+  for (u32 i = threadIdx.x; i < D; i += threads)
+    copy_async(queries + i / (D / 8) * query_width + i % (D / 8) * 8, a.components + query_row<PQ>(a.pairs, i / (D / 8)) * D + i % (D / 8) * 8);
+  load_items(tile), load_gates(tile);
+  wait_copies<1>();
+  __syncthreads(); // layers and queries are there for all
+  for (; tile < tiles; tile += step) {
+    wait_copies<1>();
+    sync_warp(); // the components are there for all lanes
+    float logits[2][PX][4];
+    multiply_group<PX, D>(logits, items, item_row, queries, query_width);
+    sync_warp(); // and are used up
+    load_items(tile + step);
+    wait_copies<1>();
+    sync_warp(); // the gates are there
+    mix_group<PQ, PX, H>(logits, w, 0, a.pairs.queries, gates, a.gating(), a.limits(), a.pairs.scores + tile * 32, a.pairs.count,
+                         (int)(a.pairs.count - tile * 32));
+    sync_warp(); // and are used up
+    load_gates(tile + step);
   }
 }
 
@@ -393,5 +454,7 @@ template <int PQ, int PX, int D, int H, int WI, int WQ, int COLUMNS, int GROUPS>
 // A shape's kernels, as `generated` in mol.go has them.
 #define RESIDENT(name, PQ, PX, D, H, WI, WQ, STAGES, AT_ONCE)                                                                 \
   KERNEL BLOCK(32 * WI * WQ, AT_ONCE) name(TENSOR_PARAMETERS) { TENSOR_BODY((resident<PQ, PX, D, H, WI, WQ, STAGES>)) }
+#define SINGLE(name, PQ, PX, D, H, WARPS, AT_ONCE)                                                                              \
+  KERNEL BLOCK(32 * WARPS, AT_ONCE) name(TENSOR_PARAMETERS) { TENSOR_BODY((single<PQ, PX, D, H, WARPS>)) }
 #define STREAMED(name, PQ, PX, D, H, WI, WQ, COLUMNS, GROUPS, AT_ONCE)                                                        \
   KERNEL BLOCK(32 * WI * WQ, AT_ONCE) name(TENSOR_PARAMETERS) { TENSOR_BODY((streamed<PQ, PX, D, H, WI, WQ, COLUMNS, GROUPS>)) }

@@ -106,6 +106,8 @@ inline void copy_async(void *shared, const void *global) { emulator::start_copy(
 inline void commit_copies() { emulator::commit_copies(); }
 template <int N> inline void wait_copies() { emulator::wait_copies(N); }
 
+inline void sync_warp() { emulator::exchange(0, 0); }
+
 inline float shuffle_xor(float v, int mask) { return emulator::exchange(v, (int)(emulator::thread() % 32) ^ mask); }
 inline u32 shuffle_xor(u32 v, int mask) { return emulator::exchange(v, (int)(emulator::thread() % 32) ^ mask); }
 inline u32 shuffle_from(u32 v, int lane) { return emulator::exchange(v, lane); }
