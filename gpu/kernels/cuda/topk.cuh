@@ -24,7 +24,7 @@ DEVICE float topk_score(u32 key) {
 
 // TopKEntries are those of a part. An entry's place in the order is a number of 64
 // bits, the key of its score above the complement of its row, and the greater is the
-// better; 0 is an entry that does not count.
+// better.
 struct TopKEntries {
   const float *scores;
   const u32 *rows, *live, *bitmap;
@@ -32,10 +32,26 @@ struct TopKEntries {
 
   MEMBER u32 row(u32 i) const { return rows ? rows[i] : first + i; }
 
-  MEMBER u64 place(u32 i) const {
-    const u32 r = row(i);
-    if (r == absent || (live && !(live[r / 32] >> r % 32 & 1)) || (bitmap && !(bitmap[r / 32] >> r % 32 & 1))) return 0;
-    return (u64)topk_key(scores[i]) << 32 | (u32)~r;
+  MEMBER bool counts(u32 r) const {
+    return r != absent && (!live || live[r / 32] >> r % 32 & 1) && (!bitmap || bitmap[r / 32] >> r % 32 & 1);
+  }
+
+  // each calls take(i, place) for the entries of this thread that count. A thread reads
+  // four entries at a time, so that it waits for memory once in four.
+  template <class Take> MEMBER void each(Take take) const {
+    enum { at_once = 4 };
+    for (u32 i = begin + threadIdx.x; i < end; i += at_once * blockDim.x) {
+      float score[at_once];
+      u32 number[at_once];
+#pragma unroll
+      for (u32 k = 0; k < at_once; k++) {
+        const u32 at = i + k * blockDim.x < end ? i + k * blockDim.x : i;
+        score[k] = scores[at], number[k] = row(at);
+      }
+#pragma unroll
+      for (u32 k = 0; k < at_once; k++)
+        if (i + k * blockDim.x < end && counts(number[k])) take(i + k * blockDim.x, (u64)topk_key(score[k]) << 32 | (u32)~number[k]);
+    }
   }
 };
 
@@ -53,6 +69,14 @@ DEVICE u32 warp_sum(u32 x) {
   return x;
 }
 
+DEVICE u32 warp_greatest(u32 x) {
+  for (int m = 16; m > 0; m /= 2) {
+    const u32 y = shuffle_xor(x, m);
+    if (y > x) x = y;
+  }
+  return x;
+}
+
 DEVICE u64 warp_pick(u64 x, bool greatest) {
   for (int m = 16; m > 0; m /= 2) {
     u64 y = (u64)shuffle_xor((u32)(x >> 32), m) << 32 | shuffle_xor((u32)x, m);
@@ -65,14 +89,12 @@ DEVICE u64 warp_pick(u64 x, bool greatest) {
 DEVICE void topk_count(TopKBlock &s, const TopKEntries &e) {
   u32 scored = 0, not_finite = 0;
   u64 greatest = 0, least = ~(u64)0;
-  for (u32 i = e.begin + threadIdx.x; i < e.end; i += blockDim.x) {
-    const u64 p = e.place(i);
-    if (p == 0) continue;
+  e.each([&](u32, u64 p) {
     scored++;
     if (p >> 32 == 0) not_finite++;
     if (p > greatest) greatest = p;
     if (p < least) least = p;
-  }
+  });
   scored = warp_sum(scored), not_finite = warp_sum(not_finite);
   greatest = warp_pick(greatest, true), least = warp_pick(least, false);
   if (threadIdx.x % 32 != 0) return;
@@ -132,10 +154,9 @@ KERNEL BLOCK(256, 4) top_k(const float *scores, const u32 *rows, const u32 *star
       open -= bits;
       s.bins[tid] = 0;
       __syncthreads();
-      for (u32 i = e.begin + tid; i < e.end; i += blockDim.x) {
-        const u64 p = e.place(i);
-        if (p != 0 && (p & mask) == prefix) atomicAdd(&s.bins[p >> open & ((1u << bits) - 1)], 1u);
-      }
+      e.each([&](u32, u64 p) {
+        if ((p & mask) == prefix) atomicAdd(&s.bins[p >> open & ((1u << bits) - 1)], 1u);
+      });
       __syncthreads();
       if (tid < 32) topk_digit(s, need);
       __syncthreads();
@@ -147,17 +168,18 @@ KERNEL BLOCK(256, 4) top_k(const float *scores, const u32 *rows, const u32 *star
   }
 
   const u64 place = ((u64)q * gridDim.x + blockIdx.x) * wanted;
-  for (u32 i = e.begin + tid; i < e.end; i += blockDim.x) {
-    const u64 p = e.place(i);
-    if (p == 0) continue;
+  u32 next = 0; // the best key of this thread that is left out
+  e.each([&](u32 i, u64 p) {
     const u64 m = p & mask;
     if (m > prefix || (m == prefix && atomicAdd(&s.equals, 1u) < need)) {
       const u32 slot = atomicAdd(&s.slots, 1u);
-      out_scores[place + slot] = e.scores[i], out_rows[place + slot] = e.row(i);
-    } else {
-      atomicMax(&s.next, (u32)(p >> 32));
+      out_scores[place + slot] = e.scores[i], out_rows[place + slot] = ~low(p);
+    } else if ((u32)(p >> 32) > next) {
+      next = (u32)(p >> 32);
     }
-  }
+  });
+  next = warp_greatest(next);
+  if (tid % 32 == 0) atomicMax(&s.next, next);
   __syncthreads();
   for (u32 i = s.slots + tid; i < wanted; i += blockDim.x) out_scores[place + i] = float_of(0xff800000u), out_rows[place + i] = absent;
   if (tid != 0) return;
