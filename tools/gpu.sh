@@ -54,10 +54,10 @@ assemble() {
 		! cmp -s "$passed" gpu/kernels/$module.ptx || continue
 		for arch in sm_80 sm_90 sm_100 sm_120; do
 			said=$("$ptxas" -v -arch=$arch -o "$cache/$module.cubin" gpu/kernels/$module.ptx 2>&1) || { echo "$said" >&2 && return 1; }
-			# Eight bytes are one number, of dot_rows for sm_80.
-			bytes=$(grep -oE '[0-9]+ bytes spill' <<<"$said" | sort -rn | head -1)
+			# Eight bytes are one number: of dot_rows for sm_80, of mol_scan_8x8x32x128 for sm_90.
+			bytes=$(grep -oE '[0-9]+ bytes spill stores' <<<"$said" | sort -rn | head -1)
 			if [ "${bytes%% *}" -gt 8 ]; then
-				echo "gpu.sh: a kernel of gpu/kernels/$module.ptx has $bytes stores for $arch (ptxas -v), 8 at most" >&2
+				echo "gpu.sh: a kernel of gpu/kernels/$module.ptx has $bytes for $arch (ptxas -v), 8 at most" >&2
 				return 1
 			fi
 		done
