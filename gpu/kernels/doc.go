@@ -46,37 +46,52 @@
 // exchange what belongs to the other's query.
 //
 //   - resident: layers, queries and a tile of items lie in shared memory; the next tile is
-//     copied meanwhile. One group of queries is scanned by the kernel for rescoring, whose
-//     warps differ in items.
+//     copied meanwhile.
+//   - single, for rescoring and for scans of one group of queries: each warp has items of its
+//     own and waits for no other. It copies the next components while it makes gates.
 //   - streamed (D = 768): 64 columns of a component at a time; the logits of 32 queries
 //     wait in registers.
 //
 // # What limits it
 //
-// Special functions, 16 a clock and multiprocessor. For 32 items and one query (P_Q = P_X
-// = 8, D = 32, H = 128), in a lane's instructions:
+// A multiprocessor issues four instructions a clock, evaluates 16 special functions, and
+// moves 128 bytes of shared memory. These are the clocks of one for 32 items and a query,
+// counted in the code that ptxas 12.8 makes for sm_90, on the way of all gates and bounds.
+// Tensor cores are given twice: 4 and 8 clocks a product and quarter of a multiprocessor.
 //
-//   - hidden layer: tanh, silu(x) = h + h·tanh(h), h = x/2: 128
-//   - gates: two exponentials and one reciprocal for two SiLUs: 96
-//   - softmax: 64 + 4
-//   - an upper bound of φ: two roots, an exponential, a reciprocal: 4
-//   - all (456 with an exponential and a reciprocal for every SiLU): 296
+//	scan         issue  special functions  tensor cores  shared memory
+//	8x8x32x128     523                528     288 – 576            501
+//	8x4x64x128     330                400     160 – 320            346
+//	8x4x128x128    341                400     192 – 384            482
 //
-// That is 592 clocks. About 2,500 instructions are issued at four a clock, 630 clocks, so
-// issue is the limit by a little. On paper 674,044 items for 32 queries take 1.8 ms on 132
-// multiprocessors at 1.755 GHz. No kernel spills (ptxas 12.4, sm_90; 238 registers a
-// thread at most). Untried: exponentials of gates in pairs of halves; wgmma; more than
-// four warps a multiprocessor.
+// The special functions of 8x8x32x128, in a lane's instructions: 128 tangents of the hidden
+// layer and 64 of gates (silu(x) = h + h·tanh(h), h = x/2), 64 exponentials and 4
+// reciprocals of the softmax, 4 for the bound of φ: 264. With an exponential for each gate
+// and a reciprocal for two in place of tangents they were 296, and issue took 637 clocks.
+//
+// Latency comes on top: eight warps, as registers allow (255 a thread), do not fill what
+// they wait for. Replayed in order, with latencies guessed low and high, 674,044 items for
+// 32 queries take 2.7 to 3.3 ms on 132 multiprocessors at 1.755 GHz (3.0 to 4.2 with
+// exponentials in gates, and one round of the hidden layer at a time). Twelve warps replay
+// as 2.5 to 3.1 ms, but keep 46 numbers a thread outside registers, for which the cache has
+// no room: not taken. One query reads 517 MB, 0.155 ms at 3.35 TB/s; its four warps a
+// multiprocessor replay as 5,900 to 7,700 clocks a tile, 0.13 to 0.18 ms, while the next
+// tile is read.
+//
+// dot_screen reads 2·F bytes a row once, for 32 queries: 350,000 rows of 768 are 0.16 ms at
+// 3.35 TB/s. Issue (about 290 instructions for 32 rows and 64 columns) is 0.04 ms of that,
+// shared memory 0.06. Nothing of this section was measured. Untried: wgmma and TMA;
+// exponentials of gates in pairs of halves.
 //
 // # Precision
 //
 // Operands are float16; sums, items' gates, gates and softmax float32. By the
-// manufacturer: tanh 2⁻¹¹ of itself (HiddenError), exponential 2⁻²², reciprocal 2⁻²³ (with
-// the rounding of arguments below GateError). With Limits the score gives way to an upper
+// manufacturer: tanh 2⁻¹¹ of itself (SiLUError), exponential 2⁻²², reciprocal 2⁻²³ (with
+// the rounding of arguments below ExponentialError). With Limits the score gives way to an upper
 // bound of φ (package bound). A row with a feature that is not finite scores what is not
 // finite; components of 65,520 and more become infinite halves (RowsPackArgs.Largest).
 //
-// In the emulator (tanh of eleven bits) scores of testdata/golden/mol are within 0.0092 of
+// In the emulator (tanh of eleven bits, products' sums truncated to 23) scores of testdata/golden/mol are within 0.0092 of
 // the CPU's, of scores up to 11; mol_exact agrees within 2·10⁻⁶ of the largest score. The
 // order of the hardware's sums is not documented; the emulator's is by columns.
 //
