@@ -79,7 +79,7 @@ func newBench(stdout, stderr io.Writer) *cobra.Command {
 	flags.Uint32Var(&f.seed, "seed", 1, "of what is made up")
 	flags.BoolVar(&f.quick, "quick", false, "measure less often")
 	flags.StringVarP(&f.output, "output", "o", "text", "what to print: text or json")
-	flags.StringVar(&f.report, "report", "", "folder that gets gpu.json, gpu.md and gpu.svg")
+	flags.StringVar(&f.report, "report", "", "folder that gets gpu.json, gpu.md, gpu.svg and summary.txt")
 	flags.StringVar(&f.pytorch, "pytorch", "", "a Python that has PyTorch, to compare with")
 	flags.StringVar(&f.script, "script", filepath.Join("bench", "gpu", "baseline.py"), "the program of the comparison")
 	return cmd
@@ -246,7 +246,7 @@ func throughSocket(ctx context.Context, d *gpu.Device) (_ device.Device, stop fu
 	return device.NewClient(conn), stop, nil
 }
 
-// write writes the report into a folder as a page, figures and a plot.
+// write writes the report into a folder as a page, figures, a plot and a summary.
 func write(folder string, r *bench.Report) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
@@ -255,7 +255,7 @@ func write(folder string, r *bench.Report) error {
 	if err != nil {
 		return err
 	}
-	for name, content := range map[string]string{"gpu.md": "# A GPU\n\n" + r.Page(), "gpu.json": string(figures) + "\n", "gpu.svg": r.Plot()} {
+	for name, content := range map[string]string{"gpu.md": "# A GPU\n\n" + r.Page(), "gpu.json": string(figures) + "\n", "gpu.svg": r.Plot(), "summary.txt": r.Summary()} {
 		fill := func(w io.Writer) error {
 			_, err := io.WriteString(w, content)
 			return err

@@ -83,6 +83,9 @@ func TestRun(t *testing.T) {
 	if err := r.Text(&text); err != nil || !strings.Contains(text.String(), "plain Go") || !strings.Contains(text.String(), "bilinear-768-one") {
 		t.Errorf("%v:\n%s", err, &text)
 	}
+	if s := r.Summary(); !strings.HasPrefix(s, "No case has its full table") || !strings.Contains(s, "plain Go") {
+		t.Errorf("the summary is %q", s)
+	}
 	for _, part := range []string{"## Measured", "| rbe-512 | exact |", "### Not yet measured"} {
 		if !strings.Contains(r.Page(), part) {
 			t.Errorf("the page lacks %q:\n%s", part, r.Page())

@@ -3,6 +3,7 @@ package bench
 import (
 	"fmt"
 	"io"
+	"strings"
 	"text/tabwriter"
 
 	"github.com/likenessdb/likeness/gpu/kernels"
@@ -127,6 +128,30 @@ func (r *Report) bars(w io.Writer) {
 	if !none {
 		_ = t.Flush()
 	}
+}
+
+// Summary returns each target with its outcome, one a line, then what the device is and how
+// its answers agree with the CPU's.
+func (r *Report) Summary() string {
+	var b strings.Builder
+	t := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	for i := range r.Cases {
+		for _, bar := range r.Cases[i].Bars {
+			have, state, want := bar.format()
+			_, _ = fmt.Fprintf(t, "%s\t%s, %s\t%s\t%s\t%s\n", strings.ToUpper(state), r.Cases[i].Name, bar.What, want, have, bar.Why)
+		}
+	}
+	_ = t.Flush()
+	if b.Len() == 0 {
+		b.WriteString("No case has its full table, so there are no bars.\n")
+	}
+	f := &r.Device
+	fmt.Fprintf(&b, "\n%s, capability %s, %d multiprocessors, driver %s %s, %d MiB\n", f.Name, f.Capability, f.Processors, f.Driver, r.Details.Release, f.Memory>>20)
+	if r.Agreement != nil {
+		fmt.Fprintf(&b, "agreement with the CPU: %s\n", r.Agreement)
+	}
+	fmt.Fprintf(&b, "PyTorch: %s\n", orNone(r.PyTorch))
+	return b.String()
 }
 
 // format formats a target: the measured value, whether it is met, and the wanted value.
