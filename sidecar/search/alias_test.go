@@ -179,3 +179,71 @@ func TestANameThatTheStoreHides(t *testing.T) {
 		}
 	}
 }
+
+// TestAnAliasThatCannotBeRead: a search goes where the alias stood last, and proves nothing. So does one of a route
+// that is opened by the search.
+func TestAnAliasThatCannotBeRead(t *testing.T) {
+	store, p := openAliased(t, false)
+	ask := func(e *search.Engine, want string, status rerank.Status) {
+		t.Helper()
+		store.searched = nil
+		a, err := e.Search(t.Context(), search.Request{Route: "live", Query: rerank.Query{Vector: []float32{1, 2, 3, 4}}, K: 3})
+		must(t, err)
+		if !slices.Equal(slices.Compact(store.searched), []string{want}) || a.Certificate.Status != status {
+			t.Errorf("searched were %q, %s; want %q, %s", store.searched, a.Certificate.Status, want, status)
+		}
+	}
+	two := "two"
+	store.target.Store(&two) // after the routes were opened
+	ask(p, "two", rerank.StatusExact)
+	store.silent = true
+	ask(p, "two", rerank.StatusUnknown)
+	store.silent = false
+	live, err := p.Route("live")
+	must(t, err)
+	fresh, err := search.New([]*route.Route{{Policy: live.Policy, Parts: live.Parts}}, search.Options{})
+	must(t, err)
+	ask(fresh, "two", rerank.StatusExact)
+}
+
+// changed is a store whose collection is made again between two calls.
+type changed struct {
+	*embedded.Store
+	gone      bool
+	described int
+}
+
+func (c *changed) Describe(ctx context.Context, name string) (adapters.Description, error) {
+	c.described++
+	return c.Store.Describe(ctx, name)
+}
+
+func (c *changed) Fetch(ctx context.Context, r adapters.FetchRequest) (adapters.Rows, error) {
+	if c.gone {
+		return adapters.Rows{}, adapters.ErrNotFound
+	}
+	return c.Store.Fetch(ctx, r)
+}
+
+// TestScoresOfAChangedCollection: a call that finds the collection to be another one has the route checked again.
+func TestScoresOfAChangedCollection(t *testing.T) {
+	sim, err := dot.New(dot.Config{Dim: 4}, nil)
+	must(t, err)
+	store := &changed{Store: embedded.New()}
+	must(t, store.Load("items", embedded.Collection{Fields: []embedded.Field{{VectorField: adapters.VectorField{Metric: adapters.InnerProduct}, Vectors: random(1, 20, 4)}}}))
+	p, err := search.New([]*route.Route{{
+		Policy: route.Policy{Name: "r", Collection: "items", StoreName: "s", Placement: route.PlacementStored},
+		Parts:  route.Parts{Store: store, Model: route.Model{Name: "dot", Version: version, Similarity: sim}},
+	}}, search.Options{})
+	must(t, err)
+	r := search.ScoreRequest{Route: "r", Query: rerank.Query{Vector: []float32{1, 2, 3, 4}}, IDs: []rerank.ID{rerank.UintID(3)}}
+	for _, c := range []struct {
+		gone      bool
+		described int
+	}{{false, 1}, {false, 1}, {true, 1}, {false, 2}, {false, 2}} {
+		store.gone = c.gone
+		if _, err := p.Score(t.Context(), r); (err != nil) != c.gone || store.described != c.described {
+			t.Errorf("gone %t: %v, the collection was described %d times, want %d", c.gone, err, store.described, c.described)
+		}
+	}
+}

@@ -19,6 +19,7 @@ func TestLogsHideFilters(t *testing.T) {
 		"escaped":              {`{"must":[{"key":"gr\u00f6\u00dfe","match":{"value":1}}]}`, `no field größe`, "no field"},
 		"a number":             {`{"must":[{"key":"k","range":{"gt":8675309}}]}`, `8675309 is out of range`, "out of range"},
 		"Milvus's expression":  {`salary > 90000 and name like "Ada%"`, `cannot parse expression: salary > 90000 and name like "Ada%", error: field salary not exist`, "cannot parse expression"},
+		"a value with the key": {`{"must":[{"key":"Ada","match":{"value":"Lovelace-Ada"}}]}`, `no Lovelace-Ada`, "no [filter]"},
 		"a long key":           {`{"must":[{"key":"` + strings.Repeat("k", 3<<20) + `","match":{"value":1}}]}`, "no " + strings.Repeat("k", 3<<20), "store_error"},
 		"a long text":          {`{"must":[{"key":"secretive","match":{"value":1}}]}`, strings.Repeat("secretive ", 1000), "left out"},
 	} {

@@ -35,6 +35,9 @@ func TestScore(t *testing.T) {
 			if len(a.Scores) != len(ids) || len(a.Explanations) != len(ids) || len(a.Missing) != 1 || a.Missing[0] != ids[0] || a.Version != version {
 				t.Fatalf("%s: %d scores, %d explanations, missing %v", place, len(a.Scores), len(a.Explanations), a.Missing)
 			}
+			if distinct := len(slices.Compact(slices.SortedFunc(slices.Values(ids[1:]), rerank.ID.Compare))); a.Certificate.Candidates != distinct {
+				t.Errorf("%s: %d items were scored, want each of %d once", place, a.Certificate.Candidates, distinct)
+			}
 			if !math.IsNaN(float64(a.Scores[0])) {
 				t.Errorf("%s: a missing item scores %v", place, a.Scores[0])
 			}

@@ -142,6 +142,29 @@ func TestTrialProvesNothing(t *testing.T) {
 	}
 }
 
+// TestACandidatePromisesNothing: audits are of the version in service, so that a candidate's answer carries no calibration.
+func TestACandidatePromisesNothing(t *testing.T) {
+	given := promised()
+	e, trial, _ := tryCandidate(t, experiment.Dividing, &toy{dim: 6, blocks: 2}, func(r *route.Route) { r.Strategy, r.Promise = rerank.PerEmbedding, given })
+	alone, err := trial.Candidate.Search(t.Context(), trialRequest())
+	must(t, err)
+	if alone.Certificate.Status != rerank.StatusCalibrated {
+		t.Fatalf("the candidate alone answers %+v", alone.Certificate)
+	}
+	e.SetTrial("r", &trial)
+	seen := map[experiment.Arm]rerank.Status{}
+	for user := range 20 {
+		r := trialRequest()
+		r.User = fmt.Sprint(user)
+		a, err := e.Search(t.Context(), r)
+		must(t, err)
+		seen[a.Arm] = a.Certificate.Status
+	}
+	if want := (map[experiment.Arm]rerank.Status{experiment.Control: rerank.StatusExact, experiment.Candidate: rerank.StatusUnknown}); !reflect.DeepEqual(seen, want) {
+		t.Errorf("the arms answer %v, want %v", seen, want)
+	}
+}
+
 // failsOn fails on queries whose first element is negative.
 type failsOn struct{ *toy }
 
@@ -202,6 +225,16 @@ func TestTrialByIntention(t *testing.T) {
 	}
 }
 
+// awaitEnd waits until the last search of a candidate has let go of it.
+func awaitEnd(t *testing.T, ended <-chan struct{}) {
+	t.Helper()
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Fatal("a search of the candidate still holds it")
+	}
+}
+
 // TestTrialInTime: an answer that the caller needs by a time waits for no candidate after it, and a
 // candidate that the version in service outran counts as slow.
 func TestTrialInTime(t *testing.T) {
@@ -226,7 +259,7 @@ func TestTrialInTime(t *testing.T) {
 	e.SetTrial("r", nil)
 	ended := trial.Candidate.Discard()
 	close(may)
-	<-ended
+	awaitEnd(t, ended)
 	until.Store(nil)
 }
 
@@ -265,7 +298,7 @@ func TestTrialNeverHurts(t *testing.T) {
 			if name == "late" {
 				close(may)
 			}
-			<-ended // the candidate's searches let go of it
+			awaitEnd(t, ended) // the candidate's searches let go of it
 			until.Store(nil)
 		})
 	}
