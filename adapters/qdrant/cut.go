@@ -44,13 +44,18 @@ func (s *Store) Cut(ctx context.Context, collection string, parts int) ([]string
 		return nil, err
 	}
 	for i := range cuts {
-		high, low := bits.Mul64(greatest-least, uint64(i+1))
-		at, _ := bits.Div64(high, low, uint64(parts))
-		if cuts[i], err = writeCursor(qdrant.NewIDNum(least + at)); err != nil {
+		if cuts[i], err = writeCursor(qdrant.NewIDNum(numberAt(least, greatest, i+1, parts))); err != nil {
 			return nil, err
 		}
 	}
 	return cuts, nil
+}
+
+// numberAt returns the number that is so many parts, of all, behind the least.
+func numberAt(least, greatest uint64, part, parts int) uint64 {
+	high, low := bits.Mul64(greatest-least, uint64(part))
+	at, _ := bits.Div64(high, low, uint64(parts))
+	return least + at
 }
 
 // greatestNumber returns the greatest numeric id. least must be a numeric id of the

@@ -520,3 +520,73 @@ func TestLongerVectorsAreSampled(t *testing.T) {
 		}
 	}
 }
+
+// TestPartsOfNumbers: parts of numeric ids are even, wherever the ids begin and however far apart they are.
+func TestPartsOfNumbers(t *testing.T) {
+	const most = math.MaxUint64
+	for _, c := range []struct {
+		least, greatest uint64
+		want            []uint64
+	}{{10, 110, []uint64{35, 60, 85}}, {0, most, []uint64{most / 4, most / 2, most/4*3 + 2}}, {most - 4, most, []uint64{most - 3, most - 2, most - 1}}, {7, 7, []uint64{7, 7, 7}}} {
+		for i, want := range c.want {
+			if got := numberAt(c.least, c.greatest, i+1, 4); got != want {
+				t.Errorf("from %d to %d the part %d begins at %d, want %d", c.least, c.greatest, i+1, got, want)
+			}
+		}
+	}
+}
+
+// TestExcludedPoints: a filter without some ids keeps every condition of its own.
+func TestExcludedPoints(t *testing.T) {
+	condition := func(key string) []*qdrant.Condition { return []*qdrant.Condition{qdrant.NewMatch(key, "v")} }
+	f := &qdrant.Filter{
+		Must: condition("must"), Should: condition("should"), MustNot: condition("must_not"), MinShould: &qdrant.MinShould{Conditions: condition("min"), MinCount: 1},
+	}
+	for owner, conditions := range map[string]int{"": 2, "owner": 2} {
+		got, err := without(f, []rerank.ID{rerank.UintID(7)}, owner)
+		if err != nil || len(got.GetMustNot()) < conditions || got.GetMustNot()[0] != f.GetMustNot()[0] || !slices.Equal(got.GetMust(), f.GetMust()) ||
+			!slices.Equal(got.GetShould(), f.GetShould()) || got.GetMinShould() != f.GetMinShould() || len(f.GetMustNot()) != 1 {
+			t.Errorf("owner %q: %v, %v", owner, got, err)
+		}
+	}
+	if got, err := without(f, nil, ""); err != nil || got != f {
+		t.Errorf("without nothing: %v, %v", got, err)
+	}
+}
+
+// TestRowsOfNobody: a filter for the rows of no owner selects none, where one without conditions would select all.
+func TestRowsOfNobody(t *testing.T) {
+	if f := ownedBy("owner", nil); len(f.GetShould()) != 1 || f.GetShould()[0].GetField().GetMatch() == nil || len(f.GetShould()[0].GetField().GetMatch().GetKeywords().GetStrings()) != 0 {
+		t.Errorf("%v", f)
+	}
+	if f := ownedBy("owner", []rerank.ID{rerank.UintID(1), rerank.TextID("a")}); len(f.GetShould()) != 2 {
+		t.Errorf("of a number and a text: %v", f)
+	}
+}
+
+// TestNormsOfASample: the greatest norm in a field is taken to be twice the greatest of a sample, and 1 at least.
+func TestNormsOfASample(t *testing.T) {
+	of := func(x ...float32) *qdrant.ScoredPoint {
+		data := &qdrant.VectorOutput{Vector: &qdrant.VectorOutput_Dense{Dense: &qdrant.DenseVector{Data: x}}}
+		return &qdrant.ScoredPoint{Vectors: &qdrant.VectorsOutput{VectorsOptions: &qdrant.VectorsOutput_Vector{Vector: data}}}
+	}
+	infinite := float32(math.Inf(1))
+	for _, c := range []struct {
+		sample []*qdrant.ScoredPoint
+		want   float64
+	}{{nil, 1}, {[]*qdrant.ScoredPoint{of(0.25, 0)}, 1}, {[]*qdrant.ScoredPoint{of(3, 4), of(1, 0)}, 10}, {[]*qdrant.ScoredPoint{of(infinite, 0), of(1, 0)}, 2}} {
+		f := &field{norm: 1}
+		if f.sampleNorm(c.sample); f.norm != c.want {
+			t.Errorf("of %v: %v, want %v", c.sample, f.norm, c.want)
+		}
+	}
+}
+
+// TestPayloadsAreOneObject: what follows a payload's object is refused, and not left out.
+func TestPayloadsAreOneObject(t *testing.T) {
+	for text, ok := range map[string]bool{"": true, "{}": true, ` {"a":1} `: true, "{} x": false, "{}{}": false, "{},": false, "[]": false, `{"a":9223372036854775808}`: false} {
+		if _, err := payloadOf([]byte(text)); (err == nil) != ok || err != nil && !errors.Is(err, adapters.ErrStore) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}

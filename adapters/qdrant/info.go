@@ -354,13 +354,18 @@ func (s *Store) readNorms(ctx context.Context, in *info) error {
 		return err
 	}
 	for _, f := range dots {
-		for _, p := range answer.GetResult() {
-			if n := 2 * rerank.Norm(vectorOf(p.GetVectors(), f.Name)); !math.IsInf(n, 0) && n > f.norm {
-				f.norm = n
-			}
-		}
+		f.sampleNorm(answer.GetResult())
 	}
 	return nil
+}
+
+// sampleNorm raises the field's greatest norm to twice the greatest norm of a sample.
+func (f *field) sampleNorm(points []*qdrant.ScoredPoint) {
+	for _, p := range points {
+		if n := 2 * rerank.Norm(vectorOf(p.GetVectors(), f.Name)); !math.IsInf(n, 0) && n > f.norm {
+			f.norm = n
+		}
+	}
 }
 
 // indexSettings returns the settings on which a list's recall depends.

@@ -30,6 +30,7 @@ func TestConsistency(t *testing.T) {
 		{"session of a bounded collection", &milvuspb.SearchRequest{ConsistencyLevel: commonpb.ConsistencyLevel_Session}, bounded, true},
 		{"strong of a strong collection", &milvuspb.SearchRequest{ConsistencyLevel: strong}, strong, false},
 		{"bounded by the level", &milvuspb.SearchRequest{ConsistencyLevel: bounded}, bounded, false},
+		{"eventual", &milvuspb.SearchRequest{ConsistencyLevel: commonpb.ConsistencyLevel_Eventually}, bounded, false},
 		{"bounded by the timestamp", &milvuspb.SearchRequest{GuaranteeTimestamp: 2}, bounded, false},
 		{"a timestamp", &milvuspb.SearchRequest{GuaranteeTimestamp: 1 << 50, UseDefaultConsistency: true}, strong, true},
 	} {

@@ -91,7 +91,12 @@ func (r *Router) InterceptREST(in *http.Request, body []byte, forward rest.Forwa
 			return rest.Reply{Answer: &own}
 		}
 	}
-	reply := rest.Reply{Status: o.Status, Passed: r.Passed}
+	return replyOf(o, r.Passed)
+}
+
+// replyOf returns the reply to a search that was not refused by the database.
+func replyOf(o routing.Outcome[rest.Answer], passed func(took time.Duration)) rest.Reply {
+	reply := rest.Reply{Status: o.Status, Passed: passed}
 	switch {
 	case o.Answered && rest.Denied(o.Answer.Status): // a refused caller must not learn about the route
 		return rest.Reply{Answer: &o.Answer}

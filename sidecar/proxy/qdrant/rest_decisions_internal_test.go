@@ -1,0 +1,115 @@
+package qdrant
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/qdrant/go-client/qdrant"
+	"google.golang.org/protobuf/proto"
+
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/proxy/rest"
+	"github.com/likenessdb/likeness/sidecar/proxy/routing"
+	"github.com/likenessdb/likeness/sidecar/search"
+)
+
+// TestRepliesOfARoute: a caller whom the database refuses gets its refusal and learns nothing of the route.
+func TestRepliesOfARoute(t *testing.T) {
+	answer := func(status int) rest.Answer { return rest.Answer{Status: status} }
+	for name, c := range map[string]struct {
+		outcome routing.Outcome[rest.Answer]
+		status  string
+		code    int // 0: the request goes on to the database
+	}{
+		"answered": {routing.Outcome[rest.Answer]{Answered: true, Answer: answer(200), Status: "s"}, "s", 200},
+		"refused":  {routing.Outcome[rest.Answer]{Answered: true, Answer: answer(http.StatusForbidden), Status: "s"}, "", http.StatusForbidden},
+		"no key":   {routing.Outcome[rest.Answer]{Answered: true, Answer: answer(http.StatusUnauthorized), Status: "s"}, "", http.StatusUnauthorized},
+		"passed":   {routing.Outcome[rest.Answer]{Status: "s"}, "s", 0},
+		"closed":   {routing.Outcome[rest.Answer]{Refused: "no", Status: "s"}, "s", http.StatusServiceUnavailable},
+	} {
+		reply := replyOf(c.outcome, func(time.Duration) {})
+		if code := 0; reply.Answer != nil {
+			code = reply.Answer.Status
+			if code != c.code || reply.Status != c.status {
+				t.Errorf("%s: %d with status %q, want %d, %q", name, code, reply.Status, c.code, c.status)
+			}
+		} else if c.code != 0 || reply.Status != c.status || reply.Passed == nil {
+			t.Errorf("%s: %+v", name, reply)
+		}
+	}
+}
+
+// TestConfirmingReadsOverREST: a read of the hits that failed, or that the database broke off, confirms nothing.
+func TestConfirmingReadsOverREST(t *testing.T) {
+	body := `{"vector":[1],"limit":1}`
+	whole, err := readObject([]byte(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := []routing.Ranked{{Hits: []search.Hit{{ID: rerank.UintID(4), Score: 2}}, Limit: 1}}
+	const found = `{"result":[{"id":4,"version":1,"score":1}],"status":"ok","time":0.1}`
+	for name, c := range map[string]struct {
+		answer rest.Answer
+		ok     bool
+	}{
+		"whole":   {rest.Answer{Status: 200, Header: http.Header{}, Body: []byte(found)}, true},
+		"cut":     {rest.Answer{Status: 200, Header: http.Header{}, Body: []byte(found), Cut: true}, false},
+		"failed":  {rest.Answer{Status: 500, Header: http.Header{}, Body: []byte(found)}, false},
+		"another": {rest.Answer{Status: 200, Header: http.Header{}, Body: []byte(`{"result":7}`)}, false},
+	} {
+		call := &restCall{body: []byte(body), whole: whole, searches: []object{whole}, began: time.Now(), forward: func(context.Context, string, []byte) rest.Answer { return c.answer }}
+		got, err := call.Confirm(t.Context(), all)
+		if (err == nil) != c.ok || !c.ok && !errors.Is(err, errConfirm) || c.ok && !strings.Contains(string(got.Body), `"score":2`) {
+			t.Errorf("%s: %s, %v", name, got.Body, err)
+		}
+	}
+}
+
+// TestFusionsThatAreOneSearch: a fusion is scored by its dense vector only if all its dense prefetches search the same
+// field by the same vector.
+func TestFusionsThatAreOneSearch(t *testing.T) {
+	for name, c := range map[string]struct {
+		prefetch string
+		one      bool
+	}{
+		"one":            {`[{"query":[1,2],"using":"a"}]`, true},
+		"twice the same": {`[{"query":[1,2],"using":"a"},{"query":[1,2],"using":"a","limit":5}]`, true},
+		"sparse beside":  {`[{"query":[1,2],"using":"a"},{"query":{"indices":[1],"values":[1]},"using":"b"}]`, true},
+		"two fields":     {`[{"query":[1,2],"using":"a"},{"query":[1,2],"using":"b"}]`, false},
+		"two vectors":    {`[{"query":[1,2],"using":"a"},{"query":[1,3],"using":"a"}]`, false},
+		"no vector":      {`[{"query":{"indices":[1],"values":[1]},"using":"b"}]`, false},
+	} {
+		o, err := readObject([]byte(`{"query":{"fusion":"rrf"},"prefetch":` + c.prefetch + `}`))
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := fused(o)
+		if one := string(got.get("query")) == "[1,2]" && string(got.get("using")) == `"a"`; one != c.one || !c.one && string(got.get("query")) != `{"fusion":"rrf"}` {
+			t.Errorf("%s: searched by %s of %s", name, got.get("query"), got.get("using"))
+		}
+	}
+}
+
+// TestStagesProveNothing: the searches of a query's stages are no answers of their own, even if the client asks for exact
+// ones, and they have the query's offset.
+func TestStagesProveNothing(t *testing.T) {
+	exact := leg("routed", 5)
+	exact.Params = &qdrant.SearchParams{Exact: proto.Bool(true)}
+	m := staged(qdrant.NewQueryFusion(qdrant.Fusion_RRF), "", exact, leg("routed", 6))
+	var found located
+	if err := found.readStages(encoded(t, m), layoutOf(m), isRouted); err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range found.searches {
+		if !s.Staged || !s.Narrowed || s.Exact || s.Offset != 2 {
+			t.Errorf("stage %d: %+v", i, s)
+		}
+	}
+	if len(found.searches) != 2 {
+		t.Errorf("%d searches are rewritten, want both", len(found.searches))
+	}
+}
