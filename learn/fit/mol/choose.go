@@ -67,11 +67,7 @@ func (f *fitter) choosePull(ctx context.Context, sets [][]bool) error {
 	if err != nil {
 		return err
 	}
-	for i, t := range tried {
-		if f.options.Cold == fit.ColdAuto && t != nil && t.Value(f.report.ColdTraffic) > tried[chosen].Value(f.report.ColdTraffic) {
-			chosen = i
-		}
-	}
+	chosen = f.weigh(tried, chosen)
 	tried[chosen].Chosen = true
 	f.report.Pull, f.report.Cold = tried[chosen].Pull, tried[chosen].Cold
 	for _, t := range tried {
@@ -82,6 +78,17 @@ func (f *fitter) choosePull(ctx context.Context, sets [][]bool) error {
 	f.report.Guarding = fit.NewGuarding(f.report.ColdTraffic, *tried[chosen], f.report.Pulls)
 	f.warnCold()
 	return nil
+}
+
+// weigh returns the trial that is best for the traffic to come, or the chosen one if the options guard items without
+// logs. Pulls that were not tried are nil.
+func (f *fitter) weigh(tried []*fit.PullTrial, chosen int) int {
+	for i, t := range tried {
+		if f.options.Cold == fit.ColdAuto && t != nil && t.Value(f.report.ColdTraffic) > tried[chosen].Value(f.report.ColdTraffic) {
+			chosen = i
+		}
+	}
+	return chosen
 }
 
 // warnCold warns if items without logs lose.

@@ -119,15 +119,12 @@ func (f *fitter) trainJudged(ctx context.Context) (*net, *train.Snapshot, error)
 	n := f.newNet()
 	sample := f.thin(judge.New(f.log, f.split.HeldOut, nil))
 	plan := train.Plan{
-		Name: "judged fit", Rounds: f.options.Rounds, Patience: patience, KeepTrained: true, Note: f.noteRound,
+		Name: "judged fit", Rounds: f.options.Rounds, Patience: f.patience(), KeepTrained: true, Note: f.noteRound,
 		Done: f.options.Progress.Begin("fitting without the held-out queries", f.options.Rounds),
 		Judge: func(int) (float64, error) {
 			ranks, err := f.reciprocalRanks(sample, n)
 			return judge.Mean(ranks, nil), err
 		},
-	}
-	if f.report.Guarded {
-		plan.Patience = 0
 	}
 	trained, err := f.trials.Train(ctx, f.newLearner(n, f.trainingPairs(nil)), plan)
 	if err != nil {
@@ -140,6 +137,14 @@ func (f *fitter) trainJudged(ctx context.Context) (*net, *train.Snapshot, error)
 
 // patience is the number of rounds without a better rating before a trial ends.
 const patience = 6
+
+// patience returns the patience of the judged fit, 0 if it guards items without logs and takes every round.
+func (f *fitter) patience() int {
+	if f.report.Guarded {
+		return 0
+	}
+	return patience
+}
 
 // trainingPairs lists the pairs that a judged fit learns from, without the items that
 // withheld marks and without items that are held-out questions.
