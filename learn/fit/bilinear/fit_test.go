@@ -159,6 +159,7 @@ func TestSameSeedSameModel(t *testing.T) {
 			}
 			if first == nil {
 				first = fitted
+				listsTrialsOnce(t, fitted.Report)
 			} else if !reflect.DeepEqual(first, fitted) {
 				t.Errorf("softmax to %d: %d cores give another model or report", softmax, cores)
 			}
@@ -166,6 +167,22 @@ func TestSameSeedSameModel(t *testing.T) {
 		o.Seed = 2
 		if other, err := Fit(t.Context(), d, o); err != nil || reflect.DeepEqual(first.Tensors, other.Tensors) {
 			t.Errorf("another seed gives the same model (%v)", err)
+		}
+	}
+}
+
+// listsTrialsOnce checks that no setting is in a report twice: a fit that only measures new items is no trial.
+func listsTrialsOnce(t *testing.T, r Report) {
+	t.Helper()
+	if r.Guarded || r.Cold == nil {
+		t.Errorf("new items were not measured apart: guarded %t", r.Guarded)
+	}
+	seen := map[[3]float64]bool{}
+	for _, p := range r.Pulls {
+		if of := [3]float64{p.Pull, p.Scale, p.Rate}; seen[of] {
+			t.Errorf("pull, scale and rate %v are listed twice", of)
+		} else {
+			seen[of] = true
 		}
 	}
 }

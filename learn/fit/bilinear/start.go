@@ -6,6 +6,7 @@ import (
 
 	"gonum.org/v1/gonum/mat"
 
+	"github.com/likenessdb/likeness/learn/fit"
 	"github.com/likenessdb/likeness/learn/fit/judge"
 	"github.com/likenessdb/likeness/learn/fit/linalg"
 	"github.com/likenessdb/likeness/learn/fit/samples"
@@ -78,12 +79,14 @@ func (f *fitter) chooseStart() error {
 	if err != nil {
 		return err
 	}
-	c := cold.Compare(cold.ReciprocalRanks(start{&w}.probe), cold.ReciprocalRanks(judge.InnerProduct))
-	if c.Gain > farErrors*c.StandardError {
+	if isFar(cold.Compare(cold.ReciprocalRanks(start{&w}.probe), cold.ReciprocalRanks(judge.InnerProduct))) {
 		f.report.Start = FromLeastSquares
 	}
 	return nil
 }
+
+// isFar reports whether the least-squares map, compared with the plain inner product, is clearly better.
+func isFar(c fit.Comparison) bool { return c.Gain > farErrors*c.StandardError }
 
 const (
 	// farShare is the share of logged items that decide whether the identity is far.

@@ -1,0 +1,138 @@
+package bilinear
+
+import (
+	"context"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"testing"
+
+	"github.com/likenessdb/likeness/learn/fit"
+	"github.com/likenessdb/likeness/learn/fit/fittest"
+	"github.com/likenessdb/likeness/learn/fit/judge"
+	"github.com/likenessdb/likeness/learn/fit/linalg"
+	"github.com/likenessdb/likeness/learn/fit/samples"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/bilinear"
+)
+
+// fitterOf returns a fit of random data, of which it holds out a share.
+func fitterOf(t *testing.T, queries int, heldOut float64) *fitter {
+	t.Helper()
+	l := prepare(t, queries, 12, 4)
+	o := DefaultOptions()
+	o.HeldOut = heldOut
+	split, err := l.Split(o.Common)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fitter{log: l, options: o, split: split, judge: judge.New(l, split.HeldOut, nil), plain: judge.InnerProduct}
+	f.planRounds()
+	return f
+}
+
+// TestWhatJudgesNewItems: a set of held-out items is judged alone, by queries that the fit has not learned.
+func TestWhatJudgesNewItems(t *testing.T) {
+	f := fitterOf(t, 200, 0.3)
+	set := make([]bool, 12)
+	for x := range 4 {
+		set[x] = true
+	}
+	c := &chooser{fitter: f}
+	if err := c.holdOut([][]bool{set}); err != nil {
+		t.Fatal(err)
+	}
+	in := func(x int32) bool { return set[x] }
+	cold, logged := judge.New(f.log, f.log.UnseenQueries(f.split, set), in), judge.New(f.log, f.split.HeldOut, func(x int32) bool { return !in(x) })
+	for name, c := range map[string][2]*judge.Judge{"new items": {c.holdouts[0].cold, cold}, "logged items": {c.holdouts[0].logged, logged}} {
+		if got, want := c[0].ReciprocalRanks(judge.InnerProduct), c[1].ReciprocalRanks(judge.InnerProduct); len(want) == 0 || !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+	}
+}
+
+// TestAGuardStopsWhenLoggedItemsLose: stronger pulls than the first that loses are not tried.
+func TestAGuardStopsWhenLoggedItemsLose(t *testing.T) {
+	var tried []int
+	try := trialsAt([]float64{.9, .8, .95, .7, .6}, nil)
+	if _, err := searchGuarded(5, func(i int) (*trial, error) { tried = append(tried, i); return try(i) }); err != nil || slices.Contains(tried, 3) || slices.Contains(tried, 4) {
+		t.Errorf("tried %v, %v; want none behind the pull that loses", tried, err)
+	}
+}
+
+// TestAFitThatResumes: a learner that goes on from a position is where the other one was, in its rate too.
+func TestAFitThatResumes(t *testing.T) {
+	f := fitterOf(t, 60, 0.3)
+	learnerOf := func() *learner {
+		form := newForm(bilinear.Full, 0, f.log, 1, start{})
+		return newLearner(f.log, form, f.log.TrainingPairs(f.split, nil), setting{pull: 1e-3, scale: 20, rate: 0.01}, 8, f.options)
+	}
+	whole, second := learnerOf(), learnerOf()
+	round := func(l *learner, n int) {
+		t.Helper()
+		if _, err := l.TakeRound(t.Context(), n); err != nil {
+			t.Fatal(err)
+		}
+	}
+	round(whole, 0)
+	for i, v := range whole.Parameters() {
+		copy(second.Parameters()[i], v)
+	}
+	if err := second.Resume(whole.Position()); err != nil || second.adam.Step != whole.adam.Step || second.adam.Step == 0 {
+		t.Fatalf("%v: resumed at step %d, want %d", err, second.adam.Step, whole.adam.Step)
+	}
+	round(whole, 1)
+	if round(second, 1); !reflect.DeepEqual(whole.Parameters(), second.Parameters()) {
+		t.Error("a fit that resumed learns otherwise")
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := second.TakeRound(ended, 2); err == nil {
+		t.Error("a round goes on after its end")
+	}
+}
+
+// TestHowFarTheIdentityIs: a start by least squares is taken for a gain of more than four standard errors.
+func TestHowFarTheIdentityIs(t *testing.T) {
+	for gain, want := range map[float64]bool{-1: false, 0: false, 0.3: false, 0.4: false, 0.41: true} {
+		if got := isFar(fit.Comparison{Gain: gain, StandardError: 0.1}); got != want {
+			t.Errorf("a gain of %g ± 0.1: far %t", gain, got)
+		}
+	}
+}
+
+// TestWeightsOfTheStart: an item counts in the mean of its query by the weight of its pair.
+func TestWeightsOfTheStart(t *testing.T) {
+	l := &samples.Log{Items: rerank.Matrix{Rows: 2, Cols: 2, Data: []float32{1, 0, 0, 1}}}
+	mean := make([]float32, 2)
+	if addMeanItem(mean, l, []samples.Pair{{Item: 0, Weight: 3}, {Item: 1, Weight: 1}}); !slices.Equal(mean, []float32{0.75, 0.25}) {
+		t.Errorf("the mean is %v", mean)
+	}
+}
+
+// TestAnInterruptedFitDecidesQuickly: it compares by a thousand queries, where another one goes on until the decision is
+// clear, and says that it was interrupted.
+func TestAnInterruptedFitDecidesQuickly(t *testing.T) {
+	f := fitterOf(t, 3000, 0.8)
+	noise := fittest.NormalMatrix(rand.New(rand.NewPCG(1, 2)), 4, 4)
+	almost := func(u, q rerank.Matrix) { // no better and no worse than the inner product
+		linalg.Multiply(u, q, false, noise, false)
+		linalg.AddScaled(u.Data, q.Data, 4)
+	}
+	for _, interrupted := range []bool{false, true} {
+		f.report.Interrupted = interrupted
+		f.rivals = []judge.Rival{judge.RivalOf(string(f.options.Form), 1, almost)}
+		if err := f.decide(); err != nil {
+			t.Fatal(err)
+		}
+		if got := f.report.Verdict.Queries; (got == judge.FirstLook) != interrupted {
+			t.Errorf("interrupted %t: compared by %d of %d queries", interrupted, got, len(f.split.HeldOut))
+		}
+	}
+	f.report.Interrupted, f.work = false, fit.NewWork(nil, "", 1)
+	form := newForm(bilinear.Full, 0, f.log, 1, start{})
+	f.best = &bestForm{form: form, judged: form, setting: setting{scale: 20}}
+	if got, err := f.interrupt(context.Canceled); got == nil || err == nil || !got.Report.Interrupted {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
