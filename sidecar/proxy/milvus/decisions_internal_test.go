@@ -197,6 +197,23 @@ func TestWhatASearchAsks(t *testing.T) {
 	}
 }
 
+// TestListsShorterThanTheAnswer: one list is the answer of a hybrid search only if it is as long as the page; of several lists
+// each may be shorter.
+func TestListsShorterThanTheAnswer(t *testing.T) {
+	for _, c := range []struct {
+		list    string // its length; the page ends at row 5
+		several bool
+		ok      bool
+	}{{"5", false, true}, {"6", false, true}, {"4", false, false}, {"4", true, true}} {
+		h := hybridOf(t, "v0")
+		h.Requests[0].SearchParams[1].Value = c.list
+		m, err := singleSearch(h, h.GetRequests()[0], c.several)
+		if (err == nil) != c.ok || err == nil && (m.GetConsistencyLevel() != h.GetConsistencyLevel() || m.GetDbName() != "d" || !slices.Equal(m.GetPartitionNames(), []string{"p"})) {
+			t.Errorf("a list of %s rows, one of several %t: %v, %v", c.list, c.several, m, err)
+		}
+	}
+}
+
 // TestSchemasAreKeptForAWhile: schemas are cached by collection; refusals are not cached.
 func TestSchemasAreKeptForAWhile(t *testing.T) {
 	s, up := startScripted(t)
