@@ -66,6 +66,7 @@ type Abilities struct {
 	Derive      Deriver // Fields returns at least one field
 	EncodeBatch BatchEncoder
 	ScoreBatch  BatchScorer
+	Transpose   Transposer // Spec says that φ is no single inner product
 	Supports    SupportAsker
 	Questions   QuestionOwner // Questions returns at least one query
 	Refine      Refiner       // Spec says that φ is one inner product, with one row an item
@@ -84,8 +85,12 @@ func AbilitiesOf(s Similarity) Abilities {
 	if q, ok := s.(QuestionOwner); ok && len(q.Questions()) > 0 {
 		a.Questions = q
 	}
-	if spec := s.Spec(); spec.SingleInnerProduct && !spec.GroupedRows {
+	spec := s.Spec()
+	if spec.SingleInnerProduct && !spec.GroupedRows {
 		a.Refine, _ = s.(Refiner)
+	}
+	if !spec.SingleInnerProduct {
+		a.Transpose, _ = s.(Transposer)
 	}
 	if v, ok := s.(VectorOwner); ok && v.VectorsDigest() != "" {
 		a.Vectors = v

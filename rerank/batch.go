@@ -13,6 +13,16 @@ type BatchScorer interface {
 	ScoreBatch(dst []float32, queries []Encoded, items Items) error
 }
 
+// Transposer is implemented by a Similarity that scores one item for many queries as quickly as many items for
+// one query.
+type Transposer interface {
+	// Transpose returns a function that writes φ of item i for queries[q] to dst[i·n+q], n = len(queries), and
+	// is safe for concurrent use. A score depends on its query and its item alone, and differs from
+	// Encoded.Score by rounding only. Transpose returns ErrQuery for a query of another similarity, and the
+	// function ErrItems as Score does.
+	Transpose(queries []Encoded) (func(dst []float32, items Items) error, error)
+}
+
 // Batch scores and screens the same items for several queries.
 type Batch interface {
 	BatchScorer

@@ -202,9 +202,9 @@ func Target(scores []float32, threshold, leak float32) {
 type Solver struct {
 	c *Companion
 	// psi has ψ of anchor a as column a.
-	psi     rerank.Matrix
-	anchors []rerank.Encoded
-	score   func(dst []float32, queries []rerank.Encoded, items rerank.Items) error
+	psi rerank.Matrix
+	// score writes the scores of all items, an item's scores by all anchors after the other's.
+	score func(dst []float32, items rerank.Items) error
 }
 
 // Solver encodes the anchors by the similarity that the companion belongs to, whose queries own features and
@@ -214,19 +214,40 @@ func (c *Companion) Solver(s rerank.Similarity) (*Solver, error) {
 	if err != nil {
 		return nil, err
 	}
-	return NewSolver(c, anchors, rerank.AbilitiesOf(s).ScoreBatch.ScoreBatch), nil
+	return NewSolver(c, anchors, rerank.AbilitiesOf(s))
 }
 
-// NewSolver returns a solver. anchors are c's anchors, encoded by the similarity, which own features; score
-// writes the scores of all items, for one query after the other.
-func NewSolver(c *Companion, anchors []rerank.Encoded, score func(dst []float32, queries []rerank.Encoded, items rerank.Items) error) *Solver {
-	s := &Solver{c: c, psi: rerank.NewMatrix(c.Dim(), len(anchors)), anchors: anchors, score: score}
+// NewSolver returns a solver. anchors are c's anchors, encoded by the similarity with the given abilities, which
+// own features. It returns rerank.ErrQuery for anchors of another similarity.
+func NewSolver(c *Companion, anchors []rerank.Encoded, a rerank.Abilities) (*Solver, error) {
+	s := &Solver{c: c, psi: rerank.NewMatrix(c.Dim(), len(anchors)), score: byAnchor(anchors, a.ScoreBatch)}
 	for a, e := range anchors {
 		for i, v := range c.Query(rerank.EncodedAbilitiesOf(e).Features.QueryFeatures()) {
 			s.psi.Data[i*s.psi.Cols+a] = v
 		}
 	}
-	return s
+	if a.Transpose == nil {
+		return s, nil
+	}
+	var err error
+	s.score, err = a.Transpose.Transpose(anchors)
+	return s, err
+}
+
+// byAnchor returns the scores of a similarity that cannot transpose.
+func byAnchor(anchors []rerank.Encoded, batch rerank.BatchScorer) func(dst []float32, items rerank.Items) error {
+	return func(dst []float32, items rerank.Items) error {
+		scores := rerank.NewMatrix(len(anchors), items.Len())
+		if err := batch.ScoreBatch(scores.Data, anchors, items); err != nil {
+			return err
+		}
+		for a := range anchors {
+			for i, v := range scores.Row(a) {
+				dst[i*len(anchors)+a] = v
+			}
+		}
+		return nil
+	}
 }
 
 // solvedRows is the number of items that are solved together.
@@ -238,22 +259,21 @@ func (s *Solver) Solve(dst rerank.Matrix, items rerank.Items) error {
 	if dst.Rows != items.Len() || dst.Cols != s.c.Dim() {
 		return fmt.Errorf("%w: %d rows of %d numbers for the learned vectors of %d items, want rows of %d", rerank.ErrItems, dst.Rows, dst.Cols, items.Len(), s.c.Dim())
 	}
-	n, most := len(s.anchors), min(solvedRows, dst.Rows)
-	scores, targets := make([]float32, n*most), rerank.NewMatrix(most, n)
+	all := rerank.NewMatrix(min(solvedRows, dst.Rows), s.psi.Cols)
 	for from := 0; from < dst.Rows; from += solvedRows {
 		to := min(from+solvedRows, dst.Rows)
-		rows := to - from
-		if err := s.score(scores[:n*rows], s.anchors, items.Slice(from, to)); err != nil {
+		targets := all.Slice(0, to-from)
+		if err := s.score(targets.Data, items.Slice(from, to)); err != nil {
 			return err
 		}
-		for a := range n {
-			own := scores[a*rows : (a+1)*rows]
-			Target(own, s.c.threshold[a], s.c.leak)
-			for i, v := range own {
-				targets.Data[i*n+a] = v - s.c.mean[a]
+		for i := range targets.Rows {
+			row := targets.Row(i)
+			for a, mean := range s.c.mean {
+				Target(row[a:a+1], s.c.threshold[a], s.c.leak)
+				row[a] -= mean
 			}
 		}
-		kernel.Best().MulT(dst.Data[from*dst.Cols:], dst.Cols, targets.Slice(0, rows), s.psi, nil)
+		kernel.Best().MulT(dst.Data[from*dst.Cols:], dst.Cols, targets, s.psi, nil)
 	}
 	return nil
 }

@@ -147,15 +147,10 @@ func TestSolve(t *testing.T) {
 	for a := range encoded {
 		encoded[a] = anchor{number: a, features: oneRow(anchorFeatures(a))}
 	}
-	solver := companion.NewSolver(c, encoded,
-		func(dst []float32, queries []rerank.Encoded, rows rerank.Items) error {
-			for q, e := range queries {
-				for i := range rows.Len() {
-					dst[q*rows.Len()+i] = scores.Data[e.(anchor).number*items+int(rows.Features.Row(i)[0])]
-				}
-			}
-			return nil
-		})
+	solver, err := companion.NewSolver(c, encoded, rerank.Abilities{ScoreBatch: batch{Rows: 5, Cols: items, Data: scores.Data}})
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := solver.Solve(got, rerank.Items{Features: features}); err != nil {
 		t.Fatal(err)
 	}
@@ -181,6 +176,18 @@ func TestSolve(t *testing.T) {
 			}
 		}
 	}
+}
+
+// batch has the scores of anchor a as row a, and item x is the only feature of the item.
+type batch rerank.Matrix
+
+func (b batch) ScoreBatch(dst []float32, queries []rerank.Encoded, rows rerank.Items) error {
+	for q, e := range queries {
+		for i := range rows.Len() {
+			dst[q*rows.Len()+i] = b.Data[e.(anchor).number*b.Cols+int(rows.Features.Row(i)[0])]
+		}
+	}
+	return nil
 }
 
 // anchor is an encoded anchor that knows only its number.

@@ -62,7 +62,10 @@ func (f *fitter) stored() (rerank.Matrix, error) {
 // place computes the vectors of the sampled items.
 func (f *fitter) place(ctx context.Context, c *companion.Companion) (rerank.Matrix, error) {
 	vectors := rerank.NewMatrix(f.Encoded.Len(), c.Dim())
-	solver := companion.NewSolver(c, f.anchors, f.Abilities.ScoreBatch.ScoreBatch)
+	solver, err := companion.NewSolver(c, f.anchors, f.Abilities)
+	if err != nil {
+		return vectors, err
+	}
 	done := f.options.Progress.Begin("placing the items", vectors.Rows)
 	return vectors, linalg.ParallelErr(vectors.Rows, 256, func(from, to int) error {
 		if err := ctx.Err(); err != nil {
