@@ -208,6 +208,11 @@ func printStrategies(w io.Writer, r *eval.Report, m *eval.ModelReport) error {
 	if err := t.Flush(); err != nil || len(m.Strategies) < 2 {
 		return err
 	}
+	searched := func(o eval.Outcome) bool { return o.Strategy != eval.Stored }
+	if m.OneProbe && !slices.ContainsFunc(m.Strategies, searched) {
+		_, err := fmt.Fprintln(w, "  no strategy to choose: one inner product is one search of the database, which loses only what its index does")
+		return err
+	}
 	q := m.Strategies.Quickest()
 	_, err := fmt.Fprintf(w, "  take %s: it finds %.4f of the exact top %d, within 0.01 of the most, in the least time\n", q.Name, q.FirstStageRecall, r.K)
 	return err

@@ -90,14 +90,16 @@ type Figure struct {
 	Rows        [][]string
 }
 
-func number(v float64) string  { return fmt.Sprintf("%.4f", v) }
-func signed(v float64) string  { return fmt.Sprintf("%+.4f", v) }
-func percent(v float64) string { return fmt.Sprintf("%.1f %%", 100*v) }
+func number(v float64) string { return fmt.Sprintf("%.4f", v) }
+func signed(v float64) string { return fmt.Sprintf("%+.4f", v) }
 
-func interval(i eval.Interval) string { return number(i.Low) + " to " + number(i.High) }
+// A share, and an interval, stays on one line of a narrow cell: the spaces are no-break spaces.
+func percent(v float64) string { return fmt.Sprintf("%.1f\u00a0%%", 100*v) }
+
+func interval(i eval.Interval) string { return number(i.Low) + "\u00a0to\u00a0" + number(i.High) }
 
 func formatPaired(p eval.Paired) string {
-	return fmt.Sprintf("%s (%s to %s)", signed(p.Difference), signed(p.Low), signed(p.High))
+	return fmt.Sprintf("%s (%s\u00a0to\u00a0%s)", signed(p.Difference), signed(p.Low), signed(p.High))
 }
 
 func formatAnswer(v eval.Verdict) string {
