@@ -1,10 +1,12 @@
 package gpu
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 
 	"github.com/likenessdb/likeness/plugin/device"
 	"github.com/likenessdb/likeness/rerank"
@@ -16,31 +18,21 @@ import (
 const knownRows = 67
 
 // errWrongScores: the machine's scores of a model are not the CPU's.
-var errWrongScores = errors.New("the device scores made-up rows of this model differently from the CPU")
+var errWrongScores = errors.New("the device scores rows of this model differently from the CPU")
 
 // checkKnown scores made-up rows of a model by every kernel that searches will use, for a
 // full batch of queries and for a single one, and compares the scores with the CPU's. It
 // returns errWrongScores, or the machine's error, such as ErrRefused.
 func (l *loaded) checkKnown(m Machine, batch int) (err error) {
-	rows := madeUpRows(l.Model, knownRows)
-	t := &table{model: l, loss: rerank.NewLoss(l.packing())}
-	if t.onMachine, err = m.NewTable(l.onMachine, rows.Rows); err != nil {
+	queries := make([]rerank.Query, batch)
+	for i := range queries {
+		queries[i] = madeUpQuery(l.Model, uint64(i))
+	}
+	t, known, err := l.loadKnown(m, madeUpRows(l.Model, knownRows), queries)
+	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, t.onMachine.Free()) }()
-	t.measureLoss(rows)
-	if err := t.onMachine.Write(0, rows); err != nil {
-		return err
-	}
-	if err := t.onMachine.Resize(rows.Rows, nil); err != nil {
-		return err
-	}
-	known := make([]knownQuery, batch)
-	for i := range known {
-		if known[i], err = newKnownQuery(t, rows, uint64(i)); err != nil {
-			return err
-		}
-	}
 	ways := []Way{Exact}
 	if t.canApproximate() {
 		ways = append(ways, Approximate)
@@ -51,13 +43,41 @@ func (l *loaded) checkKnown(m Machine, batch int) (err error) {
 	for _, queries := range [][]knownQuery{known, known[:1]} {
 		for _, way := range ways {
 			for _, named := range []bool{false, true} {
-				if err := scoreKnown(m, queries, way, named); err != nil {
+				if _, err := scoreKnown(m, queries, way, named); err != nil {
 					return err
 				}
 			}
 		}
 	}
 	return nil
+}
+
+// loadKnown loads rows as a table of their own, which the caller must free, and scores them
+// on the CPU.
+func (l *loaded) loadKnown(m Machine, rows rerank.Matrix, queries []rerank.Query) (t *table, known []knownQuery, err error) {
+	t = &table{model: l, loss: rerank.NewLoss(l.packing())}
+	if t.onMachine, err = m.NewTable(l.onMachine, rows.Rows); err != nil {
+		return nil, nil, err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, t.onMachine.Free())
+		}
+	}()
+	t.measureLoss(rows)
+	if err := t.onMachine.Write(0, rows); err != nil {
+		return nil, nil, err
+	}
+	if err := t.onMachine.Resize(rows.Rows, nil); err != nil {
+		return nil, nil, err
+	}
+	known = make([]knownQuery, len(queries))
+	for i, q := range queries {
+		if known[i], err = newKnownQuery(t, rows, q); err != nil {
+			return nil, nil, err
+		}
+	}
+	return t, known, nil
 }
 
 // knownQuery is a query with the CPU's scores of the made-up rows.
@@ -69,10 +89,10 @@ type knownQuery struct {
 	off float64
 }
 
-func newKnownQuery(t *table, rows rerank.Matrix, seed uint64) (k knownQuery, err error) {
-	enc, err := t.model.Encode(madeUpQuery(t.model.Model, seed))
+func newKnownQuery(t *table, rows rerank.Matrix, q rerank.Query) (k knownQuery, err error) {
+	enc, err := t.model.Encode(q)
 	if err != nil {
-		return k, fmt.Errorf("encoding a made-up query: %w", err)
+		return k, fmt.Errorf("encoding a query: %w", err)
 	}
 	o := rerank.EncodedAbilitiesOf(enc).Operate
 	if o == nil {
@@ -87,7 +107,7 @@ func newKnownQuery(t *table, rows rerank.Matrix, seed uint64) (k knownQuery, err
 // scoreKnown scores the made-up rows for some queries, as a scan or as a rescoring of named
 // rows. Rows are named in reverse, so that scores of an earlier launch are wrong where a
 // kernel writes none.
-func scoreKnown(m Machine, queries []knownQuery, way Way, named bool) error {
+func scoreKnown(m Machine, queries []knownQuery, way Way, named bool) ([]Survivors, error) {
 	jobs := make([]Job, len(queries))
 	for i := range queries {
 		jobs[i] = queries[i].job
@@ -98,20 +118,20 @@ func scoreKnown(m Machine, queries []knownQuery, way Way, named bool) error {
 	}
 	found, err := m.Run(jobs)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if len(found) != len(jobs) {
-		return fmt.Errorf("%w: %d answers of %d jobs", device.ErrFailed, len(found), len(jobs))
+		return nil, fmt.Errorf("%w: %d answers of %d jobs", device.ErrFailed, len(found), len(jobs))
 	}
 	for i := range found {
 		if err := found[i].check(jobs[i].Keep, jobs[i].Keep, &rowSet{}); err != nil {
-			return err
+			return nil, err
 		}
 		if err := queries[i].compare(&found[i], way); err != nil {
-			return err
+			return nil, err
 		}
 	}
-	return nil
+	return found, nil
 }
 
 // compare returns errWrongScores if a row is missing or its score lies outside the stated
@@ -134,6 +154,73 @@ func (k *knownQuery) compare(found *Survivors, way Way) error {
 		if finite(k.scores[row]) && !(have >= low && have <= high && finite(found.Scores[i])) {
 			return fmt.Errorf("%w: row %d of query vectors %v… has %s %v, on the CPU %v, which may differ by %v",
 				errWrongScores, row, k.job.Query.Vectors.Data[:min(3, len(k.job.Query.Vectors.Data))], way, have, want, k.off)
+		}
+	}
+	return nil
+}
+
+// Bounds is the comparison of upper bounds, as the machine computes them, with the CPU's
+// scores.
+type Bounds struct {
+	// Pairs counts the pairs of query and row. It is 0 if the machine computes no bounds.
+	Pairs int
+	// Room is the greatest share that the error of an approximate score has of the room
+	// which its bound leaves for it. Below 1 the bound holds.
+	Room float64
+}
+
+// boundsPiece is how many rows CheckBounds compares at a time.
+const boundsPiece = 4096
+
+// CheckBounds compares the upper bound of every row with the CPU's score of it. The model
+// must stay loaded meanwhile. It returns an error if a bound is too low.
+func (d *Device) CheckBounds(ctx context.Context, v device.Version, rows rerank.Matrix, queries []rerank.Query) (b Bounds, err error) {
+	d.mu.Lock()
+	l := d.models[v]
+	d.mu.Unlock()
+	if l == nil {
+		return b, fmt.Errorf("%w: model %s", device.ErrNotLoaded, v)
+	}
+	for from := 0; from < rows.Rows; from += boundsPiece {
+		part := rows.Slice(from, min(from+boundsPiece, rows.Rows))
+		for some := range slices.Chunk(queries, d.facts.MaxBatch) {
+			if err := d.owner.do(ctx, func(m Machine) error { return l.addBounds(m, part, some, &b) }); err != nil {
+				return b, asDeviceError(err)
+			}
+		}
+	}
+	return b, nil
+}
+
+// addBounds adds the comparison of some rows and queries to b.
+func (l *loaded) addBounds(m Machine, rows rerank.Matrix, queries []rerank.Query, b *Bounds) (err error) {
+	t, known, err := l.loadKnown(m, rows, queries)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, t.onMachine.Free()) }()
+	if !t.canApproximate() || !known[0].bounded {
+		return nil
+	}
+	rough, err := scoreKnown(m, known, Approximate, false)
+	if err != nil {
+		return err
+	}
+	upper, err := scoreKnown(m, known, Bounded, false) // compares
+	if err != nil {
+		return err
+	}
+	approximate := make([]float32, rows.Rows)
+	for q := range known {
+		for i, row := range rough[q].Rows {
+			approximate[row] = rough[q].Scores[i]
+		}
+		for i, row := range upper[q].Rows {
+			if want := known[q].scores[row]; finite(want) {
+				b.Pairs++
+				room := float64(upper[q].Scores[i]) - float64(approximate[row]) + known[q].off
+				b.Room = max(b.Room, (float64(want)-float64(approximate[row]))/room)
+			}
 		}
 	}
 	return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/likenessdb/likeness/gpu/hosted"
 	"github.com/likenessdb/likeness/gpu/parity"
 	"github.com/likenessdb/likeness/plugin/device"
+	"github.com/likenessdb/likeness/rerank"
 )
 
 // errRegisters is what a driver says of a launch that it refuses.
@@ -131,5 +132,30 @@ func TestARefusedLaunchUnloadsItsModel(t *testing.T) {
 	}
 	if _, err := d.Scan(t.Context(), other.ask("other", 2), nil); err != nil || d.Err() != nil {
 		t.Errorf("another model: %v, the device: %v", err, d.Err())
+	}
+}
+
+// TestCheckBounds: a bound that is too low is found after the model was loaded, too.
+func TestCheckBounds(t *testing.T) {
+	mol, err := parity.MoL(parity.Shape{PairsQuery: 2, PairsItem: 3, Dim: 8, Hidden: 4}, 1)
+	must(t, err)
+	w := worldOf(t, mol, 300)
+	m := &spoiling{Machine: hosted.Machine{Memory: 64 << 20}}
+	d := openOn(t, m, gpu.Options{})
+	must(t, d.LoadModel(t.Context(), w.at, w.file))
+	queries := []rerank.Query{w.query}
+	if b, err := d.CheckBounds(t.Context(), w.at, w.rows, queries); err != nil || b.Pairs != 300 || b.Room <= 0 || b.Room >= 1 {
+		t.Errorf("%+v, %v", b, err)
+	}
+	m.spoils = func(s *gpu.Survivors, way gpu.Way) {
+		if way == gpu.Bounded {
+			s.Scores[150] -= 100
+		}
+	}
+	if _, err := d.CheckBounds(t.Context(), w.at, w.rows, queries); !errors.Is(err, device.ErrFailed) || !strings.Contains(err.Error(), "the upper bound") {
+		t.Errorf("one bound of 300 that is too low: %v", err)
+	}
+	if _, err := d.CheckBounds(t.Context(), version("none"), w.rows, queries); !errors.Is(err, device.ErrNotLoaded) {
+		t.Errorf("of a model that is not loaded: %v", err)
 	}
 }

@@ -3,6 +3,7 @@
 package main
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -19,6 +20,7 @@ import (
 	"github.com/likenessdb/likeness/gpu"
 	"github.com/likenessdb/likeness/gpu/kernels"
 	"github.com/likenessdb/likeness/gpu/parity"
+	"github.com/likenessdb/likeness/plugin/device"
 )
 
 // errParity: the device's answers are not the CPU's.
@@ -46,7 +48,8 @@ func newCheck(stdout, stderr io.Writer) *cobra.Command {
 kernels: every kind of similarity in odd sizes, and a MoL of every shape that has
 kernels of its own and of one that has none, of random weights and rows, some of which
 are not finite; then the golden cases, whose scores come from reference
-implementations. The exit code is 1 if a case failed.`,
+implementations. It compares the upper bound of every row with the CPU's score, too:
+"room used" is the greatest share of a bound's room that an error takes. The exit code is 1 if a case failed.`,
 		Example: `  likeness-gpu check
   likeness-gpu check --rows 100000 --queries 100 --output json
   likeness-gpu check --golden testdata/golden`,
@@ -72,6 +75,10 @@ implementations. The exit code is 1 if a case failed.`,
 			return err
 		}
 		defer func() { err = errors.Join(err, d.Close()) }()
+		o.Bounds = func(ctx context.Context, v device.Version, s *parity.Subject) (int, float64, error) {
+			b, err := d.CheckBounds(ctx, v, s.Rows, s.Queries)
+			return b.Pairs, b.Room, err
+		}
 		c := checked{Version: build().Version, Device: d.Facts()}
 		err = parity.Check(cmd.Context(), d, subjects, o, func(r parity.Result) {
 			c.Cases = append(c.Cases, r)
@@ -135,16 +142,19 @@ func (c *checked) print(w io.Writer, output string) error {
 	_, _ = fmt.Fprintf(w, "%s, capability %s, %d multiprocessors, driver %s, %d of %d MiB free\n\n",
 		f.Name, f.Capability, f.Processors, f.Driver, f.Free>>20, f.Memory>>20)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	_, _ = fmt.Fprintln(t, "case\trows\tqueries\tsame order\terror\tat most\tgolden error\t")
+	_, _ = fmt.Fprintln(t, "case\trows\tqueries\tsame order\terror\tat most\tgolden error\tbounds\troom used\t")
 	for _, r := range c.Cases {
-		golden, failed := "", ""
+		golden, bounds, failed := "", "\t", ""
+		if r.Bounds > 0 {
+			bounds = fmt.Sprintf("%d\t%.3f", r.Bounds, r.BoundsRoom)
+		}
 		if r.Golden {
 			golden = fmt.Sprintf("%.2g", r.GoldenError)
 		}
 		if r.Failed != "" {
 			failed = "FAILED: " + r.Failed
 		}
-		_, _ = fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%.2g\t%.2g\t%s\t%s\n", r.Case, r.Rows, r.Queries, r.Same, r.Error, r.Epsilon, golden, failed)
+		_, _ = fmt.Fprintf(t, "%s\t%d\t%d\t%d\t%.2g\t%.2g\t%s\t%s\t%s\n", r.Case, r.Rows, r.Queries, r.Same, r.Error, r.Epsilon, golden, bounds, failed)
 	}
 	return t.Flush()
 }

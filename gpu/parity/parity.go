@@ -27,6 +27,10 @@ import (
 type Options struct {
 	Rows, Queries, K int
 	Seed             uint64
+	// Bounds, if not nil, compares the device's upper bound of every row of a loaded model
+	// with the CPU's score. It returns the number of pairs of query and row, and the
+	// greatest share of a bound's room that an error takes.
+	Bounds func(ctx context.Context, model device.Version, s *Subject) (pairs int, room float64, err error)
 }
 
 // Result is the outcome of a case.
@@ -45,6 +49,10 @@ type Result struct {
 	// the device itself stated.
 	Error   float64 `json:"error"`
 	Epsilon float64 `json:"epsilon"`
+	// Bounds counts the upper bounds that were compared with φ, and BoundsRoom is the
+	// greatest share that an error takes of a bound's room.
+	Bounds     int     `json:"bounds,omitempty"`
+	BoundsRoom float64 `json:"bounds_room,omitempty"`
 	// Failed is the reason why the case failed, or empty.
 	Failed string `json:"failed,omitempty"`
 }
@@ -158,6 +166,9 @@ func checkSubject(ctx context.Context, d device.Device, s *Subject, o Options) R
 		if err = r.compare(ctx, d, s.Model, a, s.Rows); err == nil && r.Golden {
 			err = r.compareGolden(ctx, d, s, a, q)
 		}
+	}
+	if err == nil && o.Bounds != nil {
+		r.Bounds, r.BoundsRoom, err = o.Bounds(ctx, at, s)
 	}
 	if err = errors.Join(err, d.Unload(context.WithoutCancel(ctx), []device.Version{at}, []device.Version{table})); err != nil {
 		r.Failed = err.Error()

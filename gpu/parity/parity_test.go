@@ -25,18 +25,30 @@ func TestCheck(t *testing.T) {
 	for i := range golden { // it is slow
 		golden[i].Queries = golden[i].Queries[:1]
 	}
-	o := parity.Options{Rows: 201, Queries: 2, K: 10}
+	o := parity.Options{Rows: 201, Queries: 2, K: 10, Bounds: func(ctx context.Context, v device.Version, s *parity.Subject) (int, float64, error) {
+		b, err := d.CheckBounds(ctx, v, s.Rows, s.Queries)
+		return b.Pairs, b.Room, err
+	}}
 	random, err := parity.Random([]parity.Shape{{PairsQuery: 2, PairsItem: 3, Dim: 8, Hidden: 4}}, o)
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := map[bool]int{}
+	n, bounded := map[bool]int{}, 0
 	err = parity.Check(t.Context(), d, append(random, golden...), o, func(r parity.Result) {
 		n[r.Golden]++
+		if r.Bounds > 0 {
+			bounded++
+			if r.BoundsRoom <= 0 || r.BoundsRoom >= 1 || r.Bounds < r.Queries*(r.Rows-3) {
+				t.Errorf("%s: %d bounds, %v of their room is used", r.Case, r.Bounds, r.BoundsRoom)
+			}
+		}
 		if r.Failed != "" || !r.Golden && r.Same != r.Queries {
 			t.Errorf("%+v", r)
 		}
 	})
+	if bounded < 25 {
+		t.Errorf("%d cases have bounds", bounded)
+	}
 	if err != nil || n[false] != 7 || n[true] != 29 {
 		t.Errorf("%d random and %d golden cases, want 7 and 29; %v", n[false], n[true], err)
 	}
