@@ -1,6 +1,6 @@
 package rerank
 
-// Mean is a weighted mean of vectors under way: the query that a history of items stands for.
+// Mean adds up a weighted mean of vectors, such as the query that a history of items stands for.
 // The zero value is the mean of no vectors.
 type Mean struct {
 	// Unit means that every vector counts with norm 1.

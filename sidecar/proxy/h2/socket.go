@@ -7,9 +7,9 @@ import (
 	"syscall"
 )
 
-// socket is a connection whose Write never waits for the peer. Bytes that the kernel does
-// not take at once are kept, and a goroutine that lives as long as there are any writes
-// them. TLS can be layered over it.
+// socket is a connection whose Write never waits for the peer. It keeps the bytes that the
+// kernel does not take at once. While there are such bytes, a goroutine writes them. TLS can be
+// layered over it.
 type socket struct {
 	net.Conn
 
