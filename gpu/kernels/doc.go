@@ -91,9 +91,10 @@
 // bound of φ (package bound). A row with a feature that is not finite scores what is not
 // finite; components of 65,520 and more become infinite halves (RowsPackArgs.Largest).
 //
-// In the emulator (tanh of eleven bits, products' sums truncated to 23) scores of testdata/golden/mol are within 0.0092 of
-// the CPU's, of scores up to 11; mol_exact agrees within 2·10⁻⁶ of the largest score. The
-// order of the hardware's sums is not documented; the emulator's is by columns.
+// In the emulator (tanh of eleven bits, sums of products truncated to 23) scores of
+// testdata/golden/mol are within 0.014 of the CPU's, of scores up to 11; mol_exact agrees
+// within 2·10⁻⁶ of the largest score. The order of the hardware's sums is not documented;
+// the emulator's is by columns.
 //
 // # Tests
 //

@@ -217,14 +217,9 @@ void wait_copies(int pending) {
   }
 }
 
-// add returns x + y as inaccurately as the hardware may (package bound, s): the sum is
-// truncated, and of its 24 bits the last is dropped.
-static float add(float x, double y) {
-  const double exact = x + y;
-  float sum = (float)exact;
-  if (std::fabs(sum) > std::fabs(exact)) sum = nextafterf(sum, 0.f);
-  return std::isfinite(sum) ? float_of(bits_of(sum) & ~1u) : sum;
-}
+// add returns x + y nearly as inaccurately as the hardware may (package bound, s): the last
+// of its 24 bits is dropped, which takes 2⁻²³ of the sum, and rounding 2⁻²⁴.
+static float add(float x, float y) { return float_of(bits_of(x + y) & ~1u); }
 
 void multiply(Part (&parts)[32]) {
   float a[16][16], b[16][8];
@@ -241,7 +236,7 @@ void multiply(Part (&parts)[32]) {
     for (int i = 0; i < 4; i++) {
       const int row = l / 4 + i / 2 * 8, column = l % 4 * 2 + i % 2;
       float sum = parts[l].sums[i];
-      for (int k = 0; k < 16; k++) sum = add(sum, (double)a[row][k] * b[k][column]);
+      for (int k = 0; k < 16; k++) sum = add(sum, a[row][k] * b[k][column]);
       parts[l].sums[i] = sum;
     }
 }
