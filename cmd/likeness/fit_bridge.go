@@ -78,7 +78,6 @@ func (f *fitBridgeFlags) flags(cmd *cobra.Command) {
 	flags.BoolVar(&f.force, "force", false, "replace an existing file")
 	flags.BoolVar(&o.Normalise, "normalise", o.Normalise, "fit on unit vectors")
 	flags.Uint64Var(&o.Seed, "seed", o.Seed, "seed of the division of the texts")
-	flags.IntVar(&o.Folds, "folds", o.Folds, "parts of the texts; each is judged by a bridge that was fitted without it")
 	flags.Float64Var(&o.HeldOut, "held-out", o.HeldOut, "share of the texts that take the place of queries, if there are none")
 	flags.Float64Var(&o.Lazy, "lazy", o.Lazy, "share of the items, those touched most, that lazy re-embedding has embedded again")
 	flags.Float64Var(&o.Tolerance, "tolerance", o.Tolerance, "share of the best alternative's nDCG@10 that a cheaper one may lose and still be as good")

@@ -72,7 +72,7 @@ func TestFitBridge(t *testing.T) {
 	for want, more := range map[string][]string{
 		"give --queries-old and --queries-new": {"--force", "--pairs", pairsFile},
 		"exists; replace it with --force":      {},
-		"want 2 to 100":                        {"--force", "--folds", "1"},
+		"embedded again is 1":                  {"--force", "--lazy", "1"},
 		"queries-old queries-new":              {"--force", "--queries-old", pairsFile},
 		"no such file":                         {"--force", "--old", filepath.Join(dir, "none.npy")},
 	} {

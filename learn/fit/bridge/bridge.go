@@ -7,8 +7,9 @@
 // with Wx + b would rank them last; the cosine does not. A bridge is a Mixture-of-Logits of one logit.
 //
 // A bridge is judged before it is served, beside the alternatives: to keep the old model, to embed
-// some of the items again, and to embed all of them. Every item is judged by a map that has not seen
-// it (cross-fitting), because most items of a collection are not among the texts.
+// some of the items again, and to embed all of them. Most items of a collection are not among the texts, so
+// every item is judged by a map that has not seen it, has seen no more right answers than the map of a
+// right answer has, and has learned from nearly as many texts as the map that is served.
 package bridge
 
 import (
@@ -45,8 +46,6 @@ type Options struct {
 	// Normalise fits on unit vectors and compares by the cosine. Without it φ is the inner product.
 	Normalise bool
 	Seed      uint64
-	// Folds is the number of parts into which the texts are divided for cross-fitting.
-	Folds int
 	// HeldOut is the share of the texts that serve as queries if no queries are given.
 	HeldOut float64
 	// Lazy is the share of the items that have been embedded again in the alternative between a
@@ -62,7 +61,7 @@ type Options struct {
 
 // DefaultOptions returns the options of a command without flags.
 func DefaultOptions() Options {
-	return Options{Normalise: true, Seed: 1, Folds: 5, HeldOut: 0.2, Lazy: 0.2, Tolerance: 0.03, Confidence: verdict.DefaultConfidence}
+	return Options{Normalise: true, Seed: 1, HeldOut: 0.2, Lazy: 0.2, Tolerance: 0.03, Confidence: verdict.DefaultConfidence}
 }
 
 // Fitted is the outcome of a fit.
@@ -84,7 +83,7 @@ func Fit(ctx context.Context, d Data, o Options) (*Fitted, error) {
 		return nil, err
 	}
 	r := Report{Texts: d.Old.Rows, OldDim: d.Old.Cols, NewDim: d.New.Cols, Seed: o.Seed, Normalise: o.Normalise, Lazy: o.Lazy}
-	whole := addUp(d.Old, d.New, nil)
+	whole := addUp(d.Old, d.New)
 	full, err := whole.solve()
 	if err != nil {
 		return nil, err
@@ -94,7 +93,7 @@ func Fit(ctx context.Context, d Data, o Options) (*Fitted, error) {
 		return nil, err
 	}
 	t := newTrial(d, o)
-	if err := t.crossFit(ctx, full.ridge); err != nil {
+	if err := t.mapAll(full.ridge); err != nil {
 		return nil, err
 	}
 	r.Explained = t.explained
@@ -108,8 +107,6 @@ func Fit(ctx context.Context, d Data, o Options) (*Fitted, error) {
 // check returns fit.ErrOption.
 func (o Options) check() error {
 	switch {
-	case o.Folds < 2 || o.Folds > 100:
-		return fmt.Errorf("%w: %d folds, want 2 to 100", fit.ErrOption, o.Folds)
 	case !(o.HeldOut > 0 && o.HeldOut <= 0.5):
 		return fmt.Errorf("%w: the share of texts held out is %g, want above 0 and at most 0.5", fit.ErrOption, o.HeldOut)
 	case !(o.Lazy > 0 && o.Lazy < 1):

@@ -11,6 +11,7 @@ import (
 	"github.com/likenessdb/likeness/learn/fit"
 	"github.com/likenessdb/likeness/learn/fit/bridge"
 	"github.com/likenessdb/likeness/learn/fit/fittest"
+	"github.com/likenessdb/likeness/learn/fit/linalg"
 	"github.com/likenessdb/likeness/learn/verdict"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/mol"
@@ -127,35 +128,42 @@ func TestBridgeIsTaken(t *testing.T) {
 		t.Errorf("the scores of items that no map has seen are not on the new scale: %+v", r.Calibration)
 	}
 	// The form ranks the collection as the verdict says.
+	ndcg := ndcgOf(t, f, d.Old, d.NewQueries, func(q int) int32 { return d.Relevant[q][0] })
+	if math.Abs(ndcg-r.Ways[1].NDCG) > 0.03 {
+		t.Errorf("the form has nDCG@10 %.4f, the verdict %.4f", ndcg, r.Ways[1].NDCG)
+	}
+}
+
+// ndcgOf returns nDCG@10 of a fitted bridge for queries of which each has one right answer.
+func ndcgOf(t *testing.T, f *bridge.Fitted, items, queries rerank.Matrix, answer func(q int) int32) (ndcg float64) {
+	t.Helper()
 	s, err := mol.New(f.Config, f.Tensors)
 	if err != nil {
 		t.Fatal(err)
 	}
-	features, ndcg := rerank.NewMatrix(d.Old.Rows, s.Spec().Features), 0.0
-	if err := s.EncodeItems(features, d.Old); err != nil {
+	features := rerank.NewMatrix(items.Rows, s.Spec().Features)
+	if err := s.EncodeItems(features, items); err != nil {
 		t.Fatal(err)
 	}
-	for q := range d.NewQueries.Rows {
-		e, err := s.Encode(rerank.Query{Vector: d.NewQueries.Row(q)})
+	for q := range queries.Rows {
+		e, err := s.Encode(rerank.Query{Vector: queries.Row(q)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		scores, rank := make([]float32, d.Old.Rows), 0
+		scores, rank := make([]float32, items.Rows), 0
 		if err := e.Score(scores, rerank.Items{Features: features}); err != nil {
 			t.Fatal(err)
 		}
 		for _, v := range scores {
-			if v > scores[d.Relevant[q][0]] {
+			if v > scores[answer(q)] {
 				rank++
 			}
 		}
 		if rank < 10 {
-			ndcg += 1 / math.Log2(float64(rank+2)) / float64(d.NewQueries.Rows)
+			ndcg += 1 / math.Log2(float64(rank+2)) / float64(queries.Rows)
 		}
 	}
-	if math.Abs(ndcg-r.Ways[1].NDCG) > 0.03 {
-		t.Errorf("the form has nDCG@10 %.4f, the verdict %.4f", ndcg, r.Ways[1].NDCG)
-	}
+	return ndcg
 }
 
 // TestWithoutPairs: agreement is never taken for a reason to embed anew.
@@ -207,7 +215,6 @@ func TestInvalid(t *testing.T) {
 		"segments": {func(d *bridge.Data, _ *bridge.Options) { d.Segments = []string{"a"} }, fit.ErrData, "segments of 1"},
 		"pairs":    {func(d *bridge.Data, _ *bridge.Options) { d.Relevant[3] = []int32{600} }, fit.ErrData, "600"},
 		"equal":    {func(d *bridge.Data, _ *bridge.Options) { clear(d.Old.Data) }, fit.ErrData, "equal"},
-		"folds":    {func(_ *bridge.Data, o *bridge.Options) { o.Folds = 1 }, fit.ErrOption, "1 folds"},
 		"lazy":     {func(_ *bridge.Data, o *bridge.Options) { o.Lazy = 1 }, fit.ErrOption, "embedded again"},
 	} {
 		d, o := good(), bridge.DefaultOptions()
@@ -215,5 +222,38 @@ func TestInvalid(t *testing.T) {
 		if _, err := bridge.Fit(context.Background(), d, o); !errors.Is(err, c.want) || !strings.Contains(err.Error(), c.text) {
 			t.Errorf("%s: %v, want %v with %q", name, err, c.want, c.text)
 		}
+	}
+}
+
+// TestOtherItems: with hardly more texts than numbers, the verdict's value of a bridge is what the bridge has for
+// queries and items that it has not seen.
+func TestOtherItems(t *testing.T) {
+	const texts = 150
+	w := newWorld(2*texts, 40)
+	old, now := w.model(40, 100), w.model(40, 60)
+	x, y := w.embed(old, w.points, 12), w.embed(now, w.points, 1)
+	asked, relevant := w.queries(1200, 0.6)
+	qx, qy := w.embed(old, asked, 12), w.embed(now, asked, 1)
+	var judging, other []int32
+	for q, items := range relevant {
+		if items[0] < texts {
+			judging = append(judging, int32(q))
+		} else {
+			other = append(other, int32(q))
+		}
+	}
+	d := bridge.Data{
+		Old: x.Slice(0, texts), New: y.Slice(0, texts), OldQueries: linalg.Gather(qx, judging), NewQueries: linalg.Gather(qy, judging),
+	}
+	for _, q := range judging {
+		d.Relevant = append(d.Relevant, relevant[q])
+	}
+	f, err := bridge.Fit(context.Background(), d, bridge.DefaultOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	truth := ndcgOf(t, f, x.Slice(texts, 2*texts), linalg.Gather(qy, other), func(i int) int32 { return relevant[other[i]][0] - texts })
+	if said := f.Report.Ways[1].NDCG; math.Abs(said-truth) > 0.025 {
+		t.Errorf("on other items the bridge has nDCG@10 %.4f, the verdict says %.4f", truth, said)
 	}
 }

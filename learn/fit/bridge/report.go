@@ -81,10 +81,10 @@ const fewSegmentQueries = 20
 // judge ranks the items by each alternative, and fills the report.
 func (t *trial) judge(ctx context.Context, r *Report) error {
 	r.Evidence = Pairs
-	done := t.options.Progress.Begin("ranking by the old model, the bridge and the new model", 4)
+	done := t.options.Progress.Begin("ranking by the old model, the bridge and the new model", 3+queryParts)
 	if t.relevant == nil {
 		r.Evidence = Agreement
-		anew, err := t.rank(ctx, t.nowQueries, t.now, judge.Cutoff)
+		anew, err := rank(ctx, t.nowQueries, t.hidden, t.now, judge.Cutoff)
 		if err != nil {
 			return err
 		}
@@ -95,28 +95,27 @@ func (t *trial) judge(ctx context.Context, r *Report) error {
 	if r.Queries < 2 {
 		return fmt.Errorf("%w: %d queries have a right answer among the texts, want 2 at least and a few hundred for a verdict", fit.ErrData, r.Queries)
 	}
-	bridge, err := t.rank(ctx, t.nowQueries, t.mapped, min(touchDepth, t.old.Rows))
+	answers, err := rank(ctx, t.nowQueries, t.hidden, t.mapped, min(touchDepth, t.old.Rows))
 	if err != nil {
 		return err
 	}
 	done(1)
-	r.Calibration = t.calibrate(bridge)
-	all := []marks{{}, t.mark(bridge), {}, {}}
-	for i, rank := range []func() (ranking, error){
-		0: func() (ranking, error) { return t.rank(ctx, t.oldQueries, t.old, judge.Cutoff) },
-		2: func() (ranking, error) { return t.lazily(ctx, bridge) },
-		3: func() (ranking, error) { return t.rank(ctx, t.nowQueries, t.now, judge.Cutoff) },
-	} {
-		if rank == nil {
-			continue
-		}
-		found, err := rank()
-		if err != nil {
-			return err
-		}
-		all[i] = t.mark(found)
-		done(1)
+	r.Calibration = t.calibrate(answers)
+	bridge, lazily, err := t.bridged(ctx, answers, done)
+	if err != nil {
+		return err
 	}
+	kept, err := rank(ctx, t.oldQueries, t.hidden, t.old, judge.Cutoff)
+	if err != nil {
+		return err
+	}
+	done(1)
+	anew, err := rank(ctx, t.nowQueries, t.hidden, t.now, judge.Cutoff)
+	if err != nil {
+		return err
+	}
+	done(1)
+	all := []marks{t.mark(kept), t.mark(bridge), t.mark(lazily), t.mark(anew)}
 	everyone := make([]int32, r.Queries)
 	for q := range everyone {
 		everyone[q] = int32(q)

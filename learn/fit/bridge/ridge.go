@@ -3,6 +3,7 @@ package bridge
 import (
 	"fmt"
 	"math"
+	"slices"
 
 	"gonum.org/v1/gonum/mat"
 
@@ -14,7 +15,7 @@ import (
 )
 
 // moments holds the sums over texts from which a ridge regression of new vectors y on old vectors x is
-// solved. Subtracting the sums of some texts leaves the sums of the others.
+// solved.
 type moments struct {
 	n    float64
 	x, y []float64 // Σx, Σy
@@ -26,11 +27,8 @@ type moments struct {
 // momentBlock is the number of rows whose moments are summed in float32.
 const momentBlock = 1024
 
-// addUp returns the moments of the texts of these rows, or of all if rows is nil.
-func addUp(old, changed rerank.Matrix, rows []int32) *moments {
-	if rows != nil {
-		old, changed = linalg.Gather(old, rows), linalg.Gather(changed, rows)
-	}
+// addUp returns the moments of the texts.
+func addUp(old, changed rerank.Matrix) *moments {
 	m := &moments{
 		n: float64(old.Rows), x: make([]float64, old.Cols), y: make([]float64, changed.Cols),
 		xx: make([]float64, old.Cols*old.Cols), xy: make([]float64, old.Cols*changed.Cols),
@@ -58,18 +56,6 @@ func addWide(dst []float64, v []float32) {
 	}
 }
 
-// without returns the moments of the texts that are not part of other.
-func (m *moments) without(other *moments) *moments {
-	minus := func(a, b []float64) []float64 {
-		out := make([]float64, len(a))
-		for i := range a {
-			out[i] = a[i] - b[i]
-		}
-		return out
-	}
-	return &moments{n: m.n - other.n, x: minus(m.x, other.x), y: minus(m.y, other.y), xx: minus(m.xx, other.xx), xy: minus(m.xy, other.xy), yy: m.yy - other.yy}
-}
-
 // centred returns the mean products of the vectors without their means.
 func (m *moments) centred() (xx *mat.SymDense, xy *mat.Dense, yy float64) {
 	dx, dy := len(m.x), len(m.y)
@@ -94,6 +80,8 @@ type affine struct {
 	a     *mat.Dense // a row for each number of an old vector
 	b     []float64
 	ridge float64
+	// covariance is the covariance of the old vectors, plus the ridge.
+	covariance mat.Cholesky
 }
 
 // solve fits the map with the ridge of the least error by generalised cross-validation (Golub, Heath
@@ -152,9 +140,8 @@ func (m *moments) affineAt(xx *mat.SymDense, xy *mat.Dense, ridge float64) (*aff
 	for i := range dx {
 		left.SetSym(i, i, left.At(i, i)+ridge)
 	}
-	var cholesky mat.Cholesky
 	f := &affine{a: &mat.Dense{}, b: make([]float64, len(m.y)), ridge: ridge}
-	if !cholesky.Factorize(left) || cholesky.SolveTo(f.a, xy) != nil { //nolint:misspell // gonum's name
+	if !f.covariance.Factorize(left) || f.covariance.SolveTo(f.a, xy) != nil { //nolint:misspell // gonum's name
 		return nil, fmt.Errorf("%w: the regression of new vectors on old ones has no solution with a ridge of %g; bring more texts", fit.ErrData, ridge)
 	}
 	for j := range f.b {
@@ -164,6 +151,67 @@ func (m *moments) affineAt(xx *mat.SymDense, xy *mat.Dense, ridge float64) (*aff
 		}
 	}
 	return f, nil
+}
+
+// mapUnseen maps each old vector by a map that has seen neither its text nor the texts of the rows without,
+// which are ascending. One map of the texts of all other rows is enough: where a text's error by this map is
+// e, its error by the same regression without the text is e/(1−h) (Allen 1974). The leverage h says how far the
+// text draws the map to itself.
+func mapUnseen(old, changed rerank.Matrix, without []int32, ridge float64) (rerank.Matrix, error) {
+	var seen []int32
+	for r := range int32(old.Rows) {
+		if _, left := slices.BinarySearch(without, r); !left {
+			seen = append(seen, r)
+		}
+	}
+	x, y := linalg.Gather(old, seen), linalg.Gather(changed, seen)
+	m := addUp(x, y)
+	xx, xy, _ := m.centred()
+	f, err := m.affineAt(xx, xy, ridge)
+	if err != nil {
+		return rerank.Matrix{}, err
+	}
+	leverages, err := m.leverages(x, &f.covariance)
+	if err != nil {
+		return rerank.Matrix{}, err
+	}
+	mapped := rerank.NewMatrix(changed.Rows, changed.Cols)
+	f.apply(mapped, old)
+	for i, h := range leverages {
+		row := mapped.Row(int(seen[i]))
+		for j, v := range y.Row(i) {
+			row[j] -= float32(h / (1 - h) * float64(v-row[j]))
+		}
+	}
+	return mapped, nil
+}
+
+// mostLeverage keeps the rounding errors of a text that is all alone in its direction finite.
+const mostLeverage = 1 - 1e-6
+
+// leverages returns the leverage of each text: 1/n + xᵀC⁻¹x/n for a centred vector x and the covariance C.
+func (m *moments) leverages(old rerank.Matrix, covariance *mat.Cholesky) ([]float64, error) {
+	var u mat.TriDense // C = UᵀU, so that xᵀC⁻¹x is the square of the norm of xᵀU⁻¹
+	covariance.UTo(&u)
+	if err := u.InverseTri(&u); err != nil {
+		return nil, fmt.Errorf("%w: the covariance of the old vectors has no inverse: %v", fit.ErrData, err)
+	}
+	inverse := linalg.Narrow(mat.DenseCopyOf(&u))
+	leverages := make([]float64, 0, old.Rows)
+	for from := 0; from < old.Rows; from += momentBlock {
+		x := old.Slice(from, min(from+momentBlock, old.Rows))
+		centred, z := rerank.NewMatrix(x.Rows, x.Cols), rerank.NewMatrix(x.Rows, x.Cols)
+		for r := range x.Rows {
+			for j, v := range x.Row(r) {
+				centred.Row(r)[j] = float32(float64(v) - m.x[j]/m.n)
+			}
+		}
+		linalg.Multiply(z, centred, false, inverse, false)
+		for r := range z.Rows {
+			leverages = append(leverages, min(mostLeverage, (1+linalg.Dot(z.Row(r), z.Row(r)))/m.n))
+		}
+	}
+	return leverages, nil
 }
 
 // apply writes Aᵀx + b for every row x of old to dst.

@@ -29,9 +29,10 @@ type trial struct {
 	hidden     [][]int32
 	segments   []string
 
-	// mapped holds the items' old vectors after the map. The map of each item is fitted without
-	// the item.
+	// mapped holds the items' old vectors after the map. The map of each item is fitted to the
+	// others.
 	mapped rerank.Matrix
+	ridge  float64
 	// explained is the share of the variance of the items' new vectors that the maps predict.
 	explained float64
 }
@@ -58,37 +59,24 @@ func shuffled(n int, seed uint64) []int32 {
 	return rows
 }
 
-// crossFit fits a map without each fold of the items, and maps the fold by it.
-func (t *trial) crossFit(ctx context.Context, ridge float64) error {
-	done := t.options.Progress.Begin("fitting without parts of the texts", t.options.Folds)
-	all := addUp(t.old, t.now, nil)
-	order := shuffled(t.old.Rows, t.options.Seed+1)
-	t.mapped = rerank.NewMatrix(t.now.Rows, t.now.Cols)
-	for k := range t.options.Folds {
-		if err := ctx.Err(); err != nil {
-			return err
-		}
-		rows := order[k*len(order)/t.options.Folds : (k+1)*len(order)/t.options.Folds]
-		rest := all.without(addUp(t.old, t.now, rows))
-		xx, xy, _ := rest.centred()
-		f, err := rest.affineAt(xx, xy, ridge)
-		if err != nil {
-			return err
-		}
-		mapped := rerank.NewMatrix(len(rows), t.now.Cols)
-		f.apply(mapped, linalg.Gather(t.old, rows))
-		for i, row := range rows {
-			copy(t.mapped.Row(int(row)), mapped.Row(i))
-		}
-		done(1)
+// mapAll maps each item by the map that the others give.
+func (t *trial) mapAll(ridge float64) (err error) {
+	if t.mapped, err = mapUnseen(t.old, t.now, nil, ridge); err != nil {
+		return err
 	}
+	t.ridge = ridge
 	t.explained = explained(t.now, t.mapped)
-	if t.options.Normalise {
-		for r := range t.mapped.Rows {
-			rerank.Normalise(t.mapped.Row(r))
+	t.normalise(t.mapped)
+	return nil
+}
+
+// normalise makes mapped vectors unit vectors, if the bridge compares by the cosine.
+func (t *trial) normalise(mapped rerank.Matrix) {
+	for r := range mapped.Rows {
+		if t.options.Normalise {
+			rerank.Normalise(mapped.Row(r))
 		}
 	}
-	return nil
 }
 
 // explained returns the share of the variance of the vectors that the predictions explain.
@@ -116,8 +104,9 @@ type ranking []teacher.Ranked
 // queryBlock is the number of queries that are ranked together.
 const queryBlock = 256
 
-// rank ranks the items for each query by the inner product of their vectors.
-func (t *trial) rank(ctx context.Context, queries, items rerank.Matrix, depth int) (ranking, error) {
+// rank ranks the items for each query by the inner product of their vectors. Query q's ranking leaves out
+// hidden[q]; hidden may be nil.
+func rank(ctx context.Context, queries rerank.Matrix, hidden [][]int32, items rerank.Matrix, depth int) (ranking, error) {
 	found := make(ranking, queries.Rows)
 	for from := 0; from < queries.Rows; from += queryBlock {
 		if err := ctx.Err(); err != nil {
@@ -129,8 +118,8 @@ func (t *trial) rank(ctx context.Context, queries, items rerank.Matrix, depth in
 		linalg.Parallel(block.Rows, 8, func(a, b int) {
 			for i := a; i < b; i++ {
 				row := scores.Row(i)
-				if t.hidden != nil {
-					for _, x := range t.hidden[from+i] {
+				if hidden != nil {
+					for _, x := range hidden[from+i] {
 						row[x] = float32(math.Inf(-1))
 					}
 				}
@@ -219,41 +208,70 @@ func (t *trial) calibrate(bridge ranking) Calibration {
 	return c
 }
 
-// lazily ranks with some of the items embedded again. For each half of the queries these are the items
-// that the answers to the other half touched most. A cosine with a mapped vector and one with a new vector
-// are compared as they are: the line of Calibration draws the mapped ones together, and ranks worse.
-func (t *trial) lazily(ctx context.Context, bridge ranking) (ranking, error) {
-	half := make([]bool, len(bridge))
-	for i, q := range shuffled(len(bridge), t.options.Seed+2) {
-		half[q] = i%2 == 0
+// queryParts is the number of parts into which the queries are divided. No map that ranks for a part has seen
+// the first right answer to any of its queries.
+const queryParts = 10
+
+// bridged ranks by the bridge, and with some of the items embedded again: for each part of the queries the
+// items that the answers to the other parts touched most. A cosine with a mapped vector and one with a new
+// vector are compared as they are: the line of Calibration draws the mapped ones together, and ranks worse.
+//
+// It is not enough that an item's own map has not seen it. The maps of all other items would have seen one right
+// answer more than a right answer's own map, and would draw these items towards the query. So no map sees the
+// first right answer. The maps may see the others: a collection has texts like those that a map has seen.
+func (t *trial) bridged(ctx context.Context, answers ranking, done func(int)) (bridge, lazily ranking, err error) {
+	order := make([]int32, len(t.relevant))
+	for q := range order {
+		order[q] = int32(q)
 	}
-	found := make(ranking, len(bridge))
-	for _, side := range []bool{false, true} {
-		vectors := rerank.Matrix{Rows: t.mapped.Rows, Cols: t.mapped.Cols, Data: slices.Clone(t.mapped.Data)}
-		for _, x := range t.mostTouched(bridge, half, !side) {
+	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(t.relevant[a][0], t.relevant[b][0]) })
+	bridge, lazily = make(ranking, len(order)), make(ranking, len(order))
+	for k := range queryParts {
+		from, to := k*len(order)/queryParts, (k+1)*len(order)/queryParts
+		part := order[from:to]
+		vectors, err := mapUnseen(t.old, t.now, t.firstAnswers(part), t.ridge)
+		if err != nil {
+			return nil, nil, err
+		}
+		t.normalise(vectors)
+		rankPart := func(found ranking) error {
+			r, err := rank(ctx, linalg.Gather(t.nowQueries, part), pick(t.hidden, part), vectors, judge.Cutoff)
+			for i := range r {
+				found[part[i]] = r[i]
+			}
+			return err
+		}
+		if err := rankPart(bridge); err != nil {
+			return nil, nil, err
+		}
+		for _, x := range t.mostTouched(slices.Concat(pick(answers, order[:from]), pick(answers, order[to:]))) {
 			copy(vectors.Row(int(x)), t.now.Row(int(x)))
 		}
-		r, err := t.rank(ctx, t.nowQueries, vectors, judge.Cutoff)
-		if err != nil {
-			return nil, err
+		if err := rankPart(lazily); err != nil {
+			return nil, nil, err
 		}
-		for q := range r {
-			if half[q] == side {
-				found[q] = r[q]
-			}
-		}
+		done(1)
 	}
-	return found, nil
+	return bridge, lazily, nil
 }
 
-// mostTouched returns the items that answers to one half of the queries show most often, then those that
-// are candidates most often, then others in an order that the seed decides.
-func (t *trial) mostTouched(bridge ranking, half []bool, side bool) []int32 {
+// firstAnswers returns the first right answers to some queries, ascending, but no more than half of all
+// items: the others have to give a map.
+func (t *trial) firstAnswers(queries []int32) []int32 {
+	rows := make([]int32, len(queries))
+	for i, q := range queries {
+		rows[i] = t.relevant[q][0]
+	}
+	slices.Sort(rows)
+	rows = slices.Compact(rows)
+	return rows[:min(len(rows), t.old.Rows/2)]
+}
+
+// mostTouched returns the items that answers show most often, then those that are candidates most often,
+// then others in an order that the seed decides.
+func (t *trial) mostTouched(answers ranking) []int32 {
 	touched := make([]float64, t.old.Rows)
-	for q, list := range bridge {
-		if half[q] != side {
-			continue
-		}
+	for _, list := range answers {
 		for place, x := range list.Rows {
 			touched[x]++
 			if place < judge.Cutoff {
