@@ -197,12 +197,15 @@ func TestRewrittenTies(t *testing.T) {
 	d, err := dot.New(dot.Config{Dim: rewriteDim}, nil)
 	must(t, err)
 	for _, c := range []struct {
-		vectors rerank.Matrix
-		k       int
-		tied    bool
-	}{{tied(40, rewriteDim), 5, true}, {tied(40, rewriteDim), 40, false}, {random(1, 40, rewriteDim), 5, false}} {
+		vectors     rerank.Matrix
+		k           int
+		exact, tied bool
+	}{
+		{tied(40, rewriteDim), 5, true, true}, {tied(40, rewriteDim), 40, true, false}, {random(1, 40, rewriteDim), 5, true, false},
+		{random(1, 40, rewriteDim), 5, false, false}, // nothing was asked for after the fifth row, so nothing is known of it
+	} {
 		w := newWorld(t, d, c.vectors)
-		a := searchRoute(t, w.route(route.PlacementRewrite, func(r *route.Route) { r.ExactSearch = true }), search.Request{Query: rerank.Query{Vector: []float32{1, 1, 1, 1, 1, 1}}, K: c.k})
+		a := searchRoute(t, w.route(route.PlacementRewrite, func(r *route.Route) { r.ExactSearch = c.exact }), search.Request{Query: rerank.Query{Vector: []float32{1, 1, 1, 1, 1, 1}}, K: c.k})
 		if a.Certificate.Tied != c.tied || a.Certificate.Status != rerank.StatusExact || a.Certificate.Rounds != 1 || len(a.Hits) != c.k {
 			t.Errorf("k %d: tied is %t, want %t: %+v", c.k, a.Certificate.Tied, c.tied, a.Certificate)
 		}

@@ -259,9 +259,9 @@ func (e *Evidence) StopRewritten(maxGap *float32, c rerank.Certificate) rerank.S
 
 // tied reports whether an item after the last row of an exact list of φ itself may have the same
 // score as the K-th, and so may rank before it by its id. Approximate lists never settle that,
-// however deep.
+// however deep, and a list that ends at the K-th row shows no item after it.
 func (e *Evidence) tied(c rerank.Certificate) bool {
-	if e.Target == nil || len(e.Probes) != 1 || e.Finite < e.K || !e.listsExact() {
+	if e.Depth <= e.K || e.Target == nil || len(e.Probes) != 1 || e.Finite < e.K || !e.listsExact() {
 		return false
 	}
 	b := e.Encoded.Bound(e.Probes, e.Lists)

@@ -22,7 +22,7 @@ var infinite = float32(math.Inf(1))
 // The scores are the hits', best first.
 func exactList(k int, bound rerank.Bound, scores ...float32) *Evidence {
 	probes := []rerank.Probe{{Target: rerank.TargetScore}}
-	e := &Evidence{Encoded: bounded{bound: bound}, Probes: probes, Target: &probes[0], Lists: []rerank.List{{Exact: true}}, K: k, Hits: len(scores)}
+	e := &Evidence{Encoded: bounded{bound: bound}, Probes: probes, Target: &probes[0], Lists: []rerank.List{{Exact: true}}, K: k, Depth: k + 1, Hits: len(scores)}
 	for _, x := range scores {
 		if !math.IsInf(float64(x), 0) && !math.IsNaN(float64(x)) {
 			e.Finite++
@@ -56,6 +56,9 @@ func TestTied(t *testing.T) {
 		s.Lists[0].Exact = !c.inexact
 		if got := s.tied(rerank.Certificate{KthScore: c.scores[len(c.scores)-1]}); got != c.want {
 			t.Errorf("%s: %t, want %t", name, got, c.want)
+		}
+		if s.Depth = s.K; s.tied(rerank.Certificate{KthScore: c.scores[len(c.scores)-1]}) {
+			t.Errorf("%s: tied to a row after the last that was asked for", name)
 		}
 	}
 }
