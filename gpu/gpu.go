@@ -5,11 +5,12 @@
 //
 // A query goes through these steps:
 //
-//	1 bounded  bound the scores of all rows, computed from float16; keep the K' rows with the best bounds
-//	2 exact    score those rows in float32
-//	3 certify  check that no other row can belong to the answer; otherwise keep more rows
+//	1 bounded  bound the scores of all rows, computed from float16; keep a list of the best bounds
+//	2 exact    score the K' best rows of the list in float32
+//	3 certify  check that no other row can belong to the answer; otherwise score more of the list, or keep a longer one
 //
-// Each step is a job. It is launched together with jobs of other queries.
+// Each step is a job. It is launched together with jobs of other queries. Before a model is
+// used, the same steps score made-up rows, and their scores are compared with the CPU's.
 package gpu
 
 import (

@@ -33,7 +33,7 @@ func (f *Survivors) before(i, j int) bool {
 	}
 }
 
-// Len, Less and Swap implement sort.Interface, best entry first.
+// Len implements sort.Interface, which sorts the best entry first.
 func (f *Survivors) Len() int { return len(f.Rows) }
 
 // Less reports whether entry i is better than entry j.
