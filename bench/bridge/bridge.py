@@ -219,6 +219,10 @@ def print_tables(pairs):
     for p in pairs:
         print(f"| {p['collection']}, {p['old']} → {p['new']} | {p['truth'][WAYS[1]]:.3f} | {p['isotrieve']['ndcg']:.3f} | {p['isotrieve']['gate']} | "
               f"{p['truth'][WAYS[2]]:.3f} | {p['embedflow']['fifth']:.3f} | {p['embedflow']['all']:.3f} |")
+    print("\n| collection, models | the verdict says | interval | in truth |\n|---|--:|---|--:|")
+    for p in pairs:
+        low, kept, high = p["predicted_kept"][WAYS[1]]
+        print(f"| {p['collection']}, {p['old']} → {p['new']} | {kept:.3f} | {low:.3f} to {high:.3f} | {p['kept'][WAYS[1]]:.3f} |")
     names = list(pairs[0]["mixed"])
     print("\n| collection, models | " + " | ".join(names) + " |\n|---|" + "--:|" * len(names))
     for p in pairs:
