@@ -39,10 +39,8 @@ func (s *Similarity) Transpose(queries []rerank.Encoded) (func(dst []float32, it
 // swapped returns a similarity whose queries are the items of s, and whose items are the queries of s. It can
 // only score.
 func (s *Similarity) swapped() *Similarity {
-	c := s.c
-	c.PairsQuery, c.PairsItem = c.PairsItem, c.PairsQuery
 	t := &Similarity{
-		c: c, byQuery: s.byItem, byItem: s.byQuery, kernels: s.kernels, scratch: &sync.Pool{New: func() any { return new(scratch) }},
+		c: s.c.swapped(), byQuery: s.byItem, byItem: s.byQuery, kernels: s.kernels, scratch: &sync.Pool{New: func() any { return new(scratch) }},
 	}
 	first, second := s.byPair.first, s.byPair.second
 	if s.byPair.hidden() > 0 {
@@ -60,6 +58,13 @@ func (s *Similarity) swapped() *Similarity {
 	return t
 }
 
+// swapped returns the configuration with the groups of queries and items exchanged.
+func (c *Config) swapped() Config {
+	other := *c
+	other.PairsQuery, other.PairsItem = c.PairsItem, c.PairsQuery
+	return other
+}
+
 // swapColumns returns a copy of m, which has a column for each pair of components in the order of a model with
 // the configuration c, with the columns in the order of the swapped model.
 func swapColumns(m rerank.Matrix, c Config) rerank.Matrix {
@@ -73,9 +78,9 @@ func swapColumns(m rerank.Matrix, c Config) rerank.Matrix {
 	return out
 }
 
-// tiles returns the feature rows of the swapped similarity t that stand for queries of the other.
-func (t *Similarity) tiles(queries []*encoded) *rerank.Packed {
-	rows := rerank.NewMatrix(len(queries), t.spec.Features)
+// tiles returns the feature rows of the swapped similarity s that stand for queries of the other.
+func (s *Similarity) tiles(queries []*encoded) *rerank.Packed {
+	rows := rerank.NewMatrix(len(queries), s.spec.Features)
 	for i, e := range queries {
 		n := copy(rows.Row(i), e.components.Data)
 		if e.gate != nil {
@@ -89,19 +94,17 @@ func (t *Similarity) tiles(queries []*encoded) *rerank.Packed {
 		for l := range numbersOf {
 			numbersOf[l] = int32(min(k*kernel.Lanes+l, rows.Rows-1))
 		}
-		t.kernels.GatherColumns(numbers(p.Tile(k)), rows, &numbersOf, 0, rows.Cols)
+		s.kernels.GatherColumns(numbers(p.Tile(k)), rows, &numbersOf, 0, rows.Cols)
 	}
 	return p
 }
 
-// encodeRow returns the query of the swapped similarity t that stands for a feature row of the other.
-func (t *Similarity) encodeRow(row []float32) *encoded {
-	n := t.c.PairsQuery * t.c.Dim
-	e := &encoded{s: t, components: rerank.Matrix{Rows: t.c.PairsQuery, Cols: t.c.Dim, Data: row[:n]}}
-	if t.byQuery.exists() {
-		other := t.c
-		other.PairsQuery, other.PairsItem = other.PairsItem, other.PairsQuery
-		e.gate = swapColumns(rowOf(row[n:]), other).Data
+// encodeRow returns the query of the swapped similarity s that stands for a feature row of the other.
+func (s *Similarity) encodeRow(row []float32) *encoded {
+	n := s.c.PairsQuery * s.c.Dim
+	e := &encoded{s: s, components: rerank.Matrix{Rows: s.c.PairsQuery, Cols: s.c.Dim, Data: row[:n]}}
+	if s.byQuery.exists() {
+		e.gate = swapColumns(rowOf(row[n:]), s.c.swapped()).Data
 	}
 	e.prepareTiles()
 	return e
