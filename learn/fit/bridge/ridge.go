@@ -194,7 +194,7 @@ func (m *moments) leverages(old rerank.Matrix, covariance *mat.Cholesky) ([]floa
 	var u mat.TriDense // C = UᵀU, so that xᵀC⁻¹x is the square of the norm of xᵀU⁻¹
 	covariance.UTo(&u)
 	if err := u.InverseTri(&u); err != nil {
-		return nil, fmt.Errorf("%w: the covariance of the old vectors has no inverse: %v", fit.ErrData, err)
+		return nil, fmt.Errorf("%w: the covariance of the old vectors has no inverse: %w", fit.ErrData, err)
 	}
 	inverse := linalg.Narrow(mat.DenseCopyOf(&u))
 	leverages := make([]float64, 0, old.Rows)
