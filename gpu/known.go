@@ -66,15 +66,15 @@ func (l *loaded) loadKnown(m Machine, rows rerank.Matrix, queries []rerank.Query
 	}()
 	t.measureLoss(rows)
 	if err := t.onMachine.Write(0, rows); err != nil {
-		return nil, nil, err
+		return t, nil, err
 	}
 	if err := t.onMachine.Resize(rows.Rows, nil); err != nil {
-		return nil, nil, err
+		return t, nil, err
 	}
 	known = make([]knownQuery, len(queries))
 	for i, q := range queries {
 		if known[i], err = newKnownQuery(t, rows, q); err != nil {
-			return nil, nil, err
+			return t, nil, err
 		}
 	}
 	return t, known, nil

@@ -278,7 +278,7 @@ func TestGPUNoRoomToScore(t *testing.T) {
 		}
 	}
 	if u, r := w.metric(t, answers("used")), w.metric(t, gpuRestarts); u+r > 0 {
-		t.Errorf("used %v times, %v restarts", u, r)
+		t.Errorf("used %v times, %v restarts:\n%s", u, r, w.logged.String())
 	}
 	w.end(t, map[string]string{last: "device not ready"})
 }
