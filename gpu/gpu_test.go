@@ -15,7 +15,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // open starts a device on a machine of 64 MiB in plain Go.
 func open(t testing.TB, o gpu.Options) *gpu.Device {
-	return openOn(t, &hosted.Machine{Memory: 64 << 20}, o)
+	return openOn(t, &hosted.Machine{Memory: 64 << 20, Batch: 8}, o)
 }
 
 func openOn(t testing.TB, m gpu.Machine, o gpu.Options) *gpu.Device {

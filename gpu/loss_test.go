@@ -34,7 +34,7 @@ func TestPatchedTablesKeepTheirLoss(t *testing.T) {
 	lossy := adversary.RoundedDown(rng, packing, against, 0x1p-4)
 	limits := func(rows rerank.Matrix, patches ...device.Patch) kernels.Limits {
 		var seen kernels.Limits
-		machine := &hosted.Machine{Memory: 1 << 28}
+		machine := &hosted.Machine{Memory: 1 << 28, Batch: 2}
 		d := openOn(t, machine, gpu.Options{})
 		must(t, d.LoadModel(t.Context(), w.at, w.file))
 		machine.Launched = func(jobs []gpu.Job) error {

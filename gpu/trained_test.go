@@ -32,7 +32,7 @@ func TestTrained(t *testing.T) {
 		must(t, m.Similarity.(*mol.Similarity).EncodeItems(w.rows, base))
 		var mu sync.Mutex
 		launched := map[gpu.Way]int{}
-		machine := &hosted.Machine{Memory: 1 << 24}
+		machine := &hosted.Machine{Memory: 1 << 24, Batch: 2}
 		d := openOn(t, machine, gpu.Options{})
 		must(t, d.LoadModel(t.Context(), w.at, w.file))
 		machine.Launched = func(jobs []gpu.Job) error {
