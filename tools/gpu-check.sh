@@ -2,9 +2,9 @@
 # Builds likeness-gpu on a machine with or without a GPU and does every check of it
 # that needs no device: vet, lint, the PTX of the pinned compiler, which assembles for every
 # generation of devices, what the binary says where there is no device, and, on a driver
-# whose kernels run on the CPU, the conformance kit, what a sidecar does when the device is
-# lost, and bench/gpu/run.sh. `make gpu` calls it, and with --build only builds
-# bin/likeness-gpu.
+# whose kernels run on the CPU, the conformance kit and bench/gpu/run.sh. What a sidecar does
+# with that driver, as when the device is lost, is tested by `make test`. `make gpu` calls this,
+# and with --build only builds bin/likeness-gpu.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -43,13 +43,9 @@ esac
 
 fake=$(tools/gpu.sh fake)
 go build -o "$cache/likeness" ./cmd/likeness
-servers=${LIKENESS_SERVERS:-$PWD/.cache/servers} # with a Qdrant a table is written meanwhile, too
-compgen -G "$servers/qdrant-*/qdrant" >/dev/null || servers=
-LIKENESS_SERVERS=$servers LIKENESS_GPU=$PWD/bin/likeness-gpu LIKENESS_GPU_DRIVERS=$cache go test -count=1 -timeout 5m -run '^TestGPU' ./e2e/serve
 "${driver[@]}" LD_LIBRARY_PATH="$fake" go test -count=1 -tags cuda ./gpu/cuda
 export LD_LIBRARY_PATH=$fake
 "$cache/likeness" plugin check --timeout 2m --env LD_LIBRARY_PATH bin/likeness-gpu serve
-bin/likeness-gpu check --rows 300 --queries 2 2>/dev/null
 # On a CPU its figures mean nothing.
 results=$(mktemp -d)
 trap 'rm -rf "$results"' EXIT

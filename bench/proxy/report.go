@@ -97,15 +97,15 @@ func (r *report) finish() {
 // direct returns the rounds that a way is compared with, in which the client calls the database. A
 // rewritten call is compared with the same request when the client itself sends it: to another collection
 // the same database may answer faster.
-func (s systemResult) direct(way string) []wayRound {
+func (r *systemResult) direct(way string) []wayRound {
 	if way == wayRewritten {
-		for _, w := range s.Ways {
+		for _, w := range r.Ways {
 			if w.Way == wayByClient {
 				return w.Rounds
 			}
 		}
 	}
-	return s.Ways[0].Rounds
+	return r.Ways[0].Rounds
 }
 
 // summarise computes the medians of a way's rounds, some of them relative to the same rounds of

@@ -1,6 +1,7 @@
 package serve_test
 
 import (
+	"bytes"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -13,7 +14,7 @@ import (
 func TestGPURun(t *testing.T) {
 	program := os.Getenv(withGPU)
 	if program == "" {
-		t.Skipf("%s names no likeness-gpu; `make gpu` runs this with one, on a driver whose kernels run on the CPU", withGPU)
+		t.Skipf("%s names no likeness-gpu; `make test` runs this with one, on a driver whose kernels run on the CPU", withGPU)
 	}
 	script, err := filepath.Abs("../../bench/gpu/run.sh")
 	must2(t, err)
@@ -25,7 +26,7 @@ func TestGPURun(t *testing.T) {
 		out, err := cmd.CombinedOutput()
 		summary, readErr := os.ReadFile(filepath.Join(folder, "summary.txt"))
 		must2(t, readErr)
-		if !strings.Contains(string(out), string(summary)) || !strings.Contains(string(summary), "driver: "+driver) {
+		if !bytes.Contains(out, summary) || !strings.Contains(string(summary), "driver: "+driver) {
 			t.Errorf("it says\n%s, and the summary\n%s", out, summary)
 		}
 		return string(summary), err != nil

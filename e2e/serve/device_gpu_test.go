@@ -45,7 +45,7 @@ func startGPU(t *testing.T, args, environ []string) *gpuWorld {
 	t.Helper()
 	program := os.Getenv(withGPU)
 	if program == "" {
-		t.Skipf("%s names no likeness-gpu; `make gpu` runs this with one, on a driver whose kernels run on the CPU", withGPU)
+		t.Skipf("%s names no likeness-gpu; `make test` runs this with one, on a driver whose kernels run on the CPU", withGPU)
 	}
 	dir := t.TempDir()
 	molTable(t, dir)

@@ -19,8 +19,8 @@ func TestTheCertificateThatEndsFirst(t *testing.T) {
 		t.Fatal(err)
 	}
 	begin := time.Now().UTC().Truncate(time.Second)
-	until := func(days time.Duration) []byte {
-		c := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: begin.Add(days * time.Minute), NotAfter: begin.Add(days * 24 * time.Hour)}
+	until := func(days int) []byte {
+		c := &x509.Certificate{SerialNumber: big.NewInt(1), NotBefore: begin.Add(time.Duration(days) * time.Minute), NotAfter: begin.AddDate(0, 0, days)}
 		der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
 		if err != nil {
 			t.Fatal(err)

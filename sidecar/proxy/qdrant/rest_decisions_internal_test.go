@@ -32,9 +32,8 @@ func TestRepliesOfARoute(t *testing.T) {
 		"closed":   {routing.Outcome[rest.Answer]{Refused: "no", Status: "s"}, "s", http.StatusServiceUnavailable},
 	} {
 		reply := replyOf(c.outcome, func(time.Duration) {})
-		if code := 0; reply.Answer != nil {
-			code = reply.Answer.Status
-			if code != c.code || reply.Status != c.status {
+		if reply.Answer != nil {
+			if code := reply.Answer.Status; code != c.code || reply.Status != c.status {
 				t.Errorf("%s: %d with status %q, want %d, %q", name, code, reply.Status, c.code, c.status)
 			}
 		} else if c.code != 0 || reply.Status != c.status || reply.Passed == nil {
