@@ -122,7 +122,8 @@ func (e *Evidence) Certificate() rerank.Certificate {
 	default:
 		c.Status, c.AsOf = e.Source.proves()
 	}
-	c.Depth, c.Rounds, c.Candidates, c.Tied = e.Depth, e.Rounds, e.Candidate, e.tied(c)
+	c.Depth, c.Rounds, c.Candidates = e.Depth, e.Rounds, e.Candidate
+	c.Tied = e.Depth > e.K && e.tied(c) // a list that ends at the K-th row shows no item after it
 	e.addPromise(&c)
 	return c
 }
@@ -259,9 +260,9 @@ func (e *Evidence) StopRewritten(maxGap *float32, c rerank.Certificate) rerank.S
 
 // tied reports whether an item after the last row of an exact list of φ itself may have the same
 // score as the K-th, and so may rank before it by its id. Approximate lists never settle that,
-// however deep, and a list that ends at the K-th row shows no item after it.
+// however deep.
 func (e *Evidence) tied(c rerank.Certificate) bool {
-	if e.Depth <= e.K || e.Target == nil || len(e.Probes) != 1 || e.Finite < e.K || !e.listsExact() {
+	if e.Target == nil || len(e.Probes) != 1 || e.Finite < e.K || !e.listsExact() {
 		return false
 	}
 	b := e.Encoded.Bound(e.Probes, e.Lists)

@@ -22,7 +22,7 @@ var infinite = float32(math.Inf(1))
 // The scores are the hits', best first.
 func exactList(k int, bound rerank.Bound, scores ...float32) *Evidence {
 	probes := []rerank.Probe{{Target: rerank.TargetScore}}
-	e := &Evidence{Encoded: bounded{bound: bound}, Probes: probes, Target: &probes[0], Lists: []rerank.List{{Exact: true}}, K: k, Depth: k + 1, Hits: len(scores)}
+	e := &Evidence{Encoded: bounded{bound: bound}, Probes: probes, Target: &probes[0], Lists: []rerank.List{{Exact: true}}, K: k, Hits: len(scores)}
 	for _, x := range scores {
 		if !math.IsInf(float64(x), 0) && !math.IsNaN(float64(x)) {
 			e.Finite++
@@ -57,8 +57,20 @@ func TestTied(t *testing.T) {
 		if got := s.tied(rerank.Certificate{KthScore: c.scores[len(c.scores)-1]}); got != c.want {
 			t.Errorf("%s: %t, want %t", name, got, c.want)
 		}
-		if s.Depth = s.K; s.tied(rerank.Certificate{KthScore: c.scores[len(c.scores)-1]}) {
-			t.Errorf("%s: tied to a row after the last that was asked for", name)
+	}
+}
+
+// TestTieThatNoRowShows: the certificate says that the K-th is tied only if the list reaches behind it. A
+// search whose list ends there goes on.
+func TestTieThatNoRowShows(t *testing.T) {
+	for depth, want := range map[int]bool{2: false, 3: true} {
+		s := exactList(2, rerank.Bound{Max: 2}, 3, 2)
+		s.Depth = depth
+		if c := s.Certificate(); c.Tied != want {
+			t.Errorf("depth %d: tied %t, want %t", depth, c.Tied, want)
+		}
+		if stop := s.Stop(t.Context(), Limits{MaxRounds: 2, MaxDepth: 10}, s.Certificate(), rerank.Certificate{}, 0); stop != "" {
+			t.Errorf("depth %d: the search ends, %s", depth, stop)
 		}
 	}
 }
