@@ -20,8 +20,11 @@ type Survivors struct {
 	Scored, NotFinite int
 }
 
-// before reports whether entry i is better than entry j.
-func (f *Survivors) before(i, j int) bool {
+// Len implements sort.Interface, which sorts the best entry first.
+func (f *Survivors) Len() int { return len(f.Rows) }
+
+// Less reports whether entry i is better than entry j.
+func (f *Survivors) Less(i, j int) bool {
 	a, b := f.Scores[i], f.Scores[j]
 	switch {
 	case finite(a) != finite(b):
@@ -32,12 +35,6 @@ func (f *Survivors) before(i, j int) bool {
 		return f.Rows[i] < f.Rows[j]
 	}
 }
-
-// Len implements sort.Interface, which sorts the best entry first.
-func (f *Survivors) Len() int { return len(f.Rows) }
-
-// Less reports whether entry i is better than entry j.
-func (f *Survivors) Less(i, j int) bool { return f.before(i, j) }
 
 // Swap exchanges two entries.
 func (f *Survivors) Swap(i, j int) {
@@ -137,19 +134,19 @@ func (f *Survivors) selectEntries(n int) {
 	for low, high := 0, len(f.Rows)-1; n > low && n <= high; {
 		// Partition low to high around the median of three entries, which ends at `at`.
 		middle := low + (high-low)/2
-		if f.before(middle, low) {
+		if f.Less(middle, low) {
 			f.Swap(middle, low)
 		}
-		if f.before(high, low) {
+		if f.Less(high, low) {
 			f.Swap(high, low)
 		}
-		if f.before(high, middle) {
+		if f.Less(high, middle) {
 			f.Swap(high, middle)
 		}
 		f.Swap(middle, high)
 		at := low
 		for i := low; i < high; i++ {
-			if f.before(i, high) {
+			if f.Less(i, high) {
 				f.Swap(i, at)
 				at++
 			}
