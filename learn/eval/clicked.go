@@ -95,11 +95,16 @@ func (c *clickJudge) gains(rankings []Ranking, k int, gain func(rank float64) fl
 
 // perClick returns the mean gain of each query's choices.
 func (c *clickJudge) perClick(rankings []Ranking, k int, gain func(rank float64) float64) series {
-	means := c.gains(rankings, k, gain)
-	for i := range means {
-		means[i] /= max(c.weights[i], math.SmallestNonzeroFloat64)
+	return weightedMeans(c.gains(rankings, k, gain), c.weights)
+}
+
+// weightedMeans returns the sums of queries as means over their weights.
+func weightedMeans(sums, weights []float64) series {
+	means := make([]float64, len(sums))
+	for i, sum := range sums {
+		means[i] = sum / max(weights[i], math.SmallestNonzeroFloat64)
 	}
-	return series{values: means, weights: c.weights}
+	return series{values: means, weights: weights}
 }
 
 // clickGain returns the gain of a metric such as mrr@10, or nil if clicks do not tell the metric.
@@ -116,10 +121,8 @@ func clickGain(metric string, k int) func(rank float64) float64 {
 func (c *clickJudge) estimate(ctx context.Context, rankings, baseline []Ranking, k int, s *sampler) (map[string]ClickEstimate, error) {
 	found := map[string]ClickEstimate{}
 	for name, gain := range clickMetrics {
-		perAnswer, perClick := series{values: c.gains(rankings, k, gain), weights: c.answers}, c.perClick(rankings, k, gain)
-		for i := range perAnswer.values {
-			perAnswer.values[i] /= max(1, c.answers[i])
-		}
+		sums := c.gains(rankings, k, gain)
+		perAnswer, perClick := weightedMeans(sums, c.answers), weightedMeans(sums, c.weights)
 		means, err := s.resample(ctx, []series{perAnswer, perClick})
 		if err != nil {
 			return nil, err
