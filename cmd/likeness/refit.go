@@ -430,13 +430,21 @@ func (r *refit) measure(ctx context.Context, d refitDecision) (refitDecision, er
 
 // gainOf returns what a model of the report gains, or nil if the report lacks the model.
 func (r *refit) gainOf(report *eval.Report, version string) *gain.Measurement {
-	for i := range report.Models {
-		if m := &report.Models[i]; m.Version == version {
-			g := report.Judge(m).Gain
-			return &gain.Measurement{Model: version, Metric: report.JudgedBy(), Until: r.begun.Started, Gain: g.Difference, Low: g.Low, High: g.High}
-		}
+	m := modelOf(report, version)
+	if m == nil {
+		return nil
 	}
-	return nil
+	g := report.Judge(m).Gain
+	return &gain.Measurement{Model: version, Metric: report.JudgedBy(), Until: r.begun.Started, Gain: g.Difference, Low: g.Low, High: g.High}
+}
+
+// modelOf returns the part of a report about a model, or nil if there is none.
+func modelOf(report *eval.Report, version string) *eval.ModelReport {
+	i := slices.IndexFunc(report.Models, func(m eval.ModelReport) bool { return m.Version == version })
+	if i < 0 {
+		return nil
+	}
+	return &report.Models[i]
 }
 
 // record keeps what the comparison says of the model in service, and of the fitted one.
@@ -462,15 +470,7 @@ func (r *refit) record(report *eval.Report) error {
 // betterThan says whether the fitted model is shown to be better than the baseline and than the model
 // in service.
 func betterThan(r *eval.Report, fitted, served string) (better bool, reason string, err error) {
-	var now, before *eval.ModelReport
-	for i := range r.Models {
-		switch r.Models[i].Version {
-		case fitted:
-			now = &r.Models[i]
-		case served:
-			before = &r.Models[i]
-		}
-	}
+	now, before := modelOf(r, fitted), modelOf(r, served)
 	if now == nil || before == nil {
 		return false, "", fmt.Errorf("the report is not of models %s and %s; remove report.json", fitted, served)
 	}
