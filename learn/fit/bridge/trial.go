@@ -72,10 +72,11 @@ func (t *trial) mapAll(ridge float64) (err error) {
 
 // normalise makes mapped vectors unit vectors, if the bridge compares by the cosine.
 func (t *trial) normalise(mapped rerank.Matrix) {
+	if !t.options.Normalise {
+		return
+	}
 	for r := range mapped.Rows {
-		if t.options.Normalise {
-			rerank.Normalise(mapped.Row(r))
-		}
+		rerank.Normalise(mapped.Row(r))
 	}
 }
 
