@@ -25,6 +25,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
 
+	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
 	adapter "github.com/likenessdb/likeness/adapters/qdrant"
 	"github.com/likenessdb/likeness/learn/index"
@@ -147,8 +148,14 @@ func formattedTable(t *testing.T, db *servers.Server, collection string, format 
 	store, err := adapter.Open(adapter.Options{Address: db.Address, APIKey: key})
 	must2(t, err)
 	defer store.Close()
+	return buildTable(t, store, collection, format)
+}
+
+// buildTable builds a table of a store's collection for the test model.
+func buildTable(t *testing.T, store adapters.Store, collection string, format rerank.Format) string {
+	t.Helper()
 	m, path := testModel(t), filepath.Join(t.TempDir(), "items.table")
-	_, err = index.BuildTable(t.Context(), index.TableJob{Source: index.Source{Store: store, Collection: collection},
+	_, err := index.BuildTable(t.Context(), index.TableJob{Source: index.Source{Store: store, Collection: collection},
 		Model: route.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}, Path: path, Format: format})
 	must2(t, err)
 	return path

@@ -23,8 +23,7 @@ import (
 
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
 	adapter "github.com/likenessdb/likeness/adapters/milvus"
-	"github.com/likenessdb/likeness/learn/index"
-	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/rerank"
 )
 
 // milvusTable builds a table of the filled collection.
@@ -33,11 +32,7 @@ func milvusTable(t *testing.T, o adapter.Options) string {
 	store, err := adapter.New(t.Context(), o)
 	must2(t, err)
 	defer store.Close()
-	m, path := testModel(t), filepath.Join(t.TempDir(), "things.table")
-	_, err = index.BuildTable(t.Context(), index.TableJob{Source: index.Source{Store: store, Collection: "routed"},
-		Model: route.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}, Path: path})
-	must2(t, err)
-	return path
+	return buildTable(t, store, "routed", rerank.FormatFloat32)
 }
 
 // searchMilvus returns the hits and the status of a search of the routed collection.
@@ -130,15 +125,7 @@ proxy: {store: main, listen_grpc: "127.0.0.1:0"}
 	}
 	stop()
 	liars.Wait()
-	for name, n := range h.count(t) {
-		grows := 0
-		if strings.Contains(name, `searches_total{outcome="rescored"`) {
-			grows = searches
-		}
-		if n != before[name]+float64(grows) {
-			t.Errorf("%s went from %g to %g, want %d more", name, before[name], n, grows)
-		}
-	}
+	h.wantOnly(t, searches, before)
 	t.Logf("%v lies beside %d honest searches", lies, searches)
 }
 
