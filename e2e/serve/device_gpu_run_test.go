@@ -41,7 +41,7 @@ func TestGPURun(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	const most = "9" // seconds, which is what ending a step may take
+	const most = "9" // seconds: the most that ending a step may take
 	said, failed = run(most, t.TempDir())
 	if want := "No bar was measured.\n"; !failed || !strings.HasPrefix(said, want) || strings.Count(said, ": no time was left") != 5 {
 		t.Errorf("without time it failed: %t; the summary says\n%s", failed, said)

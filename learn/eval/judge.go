@@ -203,7 +203,7 @@ func (j *measureModel) basis(exact *exactScan) series {
 	return series{values: exact.values[metric], weights: j.sampler.weights}
 }
 
-// measureSegments measures each segment by what models are judged by.
+// measureSegments measures each segment by the metric of the verdict.
 func (j *measureModel) measureSegments(ctx context.Context, exact *exactScan) ([]Segment, error) {
 	basis := j.basis(exact)
 	var baseline series

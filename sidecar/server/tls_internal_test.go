@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// TestTheCertificateThatEndsFirst: the validity of a chain is that of the certificate that expires first,
-// wherever it stands in the chain. What is no certificate does not count.
+// TestTheCertificateThatEndsFirst: a chain is valid until the first of its certificates expires, wherever
+// that one stands. Entries that are no certificates do not count.
 func TestTheCertificateThatEndsFirst(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
