@@ -77,20 +77,20 @@ else
 	outcomes+=("driver: there is no libcuda.so.1; LIBCUDA=FOLDER names its folder") && say "${outcomes[-1]}" && exit 1
 fi
 
-# measure STEP PART FLAG... does parts of the report.
+# measure PARTS FLAG... does parts of the report.
 measure() {
-	local part=$2
-	shift 2
-	timeout -k $grace "$limit" "$program" bench --part "$part" --report "$out" "${flags[@]}" "$@"
+	local parts=$1
+	shift
+	timeout -k $grace "$limit" "$program" bench --part "$parts" --report "$out" "${flags[@]}" "$@"
 }
 
 check() { # tables small enough for the CPU's side, plain Go on one thread
 	timeout -k $grace "$limit" "$program" check --rows "${CHECK_ROWS:-5000}" --queries "${CHECK_QUERIES:-10}" --output json >"$out/check.json"
 }
-limits() { measure limits limits; }
-bench() { measure bench kernels,answers; }
+limits() { measure limits; }
+bench() { measure kernels,answers; }
 agreement() { # the tables are made and loaded first
-	measure agreement agreement --agreement "${QUERIES:-10000}" --agreement-time $((limit * 3 / 4 + 1))s
+	measure agreement --agreement "${QUERIES:-10000}" --agreement-time $((limit * 3 / 4 + 1))s
 }
 pytorch() {
 	local python=${PYTHON:-python3}
@@ -103,7 +103,7 @@ pytorch() {
 	"$python" -c 'import triton' 2>/dev/null || say "$python has no Triton: torch.compile will fail, and its rows will say so"
 	command -v cc >/dev/null || command -v gcc >/dev/null || say "there is no C compiler, which Triton wants: torch.compile may fail, and its rows will say so"
 	limit=$(left)
-	[ "$limit" -lt 2 ] || measure pytorch pytorch --pytorch "$python"
+	[ "$limit" -lt 2 ] || measure pytorch --pytorch "$python"
 }
 
 { date -u +%FT%TZ && uname -a && ! command -v nvidia-smi >/dev/null || timeout 10 nvidia-smi -q; } >>"$log" 2>&1
