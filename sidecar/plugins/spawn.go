@@ -68,7 +68,7 @@ func (p *Plugin) clientConfig(proc *process, folder *scratch) *goplugin.ClientCo
 		AllowedProtocols: []goplugin.Protocol{goplugin.ProtocolGRPC},
 		AutoMTLS:         true,
 		SkipHostEnv:      true,
-		StartTimeout:     o.StartTimeout,
+		StartTimeout:     o.StartTimeout + goneWithin, // later than begin's, which decides and kills the process
 		GRPCDialOptions:  o.dialOptions(),
 		SyncStdout:       newLines(o.Logger, "stdout"),
 		SyncStderr:       proc.stderr,
