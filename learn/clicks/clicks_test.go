@@ -152,6 +152,43 @@ func TestRegression(t *testing.T) {
 	}
 }
 
+// TestRegressionOfALongLog: of more pairs than it reads, a regression reads some of every part of the log. Here
+// people look at the second position in the later half only.
+func TestRegressionOfALongLog(t *testing.T) {
+	const queries = 8000
+	var answers []clicks.Answer
+	for q := range int32(queries) {
+		a := clicks.Answer{Query: q, Items: []int32{0, 1}, Positions: []int32{1, 2}, Weights: []float32{1, 0}}
+		if q >= queries/2 {
+			a.Weights[1] = 1
+		}
+		answers = append(answers, a)
+	}
+	ones := func(rows int) rerank.Matrix {
+		return rerank.Matrix{Rows: rows, Cols: 1, Data: slices.Repeat([]float32{1}, rows)}
+	}
+	c := clicks.Estimator{Method: clicks.Regression, Queries: ones(queries), Items: ones(2)}.Estimate(answers)
+	if got := c.At(2); math.Abs(got-0.5) > 0.1 {
+		t.Errorf("the second position is looked at %.3f times as often as the first, want 0.5", got)
+	}
+}
+
+// TestOneQueryProvesNothing: standard errors leave out whole queries, because what people choose for one query
+// depends on each other. A curve from one query alone is not known.
+func TestOneQueryProvesNothing(t *testing.T) {
+	var answers []clicks.Answer
+	for i := range int32(400) {
+		for range 2 {
+			answers = append(answers,
+				clicks.Answer{Items: []int32{2 * i, 2*i + 1}, Positions: []int32{1, 2}, Weights: []float32{1, 0}},
+				clicks.Answer{Items: []int32{2*i + 1, 2 * i}, Positions: []int32{1, 2}, Weights: []float32{1, 1}})
+		}
+	}
+	if c := (clicks.Estimator{}).Estimate(answers); c.Method != clicks.Harvesting || !(c.StandardErrors[1] > 0.3) {
+		t.Errorf("%s from one query has a standard error of %.3f at position 2", c.Method, c.StandardErrors)
+	}
+}
+
 // TestUnlinkedPositions: swaps that never involve the first position say nothing about it.
 func TestUnlinkedPositions(t *testing.T) {
 	var answers []clicks.Answer

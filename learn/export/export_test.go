@@ -151,6 +151,29 @@ func TestExport(t *testing.T) {
 	}
 }
 
+// TestExportsOfFollowingTimes: an answer at the border of two exports is in the later one alone, and an answer that two
+// folders have is in it once.
+func TestExportsOfFollowingTimes(t *testing.T) {
+	border := time.Date(2026, 11, 2, 0, 0, 0, 0, time.UTC)
+	now := border
+	s := newSidecar(t, "", &now)
+	s.show([]float32{1, 0}, "", 1, 3)
+	now = border.Add(-time.Second)
+	s.show([]float32{0, 1}, "", 1, 2)
+	s.close(t)
+	for name, c := range map[string]struct {
+		from, to time.Time
+		rows     int64
+	}{"before": {border.Add(-time.Hour), border, 2}, "after": {border, border.Add(time.Hour), 3}} {
+		report, err := export.Run(t.Context(), export.Options{
+			StateDirs: []string{s.dir, s.dir}, Route: "products", From: c.from, To: c.to, Log: filepath.Join(t.TempDir(), "log.parquet"),
+		})
+		if err != nil || report.Answers != 1 || report.Rows != c.rows {
+			t.Errorf("%s the border: %+v, %v; want one answer of %d rows", name, report, err, c.rows)
+		}
+	}
+}
+
 // TestNothingToExport: an export without answers says what is missing.
 func TestNothingToExport(t *testing.T) {
 	now := time.Now()

@@ -225,6 +225,37 @@ func TestPlanHolds(t *testing.T) {
 	}
 }
 
+// TestPlanIsTheLeast: within the plan, the best bet's fortune, less what mixing bets costs, reaches the 2/α of a
+// test of two directions with the chance that was asked for; with one preference less it does not.
+func TestPlanIsTheLeast(t *testing.T) {
+	const difference, alpha, z = 0.2, 0.05, 1.2815515655446004 // 0.9 of a normal distribution lies below z
+	p, err := experiment.NewPlan(experiment.Question{Preference: (1 + difference) / 2, Decisive: 1, Alpha: alpha, Power: 0.9, Impressions: 1, Share: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	fortune := func(n int) float64 {
+		return float64(n)*difference*difference/2 - z*difference*math.Sqrt(float64(n)) - 1.5
+	}
+	if enough := math.Log(2 / alpha); fortune(p.Preferences) < enough || fortune(p.Preferences-1) >= enough {
+		t.Errorf("%d preferences make a fortune of %.3f, one less %.3f; want %.3f", p.Preferences, fortune(p.Preferences), fortune(p.Preferences-1), enough)
+	}
+}
+
+// TestDecisionsStay: evidence that comes after a decision does not take it back.
+func TestDecisionsStay(t *testing.T) {
+	test, _ := experiment.NewTest(0.05)
+	for _, d := range []float64{1, -1} {
+		for range 2000 {
+			if _, err := test.Add(d); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if test.Decided != experiment.Better || test.DecidedAt > 100 {
+			t.Errorf("after %d sessions: %s, decided at %d", test.Units, test.Decided, test.DecidedAt)
+		}
+	}
+}
+
 // TestInterval: the interval holds the mean at all times together, and shrinks.
 func TestInterval(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 8))
@@ -322,6 +353,10 @@ func TestRamp(t *testing.T) {
 	}
 	if !slices.Equal(path, []float64{0.01, 0.05, 0.25}) || r.Stage != experiment.Running {
 		t.Errorf("undecided, the shares are %v, %s", path, r.Stage)
+	}
+	second := experiment.NewRamp(0.01).Next(experiment.Evidence{Decision: experiment.Undecided, Answers: 10_000}, experiment.Auto)
+	if again := second.Next(experiment.Evidence{Decision: experiment.Undecided, Answers: 10_499}, experiment.Auto); second.Share != 0.05 || again.Share != 0.05 {
+		t.Errorf("499 answers after a share of %g, it is %g", second.Share, again.Share)
 	}
 	if asked := r.Next(experiment.Evidence{Decision: experiment.Undecided, Answers: 1e6}, experiment.Ask); !reflect.DeepEqual(asked, r) {
 		t.Errorf("a share grew without being asked: %+v", asked)
