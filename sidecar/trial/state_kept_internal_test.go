@@ -1,0 +1,148 @@
+package trial
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/likenessdb/likeness/internal/statedir"
+	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/events"
+	"github.com/likenessdb/likeness/sidecar/experiment"
+	"github.com/likenessdb/likeness/sidecar/rollout"
+	"github.com/likenessdb/likeness/sidecar/search"
+)
+
+var settings = config.Experiment{Candidate: "v2", Kind: string(experiment.Interleaving), Alpha: 0.05, Session: minute, Share: 0.5}
+
+// serving is the version in service, beside which any candidate opens.
+type serving struct{ version, model string }
+
+func (s serving) Serving(string) (version, model string, err error) { return s.version, s.model, nil }
+
+func (serving) Activated(context.Context, string, string) (bool, error) { return false, nil }
+
+func (s serving) OpenCandidate(context.Context, string, string) (*rollout.Candidate, error) {
+	return &rollout.Candidate{Model: "m2", Beside: s.version, Control: s.model}, nil
+}
+
+// newTrial returns an experiment of the route r, whose events are in dir.
+func newTrial(t *testing.T, dir string, now func() time.Time) (*trial, *events.Route) {
+	t.Helper()
+	kept, err := events.OpenRoute(statedir.Events(dir, "r"), "r", events.RouteOptions{Share: 1, Keep: []string{events.FieldUser}, Log: events.LogOptions{Now: now}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = kept.Close() })
+	engine, err := search.New(nil, search.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &trial{
+		Options: Options{Engine: engine, Versions: serving{"v1", "m1"}, Events: events.Book{"r": kept}, StateDir: dir, Logger: slog.New(slog.DiscardHandler)},
+		route:   "r", settings: settings,
+	}, kept
+}
+
+// TestJoin: after a restart an experiment has the counts and the waiting sessions of its state, and reads the
+// sessions that are not counted yet, no others.
+func TestJoin(t *testing.T) {
+	dir, now := t.TempDir(), at(10)
+	before, kept := newTrial(t, dir, func() time.Time { return now })
+	state, err := begin(settings, now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, period := range []int{10, 12} {
+		now = at(period)
+		m := shownTo("ann", 0, period)
+		m.Answer = events.AnswerID{Call: kept.NewCall()}
+		kept.Show(m)
+	}
+	if err := errors.Join(kept.Close(), before.join(state)); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(before.tally.open); n != 2 {
+		t.Fatalf("%d sessions since the start, want 2", n)
+	}
+	state.Period, state.Unnamed = 12, 3
+	state.Waiting[experiment.Control] = []float64{0.5}
+	after, _ := newTrial(t, dir, func() time.Time { return now })
+	if err := after.join(state); err != nil {
+		t.Fatal(err)
+	}
+	if y := after.tally; len(y.open) != 1 || y.counts.Unnamed != 3 || !slices.Equal(y.waiting[experiment.Control], []float64{0.5}) {
+		t.Errorf("%d sessions, %+v, %v wait", len(y.open), y.counts, y.waiting)
+	}
+}
+
+// TestDecideByTheVersionInService: an experiment ends when another version, or another model under the version's
+// name, goes into service.
+func TestDecideByTheVersionInService(t *testing.T) {
+	for served, want := range map[serving]experiment.Stage{
+		{"v1", "m1"}: experiment.Running, {"v2", "m2"}: experiment.Promoted, {"v3", "m1"}: experiment.Stopped, {"v1", "m3"}: experiment.Stopped,
+	} {
+		x, _ := newTrial(t, t.TempDir(), time.Now)
+		state, err := begin(settings, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		state.Beside, state.Control = "v1", "m1"
+		if err := x.join(state); err != nil {
+			t.Fatal(err)
+		}
+		x.Versions = served
+		if _, after, err := x.decide(time.Now()); err != nil || after.Stage != want {
+			t.Errorf("%+v in service: %s, %v, want %s", served, after.Stage, err, want)
+		}
+	}
+}
+
+// TestPrepare: an experiment that a person promotes takes the share of its settings, also if its state has another.
+func TestPrepare(t *testing.T) {
+	for promote, want := range map[experiment.Promote]float64{experiment.Ask: 0.5, experiment.Auto: 0.05} {
+		x, _ := newTrial(t, t.TempDir(), time.Now)
+		x.settings.Promote = string(promote)
+		state, err := begin(settings, time.Now())
+		if err != nil {
+			t.Fatal(err)
+		}
+		state.Share, x.state = 0.05, state
+		if err := x.prepare(t.Context(), time.Now()); err != nil || x.state.Share != want {
+			t.Errorf("promoted by %s, the share is %g, want %g; %v", promote, x.state.Share, want, err)
+		}
+	}
+}
+
+// TestSaveAgain: counts that could not be written are written with the next save.
+func TestSaveAgain(t *testing.T) {
+	x, _ := newTrial(t, t.TempDir(), time.Now)
+	var err error
+	if x.state, err = begin(settings, time.Now()); err != nil {
+		t.Fatal(err)
+	}
+	routes := filepath.Join(x.StateDir, "routes")
+	if err := os.WriteFile(routes, nil, 0o600); err != nil { // where a folder should be
+		t.Fatal(err)
+	}
+	var log strings.Builder
+	x.Logger = slog.New(slog.NewTextHandler(&log, nil))
+	x.save(true)
+	if !strings.Contains(log.String(), "not written") {
+		t.Errorf("the log has %q", log.String())
+	}
+	if err := os.Remove(routes); err != nil {
+		t.Fatal(err)
+	}
+	x.saved = time.Time{}
+	x.save(false)
+	if state, err := Read(x.StateDir, "r"); err != nil || state == nil {
+		t.Errorf("%+v, %v", state, err)
+	}
+}
