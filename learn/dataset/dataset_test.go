@@ -307,6 +307,7 @@ func TestSeen(t *testing.T) {
 		"a file":               {log: "query,item\nx,0\ny,1\n", seen: "query,item\nx,2\nx,0\nx,1\nx,2\n", want: [][]int32{{1, 2}, {}}},
 		"unknown ids":          {log: "query,item\nx,0\ny,1\n", seen: "item,query\n2,x\n1,z\n", want: [][]int32{{2}, {}}, unknown: 1},
 		"a column":             {log: "query,item,seen\nx,0,\nx,2,true\ny,1,0\ny,0,1\n", want: [][]int32{{2}, {0}}},
+		"times of a column":    {log: "query,item,seen,time\nx,0,,5\nx,2,1,6\nx,1,1,4\ny,1,,7\ny,0,1,7\n", want: [][]int32{{1}, {0}}},
 		"times of a file":      {log: "query,item,time\nx,0,5\nx,1,9\ny,1,7\n", seen: "query,item,time\nx,2,6\ny,0,8\ny,2,7\n", want: [][]int32{{2}, {2}}},
 		"times of every row":   {log: "query,item,time\nx,0,5\nx,1,9\ny,1,7\n", seen: "query,item,time\nx,2,6\nx,0,6\n", rowPerTime: true, want: [][]int32{{}, {0, 2}, {}}},
 		"no times of the log":  {log: "query,item\nx,0\ny,1\n", seen: "query,item,time\nx,2,6\n", want: [][]int32{{2}, {}}},

@@ -479,6 +479,11 @@ func TestASegmentHasItsOwnFigures(t *testing.T) {
 	if j.segments[0].Gain != nil {
 		t.Error("the segments of the next model have figures of this one")
 	}
+	j.sampler.weights = []float64{3, 1, 1, 1}
+	got, err = j.measureSegments(t.Context(), &exactScan{values: map[string][]float64{"mrr@10": {0.5, 1, 1, 1}}})
+	if err != nil || got[0].Metric != 0.625 || got[0].Gain.Difference != -0.375 || got[0].Gain.Losses != 0.75 {
+		t.Errorf("a query that was asked three times: %+v, gain %+v, %v", got[0], got[0].Gain, err)
+	}
 }
 
 // TestDifferencesToTheBest: every model but the best has a paired difference to it.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/likenessdb/likeness/learn/eval"
+	"github.com/likenessdb/likeness/learn/verdict"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/bilinear"
 	"github.com/likenessdb/likeness/rerank/dot"
@@ -159,13 +161,30 @@ func TestRunWithoutSeenItems(t *testing.T) {
 
 func TestRunTakesEveryNthQuery(t *testing.T) {
 	in := world(t)
-	in.Every, in.Baseline = 6, route.Model{}
+	in.Every, in.Baseline, in.Seen = 6, route.Model{}, make([][]int32, in.Queries.Rows)
+	for q := range in.Seen { // a third of the items, another third than the query before
+		for x := q % 3; x < in.Items.Rows; x += 3 {
+			if !slices.Contains(in.Pairs.Relevant(q), int32(x)) {
+				in.Seen[q] = append(in.Seen[q], int32(x))
+			}
+		}
+	}
+	var err error
+	if in.Trials, err = eval.ParseTrials("scan"); err != nil {
+		t.Fatal(err)
+	}
 	r, err := eval.Run(t.Context(), in)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if r.Counts.Queries != 4 || r.Counts.QueriesSkipped != 16 || r.Baseline != nil {
 		t.Errorf("%+v, baseline %v", r.Counts, r.Baseline)
+	}
+	if found := r.Strategies[0].FirstStageRecall; found != 1 {
+		t.Errorf("without the items that each query has seen, a scan finds %g of the exact ranking", found)
+	}
+	if r.Method.Margin != verdict.DefaultMargin {
+		t.Errorf("the margin is %g where none was asked for", r.Method.Margin)
 	}
 }
 
