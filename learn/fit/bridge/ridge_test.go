@@ -8,7 +8,19 @@ import (
 
 	"github.com/likenessdb/likeness/learn/fit/fittest"
 	"github.com/likenessdb/likeness/learn/fit/linalg"
+	"github.com/likenessdb/likeness/rerank"
 )
+
+// TestQueriesWithoutAnAnswerAreDropped with all that belongs to them.
+func TestQueriesWithoutAnAnswerAreDropped(t *testing.T) {
+	queries := rerank.Matrix{Rows: 3, Cols: 1, Data: []float32{1, 2, 3}}
+	x := trial{oldQueries: queries, nowQueries: queries, relevant: [][]int32{{4}, {}, {6}}, hidden: [][]int32{{7}, {8}, {9}}, segments: []string{"a", "b", "c"}}
+	x.keepAnswerable()
+	if kept := []float32{1, 3}; !slices.Equal(x.oldQueries.Data, kept) || !slices.Equal(x.nowQueries.Data, kept) ||
+		x.relevant[1][0] != 6 || len(x.hidden) != 2 || x.hidden[1][0] != 9 || !slices.Equal(x.segments, []string{"a", "c"}) {
+		t.Errorf("%+v", x)
+	}
+}
 
 // TestMapUnseen: the closed form maps each text as a regression of the other texts does, without those that
 // are left out.

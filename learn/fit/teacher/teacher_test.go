@@ -5,7 +5,43 @@ import (
 	"math/rand/v2"
 	"slices"
 	"testing"
+
+	"github.com/likenessdb/likeness/rerank"
 )
+
+// remembering is a similarity that remembers the queries that it is asked to encode.
+type remembering struct {
+	rerank.Similarity
+	asked *[]rerank.Query
+}
+
+func (r remembering) Encode(q rerank.Query) (rerank.Encoded, error) {
+	*r.asked = append(*r.asked, q)
+	return nil, nil
+}
+
+// TestEncode: a query has its own vector, or vectors, and its own user.
+func TestEncode(t *testing.T) {
+	var asked []rerank.Query
+	vectors := rerank.Matrix{Rows: 3, Cols: 1, Data: []float32{1, 2, 3}}
+	for _, of := range []*Teacher{
+		{Queries: vectors, Users: []int64{70, 80, 90}}, {Queries: vectors, QueryStarts: []int32{0, 1, 3}}, {Queries: vectors},
+	} {
+		of.Similarity = remembering{asked: &asked}
+		if _, err := of.Encode(1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if q := asked[0]; q.Vector[0] != 2 || q.UserID != 80 || !q.HasUserID {
+		t.Errorf("query 1 is asked as %+v", q)
+	}
+	if q := asked[1]; !slices.Equal(q.Vectors.Data, []float32{2, 3}) || q.Vector != nil {
+		t.Errorf("the query of several vectors is asked as %+v", q)
+	}
+	if q := asked[2]; q.Vector[0] != 2 || q.HasUserID {
+		t.Errorf("without users query 1 is asked as %+v", q)
+	}
+}
 
 func TestBestRows(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(-1))
