@@ -218,7 +218,7 @@ func (d *Decision) countQueries(c Comparison, r Rule) {
 			case i < d.Choice && d.Standings[i] == Unknown:
 				d.Simpler = append(d.Simpler, i)
 				need(m.ToBest, max(d.Margin+m.ToBest.Mean, -m.ToBest.Mean))
-			case i > d.Choice && m.ToBest.High > d.Margin:
+			case i > d.Choice && i != d.Best && m.ToBest.High > d.Margin:
 				d.Better = append(d.Better, i)
 				need(m.ToBest, d.Margin-m.ToBest.Mean)
 			}

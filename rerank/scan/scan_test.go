@@ -351,7 +351,12 @@ func TestFormats(t *testing.T) {
 						}
 						w.features = m
 					}
+					loss := w.table.Loss()
+					loss.Blocks = slices.Clone(loss.Blocks)
 					s := scan.New(w.table, w.sim.Spec())
+					if after := w.table.Loss(); after.Row != loss.Row || !slices.Equal(after.Blocks, loss.Blocks) {
+						t.Errorf("%s, %s %s, full %t: a scanner changed the table's rounding errors from %+v to %+v", name, format, layout, full, loss, after)
+					}
 					within := subset(rng, w.table.Len())
 					for i, e := range w.encoded[:2] {
 						q := scan.Query{Encoded: e, K: 10}
