@@ -69,13 +69,15 @@ func TestAverageBound(t *testing.T) {
 	}
 }
 
-// checkOtherLimits wants the limits to be the largest inner products at some thresholds.
+// checkOtherLimits wants the limits to be the largest inner products at some thresholds, to which the database's
+// rounding is added.
 func checkOtherLimits(t *testing.T, rng *rand.Rand, e *encoded) {
 	t.Helper()
 	probe := rerank.Probe{Field: FieldMean, Vector: normal(rng, 1, e.s.c.Dim).Data}
 	length := rerank.Norm(probe.Vector)
 	for _, s := range []float64{-1.5, -.9, -.2, 0, .3, .99} {
-		limits := e.otherLimits(probe, rerank.List{Scores: []float32{float32(s * length)}})
+		const off = 0.1
+		limits := e.otherLimits(probe, rerank.List{Scores: []float32{float32((s - off) * length)}, Epsilon: float32(off * length)})
 		for i, limit := range limits {
 			f := e.components.Row(i)
 			c := kernel.DotWide(f, probe.Vector) / length

@@ -132,7 +132,7 @@ func TestAnInterruptedFitDecidesQuickly(t *testing.T) {
 	f.report.Interrupted, f.work = false, fit.NewWork(nil, "", 1)
 	form := newForm(bilinear.Full, 0, f.log, 1, start{})
 	f.best = &bestForm{form: form, judged: form, setting: setting{scale: 20}}
-	if got, err := f.interrupt(context.Canceled); got == nil || err == nil || !got.Report.Interrupted {
-		t.Errorf("%+v, %v", got, err)
+	if got, err := f.interrupt(context.Canceled); got == nil || err == nil || !got.Report.Interrupted || len(f.rivals) != 1 {
+		t.Errorf("%+v, %v, compared with the plain similarity beside %d others", got, err, len(f.rivals)-1)
 	}
 }
