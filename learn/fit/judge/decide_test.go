@@ -1,8 +1,10 @@
 package judge
 
 import (
+	"fmt"
 	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/likenessdb/likeness/learn/fit/samples"
@@ -61,6 +63,11 @@ func TestDecideLooksUntilItIsClear(t *testing.T) {
 		}
 		if o.Queries != c.queries || choice != c.choice || o.Plain != 0.5 {
 			t.Errorf("%s: %q after %d queries, want %q after %d: %q", name, choice, o.Queries, c.choice, c.queries, o.Decision.Text)
+		}
+		looks := lookEnds(10000, FirstLook)
+		confidence := fmt.Sprintf("(%.4g %%", 100*confidenceAt(slices.Index(looks, o.Queries), len(looks), 0.95))
+		if text := strings.Join(o.Decision.Text, " "); !strings.Contains(text, confidence) {
+			t.Errorf("%s: %q, want the confidence of one look among several, %s", name, text, confidence)
 		}
 		for i, g := range o.Gains {
 			if g.MRR != o.Values[i] || g.Queries != o.Queries {

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"reflect"
 	"slices"
 	"testing"
 
+	"github.com/likenessdb/likeness/learn/clicks"
 	"github.com/likenessdb/likeness/learn/fit"
 	"github.com/likenessdb/likeness/learn/fit/fittest"
 	"github.com/likenessdb/likeness/rerank"
@@ -61,6 +63,32 @@ func TestWeightsStayWithTheirPairs(t *testing.T) {
 	}
 	if got := PairStarts([]Pair{{7, 0, 1}, {7, 1, 1}, {3, 0, 1}, {5, 0, 1}}); !slices.Equal(got, []int{0, 2, 3, 4}) {
 		t.Errorf("the pairs of the queries begin at %v", got)
+	}
+}
+
+// TestWhatIsKnownOfAQueryIsKept, whether vectors are scaled or not.
+func TestWhatIsKnownOfAQueryIsKept(t *testing.T) {
+	d := fit.Data{
+		Items: matrix(2, 1, 0, 0, 2), Queries: matrix(2, 3, 0, 0, 4), Relevant: [][]int32{{0}, {1}},
+		Times: []int64{5, 6}, Asked: []float64{7, 8}, Seen: [][]int32{{1}, {0}}, Inverse: []float64{2, 3}, UserIDs: []int64{70, 80},
+		Looks: [][]clicks.Look{{{Item: 0, Times: 1}}, {{Item: 1, Times: 2}}},
+	}
+	scaled, err := Prepare(d, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	unscaled, err := PrepareUnscaled(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !slices.Equal(scaled.Users, d.UserIDs) {
+		t.Errorf("the users are %v", scaled.Users)
+	}
+	for _, l := range []*Log{scaled, unscaled} {
+		if !slices.Equal(l.Times, d.Times) || !slices.Equal(l.Asked, d.Asked) || !slices.Equal(l.Inverse, d.Inverse) ||
+			!reflect.DeepEqual(l.Seen, d.Seen) || !reflect.DeepEqual(l.Looks, d.Looks) {
+			t.Errorf("%+v", l)
+		}
 	}
 }
 
