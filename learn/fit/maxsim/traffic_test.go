@@ -58,7 +58,8 @@ func TestBudgetsCountByTraffic(t *testing.T) {
 	}
 }
 
-// A held-out period stands for the traffic: its queries that were asked before count as seen before.
+// A held-out period stands for the traffic: its queries that were asked before count as seen before, each as often
+// as it was asked.
 func TestPeriodSaysHowMuchRepeats(t *testing.T) {
 	d := repeatedLog(1, 1)
 	n := d.Queries.Rows
@@ -72,12 +73,16 @@ func TestPeriodSaysHowMuchRepeats(t *testing.T) {
 			d.Relevant[at] = d.Relevant[q]
 		}
 	}
-	d.Asked = nil
+	for q := range d.Asked {
+		if d.Asked[q] = 1; q >= n-150 && q < n-60 {
+			d.Asked[q] = 2
+		}
+	}
 	o := DefaultOptions()
 	o.SplitBy, o.HeldOut, o.MAvg = fit.ByTime, 0.25, []float64{1, 10}
 	fitted, _ := maxsimOf(t, d, o)
-	if r := fitted.Report; math.Abs(r.RepeatShare-0.6) > 1e-9 || r.Seen == nil || r.Seen.Queries != 90 || r.Logged.Queries != 60 {
-		t.Errorf("%.3f repeats, want 0.600 of 90 and 60 queries: %+v", r.RepeatShare, r)
+	if r := fitted.Report; math.Abs(r.RepeatShare-0.75) > 1e-9 || r.Seen == nil || r.Seen.Queries != 90 || r.Logged.Queries != 60 {
+		t.Errorf("%.3f repeats, want 0.750 of 90 and 60 queries: %+v", r.RepeatShare, r)
 	}
 }
 
