@@ -82,6 +82,21 @@ func (it Items) checkStarts() error {
 	return nil
 }
 
+// CheckStarts verifies that starts divide a number of rows among items, or queries, of which each has a
+// row at least. It returns ErrItems.
+func CheckStarts(starts []int32, rows int) error {
+	n := len(starts) - 1
+	if n < 0 || starts[0] != 0 || int(starts[n]) != rows {
+		return fmt.Errorf("%w: the vectors of %d do not begin at row 0 and end with the last of %d rows", ErrItems, max(n, 0), rows)
+	}
+	for i := range n {
+		if starts[i] >= starts[i+1] {
+			return fmt.Errorf("%w: number %d has no vector", ErrItems, i)
+		}
+	}
+	return nil
+}
+
 // CheckEncode verifies that the matrices for EncodeItems fit the spec. It returns ErrItems.
 func (s Spec) CheckEncode(dst, base Matrix) error {
 	switch {

@@ -56,6 +56,8 @@ func newEvalCommand(a *app) *cobra.Command {
   likeness eval --model w.safetensors --model r32.safetensors --model mol.safetensors --items items.npy \
     --queries queries.npy --pairs test.csv --trained-pairs train.csv --html report.html
   likeness eval --model w.safetensors --items items.npy --queries queries.npy --pairs few.csv --power=0.005
+  likeness eval --model colbert.safetensors --items tokens.npy --item-counts counts.npy --queries query-tokens.npy \
+    --query-counts query-counts.npy --pairs pairs.csv --strategies companion:200,average:200
   likeness eval --model my-model/ --items items.npy --queries queries.npy --pairs pairs.csv --every 6 \
     --strategies per_embedding:50,average:200,combined:50:500,distilled:200,stored:200 --output json`,
 		Args: cobra.NoArgs,
@@ -63,6 +65,7 @@ func newEvalCommand(a *app) *cobra.Command {
 	flags := cmd.Flags()
 	flags.StringArrayVar(&f.models, "model", nil, "model file or directory; may be repeated to compare")
 	f.registerData(cmd, true)
+	f.registerCounts(cmd)
 	flags.StringVar(&f.trainedPairs, "trained-pairs", "", "log of the fit: gives items' popularity, which are cold, and, by query ids, which queries are new")
 	flags.StringVar(&f.trainedQueries, "trained-queries", "", "queries of the fit: those with an equal vector were seen before")
 	flags.BoolVar(&f.byTraffic, "by-traffic", false, "count a query as often as --pairs has it, in every mean and in the verdict")
@@ -133,6 +136,7 @@ func (f *evalFlags) run(ctx context.Context, p *progress) (_ *eval.Report, _ *da
 	}
 	defer func() { err = errors.Join(err, d.Close()) }()
 	in.Items, in.Queries, in.ItemIDs, in.QueryIDs, in.UserIDs = d.Items, d.Queries, d.ItemIDs, d.QueryIDs, d.UserIDs
+	in.ItemStarts, in.QueryStarts = d.ItemStarts, d.QueryStarts
 	if in.Pairs, err = eval.NewWeightedPairs(d.Relevant, d.Weights); err != nil {
 		return nil, nil, err
 	}
@@ -150,7 +154,7 @@ func (f *evalFlags) run(ctx context.Context, p *progress) (_ *eval.Report, _ *da
 		}
 	}
 	if f.html != "" && in.Trials == nil && f.baseline != "none" {
-		in.Trials = eval.StoredTrials(in.K, in.Items.Rows)
+		in.Trials = eval.StoredTrials(in.K, d.ItemCount())
 	}
 	r, err := eval.Run(ctx, in)
 	if errors.Is(err, eval.ErrInput) || errors.Is(err, route.ErrSetup) {
@@ -168,6 +172,8 @@ func (f *evalFlags) run(ctx context.Context, p *progress) (_ *eval.Report, _ *da
 // It returns nil if neither tells.
 func (f *evalFlags) findSeen(ctx context.Context, d *dataset.Dataset) ([]bool, error) {
 	switch {
+	case f.trainedQueries != "" && d.QueryStarts != nil:
+		return nil, usagef("--trained-queries: queries of several vectors are not compared; give --query-ids and --trained-pairs, which name those of the fit")
 	case f.trainedQueries != "":
 		trained, err := dataset.OpenQueries(ctx, f.trainedQueries, f.Embedder, f.Progress)
 		if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/likenessdb/likeness/learn/clicks"
 	"github.com/likenessdb/likeness/learn/dataset"
 	"github.com/likenessdb/likeness/learn/fit"
+	"github.com/likenessdb/likeness/rerank/late"
 )
 
 // How a fit treats the positions of a log.
@@ -58,7 +59,7 @@ func (f *clickFlags) correct(d *dataset.Dataset, seed uint64) (fit.Data, *clickR
 		Items: d.Items, Queries: d.Queries, ItemStarts: d.ItemStarts, QueryStarts: d.QueryStarts, Relevant: d.Relevant, Seen: d.Seen, Weights: d.Weights, Times: d.Times, Asked: d.Asked, UserIDs: d.UserIDs,
 	}
 	curve := f.curve(d, seed)
-	if curve == nil {
+	if curve == nil || d.ItemStarts != nil || d.QueryStarts != nil { // a fit to several vectors reads no log
 		return data, nil
 	}
 	c := curve.Correct(d.Answers, d.Queries.Rows, f.clip)
@@ -71,7 +72,7 @@ func (f *clickFlags) curve(d *dataset.Dataset, seed uint64) *clicks.Curve {
 	if d.Answers == nil || f.positions == positionsIgnore {
 		return nil
 	}
-	estimator := clicks.Estimator{Queries: d.Queries, Items: d.Items, Seed: seed}
+	estimator := clicks.Estimator{Queries: late.Means(d.Queries, d.QueryStarts), Items: late.Means(d.Items, d.ItemStarts), Seed: seed}
 	switch f.positions {
 	case positionsSwaps:
 		estimator.Method = clicks.Harvesting

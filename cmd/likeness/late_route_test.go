@@ -18,6 +18,7 @@ import (
 
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
 	"github.com/likenessdb/likeness/client"
+	"github.com/likenessdb/likeness/learn/eval"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/npy"
 	"github.com/likenessdb/likeness/sidecar/serve"
@@ -146,6 +147,7 @@ proxy: {store: main, routes: [first], listen_grpc: "127.0.0.1:0", listen_rest: "
 	// A fit of one vector an item refuses a field of several.
 	likeness(2, "fit distilled --model plain.safetensors --queries queries.npy --config likeness.yaml --collection texts --vector tokens --out other.safetensors")
 
+	evaluateLate(t, likeness, items, queries)
 	likeness(0, "index --config likeness.yaml --route texts")
 	likeness(0, "index --verify --config likeness.yaml --route texts")
 	servedAt(t, "likeness.yaml", func(at serve.Addresses) {
@@ -172,6 +174,60 @@ proxy: {store: main, routes: [first], listen_grpc: "127.0.0.1:0", listen_rest: "
 		}
 		askProxy(t, at, items)
 	})
+}
+
+// evaluateLate: eval reports the same of items from files and from the route's collection, and refuses counts
+// that do not fit.
+func evaluateLate(t *testing.T, likeness func(code int, line string) string, items, queries tokens) {
+	t.Helper()
+	log := "query,item\n"
+	for q := range 40 {
+		best, at := math.Inf(-1), 0
+		for x := range items.counts {
+			if v := maxSim(queries.of(q), items.of(x)); v > best {
+				best, at = v, x
+			}
+		}
+		log += fmt.Sprintf("%d,%d\n", q, at)
+	}
+	if err := os.WriteFile("log.csv", []byte(log), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	const asked = "eval --model found.safetensors --queries queries.npy --query-counts queries-counts.npy --pairs log.csv --strategies companion:60,average:60 --resamples 200 --output json "
+	for _, source := range []string{"--items items.npy --item-counts items-counts.npy", "--config likeness.yaml --route texts"} {
+		var r struct {
+			Metrics, Baseline map[string]float64
+			Counts            eval.Counts
+			Strategies        map[string]eval.Outcome
+		}
+		if err := json.Unmarshal([]byte(likeness(0, asked+source)), &r); err != nil {
+			t.Fatal(err)
+		}
+		if r.Metrics["mrr@10"] != 1 || r.Baseline["mrr@10"] > 0.9 || r.Counts.Items != 150 || r.Counts.Queries != 40 {
+			t.Errorf("%s: %+v", source, r)
+		}
+		if c := r.Strategies["companion:60"]; c.FirstStageRecall < 0.7 || c.Candidates != 60 {
+			t.Errorf("%s: %+v", source, c)
+		}
+	}
+	likeness(2, asked+"--items items.npy --item-counts queries-counts.npy")
+	likeness(2, asked+"--items items.npy --item-counts items-counts.npy --trained-queries queries.npy")
+}
+
+// maxSim is Σ_i max_j cos(q_i, x_j).
+func maxSim(query, item [][]float32) (sum float64) {
+	for _, q := range query {
+		best := math.Inf(-1)
+		for _, x := range item {
+			dot := 0.0
+			for i, v := range q {
+				dot += float64(v) * float64(x[i])
+			}
+			best = max(best, dot/rerank.Norm(q)/rerank.Norm(x))
+		}
+		sum += best
+	}
+	return sum
 }
 
 // askProxy: Qdrant's clients get searches by several vectors rescored; all others pass.

@@ -20,10 +20,11 @@ const (
 	ClassMaxSim    Class = "maxsim"
 	ClassQueryGate Class = "mol_query_gates"
 	ClassMoL       Class = "mol"
+	ClassLate      Class = "late"
 	ClassRBE       Class = "rbe"
 )
 
-var classes = []Class{ClassBaseline, ClassDiagonal, ClassLowRank, ClassBilinear, ClassMaxSim, ClassQueryGate, ClassMoL, ClassRBE}
+var classes = []Class{ClassBaseline, ClassDiagonal, ClassLowRank, ClassBilinear, ClassMaxSim, ClassQueryGate, ClassMoL, ClassLate, ClassRBE}
 
 // Traits holds facts about a model that its similarity does not tell.
 type Traits struct {
@@ -49,6 +50,8 @@ func classOf(s rerank.Spec, t Traits) Class {
 		return ClassQueryGate
 	case s.Kind == rerank.KindMoL:
 		return ClassMoL
+	case s.Kind == rerank.KindLate:
+		return ClassLate
 	case s.Kind == rerank.KindRBE:
 		return ClassRBE
 	default:

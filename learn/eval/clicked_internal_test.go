@@ -37,7 +37,7 @@ func TestClickEstimates(t *testing.T) {
 	}
 	rankings := []Ranking{{{Index: 6}, {Index: 1}, {Index: 5}}, {{Index: 1}, {Index: 7}, {Index: 8}}}
 	baseline := []Ranking{{{Index: 5}, {Index: 6}}, {{Index: 7}, {Index: 1}}}
-	got, err := c.estimate(t.Context(), rankings, baseline, 2, newSampler(in.queries(rows), in))
+	got, err := c.estimate(t.Context(), rankings, baseline, 2, newSampler(in.queries(rows, rerank.Spec{}), in))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -60,7 +60,7 @@ func TestClickEstimates(t *testing.T) {
 		t.Errorf("gain %+v", g)
 	}
 	in.Every = 2
-	if got, err = newClickJudge(in, rows).estimate(t.Context(), rankings, nil, 2, newSampler(in.queries(rows), in)); err != nil || math.Abs(got["recall@2"].IPS-7./3) > 1e-9 || got["recall@2"].Gain != nil {
+	if got, err = newClickJudge(in, rows).estimate(t.Context(), rankings, nil, 2, newSampler(in.queries(rows, rerank.Spec{}), in)); err != nil || math.Abs(got["recall@2"].IPS-7./3) > 1e-9 || got["recall@2"].Gain != nil {
 		t.Errorf("of every second query, recall %+v, %v", got["recall@2"], err)
 	}
 	if newClickJudge(&Input{}, rows) != nil {

@@ -14,8 +14,8 @@ import (
 // measureModel measures one model after the other for a report.
 type measureModel struct {
 	in           *Input
-	rows         []int // query rows
-	queries      []rerank.Query
+	rows         []int          // query rows
+	queries      []rerank.Query // of one vector each
 	sampler      *sampler
 	segments     []Segment
 	baselineScan *exactScan  // ranking by the baseline; nil without one
@@ -25,7 +25,7 @@ type measureModel struct {
 }
 
 func newJudge(in *Input, rows []int) *measureModel {
-	queries := in.queries(rows)
+	queries := in.queries(rows, rerank.Spec{})
 	j := &measureModel{in: in, rows: rows, queries: queries, sampler: newSampler(queries, in), segments: append(in.divideQueries(rows), in.divideSeen(rows)...)}
 	if in.ByTraffic {
 		j.sampler.weights = in.askedOf(rows)
@@ -56,7 +56,7 @@ func (j *measureModel) rankBaseline(ctx context.Context) error {
 	if j.in.Baseline.Similarity == nil || j.baselineScan != nil {
 		return nil
 	}
-	features, err := Features(ctx, j.in.Baseline, j.in.Items, j.in.ItemIDs, nil, j.in.Progress)
+	features, err := j.in.features(ctx, j.in.Baseline, nil)
 	if err != nil {
 		return err
 	}
@@ -109,11 +109,11 @@ func (j *measureModel) measureModel(ctx context.Context, c Contender, only bool)
 		Model: Model{Name: c.Model.Name, Version: c.Model.Version, Kind: spec.Kind}, Class: classOf(spec, c.Traits),
 		Parameters: c.Traits.Parameters, OneProbe: spec.SingleInnerProduct, Spectrum: c.Traits.Spectrum,
 	}
-	features, err := Features(ctx, c.Model, in.Items, in.ItemIDs, c.Vectors, in.Progress)
+	features, err := in.features(ctx, c.Model, c.Vectors)
 	if err != nil {
 		return err
 	}
-	b := &trialRunner{in: in, table: features, rows: j.rows, queries: j.queries, judge: j}
+	b := &trialRunner{in: in, table: features, rows: j.rows, queries: in.queries(j.rows, spec), judge: j}
 	if r.Unserved, err = b.openServed(ctx, only); err != nil {
 		return err
 	}
@@ -123,7 +123,7 @@ func (j *measureModel) measureModel(ctx context.Context, c Contender, only bool)
 	if err := j.rankBaseline(ctx); err != nil {
 		return err
 	}
-	exact, err := in.scanAll(ctx, c.Model, features, j.rows, j.queries)
+	exact, err := in.scanAll(ctx, c.Model, features, j.rows, b.queries)
 	if err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (j *measureModel) measureModel(ctx context.Context, c Contender, only bool)
 	if r.Strategies, err = b.runTrials(ctx); err != nil {
 		return err
 	}
-	if r.Gates, err = in.measureGates(c.Model, features, j.queries, exact.rankings); err != nil {
+	if r.Gates, err = in.measureGates(c.Model, features, b.queries, exact.rankings); err != nil {
 		return err
 	}
 	j.bases = append(j.bases, j.basis(exact))

@@ -391,7 +391,7 @@ func (described) EncodeItems(dst, items rerank.Matrix) error {
 // with user-id embeddings needs users.
 func TestQueriesOfRows(t *testing.T) {
 	in := Input{Queries: rerank.Matrix{Rows: 3, Cols: 1, Data: []float32{1, 2, 3}}, UserIDs: []int64{7, 8, 9}, Items: rerank.NewMatrix(2, 1), K: 1, Confidence: 0.9, Resamples: 1}
-	got := in.queries([]int{0, 2})
+	got := in.queries([]int{0, 2}, rerank.Spec{})
 	if len(got) != 2 || got[1].Vector[0] != 3 || got[1].UserID != 9 || !got[1].HasUserID {
 		t.Errorf("queries 0 and 2 are %+v", got)
 	}
@@ -426,7 +426,7 @@ func TestFeatures(t *testing.T) {
 	for i := range items.Data {
 		items.Data[i] = float32(i + 1)
 	}
-	tb, err := Features(t.Context(), m, items, nil, nil, nil)
+	tb, err := Input{Items: items}.features(t.Context(), m, nil)
 	if err != nil || tb.Len() != items.Rows || tb.Features().Row(blockRows)[0] != blockRows+1 {
 		t.Fatalf("%v: %d rows, the last is %v", err, tb.Len(), tb.Features().Row(blockRows))
 	}
@@ -447,7 +447,7 @@ func TestFeatures(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer v.Close()
-	tb, err = Features(t.Context(), m, items.Slice(0, 3), nil, v, nil)
+	tb, err = Input{Items: items.Slice(0, 3)}.features(t.Context(), m, v)
 	if err != nil || !slices.Equal(tb.Features().Data, []float32{1, 2, 70, 80, 3}) {
 		t.Errorf("%v: with the vectors of item 1 the rows are %v", err, tb.Features().Data)
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/likenessdb/likeness/learn/verdict"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/late"
 	"github.com/likenessdb/likeness/rerank/maxsim"
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/route"
@@ -26,6 +27,11 @@ type Input struct {
 	Vectors *maxsim.Vectors
 	Others  []Contender   // models to compare with Model
 	Queries rerank.Matrix // one query a row, Spec.QueryDim columns
+	// ItemStarts and QueryStarts divide the rows of Items and Queries among items and queries of several
+	// vectors, as rerank.Items.Starts does; nil: each has one. Every other field, and a "row" of a query
+	// or item, then means its number. A model of one vector, as the baseline is, ranks the means of their
+	// vectors, and trials search the means as the stored vectors.
+	ItemStarts, QueryStarts []int32
 	// QueryIDs holds one id for each query row, for the list of regressions. If nil,
 	// ids are row numbers.
 	QueryIDs []rerank.ID
@@ -72,6 +78,10 @@ type Input struct {
 	// show it.
 	Power    float64
 	Progress Progress
+
+	// itemVectors and queryVectors hold the several vectors of items and queries; Items and Queries then
+	// hold their means. They are empty if each has one.
+	itemVectors, queryVectors rerank.Items
 }
 
 // Contender is one of several models under evaluation.
@@ -89,6 +99,9 @@ func Run(ctx context.Context, in Input) (*Report, error) {
 	in.Resamples, in.Confidence = cmp.Or(in.Resamples, 2000), cmp.Or(in.Confidence, verdict.DefaultConfidence)
 	in.Margin = cmp.Or(in.Margin, verdict.DefaultMargin)
 	contenders := append([]Contender{{in.Model, in.Traits, in.Vectors}}, in.Others...)
+	if err := in.takeMeans(contenders); err != nil {
+		return nil, err
+	}
 	for _, c := range contenders {
 		if err := in.withModel(c.Model).check(); err != nil {
 			return nil, err
@@ -107,6 +120,34 @@ func Run(ctx context.Context, in Input) (*Report, error) {
 		}
 	}
 	return j.finish(ctx)
+}
+
+// takeMeans replaces items and queries of several vectors by their means, and keeps the vectors beside
+// them. It returns ErrInput if their starts do not divide the rows, or if no model takes several vectors.
+func (in *Input) takeMeans(models []Contender) error {
+	if in.ItemStarts == nil && in.QueryStarts == nil {
+		return nil
+	}
+	if !slices.ContainsFunc(models, func(c Contender) bool { return c.Model.Similarity.Spec().ManyVectors }) {
+		return fmt.Errorf("%w: items or queries have several vectors, and no model takes them; evaluate one of kind %s, or give one vector each",
+			ErrInput, rerank.KindLate)
+	}
+	for _, side := range []struct {
+		name    string
+		rows    *rerank.Matrix
+		starts  []int32
+		vectors *rerank.Items
+	}{{"items", &in.Items, in.ItemStarts, &in.itemVectors}, {"queries", &in.Queries, in.QueryStarts, &in.queryVectors}} {
+		if side.starts == nil {
+			continue
+		}
+		if err := rerank.CheckStarts(side.starts, side.rows.Rows); err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrInput, side.name, err)
+		}
+		*side.vectors = rerank.Items{Features: *side.rows, Starts: side.starts}
+		*side.rows = late.Means(*side.rows, side.starts)
+	}
+	return nil
 }
 
 // withModel returns the input with another model in place of Model.
@@ -165,10 +206,17 @@ func countNotFinite(m rerank.Matrix) int {
 	return n
 }
 
-func (in Input) queries(rows []int) []rerank.Query {
+// queries returns the queries of the given rows, each with its several vectors if it has them and the
+// model takes them.
+func (in Input) queries(rows []int, s rerank.Spec) []rerank.Query {
 	queries := make([]rerank.Query, len(rows))
+	starts := in.queryVectors.Starts
 	for i, row := range rows {
-		queries[i].Vector = in.Queries.Row(row)
+		if s.ManyVectors && starts != nil {
+			queries[i].Vectors = in.queryVectors.Features.Slice(int(starts[row]), int(starts[row+1]))
+		} else {
+			queries[i].Vector = in.Queries.Row(row)
+		}
 		if in.UserIDs != nil {
 			queries[i].UserID, queries[i].HasUserID = in.UserIDs[row], true
 		}
@@ -188,18 +236,21 @@ func (in Input) seen(row int) []int32 {
 // second-level cache.
 const blockRows = 512
 
-// Features computes every item's feature row and keeps the rows in an in-memory table.
-// An item with behavioural vectors also has a row for each of them.
-func Features(ctx context.Context, m route.Model, items rerank.Matrix, ids []rerank.ID, v *maxsim.Vectors, p Progress) (*table.Table, error) {
+// features computes the feature rows of every item and keeps them in an in-memory table. An item has
+// a row for each of its vectors, if the model takes several, and for each of its behavioural vectors.
+func (in Input) features(ctx context.Context, m route.Model, v *maxsim.Vectors) (*table.Table, error) {
+	items, ids, starts := in.Items, in.ItemIDs, []int32(nil)
 	if ids == nil {
 		ids = rowIDs(items.Rows)
 	}
-	var starts []int32
-	if v != nil {
+	switch {
+	case v != nil:
 		items, starts = v.Behind(items, ids)
+	case m.Similarity.Spec().ManyVectors && in.itemVectors.Starts != nil:
+		items, starts = in.itemVectors.Features, in.itemVectors.Starts
 	}
 	features := rerank.NewMatrix(items.Rows, m.Similarity.Spec().Features)
-	done := p.begin("encoding items with "+m.Name, items.Rows)
+	done := in.Progress.begin("encoding items with "+m.Name, items.Rows)
 	err := runParallel(ctx, (items.Rows+blockRows-1)/blockRows, func(_, b int) error {
 		from, to := b*blockRows, min((b+1)*blockRows, items.Rows)
 		if err := m.Similarity.EncodeItems(features.Slice(from, to), items.Slice(from, to)); err != nil {

@@ -10,8 +10,10 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/adapters/embedded"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/late"
 	"github.com/likenessdb/likeness/rerank/maxsim"
 	"github.com/likenessdb/likeness/rerank/table"
+	"github.com/likenessdb/likeness/sidecar/derive"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
 )
@@ -90,15 +92,20 @@ func (b *trialRunner) loadStore() error {
 		return nil
 	}
 	fields := make([]embedded.Field, len(b.derived))
-	features := b.table.Features()
+	// Behavioural vectors have a companion row each; several vectors of an item have one together.
+	rows, owned := rerank.Items{Features: b.table.Features()}, b.table.Grouped()
+	if b.in.Model.Similarity.Spec().ManyVectors {
+		rows, owned = b.table.Slice(0, b.table.Len()), false
+	}
+	vectors, err := derive.Fields(d, b.derived, rows)
+	if err != nil {
+		return err
+	}
 	for i, f := range b.derived {
-		fields[i] = embedded.Field{VectorField: adapters.VectorField{Name: f.Name}, Vectors: rerank.NewMatrix(features.Rows, f.Dim)}
-		if err := d.Derive(fields[i].Vectors, f.Name, rerank.Items{Features: features}); err != nil {
-			return err
-		}
+		fields[i] = embedded.Field{VectorField: adapters.VectorField{Name: f.Name}, Vectors: vectors[i]}
 	}
 	c := embedded.Collection{Fields: fields, IDs: b.in.ItemIDs}
-	if b.table.Grouped() {
+	if owned {
 		c.IDs, c.OwnerField, c.Owners = nil, maxsim.Owner, ownersOf(b.table)
 	}
 	return b.store.Load(companion, c)
@@ -242,6 +249,9 @@ func (s storedFirst) Encode(q rerank.Query) (rerank.Encoded, error) {
 		return nil, err
 	}
 	vector := q.Vector
+	if q.Vectors.Rows > 0 {
+		vector = late.Means(q.Vectors, []int32{0, int32(q.Vectors.Rows)}).Row(0)
+	}
 	if s.Spec().Normalise {
 		vector = slices.Clone(vector)
 		rerank.Normalise(vector)

@@ -138,14 +138,8 @@ func (d Data) CheckStarts() error {
 		if side.starts == nil {
 			continue
 		}
-		n := len(side.starts) - 1
-		if n < 0 || side.starts[0] != 0 || int(side.starts[n]) != side.m.Rows {
-			return fmt.Errorf("%w: the vectors of %d %s do not begin at row 0 and end with the last of %d rows", ErrData, max(n, 0), name, side.m.Rows)
-		}
-		for i := range n {
-			if side.starts[i] >= side.starts[i+1] {
-				return fmt.Errorf("%w: %s: number %d has no vector", ErrData, name, i)
-			}
+		if err := rerank.CheckStarts(side.starts, side.m.Rows); err != nil {
+			return fmt.Errorf("%w: %s: %w", ErrData, name, err)
 		}
 	}
 	return nil

@@ -151,6 +151,17 @@ func Mean(dst rerank.Matrix, items rerank.Items) {
 	}
 }
 
+// Means returns the mean of each item's vectors as Mean does. If starts is nil, each item has one vector,
+// and Means returns the vectors themselves.
+func Means(vectors rerank.Matrix, starts []int32) rerank.Matrix {
+	if starts == nil {
+		return vectors
+	}
+	out := rerank.NewMatrix(len(starts)-1, vectors.Cols)
+	Mean(out, rerank.Items{Features: vectors, Starts: starts})
+	return out
+}
+
 // ScoreBatch implements rerank.BatchScorer.
 func (s *Similarity) ScoreBatch(dst []float32, queries []rerank.Encoded, items rerank.Items) error {
 	own := make([]*encoded, len(queries))

@@ -103,10 +103,7 @@ func (r *Report) warn(s rerank.Spec) {
 
 // divide returns the anchors and the queries that judge.
 func divide(d fit.Data, o Options) (anchors, heldOut []int32, err error) {
-	queries := d.Queries
-	if d.QueryStarts != nil {
-		queries = means(queries, d.QueryStarts)
-	}
+	queries := late.Means(d.Queries, d.QueryStarts)
 	l := &samples.Log{Items: d.Items, Queries: queries, Times: d.Times, Relevant: make([][]int32, queries.Rows)}
 	for q := range queries.Rows {
 		if rerank.Norm(queries.Row(q)) > 0 {
@@ -150,13 +147,6 @@ func sampleItems(d fit.Data, o Options) fit.Data {
 func gather(m rerank.Matrix, starts, chosen []int32) (rerank.Matrix, []int32) {
 	own := rerank.Items{Features: m, Starts: starts}.Pick(chosen)
 	return linalg.Gather(m, own.Rows), own.Starts
-}
-
-// means returns the mean of each item's or query's vectors, with norm 1.
-func means(m rerank.Matrix, starts []int32) rerank.Matrix {
-	out := rerank.NewMatrix(len(starts)-1, m.Cols)
-	late.Mean(out, rerank.Items{Features: m, Starts: starts})
-	return out
 }
 
 // features returns the features of an encoded query, which learn has checked.

@@ -8,6 +8,7 @@ import (
 	"github.com/likenessdb/likeness/learn/fit/teacher"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/companion"
+	"github.com/likenessdb/likeness/rerank/late"
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
@@ -53,7 +54,7 @@ func (f *fitter) judge(ctx context.Context, r *Report, tensors tensor.Set, heldO
 // mean.
 func (f *fitter) stored() (rerank.Matrix, error) {
 	if f.Encoded.Starts != nil {
-		return means(f.Encoded.Features, f.Encoded.Starts), nil
+		return late.Means(f.Encoded.Features, f.Encoded.Starts), nil
 	}
 	m, _, err := samples.Scale("items", f.Items, f.Similarity.Spec().Normalise)
 	return m, err
