@@ -221,15 +221,15 @@ func TestDeepPositions(t *testing.T) {
 }
 
 // TestCorrect: a choice at a position that few people look at stands for those who did not, up to
-// the clip; what was shown was looked at as often as the curve says, chosen or not.
+// the clip, and has the time of the last; what was shown was looked at as often as the curve says, chosen or not.
 func TestCorrect(t *testing.T) {
 	c := &clicks.Curve{Method: clicks.Harvesting, Propensities: []float64{1, 0.5, 0.01}}
 	answers := []clicks.Answer{
-		{Query: 1, Items: []int32{4, 5, 6}, Positions: []int32{1, 2, 3}, Weights: []float32{0, 2, 1}, Time: 7},
-		{Query: 1, Items: []int32{5, 4, 7}, Positions: []int32{1, 2, 3}, Weights: []float32{1, 0, 0}, Time: 9},
+		{Query: 1, Items: []int32{4, 5, 6}, Positions: []int32{1, 2, 3}, Weights: []float32{0, 2, 1}, Time: 9},
+		{Query: 1, Items: []int32{5, 4, 7}, Positions: []int32{1, 2, 3}, Weights: []float32{1, 0, 0}, Time: 7},
 	}
 	got := c.Correct(answers, 3, 20)
-	want := []clicks.Choice{{1, 5, 3, 5. / 3, 9}, {1, 6, 1, 20, 7}}
+	want := []clicks.Choice{{1, 5, 3, 5. / 3, 9}, {1, 6, 1, 20, 9}}
 	if !slices.Equal(got.Choices, want) || got.Clipped != 1 {
 		t.Errorf("choices %v with %d clipped, want %v with 1", got.Choices, got.Clipped, want)
 	}

@@ -1,15 +1,22 @@
 package calibrate
 
 import (
+	"errors"
+	"fmt"
+	"log/slog"
 	"os"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/likenessdb/likeness/adapters/embedded"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/bilinear"
 	"github.com/likenessdb/likeness/rerank/table"
+	"github.com/likenessdb/likeness/rerank/tensor"
 	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search"
 )
 
 // TestWhatIsSkippedDoesNotDependOnTheAnswer: an answer that was proved exact counts as kept only
@@ -74,6 +81,48 @@ func TestARuleNeedsADepth(t *testing.T) {
 		_, err := parse([]byte(strings.NewReplacer("D", depths[0], "A", depths[1]).Replace(text)))
 		if (err == nil) != ok {
 			t.Errorf("depths %q: %v", depths, err)
+		}
+	}
+}
+
+// TestAFileNeedsEnoughQueries: of all answers that were asked for, 59 can show a share of 0.95 with a confidence of 0.95, and
+// 58 cannot.
+func TestAFileNeedsEnoughQueries(t *testing.T) {
+	const text = `{"calibration":{"recall":0.9,"share":0.95,"alpha":0.05,"queries":%d,"k":10,"rule":{"strategy":"average","depth":5}}}`
+	for queries, ok := range map[int]bool{58: false, 59: true} {
+		if _, err := parse(fmt.Appendf(nil, text, queries)); (err == nil) != ok || err != nil && !errors.Is(err, ErrFile) {
+			t.Errorf("%d queries: %v", queries, err)
+		}
+	}
+}
+
+// TestAnswersOfAnotherCalibration do not count: they were given under another promise.
+func TestAnswersOfAnotherCalibration(t *testing.T) {
+	k := Keep("", 0.01)
+	k.report = &Report{Calibration: &rerank.Calibration{Recall: 0.9, Share: 0.95}}
+	before := *k.report.Calibration
+	must(t, k.note(&before, 0))
+	must(t, k.note(k.report.Calibration, 1))
+	if a := k.Audit(); a.Audited != 1 || a.Missed != 0 {
+		t.Errorf("%+v, want one answer, which kept the promise", a)
+	}
+}
+
+// TestExactAnswersAreOfTheVersionInService: after a switch they come from the model that took over.
+func TestExactAnswersAreOfTheVersionInService(t *testing.T) {
+	store := embedded.New()
+	must(t, store.Load("things", embedded.Collection{Fields: []embedded.Field{{Vectors: rerank.Matrix{Rows: 2, Cols: 2, Data: []float32{1, 0, 0, 1}}}}}))
+	crossed, err := bilinear.New(bilinear.Config{QueryDim: 2, ItemDim: 2}, tensor.Set{"W": {Shape: []int{2, 2}, Data: []float32{0, 1, 1, 0}}})
+	must(t, err)
+	a := NewAuditor(AuditorOptions{Logger: slog.New(slog.DiscardHandler)})
+	for want, sim := range []rerank.Similarity{dotOfTwo(t), crossed} {
+		r := &route.Route{
+			Policy: route.Policy{Name: "things", Collection: "things", StoreName: "files", Placement: route.PlacementStored, Strategy: rerank.Average, Depth: 1},
+			Parts:  route.Parts{Store: store, Model: route.Model{Version: fmt.Sprint(want), Similarity: sim}},
+		}
+		got, err := a.searchExactly(t.Context(), r, drawn{route: "things", request: search.Request{Query: rerank.Query{Vector: []float32{1, 0}}, K: 1}})
+		if err != nil || len(got.top) != 1 || got.top[0].ID != rerank.UintID(uint64(want)) {
+			t.Errorf("version %d: %+v, %v", want, got, err)
 		}
 	}
 }

@@ -2,6 +2,7 @@ package mol
 
 import (
 	"context"
+	"errors"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -97,6 +98,23 @@ func TestWhoJudgesNewItems(t *testing.T) {
 		if !set[x] {
 			t.Errorf("item %d judges as a new one", x)
 		}
+	}
+}
+
+// TestNewItemsAreNotLearned: a fit that judges a set of items learns from no pair of it, so that nothing is left where
+// the set has every item.
+func TestNewItemsAreNotLearned(t *testing.T) {
+	f, _ := fitterOf(t, func(o *Options) { o.Rounds = 1 })
+	var err error
+	if f.trials, err = train.OpenTrials(nil, "mol", fit.Data{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	set := make([]bool, f.log.Items.Rows)
+	for x := range set {
+		set[x] = true
+	}
+	if _, err := f.fitWithout(t.Context(), 0, 1, 0, set); !errors.Is(err, fit.ErrData) {
+		t.Errorf("without any item a fit learns: %v", err)
 	}
 }
 
