@@ -320,6 +320,10 @@ func TestTimesAndSizes(t *testing.T) {
 	if _, err := s.queryBatch(t.Context(), long, []probe{p, p}, nil); !errors.As(err, &limit) || limit.Limit != messageLimit || limit.Value < 10000 {
 		t.Errorf("two probes with a filter of 5,000 bytes: %v", err)
 	}
+	without := adapters.SearchRequest{Collection: "c", Exclude: slices.Repeat([]rerank.ID{rerank.TextID("0123456789")}, 500), Probes: make([]rerank.Probe, 2)}
+	if _, err := s.queryBatch(t.Context(), without, []probe{p, p}, nil); !errors.As(err, &limit) || limit.Limit != messageLimit || limit.Value < 10000 {
+		t.Errorf("two probes without 500 ids of 10 bytes: %v", err)
+	}
 	for text, ok := range map[string]bool{"": true, "all": true, "majority": true, "quorum": true, "2": true, "0": false, "-1": false, "most": false} {
 		if _, err := readConsistency(text); (err == nil) != ok || err != nil && !errors.Is(err, adapters.ErrUnsupported) {
 			t.Errorf("consistency %q: %v", text, err)

@@ -22,7 +22,7 @@ func written(t testing.TB, name, text string) string {
 	return path
 }
 
-// TestReadAsked: the same queries from lines, a table and vectors.
+// TestReadAsked: the same queries from lines, a table and vectors, also where an editor marked the file as Unicode.
 func TestReadAsked(t *testing.T) {
 	want := &dataset.Asked{
 		IDs: []rerank.ID{rerank.UintID(7), rerank.TextID("b"), rerank.UintID(2)},
@@ -34,7 +34,7 @@ func TestReadAsked(t *testing.T) {
 	}
 	for name, text := range map[string]string{
 		"q.jsonl": "\ufeff" + `{"id":7,"text":"a, \"b\"","user_id":-3,"context":{"hour":0.5}}` + "\n\n" + `{"id":"b","text":"c","vector":[1,-2.5],"more":1}` + "\n" + `{"vector":[0,1]}`,
-		"q.csv":   "id,text,user_id,context,vector,more\n7,\"a, \"\"b\"\"\",-3,\"{\"\"hour\"\":0.5}\",,x\nb,c,,,\"[1,-2.5]\",\n,,,,\"[0,1]\",\n",
+		"q.csv":   "\ufeffid,text,user_id,context,vector,more\n7,\"a, \"\"b\"\"\",-3,\"{\"\"hour\"\":0.5}\",,x\nb,c,,,\"[1,-2.5]\",\n,,,,\"[0,1]\",\n",
 	} {
 		got, err := dataset.ReadAsked(t.Context(), written(t, name, text))
 		if err != nil || !reflect.DeepEqual(got, want) {
