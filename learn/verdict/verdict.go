@@ -3,13 +3,14 @@
 //
 // A similarity is worth it if the confidence interval of its gain over the plain one lies
 // above 0. A simpler similarity is as good as the best one if the interval of the
-// difference excludes a loss of more than a margin (non-inferiority). Where an interval
-// leaves a question open, the verdict says so, and how many queries would answer it. The
-// intervals of several models hold together (Bonferroni), because the best of many is
-// more often the best by chance.
+// difference excludes a loss of more than a margin (non-inferiority), and worse if the
+// interval excludes a smaller loss. Where an interval leaves a question open, the verdict
+// says so, and how many queries would answer it. The intervals of several models hold
+// together (Bonferroni), because the best of many is more often the best by chance.
 package verdict
 
 import (
+	"math"
 	"slices"
 
 	"gonum.org/v1/gonum/stat/distuv"
@@ -100,8 +101,8 @@ type Standing string
 // The standings of a model.
 const (
 	Best    Standing = "best"
-	AsGood  Standing = "as_good" // a loss of more than the margin is excluded
-	Worse   Standing = "worse"   // the whole interval lies below 0
+	AsGood  Standing = "as_good" // the interval excludes a loss of more than the margin
+	Worse   Standing = "worse"   // the whole interval is a loss of more than the margin
 	Unknown Standing = "unknown" // the queries are too few to tell
 )
 
@@ -180,7 +181,7 @@ func standing(toBest Difference, margin float64) Standing {
 	switch {
 	case toBest.Low > -margin || toBest.Low >= 0:
 		return AsGood
-	case toBest.High < 0:
+	case toBest.High < -margin:
 		return Worse
 	default:
 		return Unknown
@@ -217,7 +218,7 @@ func (d *Decision) countQueries(c Comparison, r Rule) {
 			switch {
 			case i < d.Choice && d.Standings[i] == Unknown:
 				d.Simpler = append(d.Simpler, i)
-				need(m.ToBest, max(d.Margin+m.ToBest.Mean, -m.ToBest.Mean))
+				need(m.ToBest, math.Abs(d.Margin+m.ToBest.Mean))
 			case i > d.Choice && i != d.Best && m.ToBest.High > d.Margin:
 				d.Better = append(d.Better, i)
 				need(m.ToBest, d.Margin-m.ToBest.Mean)

@@ -41,9 +41,16 @@ func TestDecide(t *testing.T) {
 			[]verdict.Model{model("diagonal", 0.098, 0.03, around(-0.002, 0.009)), full}, verdict.Yes, 1,
 			"Cannot tell whether a simpler one is as good, with a margin of 0.0100: diagonal -0.0020 (95 %: -0.0110 to +0.0070); needs about 2600 queries.", 2600,
 		},
-		"a simpler one loses for sure": {
-			[]verdict.Model{model("diagonal", 0.08, 0.03, around(-0.02, 0.015)), full}, verdict.Yes, 1,
+		"a simpler one loses more than the margin for sure": {
+			[]verdict.Model{model("diagonal", 0.08, 0.03, around(-0.02, 0.009)), full}, verdict.Yes, 1,
 			"What is simpler is worse: diagonal (-0.0200).", 0,
+		},
+		"a simpler one loses for sure, and perhaps less than the margin": {
+			[]verdict.Model{model("diagonal", 0.08, 0.03, around(-0.02, 0.015)), full}, verdict.Yes, 1,
+			"Cannot tell whether a simpler one is as good, with a margin of 0.0100: diagonal -0.0200 (95 %: -0.0350 to -0.0050); needs about 4600 queries.", 4600,
+		},
+		"a simpler one loses the margin": {
+			[]verdict.Model{model("diagonal", 0.09, 0.03, around(-0.01, 0.005)), full}, verdict.Yes, 1, "needs more queries than can be estimated.", 0,
 		},
 		"a simpler one loses for sure, and less than the margin": {
 			[]verdict.Model{model("diagonal", 0.095, 0.03, around(-0.005, 0.004)), full}, verdict.Yes, 0, "as good", 0,
