@@ -1,6 +1,7 @@
 package route
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/internal/turns"
@@ -226,7 +228,22 @@ type Version struct {
 	unchecked *Checked      // the route with defaults, without what the store says
 	asking    chan struct{} // a semaphore: holds a value while a caller asks the store
 	checked   atomic.Pointer[Checked]
-	target    atomic.Pointer[string] // the collection for which the route's alias last stood; nil if not known
+	described atomic.Pointer[description] // of the field of checked; nil if not known
+	target    atomic.Pointer[string]      // the collection for which the route's alias last stood; nil if not known
+}
+
+// describedFor is how long a store's description of a vector field counts as current.
+const describedFor = 5 * time.Second
+
+// description says of which collection, and when, a store last described the field of a route.
+type description struct {
+	collection string
+	at         time.Time
+}
+
+// covers reports whether the description is of the collection and recent enough.
+func (d *description) covers(collection string) bool {
+	return d != nil && d.collection == collection && time.Since(d.at) < describedFor
 }
 
 // AliasTarget returns the collection for which the route's alias last stood.
@@ -295,10 +312,12 @@ func (v *Version) Check(ctx context.Context) (*Checked, error) {
 		return c, nil
 	}
 	c := *v.unchecked
+	began := time.Now()
 	if err := c.checkStore(ctx); err != nil {
 		return nil, err
 	}
 	c.StoreAsked = true
+	v.described.Store(&description{cmp.Or(c.OwnName, c.Collection), began})
 	if err := c.checkEmbedder(ctx); err != nil {
 		return nil, err
 	}
@@ -307,6 +326,50 @@ func (v *Version) Check(ctx context.Context) (*Checked, error) {
 	}
 	v.checked.Store(&c)
 	return &c, nil
+}
+
+// Confirm makes sure that the store lately described the vector field of a collection as it was when
+// the route was checked; "" stands for the route's own collection. If the field has changed, the next
+// Check asks the store for everything again. A collection can be made again with another metric, and
+// an index can be replaced, without an error of any search.
+func (v *Version) Confirm(ctx context.Context, collection string) {
+	c := v.checked.Load()
+	if c == nil || !c.dependsOnField() {
+		return
+	}
+	collection = cmp.Or(collection, c.OwnName, c.Collection)
+	last := v.described.Load()
+	if last.covers(collection) {
+		return
+	}
+	select {
+	case v.asking <- struct{}{}:
+	default:
+		if last != nil && last.collection == collection {
+			return // another caller asks
+		}
+		select {
+		case v.asking <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+	}
+	defer func() { <-v.asking }()
+	if v.described.Load().covers(collection) {
+		return
+	}
+	began := time.Now()
+	d, err := c.StoreCan.Describe.Describe(ctx, collection)
+	if err != nil {
+		v.Forget(err) // the search meets the same error
+		return
+	}
+	fresh := *v.unchecked
+	if f, err := fresh.checkField(d); err != nil || f != c.Field {
+		v.checked.Store(nil)
+		return
+	}
+	v.described.Store(&description{collection, began})
 }
 
 // Forget makes the next search check the route against its store again if err shows that the

@@ -1,12 +1,15 @@
 package route
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/rerank"
 )
 
 // TestWhatAChangedCollectionForgets: a search that finds the collection to be another has the route checked
@@ -53,6 +56,103 @@ func TestOneCallerAsksTheStore(t *testing.T) {
 		<-v.asking
 		if synctest.Wait(); got != found {
 			t.Errorf("a caller that waited got %p, want what was found meanwhile, %p", got, found)
+		}
+	})
+}
+
+// fieldStore describes one vector field of each collection, and counts how often.
+type fieldStore struct {
+	fields map[string]adapters.VectorField // by collection
+	err    error
+	asked  int
+}
+
+func (s *fieldStore) Describe(_ context.Context, collection string) (adapters.Description, error) {
+	s.asked++
+	return adapters.Description{Fields: []adapters.VectorField{s.fields[collection]}}, s.err
+}
+
+func (s *fieldStore) Identify(_ context.Context, collection string) (adapters.Identity, error) {
+	return adapters.Identity{Collection: collection}, nil
+}
+
+// TestAFieldIsConfirmed: the store describes the field of a route again after a while, and at once
+// where a search goes to another collection. A field that differs makes the next search check the
+// route again. A scan does not depend on the field, and an error leaves the route as it is.
+func TestAFieldIsConfirmed(t *testing.T) {
+	flat := adapters.VectorField{Name: "v", Dim: 4, Metric: adapters.InnerProduct, FullPrecision: true, AlwaysExact: true}
+	indexed, rounded := flat, flat
+	indexed.AlwaysExact, rounded.Datatype = false, adapters.UInt8
+	for name, c := range map[string]struct {
+		strategy   rerank.Strategy
+		collection string
+		later      time.Duration
+		now        adapters.VectorField
+		err        error
+		asked      int
+		kept       bool
+	}{
+		"lately":                     {now: indexed, later: describedFor - 1, kept: true},
+		"unchanged":                  {now: flat, later: describedFor, asked: 1, kept: true},
+		"another index":              {now: indexed, later: describedFor, asked: 1},
+		"another datatype":           {now: rounded, later: describedFor, asked: 1},
+		"another collection, alike":  {collection: "green", now: flat, asked: 1, kept: true},
+		"another collection, unlike": {collection: "green", now: indexed, asked: 1},
+		"by its own name":            {collection: "c", now: indexed, kept: true},
+		"of a scan":                  {strategy: rerank.Scan, now: indexed, later: time.Hour, kept: true},
+		"not told":                   {now: indexed, later: describedFor, err: adapters.ErrRefused, asked: 1, kept: true},
+		"gone":                       {now: indexed, later: describedFor, err: adapters.ErrNotFound, asked: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				store := &fieldStore{fields: map[string]adapters.VectorField{"c": c.now, "green": c.now}, err: c.err}
+				unchecked := &Checked{StoreCan: adapters.AbilitiesOf(store), Spec: rerank.Spec{ItemDim: 4}}
+				unchecked.Collection, unchecked.Vector, unchecked.Placement, unchecked.Strategy = "c", "v", PlacementStored, c.strategy
+				v, checked := &Version{unchecked: unchecked, asking: make(chan struct{}, 1)}, *unchecked
+				checked.Field = flat
+				v.checked.Store(&checked)
+				v.described.Store(&description{"c", time.Now()})
+				time.Sleep(c.later) //nolint:forbidigo // of the bubble: no time passes
+				for range 2 {
+					v.Confirm(t.Context(), c.collection)
+				}
+				want := c.asked
+				if c.err != nil && c.kept {
+					want *= 2 // it stays unconfirmed
+				}
+				if kept := v.checked.Load() != nil; store.asked != want || kept != c.kept {
+					t.Errorf("asked %d times, want %d; kept %t", store.asked, want, kept)
+				}
+			})
+		})
+	}
+}
+
+// TestOneCallerConfirms: while one caller asks for the field of the same collection, the others go
+// on; for another collection they wait.
+func TestOneCallerConfirms(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &fieldStore{fields: map[string]adapters.VectorField{"green": {Name: "v", Metric: adapters.Cosine}}}
+		c := &Checked{StoreCan: adapters.AbilitiesOf(store)}
+		c.Collection, c.Placement = "c", PlacementStored
+		v := &Version{unchecked: c, asking: make(chan struct{}, 1)}
+		v.checked.Store(c)
+		v.described.Store(&description{collection: "c"})
+		v.asking <- struct{}{} // another caller asks
+		if v.Confirm(t.Context(), ""); store.asked != 0 {
+			t.Error("two callers asked at a time")
+		}
+		done := false
+		go func() {
+			v.Confirm(t.Context(), "green")
+			done = true
+		}()
+		if synctest.Wait(); done {
+			t.Error("the field of another collection was not waited for")
+		}
+		<-v.asking
+		if synctest.Wait(); !done || store.asked != 1 || v.checked.Load() != nil {
+			t.Errorf("after that: done %t, asked %d times, kept %t", done, store.asked, v.checked.Load() != nil)
 		}
 	})
 }

@@ -111,7 +111,7 @@ func (s served) rewritten(t *testing.T) {
 		excluded, truth := excludeBest(s.exact(t, q.Vector, nil), int(seed%3)*20)
 		a, err := p.Search(context.Background(), search.Request{Route: "r", Query: q, K: 10, Exclude: excluded[:len(excluded)-1]})
 		must(t, err)
-		if a.Certificate.Status != rerank.StatusExact || len(calls.Calls()) != 1 || calls.Calls()[0].Argument.(adapters.SearchRequest).WithVectors {
+		if a.Certificate.Status != rerank.StatusExact || len(calls.Calls(recorder.Search, recorder.Fetch)) != 1 || calls.Calls(recorder.Search)[0].Argument.(adapters.SearchRequest).WithVectors {
 			t.Fatalf("%d calls: %+v", len(calls.Calls()), a.Certificate)
 		}
 		for i, want := range truth[:10] {

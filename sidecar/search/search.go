@@ -52,10 +52,11 @@ func whyNotExact(c rerank.Certificate) string {
 // searchCollection answers a request from one collection: the collection that it names, or the
 // route's.
 func (e *Engine) searchCollection(ctx context.Context, version *route.Version, r Request) (Answer, error) {
+	ctx, cancel := version.Current().WithTimeout(ctx)
+	defer cancel()
+	version.Confirm(ctx, r.Collection)
 	view := version.Current().ForCollection(r.Collection).View()
 	defer view.Release()
-	ctx, cancel := view.WithTimeout(ctx)
-	defer cancel()
 	s := &search{engine: e, view: view}
 	ctx = s.trace(ctx)
 	if err := s.begin(ctx, version, r); err != nil {
