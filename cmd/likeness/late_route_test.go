@@ -173,14 +173,44 @@ proxy: {store: main, routes: [first], listen_grpc: "127.0.0.1:0", listen_rest: "
 			t.Errorf("%d of 20 items find themselves", found)
 		}
 		askProxy(t, at, items)
+		// A written item gets its companion row without another fit or index.
+		writeByProxy(t, at, 150, queries.of(0))
+		likeness(0, "reconcile --route texts --address "+at.GRPC)
+		answer, err := c.Search(t.Context(), client.Search{Route: "texts", Query: client.Query{Vectors: queries.of(0)}, K: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if n, _ := answer.Hits[0].ID.Number(); n != 150 {
+			t.Errorf("the written item is not found: %v is first", answer.Hits[0])
+		}
 	})
+	likeness(0, "index --verify --config likeness.yaml --route texts")
+}
+
+// writeByProxy writes an item through the proxy.
+func writeByProxy(t *testing.T, at serve.Addresses, id uint64, vectors [][]float32) {
+	t.Helper()
+	conn, err := grpc.NewClient(at.Proxy.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_, err = qdrantapi.NewPointsClient(conn).Upsert(t.Context(), &qdrantapi.UpsertPoints{CollectionName: "texts", Wait: proto.Bool(true), Points: []*qdrantapi.PointStruct{{
+		Id: qdrantapi.NewIDNum(id), Vectors: qdrantapi.NewVectorsMap(map[string]*qdrantapi.Vector{
+			"first": qdrantapi.NewVectorDense(vectors[0]), "tokens": qdrantapi.NewVectorMulti(vectors),
+		}),
+	}}})
+	if err != nil {
+		t.Fatal(err)
+	}
 }
 
 // evaluateLate: eval reports the same of items from files and from the route's collection, and refuses counts
 // that do not fit.
 func evaluateLate(t *testing.T, likeness func(code int, line string) string, items, queries tokens) {
 	t.Helper()
-	log := "query,item\n"
+	var log strings.Builder
+	_, _ = log.WriteString("query,item\n")
 	for q := range 40 {
 		best, at := math.Inf(-1), 0
 		for x := range items.counts {
@@ -188,9 +218,9 @@ func evaluateLate(t *testing.T, likeness func(code int, line string) string, ite
 				best, at = v, x
 			}
 		}
-		log += fmt.Sprintf("%d,%d\n", q, at)
+		_, _ = fmt.Fprintf(&log, "%d,%d\n", q, at)
 	}
-	if err := os.WriteFile("log.csv", []byte(log), 0o600); err != nil {
+	if err := os.WriteFile("log.csv", []byte(log.String()), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	const asked = "eval --model found.safetensors --queries queries.npy --query-counts queries-counts.npy --pairs log.csv --strategies companion:60,average:60 --resamples 200 --output json "

@@ -101,11 +101,15 @@ type stage struct {
 	run  func(ctx context.Context, cursor string, yield func(page) error) error
 }
 
-// stages returns the stages of the comparison. The first reads the collection, and finds
-// rows that are missing or changed. The others read tables and companions, and find
-// surplus rows.
+// stages returns the stages of the comparison. The first, one for each of sourcesOf, read the collection,
+// and find rows that are missing or changed. The others read tables and companions, and find surplus rows.
 func (c *comparison) stages() []stage {
-	all := []stage{{"comparing the rows of " + c.collection, c.forward}}
+	var all []stage
+	for _, src := range sourcesOf(c.routes) {
+		all = append(all, stage{"comparing the rows of " + c.collection, func(ctx context.Context, cursor string, yield func(page) error) error {
+			return c.forward(ctx, src, cursor, yield)
+		}})
+	}
 	seen := map[string]bool{}
 	for i, d := range c.routes {
 		if d.route.Live != nil || d.route.Table != nil {
@@ -123,30 +127,48 @@ func (c *comparison) stages() []stage {
 	return all
 }
 
-// vectorFields returns the names of the vector fields that the routes read, each once.
-func vectorFields(routes []*derivation) []string {
-	var names []string
-	for _, d := range routes {
-		if !slices.Contains(names, d.route.Vector) {
-			names = append(names, d.route.Vector)
+// source is a part of the routes whose fields one read of the collection returns: fields of one vector a
+// row, or one field of several.
+type source struct {
+	fields []string // each once
+	routes []int    // by number
+}
+
+// sourcesOf divides the routes into sources. Without routes there is one, of no fields.
+func sourcesOf(routes []*derivation) []source {
+	var single source
+	var several []source
+	for i, d := range routes {
+		to := &single
+		if field := d.route.Vectors; field != "" {
+			at := slices.IndexFunc(several, func(s source) bool { return s.fields[0] == field })
+			if at < 0 {
+				at, several = len(several), append(several, source{fields: []string{field}})
+			}
+			to = &several[at]
+		}
+		if to.routes = append(to.routes, i); !slices.Contains(to.fields, d.field()) {
+			to.fields = append(to.fields, d.field())
 		}
 	}
-	return names
+	if len(single.routes) > 0 || len(several) == 0 {
+		several = append([]source{single}, several...)
+	}
+	return several
 }
 
 func hasCompanion(routes []*derivation) bool {
 	return slices.ContainsFunc(routes, func(d *derivation) bool { return d.route.Companion != "" })
 }
 
-// forward compares every row of the collection with the rows derived from it.
-func (c *comparison) forward(ctx context.Context, cursor string, yield func(page) error) error {
-	fields := vectorFields(c.routes)
-	request := adapters.ScanRequest{Collection: c.collection, Vectors: fields, Payload: hasCompanion(c.routes), Batch: compareRows, Cursor: cursor}
+// forward compares every row of the collection with what the routes of a source derived from it.
+func (c *comparison) forward(ctx context.Context, src source, cursor string, yield func(page) error) error {
+	request := adapters.ScanRequest{Collection: c.collection, Vectors: src.fields, Payload: hasCompanion(c.routes), Batch: compareRows, Cursor: cursor}
 	err := c.scanner.Scan(ctx, request, func(r adapters.Rows, cursor string) error {
 		p := page{rows: len(r.IDs), drift: make([]Drift, len(c.routes)), cursor: cursor}
-		for i, d := range c.routes {
-			vectors := r.Vectors[slices.Index(fields, d.route.Vector)]
-			derived, err := d.encode(r, vectors)
+		for _, i := range src.routes {
+			d := c.routes[i]
+			derived, err := d.encode(r, r.Vectors[slices.Index(src.fields, d.field())])
 			if err != nil {
 				return err
 			}
@@ -184,7 +206,7 @@ func (d *derivation) compare(ctx context.Context, r rows) (ids []rerank.ID, drif
 func compareTable(t *table.Table, r rows) (ids []rerank.ID, drift Drift) {
 	comparer := newTableComparer(t)
 	for i, id := range r.ids {
-		switch comparer.state(id, r.features.Row(i)) {
+		switch comparer.state(id, r.own(i)) {
 		case rowMissing:
 			drift.Missing++
 		case rowDiffers:
@@ -221,7 +243,7 @@ func (d *derivation) compareCompanion(ctx context.Context, r rows, known []reran
 	if err != nil {
 		return nil, drift, fmt.Errorf("companion %q: %w", d.route.Companion, err)
 	}
-	want, err := derive.Fields(d.deriver, d.fields, rerank.Items{Features: r.features})
+	want, err := derive.Fields(d.deriver, d.fields, r.items())
 	if err != nil {
 		return nil, drift, err
 	}

@@ -83,10 +83,19 @@ func (d *derivation) open(ctx context.Context) error {
 	return nil
 }
 
+// field returns the vector field from which the route derives.
+func (d *derivation) field() string {
+	if d.route.Vectors != "" {
+		return d.route.Vectors
+	}
+	return d.route.Vector
+}
+
 // rows holds rows of a collection with the features derived from them.
 type rows struct {
 	ids      []rerank.ID
 	features rerank.Matrix
+	starts   []int32           // divide features among rows of several vectors; nil: each row has one
 	payloads []json.RawMessage // nil if the route needs no payloads
 	sources  []string          // the rows' source digests; nil unless the route embeds its items again
 	// underivable holds rows without a vector, and rows whose features are not finite. Tables and
@@ -94,25 +103,48 @@ type rows struct {
 	underivable []rerank.ID
 }
 
+// items returns the feature rows as items.
+func (r rows) items() rerank.Items { return rerank.Items{Features: r.features, Starts: r.starts} }
+
+// own returns the feature rows of the i-th row.
+func (r rows) own(i int) rerank.Matrix {
+	if r.starts == nil {
+		return r.features.Slice(i, i+1)
+	}
+	return r.features.Slice(int(r.starts[i]), int(r.starts[i+1]))
+}
+
 // encode computes the features of rows. vectors holds the rows' vectors of the route's field.
 func (d *derivation) encode(r adapters.Rows, vectors rerank.Matrix) (rows, error) {
 	if dim := d.route.Model.Similarity.Spec().ItemDim; vectors.Cols != dim && vectors.Rows > 0 {
 		return rows{}, fmt.Errorf("%w: vectors %q of collection %q have dimension %d, model %s takes %d",
-			adapters.ErrDimension, d.route.Vector, d.route.Collection, vectors.Cols, d.route.Model.Name, dim)
+			adapters.ErrDimension, d.field(), d.route.Collection, vectors.Cols, d.route.Model.Name, dim)
 	}
-	d.route.Norms.See(r.IDs, vectors)
+	if r.Starts == nil {
+		d.route.Norms.See(r.IDs, vectors)
+	}
 	features, err := derive.EncodeRows(d.route.Model.Similarity, vectors)
 	if err != nil {
 		return rows{}, err
 	}
 	out := rows{ids: make([]rerank.ID, 0, len(r.IDs)), features: features}
+	read := rows{features: features, starts: r.Starts}
+	if r.Starts != nil {
+		out.starts = []int32{0}
+	}
+	n := 0 // feature rows of out
 	for i, id := range r.IDs {
-		if rerank.CheckFinite("vector", vectors.Row(i)) != nil || rerank.CheckFinite("features", features.Row(i)) != nil {
+		own := read.own(i)
+		if own.Rows == 0 || rerank.CheckFinite("vectors", vectorsOf(vectors, r.Starts, i)) != nil || rerank.CheckFinite("features", own.Data) != nil {
 			out.underivable = append(out.underivable, id)
 			continue
 		}
-		copy(features.Row(len(out.ids)), features.Row(i))
+		copy(features.Data[n*features.Cols:], own.Data)
+		n += own.Rows
 		out.ids = append(out.ids, id)
+		if out.starts != nil {
+			out.starts = append(out.starts, int32(n))
+		}
 		if r.Payloads != nil {
 			out.payloads = append(out.payloads, r.Payloads[i])
 		}
@@ -120,7 +152,7 @@ func (d *derivation) encode(r adapters.Rows, vectors rerank.Matrix) (rows, error
 			out.sources = append(out.sources, derive.SourceDigest(vectors.Row(i), derive.TextOf(payload(r.Payloads, i), d.route.Reembed.Text)))
 		}
 	}
-	out.features = features.Slice(0, len(out.ids))
+	out.features = features.Slice(0, n)
 	return out, nil
 }
 
@@ -154,7 +186,7 @@ func (d *derivation) applyTable(r rows, gone []rerank.ID) (unfit int, err error)
 	features := rerank.Matrix{Cols: r.features.Cols}
 	remove := gone[:len(gone):len(gone)]
 	for i, id := range r.ids {
-		switch comparer.state(id, r.features.Row(i)) {
+		switch comparer.state(id, r.own(i)) {
 		case rowMissing, rowDiffers:
 			changed = append(changed, id)
 			features.Data = append(features.Data, r.features.Row(i)...)
@@ -182,7 +214,7 @@ func (d *derivation) applyCompanion(ctx context.Context, r rows, gone []rerank.I
 		return err
 	}
 	if len(r.ids) > 0 {
-		vectors, err := derive.Fields(d.deriver, d.fields, rerank.Items{Features: r.features})
+		vectors, err := derive.Fields(d.deriver, d.fields, r.items())
 		if err != nil {
 			return err
 		}
@@ -225,15 +257,18 @@ type tableComparer struct {
 func newTableComparer(t *table.Table) *tableComparer {
 	c := &tableComparer{table: t, packed: t.Packed()}
 	c.full, c.hasFull = t.Full()
-	c.words = make([]uint32, c.packed.RowWords())
 	return c
 }
 
-// state packs a feature row in the table's format and compares it with the table's row of the same
+// state packs a row's feature rows in the table's format and compares them with the table's of the same
 // id.
-func (c *tableComparer) state(id rerank.ID, row []float32) rowState {
+func (c *tableComparer) state(id rerank.ID, own rerank.Matrix) rowState {
 	item, there := c.table.Find(id)
-	fits := c.packed.Pack(c.words, row)
+	n, fits := c.packed.RowWords(), true
+	c.words = slices.Grow(c.words[:0], own.Rows*n)[:own.Rows*n]
+	for r := range own.Rows {
+		fits = c.packed.Pack(c.words[r*n:(r+1)*n], own.Row(r)) && fits
+	}
 	switch {
 	case !fits && there:
 		return rowSurplus
@@ -243,13 +278,18 @@ func (c *tableComparer) state(id rerank.ID, row []float32) rowState {
 		return rowMissing
 	}
 	from, to := c.table.Rows(item)
-	if to-from != 1 || c.hasFull && !slices.Equal(c.full.Row(from), row) {
+	if to-from != own.Rows {
 		return rowDiffers
 	}
-	words, stride := c.packed.Row(from)
-	for i, w := range c.words {
-		if words[i*stride] != w {
+	for r := range own.Rows {
+		if c.hasFull && !slices.Equal(c.full.Row(from+r), own.Row(r)) {
 			return rowDiffers
+		}
+		words, stride := c.packed.Row(from + r)
+		for i, w := range c.words[r*n : (r+1)*n] {
+			if words[i*stride] != w {
+				return rowDiffers
+			}
 		}
 	}
 	return rowEqual

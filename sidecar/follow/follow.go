@@ -79,10 +79,10 @@ func Followed(r *route.Route) bool {
 	return fromRows(r) && r.Store != nil && (r.Live != nil || r.Companion != "")
 }
 
-// fromRows reports whether everything that a route derives for an item follows from one vector of its
+// fromRows reports whether everything that a route derives for an item follows from one row of its
 // collection.
 func fromRows(r *route.Route) bool {
-	return r.Owner == "" && r.Vectors == "" && !r.HasBehaviouralVectors() && !r.NeedsRankerToEncode()
+	return r.Owner == "" && !r.HasBehaviouralVectors() && !r.NeedsRankerToEncode()
 }
 
 // Follower follows the collections of one store. It also notes which collections were written to

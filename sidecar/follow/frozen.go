@@ -22,7 +22,7 @@ import (
 )
 
 // frozen watches collections whose derived data cannot follow writes: a table that is not live,
-// items that own several rows, items that only a ranker can compute, or any data if no folder is
+// items that own several rows of a collection, items that only a ranker can compute, or any data if no folder is
 // given to remember writes in. Such frozen data shows no write that came after its build began, so
 // frozen remembers when each collection was last written to.
 type frozen struct {
@@ -197,7 +197,7 @@ func (f *frozen) freshnessOf(r *route.Route, followed bool) *frozenData {
 	}
 	c := f.open(r.Collection)
 	o := &frozenData{clock: c, collection: r.Collection, built: buildStarted(r), remedy: "run `likeness index` again"}
-	if r.Table != nil && fromRows(r) {
+	if r.Table != nil && fromRows(r) && r.Vectors == "" {
 		o.remedy += ", or set table_live and state_dir"
 	} else if f.dir == "" && Followed(r) {
 		o.remedy += ", and set state_dir"

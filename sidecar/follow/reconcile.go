@@ -83,8 +83,8 @@ func (s *syncer) beginPass() (p *pass, dropped bool) {
 		s.foreign.begin(s.backlog.rows.byID, s.missed.isOpen() || len(p.writes)+len(s.backlog.forPass) > 0)
 		p.start(s.routes, s.record.Place)
 	}
-	if !p.full && p.stage == 0 {
-		p.stage = 1
+	if !p.full {
+		p.stage = max(p.stage, len(sourcesOf(p.routes)))
 	}
 	return p, s.backlog.dropped
 }

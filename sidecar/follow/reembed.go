@@ -87,7 +87,7 @@ func (s *syncer) writeNewVectors(ctx context.Context, routes []*derivation, job 
 	if err != nil {
 		return 0, err
 	}
-	now, err := d.encode(have, have.Vectors[0])
+	now, err := d.encode(have[0], have[0].Vectors[0])
 	if err != nil {
 		return 0, err
 	}

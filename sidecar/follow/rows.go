@@ -6,6 +6,7 @@ import (
 	"hash/maphash"
 	"log/slog"
 	"math"
+	"math/bits"
 	"slices"
 	"time"
 
@@ -71,35 +72,44 @@ type rowReader struct {
 	consistency string // the consistency of reads that follow a write
 }
 
-// read fetches the vectors and payloads that the routes need of some rows. It leaves out rows that
-// do not exist.
-func (s rowReader) read(ctx context.Context, routes []*derivation, ids []rerank.ID, dropped bool) (adapters.Rows, error) {
-	fields := vectorFields(routes)
-	have, err := s.fetch.Fetch(ctx, adapters.FetchRequest{
-		Collection: s.collection, IDs: ids, Vectors: fields, Payload: hasCompanion(routes), Consistency: s.consistency,
-	})
-	if meansNoRows(err, dropped) {
-		return adapters.Rows{Vectors: make([]rerank.Matrix, len(fields))}, nil
+// read fetches the vectors and payloads that the routes need of some rows, for each of sourcesOf. It leaves
+// out rows that do not exist.
+func (s rowReader) read(ctx context.Context, routes []*derivation, ids []rerank.ID, dropped bool) ([]adapters.Rows, error) {
+	var all []adapters.Rows
+	for _, src := range sourcesOf(routes) {
+		have, err := s.fetch.Fetch(ctx, adapters.FetchRequest{
+			Collection: s.collection, IDs: ids, Vectors: src.fields, Payload: hasCompanion(routes), Consistency: s.consistency,
+		})
+		if meansNoRows(err, dropped) {
+			have, err = adapters.Rows{Vectors: make([]rerank.Matrix, len(src.fields))}, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, have)
 	}
-	return have, err
+	return all, nil
 }
 
-// deriveAndApply brings the routes' tables and companions up to date with some rows. have holds the
-// rows that the database returned for them; a row that it lacks was deleted. unfit reports whether
-// a table cannot hold some of the rows.
-func deriveAndApply(ctx context.Context, routes []*derivation, rows []*row, have adapters.Rows) (unfit bool, err error) {
-	have, gone, checksums := changedRows(have, rows)
-	fields := vectorFields(routes)
-	for _, d := range routes {
-		encoded, err := d.encode(have, have.Vectors[slices.Index(fields, d.route.Vector)])
-		if err != nil {
-			return unfit, err
+// deriveAndApply brings the routes' tables and companions up to date with some rows. have is what
+// rowReader.read returned for them; a row that it lacks was deleted. unfit reports whether a table cannot
+// hold some of the rows.
+func deriveAndApply(ctx context.Context, routes []*derivation, rows []*row, have []adapters.Rows) (unfit bool, err error) {
+	changed, checksums := changedRows(have, rows)
+	for s, src := range sourcesOf(routes) {
+		picked, gone := pickRows(have[s], changed)
+		for _, i := range src.routes {
+			d := routes[i]
+			encoded, err := d.encode(picked, picked.Vectors[slices.Index(src.fields, d.field())])
+			if err != nil {
+				return unfit, err
+			}
+			n, err := d.apply(ctx, encoded, gone)
+			if err != nil {
+				return unfit, err
+			}
+			unfit = unfit || n > 0
 		}
-		n, err := d.apply(ctx, encoded, gone)
-		if err != nil {
-			return unfit, err
-		}
-		unfit = unfit || n > 0
 	}
 	for i, r := range rows {
 		r.checksum, r.applied = checksums[i], true
@@ -107,30 +117,55 @@ func deriveAndApply(ctx context.Context, routes []*derivation, rows []*row, have
 	return unfit, nil
 }
 
-// changedRows picks from have the rows whose content differs from the content that was applied
-// last, and lists the rows that were deleted since. checksums has a checksum for each of rows.
-func changedRows(have adapters.Rows, rows []*row) (picked adapters.Rows, gone []rerank.ID, checksums []uint64) {
-	indexByID := make(map[rerank.ID]int, len(have.IDs))
-	for i, id := range have.IDs {
-		indexByID[id] = i
-	}
+// changedRows lists the rows whose content differs from the content that was applied last. checksums has
+// a checksum for each of rows, over all sources.
+func changedRows(have []adapters.Rows, rows []*row) (changed []rerank.ID, checksums []uint64) {
 	checksums = make([]uint64, len(rows))
-	var changed []int
-	for i, r := range rows {
-		at, exists := indexByID[r.id]
-		if exists {
-			checksums[i] = rowChecksum(have, at)
-		}
-		if r.applied && !r.differs && checksums[i] == r.checksum {
-			continue
-		}
-		if exists {
-			changed = append(changed, at)
-		} else {
-			gone = append(gone, r.id)
+	for _, part := range have {
+		place := placesOf(part.IDs)
+		for i, r := range rows {
+			checksums[i] = bits.RotateLeft64(checksums[i], 1)
+			if at, exists := place[r.id]; exists {
+				checksums[i] ^= rowChecksum(part, at)
+			}
 		}
 	}
-	return pickRows(have, changed), gone, checksums
+	for i, r := range rows {
+		if !r.applied || r.differs || checksums[i] != r.checksum {
+			changed = append(changed, r.id)
+		}
+	}
+	return changed, checksums
+}
+
+// pickRows returns those rows of have that have the given ids, and the ids that it lacks.
+func pickRows(have adapters.Rows, ids []rerank.ID) (picked adapters.Rows, gone []rerank.ID) {
+	place := placesOf(have.IDs)
+	var at []int
+	for _, id := range ids {
+		if i, exists := place[id]; exists {
+			at = append(at, i)
+		} else {
+			gone = append(gone, id)
+		}
+	}
+	return have.Pick(at), gone
+}
+
+func placesOf(ids []rerank.ID) map[rerank.ID]int {
+	place := make(map[rerank.ID]int, len(ids))
+	for i, id := range ids {
+		place[id] = i
+	}
+	return place
+}
+
+// vectorsOf returns the numbers of row i of a field: of its several vectors if starts is not nil.
+func vectorsOf(m rerank.Matrix, starts []int32, i int) []float32 {
+	if starts == nil {
+		return m.Row(i)
+	}
+	return m.Slice(int(starts[i]), int(starts[i+1])).Data
 }
 
 // checksumSeed is chosen anew in each process, which no checksum leaves.
@@ -143,7 +178,7 @@ func rowChecksum(rows adapters.Rows, i int) uint64 {
 	h.SetSeed(checksumSeed)
 	var b [4]byte
 	for _, m := range rows.Vectors {
-		for _, x := range m.Row(i) {
+		for _, x := range vectorsOf(m, rows.Starts, i) {
 			n := math.Float32bits(x)
 			b[0], b[1], b[2], b[3] = byte(n), byte(n>>8), byte(n>>16), byte(n>>24)
 			_, _ = h.Write(b[:])
@@ -153,24 +188,6 @@ func rowChecksum(rows adapters.Rows, i int) uint64 {
 		_, _ = h.Write(rows.Payloads[i])
 	}
 	return max(h.Sum64(), 1)
-}
-
-// pickRows copies the rows with the given indices.
-func pickRows(rows adapters.Rows, indices []int) adapters.Rows {
-	out := adapters.Rows{IDs: make([]rerank.ID, len(indices)), Vectors: make([]rerank.Matrix, len(rows.Vectors))}
-	for f, m := range rows.Vectors {
-		out.Vectors[f] = rerank.NewMatrix(len(indices), m.Cols)
-	}
-	for i, at := range indices {
-		out.IDs[i] = rows.IDs[at]
-		for f, m := range rows.Vectors {
-			copy(out.Vectors[f].Row(i), m.Row(at))
-		}
-		if rows.Payloads != nil {
-			out.Payloads = append(out.Payloads, rows.Payloads[at])
-		}
-	}
-	return out
 }
 
 // rowFailures logs a line when rows begin to fail, and one when no row fails any more: with a

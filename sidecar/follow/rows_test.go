@@ -120,7 +120,7 @@ func TestRowReader(t *testing.T) {
 		t.Errorf("no payload for a companion: %v", err)
 	}
 	f.err = adapters.ErrNotFound
-	if have, err := reader.read(t.Context(), tables, idsOf(1), true); err != nil || len(have.IDs) != 0 || len(have.Vectors) != 2 {
+	if have, err := reader.read(t.Context(), tables, idsOf(1), true); err != nil || len(have) != 1 || len(have[0].IDs) != 0 || len(have[0].Vectors) != 2 {
 		t.Errorf("a dropped collection: %+v, %v", have, err)
 	}
 	if _, err = reader.read(t.Context(), tables, idsOf(1), false); !errors.Is(err, adapters.ErrNotFound) {
@@ -153,7 +153,8 @@ func TestChangedRows(t *testing.T) {
 	have.Payloads = append(have.Payloads, []byte(`{"n":1}`), []byte(`{"n":2}`), []byte(`{"n":3}`))
 	rows := rowsOfIDs(1, 2, 3, 4)
 	changed := func() []rerank.ID {
-		picked, gone, checksums := changedRows(have, rows)
+		ids, checksums := changedRows([]adapters.Rows{have}, rows)
+		picked, gone := pickRows(have, ids)
 		for i, r := range rows {
 			r.checksum, r.applied, r.differs = checksums[i], true, false
 		}
