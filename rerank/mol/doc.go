@@ -23,7 +23,7 @@
 //     int8 instead, each with one scale; ‖r‖ is about ‖v‖/200 or ‖v‖/50,000. So |⟨v, x⟩ − computed| ≤ ‖v‖·ℓ + (‖r‖ +
 //     3·γ_2D+2·‖v‖)·N, products of two bfloat16 being exact and sums rounded once a term. Of
 //     all the f_i/τ = v_i together, the rows of V with rests R, the errors have a norm of at
-//     most ‖V‖_F·ℓ + (‖R‖ + 3·γ_2D+2·‖V‖_F)·N for every g_j, ‖R‖ the spectral norm. For one
+//     most ‖V‖·ℓ + (‖R‖ + 3·γ_2D+2·‖V‖_F)·N for every g_j, ‖V‖ and ‖R‖ spectral norms. For one
 //     inner product this is the whole bound (with ‖x‖ for N and 4 for 3, as the scoring rounds
 //     as well).
 //   - Largest logit. The gates are non-negative and sum to one: φ ≤ max l_ij ≤ max l̂_ij + δ, δ
@@ -35,7 +35,9 @@
 //     the sigmoid by 32 lines: kernel.RoughSiLU), and the softmax's inputs by ‖Δ‖ ≤
 //     σ·(‖W₂‖·(‖Δh‖ + ‖ĥ − h̃‖) + ‖ΔW₂‖·‖h̃‖ + γ-terms + the item part's ℓ), each by ‖Δ‖_∞ ≤ δ,
 //     the same with the longest row for the norm of W₂ (the outer σ only for glu_silu, which
-//     adds ρ to each and ρ times the root of their number to ‖Δ‖). ‖l‖, ‖ĥ‖ and the errors of
+//     adds ρ to each and ρ times the root of their number to ‖Δ‖). What the logits are off goes
+//     through both layers at once: SiLU's slopes lie within σ − ½ of ½, so ½·‖W₂·W₁‖ + (σ −
+//     ½)·‖W₂·S⁻¹‖·‖S·W₁‖ stands for σ·‖W₂‖·‖W₁‖ where it is less, S any diagonal matrix. ‖l‖, ‖ĥ‖ and the errors of
 //     rounding them to bfloat16, l̃ and h̃, are measured for each item (kernel.Extent,
 //     kernel.Round, kernel.Narrow): without measuring, u·‖l‖ and u·‖ĥ‖ would be twice as much,
 //     and ‖W₁‖·‖l‖ + ‖b₁‖ bounds ‖ĥ‖ three times as high. The scan first takes the greatest

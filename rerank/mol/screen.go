@@ -24,11 +24,14 @@ type reduced struct {
 	first, second kernel.WeightsBFloat16
 	// For each layer: the norm of its weights and of their rounding errors. row and lostRow
 	// are the greatest row norms of the second layer's weights and errors.
-	w, lost       [2]float64
-	row, lostRow  float64
-	bias          float64 // norm of the first layer's bias
-	inner, hidden float64 // rounding of the first and second product, in units of ‖logits‖ and ‖hidden layer‖
-	rough         float64 // norm of the error of the approximate SiLU over the hidden layer
+	w, lost      [2]float64
+	row, lostRow float64
+	// through and throughRow bound how much both layers amplify an error of the logits: the
+	// norm of all outputs' errors, and the greatest error of an output.
+	through, throughRow float64
+	bias                float64 // norm of the first layer's bias
+	inner, hidden       float64 // rounding of the first and second product, in units of ‖logits‖ and ‖hidden layer‖
+	rough               float64 // norm of the error of the approximate SiLU over the hidden layer
 }
 
 // reduce converts the network to bfloat16 for screens. It returns nil if there is no hidden
@@ -48,10 +51,47 @@ func (m *mlp) reduce() *reduced {
 			r.row, r.lostRow = longestRow(w), longestRow(lost)
 		}
 	}
+	r.through, r.throughRow = m.amplify()
+	r.through, r.throughRow = min(r.through, siluSlope*r.w[1]*r.w[0]), min(r.throughRow, siluSlope*r.row*r.w[0])
 	r.inner = kernel.Gamma(m.first.w.Cols+2) * rerank.Norm(m.first.w.Data)
 	r.rough = roughSiLU * math.Sqrt(float64(m.second.w.Cols))
 	r.hidden = kernel.Gamma(m.second.w.Cols+18) * rerank.Norm(m.second.w.Data) // with the exponential and an outer SiLU
 	return r
+}
+
+// amplify bounds how much the layers amplify an error of the logits: the spectral norm, and the
+// greatest row norm, of W₂·D·W₁ for every diagonal D of slopes of SiLU. Those lie within σ − ½ of
+// ½, so D = ½ + D′ with ‖D′‖ ≤ σ − ½, and W₂·D′·W₁ = (W₂·S⁻¹)·D′·(S·W₁) for every diagonal S.
+func (m *mlp) amplify() (all, row float64) {
+	first, second := balance(m.first.w, m.second.w)
+	product := rerank.NewMatrix(second.Rows, first.Cols)
+	kernel.MulT(product.Data, product.Cols, second, kernel.Transpose(first), nil)
+	rounding := kernel.Gamma(first.Rows+1) * rerank.Norm(first.Data) * rerank.Norm(second.Data)
+	into := (siluSlope - 0.5) * kernel.SpectralNorm(first)
+	for r := range product.Rows {
+		row = max(row, (rerank.Norm(product.Row(r))+rounding)/2+into*rerank.Norm(second.Row(r)))
+	}
+	return (kernel.SpectralNorm(product)+rounding)/2 + into*kernel.SpectralNorm(second), row
+}
+
+// balance returns S·W₁ and W₂·S⁻¹, whose weights into and out of a hidden unit have about the same
+// norm. S has powers of two, so that nothing is rounded.
+func balance(first, second rerank.Matrix) (in, out rerank.Matrix) {
+	in, out = kernel.Transpose(kernel.Transpose(first)), kernel.Transpose(second)
+	for h := range in.Rows {
+		power := math.Round(math.Log2(rerank.Norm(out.Row(h))/rerank.Norm(in.Row(h))) / 2)
+		if !(math.Abs(power) < 32) { // also a unit without weights
+			continue
+		}
+		by := float32(math.Exp2(power))
+		for k := range in.Row(h) {
+			in.Row(h)[k] *= by
+		}
+		for k := range out.Row(h) {
+			out.Row(h)[k] /= by
+		}
+	}
+	return in, kernel.Transpose(out)
 }
 
 // roughSiLU bounds the error of the approximate SiLU, with a margin for its roundings.
@@ -71,6 +111,8 @@ type approximation struct {
 	scaled rerank.Matrix // f_i/τ
 	norm   []float64     // norm of each row of scaled
 	all    float64       // Frobenius norm of scaled
+	// spectral bounds the spectral norm of scaled.
+	spectral float64
 	// The error of representing f_i/τ by one matrix of the format (index 0) and by a sum of
 	// two (index 1): the norm of each row, and the spectral norm.
 	lost    [2][]float64
@@ -83,7 +125,7 @@ func (a *approximation) measure(e *encoded) {
 	for k := range a.scaled.Data {
 		a.scaled.Data[k] = e.components.Data[k] * e.s.maxScore()
 	}
-	a.all = rerank.Norm(a.scaled.Data)
+	a.all, a.spectral = rerank.Norm(a.scaled.Data), kernel.SpectralNorm(a.scaled)
 	for i := range a.scaled.Rows {
 		a.norm = append(a.norm, rerank.Norm(a.scaled.Row(i)))
 	}
@@ -150,7 +192,7 @@ func (e *encoded) logitError(items rerank.Items, loss rerank.Loss, rough bool) (
 		for i, n := range s.norm {
 			greatest = max(greatest, n*lost+(rest[i]+rounding*(n+rest[i]))*length+1e-30)
 		}
-		d := s.all*lost + (restAll+rounding*(s.all+restAll))*length + 1e-28
+		d := s.spectral*lost + (restAll+rounding*(s.all+restAll))*length + 1e-28
 		squares += d * d
 	}
 	return greatest, math.Sqrt(squares)
@@ -431,11 +473,13 @@ func (e *gateErrors) forKernel() (out kernel.GateErrors) {
 func (r *reduced) gateError(one, off, norm, hidden, taken, takenHidden float64) (all, each float64) {
 	const silu = 1e-6 // twice the error of an exact SiLU, relative to its argument; the approximate one's is r.rough
 	in := off + taken
-	before := r.w[0]*in + (r.lost[0]+r.inner)*(norm+in) + 1e-6*r.bias*one
-	hidden += takenHidden // the greater of the two possible norms
-	in = siluSlope*before + silu*(r.w[0]*(norm+off)+r.bias*one+before) + takenHidden + r.rough*one
-	rest := 2 * r.hidden * (hidden + in)
-	return r.w[1]*in + r.lost[1]*(hidden+in) + rest, r.row*in + r.lostRow*(hidden+in) + rest
+	rounding := (r.lost[0]+r.inner)*(norm+in) + 1e-6*r.bias*one // of the first product
+	before := r.w[0]*in + rounding
+	// own is the error of the hidden layer apart from what it passes on from the logits.
+	own := siluSlope*rounding + silu*(r.w[0]*(norm+off)+r.bias*one+before) + takenHidden + r.rough*one
+	hidden += takenHidden + siluSlope*r.w[0]*in + own // the greater of the two possible norms, and all errors
+	rest := 2 * r.hidden * hidden
+	return r.through*in + r.w[1]*own + r.lost[1]*hidden + rest, r.throughRow*in + r.row*own + r.lostRow*hidden + rest
 }
 
 // above returns a float32 that is not below x. It propagates NaN.

@@ -175,6 +175,53 @@ func times(v []float32, by float64) []float64 {
 	return out
 }
 
+// TestGateErrorBetweenLayers: the bound of an error that both layers pass on holds for every slope of
+// SiLU, is attained where the layers cancel each other, and does not depend on how units are scaled.
+func TestGateErrorBetweenLayers(t *testing.T) {
+	rng := rand.New(rand.NewPCG(5, 6))
+	first, second := normal(rng, hiddenUnits, inputs), normal(rng, outputs, hiddenUnits)
+	r := reducedOf(first, second)
+	for range 200 {
+		product := rerank.NewMatrix(outputs, inputs)
+		for h := range hiddenUnits {
+			slope := []float32{-0.0998, 0.5, 1.0998}[rng.IntN(3)]
+			for o := range outputs {
+				for i, w := range first.Row(h) {
+					product.Row(o)[i] += second.Row(o)[h] * slope * w
+				}
+			}
+		}
+		if norm := kernel.SpectralNorm(product) / 1.04; norm > r.through { // SpectralNorm exceeds the norm by less
+			t.Fatalf("the layers amplify %v times, above %v", norm, r.through)
+		}
+		if norm := longestRow(product); norm > r.throughRow {
+			t.Fatalf("an output is amplified %v times, above %v", norm, r.throughRow)
+		}
+	}
+
+	// Half of the units take away what the other half add, unless their slopes differ.
+	first, second = aligned(hiddenUnits, inputs), aligned(outputs, hiddenUnits)
+	for o := range outputs {
+		for h := range hiddenUnits / 2 {
+			second.Row(o)[h] *= -1
+		}
+	}
+	w0, row := 0.25*math.Sqrt(hiddenUnits*inputs), 0.25*math.Sqrt(hiddenUnits)
+	r = reducedOf(first, second)
+	adversary.Attained(t, "layers that cancel, all gates", (1.0998+0.0998)/2*row*math.Sqrt(outputs)*w0, r.through)
+	adversary.Attained(t, "layers that cancel, each gate", (1.0998+0.0998)/2*row*w0, r.throughRow)
+
+	for i := range first.Row(1) {
+		first.Row(1)[i] *= 64
+	}
+	for o := range outputs {
+		second.Row(o)[1] /= 64
+	}
+	uneven := reducedOf(first, second)
+	adversary.Exactly(t, "an uneven unit, all gates", uneven.through, r.through)
+	adversary.Exactly(t, "an uneven unit, each gate", uneven.throughRow, r.throughRow)
+}
+
 // TestGateErrorRoundings: the terms for float32's own roundings follow the package comment, for
 // sums as long as the layers are wide.
 func TestGateErrorRoundings(t *testing.T) {
