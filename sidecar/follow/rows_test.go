@@ -185,6 +185,26 @@ func TestChangedRows(t *testing.T) {
 	expect("gone still")
 }
 
+// TestChangedRowsOfSeveralVectors: any of a row's vectors changes that row alone, and of several sources any.
+func TestChangedRowsOfSeveralVectors(t *testing.T) {
+	one := adapters.Rows{IDs: idsOf(1, 2), Vectors: []rerank.Matrix{rerank.NewMatrix(2, 2)}}
+	several := adapters.Rows{IDs: idsOf(2, 1), Vectors: []rerank.Matrix{rerank.NewMatrix(5, 2)}, Starts: []int32{0, 2, 5}}
+	have, rows := []adapters.Rows{one, several}, rowsOfIDs(1, 2)
+	for vector, want := range map[int]uint64{0: 2, 1: 2, 2: 1, 4: 1} {
+		_, checksums := changedRows(have, rows)
+		for i, r := range rows {
+			r.checksum, r.applied = checksums[i], true
+		}
+		several.Vectors[0].Row(vector)[1]++
+		if got, _ := changedRows(have, rows); !slices.Equal(got, idsOf(want)) {
+			t.Errorf("vector %d: %v changed, want %d", vector, got, want)
+		}
+		if picked, _ := pickRows(several, idsOf(want)); !slices.Contains(picked.Vectors[0].Data, several.Vectors[0].Row(vector)[1]) {
+			t.Errorf("vector %d is not picked: %+v", vector, picked)
+		}
+	}
+}
+
 // TestRowFailuresAreLoggedOnce: rows that fail at every retry make one log line when they begin to
 // fail, and one when no row fails any more.
 func TestRowFailuresAreLoggedOnce(t *testing.T) {
