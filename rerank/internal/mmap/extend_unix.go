@@ -15,33 +15,30 @@ import (
 const readWrite = unix.PROT_READ | unix.PROT_WRITE
 
 // extend reserves address space for the file's bytes and the free space, then maps the file
-// over the beginning. It aligns the two so that large pages of the file fall on large pages
-// of memory.
+// over the beginning, from the page on in which offset lies. It aligns the two so that large
+// pages of the file fall on large pages of memory.
 func extend(f *os.File, offset int64, length, room int) (*Extended, error) {
 	page := os.Getpagesize()
-	whole := (length+room+2*page-1)/page*page + largepages.Size
+	skip := int(offset % int64(page)) // bytes of the first page in front of offset
+	whole := (skip+length+room+2*page-1)/page*page + largepages.Size
 	start, err := unix.MmapPtr(-1, 0, nil, uintptr(whole), readWrite, unix.MAP_PRIVATE|unix.MAP_ANON|unix.MAP_NORESERVE)
 	if err != nil {
 		return nil, fmt.Errorf("mapping %s with room for %d bytes: %w", f.Name(), room, err)
 	}
-	base := unsafe.Add(start, (uintptr(offset)-uintptr(start))%largepages.Size/uintptr(page)*uintptr(page))
+	base := unsafe.Add(start, (uintptr(offset-int64(skip))-uintptr(start))%largepages.Size/uintptr(page)*uintptr(page))
 	e := &Extended{
-		Bytes: unsafe.Slice((*byte)(base), length+room),
+		Bytes: unsafe.Slice((*byte)(unsafe.Add(base, skip)), length+room),
 		unmap: func() error { return unix.MunmapPtr(start, uintptr(whole)) },
 	}
-	switch {
-	case length == 0:
+	if length == 0 {
 		return e, nil
-	case offset%int64(page) != 0: // the machine has larger pages
-		_, err = f.ReadAt(e.Bytes[:length], offset)
-	default:
-		_, err = unix.MmapPtr(int(f.Fd()), offset, base, uintptr(length), readWrite, unix.MAP_PRIVATE|unix.MAP_FIXED)
 	}
-	if err != nil {
+	if _, err = unix.MmapPtr(int(f.Fd()), offset-int64(skip), base, uintptr(skip+length), readWrite, unix.MAP_PRIVATE|unix.MAP_FIXED); err != nil {
 		_ = e.Close()
 		return nil, fmt.Errorf("mapping %s: %w", f.Name(), err)
 	}
-	largepages.Advise(e.Bytes)
-	clear(e.Bytes[length:min((length+page-1)/page*page, length+room)]) // clear the file's content after the mapped part
+	largepages.Advise(unsafe.Slice((*byte)(base), skip+length+room))
+	end := (skip+length+page-1)/page*page - skip // of the last page
+	clear(e.Bytes[length:min(end, length+room)]) // clear the file's content after the mapped part
 	return e, nil
 }
