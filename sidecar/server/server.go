@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"buf.build/go/protovalidate"
 	"go.opentelemetry.io/contrib/instrumentation/google.golang.org/grpc/otelgrpc"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/trace"
@@ -29,7 +30,6 @@ import (
 	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/search"
-	"github.com/likenessdb/likeness/sidecar/server/fieldrules"
 )
 
 // Limits are the server's limits; see config.Limits.
@@ -89,7 +89,7 @@ type services struct {
 	gate      *gate.Gate              // nil if no call is refused
 	refusal   atomic.Pointer[refusal] // the last refusal of a call that arrived
 	limits    atomic.Pointer[Limits]
-	rules     *fieldrules.Rules
+	validator protovalidate.Validator
 	recorder  Recorder
 	tracer    trace.Tracer // of calls that no gRPC server receives
 	log       *slog.Logger
@@ -101,14 +101,14 @@ type services struct {
 // New makes a server that reports NOT_SERVING until SetServing. It returns
 // ErrTLS or ErrTokens if a file cannot be used.
 func New(o Options) (*Server, error) {
-	rules, err := requestRules()
+	validator, err := protovalidate.New(protovalidate.WithFailFast())
 	if err != nil {
 		return nil, fmt.Errorf("rules of the API: %w", err)
 	}
 	draining, end := context.WithCancel(context.Background())
 	s := &services{
 		searcher: o.Searcher, models: o.Models, admin: o.Admin, openAdmin: o.OpenAdmin, reconcile: o.Reconcile, events: o.Events, gate: o.Gate,
-		rules: rules, recorder: o.Recorder, tracer: noop.Tracer{}, log: o.Logger, draining: draining,
+		validator: validator, recorder: o.Recorder, tracer: noop.Tracer{}, log: o.Logger, draining: draining,
 	}
 	if o.TracerProvider != nil {
 		s.tracer = o.TracerProvider.Tracer("likeness")

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"buf.build/go/protovalidate"
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
@@ -28,7 +29,6 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search"
 	"github.com/likenessdb/likeness/sidecar/search/failure"
 	"github.com/likenessdb/likeness/sidecar/search/plan"
-	"github.com/likenessdb/likeness/sidecar/server/fieldrules"
 )
 
 // Domain is the domain of every ErrorInfo.
@@ -152,7 +152,7 @@ func outcomeOf(err error) outcome {
 // statusOf returns the status of an error, with ErrorInfo and, if they apply, BadRequest and
 // RetryInfo. It returns OK for nil. An error that is a status stays as it is.
 func statusOf(err error) *status.Status {
-	var invalid *fieldrules.ViolationError
+	var invalid *protovalidate.ValidationError
 	own, ok := err.(interface{ GRPCStatus() *status.Status }) // not errors.As: a status wrapped in an error comes from the store
 	switch {
 	case err == nil:
@@ -180,9 +180,21 @@ func statusOf(err error) *status.Status {
 	return withDetails(status.New(o.code, utf8(text)), details...)
 }
 
-func validationStatus(v *fieldrules.ViolationError) *status.Status {
-	bad := &errdetails.BadRequest{FieldViolations: []*errdetails.BadRequest_FieldViolation{{Field: v.Field, Description: v.Text, Reason: v.Rule}}}
-	return withDetails(status.New(codes.InvalidArgument, "request not valid: "+v.Error()), info("FIELD_INVALID", nil), bad)
+func validationStatus(invalid *protovalidate.ValidationError) *status.Status {
+	bad := &errdetails.BadRequest{}
+	for _, v := range invalid.Violations {
+		bad.FieldViolations = append(bad.FieldViolations, &errdetails.BadRequest_FieldViolation{
+			Field:       protovalidate.FieldPathString(v.Proto.GetField()),
+			Description: v.Proto.GetMessage(),
+			Reason:      v.Proto.GetRuleId(),
+		})
+	}
+	text := "request not valid"
+	if len(bad.GetFieldViolations()) > 0 {
+		first := bad.GetFieldViolations()[0]
+		text += ": " + first.GetField() + ": " + first.GetDescription()
+	}
+	return withDetails(status.New(codes.InvalidArgument, text), info("FIELD_INVALID", nil), bad)
 }
 
 // info returns the ErrorInfo of an error. Its metadata has the name and the values of a limit, or

@@ -4,40 +4,23 @@ import (
 	"fmt"
 	"math"
 
+	"buf.build/go/protovalidate"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/sidecar/search"
-	"github.com/likenessdb/likeness/sidecar/server/fieldrules"
 )
 
 // maxQueryDim is the max_items rule of Query.vector.
 const maxQueryDim = 65536
 
-// requestRules compiles the rules of all requests, with exceptions. checkVector and checkDocuments check
-// Query.vector and ScoreRequest.documents, because reflection takes longer for their elements than many a
-// call takes. SearchBatch checks its searches, and Feedback its events, so that each has its own error.
-func requestRules() (*fieldrules.Rules, error) {
-	var requests []protoreflect.MessageDescriptor
-	for _, file := range []protoreflect.FileDescriptor{
-		likenessv1.File_likeness_v1_search_proto, likenessv1.File_likeness_v1_catalog_proto,
-		likenessv1.File_likeness_v1_admin_proto, likenessv1.File_likeness_v1_feedback_proto,
-	} {
-		for i := range file.Services().Len() {
-			methods := file.Services().Get(i).Methods()
-			for k := range methods.Len() {
-				requests = append(requests, methods.Get(k).Input())
-			}
-		}
-	}
-	return fieldrules.Compile(requests,
-		"likeness.v1.Query.vector", "likeness.v1.ScoreRequest.documents", "likeness.v1.SearchBatchRequest.searches", "likeness.v1.FeedbackRequest.events")
-}
-
-// validate checks a request by the rules of its proto definition.
+// validate checks a message by the rules of its proto definition, with exceptions. SearchBatch
+// checks the searches of a batch, so that each has its own error. checkVector and checkDocuments check
+// Query.vector and ScoreRequest.documents, because protovalidate takes longer for their elements than
+// many a call takes.
 func (s *services) validate(m proto.Message) error {
-	if err := s.rules.Validate(m); err != nil {
+	if err := s.validator.Validate(m, protovalidate.WithFilter(protovalidate.FilterFunc(isValidated))); err != nil {
 		return err
 	}
 	if r, ok := m.(*likenessv1.ScoreRequest); ok && r.GetDocuments() != nil && len(r.GetDocuments().GetDocuments()) == 0 {
@@ -47,6 +30,18 @@ func (s *services) validate(m proto.Message) error {
 		return checkVector(r.GetQuery().GetVector())
 	}
 	return nil
+}
+
+// isValidated reports whether protovalidate checks the rules of a field. checkVector checks the
+// vector of a query, checkDocuments the documents of a ScoreRequest, and SearchBatch each of its
+// searches, and Feedback each of its events.
+func isValidated(_ protoreflect.Message, d protoreflect.Descriptor) bool {
+	switch d.FullName() {
+	case "likeness.v1.Query.vector", "likeness.v1.ScoreRequest.documents", "likeness.v1.SearchBatchRequest.searches", "likeness.v1.FeedbackRequest.events":
+		return false
+	default:
+		return true
+	}
 }
 
 // The rules of Query, Documents and Document.
