@@ -17,7 +17,8 @@ var budgets = []int{50, 100, 200, 400}
 
 // way is a way to spend a budget: first Supports support items, then Rounds rounds of the
 // best items by relevance-based embeddings. With Mixed, half of the first round are the
-// database's best items. Without supports, only the database's best items are scored.
+// database's best items. Without supports, only the best items of the database, or of a learned companion,
+// are scored.
 type way struct {
 	Name     string `json:"way"`
 	Supports int    `json:"supports"`
@@ -25,10 +26,14 @@ type way struct {
 	Mixed    bool   `json:"mixed,omitempty"`
 }
 
+// wayCompanion scores the best items of a companion that was fitted to the scores from which the rbe of the
+// same seed learns.
+const wayCompanion = "companion"
+
 // ways returns the rows of a budget's table.
 func ways(calls int) []way {
 	m := supportsOf(calls)
-	rows := []way{{Name: "database's order"}, {Name: "rbe", Supports: m, Rounds: 1}}
+	rows := []way{{Name: "database's order"}, {Name: wayCompanion}, {Name: "rbe", Supports: m, Rounds: 1}}
 	for _, rounds := range []int{2, 3, 4, 8} {
 		rows = append(rows, way{Name: "rbe", Supports: m, Rounds: rounds})
 	}
@@ -65,6 +70,7 @@ func (s spent) key() string { return fmt.Sprint(s.way, s.Calls, s.Seed) }
 // task is the data on which budgets are spent.
 type task struct {
 	scores, base rerank.Matrix // items by queries
+	queries      rerank.Matrix // the queries' vectors in the database
 	itemLabels   []int64
 	queryLabels  []int64
 }
@@ -75,6 +81,9 @@ func (s settings) task() (t task, err error) {
 	}
 	other := settings{dir: s.dir, ranker: "base"}
 	if t.base, err = matrix(other.file("judged.npy")); err != nil {
+		return t, err
+	}
+	if t.queries, err = matrix(other.file("queries.npy")); err != nil {
 		return t, err
 	}
 	other.ranker = "labels"
@@ -114,7 +123,7 @@ func (s settings) budget(ctx context.Context, stdout io.Writer) error {
 						return err
 					}
 				}
-				if err := t.spend(fits[m], &row); err != nil {
+				if err := t.spend(ctx, fits[m], &row); err != nil {
 					return err
 				}
 				if err := lines.append(row); err != nil {
@@ -134,6 +143,10 @@ type fitted struct {
 	supports []int
 	features rerank.Matrix
 	held     []int
+	// companion has the scores of a companion, items by queries. It is made for the first way that asks.
+	companion rerank.Matrix
+	learned   []int // the queries that the fit learned from
+	seed      uint64
 }
 
 func (t task) fit(ctx context.Context, seed uint64, m int) (*fitted, error) {
@@ -146,7 +159,7 @@ func (t task) fit(ctx context.Context, seed uint64, m int) (*fitted, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &fitted{model: model, supports: f.SupportItems, features: rerank.NewMatrix(t.scores.Rows, model.Spec().Features)}
+	out := &fitted{model: model, supports: f.SupportItems, learned: f.SupportQueries, seed: seed, features: rerank.NewMatrix(t.scores.Rows, model.Spec().Features)}
 	for q := range t.scores.Cols {
 		if !slices.Contains(f.SupportQueries, q) {
 			out.held = append(out.held, q)
@@ -156,9 +169,18 @@ func (t task) fit(ctx context.Context, seed uint64, m int) (*fitted, error) {
 }
 
 // spend evaluates a way on every held-out query.
-func (t task) spend(f *fitted, row *spent) error {
+func (t task) spend(ctx context.Context, f *fitted, row *spent) (err error) {
+	order := t.base
+	if row.Name == wayCompanion {
+		if f.companion.Rows == 0 {
+			if f.companion, err = companionOf(ctx, t.scores, t.queries, f.learned, f.seed); err != nil {
+				return err
+			}
+		}
+		order = f.companion
+	}
 	for _, q := range f.held {
-		truth, base := column(t.scores, q), column(t.base, q)
+		truth, base := column(t.scores, q), column(order, q)
 		s := session{fitted: f, truth: truth, base: base, asked: make([]bool, len(truth))}
 		if err := s.ask(row.way, row.Calls); err != nil {
 			return err
