@@ -256,7 +256,6 @@ func newCollection(name string, in Collection) (*collection, error) {
 		}
 	}
 	c.discardObjects()
-	c.discardObjects()
 	return c, c.setIDs(in.IDs)
 }
 
