@@ -114,7 +114,7 @@ func TestRecall(t *testing.T) {
 		{ID: rerank.UintID(1), Score: 9}, {ID: rerank.UintID(2), Score: 5}, {ID: rerank.UintID(3), Score: 3}, {ID: rerank.UintID(4), Score: 3},
 	}, epsilon: .01}
 	hits := func(ids ...uint64) (out []rerank.Scored) {
-		scores := map[uint64]float32{1: 9, 2: 5, 3: 3, 4: 3, 5: 2.99, 6: 2.9}
+		scores := map[uint64]float32{1: 9, 2: 5, 3: 3, 4: 3, 5: 2.985, 6: 2.97}
 		for _, id := range ids {
 			out = append(out, rerank.Scored{ID: rerank.UintID(id), Score: scores[id]})
 		}
@@ -125,7 +125,7 @@ func TestRecall(t *testing.T) {
 		want   float64
 	}{
 		{hits(1, 2, 3, 4), 1},
-		{hits(1, 2, 3, 5), 1},    // 5 is within 2ε of the K-th
+		{hits(1, 2, 3, 5), 1},    // 5 is within 2ε of the K-th, not within ε
 		{hits(1, 2, 3, 6), .75},  // 6 is not
 		{hits(1, 3, 4, 5), .75},  // a third tie takes no place of 2
 		{hits(3, 4, 5), .5},      // two places of ties, whoever fills them

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // TestScanIsDue: a short scan begins at any time where nothing is promised yet; any other one in its hour, which may pass midnight.
@@ -32,6 +33,16 @@ func TestScanIsDue(t *testing.T) {
 		if got := c.scans.isDue(c.now, c.rows, c.promised); got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
+	}
+}
+
+// TestALookHoldsNoVersion: whoever looks whether a scan is due, and finds that it is not, gives the route's version back.
+func TestALookHoldsNoVersion(t *testing.T) {
+	o := &outcomes{route: &route.Route{Policy: route.Policy{Name: "things"}}}
+	a := o.auditor(Audits{Self: true})
+	a.sample("things", "v").scans = true
+	if a.scanOneDue(t.Context(), o, time.Now()) || o.held != 0 {
+		t.Errorf("%d versions are held", o.held)
 	}
 }
 
