@@ -86,23 +86,29 @@ func TestPlanOfSearches(t *testing.T) {
 // every row only where the server had no more to give.
 func TestListsOfAReply(t *testing.T) {
 	number := func(n int64) key { return key{num: n} }
+	const dropped = 7 // an excluded id that no expression selects
 	for name, c := range map[string]struct {
 		index     string
 		keys      []int64
 		scores    []float32
-		depth     int // of the probe; the search has 4
+		depth     int // of the probe; the search has 4, and one more for the dropped id
 		want      []int64
 		exact     bool
 		exhausted bool
 	}{
-		"fewer than were asked for": {"FLAT", []int64{3, 1, 2}, []float32{9, 8, 8}, 4, []int64{3, 1, 2}, true, true},
-		"as many":                   {"FLAT", []int64{3, 1, 2, 4}, []float32{9, 8, 8, 7}, 4, []int64{3, 1, 2, 4}, true, false},
-		"cut":                       {"FLAT", []int64{3, 1, 2}, []float32{9, 8, 8}, 2, []int64{3, 1}, true, false},
-		"an approximate index":      {"HNSW", []int64{3, 1, 2}, []float32{9, 8, 8}, 4, []int64{3, 1, 2}, false, false},
-		"ties in the wrong order":   {"FLAT", []int64{2, 1}, []float32{8, 8}, 4, []int64{1, 2}, true, true},
-		"a row twice":               {"FLAT", []int64{3, 3, 1}, []float32{9, 9, 8}, 4, []int64{3, 1}, true, true},
+		"fewer than were asked for":  {"FLAT", []int64{3, 1, 2}, []float32{9, 8, 8}, 4, []int64{3, 1, 2}, true, true},
+		"as many":                    {"FLAT", []int64{3, 1, 2, 4}, []float32{9, 8, 8, 7}, 4, []int64{3, 1, 2, 4}, true, false},
+		"cut":                        {"FLAT", []int64{3, 1, 2}, []float32{9, 8, 8}, 2, []int64{3, 1}, true, false},
+		"an approximate index":       {"HNSW", []int64{3, 1, 2}, []float32{9, 8, 8}, 4, []int64{3, 1, 2}, false, false},
+		"ties in the wrong order":    {"FLAT", []int64{2, 1}, []float32{8, 8}, 4, []int64{1, 2}, true, true},
+		"a row twice":                {"FLAT", []int64{3, 3, 1}, []float32{9, 9, 8}, 4, []int64{3, 1}, true, true},
+		"as many and one dropped":    {"FLAT", []int64{3, dropped, 1, 2, 4}, []float32{9, 9, 8, 8, 7}, 4, []int64{3, 1, 2, 4}, true, false},
+		"fewer, of them one dropped": {"FLAT", []int64{3, dropped, 1, 2}, []float32{9, 9, 8, 8}, 4, []int64{3, 1, 2}, true, true},
 	} {
 		f := fieldSearch{c: &collection{name: "c", ids: plainIDs{}}, col: columnOf(adapters.InnerProduct, c.index), depth: 4}
+		if slices.Contains(c.keys, dropped) {
+			f.exclude.dropped = map[rerank.ID]bool{rerank.IntID(dropped): true}
+		}
 		reply := newReply()
 		reply.scores = c.scores
 		reply.keys = nil

@@ -81,6 +81,11 @@ func fieldOf(m adapters.Metric, norm float64, full, exact bool) *field {
 // every product and, for cosine, of the vectors that Qdrant normalises.
 func TestMeaningOfScores(t *testing.T) {
 	vector := []float32{3, 4} // of norm 5
+	halves := func(m adapters.Metric, norm float64) *field {
+		f := fieldOf(m, norm, false, true)
+		f.Datatype = adapters.Float16
+		return f
+	}
 	for name, c := range map[string]struct {
 		f       *field
 		unit    bool
@@ -92,6 +97,8 @@ func TestMeaningOfScores(t *testing.T) {
 		"inner product":           {fieldOf(adapters.InnerProduct, 7, true, true), false, 11, 11, adapters.Epsilon32(2, 5, 7), nil},
 		"of unit vectors":         {fieldOf(adapters.InnerProduct, 7, true, true), true, 4, 4, adapters.Epsilon32(2, 5, 1), nil},
 		"cosine":                  {fieldOf(adapters.Cosine, 1, true, true), false, 0.5, 2.5, adapters.Epsilon32(36, 5, 1), nil},
+		"of float16":              {halves(adapters.InnerProduct, 7), false, 11, 11, adapters.Epsilon32(2, 5, 7) + adapters.Epsilon16(2, 5, 7), nil},
+		"cosine of float16":       {halves(adapters.Cosine, 1), false, 0.5, 2.5, adapters.Epsilon32(36, 5, 1) + 5*adapters.Epsilon16(2, 1, 1), nil},
 		"Euclid, of unit vectors": {fieldOf(adapters.L2, 1, true, true), true, 1, 2.5, adapters.Epsilon32(18, 10, 1), nil},
 		"Euclid, of any vectors":  {fieldOf(adapters.L2, 1, true, true), false, 0, 0, 0, adapters.ErrMetric},
 		"Manhattan":               {fieldOf("Manhattan", 1, true, true), true, 0, 0, 0, adapters.ErrMetric},
