@@ -446,9 +446,9 @@ type got struct {
 	status  string
 }
 
-// searchAPI asks likeness's own API for the answer of a route.
-func (e *exactness) searchAPI(ctx context.Context, api *grpc.ClientConn, name string, a asked) (out got, err error) {
-	r, err := likenessv1.NewSearchServiceClient(api).Search(ctx, &likenessv1.SearchRequest{Route: name, Query: &likenessv1.Query{Vector: a.vector}, K: 5, Filter: a.filter()})
+// searchAPI asks likeness's own API for the answer of a route. The filter is in the store's language.
+func searchAPI(ctx context.Context, api *grpc.ClientConn, name string, vector []float32, filter string) (out got, err error) {
+	r, err := likenessv1.NewSearchServiceClient(api).Search(ctx, &likenessv1.SearchRequest{Route: name, Query: &likenessv1.Query{Vector: vector}, K: 5, Filter: filter})
 	for _, h := range r.GetHits() {
 		out.hits = append(out.hits, hit{strconv.FormatUint(h.GetId().GetNumber(), 10), h.GetScore()})
 	}
@@ -602,7 +602,9 @@ func (e *exactness) ways() (all []way) {
 		p          *proxied
 		collection string
 	}{"declared": {e.first, "items"}, "living": {e.first, "live"}, "undeclared": {e.replica, "items"}, "stored": {e.replica, "items"}, "usual": {e.replica, "items"}} {
-		all = append(all, way{"API " + name, c.collection, func(ctx context.Context, a asked) (got, error) { return e.searchAPI(ctx, c.p.api, name, a) }})
+		all = append(all, way{"API " + name, c.collection, func(ctx context.Context, a asked) (got, error) {
+			return searchAPI(ctx, c.p.api, name, a.vector, a.filter())
+		}})
 	}
 	return all
 }
@@ -610,8 +612,8 @@ func (e *exactness) ways() (all []way) {
 // mayBePast reports whether a way reads the table of the route that declares its writes.
 func (w way) mayBePast() bool { return strings.HasPrefix(w.name, "first") || w.name == "API declared" }
 
-func (e *exactness) searchUntil(ctx context.Context, seed uint64) {
-	random, ways := rand.New(rand.NewPCG(seed, 2)), e.ways()
+func (e *exactness) searchUntil(ctx context.Context, seed uint64, ways []way) {
+	random := rand.New(rand.NewPCG(seed, 2))
 	for ctx.Err() == nil && !e.t.Failed() {
 		w := ways[random.IntN(len(ways))]
 		a := asked{vector: make([]float32, 4), kind: random.IntN(2*kinds) - kinds, withVectors: random.IntN(2) == 0}
@@ -687,44 +689,60 @@ func (e *exactness) count(in *sync.Map, name string) {
 // the detection window after a write past it. EXACT_SEARCHES says how many searches there
 // are.
 func TestExactIsNeverWrong(t *testing.T) {
-	searches := int64(3000)
-	if os.Getenv("LIKENESS_SOAK") != "" {
-		searches = 100_000
-	}
-	if text := os.Getenv("EXACT_SEARCHES"); text != "" {
-		var err error
-		searches, err = strconv.ParseInt(text, 10, 64)
-		must2(t, err)
-	}
 	e := startExactness(t)
-	ctx, stop := context.WithCancel(t.Context())
+	proved := e.run(searchesOf(t, 3000, 100_000), e.ways(), e.writeUntil)
+	t.Logf("reliability row=44 figure=%d searches beside %d states of the database and %d writes past the declared proxy: %d exact, 0 wrong",
+		e.searches.Load(), e.forgotten+len(e.states), e.past, proved)
+}
+
+// run searches so many times beside a writer, and returns how many answers were exact.
+func (e *exactness) run(searches int64, ways []way, write func(context.Context)) (proved int64) {
+	e.t.Helper()
+	ctx, stop := context.WithCancel(e.t.Context())
 	defer stop()
 	var group sync.WaitGroup
-	group.Go(func() { e.writeUntil(ctx) })
+	group.Go(func() { write(ctx) })
 	for seed := range uint64(3) {
-		group.Go(func() { e.searchUntil(ctx, seed) })
+		group.Go(func() { e.searchUntil(ctx, seed, ways) })
 	}
-	for e.searches.Load() < searches && !t.Failed() {
+	for e.searches.Load() < searches && !e.t.Failed() {
 		pass(ctx, 10*time.Millisecond)
 	}
 	stop()
 	group.Wait()
-	text, proved := strings.Builder{}, int64(0)
-	for _, w := range e.ways() {
-		n, exact := int64(0), int64(0)
-		if v, ok := e.answers.Load(w.name); ok {
-			n = v.(*atomic.Int64).Load()
-		}
-		if v, ok := e.exact.Load(w.name); ok {
-			exact = v.(*atomic.Int64).Load()
-		}
+	var text strings.Builder
+	for _, w := range ways {
+		n, exact := countOf(&e.answers, w.name), countOf(&e.exact, w.name)
 		proved += exact
 		fmt.Fprintf(&text, "%s %d of %d, ", w.name, exact, n)
 		if exact == 0 && w.name != "API undeclared" && !strings.Contains(w.name, "also") {
-			t.Errorf("no answer of %s was exact", w.name)
+			e.t.Errorf("no answer of %s was exact", w.name)
 		}
 	}
-	t.Logf("exact: %s", text.String())
-	t.Logf("reliability row=44 figure=%d searches beside %d states of the database and %d writes past the declared proxy: %d exact, 0 wrong",
-		e.searches.Load(), e.forgotten+len(e.states), e.past, proved)
+	e.t.Logf("exact: %s", text.String())
+	return proved
+}
+
+// countOf returns what exactness.count counted under a name.
+func countOf(in *sync.Map, name string) int64 {
+	n, ok := in.Load(name)
+	if !ok {
+		return 0
+	}
+	return n.(*atomic.Int64).Load()
+}
+
+// searchesOf returns how many searches a test of exactness makes: EXACT_SEARCHES, or as many as are given
+// for the suite and at length.
+func searchesOf(t *testing.T, usual, long int64) int64 {
+	t.Helper()
+	if text := os.Getenv("EXACT_SEARCHES"); text != "" {
+		n, err := strconv.ParseInt(text, 10, 64)
+		must2(t, err)
+		return n
+	}
+	if os.Getenv(soak) != "" {
+		return long
+	}
+	return usual
 }
