@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"strconv"
 
 	"github.com/likenessdb/likeness/rerank"
 )
@@ -229,6 +230,21 @@ type Counter interface {
 	// Count returns ErrNotFound if the collection does not exist, and ErrUnavailable
 	// if the server cannot count it because it is not loaded.
 	Count(ctx context.Context, collection string) (int64, error)
+}
+
+// ParseID parses an id of a log: a number, unless textIDs says that the store's ids are texts
+// (Description.TextIDs), otherwise a text.
+func ParseID(text string, textIDs bool) rerank.ID {
+	if textIDs {
+		return rerank.TextID(text)
+	}
+	if n, err := strconv.ParseUint(text, 10, 64); err == nil {
+		return rerank.UintID(n)
+	}
+	if n, err := strconv.ParseInt(text, 10, 64); err == nil {
+		return rerank.IntID(n)
+	}
+	return rerank.TextID(text)
 }
 
 // Description holds a collection's properties and limits, as the store tells them.

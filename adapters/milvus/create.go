@@ -88,7 +88,7 @@ func (s *Store) createCollection(ctx context.Context, schema adapters.Schema) (*
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", adapters.ErrStore, err)
 		}
-		err = s.sdk.CreateCollection(ctx, l.sdkSchema(schema.Collection, description), entity.DefaultShardNumber, client.WithConsistencyLevel(entity.ClBounded))
+		err = s.sdk.CreateCollection(ctx, l.sdkSchema(schema.Collection, description), entity.DefaultShardNumber, client.WithConsistencyLevel(entity.ClBounded), client.WithCollectionProperty(companionProperty, description))
 		var limit *adapters.LimitError
 		if !errors.As(err, &limit) || limit.Limit != limitVectorFields || s.limits().MaxVectorFields >= most {
 			if err != nil {

@@ -2,6 +2,7 @@ package milvus
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -17,12 +18,27 @@ func (s *Store) Identify(ctx context.Context, name string) (adapters.Identity, e
 		return adapters.Identity{}, fmt.Errorf("collection %q: %w", name, err)
 	}
 	id := adapters.Identity{Collection: d.GetSchema().GetName(), Aliases: d.GetAliases()}
+	if len(id.Aliases) == 0 {
+		if id.Aliases, err = s.listAliases(ctx, id.Collection); err != nil {
+			return adapters.Identity{}, fmt.Errorf("collection %q: aliases: %w", name, err)
+		}
+	}
 	for _, f := range d.GetSchema().GetFields() {
 		if f.GetIsPrimaryKey() {
 			id.Key, id.AutoKey = f.GetName(), f.GetAutoID()
 		}
 	}
 	return id, nil
+}
+
+// listAliases lists a collection's aliases for milvus-lite, whose DescribeCollection leaves them out from
+// version 3 on. It returns none if the server has no such call.
+func (s *Store) listAliases(ctx context.Context, collection string) ([]string, error) {
+	answer, err := s.raw.ListAliases(ctx, &milvuspb.ListAliasesRequest{DbName: s.options.Database, CollectionName: collection})
+	if errors.Is(err, adapters.ErrUnsupported) {
+		return nil, nil
+	}
+	return answer.GetAliases(), err
 }
 
 // Version returns the version that the server tells.

@@ -18,8 +18,12 @@ const (
 	companionMark  = "likeness-layout " // prefix of the layout in the collection's description
 )
 
-// layout says how Create laid out a companion collection. The collection's description
-// holds it, so that a reader needs nothing else.
+// companionProperty is the property of a companion collection that repeats its description:
+// milvus-lite from version 3 on drops descriptions.
+const companionProperty = "likeness.layout"
+
+// layout says how Create laid out a companion collection. The collection's description and
+// the property companionProperty hold it, so that a reader needs nothing else.
 type layout struct {
 	Version int `json:"version"`
 	// Rows means that the server allows fewer vector fields than the schema has. Every

@@ -216,11 +216,11 @@ func (s *Store) Ping(ctx context.Context) error {
 func (s *Store) Close() error { return s.sdk.Close() }
 
 // SwitchAlias points the alias at the collection, creating the alias if need be. It
-// returns ErrUnsupported on milvus-lite, which has no aliases.
+// returns ErrUnsupported on milvus-lite before version 3, which has no aliases.
 func (s *Store) SwitchAlias(ctx context.Context, alias, collection string) error {
 	defer s.forget(alias)
 	err := s.sdk.AlterAlias(ctx, collection, alias)
-	if errors.Is(err, errNoAlias) {
+	if errors.Is(err, errNoAlias) || errors.Is(err, adapters.ErrNotFound) { // milvus-lite calls both collections
 		err = s.sdk.CreateAlias(ctx, collection, alias)
 	}
 	if err != nil {

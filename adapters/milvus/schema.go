@@ -1,6 +1,7 @@
 package milvus
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -179,8 +180,9 @@ func (s *Store) describe(ctx context.Context, name string) (*collection, error) 
 	c := &collection{name: name, resolved: d.GetSchema().GetName(), dynamic: d.GetSchema().GetEnableDynamicField(), read: time.Now()}
 	c.readFields(d.GetSchema().GetFields())
 	c.readIndexes(x.GetIndexDescriptions())
+	description := cmp.Or(d.GetSchema().GetDescription(), value(d.GetProperties(), companionProperty))
 	var err error
-	if c.layout, err = readLayout(d.GetSchema().GetDescription()); err != nil {
+	if c.layout, err = readLayout(description); err != nil {
 		return nil, err
 	}
 	if c.layout != nil {

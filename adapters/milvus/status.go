@@ -153,7 +153,7 @@ var byText = []struct {
 	{regexp.MustCompile(`metric type not match`), adapters.ErrMetric},
 	{regexp.MustCompile(`dimension mismatch|dimension \d+ |the dim \(|vector dimension`), adapters.ErrDimension},
 	{regexp.MustCompile(`fieldName\(.*\) not found|not of vector data type|field .* not exist|failed to get field schema`), adapters.ErrField},
-	{regexp.MustCompile(`cannot parse expression|[Ii]nvalid expr|failed to create query plan|failed to create expr|expr type check`), adapters.ErrFilter},
+	{regexp.MustCompile(`cannot parse expression|[Ii]nvalid expr|failed to create query plan|failed to create expr|expr type check| at column \d+\n`), adapters.ErrFilter},
 	{regexp.MustCompile(`[Pp]artition.* not found|can't find collection|collection not found`), adapters.ErrNotFound},
 	{regexp.MustCompile(`not loaded`), adapters.ErrUnavailable},
 	{regexp.MustCompile(`alias not found|alias does not exist`), errNoAlias},

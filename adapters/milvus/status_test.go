@@ -35,6 +35,7 @@ func TestStatusError(t *testing.T) {
 		{1100, 0, "fieldName(zz) not found: invalid parameter", adapters.ErrField},
 		{65535, 1, "failed to create query plan: cannot parse expression: n >>> 3, error: line 1:4", adapters.ErrFilter},
 		{1100, 0, "Invalid expr: n >>> 3: invalid parameter", adapters.ErrFilter},
+		{6, 6, "unexpected token '>' at column 7\n  size >>> 3\n        ^", adapters.ErrFilter},
 		{2000, 0, " => vector dimension mismatch, expected vector size(byte) 32, actual 16.", adapters.ErrDimension},
 		{1100, 0, "fail to search: metric type not match: invalid [expected=IP][actual=L2]: invalid parameter", adapters.ErrMetric},
 		{101, 1, "failed to search: collection not loaded[collection=470616038152015741]", adapters.ErrUnavailable},

@@ -37,6 +37,27 @@ func (d *Dataset) AskedIn(ctx context.Context, path string) ([]bool, error) {
 	return asked, nil
 }
 
+// LoggedItems lists the ids of the items in a log as the log spells them, each once, in the order
+// in which they come. It returns ErrInput or the context's error.
+func LoggedItems(ctx context.Context, path string) ([]string, error) {
+	var items []string
+	known := map[string]bool{}
+	_, err := readLog(ctx, path, &Counts{}, func(e entry) error {
+		if !known[e.item] {
+			known[e.item] = true
+			items = append(items, e.item)
+		}
+		return nil
+	})
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %s: %w", ErrInput, path, err)
+	}
+	return items, nil
+}
+
 // EqualTo marks the query rows whose vector equals a row of other, such as the queries that a
 // model was fitted to.
 func (d *Dataset) EqualTo(other rerank.Matrix) []bool {

@@ -47,10 +47,20 @@ func (l *Look) rowsText() string {
 }
 
 func (l *Look) readText() string {
-	if l.Random {
-		return fmt.Sprintf("%d from random places", l.Read)
+	logged, others := "", l.Read-l.Logged
+	if l.Logged > 0 {
+		logged = fmt.Sprintf("%d that the log names", l.Logged)
 	}
-	return fmt.Sprintf("the first %d by id (this collection cannot be read at random places)", l.Read)
+	switch {
+	case others == 0:
+		return logged
+	case logged != "":
+		logged += " and "
+	}
+	if l.Random {
+		return fmt.Sprintf("%s%d from random places", logged, others)
+	}
+	return fmt.Sprintf("%sthe first %d by id (this collection cannot be read at random places)", logged, others)
 }
 
 func (l *Look) vectorText() string {

@@ -25,7 +25,9 @@ type Look struct {
 	Read          int `json:"rows_read"`
 	WithoutVector int `json:"rows_without_vector,omitempty"`
 	// Random: the rows are from random places of the collection. Otherwise they are all, or the first.
-	Random  bool     `json:"rows_at_random,omitempty"`
+	Random bool `json:"rows_at_random,omitempty"`
+	// Logged is the number of rows that were read because the log names them.
+	Logged  int      `json:"rows_logged,omitempty"`
 	Vectors []Vector `json:"vectors"`
 	// Vector is the field that is tried.
 	Vector Vector `json:"vector"`
@@ -35,7 +37,9 @@ type Look struct {
 	Title        string            `json:"title_field,omitempty"`
 	Similarities []Similarity      `json:"similarities"`
 
-	field adapters.VectorField
+	field   adapters.VectorField
+	textIDs bool // ids are texts and no numbers
+	named   int  // rows that the log names, if it was read for them
 }
 
 // Vector is a vector field of the collection.
@@ -84,7 +88,7 @@ func (t *trial) lookAt(ctx context.Context) error {
 	if err != nil {
 		return t.explain(ctx, err)
 	}
-	t.look.Rows, t.look.Index = d.Rows, d.Settings
+	t.look.Rows, t.look.Index, t.look.textIDs = d.Rows, d.Settings, d.TextIDs
 	for _, f := range d.Fields {
 		t.look.Vectors = append(t.look.Vectors, vectorOf(f, string(f.Datatype)))
 	}

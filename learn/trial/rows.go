@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 
 	"github.com/likenessdb/likeness/adapters"
@@ -32,8 +33,9 @@ type sample struct {
 	vectors rerank.Matrix
 	labels  []string // of the label field; "" for a row without it
 	missing adapters.Missing
-	whole   bool // every row of the collection was read
-	unit    bool // every vector has norm 1
+	whole   bool               // every row of the collection was read
+	logged  map[rerank.ID]bool // rows that were read because the log names them
+	unit    bool               // every vector has norm 1
 	least   float64
 	most    float64
 }
@@ -53,7 +55,11 @@ func (t *trial) readSample(ctx context.Context) error {
 	if t.Title == "" {
 		t.look.Title = pickTitle(t.look.Fields, t.Label)
 	}
-	s := &sample{whole: true, least: math.Inf(1)}
+	logged, err := t.readLogged(ctx)
+	if err != nil {
+		return err
+	}
+	s := t.newSample(logged)
 	want := t.Rows
 	if t.look.Rows > 0 {
 		want = int(min(t.look.Rows, int64(t.Rows)))
@@ -67,8 +73,8 @@ func (t *trial) readSample(ctx context.Context) error {
 		done(len(rows.IDs))
 		return s.add(rows, t.Label, t.Rows)
 	})
-	if err == nil && (!random || len(s.ids) < want/2) { // a few ranges of ids hold most rows
-		random, s = false, &sample{whole: true, least: math.Inf(1)}
+	if err == nil && (!random || len(s.ids)-len(s.logged) < (want-len(s.logged))/2) { // a few ranges of ids hold most rows
+		random, s = false, t.newSample(logged)
 		done = t.progress("reading the first rows of "+t.Collection, want)
 		err = t.can.Scan.Scan(ctx, request, func(rows adapters.Rows, _ string) error {
 			done(len(rows.IDs))
@@ -80,12 +86,66 @@ func (t *trial) readSample(ctx context.Context) error {
 	}
 	s.whole, t.look.Random = s.whole && !random, random
 	s.finish(t.look.field.Dim)
-	t.look.Read, t.look.WithoutVector = len(s.ids), s.missing.Rows
+	t.look.Read, t.look.WithoutVector, t.look.Logged = len(s.ids), s.missing.Rows, len(s.logged)
 	if s.whole {
 		t.look.Rows = int64(len(s.ids) + s.missing.Rows)
 	}
 	t.sample = s
 	return t.checkSample()
+}
+
+// loggedTogether is how many rows that the log names are read in one call.
+const loggedTogether = 1000
+
+// readLogged reads the rows that the log names, Rows at most, which a part of the rows would
+// mostly lack. It returns none if the trial reads all rows, or if the store cannot have such ids.
+func (t *trial) readLogged(ctx context.Context) (adapters.Rows, error) {
+	var rows adapters.Rows
+	if t.Log.Pairs == "" || t.look.Rows <= int64(t.Rows) {
+		return rows, nil
+	}
+	texts, err := dataset.LoggedItems(ctx, t.Log.Pairs)
+	if errors.Is(err, dataset.ErrInput) {
+		return rows, &RefusalError{err.Error(), err}
+	}
+	if err != nil {
+		return rows, err
+	}
+	t.look.named = len(texts)
+	rows.Vectors = []rerank.Matrix{{Cols: t.look.field.Dim}}
+	var withoutVector adapters.Missing
+	texts = texts[:min(len(texts), t.Rows)]
+	done := t.progress("reading the rows of "+t.Log.Pairs, len(texts))
+	for part := range slices.Chunk(texts, loggedTogether) {
+		ids := make([]rerank.ID, len(part))
+		for i, text := range part {
+			ids[i] = adapters.ParseID(text, t.look.textIDs)
+		}
+		got, err := t.can.Fetch.Fetch(ctx, adapters.FetchRequest{Collection: t.Collection, IDs: ids, Vectors: []string{t.look.field.Name}})
+		if errors.Is(err, adapters.ErrID) {
+			return adapters.Rows{}, nil // ids of other rows, which the log is refused for
+		}
+		if err != nil {
+			return rows, t.explain(ctx, err)
+		}
+		got = withoutVector.Drop(got)
+		rows.IDs = append(rows.IDs, got.IDs...)
+		rows.Vectors[0].Data = append(rows.Vectors[0].Data, got.Vectors[0].Data...)
+		done(len(part))
+	}
+	rows.Vectors[0].Rows = len(rows.IDs)
+	return rows, nil
+}
+
+// newSample begins a sample with the rows that the log names.
+func (t *trial) newSample(logged adapters.Rows) *sample {
+	s := &sample{whole: true, least: math.Inf(1), logged: map[rerank.ID]bool{}}
+	for i, id := range logged.IDs {
+		if !s.logged[id] && s.keep(id, logged.Vectors[0].Row(i)) {
+			s.logged[id] = true
+		}
+	}
+	return s
 }
 
 // readPlaces reads some neighbouring rows at each of many random places of a large collection. The same
@@ -151,19 +211,26 @@ func (s *sample) add(rows adapters.Rows, label string, most int) error {
 			s.whole = false
 			return errEnough
 		}
-		vector := rows.Vectors[0].Row(i)
-		if rerank.CheckFinite("row", vector) != nil {
+		if s.logged[id] || !s.keep(id, rows.Vectors[0].Row(i)) {
 			continue
 		}
-		s.ids = append(s.ids, id)
-		s.vectors.Data = append(s.vectors.Data, vector...)
-		norm := rerank.Norm(vector)
-		s.least, s.most = min(s.least, norm), max(s.most, norm)
 		if label != "" {
 			s.labels = append(s.labels, shorten(dataset.PayloadText(rows.Payloads[i], label), labelBytes))
 		}
 	}
 	return nil
+}
+
+// keep adds a row. It reports false, having added nothing, if the vector is not finite.
+func (s *sample) keep(id rerank.ID, vector []float32) bool {
+	if rerank.CheckFinite("row", vector) != nil {
+		return false
+	}
+	s.ids = append(s.ids, id)
+	s.vectors.Data = append(s.vectors.Data, vector...)
+	norm := rerank.Norm(vector)
+	s.least, s.most = min(s.least, norm), max(s.most, norm)
+	return true
 }
 
 func (s *sample) finish(dim int) {

@@ -158,8 +158,12 @@ func (t *trial) labelRefusal(labels, rows int) error {
 	if others := t.look.labels(); len(others) > 0 {
 		hint = "; fields that group rows are " + strings.Join(others, ", ")
 	}
-	return &RefusalError{fmt.Sprintf("field %q groups too few of the %d rows read of collection %q: it has %d values, and %d rows share theirs with another; there have to be 2 and %d%s",
-		t.Label, len(t.sample.ids), t.Collection, labels, rows, 2*leastQueries, hint), nil}
+	of := fmt.Sprintf("of the %d rows read of collection %q", len(t.sample.ids), t.Collection)
+	if labels == 0 {
+		return &RefusalError{fmt.Sprintf("none %s has a text or a number in field %q%s", of, t.Label, hint), nil}
+	}
+	return &RefusalError{fmt.Sprintf("field %q groups too few %s: it has %d values, and %d rows share theirs with another; a trial needs 2 values and %d such rows%s",
+		t.Label, of, labels, rows, 2*leastQueries, hint), nil}
 }
 
 // hashRows hashes the vectors. Sorting by the hashes gives an order that looks random, and that is
@@ -181,7 +185,7 @@ func (t *trial) taskOfLog(ctx context.Context, by embed.Embedder) (*task, error)
 		RowPerTime: true, Progress: dataset.Progress(t.Progress),
 	})
 	if errors.Is(err, dataset.ErrInput) {
-		return nil, &RefusalError{err.Error(), err}
+		return nil, &RefusalError{err.Error() + t.unreadText(), err}
 	}
 	if err != nil {
 		return nil, err
@@ -205,6 +209,14 @@ func (t *trial) taskOfLog(ctx context.Context, by embed.Embedder) (*task, error)
 		k.from += ", which were asked later"
 	}
 	return k, d.Close()
+}
+
+// unreadText says that the log names more rows than the trial reads, or is "".
+func (t *trial) unreadText() string {
+	if t.look.named <= t.Rows {
+		return ""
+	}
+	return fmt.Sprintf("; the log names %d rows, and --rows %d reads no more: raise it", t.look.named, t.Rows)
 }
 
 // divide gives the queries of a log to the two sides: the later ones judge, or if there

@@ -137,9 +137,12 @@ func (t *trial) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := t.makeFolder(); err != nil {
+		return err
+	}
 	if task == nil {
 		t.report.Missing = t.missing()
-		return t.writeFolder(nil)
+		return nil
 	}
 	m, err := t.learn(ctx, task)
 	if err != nil {

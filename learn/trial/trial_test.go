@@ -241,7 +241,7 @@ func TestMilvus(t *testing.T) {
 	wrong(t, options(t, server.Address, "god"), `has no collection "god"; it has "goods"`)
 }
 
-// A log of chosen rows teaches too, with its ids.
+// A log of chosen rows teaches too, with its ids. A trial of a part of the rows reads those that the log names.
 func TestLog(t *testing.T) {
 	server, _ := startQdrant(t)
 	t.Setenv(keyEnv, readKey)
@@ -249,6 +249,7 @@ func TestLog(t *testing.T) {
 	rng := rand.New(rand.NewPCG(5, 6))
 	queries := rerank.NewMatrix(400, dim)
 	var pairs strings.Builder
+	chosen := map[int]bool{}
 	pairs.WriteString("query,item\n")
 	for q := range queries.Rows {
 		row := rng.IntN(rows)
@@ -259,6 +260,7 @@ func TestLog(t *testing.T) {
 			}
 			queries.Row(q)[c] = v + float32(noise*rng.NormFloat64())
 		}
+		chosen[row] = true
 		_, _ = fmt.Fprintf(&pairs, "%d,%d\n", q, row+1)
 	}
 	o := options(t, server.Address, "goods")
@@ -267,9 +269,15 @@ func TestLog(t *testing.T) {
 	if err := errors.Join(npy.Write(o.Log.Queries, queries), os.WriteFile(o.Log.Pairs, []byte(pairs.String()), 0o600)); err != nil {
 		t.Fatal(err)
 	}
+	o.Rows = 100
+	wrong(t, o, "reads no more: raise it")
+	o.Rows = 350
 	r, err := trial.Run(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if text := fmt.Sprint(r.Facts()); r.Look.Read != 350 || r.Look.Logged != len(chosen) || !strings.Contains(text, fmt.Sprintf("600, of which %d that the log names and %d from random places were read", len(chosen), 350-len(chosen))) {
+		t.Errorf("%d rows read, %d of the log's %d: %s", r.Look.Read, r.Look.Logged, len(chosen), text)
 	}
 	if v := r.Learned.Judgment.Verdict; v.Answer != "yes" || r.Learned.Judgment.Method.Metric != "mrr@10" {
 		t.Errorf("verdict %q", v.Text)
@@ -358,6 +366,16 @@ func TestRefusals(t *testing.T) {
 	wrong(t, in("goods", func(o *trial.Options) { o.URL = "ftp://db" }), "begins with ftp://")
 	wrong(t, in("goods", func(o *trial.Options) { o.URL = server.REST + "/collections/goods" }), "is no server's address")
 	wrong(t, in("goods", func(o *trial.Options) { o.URL = "127.0.0.1:1" }), "nothing answers at 127.0.0.1:1 (connect: connection refused)")
+	wrong(t, in("goods", func(o *trial.Options) { o.Label = "cod" }), `none of the 600 rows read of collection "goods" has a text or a number in field "cod"; fields that group rows are facts.group`)
+	wrong(t, in("goods", func(o *trial.Options) {
+		o.Label, o.Out = "facts.group", "/proc/out"
+		o.Progress = func(stage string, _ int) func(int) {
+			if stage == "fitting" {
+				t.Error("fitted before the folder was made")
+			}
+			return func(int) {}
+		}
+	}), "the folder /proc/out cannot be made")
 	wrong(t, in("goods", func(o *trial.Options) { o.Out = "." }), "is not empty; replace what is in it with --force")
 }
 

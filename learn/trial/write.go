@@ -37,14 +37,16 @@ func (o Options) checkOut() error {
 	return &RefusalError{fmt.Sprintf("the folder %s is not empty; replace what is in it with --force, or name another with --out", o.Out), nil}
 }
 
-// writeFolder writes the model and the configuration that serves it. m may be nil.
-func (t *trial) writeFolder(m *model.Model) error {
+// makeFolder makes the folder to write, before work whose result would be lost without it.
+func (t *trial) makeFolder() error {
 	if err := os.MkdirAll(t.Out, 0o755); err != nil {
 		return &RefusalError{fmt.Sprintf("the folder %s cannot be made: %v; name another with --out", t.Out, err), err}
 	}
-	if m == nil {
-		return nil
-	}
+	return nil
+}
+
+// writeFolder writes the model and the configuration that serves it.
+func (t *trial) writeFolder(m *model.Model) error {
 	if err := model.Write(filepath.Join(t.Out, modelFile), m); err != nil {
 		return err
 	}

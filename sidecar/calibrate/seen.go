@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
@@ -40,7 +39,7 @@ func (r *run) spellSeen(ctx context.Context) error {
 	for q, texts := range r.Seen {
 		ids := make([]rerank.ID, len(texts))
 		for i, text := range texts {
-			ids[i] = parseID(text, textIDs)
+			ids[i] = adapters.ParseID(text, textIDs)
 		}
 		var err error
 		if r.seen[q], err = itemsOf(r.route.Store, ids); err != nil {
@@ -66,13 +65,4 @@ func itemsOf(store adapters.Store, ids []rerank.ID) (seenItems, error) {
 		items[id] = true
 	}
 	return items, nil
-}
-
-// parseID returns the id that a text is: a number where the store's ids are not texts of any
-// kind.
-func parseID(text string, textIDs bool) rerank.ID {
-	if n, err := strconv.ParseUint(text, 10, 64); err == nil && !textIDs {
-		return rerank.UintID(n)
-	}
-	return rerank.TextID(text)
 }
