@@ -112,7 +112,9 @@ func (e *rpcError) Error() string {
 		switch d := detail.(type) {
 		case *errdetails.BadRequest:
 			for _, v := range d.GetFieldViolations() {
-				text = append(text, "  "+v.GetField()+": "+v.GetDescription())
+				if violation := v.GetField() + ": " + v.GetDescription(); !strings.Contains(s.Message(), violation) {
+					text = append(text, "  "+violation)
+				}
 			}
 		case *errdetails.ErrorInfo:
 			text[0] += " (" + d.GetReason() + ")"

@@ -68,6 +68,7 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"--help"}, 0, "Exit codes"},
 		{[]string{"config"}, 0, "validate"},
 		{[]string{"vesion"}, 2, "Did you mean"},
+		{[]string{"--version"}, 0, "likeness devel"},
 		{[]string{"version", "--nothing"}, 2, "unknown flag"},
 		{[]string{"version", "extra"}, 2, "likeness: version takes no arguments; got extra"},
 		{[]string{"model", "diff", "a"}, 2, "model diff takes A B; got a"},

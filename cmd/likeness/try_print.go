@@ -8,6 +8,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/likenessdb/likeness/learn/trial"
+	"github.com/likenessdb/likeness/learn/verdict"
 )
 
 func printTrial(w io.Writer, r *trial.Report) error {
@@ -26,8 +27,12 @@ func printTrial(w io.Writer, r *trial.Report) error {
 		_, _ = fmt.Fprintln(w, "But:", line)
 	}
 	printExamples(w, r.Served)
-	_, err := fmt.Fprintf(w, "\nwrote %s\nserve it:\n  likeness serve --config %s\nand give one client %s in place of the database's address\n",
-		filepath.Join(r.Folder, trial.ReportFile), filepath.Join(r.Folder, trial.ConfigFile), r.Served.Proxy)
+	serve := "serve it:"
+	if r.Learned.Judgment.Verdict.Answer != verdict.Yes {
+		serve = "to serve it all the same:"
+	}
+	_, err := fmt.Fprintf(w, "\nwrote %s\n%s\n  likeness serve --config %s\nand give one client %s in place of the database's address\n",
+		filepath.Join(r.Folder, trial.ReportFile), serve, filepath.Join(r.Folder, trial.ConfigFile), r.Served.Proxy)
 	return err
 }
 

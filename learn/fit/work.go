@@ -5,6 +5,7 @@ package fit
 // Work is not safe for concurrent use.
 type Work struct {
 	done    func(n int)
+	left    int     // steps of the plan that are not done
 	pending float64 // less than a unit
 }
 
@@ -13,13 +14,17 @@ const workUnit = 1e6
 
 // NewWork begins the stage with the planned number of multiplications.
 func NewWork(p Progress, stage string, planned float64) *Work {
-	return &Work{done: p.Begin(stage, int(planned/workUnit)+1)}
+	steps := int(planned/workUnit) + 1
+	return &Work{done: p.Begin(stage, steps), left: steps}
 }
 
+// add counts multiplications as done, but no more than were planned in all.
 func (w *Work) add(multiplications float64) {
 	w.pending += multiplications
-	if n := int(w.pending / workUnit); n > 0 {
-		w.pending -= float64(n) * workUnit
+	n := int(w.pending / workUnit)
+	w.pending -= float64(n) * workUnit
+	if n = min(n, w.left); n > 0 {
+		w.left -= n
 		w.done(n)
 	}
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // TestWorkEndsAtItsPlan: a task counts what it does up to its plan, and all of its plan when it
-// ends early.
+// ends early. All tasks together count no more than the plan.
 func TestWorkEndsAtItsPlan(t *testing.T) {
 	var planned, done int
 	w := fit.NewWork(func(_ string, steps int) func(int) {
@@ -30,6 +30,10 @@ func TestWorkEndsAtItsPlan(t *testing.T) {
 	early.End()
 	if done != 10 || planned != 11 {
 		t.Errorf("%d of %d are done, want 10 of 11", done, planned)
+	}
+	w.Begin(5e6).End()
+	if done != planned {
+		t.Errorf("%d of %d are done after a task that the plan lacks", done, planned)
 	}
 	var none *fit.Task
 	none.Add(1)

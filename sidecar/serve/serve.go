@@ -15,6 +15,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"syscall"
 	"time"
 
 	"go.opentelemetry.io/otel/sdk/trace"
@@ -451,6 +452,14 @@ func (s *sidecar) drain(grace time.Duration) error {
 
 type listeners struct{ grpc, rest, admin net.Listener }
 
+// listenError adds the remedy to the error of an address that is taken.
+func listenError(key string, err error) error {
+	if errors.Is(err, syscall.EADDRINUSE) {
+		return fmt.Errorf("%s: %w; stop what listens there, such as another likeness, or set %s to another address", key, err, key)
+	}
+	return fmt.Errorf("%s: %w", key, err)
+}
+
 // listen opens the admin listener and, if api is set, the API's listeners.
 func listen(ctx context.Context, l config.Listen, api bool) (listeners, error) {
 	var (
@@ -460,19 +469,19 @@ func listen(ctx context.Context, l config.Listen, api bool) (listeners, error) {
 	)
 	if api {
 		if out.grpc, err = dialer.Listen(ctx, "tcp", l.GRPC); err != nil {
-			return out, fmt.Errorf("listen.grpc: %w", err)
+			return out, listenError("listen.grpc", err)
 		}
 	}
 	if api && l.REST != "" {
 		if out.rest, err = dialer.Listen(ctx, "tcp", l.REST); err != nil {
-			return out, errors.Join(fmt.Errorf("listen.rest: %w", err), out.close())
+			return out, errors.Join(listenError("listen.rest", err), out.close())
 		}
 	}
 	if l.Admin == "" {
 		return out, nil
 	}
 	if out.admin, err = dialer.Listen(ctx, "tcp", l.Admin); err != nil {
-		return out, errors.Join(fmt.Errorf("listen.admin: %w", err), out.close())
+		return out, errors.Join(listenError("listen.admin", err), out.close())
 	}
 	return out, nil
 }
