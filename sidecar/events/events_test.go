@@ -337,6 +337,9 @@ func TestSizeAndRetention(t *testing.T) {
 		last = events.AnswerID{Call: r.NewCall()}
 		r.Show(someImpression(last))
 		feed(t, r, click(last, uint64(i)))
+		if size := r.Stats().Bytes; size > o.Log.Size {
+			t.Fatalf("%d bytes after %d answers, limit %d", size, i+1, o.Log.Size)
+		}
 	}
 	closed(t, r)
 	size := int64(0)
@@ -347,8 +350,8 @@ func TestSizeAndRetention(t *testing.T) {
 		}
 		size += is.Size()
 	}
-	if size > o.Log.Size || size < o.Log.Size/2 {
-		t.Errorf("%d bytes, limit %d", size, o.Log.Size)
+	if size != r.Stats().Bytes || size < o.Log.Size/2 {
+		t.Errorf("%d bytes, counted are %d, limit %d", size, r.Stats().Bytes, o.Log.Size)
 	}
 	shown, chosen := read(t, dir)
 	if len(shown) < 100 || len(shown) == 400 || shown[len(shown)-1].Answer != last || len(chosen) < 100 {

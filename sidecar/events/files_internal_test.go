@@ -1,0 +1,61 @@
+package events
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"os"
+	"testing"
+	"time"
+
+	"github.com/likenessdb/likeness/internal/disk"
+	"github.com/likenessdb/likeness/internal/powerloss"
+	"github.com/likenessdb/likeness/internal/record"
+	"github.com/likenessdb/likeness/rerank"
+)
+
+// TestTornRecordsAreCutDurably: what a crash left of a record behind the last one does not come back when the power
+// fails after the next start.
+func TestTornRecordsAreCutDurably(t *testing.T) {
+	from := t.TempDir()
+	feedback := appendFeedback(nil, &Feedback{ID: "e", Item: rerank.TextID("x"), Kind: "click", Time: time.UnixMilli(2)})
+	whole := append(encodeHead(time.UnixMilli(1)), record.Append(nil, recordFeedback, feedback)...)
+	if err := os.WriteFile(segmentPath(from, 1), append(whole[:len(whole):len(whole)], whole[headBytes:len(whole)-1]...), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	d := powerloss.New(t, from)
+	if _, records, err := openFiles(d, d.Root()); err != nil || len(records) != 2 {
+		t.Fatalf("%d records, %v", len(records), err)
+	}
+	left := d.Lose(t, rand.New(rand.NewPCG(1, 1)), powerloss.All)
+	if got, err := os.ReadFile(segmentPath(left.Root(), 1)); err != nil || !bytes.Equal(got, whole) {
+		t.Errorf("%d bytes are left, want %d: %v", len(got), len(whole), err)
+	}
+}
+
+// TestFilesOfTheLastProcess: a file that an earlier process wrote may have events up to the beginning of the next one,
+// and is kept until the youngest of them is old enough.
+func TestFilesOfTheLastProcess(t *testing.T) {
+	dir, begun := t.TempDir(), time.UnixMilli(1e12)
+	for n := range 3 {
+		if err := os.WriteFile(segmentPath(dir, uint64(n+1)), encodeHead(begun.Add(time.Duration(n)*time.Hour)), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	f, _, err := openFiles(disk.OS{}, dir)
+	if err != nil || len(f.segments) != 3 || f.next != 4 {
+		t.Fatalf("%d files, the next is %d; %v", len(f.segments), f.next, err)
+	}
+	o := LogOptions{Retention: 24 * time.Hour}.withDefaults()
+	for after, want := range map[time.Duration]int{25 * time.Hour: 3, 25*time.Hour + time.Second: 2} {
+		again := f
+		again.disk = kept{}
+		if err := again.prune(begun.Add(after), o); err != nil || len(again.segments) != want {
+			t.Errorf("after %s %d files are kept, want %d; %v", after, len(again.segments), want, err)
+		}
+	}
+}
+
+// kept is a disk on which nothing is removed.
+type kept struct{ disk.Disk }
+
+func (kept) Remove(string) error { return nil }
