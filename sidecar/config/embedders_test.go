@@ -56,6 +56,9 @@ func TestEmbedderErrorsNameThePlace(t *testing.T) {
 		{"a companion that another route reads", small + "  b: {store: main, collection: c, model: taste, placement: derived, companion: d, embedder: e, reembed: {text: t}}\n" +
 			"  b2: {store: main, collection: c, model: taste, placement: derived, companion: d}\nembedders: {e: {url: 'https://h/embed'}}\nstate_dir: s",
 			`routes.b.companion: reembed changes the vectors of "d", which route "b2" reads too`},
+		{"a companion that another route's version reads", small + "  b: {store: main, collection: c, model: taste, placement: derived, companion: d, embedder: e, reembed: {text: t}}\n" +
+			"  b2: {store: main, collection: c, model: taste, placement: derived, active: v, versions: {v: {companion: d}}}\nembedders: {e: {url: 'https://h/embed'}}\nstate_dir: s",
+			`routes.b.companion: reembed changes the vectors of "d", which route "b2" reads too`},
 		{"no rate", small + "  b: {store: main, collection: c, model: taste, placement: derived, companion: d, reembed: {text: t, rate: 0}}", "routes.b.reembed.rate: 0 is too small"},
 		{"no such embedder", small + "  b: {store: main, collection: c, model: taste, placement: stored, embedder: mni}\nembedders: {mini: {url: 'https://h/embed'}}",
 			`routes.b.embedder: there is no embedder "mni"; did you mean "mini"?`},

@@ -210,3 +210,20 @@ func TestWhenAChangeTakesEffect(t *testing.T) {
 		}
 	}
 }
+
+// TestANewEntryNeedsARestart: a store, plugin, ranker, embedder or route that only one of two configurations has is
+// one change, which takes effect at a restart.
+func TestANewEntryNeedsARestart(t *testing.T) {
+	var with Config
+	with.Stores, with.Plugins, with.Rankers = map[string]Store{"s": {}}, map[string]Plugin{"p": {}}, map[string]Ranker{"r": {}}
+	with.Embedders, with.Routes = map[string]Embedder{"e": {}}, map[string]Route{"t": {}}
+	var want []Change
+	for _, path := range []string{"stores.s", "plugins.p", "rankers.r", "embedders.e", "routes.t"} {
+		want = append(want, Change{Path: path, Effect: EffectRestart})
+	}
+	for name, got := range map[string][]Change{"new": new(Config).Changes(&with), "gone": with.Changes(new(Config))} {
+		if !slices.Equal(got, want) {
+			t.Errorf("entries that are %s: %v, want %v", name, got, want)
+		}
+	}
+}

@@ -121,3 +121,38 @@ func TestLivePolicyKeepsWhatIsOpen(t *testing.T) {
 		t.Errorf("the version in service has depth %d now", served.Route.Depth)
 	}
 }
+
+// audited is a promise with results of audits in memory.
+type audited struct {
+	route.Promise
+
+	saved int
+	err   error
+}
+
+func (a *audited) Save() error {
+	a.saved++
+	return a.err
+}
+
+// TestLivePolicySavesTheAudit: the version with the new settings reads the calibration from the state folder, so what
+// the audits found is written there first. If that fails, the settings do not change.
+func TestLivePolicySavesTheAudit(t *testing.T) {
+	c := parse(t)
+	a, err := wiring.Open(t.Context(), c, wiring.Only("b", ""))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Close()
+	c.StateDir = t.TempDir()
+	p := &audited{}
+	a.Versions["b"].Route.Promise = p
+	next, err := a.Versions["b"].WithLivePolicy(c)
+	if err != nil || p.saved != 1 || next.Route.Promise == p {
+		t.Errorf("the audit was saved %d times, and is %v, %v", p.saved, next, err)
+	}
+	p.err = errors.New("full")
+	if _, err := a.Versions["b"].WithLivePolicy(c); !errors.Is(err, p.err) {
+		t.Errorf("the audit cannot be saved: %v", err)
+	}
+}

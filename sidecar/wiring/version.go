@@ -9,7 +9,6 @@ import (
 
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/table"
-	"github.com/likenessdb/likeness/sidecar/calibrate"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/plugins/offload"
 	"github.com/likenessdb/likeness/sidecar/route"
@@ -142,7 +141,7 @@ func (v *Version) WithLivePolicy(c *config.Config) (*Version, error) {
 	if !ok {
 		return nil, fmt.Errorf("%w: route %q serves version %q, which routes.%s.versions does not have any more; name it there again, or activate another", route.ErrVersion, name, v.Name, name)
 	}
-	if k, ok := v.Route.Promise.(*calibrate.Keeper); ok {
+	if k, ok := v.Route.Promise.(interface{ Save() error }); ok {
 		if err := k.Save(); err != nil { // the new version reads the calibration from its file
 			return nil, fmt.Errorf("routes.%s: audit: %w", name, err)
 		}
