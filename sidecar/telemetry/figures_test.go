@@ -83,7 +83,10 @@ func TestFiguresOfSearches(t *testing.T) {
 	m := metrics()
 	answer := search.Answer{
 		Strategy: rerank.Average, Certificate: rerank.Certificate{Status: rerank.StatusCalibrated, Candidates: 40, Rounds: 3}, NotFinite: 5, NotIndexed: 7,
-		Timings: search.Timings{Encode: time.Millisecond, Retrieve: 2 * time.Millisecond, Score: 3 * time.Millisecond, Certify: 4 * time.Millisecond, Rank: 5 * time.Millisecond, Total: time.Minute},
+		Timings: search.Timings{
+			Embed: 6 * time.Millisecond, Encode: time.Millisecond, Retrieve: 2 * time.Millisecond, Score: 3 * time.Millisecond, Certify: 4 * time.Millisecond, Rank: 5 * time.Millisecond, Total: time.Minute,
+		},
+		Reembedded: &search.Reembedded{Candidates: 40, New: 17},
 	}
 	asked := search.Request{Strategy: rerank.Scan}
 	m.Searched(t.Context(), "things", asked, answer, nil)
@@ -100,6 +103,7 @@ func TestFiguresOfSearches(t *testing.T) {
 		"search_degraded_total " + failure.Scoring + " things": "1",
 		"search_certificates_total things calibrated":          "3",
 		"search_duration_seconds things":                       "180 in 3",
+		"search_step_duration_seconds things embed":            "0.018 in 3",
 		"search_step_duration_seconds things encode":           "0.003 in 3",
 		"search_step_duration_seconds things retrieve":         "0.006 in 3",
 		"search_step_duration_seconds things score":            "0.009 in 3",
@@ -107,6 +111,7 @@ func TestFiguresOfSearches(t *testing.T) {
 		"search_step_duration_seconds things rank":             "0.01 in 2",
 		"search_candidates things":                             "120 in 3", "search_rounds things": "9 in 3",
 		"candidates_not_finite_total things": "15", "candidates_not_indexed_total things": "21",
+		"candidates_reembedded_total new things": "51", "candidates_reembedded_total bridge things": "69",
 		"search_ranker_calls things": "22 in 2", "search_ranker_rounds things": "4 in 2", "search_ranker_cut_total budget things": "13",
 	})
 }

@@ -15,6 +15,7 @@ import (
 	"os"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -356,4 +357,28 @@ func TestQueryLog(t *testing.T) {
 	if n := strings.Count(out.String(), "\n"); n < 10 || n > 50 {
 		t.Errorf("%d lines of 500 slow searches", n)
 	}
+}
+
+// TestSlowSearchesThatAreLeftOut: when slow searches come too fast to be logged, the next line counts those that got
+// none, and the line after that begins anew.
+func TestSlowSearchesThatAreLeftOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		log, err := telemetry.NewLogger(&out, "info", "json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		q := telemetry.NewQueryLog(log, 0, time.Millisecond)
+		slow := search.Answer{Timings: search.Timings{Total: time.Second}}
+		for range 13 { // ten lines a second
+			q.Searched(t.Context(), "things", search.Request{}, slow, nil)
+		}
+		for _, want := range []string{`"left_out":3`, `"left_out":0`} {
+			time.Sleep(time.Second) //nolint:forbidigo // of the bubble: no time passes
+			out.Reset()
+			if q.Searched(t.Context(), "things", search.Request{}, slow, nil); !strings.Contains(out.String(), want) {
+				t.Errorf("want %s in %s", want, out.String())
+			}
+		}
+	})
 }
