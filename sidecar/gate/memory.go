@@ -39,15 +39,21 @@ func (m *memory) refusal() *RefusedError {
 		refusal, cycles := readMemory()
 		m.last.Store(refusal)
 		m.looked.Store(now)
-		if cycles != m.cycles {
-			m.cycles, m.since = cycles, time.Now()
-		} else if refusal != nil && time.Since(m.since) > collectAfter {
-			m.since = time.Now()
-			go runtime.GC()
-		}
+		m.noteReading(refusal != nil, cycles, time.Now(), runtime.GC)
 		m.mu.Unlock()
 	}
 	return m.last.Load()
+}
+
+// noteReading notes the number of collections at a reading. If searches are refused and the last collection is too
+// old, it starts one by collect. The caller holds the lock.
+func (m *memory) noteReading(refuses bool, cycles uint64, now time.Time, collect func()) {
+	if cycles != m.cycles {
+		m.cycles, m.since = cycles, now
+	} else if refuses && now.Sub(m.since) > collectAfter {
+		m.since = now
+		go collect()
+	}
 }
 
 // Names of runtime metrics.

@@ -10,6 +10,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -184,6 +185,30 @@ func TestUsage(t *testing.T) {
 		r := c.usage.refusal()
 		if c.want == "" && r != nil || c.want != "" && (r == nil || !strings.Contains(r.Error(), c.want) || r.Reason != ReasonMemory || !errors.Is(r, ErrOverload)) {
 			t.Errorf("%s: %v, want %q", name, r, c.want)
+		}
+	}
+}
+
+// TestRefusalsCollect: while searches are refused, a collection begins once the last one is too old, and no second one
+// at the next reading.
+func TestRefusalsCollect(t *testing.T) {
+	m, now, started := &memory{}, time.Unix(1, 0), make(chan struct{}, 9)
+	for i, c := range []struct {
+		refuses bool
+		cycles  uint64
+		later   time.Duration
+		want    bool
+	}{
+		{true, 1, 0, false}, {true, 1, collectAfter, false}, {true, 1, 1, true}, {true, 1, 1, false}, // a new one, not too old, too old, just begun
+		{true, 2, 2 * collectAfter, false}, {false, 2, 2 * collectAfter, false}, {true, 2, 1, true}, // another one, not refused, refused again
+	} {
+		now = now.Add(c.later)
+		m.noteReading(c.refuses, c.cycles, now, func() { started <- struct{}{} })
+		if c.want {
+			<-started
+		}
+		if len(started) > 0 {
+			t.Fatalf("reading %d starts a collection", i)
 		}
 	}
 }

@@ -86,18 +86,23 @@ func (v View) MeasureScan(ctx context.Context, q rerank.Encoded) error {
 	if v.Costs.scanMeasured() {
 		return nil
 	}
-	// The first scan brings the table into memory; the second counts.
-	for i := range 2 {
+	return v.Costs.addWarmScan(func() (time.Duration, int, error) {
 		began := time.Now()
 		found, err := v.Scanner().Scan(ctx, scan.Query{Encoded: q, K: 10}, nil)
-		if err != nil {
-			return err
-		}
-		if i > 0 {
-			v.Costs.AddScan(time.Since(began), found.Items)
-		}
+		return time.Since(began), found.Items, err
+	})
+}
+
+// addWarmScan calls scan twice, and counts the second call: the first brings the table into memory.
+func (c *Costs) addWarmScan(scan func() (took time.Duration, items int, err error)) error {
+	if _, _, err := scan(); err != nil {
+		return err
 	}
-	return nil
+	took, items, err := scan()
+	if err == nil {
+		c.AddScan(took, items)
+	}
+	return err
 }
 
 // measureScan measures a scan when the route is opened, if Choose will need it.

@@ -1,6 +1,7 @@
 package route
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -36,5 +37,29 @@ func TestCosts(t *testing.T) {
 		if other != c.times {
 			t.Errorf("%d items: %d searches did not go by %s, want %d", c.items, other, c.want, c.times)
 		}
+	}
+}
+
+// TestAScanIsMeasuredWarm: of two scans the second counts, which finds the table in memory. A scan that fails counts
+// nothing.
+func TestAScanIsMeasuredWarm(t *testing.T) {
+	c, scans, failed := new(Costs), 0, errors.New("no")
+	measure := func(failing int) error {
+		scans = 0
+		return c.addWarmScan(func() (time.Duration, int, error) {
+			scans++
+			if scans == failing {
+				return time.Hour, 1, failed
+			}
+			return []time.Duration{time.Hour, 2 * time.Second}[scans-1], 4, nil
+		})
+	}
+	for _, failing := range []int{1, 2} {
+		if err := measure(failing); !errors.Is(err, failed) || scans != failing || c.scanMeasured() {
+			t.Errorf("scan %d fails: %v after %d scans, measured %t", failing, err, scans, c.scanMeasured())
+		}
+	}
+	if err := measure(0); err != nil || scans != 2 || c.perItem != 0.5 {
+		t.Errorf("%d scans, %v s an item, %v; want 0.5", scans, c.perItem, err)
 	}
 }
