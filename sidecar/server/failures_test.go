@@ -7,11 +7,13 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	reflectionv1 "google.golang.org/grpc/reflection/grpc_reflection_v1"
 	"google.golang.org/grpc/status"
 
 	"github.com/likenessdb/likeness/adapters"
@@ -113,5 +115,33 @@ func TestRefusedRequestsHaveAnAddress(t *testing.T) {
 	}
 	if strings.Contains(w.log.String(), "guess") {
 		t.Error("a token is in the log")
+	}
+}
+
+// TestEachCallerHasItsLines: a caller whose calls all fail leaves room for the lines of other callers.
+func TestEachCallerHasItsLines(t *testing.T) {
+	w := start(t, tokensOf(t, "- {name: loud, token: first-canary, routes: [other]}\n- {name: quiet, token: second-canary, routes: [other]}\n"))
+	for _, token := range append(slices.Repeat([]string{"first-canary"}, 50), "second-canary") {
+		if _, err := w.search.Search(bearing(t, token), question()); status.Code(err) != codes.PermissionDenied {
+			t.Fatal(err)
+		}
+	}
+	if want := []string{`"msg":"call failed"`, `"caller":"quiet"`}; !hasLine(w.log.String(), want) {
+		t.Errorf("no line with %v in\n%s", want, w.log)
+	}
+}
+
+// TestReflectionNeedsAToken: who has no token does not learn what the sidecar serves.
+func TestReflectionNeedsAToken(t *testing.T) {
+	w := start(t, tokensOf(t, "- {name: all, token: canary}\n"))
+	for ctx, want := range map[context.Context]codes.Code{t.Context(): codes.Unauthenticated, bearing(t, "canary"): codes.OK} {
+		stream, err := reflectionv1.NewServerReflectionClient(w.conn).ServerReflectionInfo(ctx)
+		if err == nil {
+			_ = stream.Send(&reflectionv1.ServerReflectionRequest{MessageRequest: &reflectionv1.ServerReflectionRequest_ListServices{}}) // Recv returns its error
+			_, err = stream.Recv()
+		}
+		if status.Code(err) != want {
+			t.Errorf("%v, want %s", err, want)
+		}
 	}
 }

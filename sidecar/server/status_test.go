@@ -24,6 +24,7 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/events"
 	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/ranker"
@@ -95,6 +96,9 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 		{context.DeadlineExceeded, codes.DeadlineExceeded, "DEADLINE_EXCEEDED", false, false},
 		{context.Canceled, codes.Canceled, "CANCELLED", false, false},
 		{adapters.ErrStore, codes.Internal, "STORE_FAILED", false, false},
+		{events.ErrDisk, codes.Unavailable, "EVENTS_FAILED", false, true},
+		{events.ErrFull, codes.ResourceExhausted, "OVERLOADED", true, true},
+		{events.ErrClosed, codes.Unavailable, "ENDING", true, false},
 		{errors.New("anything else"), codes.Internal, "INTERNAL", false, false},
 		{status.Error(codes.DataLoss, "of the store"), codes.Internal, "INTERNAL", false, false},
 	}

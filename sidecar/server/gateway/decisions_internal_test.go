@@ -17,8 +17,10 @@ import (
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/sidecar/gate"
+	"github.com/likenessdb/likeness/sidecar/search"
 	"github.com/likenessdb/likeness/sidecar/server"
 )
 
@@ -81,6 +83,14 @@ func TestRefusals(t *testing.T) {
 			t.Errorf("%s: status %d, Retry-After %q, want %q", name, answer.Code, got, c.want)
 		}
 	}
+	tooLarge, err := status.New(codes.ResourceExhausted, "x").WithDetails(&errdetails.ErrorInfo{Reason: "MESSAGE_TOO_LARGE"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	answer := httptest.NewRecorder()
+	if write(answer, 0, tooLarge); answer.Code != http.StatusRequestEntityTooLarge || answer.Header().Get("Retry-After") != "" {
+		t.Errorf("too large: status %d, Retry-After %q", answer.Code, answer.Header().Get("Retry-After"))
+	}
 	g := newGateway(t, nil)
 	for major, want := range map[int]string{1: "close", 2: ""} {
 		r := httptest.NewRequest(http.MethodPost, "http://localhost/v1/search", strings.NewReader("{}"))
@@ -127,5 +137,21 @@ func TestABodyHoldsWhatItHas(t *testing.T) {
 	})).ServeHTTP(httptest.NewRecorder(), r)
 	if held := counting.ReceivedBytes(); !answered || held != 0 {
 		t.Errorf("after it was answered (%t) a body holds %d bytes", answered, held)
+	}
+}
+
+// TestDocuments: a document is an id, or a text that may name an item. An id that is null is none.
+func TestDocuments(t *testing.T) {
+	for text, want := range map[string]search.Document{
+		`7`: {ID: rerank.UintID(7)}, `-7`: {ID: rerank.IntID(-7)}, `"7"`: {Text: "7"}, `{"text": "a"}`: {Text: "a"}, `{"id": 7, "text": "a"}`: {ID: rerank.UintID(7)},
+		`{"id": "7"}`: {ID: rerank.TextID("7")}, `{"id": null, "text": "a"}`: {Text: "a"}, `{"text": "a", "id": null, "more": {}}`: {Text: "a"},
+		`{"id": null}`: {}, `{"text": 7}`: {}, `" "`: {}, `1.5`: {}, `true`: {}, `{}`: {},
+	} {
+		if got, err := documentOf([]byte(text), false); got != want || (err != nil) != (want == search.Document{}) {
+			t.Errorf("%s: %+v, %v; want %+v", text, got, err, want)
+		}
+	}
+	if got, err := documentOf([]byte(`"7"`), true); err != nil || got != (search.Document{ID: rerank.TextID("7")}) {
+		t.Errorf("as an id: %+v, %v", got, err)
 	}
 }
