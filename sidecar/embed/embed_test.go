@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -378,6 +379,23 @@ func TestOptions(t *testing.T) {
 	} {
 		if _, err := embed.New(o); err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "canary") {
 			t.Errorf("%+v: %v, want %q", o, err, want)
+		}
+	}
+}
+
+// TestAServiceThatAsksToWait is not called again at once; one that only fails is.
+func TestAServiceThatAsksToWait(t *testing.T) {
+	for after, want := range map[string]int64{"": 2, "30": 1} {
+		var calls atomic.Int64
+		c := open(t, func(w http.ResponseWriter, _ *http.Request) {
+			calls.Add(1)
+			if after != "" {
+				w.Header().Set("Retry-After", after)
+			}
+			http.Error(w, "busy", http.StatusServiceUnavailable)
+		}, func(o *embed.Options) { o.RetryBudget = 1 })
+		if _, err := c.Embed(t.Context(), []string{"a"}); !errors.Is(err, embed.ErrUnavailable) || calls.Load() != want {
+			t.Errorf("Retry-After %q: %d calls, want %d; %v", after, calls.Load(), want, err)
 		}
 	}
 }

@@ -44,4 +44,8 @@ func TestAFloodIsCut(t *testing.T) {
 	if last := out.String()[out.Len()-200:]; !strings.Contains(last, "lines_dropped_before=") || !strings.Contains(last, "line=later") {
 		t.Errorf("%s", last)
 	}
+	out.Reset()
+	if fmt.Fprintln(l, "after"); strings.Contains(out.String(), "lines_dropped_before") || !strings.Contains(out.String(), "line=after") {
+		t.Errorf("%s", out.String())
+	}
 }
