@@ -1,10 +1,13 @@
 package rawgrpc
 
 import (
+	"strings"
 	"testing"
 	"time"
 
 	"golang.org/x/net/http2/hpack"
+
+	"google.golang.org/grpc/codes"
 )
 
 func TestStatusTexts(t *testing.T) {
@@ -63,5 +66,17 @@ func TestTheDatabaseGetsWhatIsLeft(t *testing.T) {
 	h := held{arrived: arrived, fields: []hpack.HeaderField{{Name: ":path", Value: "/x"}}}
 	if fields := h.fieldsOnward(arrived.Add(time.Hour)); len(fields) != 1 {
 		t.Errorf("a call without a timeout goes on as %v", fields)
+	}
+}
+
+// TestStatusesOfHTTP: an answer of a balancer in front of the database is an error that clients retry where that helps.
+func TestStatusesOfHTTP(t *testing.T) {
+	for code, want := range map[string]codes.Code{
+		"400": codes.Internal, "401": codes.Unauthenticated, "403": codes.PermissionDenied, "404": codes.Unimplemented,
+		"429": codes.Unavailable, "502": codes.Unavailable, "503": codes.Unavailable, "504": codes.Unavailable, "500": codes.Unknown,
+	} {
+		if s := statusOfHTTP(code); s.Code() != want || !strings.Contains(s.Message(), code) {
+			t.Errorf("HTTP status %s: %v, want %s", code, s, want)
+		}
 	}
 }

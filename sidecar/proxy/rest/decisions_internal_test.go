@@ -294,3 +294,39 @@ func TestOneStatus(t *testing.T) {
 		}
 	}
 }
+
+// TestOwnRequestsAreNotCompressed: a request that the proxy writes itself asks for an answer that the proxy can read,
+// whatever the client accepts.
+func TestOwnRequestsAreNotCompressed(t *testing.T) {
+	r, err := parseRequest([]byte("GET /a HTTP/1.1\r\nAccept-Encoding: br\r\nX: y\r\naccept-encoding: gzip\r\n\r\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for identity, want := range map[bool]string{
+		false: "GET /a HTTP/1.1\r\nHost: db\r\nAccept-Encoding: br\r\nX: y\r\naccept-encoding: gzip\r\n\r\n",
+		true:  "GET /a HTTP/1.1\r\nHost: db\r\nX: y\r\nAccept-Encoding: identity\r\n\r\n",
+	} {
+		if got := string(r.appendTo(nil, asked{host: "db", identity: identity, length: unknownLength})); got != want {
+			t.Errorf("identity %t: %q, want %q", identity, got, want)
+		}
+	}
+}
+
+// TestConnectionsOfOwnRequests: a connection is kept after an answer that was read to its end, unless the database
+// closes it or sent more.
+func TestConnectionsOfOwnRequests(t *testing.T) {
+	for answer, kept := range map[string]bool{
+		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok":                      true,
+		"HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok": false,
+		"HTTP/1.0 200 OK\r\nContent-Length: 2\r\n\r\nok":                      false,
+		"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP":                  false,
+	} {
+		d, w := newDatabase(&url.URL{Scheme: "http", Host: "db.example"}, nil, nil), newWire(answer)
+		d.giveBack(&databaseConn{Conn: w, in: bufio.NewReader(w)})
+		a, err := d.ask(t.Context(), http.MethodGet, []byte("GET / HTTP/1.1\r\n\r\n"), nil)
+		if err != nil || string(a.Body) != "ok" || (len(d.idle) == 1) != kept || w.closed == kept {
+			t.Errorf("%q: %+v, %d connections are kept, closed %t; %v", answer, a, len(d.idle), w.closed, err)
+		}
+		d.close()
+	}
+}
