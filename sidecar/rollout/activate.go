@@ -294,22 +294,28 @@ func (m *Manager) warm(ctx context.Context, next *search.Standby, force bool) (w
 	w.Recent = isRecent
 	short, cancel := context.WithTimeout(ctx, warmFor)
 	defer cancel()
-	var last error
+	last := w.try(short, requests, next.Search)
+	if ctx.Err() != nil {
+		return w, ctx.Err()
+	}
+	return w, w.check(last, force)
+}
+
+// try searches one request after the other until ctx ends, with pauses so that the searches take a quarter of the
+// time: the searches of callers come first. It counts the searches, and returns the error of the last that failed.
+func (w *Warm) try(ctx context.Context, requests []search.Request, find func(context.Context, search.Request) (search.Answer, error)) (last error) {
 	for _, r := range requests {
 		began := time.Now()
-		a, err := next.Search(short, r)
-		if pause(short, 3*time.Since(began)) != nil {
-			break
+		a, err := find(ctx, r)
+		if pause(ctx, 3*time.Since(began)) != nil {
+			return last
 		}
 		w.Queries++
 		if err := trialFailure(a, err); err != nil {
 			w.Failed, last = w.Failed+1, err
 		}
 	}
-	if ctx.Err() != nil {
-		return w, ctx.Err()
-	}
-	return w, w.check(last, force)
+	return last
 }
 
 // trialQueries returns the searches with which a version is tried: recent searches of its route
@@ -357,8 +363,7 @@ func withVectors(requests []search.Request) []search.Request {
 	return slices.DeleteFunc(requests, func(r search.Request) bool { return len(r.Query.Vector) == 0 })
 }
 
-// pause waits between two searches of the warm-up, so that they take a quarter of its
-// time: the searches of callers come first.
+// pause waits for d, or returns the error of ctx when that ends first.
 func pause(ctx context.Context, d time.Duration) error {
 	timer := time.NewTimer(d)
 	defer timer.Stop()

@@ -104,6 +104,9 @@ func TestUnanswered(t *testing.T) {
 	if _, err := m.Activate(t.Context(), "things", "v2", false); !errors.Is(err, rollout.ErrNotReady) {
 		t.Errorf("a version that answers nothing: %v", err)
 	}
+	if _, err := m.OpenCandidate(t.Context(), "things", "v2"); !errors.Is(err, rollout.ErrNotReady) {
+		t.Errorf("as a candidate: %v", err)
+	}
 	if changed, err := m.Activated(t.Context(), "things", "v2"); changed || !errors.Is(err, rollout.ErrNotReady) {
 		t.Errorf("named in the configuration: changed %t, %v", changed, err)
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/likenessdb/likeness/adapters"
@@ -349,9 +350,10 @@ func TestDrainingVersionsAreForgotten(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		a := &Adjustment{manager: m, staged: []staged{{&wiring.Version{Route: r}, standby}}}
-		if err := a.Apply(); err != nil {
-			t.Fatal(err)
+		v := &wiring.Version{Route: r}
+		a := &Adjustment{manager: m, staged: []staged{{v, standby}}}
+		if err := a.Apply(); err != nil || m.served["r"] != v {
+			t.Fatalf("in service is %p, want %p; %v", m.served["r"], v, err)
 		}
 	}
 	if n := len(m.draining["r"]); n != 1 {
@@ -407,4 +409,27 @@ func TestReadyVersions(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// TestAWarmUpLeavesRoom: the searches of a warm-up take a quarter of its time, and those that do not fit into it are
+// left out.
+func TestAWarmUpLeavesRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+		defer cancel()
+		began, broken := time.Now(), errors.New("broken")
+		var w Warm
+		var starts []time.Duration
+		last := w.try(ctx, make([]search.Request, 9), func(context.Context, search.Request) (a search.Answer, err error) {
+			starts = append(starts, time.Since(began))
+			time.Sleep(time.Second) //nolint:forbidigo // of the bubble: no time passes
+			if len(starts) == 2 {
+				err = broken
+			}
+			return a, err
+		})
+		if want := []time.Duration{0, 4 * time.Second, 8 * time.Second}; !slices.Equal(starts, want) || w.Queries != 2 || w.Failed != 1 || !errors.Is(last, broken) {
+			t.Errorf("searches began after %v, want %v; %+v, %v", starts, want, w, last)
+		}
+	})
 }
