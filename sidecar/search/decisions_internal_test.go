@@ -257,11 +257,13 @@ func TestSomethingElseIsMixedIn(t *testing.T) {
 }
 
 // describing is a ranker with only a description.
-type describing struct{ ranker.Ranker }
+type describing struct {
+	ranker.Ranker
 
-func (describing) Describe(context.Context) (plugin.Description, error) {
-	return plugin.Description{}, nil
+	wants plugin.Description
 }
+
+func (d describing) Describe(context.Context) (plugin.Description, error) { return d.wants, nil }
 
 // rewrittenOf returns a rewritten query of an inner-product field, whose vector has norm 2.
 func rewrittenOf(change func(*route.Checked)) *Rewritten {
@@ -357,13 +359,26 @@ func TestInterleavedFigures(t *testing.T) {
 	}
 }
 
-// TestAPlanMadeAgain: a route that is checked during a search keeps the strategy and the query that were planned.
+// fetching is a store that records the collections whose rows were read by id.
+type fetching struct {
+	*embedded.Store
+
+	read []string
+}
+
+func (f *fetching) Fetch(_ context.Context, r adapters.FetchRequest) (adapters.Rows, error) {
+	f.read = append(f.read, r.Collection)
+	return adapters.Rows{}, nil
+}
+
+// TestAPlanMadeAgain: a route that is checked during a search keeps the strategy and the query that were planned, and
+// the ranker reads its rows from the collection that is searched.
 func TestAPlanMadeAgain(t *testing.T) {
 	sim, err := dot.New(dot.Config{Dim: 2}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	store := embedded.New()
+	store := &fetching{Store: embedded.New()}
 	in := embedded.Collection{Fields: []embedded.Field{{VectorField: adapters.VectorField{Metric: adapters.InnerProduct}, Vectors: rerank.NewMatrix(1, 2)}}}
 	if err := store.Load("items", in); err != nil {
 		t.Fatal(err)
@@ -387,11 +402,63 @@ func TestAPlanMadeAgain(t *testing.T) {
 	defer version.Release()
 	s := &search{engine: e, view: version.Current().View()}
 	s.plan = &plan.Plan{Request: plan.Request{K: 1, Strategy: rerank.Scan}, Encoded: encodedDot(t)}
-	embedded := rerank.Query{Vector: []float32{3, 4}}
-	if err := s.restart(t.Context(), version, plan.Request{K: 1, Query: rerank.Query{Text: "words"}}, embedded); err != nil {
+	embedded, calls := rerank.Query{Vector: []float32{3, 4}}, 1
+	s.spending, _, err = rank.Begin(t.Context(), viewOf(func(c *route.Checked) {
+		c.Store, c.StoreCan, c.Ranker = store, adapters.AbilitiesOf(store), describing{wants: plugin.Description{Payload: true}}
+	}), plan.Request{Query: embedded, Calls: &calls, Rounds: 1}, slog.New(slog.DiscardHandler))
+	if err != nil {
 		t.Fatal(err)
+	}
+	if err := s.restart(t.Context(), version, plan.Request{K: 1, Collection: "others", Query: rerank.Query{Text: "words"}}, embedded); err != nil {
+		t.Fatal(err)
+	}
+	if s.spending.Round(t.Context(), rank.Candidates{Database: []rerank.ID{rerank.UintID(0)}}, 1, 1); !slices.Equal(store.read, []string{"others"}) {
+		t.Errorf("the ranker's rows are read from %q", store.read)
 	}
 	if got := s.plan.Request; got.Strategy != rerank.Scan || !slices.Equal(got.Query.Vector, embedded.Vector) || !s.view.StoreAsked {
 		t.Errorf("the plan is %+v, and the store was asked: %t", got, s.view.StoreAsked)
+	}
+}
+
+// TestWhatMayStandIn: the store's own order takes the place of an answer only where the policy, the request and the
+// query permit it, and nothing of the answer that failed is left in it.
+func TestWhatMayStandIn(t *testing.T) {
+	store := embedded.New()
+	in := embedded.Collection{Fields: []embedded.Field{{VectorField: adapters.VectorField{Metric: adapters.InnerProduct}, Vectors: rerank.NewMatrix(5, 2)}}}
+	if err := store.Load("items", in); err != nil {
+		t.Fatal(err)
+	}
+	ended, end := context.WithCancel(t.Context())
+	end()
+	for name, c := range map[string]struct {
+		ctx      context.Context
+		change   func(*route.Checked)
+		request  plan.Request
+		spending *rank.Spending
+		want     string
+	}{
+		"it may":                {t.Context(), func(*route.Checked) {}, plan.Request{}, nil, ""},
+		"fail_closed":           {t.Context(), func(c *route.Checked) { c.Failure = route.FailClosed }, plan.Request{}, nil, "fail_closed"},
+		"no other answer":       {t.Context(), func(*route.Checked) {}, plan.Request{NoFallback: true}, nil, "no other answer"},
+		"no store":              {t.Context(), func(c *route.Checked) { c.Store = nil }, plan.Request{}, nil, "no store"},
+		"a vector of scores":    {t.Context(), func(*route.Checked) {}, plan.Request{}, &rank.Spending{}, "scores of support items"},
+		"vectors of two models": {t.Context(), func(c *route.Checked) { c.Spec.QueryDim = 3 }, plan.Request{}, nil, "3 elements"},
+		"no time":               {ended, func(*route.Checked) {}, plan.Request{}, nil, "no time"},
+	} {
+		v := viewOf(func(c *route.Checked) { c.Store = store })
+		c.change(v.Checked)
+		s := &search{engine: &Engine{log: slog.New(slog.DiscardHandler)}, view: v, plan: &plan.Plan{Request: c.request}, spending: c.spending}
+		if got := s.cannotFallBack(c.ctx); (got == "") != (c.want == "") || !strings.Contains(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+	s := &search{engine: &Engine{log: slog.New(slog.DiscardHandler)}, view: viewOf(func(c *route.Checked) { c.Store = store })}
+	s.plan = &plan.Plan{Request: plan.Request{K: 4, Query: rerank.Query{Vector: []float32{1, 0}}}, AnswerRows: 2}
+	s.answer = Answer{Hits: make([]Hit, 3), NotFinite: 1, NotIndexed: 2, Reembedded: &Reembedded{Candidates: 3}}
+	if err := s.fallBack(t.Context(), &failure.Error{Reason: failure.Scoring, Err: errors.New("broken")}); err != nil {
+		t.Fatal(err)
+	}
+	if a := s.answer; len(a.Hits) != 2 || a.NotFinite != 0 || a.NotIndexed != 0 || a.Reembedded != nil || a.Degraded.Reason != failure.Scoring || a.Certificate.Status != rerank.StatusUnknown {
+		t.Errorf("the answer is %+v", a)
 	}
 }

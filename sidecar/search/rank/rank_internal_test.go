@@ -84,10 +84,11 @@ type rows struct {
 	adapters.Rows
 
 	fetched [][]rerank.ID
+	request adapters.FetchRequest // the last one
 }
 
 func (r *rows) Fetch(_ context.Context, f adapters.FetchRequest) (adapters.Rows, error) {
-	r.fetched = append(r.fetched, f.IDs)
+	r.fetched, r.request = append(r.fetched, f.IDs), f
 	return r.Rows, nil
 }
 
@@ -218,5 +219,24 @@ func TestOrder(t *testing.T) {
 	got, err := s.Order(t.Context(), hits(3, 1, 2, 4), 3, false)
 	if err != nil || !slices.Equal(idsOf(got), idsOf(hits(4, 2, 1))) || s.Cut != 1 || s.Reason != CutFailed {
 		t.Errorf("%v, %v, cut %d because of %q; want items 4, 2 and 1, and 1 cut: the ranker gave it no score", got, err, s.Cut, s.Reason)
+	}
+}
+
+// TestTheRankerGetsWhatItReads and nothing else: of a payload only the fields that it names, and vectors only if it
+// reads them.
+func TestTheRankerGetsWhatItReads(t *testing.T) {
+	store := &rows{Rows: adapters.Rows{IDs: idsOf(hits(1)), Payloads: make([]json.RawMessage, 1)}}
+	for _, wants := range []plugin.Description{{Payload: true}, {PayloadFields: []string{"title"}}, {Vectors: true}} {
+		if wants.Vectors {
+			store.Vectors = []rerank.Matrix{rerank.NewMatrix(1, 2)}
+		}
+		s, _, _ := spending(store, 5)
+		s.wants, s.view.Collection, s.view.Vector, s.view.Consistency = wants, "items", "v", "Strong"
+		items, err := s.readItems(t.Context(), idsOf(hits(1)))
+		r := store.request
+		if err != nil || len(items) != 1 || r.Collection != "items" || r.Consistency != "Strong" || !slices.Equal(r.PayloadFields, wants.PayloadFields) ||
+			r.Payload == wants.Vectors || (len(r.Vectors) == 1) != wants.Vectors || (items[0].Vector != nil) != wants.Vectors {
+			t.Errorf("%+v: the rows are read by %+v as %+v, %v", wants, r, items, err)
+		}
 	}
 }
