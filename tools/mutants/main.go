@@ -344,7 +344,18 @@ func (r *runner) testOne(ctx context.Context, m *mutant, scratch string) result 
 	case bytes.Contains(output, []byte("[build failed]")) || bytes.Contains(output, []byte("[setup failed]")):
 		return result{broken, "\n" + string(output)}
 	}
-	return result{noticed, took}
+	return result{noticed, took + noticedBy(string(output))}
+}
+
+// noticedBy names the first test that failed, for the report. It returns "" if no test says so, as after a panic or
+// the end of the time.
+func noticedBy(output string) string {
+	_, after, failed := strings.Cut(output, "--- FAIL: ")
+	if !failed {
+		return ""
+	}
+	test, _, _ := strings.Cut(after, " ")
+	return " by " + test
 }
 
 // overlay writes the mutated file and the JSON that go's flag -overlay reads, and

@@ -61,7 +61,7 @@ func module(t *testing.T, list string) string {
 // does not, one that does not compile, and one whose old text is gone.
 func TestRun(t *testing.T) {
 	for name, c := range map[string]struct{ old, new, report, err string }{
-		"noticed":  {"1 + 1", "1 + 2", "noticed ", ""},
+		"noticed":  {"1 + 1", "1 + 2", " s) by TestTwo\n", ""},
 		"survived": {"unused = 3", "unused = 4", "SURVIVED ", "1 of 1 defects"},
 		"broken":   {"unused = 3", "unused =", "BROKEN ", "1 of 1 defects"},
 		"stale":    {"2 + 2", "5", "STALE ", "do not apply"},
