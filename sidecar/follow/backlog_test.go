@@ -248,3 +248,15 @@ func TestReadableAt(t *testing.T) {
 		t.Errorf("a write that nobody waited for is readable at %v", got)
 	}
 }
+
+// TestTheStrictestRouteCounts: routes of one collection share its journal and its comparisons, which keep the strictest
+// of their limits.
+func TestTheStrictestRouteCounts(t *testing.T) {
+	s := &syncer{}
+	for _, r := range []Route{{WriteBudget: 5, Interval: 7, RowsPerSecond: 11}, {WriteBudget: 6, Interval: 3}, {WriteBudget: 4, RowsPerSecond: 9}} {
+		s.applyLimits(r)
+	}
+	if s.budget != 4 || s.interval != 3 || s.rate != 9 {
+		t.Errorf("a write waits %d, comparisons begin after %d and read %d rows a second", s.budget, s.interval, s.rate)
+	}
+}

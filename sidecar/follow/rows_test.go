@@ -233,3 +233,18 @@ func TestRowFailuresAreLoggedOnce(t *testing.T) {
 		}
 	}
 }
+
+// TestSurplusIsRead as following writes reads: at a weaker level a row that was written a moment ago would seem to be
+// gone.
+func TestSurplusIsRead(t *testing.T) {
+	f := &lastFetch{}
+	c := comparison{collection: "items", routes: []*derivation{{route: &route.Route{}, store: adapters.Abilities{Fetch: f}, consistency: "Strong"}}}
+	var found page
+	err := c.surplus(t.Context(), 0, idsOf(1, 2), nil, "next", func(p page) error { found = p; return nil })
+	if r := f.request; err != nil || r.Collection != "items" || r.Consistency != "Strong" || !slices.Equal(r.IDs, idsOf(1, 2)) {
+		t.Errorf("%+v, %v", r, err)
+	}
+	if found.drift[0].Surplus != 2 || found.cursor != "next" || found.rows != 2 || !slices.Equal(found.ids, idsOf(1, 2)) {
+		t.Errorf("two rows that are gone: %+v", found)
+	}
+}

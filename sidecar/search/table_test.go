@@ -305,6 +305,22 @@ func TestScoreRoundedTable(t *testing.T) {
 	}
 }
 
+// TestScoresThatRoundingChanged: without a store, scores of a table that rounds prove nothing, unless it keeps full
+// precision beside.
+func TestScoresThatRoundingChanged(t *testing.T) {
+	w := dotWorld(t)
+	for _, full := range []bool{false, true} {
+		r := w.route(route.PlacementTable, func(r *route.Route) {
+			r.Table, r.Store, r.Strategy = w.rounded(t, rerank.FormatInt8, table.LayoutRows, full), nil, rerank.Scan
+		})
+		a, err := pipe(t, r).Score(t.Context(), search.ScoreRequest{Route: r.Name, Query: rerank.Query{Vector: random(5, 1, 16).Data}, IDs: w.items()[:2]})
+		must(t, err)
+		if proved := a.Certificate.Proof != rerank.ProofNone; proved != full || len(a.Scores) != 2 {
+			t.Errorf("full precision %t: %+v", full, a)
+		}
+	}
+}
+
 // live opens a live table of the world's first items.
 func (w *world) live(t testing.TB, items int) *table.Live {
 	t.Helper()

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
@@ -444,6 +445,11 @@ func TestFeaturesFailed(t *testing.T) {
 	}
 	if err := featuresFailed(t.Context(), adapters.ErrUnavailable); !errors.As(err, &f) || f.Reason != failure.Features {
 		t.Errorf("rows that were not read: %v", err)
+	}
+	late, cancel := context.WithDeadline(t.Context(), time.Unix(1, 0))
+	defer cancel()
+	if err := featuresFailed(late, adapters.ErrUnavailable); !errors.As(err, &f) || f.Reason != failure.Deadline {
+		t.Errorf("rows that were not read in time: %v", err)
 	}
 }
 
