@@ -180,3 +180,17 @@ func TestDoubtIsHeldBack(t *testing.T) {
 		t.Errorf("%d doubts are left", j.missedDoubts)
 	}
 }
+
+// TestNumbersOfAPeer: a write that is copied to another segment is the same one, and another write of its number is
+// followed too, but tells that writes may be missed.
+func TestNumbersOfAPeer(t *testing.T) {
+	seen := &recordedWrites{}
+	p, q := &peers{writes: seen}, &peer{open: map[uint64]openWrite{}}
+	first, second := journal.Write{Kind: journal.Upsert, IDs: idsOf(1)}, journal.Write{Kind: journal.Upsert, IDs: idsOf(2)}
+	p.takeEvents(q, []journal.Event{
+		{Entry: journal.Entry{Seq: 7, Write: first}}, {Entry: journal.Entry{Seq: 7, Write: first}}, {Entry: journal.Entry{Seq: 7, Write: second}}, {Entry: journal.Entry{Seq: 7}, Done: true},
+	}, false)
+	if want := []string{"see 1", "miss", "open 1", "see 2", "done 2"}; !slices.Equal(*seen, want) || len(q.open) != 0 {
+		t.Errorf("%q, %d writes are open; want %q", *seen, len(q.open), want)
+	}
+}
