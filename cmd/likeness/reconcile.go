@@ -82,10 +82,13 @@ func (f *reconcileFlags) ask(ctx context.Context) (reconciled, error) {
 	if err != nil {
 		return reconciled{}, err
 	}
-	d := answer.GetDrift()
-	return reconciled{Route: f.route, Repaired: true, Drift: follow.Drift{
+	return reconciled{Route: f.route, Repaired: true, Drift: toDrift(answer.GetDrift())}, nil
+}
+
+func toDrift(d *likenessv1.Drift) follow.Drift {
+	return follow.Drift{
 		Rows: d.GetRows(), Missing: d.GetMissing(), Changed: d.GetChanged(), Surplus: d.GetSurplus(), Unfit: d.GetUnfit(),
-	}}, nil
+	}
 }
 
 func (f *reconcileFlags) run(ctx context.Context, a *app, src *source) (r reconciled, err error) {

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"bytes"
+	"maps"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"google.golang.org/grpc"
+	"google.golang.org/protobuf/proto"
+
+	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
+	"github.com/likenessdb/likeness/sidecar/follow"
+)
+
+// TestWeightedItems: a weight stands behind the last equals sign, and an id may have others.
+func TestWeightedItems(t *testing.T) {
+	half := float32(0.5)
+	for text, want := range map[string]*likenessv1.WeightedItem{
+		"7": {Id: itemID("7")}, "a": {Id: itemID("a")}, "7=0.5": {Id: itemID("7"), Weight: &half}, "a=b=0.5": {Id: itemID("a=b"), Weight: &half},
+		`"7"=0.5`: {Id: &likenessv1.ItemId{Id: &likenessv1.ItemId_Text{Text: "7"}}, Weight: &half}, "a=b": nil, "a=": nil,
+	} {
+		if got, err := weightedItem(text); (err != nil) != (want == nil) || want != nil && !proto.Equal(got, want) {
+			t.Errorf("%s: %v, %v; want %v", text, got, err, want)
+		}
+	}
+}
+
+// TestTheTokenOfAFile is what the file has without the line feed at its end.
+func TestTheTokenOfAFile(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(file, []byte("canary\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	options, err := (&dialFlags{tokenFile: file}).callOptions()
+	if err != nil || len(options) != 1 {
+		t.Fatal(options, err)
+	}
+	sent, err := options[0].(grpc.PerRPCCredsCallOption).Creds.GetRequestMetadata(t.Context())
+	if want := map[string]string{"authorization": "Bearer canary"}; err != nil || !maps.Equal(sent, want) {
+		t.Errorf("%q is sent, want %q; %v", sent, want, err)
+	}
+}
+
+// TestWhatIsExported: the flags of events export, and the times and weights that are refused.
+func TestWhatIsExported(t *testing.T) {
+	f := eventsExportFlags{route: "r", from: "2026-01-31", to: "2026-02-01T12:00:00Z", out: "o", queries: "q", weights: map[string]string{"click": "1.5", "view": "0"}}
+	o, err := f.options([]string{"a", "b"})
+	from, to := time.Date(2026, 1, 31, 0, 0, 0, 0, time.UTC), time.Date(2026, 2, 1, 12, 0, 0, 0, time.UTC)
+	if err != nil || o.Route != "r" || o.Log != "o" || o.Queries != "q" || len(o.StateDirs) != 2 || !o.From.Equal(from) || !o.To.Equal(to) || !maps.Equal(o.Weights, map[string]float64{"click": 1.5, "view": 0}) {
+		t.Errorf("%+v, %v", o, err)
+	}
+	for flag, wrong := range map[string]eventsExportFlags{
+		"--from": {from: "today"}, "--to": {to: "2026-13-01"}, "--weight a=-1": {weights: map[string]string{"a": "-1"}}, "--weight a=NaN": {weights: map[string]string{"a": "NaN"}},
+		"--weight a=2e9": {weights: map[string]string{"a": "2e9"}}, "--weight a=x": {weights: map[string]string{"a": "x"}},
+	} {
+		if _, err := wrong.options(nil); err == nil || !strings.Contains(err.Error(), flag) {
+			t.Errorf("%s: %v", flag, err)
+		}
+	}
+}
+
+// TestDriftsAreWhole: the report of a sidecar has every number that the command itself reports.
+func TestDriftsAreWhole(t *testing.T) {
+	want := follow.Drift{Rows: 1, Missing: 2, Changed: 3, Surplus: 4, Unfit: 5}
+	if got := toDrift(&likenessv1.Drift{Rows: 1, Missing: 2, Changed: 3, Surplus: 4, Unfit: 5}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// TestVersionsInService: the list marks the version in service, and the one to which a rollback goes.
+func TestVersionsInService(t *testing.T) {
+	var out bytes.Buffer
+	err := printVersions(&out, &likenessv1.ListVersionsResponse{Versions: []*likenessv1.Version{{Name: "v1", Previous: true}, {Name: "v2", Active: true}, {Name: "v3"}}})
+	lines := strings.Split(out.String(), "\n")
+	if err != nil || len(lines) != 5 {
+		t.Fatalf("%q, %v", lines, err)
+	}
+	for i, want := range []string{"v1 previous", "v2 active", "v3 "} {
+		if got := strings.Join(strings.Fields(lines[i+1])[:2], " "); !strings.HasPrefix(got, want) || strings.Contains(got, "previous") != (i == 0) {
+			t.Errorf("line %d: %s, want %s", i, lines[i+1], want)
+		}
+	}
+}
