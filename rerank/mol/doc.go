@@ -53,7 +53,8 @@
 //     last. For items in int8, the first bound takes a query of one int8 vector, and serves a
 //     whole batch in one pass. Only the items that it leaves get logits by two int8 vectors, and
 //     gates. The scan times each bound, with the scoring that it leaves, on a few items. It
-//     takes the cheapest, or none, and tries again as the K-th score rises.
+//     takes the cheapest, or none, and tries again as the K-th score rises. What a bound of rounded
+//     rows leaves may get the last bound of its float32 rows, where the table has them.
 //   - Both bounds of a MoL add the rounding of the two weighted means, 4·γ_{L+6}·‖l‖ for L
 //     pairs. The gates' errors include the sums of their parts, the exponential and SiLU, on
 //     both sides, so a bound holds for Score and for φ. Tests compare it with adversarial rows

@@ -17,6 +17,10 @@ const (
 	// few pieces say little about a level: each of them may have prepared the queries on another
 	// processor.
 	few = 4
+	// retryRefining is how often, of the pieces that are not screened in full precision, one is.
+	retryRefining = 64
+	// worthRefining is the greatest share of the scoring that a screen in full precision may cost.
+	worthRefining = 0.8
 )
 
 // costs holds the run times that a job has measured. The job uses them to choose the
@@ -27,6 +31,7 @@ type costs struct {
 	wholes  int     // number of pieces in which all items were scored
 	rest    float64 // seconds per scored item, if a screen left only a few
 	screen  [maxScreens]cost
+	refine  [maxScreens]refinement
 	pieces  int // number of pieces that were not trials
 	turn    int // the way tried last: 0 for scoring all, i+1 for screen i
 	due     bool
@@ -38,6 +43,13 @@ type costs struct {
 type cost struct {
 	seconds, items, left float64
 	pieces               int
+}
+
+// refinement is the measured cost of screening in full precision what a screen level left.
+// skipped counts the pieces that did without.
+type refinement struct {
+	cost
+	skipped int
 }
 
 func (c *costs) reset(screens int) { *c = costs{screens: screens} }
@@ -110,6 +122,32 @@ func (c *costs) each(screen int) float64 {
 	if screen < 0 {
 		return c.whole
 	}
-	s := &c.screen[screen]
-	return s.seconds + s.left/s.items*max(c.rest, c.whole)
+	left := c.score()
+	if c.isWorthRefining(screen) {
+		left = c.refine[screen].each(left)
+	}
+	return c.screen[screen].each(left)
 }
+
+// score returns the seconds that scoring an item takes.
+func (c *costs) score() float64 { return max(c.rest, c.whole) }
+
+// refines reports whether to screen in full precision what the given screen left.
+func (c *costs) refines(screen int) bool {
+	r := &c.refine[screen]
+	if r.pieces < 2 || c.isWorthRefining(screen) {
+		return true
+	}
+	r.skipped++
+	return r.skipped%retryRefining == 0
+}
+
+// isWorthRefining reports whether a screen in full precision of what the given screen left was
+// measured, and costs clearly less than scoring it.
+func (c *costs) isWorthRefining(screen int) bool {
+	r := &c.refine[screen]
+	return r.pieces > 1 && r.each(c.score()) < worthRefining*c.score()
+}
+
+// each returns the expected seconds per item, given the seconds for an item that is left.
+func (c *cost) each(left float64) float64 { return c.seconds + c.left/c.items*left }

@@ -14,6 +14,9 @@ type job struct {
 	q        Query
 	screener rerank.Screener // nil if the query cannot be screened
 	batch    rerank.Batch    // nil if the query cannot be scored together with others
+	// refining is the screen of full-precision rows for items that a screen of rounded rows
+	// leaves; 0 means none.
+	refining int
 
 	// Guarded by the scanner's lock: the number of chunks not yet handed out (todo) and of
 	// chunks being worked on (out). When both are 0, done receives one value.
@@ -29,7 +32,7 @@ type job struct {
 }
 
 func (j *job) begin(ctx context.Context, s *Scanner, q Query) {
-	j.ctx, j.q, j.screener, j.batch = ctx, q, nil, nil
+	j.ctx, j.q, j.screener, j.batch, j.refining = ctx, q, nil, nil, 0
 	if q.Within == nil {
 		j.q.Within = s.alive
 	}
@@ -44,6 +47,9 @@ func (j *job) begin(ctx context.Context, s *Scanner, q Query) {
 	if sc := can.Screen; sc != nil && !q.Whole {
 		if screens = min(sc.Screens(s.table.All()), maxScreens); screens > 0 {
 			j.screener = sc
+			if full, ok := s.table.Full(); ok && s.table.Rounded() {
+				j.refining = max(0, sc.Screens(rerank.Items{Features: full})-1)
+			}
 		}
 	}
 	j.costs.reset(screens)

@@ -1,6 +1,7 @@
 // Package scan finds the exact top K of a resident table. It visits every item, in chunks,
 // on all processors that are free, and scores each item that a cheaper bound does not rule
-// out.
+// out. Where a table has rounded rows and full precision, a bound from the rounded rows comes
+// first, and what it leaves may get a tighter one from full precision before it is scored.
 //
 // Queries that run at the same time share one pass. A query joins at the pass's current
 // chunk and leaves after one round of the table. So the table is read once for all of them,
@@ -55,6 +56,7 @@ type Result struct {
 type Scanner struct {
 	table         *table.Table
 	loss          rerank.Loss // difference between the rows that are screened and the rows that are scored
+	lossless      rerank.Loss // the same of the rows that are scored: only norms
 	alive         *Bitmap     // nil if all items are alive
 	chunk, chunks int         // items per chunk; chunks of the table
 	turns         *turns.Turns
@@ -78,17 +80,23 @@ func New(t *table.Table, spec rerank.Spec) *Scanner {
 // NewShared returns a Scanner whose scans take turns on the processors with other work.
 func NewShared(t *table.Table, spec rerank.Spec, shared *turns.Turns) *Scanner {
 	s := &Scanner{table: t, turns: shared, chunk: chunkOf(t, spec, shared.Most())}
-	s.loss = t.Loss()
+	s.loss, s.lossless = t.Loss(), withoutLoss(t.Loss())
 	if _, ok := t.Full(); !ok { // without full precision, the packed rows themselves are scored
-		s.loss.Row.Lost, s.loss.Blocks = 0, slices.Clone(s.loss.Blocks)
-		for i := range s.loss.Blocks {
-			s.loss.Blocks[i].Lost = 0
-		}
+		s.loss = s.lossless
 	}
 	s.chunks = (t.Len() + s.chunk - 1) / s.chunk
 	s.alive = aliveItems(t)
 	s.pool.New = func() any { return &job{done: make(chan struct{}, 1)} }
 	return s
+}
+
+// withoutLoss returns the norms of l, and no rounding errors.
+func withoutLoss(l rerank.Loss) rerank.Loss {
+	l.Row.Lost, l.Blocks = 0, slices.Clone(l.Blocks)
+	for i := range l.Blocks {
+		l.Blocks[i].Lost = 0
+	}
+	return l
 }
 
 func chunkOf(t *table.Table, spec rerank.Spec, workers int) int {

@@ -108,7 +108,7 @@ func (w *worker) pieceTogether(plans []jobPlan, from, to int) {
 			w.attempt(p.job, func() error { return w.piece(p.job, from, to, p.screen, p.threshold) })
 		case screen < 0:
 			w.rank(p.job, list, own, p.threshold)
-			p.job.count(-1, len(list), len(list), 0, each)
+			p.job.count(-1, len(list), len(list), len(list), 0, each)
 		default:
 			w.attempt(p.job, func() error { return w.scoreRest(p.job, list, own, screen, p.threshold, each) })
 		}

@@ -151,6 +151,62 @@ func mixtures(t testing.TB, items int, meta table.Meta) *world {
 	return w
 }
 
+// refining counts the items that are screened in full precision, and notes a call that is wrong.
+type refining struct {
+	rerank.Encoded
+	screened, reached int
+	wrong             string
+}
+
+func (e *refining) Screens(items rerank.Items) int { return e.Encoded.(rerank.Screener).Screens(items) }
+
+func (e *refining) Screen(level int, dst []float32, items rerank.Items, loss rerank.Loss, reach float32) error {
+	err := e.Encoded.(rerank.Screener).Screen(level, dst, items, loss, reach)
+	if items.Packed != nil {
+		return err
+	}
+	for _, b := range loss.Blocks {
+		if loss.Row.Lost > 0 || b.Lost > 0 || !(b.Norm > 0) {
+			e.wrong = "it has a loss, or no norm"
+		}
+	}
+	if level != e.Screens(items)-1 {
+		e.wrong = "it is not by the tightest bound"
+	}
+	e.screened += len(dst)
+	for _, b := range dst {
+		if !(b < reach) {
+			e.reached++
+		}
+	}
+	return err
+}
+
+// TestRefines: of a table of rounded rows, what a screen leaves is screened in full precision, and
+// what that leaves is scored.
+func TestRefines(t *testing.T) {
+	w := mixtures(t, 20_000, table.Meta{Format: rerank.FormatInt8, Layout: table.LayoutTiles, Full: true})
+	refined := 0
+	for _, e := range w.encoded[:8] {
+		q := &refining{Encoded: e}
+		s := scan.NewShared(w.table, w.sim.Spec(), turns.New(1))
+		got, err := s.Scan(context.Background(), scan.Query{Encoded: q, K: 10}, nil)
+		must(t, err)
+		want, err := s.Scan(context.Background(), scan.Query{Encoded: e, K: 10, Whole: true}, nil)
+		must(t, err)
+		if !same(got.Top, want.Top) || q.wrong != "" || got.Scored < q.reached {
+			t.Errorf("%d items are scored, %d are left in full precision; another answer, or a wrong call: %s", got.Scored, q.reached, q.wrong)
+		}
+		if got.Scored+q.screened-q.reached > got.Items {
+			t.Errorf("of %d items %d are scored, and %d ruled out in full precision", got.Items, got.Scored, q.screened-q.reached)
+		}
+		refined += q.screened - q.reached
+	}
+	if refined == 0 {
+		t.Error("full precision ruled no item out, so that this proves nothing")
+	}
+}
+
 // brokenBatch is a query that cannot be scored together with others, whatever it says.
 type brokenBatch struct{ rerank.Encoded }
 
@@ -161,7 +217,7 @@ func (b brokenBatch) Batch() rerank.Batch { return b.Encoded.(rerank.Batcher).Ba
 func TestBatchOfMixtures(t *testing.T) {
 	const items = 5000
 	for name, meta := range map[string]table.Meta{
-		"rows": {}, "tiles": {Layout: table.LayoutTiles}, "bfloat16": {Format: rerank.FormatBFloat16, Full: true},
+		"rows": {}, "tiles": {Layout: table.LayoutTiles}, "bfloat16": {Format: rerank.FormatBFloat16, Full: true}, "int8": {Format: rerank.FormatInt8, Full: true},
 	} {
 		w := mixtures(t, items, meta)
 		within, other := scan.NewBitmap(items), scan.NewBitmap(items)

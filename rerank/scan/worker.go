@@ -75,7 +75,7 @@ func (w *worker) piece(j *job, from, to, screen int, threshold float32) error {
 			return err
 		}
 		w.rank(j, list, scores, threshold)
-		j.count(-1, len(list), len(list), 0, time.Since(began))
+		j.count(-1, len(list), len(list), len(list), 0, time.Since(began))
 		return nil
 	}
 	bounds := w.bounds[:len(list)]
@@ -85,11 +85,16 @@ func (w *worker) piece(j *job, from, to, screen int, threshold float32) error {
 	return w.scoreRest(j, list, bounds, screen, threshold, time.Since(began))
 }
 
-// scoreRest scores the items whose bounds reach the threshold. screening is the time that
-// the bounds took.
+// scoreRest scores the items whose bounds reach the threshold, in full precision too where
+// that pays. screening is the time that the bounds took.
 func (w *worker) scoreRest(j *job, list []int32, bounds []float32, screen int, threshold float32, screening time.Duration) error {
-	began := time.Now()
 	left := w.reach(list, bounds, threshold)
+	reaching := len(left)
+	left, err := w.refine(j, left, screen, threshold)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
 	scores := w.scores[:len(left)]
 	if len(left) > 0 {
 		if err := j.q.Encoded.Score(scores, w.exact(left, false, 0, 0)); err != nil {
@@ -97,8 +102,24 @@ func (w *worker) scoreRest(j *job, list []int32, bounds []float32, screen int, t
 		}
 	}
 	w.rank(j, left, scores, threshold)
-	j.count(screen, len(list), len(left), screening, time.Since(began))
+	j.count(screen, len(list), reaching, len(left), screening, time.Since(began))
 	return nil
+}
+
+// refine returns the items of left, which the given screen of rounded rows left, that a screen of their
+// full-precision rows leaves. It returns all where they are too few to be worth it, or where
+// scoring them costs less.
+func (w *worker) refine(j *job, left []int32, screen int, threshold float32) ([]int32, error) {
+	if len(left) < minChunk/2 || !j.refines(screen) {
+		return left, nil
+	}
+	began, n, bounds := time.Now(), len(left), w.bounds[:len(left)]
+	if err := j.screener.Screen(j.refining, bounds, w.exact(left, false, 0, 0), w.s.lossless, threshold); err != nil {
+		return nil, err
+	}
+	left = w.reach(left, bounds, threshold)
+	j.refined(screen, n, len(left), time.Since(began))
+	return left, nil
 }
 
 // list returns the items of [from, to) that the job visits, and whether those are all of
@@ -144,7 +165,7 @@ func (w *worker) exact(list []int32, whole bool, from, to int) rerank.Items {
 	return items
 }
 
-// reach lists the items whose bound is at or above the threshold.
+// reach lists the items whose bound is at or above the threshold. list may be its last result.
 func (w *worker) reach(list []int32, bounds []float32, threshold float32) []int32 {
 	left := w.left[:0]
 	for i, b := range bounds {
@@ -177,14 +198,31 @@ func (w *worker) rank(j *job, list []int32, scores []float32, threshold float32)
 	}
 }
 
-// count adds a piece of n items to the job's counters and costs.
-func (j *job) count(screen, n, scored int, screening, scoring time.Duration) {
+// refines reports whether items that a screen left are to be screened in full precision.
+func (j *job) refines(screen int) bool {
+	if j.refining == 0 {
+		return false
+	}
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.costs.refines(screen)
+}
+
+// refined adds n items, of which a screen in full precision left some, to the job's costs.
+func (j *job) refined(screen, n, left int, took time.Duration) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.costs.refine[screen].screened(took, n, left)
+}
+
+// count adds a piece of n items, of which a screen left some, to the job's counters and costs.
+func (j *job) count(screen, n, left, scored int, screening, scoring time.Duration) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	j.result.Items += n
 	j.result.Scored += scored
 	if screen >= 0 {
-		j.costs.screen[screen].screened(screening, n, scored)
+		j.costs.screen[screen].screened(screening, n, left)
 	}
 	j.costs.scored(screen, scoring, scored)
 }
