@@ -40,7 +40,7 @@ class Collection:
     pairs: list  # (old, new) models
 
 
-TEXT_PAIRS = [("lsa", "minilm"), ("early", "minilm"), ("minilm", "cls"), ("words", "minilm")]
+TEXT_PAIRS = [("lsa", "minilm"), ("early", "minilm"), ("minilm", "cls"), ("words", "minilm"), ("late", "minilm"), ("cls", "minilm")]
 
 
 def texts(name, documents, queries, wanted, cache):

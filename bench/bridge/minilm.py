@@ -14,7 +14,7 @@ from scipy.special import erf
 from tokenizers import Tokenizer
 
 HEADS = 12
-EARLY = 3  # the layer of an early exit
+EXITS = {3: "early", 5: "late"}  # layers whose mean is a model, and its name
 TOKENS = 64  # of a text that are read
 BATCH = 64
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -33,7 +33,7 @@ class MiniLM:
         self.layers = 1 + max(int(k.split(".")[2]) for k in self.weights if k.startswith("encoder.layer."))
 
     def encode(self, texts, progress=None):
-        """Unit vectors of the texts by name of the model: words, early, mean and cls."""
+        """Unit vectors of the texts by name of the model: words, early, late, mean and cls."""
         tokens = [e.ids for e in self.tokenizer.encode_batch(list(texts))]
         order = np.argsort([len(t) for t in tokens], kind="stable")  # texts of one length need no padding
         found = {}
@@ -59,8 +59,8 @@ class MiniLM:
         out = {"words": mean(words, inner)}
         for layer in range(self.layers):
             x = self.layer(x, mask, f"encoder.layer.{layer}.")
-            if layer + 1 == EARLY:
-                out["early"] = mean(x, mask)
+            if layer + 1 in EXITS:
+                out[EXITS[layer + 1]] = mean(x, mask)
         out["mean"], out["cls"] = mean(x, mask), x[:, 0]
         return out
 

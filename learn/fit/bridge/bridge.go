@@ -3,12 +3,12 @@
 // model embedded: φ(q, x) is the cosine of q and Wx + b.
 //
 // W and b come from vectors of the same texts by both models, by ridge regression between centred
-// vectors. The regression makes the vectors of items that it predicts badly short, so the inner product
+// vectors. Queries are texts too, and the regression learns from them if it then predicts items better. The regression makes the vectors of items that it predicts badly short, so the inner product
 // with Wx + b would rank them last; the cosine does not. A bridge is a Mixture-of-Logits of one logit.
 //
 // A bridge is judged before it is served, beside the alternatives: to keep the old model, to embed
 // some of the items again, and to embed all of them. Most items of a collection are not among the texts, so
-// every item is judged by a map that has not seen it, has seen no more right answers than the map of a
+// every item is judged by a map that has not seen it or the query, has seen no more right answers than the map of a
 // right answer has, and has learned from nearly as many texts as the map that is served.
 package bridge
 
@@ -83,24 +83,16 @@ func Fit(ctx context.Context, d Data, o Options) (*Fitted, error) {
 		return nil, err
 	}
 	r := Report{Texts: d.Old.Rows, OldDim: d.Old.Cols, NewDim: d.New.Cols, Seed: o.Seed, Normalise: o.Normalise, Lazy: o.Lazy}
-	whole := addUp(d.Old, d.New)
-	full, err := whole.solve()
+	t := newTrial(d, o)
+	served, err := t.learn(ctx, d)
 	if err != nil {
 		return nil, err
 	}
-	r.Ridge = full.ridge
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	t := newTrial(d, o)
-	if err := t.mapAll(full.ridge); err != nil {
-		return nil, err
-	}
-	r.Explained = t.explained
+	r.Ridge, r.Explained, r.FromQueries = served.ridge, t.explained, t.asked != nil
 	if err := t.judge(ctx, &r); err != nil {
 		return nil, err
 	}
-	config, tensors := full.model(o.Normalise)
+	config, tensors := served.model(o.Normalise)
 	return &Fitted{Config: config, Tensors: tensors, Report: r}, nil
 }
 

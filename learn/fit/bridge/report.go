@@ -42,7 +42,9 @@ type Report struct {
 	Ridge float64 `json:"ridge"`
 	// Explained is the share of the variance of new vectors that the map predicts, of texts that it
 	// has not seen.
-	Explained   float64     `json:"explained"`
+	Explained float64 `json:"explained"`
+	// FromQueries reports whether the map has learned from the queries as well as from the texts.
+	FromQueries bool        `json:"from_queries"`
 	Calibration Calibration `json:"calibration"`
 	// Lazy is the share of the items embedded again in the alternative Lazily.
 	Lazy     float64  `json:"lazy"`
@@ -100,11 +102,11 @@ func (t *trial) judge(ctx context.Context, r *Report) error {
 		return err
 	}
 	done(1)
-	r.Calibration = t.calibrate(answers)
 	bridge, lazily, err := t.bridged(ctx, answers, done)
 	if err != nil {
 		return err
 	}
+	r.Calibration = t.calibrate(bridge)
 	kept, err := rank(ctx, t.oldQueries, t.hidden, t.old, judge.Cutoff)
 	if err != nil {
 		return err

@@ -29,8 +29,12 @@ type trial struct {
 	hidden     [][]int32
 	segments   []string
 
+	// learnedOld and learnedNew hold a row for each text from which maps learn: the items, and then
+	// the queries if maps learn from them. asked[q] is the row of query q, and asked is nil if they do not.
+	learnedOld, learnedNew rerank.Matrix
+	asked                  []int32
 	// mapped holds the items' old vectors after the map. The map of each item is fitted to the
-	// others.
+	// other texts.
 	mapped rerank.Matrix
 	ridge  float64
 	// explained is the share of the variance of the items' new vectors that the maps predict.
@@ -59,12 +63,52 @@ func shuffled(n int, seed uint64) []int32 {
 	return rows
 }
 
-// mapAll maps each item by the map that the others give.
-func (t *trial) mapAll(ridge float64) (err error) {
-	if t.mapped, err = mapUnseen(t.old, t.now, nil, ridge); err != nil {
+// learn fits the map that is served, and maps the items of the trial. The maps learn from the queries too if
+// they then predict better the items that they have not seen.
+func (t *trial) learn(ctx context.Context, d Data) (*affine, error) {
+	served, err := addUp(d.Old, d.New).solve()
+	if err != nil {
+		return nil, err
+	}
+	t.learnedOld, t.learnedNew = t.old, t.now
+	if err := t.mapAll(served.ridge); err != nil {
+		return nil, err
+	}
+	if d.NewQueries.Rows == 0 {
+		return served, ctx.Err()
+	}
+	both := *t
+	both.learnedOld, both.learnedNew = stack(d.Old, d.OldQueries), stack(d.New, d.NewQueries)
+	more, err := addUp(both.learnedOld, both.learnedNew).solve()
+	if err != nil {
+		return nil, err
+	}
+	if err := both.mapAll(more.ridge); err != nil {
+		return nil, err
+	}
+	if both.explained <= t.explained {
+		return served, ctx.Err()
+	}
+	both.asked = make([]int32, d.NewQueries.Rows)
+	for q := range both.asked {
+		both.asked[q] = int32(d.Old.Rows + q)
+	}
+	*t = both
+	return more, ctx.Err()
+}
+
+// stack returns the rows of a above the rows of b.
+func stack(a, b rerank.Matrix) rerank.Matrix {
+	return rerank.Matrix{Rows: a.Rows + b.Rows, Cols: a.Cols, Data: slices.Concat(a.Data, b.Data)}
+}
+
+// mapAll maps each item by the map that the other texts give.
+func (t *trial) mapAll(ridge float64) error {
+	mapped, err := mapUnseen(t.learnedOld, t.learnedNew, nil, ridge)
+	if err != nil {
 		return err
 	}
-	t.ridge = ridge
+	t.ridge, t.mapped = ridge, mapped.Slice(0, t.old.Rows)
 	t.explained = explained(t.now, t.mapped)
 	t.normalise(t.mapped)
 	return nil
@@ -165,6 +209,7 @@ func (t *trial) keepAnswerable() {
 	}
 	t.oldQueries, t.nowQueries = linalg.Gather(t.oldQueries, rows), linalg.Gather(t.nowQueries, rows)
 	t.relevant, t.hidden, t.segments = pick(t.relevant, rows), pick(t.hidden, rows), pick(t.segments, rows)
+	t.asked = pick(t.asked, rows)
 }
 
 // pick returns the elements of all at the indices rows, or nil if all is nil.
@@ -210,10 +255,10 @@ func (t *trial) calibrate(bridge ranking) Calibration {
 }
 
 // queryParts is the number of parts into which the queries are divided. No map that ranks for a part has seen
-// the first right answer to any of its queries.
+// any of its queries, or the first right answer to one.
 const queryParts = 10
 
-// bridged ranks by the bridge, and with some of the items embedded again: for each part of the queries the
+// bridged ranks by the bridge, touchDepth deep, and with some of the items embedded again: for each part of the queries the
 // items that the answers to the other parts touched most. A cosine with a mapped vector and one with a new
 // vector are compared as they are: the line of Calibration draws the mapped ones together, and ranks worse.
 //
@@ -230,25 +275,26 @@ func (t *trial) bridged(ctx context.Context, answers ranking, done func(int)) (b
 	for k := range queryParts {
 		from, to := k*len(order)/queryParts, (k+1)*len(order)/queryParts
 		part := order[from:to]
-		vectors, err := mapUnseen(t.old, t.now, t.firstAnswers(part), t.ridge)
+		vectors, err := mapUnseen(t.learnedOld, t.learnedNew, t.unseen(part), t.ridge)
 		if err != nil {
 			return nil, nil, err
 		}
+		vectors = vectors.Slice(0, t.old.Rows)
 		t.normalise(vectors)
-		rankPart := func(found ranking) error {
-			r, err := rank(ctx, linalg.Gather(t.nowQueries, part), pick(t.hidden, part), vectors, judge.Cutoff)
+		rankPart := func(found ranking, depth int) error {
+			r, err := rank(ctx, linalg.Gather(t.nowQueries, part), pick(t.hidden, part), vectors, depth)
 			for i := range r {
 				found[part[i]] = r[i]
 			}
 			return err
 		}
-		if err := rankPart(bridge); err != nil {
+		if err := rankPart(bridge, min(touchDepth, t.old.Rows)); err != nil {
 			return nil, nil, err
 		}
 		for _, x := range t.mostTouched(slices.Concat(pick(answers, order[:from]), pick(answers, order[to:]))) {
 			copy(vectors.Row(int(x)), t.now.Row(int(x)))
 		}
-		if err := rankPart(lazily); err != nil {
+		if err := rankPart(lazily, judge.Cutoff); err != nil {
 			return nil, nil, err
 		}
 		done(1)
@@ -256,16 +302,20 @@ func (t *trial) bridged(ctx context.Context, answers ranking, done func(int)) (b
 	return bridge, lazily, nil
 }
 
-// firstAnswers returns the first right answers to some queries, ascending, but no more than half of all
-// items: the others have to give a map.
-func (t *trial) firstAnswers(queries []int32) []int32 {
-	rows := make([]int32, len(queries))
-	for i, q := range queries {
-		rows[i] = t.relevant[q][0]
+// unseen returns the rows of texts that no map may see that ranks for some queries, ascending: the queries
+// themselves and their first right answers, but no more than half of all items, because the others have to give a map.
+func (t *trial) unseen(queries []int32) []int32 {
+	var rows []int32
+	for _, q := range queries {
+		rows = append(rows, t.relevant[q][0])
 	}
 	slices.Sort(rows)
 	rows = slices.Compact(rows)
-	return rows[:min(len(rows), t.old.Rows/2)]
+	rows = rows[:min(len(rows), t.old.Rows/2)]
+	if t.asked != nil {
+		rows = append(rows, slices.Sorted(slices.Values(pick(t.asked, queries)))...)
+	}
+	return rows
 }
 
 // mostTouched returns the items that answers show most often, then those that are candidates most often,
