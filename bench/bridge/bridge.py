@@ -173,6 +173,7 @@ def judge(c, old, new, work, likeness):
     return {
         "collection": c.name, "old": old, "new": new, "items": len(pair.old), "sample": len(pair.sample),
         "judged_by": report["queries"], "queries": len(pair.test), "explained": report["explained"],
+        "from_queries": report["from_queries"], "answer_share": report["answer_share"],
         "answer": report["verdict"]["answer"], "choose": chosen, "predicted": {w["name"]: w["ndcg"] for w in report["ways"]},
         "predicted_kept": {w["name"]: [w["kept_low"], w["kept"], w["kept_high"]] for w in report["ways"]},
         "truth": values, "kept": {w: values[w] / values[WAYS[3]] for w in WAYS}, "cheapest": right, "same": chosen == right,

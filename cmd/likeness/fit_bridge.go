@@ -26,8 +26,8 @@ model embedded, as it stands. The fit needs vectors of the same texts by both mo
 and --new is text i. It says first whether a bridge is worth it, beside keeping the old model, embedding a share of the
 items again, and embedding all of them.
 
-With --queries-old, --queries-new and --pairs the verdict is about right answers; item i of a pair is text i. Without
-pairs it is about agreement with the new model's own first ten, which cannot say whether the new model is better.
+With --queries-old, --queries-new and --pairs the verdict is about right answers; item i of a pair is text i. The bridge
+learns from queries and pairs too where that makes it better on items and queries that it has not seen. Without pairs it is about agreement with the new model's own first ten, which cannot say whether the new model is better.
 docs/how-to/change-the-embedding-model.md goes from the fit to serving.`
 
 // fitBridgeFlags are the flags of fit bridge.
@@ -221,6 +221,9 @@ func (in *bridgeInput) digest(name, spec string) error {
 func printBridge(w io.Writer, r *bridgeResult) error {
 	_, _ = fmt.Fprintf(w, "%d texts: %d numbers by the old model, %d by the new one; of the new vectors' variance %.1f %% follows from the old ones\n",
 		r.Texts, r.OldDim, r.NewDim, 100*r.Explained)
+	if r.AnswerShare > 0 {
+		_, _ = fmt.Fprintf(w, "the bridge draws items %g %% of the way towards the queries that they answer\n", 100*r.AnswerShare)
+	}
 	if err := printWays(w, r.Report, "", r.Ways); err != nil {
 		return err
 	}

@@ -3,7 +3,9 @@
 // model embedded: φ(q, x) is the cosine of q and Wx + b.
 //
 // W and b come from vectors of the same texts by both models, by ridge regression between centred
-// vectors. Queries are texts too, and the regression learns from them if it then predicts items better. The regression makes the vectors of items that it predicts badly short, so the inner product
+// vectors. Queries are texts too, and the regression learns from them if it then predicts items better. If
+// right answers are known, it can predict points between an item's new vector and the queries that the item
+// answers, which makes it a similarity learned from them. The regression makes the vectors of items that it predicts badly short, so the inner product
 // with Wx + b would rank them last; the cosine does not. A bridge is a Mixture-of-Logits of one logit.
 //
 // A bridge is judged before it is served, beside the alternatives: to keep the old model, to embed
@@ -84,15 +86,14 @@ func Fit(ctx context.Context, d Data, o Options) (*Fitted, error) {
 	}
 	r := Report{Texts: d.Old.Rows, OldDim: d.Old.Cols, NewDim: d.New.Cols, Seed: o.Seed, Normalise: o.Normalise, Lazy: o.Lazy}
 	t := newTrial(d, o)
-	served, err := t.learn(ctx, d)
-	if err != nil {
+	if err := t.learn(ctx, d); err != nil {
 		return nil, err
 	}
-	r.Ridge, r.Explained, r.FromQueries = served.ridge, t.explained, t.asked != nil
+	r.Explained, r.FromQueries = t.explained, t.asked != nil
 	if err := t.judge(ctx, &r); err != nil {
 		return nil, err
 	}
-	config, tensors := served.model(o.Normalise)
+	config, tensors := t.served.model(o.Normalise)
 	return &Fitted{Config: config, Tensors: tensors, Report: r}, nil
 }
 

@@ -128,14 +128,14 @@ func TestBridgeIsTaken(t *testing.T) {
 		t.Errorf("the scores of items that no map has seen are not on the new scale: %+v", r.Calibration)
 	}
 	// The form ranks the collection as the verdict says.
-	ndcg := ndcgOf(t, f, d.Old, d.NewQueries, func(q int) int32 { return d.Relevant[q][0] })
+	ndcg := ndcgOf(t, f, d.Old, d.NewQueries, d.Relevant)
 	if math.Abs(ndcg-r.Ways[1].NDCG) > 0.03 {
 		t.Errorf("the form has nDCG@10 %.4f, the verdict %.4f", ndcg, r.Ways[1].NDCG)
 	}
 }
 
-// ndcgOf returns nDCG@10 of a fitted bridge for queries of which each has one right answer.
-func ndcgOf(t *testing.T, f *bridge.Fitted, items, queries rerank.Matrix, answer func(q int) int32) (ndcg float64) {
+// ndcgOf returns nDCG@10 of a fitted bridge for queries and their right answers.
+func ndcgOf(t *testing.T, f *bridge.Fitted, items, queries rerank.Matrix, relevant [][]int32) float64 {
 	t.Helper()
 	s, err := mol.New(f.Config, f.Tensors)
 	if err != nil {
@@ -145,25 +145,52 @@ func ndcgOf(t *testing.T, f *bridge.Fitted, items, queries rerank.Matrix, answer
 	if err := s.EncodeItems(features, items); err != nil {
 		t.Fatal(err)
 	}
-	for q := range queries.Rows {
+	return meanNDCG(relevant, func(q int) []float32 {
 		e, err := s.Encode(rerank.Query{Vector: queries.Row(q)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		scores, rank := make([]float32, items.Rows), 0
+		scores := make([]float32, items.Rows)
 		if err := e.Score(scores, rerank.Items{Features: features}); err != nil {
 			t.Fatal(err)
 		}
-		for _, v := range scores {
-			if v > scores[answer(q)] {
-				rank++
+		return scores
+	})
+}
+
+// cosineNDCG returns nDCG@10 of the cosine.
+func cosineNDCG(items, queries rerank.Matrix, relevant [][]int32) float64 {
+	return meanNDCG(relevant, func(q int) []float32 {
+		scores := make([]float32, items.Rows)
+		for x := range scores {
+			scores[x] = float32(linalg.Dot(queries.Row(q), items.Row(x)) / rerank.Norm(items.Row(x)))
+		}
+		return scores
+	})
+}
+
+// meanNDCG returns nDCG@10 of the scores that each query gives the items.
+func meanNDCG(relevant [][]int32, scoresOf func(q int) []float32) (mean float64) {
+	for q, items := range relevant {
+		scores := scoresOf(q)
+		var gain, most float64
+		for i, x := range items {
+			rank := 0
+			for _, v := range scores {
+				if v > scores[x] {
+					rank++
+				}
+			}
+			if rank < 10 {
+				gain += 1 / math.Log2(float64(rank+2))
+			}
+			if i < 10 {
+				most += 1 / math.Log2(float64(i+2))
 			}
 		}
-		if rank < 10 {
-			ndcg += 1 / math.Log2(float64(rank+2)) / float64(queries.Rows)
-		}
+		mean += gain / most / float64(len(relevant))
 	}
-	return ndcg
+	return mean
 }
 
 // TestWithoutPairs: agreement is never taken for a reason to embed anew.
@@ -252,8 +279,53 @@ func TestOtherItems(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	truth := ndcgOf(t, f, x.Slice(texts, 2*texts), linalg.Gather(qy, other), func(i int) int32 { return relevant[other[i]][0] - texts })
+	var wanted [][]int32
+	for _, q := range other {
+		wanted = append(wanted, []int32{relevant[q][0] - texts})
+	}
+	truth := ndcgOf(t, f, x.Slice(texts, 2*texts), linalg.Gather(qy, other), wanted)
 	if said := f.Report.Ways[1].NDCG; math.Abs(said-truth) > 0.025 {
 		t.Errorf("on other items the bridge has nDCG@10 %.4f, the verdict says %.4f", truth, said)
+	}
+}
+
+// TestAnswersDrawItems: texts of a topic differ in coordinates that both models see and that do not matter. The queries'
+// right answers say so, and the verdict's value holds for items and queries of these topics that the fit has not seen.
+func TestAnswersDrawItems(t *testing.T) {
+	const topics, texts, asked, later = 60, 480, 240, 1200 // later queries ask for as many other texts
+	w := newWorld(2*texts+asked+later, 20)
+	centres := fittest.NormalMatrix(w.rng, topics, 6)
+	for r := range w.points.Rows {
+		for k, v := range centres.Row(r % topics) {
+			w.points.Row(r)[k] = v + w.points.Row(r)[k]/2
+		}
+	}
+	x, y := w.embed(w.model(20, 24), w.points, 0.5), w.embed(w.model(20, 28), w.points, 0.5)
+	relevant := make([][]int32, later)
+	for q := range relevant {
+		for r := q % topics; r < texts; r += topics {
+			relevant[q] = append(relevant[q], int32(r))
+		}
+	}
+	d := bridge.Data{
+		Old: x.Slice(0, texts), New: y.Slice(0, texts), Relevant: relevant[:asked],
+		OldQueries: x.Slice(2*texts, 2*texts+asked), NewQueries: y.Slice(2*texts, 2*texts+asked),
+	}
+	f, err := bridge.Fit(context.Background(), d, bridge.DefaultOptions())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := f.Report
+	if r.AnswerShare == 0 || !r.FromQueries || r.Verdict.Choose != bridge.Bridged || r.Ways[1].NDCG < r.Ways[3].NDCG {
+		t.Errorf("the answers draw no item: %+v", r)
+	}
+	asking := y.Slice(2*texts+asked, y.Rows)
+	truth := ndcgOf(t, f, x.Slice(texts, 2*texts), asking, relevant) / cosineNDCG(y.Slice(texts, 2*texts), asking, relevant)
+	if math.Abs(r.Ways[1].Kept-truth) > 0.06 {
+		t.Errorf("on other items the bridge keeps %.3f of a new index, the verdict says %.3f", truth, r.Ways[1].Kept)
+	}
+	d.Relevant = nil
+	if f, err = bridge.Fit(context.Background(), d, bridge.DefaultOptions()); err != nil || f.Report.AnswerShare != 0 {
+		t.Errorf("without pairs items are drawn at a share of %g, error %v", f.Report.AnswerShare, err)
 	}
 }

@@ -44,7 +44,9 @@ type Report struct {
 	// has not seen.
 	Explained float64 `json:"explained"`
 	// FromQueries reports whether the map has learned from the queries as well as from the texts.
-	FromQueries bool        `json:"from_queries"`
+	FromQueries bool `json:"from_queries"`
+	// AnswerShare is how far the map draws an item towards the queries that it answers: 0 is not at all.
+	AnswerShare float64     `json:"answer_share"`
 	Calibration Calibration `json:"calibration"`
 	// Lazy is the share of the items embedded again in the alternative Lazily.
 	Lazy     float64  `json:"lazy"`
@@ -83,7 +85,6 @@ const fewSegmentQueries = 20
 // judge ranks the items by each alternative, and fills the report.
 func (t *trial) judge(ctx context.Context, r *Report) error {
 	r.Evidence = Pairs
-	done := t.options.Progress.Begin("ranking by the old model, the bridge and the new model", 3+queryParts)
 	if t.relevant == nil {
 		r.Evidence = Agreement
 		anew, err := rank(ctx, t.nowQueries, t.hidden, t.now, judge.Cutoff)
@@ -97,16 +98,22 @@ func (t *trial) judge(ctx context.Context, r *Report) error {
 	if r.Queries < 2 {
 		return fmt.Errorf("%w: %d queries have a right answer among the texts, want 2 at least and a few hundred for a verdict", fit.ErrData, r.Queries)
 	}
+	bridges := 1
+	if r.Evidence == Pairs {
+		bridges += len(answerShares)
+	}
+	done := t.options.Progress.Begin("ranking by the old model, the bridge and the new model", 3+bridges*queryParts)
 	answers, err := rank(ctx, t.nowQueries, t.hidden, t.mapped, min(touchDepth, t.old.Rows))
 	if err != nil {
 		return err
 	}
 	done(1)
-	bridge, lazily, err := t.bridged(ctx, answers, done)
+	chosen, err := t.chooseShare(ctx, r.Evidence, answers, done)
 	if err != nil {
 		return err
 	}
-	r.Calibration = t.calibrate(bridge)
+	t.served = chosen.served
+	r.Ridge, r.AnswerShare, r.Calibration = chosen.served.ridge, chosen.share, t.calibrate(chosen.bridge)
 	kept, err := rank(ctx, t.oldQueries, t.hidden, t.old, judge.Cutoff)
 	if err != nil {
 		return err
@@ -117,16 +124,22 @@ func (t *trial) judge(ctx context.Context, r *Report) error {
 		return err
 	}
 	done(1)
-	all := []marks{t.mark(kept), t.mark(bridge), t.mark(lazily), t.mark(anew)}
-	everyone := make([]int32, r.Queries)
-	for q := range everyone {
-		everyone[q] = int32(q)
-	}
+	all := []marks{t.mark(kept), t.mark(chosen.bridge), t.mark(chosen.lazily), t.mark(anew)}
+	everyone := t.everyone()
 	r.Ways = t.ways(all, everyone)
 	r.Verdict = t.decide(r.Evidence, all, everyone, r.Ways)
 	t.judgeSegments(r, all)
 	r.warn()
 	return nil
+}
+
+// everyone returns the numbers of all queries.
+func (t *trial) everyone() []int32 {
+	all := make([]int32, len(t.relevant))
+	for q := range all {
+		all[q] = int32(q)
+	}
+	return all
 }
 
 // rowsOf returns the items of a ranking in ascending order.

@@ -36,7 +36,7 @@ type trial struct {
 	// mapped holds the items' old vectors after the map. The map of each item is fitted to the
 	// other texts.
 	mapped rerank.Matrix
-	ridge  float64
+	served *affine // of all texts
 	// explained is the share of the variance of the items' new vectors that the maps predict.
 	explained float64
 }
@@ -63,38 +63,33 @@ func shuffled(n int, seed uint64) []int32 {
 	return rows
 }
 
-// learn fits the map that is served, and maps the items of the trial. The maps learn from the queries too if
+// learn fits the map of all texts, and maps each item of the trial by a map that has not seen it. The maps learn from the queries too if
 // they then predict better the items that they have not seen.
-func (t *trial) learn(ctx context.Context, d Data) (*affine, error) {
-	served, err := addUp(d.Old, d.New).solve()
-	if err != nil {
-		return nil, err
+func (t *trial) learn(ctx context.Context, d Data) (err error) {
+	if t.served, err = addUp(d.Old, d.New).solve(); err != nil {
+		return err
 	}
 	t.learnedOld, t.learnedNew = t.old, t.now
-	if err := t.mapAll(served.ridge); err != nil {
-		return nil, err
+	if err := t.mapAll(); err != nil || d.NewQueries.Rows == 0 {
+		return err
 	}
-	if d.NewQueries.Rows == 0 {
-		return served, ctx.Err()
+	if err := ctx.Err(); err != nil {
+		return err
 	}
 	both := *t
 	both.learnedOld, both.learnedNew = stack(d.Old, d.OldQueries), stack(d.New, d.NewQueries)
-	more, err := addUp(both.learnedOld, both.learnedNew).solve()
-	if err != nil {
-		return nil, err
+	if both.served, err = addUp(both.learnedOld, both.learnedNew).solve(); err != nil {
+		return err
 	}
-	if err := both.mapAll(more.ridge); err != nil {
-		return nil, err
-	}
-	if both.explained <= t.explained {
-		return served, ctx.Err()
+	if err := both.mapAll(); err != nil || both.explained <= t.explained {
+		return err
 	}
 	both.asked = make([]int32, d.NewQueries.Rows)
 	for q := range both.asked {
 		both.asked[q] = int32(d.Old.Rows + q)
 	}
 	*t = both
-	return more, ctx.Err()
+	return nil
 }
 
 // stack returns the rows of a above the rows of b.
@@ -103,12 +98,12 @@ func stack(a, b rerank.Matrix) rerank.Matrix {
 }
 
 // mapAll maps each item by the map that the other texts give.
-func (t *trial) mapAll(ridge float64) error {
-	mapped, err := mapUnseen(t.learnedOld, t.learnedNew, nil, ridge)
+func (t *trial) mapAll() error {
+	mapped, err := mapUnseen(t.learnedOld, t.learnedNew, nil, t.served.ridge)
 	if err != nil {
 		return err
 	}
-	t.ridge, t.mapped = ridge, mapped.Slice(0, t.old.Rows)
+	t.mapped = mapped.Slice(0, t.old.Rows)
 	t.explained = explained(t.now, t.mapped)
 	t.normalise(t.mapped)
 	return nil
@@ -255,27 +250,38 @@ func (t *trial) calibrate(bridge ranking) Calibration {
 }
 
 // queryParts is the number of parts into which the queries are divided. No map that ranks for a part has seen
-// any of its queries, or the first right answer to one.
+// any of its queries, or the drawn right answer to one (drawAnswers).
 const queryParts = 10
 
-// bridged ranks by the bridge, touchDepth deep, and with some of the items embedded again: for each part of the queries the
-// items that the answers to the other parts touched most. A cosine with a mapped vector and one with a new
-// vector are compared as they are: the line of Calibration draws the mapped ones together, and ranks worse.
+// drawAnswers draws one right answer to each query. A query is judged as one whose drawn answer is new to the collection:
+// no map that ranks for it has seen this answer, or a query that drew the same one. If queries have many right answers
+// in common, the maps have seen queries and answers like these, as a map in service has.
+func (t *trial) drawAnswers() []int32 {
+	rng := rand.New(rand.NewPCG(t.options.Seed, 0xa25))
+	drawn := make([]int32, len(t.relevant))
+	for q, items := range t.relevant {
+		drawn[q] = items[rng.IntN(len(items))]
+	}
+	return drawn
+}
+
+// bridged ranks by the bridge that predicts the targets of a share (drawTargets), touchDepth deep, and with some of the
+// items embedded again: for each part of the queries the items that the answers to the other parts touched most. A
+// cosine with a mapped vector and one with a new vector are compared as they are: the line of Calibration draws the
+// mapped ones together, and ranks worse.
 //
 // It is not enough that an item's own map has not seen it. The maps of all other items would have seen one right
 // answer more than a right answer's own map, and would draw these items towards the query. So no map sees the
 // first right answer. The maps may see the others: a collection has texts like those that a map has seen.
-func (t *trial) bridged(ctx context.Context, answers ranking, done func(int)) (bridge, lazily ranking, err error) {
-	order := make([]int32, len(t.relevant))
-	for q := range order {
-		order[q] = int32(q)
-	}
-	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(t.relevant[a][0], t.relevant[b][0]) })
+func (t *trial) bridged(ctx context.Context, share, ridge float64, answers ranking, done func(int)) (bridge, lazily ranking, err error) {
+	order, drawn := t.everyone(), t.drawAnswers()
+	place := shuffled(t.old.Rows, t.options.Seed+4) // rows next to each other may be alike
+	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(place[drawn[a]], place[drawn[b]]) })
 	bridge, lazily = make(ranking, len(order)), make(ranking, len(order))
 	for k := range queryParts {
 		from, to := k*len(order)/queryParts, (k+1)*len(order)/queryParts
 		part := order[from:to]
-		vectors, err := mapUnseen(t.learnedOld, t.learnedNew, t.unseen(part), t.ridge)
+		vectors, err := mapUnseen(t.learnedOld, t.drawTargets(share, part), t.unseen(part, pick(drawn, part)), ridge)
 		if err != nil {
 			return nil, nil, err
 		}
@@ -303,14 +309,9 @@ func (t *trial) bridged(ctx context.Context, answers ranking, done func(int)) (b
 }
 
 // unseen returns the rows of texts that no map may see that ranks for some queries, ascending: the queries
-// themselves and their first right answers, but no more than half of all items, because the others have to give a map.
-func (t *trial) unseen(queries []int32) []int32 {
-	var rows []int32
-	for _, q := range queries {
-		rows = append(rows, t.relevant[q][0])
-	}
-	slices.Sort(rows)
-	rows = slices.Compact(rows)
+// and their drawn answers, but no more than half of all items, because the others have to give a map.
+func (t *trial) unseen(queries, drawn []int32) []int32 {
+	rows := slices.Compact(slices.Sorted(slices.Values(drawn)))
 	rows = rows[:min(len(rows), t.old.Rows/2)]
 	if t.asked != nil {
 		rows = append(rows, slices.Sorted(slices.Values(pick(t.asked, queries)))...)
