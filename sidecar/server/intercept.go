@@ -120,9 +120,9 @@ func (s *Server) receiving() grpc.ServerOption {
 
 // arrive asks the gate whether a search call may go on, before its stream exists and its message is
 // read, because refusing it later costs many times as much. Health and the other services are
-// always answered.
+// always answered, and so are methods that do not exist, whose names must not become labels.
 func (s *services) arrive(ctx context.Context, in *tap.Info) (context.Context, error) {
-	if s.gate == nil || !strings.HasPrefix(in.FullMethodName, "/"+likenessv1.SearchService_ServiceDesc.ServiceName+"/") {
+	if s.gate == nil || !isSearchMethod(in.FullMethodName) {
 		return ctx, nil
 	}
 	arrived, err := s.gate.Arrive(ctx)
@@ -135,6 +135,14 @@ func (s *services) arrive(ctx context.Context, in *tap.Info) (context.Context, e
 	ctx, id := telemetry.WithRequestID(ctx, strings.Join(in.Header.Get(RequestIDHeader), ""))
 	s.log.DebugContext(ctx, "call refused before its message", "method", in.FullMethodName, "error", err)
 	return ctx, refused.answer(id)
+}
+
+// isSearchMethod reports whether the search service has a method of this full name.
+func isSearchMethod(full string) bool {
+	d := &likenessv1.SearchService_ServiceDesc
+	name, ok := strings.CutPrefix(full, "/"+d.ServiceName+"/")
+	return ok && (slices.ContainsFunc(d.Methods, func(m grpc.MethodDesc) bool { return m.MethodName == name }) ||
+		slices.ContainsFunc(d.Streams, func(m grpc.StreamDesc) bool { return m.StreamName == name }))
 }
 
 // refusalOf returns the status for an error of the gate. It converts the same error only once,
