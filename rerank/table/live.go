@@ -154,6 +154,7 @@ func openBase(path string, expect Expect) (b base, err error) {
 	if err = b.describe(); err != nil {
 		return b, errors.Join(fmt.Errorf("%w: %s: %w", ErrTable, path, err), b.close())
 	}
+	b.header.Sections.Features.forget(b.table.file) // an arena maps them again
 	return b, nil
 }
 

@@ -24,6 +24,9 @@ func Open(path string, expect Expect) (*Table, error) {
 		return nil, fmt.Errorf("%w: %s: %w", ErrTable, path, err)
 	}
 	t.file = file
+	if h, err := parseHeader(file.Bytes); err == nil {
+		h.Sections.Full.forget(file) // a search reads few of these rows
+	}
 	return t, nil
 }
 
@@ -82,6 +85,9 @@ func (e Expect) check(m Meta) error {
 // of returns the section's bytes within the file b. fileHeader.check has verified that they
 // exist.
 func (s section) of(b []byte) []byte { return b[s.Offset : s.Offset+s.Length] }
+
+// forget takes the section's pages out of the process's memory until they are used.
+func (s section) forget(file *mmap.Map) { file.Forget(s.Offset, s.Offset+s.Length) }
 
 // checkSums verifies all bytes behind the header: the checksums of the sections, and zeros
 // between them.

@@ -2,8 +2,10 @@ package mmap_test
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/likenessdb/likeness/rerank/internal/mmap"
@@ -45,4 +47,47 @@ func TestExtendWithinAPage(t *testing.T) {
 	if after[offset+length-1] == 100 {
 		t.Error("a write to the bytes changed the file")
 	}
+}
+
+// Forgotten pages leave the process's memory, and hold the file's bytes when they are read again.
+func TestForget(t *testing.T) {
+	const page, pages = 4096, 3000
+	content := bytes.Repeat([]byte{7}, pages*page)
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	m, err := mmap.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = m.Close() }()
+	if !bytes.Equal(m.Bytes, content) {
+		t.Fatal("not the file's bytes")
+	}
+	m.Forget(1, pages*page-1)
+	if n := mapped(t, path); n > 2*page {
+		t.Errorf("%d bytes of the file are in the process's memory", n)
+	}
+	if !bytes.Equal(m.Bytes, content) {
+		t.Error("not the file's bytes any more")
+	}
+}
+
+// mapped returns the bytes of a mapped file that are in the process's memory.
+func mapped(t *testing.T, path string) (n int) {
+	t.Helper()
+	text, err := os.ReadFile("/proc/self/smaps")
+	if err != nil {
+		t.Skip(err)
+	}
+	_, after, ok := strings.Cut(string(text), path)
+	if !ok {
+		t.Fatal("the file is not mapped")
+	}
+	_, after, _ = strings.Cut(after, "Rss:")
+	if _, err := fmt.Sscan(after, &n); err != nil {
+		t.Fatal(err)
+	}
+	return n << 10
 }

@@ -4,6 +4,7 @@ package mmap
 import (
 	"fmt"
 	"math"
+	"os"
 	"unsafe"
 
 	"github.com/likenessdb/likeness/rerank/internal/regular"
@@ -41,6 +42,16 @@ func (m *Map) Close() error {
 		return nil
 	}
 	return m.unmap(b)
+}
+
+// Forget gives the pages that lie wholly within the bytes [from, to) back to the system. They are read
+// from the file again when they are next used.
+func (m *Map) Forget(from, to int64) {
+	page := int64(os.Getpagesize())
+	from, to = (from+page-1)/page*page, to/page*page
+	if m.unmap != nil && from < to {
+		forget(m.Bytes[from:to])
+	}
 }
 
 // number lists the types to which View can reinterpret bytes.

@@ -15,3 +15,5 @@ func mapFile(f *os.File, size int) (*Map, error) {
 	}
 	return &Map{Bytes: b}, nil
 }
+
+func forget([]byte) {}

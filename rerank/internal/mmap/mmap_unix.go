@@ -16,3 +16,5 @@ func mapFile(f *os.File, size int) (*Map, error) {
 	}
 	return &Map{Bytes: b, unmap: unix.Munmap}, nil
 }
+
+func forget(b []byte) { _ = unix.Madvise(b, unix.MADV_DONTNEED) }
