@@ -145,7 +145,7 @@ type Counts struct {
 	UnknownSeen int `json:"unknown_seen,omitempty"`
 	// UnknownHistory counts rows of a history that were dropped because their item is unknown,
 	// NoHistory the query rows that have no vector because no item of their history came before
-	// them. Their pairs were dropped.
+	// them. Their pairs were dropped. Rows that have no pairs anyway do not count.
 	UnknownHistory int `json:"unknown_history,omitempty"`
 	NoHistory      int `json:"no_history,omitempty"`
 	// ZeroWeights counts rows that were dropped because their weight is 0.

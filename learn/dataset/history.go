@@ -179,9 +179,11 @@ func (h *itemHistory) mean(vectors rerank.Matrix, items []loggedItem, now int64)
 	return vector, ok && rerank.Norm(vector) > 0
 }
 
-// dropPairs drops the pairs of a row that has no vector.
+// dropPairs drops the pairs of a row that has no vector. It does not count a row that has no pairs.
 func (d *Dataset) dropPairs(q int) {
-	d.Counts.NoHistory++
+	if d.Relevant == nil || len(d.Relevant[q]) > 0 {
+		d.Counts.NoHistory++
+	}
 	if d.Relevant == nil {
 		return
 	}

@@ -22,6 +22,7 @@ func TestHistory(t *testing.T) {
 		want         [][2]float64 // a vector a row; 0, 0: none
 		seen         [][]int32
 		unknown      int
+		unasked      int // rows without pairs
 	}{
 		"each time has its own": {
 			history: timed, log: "query,item,time\nx,2,7\nx,2,9\ny,0,3\n",
@@ -42,6 +43,10 @@ func TestHistory(t *testing.T) {
 		"without times the answer is not in the question": {
 			history: "query,item\nx,0\nx,1\n", log: "query,item\nx,1\n",
 			want: [][2]float64{{1, 2}}, seen: [][]int32{{0}},
+		},
+		"a query that the log lacks": {
+			history: timed, log: "query,item,time\nx,2,9\n",
+			want: [][2]float64{{2, 3}, {0, 0}}, seen: [][]int32{{0, 1}, nil}, unasked: 1,
 		},
 		"kept among the answers": {
 			history: timed, log: "query,item,time\nx,2,9\ny,0,3\n", of: dataset.History{Keep: true},
@@ -78,7 +83,7 @@ func TestHistory(t *testing.T) {
 			for _, items := range d.Relevant {
 				pairs += len(items)
 			}
-			if d.Queries.Rows != len(c.want) || len(d.QueryIDs) != len(c.want) || c.seen == nil && d.Seen != nil || d.Counts.NoHistory != none || d.Counts.Pairs != pairs || d.Counts.UnknownHistory != c.unknown {
+			if d.Queries.Rows != len(c.want) || len(d.QueryIDs) != len(c.want) || c.seen == nil && d.Seen != nil || d.Counts.NoHistory != none-c.unasked || d.Counts.Pairs != pairs || d.Counts.UnknownHistory != c.unknown {
 				t.Errorf("%d rows, counts %+v", d.Queries.Rows, d.Counts)
 			}
 		})
