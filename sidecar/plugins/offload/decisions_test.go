@@ -165,6 +165,29 @@ func (w *world) watched(t *testing.T, d device.Device) (*offload.Scorer, *log) {
 	return s, l
 }
 
+// refusing is a device that refuses the first models that it is given.
+type refusing struct {
+	*obeying
+	left atomic.Int64 // how many it still refuses
+}
+
+func (r *refusing) LoadModel(ctx context.Context, v device.Version, file []byte) error {
+	if r.left.Add(-1) >= 0 {
+		return device.ErrFailed
+	}
+	return r.obeying.LoadModel(ctx, v, file)
+}
+
+// TestOneReasonIsLoggedOnce: however often a device refuses a model for the same reason, the log says it
+// once, and the device is used when it takes the model.
+func TestOneReasonIsLoggedOnce(t *testing.T) {
+	w, d := newWorld(t, items), &refusing{obeying: obedient()}
+	d.left.Store(3)
+	if _, l := w.watched(t, d); l.count("device not ready") != 1 || d.left.Load() >= 0 {
+		t.Errorf("the log says %d times that the device is not ready, want once", l.count("device not ready"))
+	}
+}
+
 var query = rerank.Query{Vector: random(9, 1, dim).Row(0)}
 
 // TestWhatStopsTheUseOfADevice: a failure of the device stops its use until the device was checked.

@@ -35,6 +35,7 @@ func (s *Scorer) run(ctx context.Context) {
 	wait := backoff.NewExponentialBackOff()
 	wait.InitialInterval, wait.MaxInterval = 50*time.Millisecond, 5*time.Second
 	used := int64(0) // number of used answers when the device was last known to work
+	logged := ""     // why the device is not ready, until it is
 	pause := time.NewTimer(0)
 	defer pause.Stop()
 	for {
@@ -57,10 +58,14 @@ func (s *Scorer) run(ctx context.Context) {
 		if err != nil {
 			s.usable.Store(nil)
 			s.setDetail(err.Error())
-			s.o.Logger.Warn("device not ready, will retry", "error", err)
+			if why := err.Error(); why != logged {
+				logged = why
+				s.o.Logger.Warn("device not ready", "error", err)
+			}
 			pause.Reset(wait.NextBackOff())
 			continue
 		}
+		logged = ""
 		if n := s.counts[Used].Load(); n > used {
 			used = n
 			wait.Reset()
