@@ -35,7 +35,7 @@ func (n *Norms) See(ids []rerank.ID, vectors rerank.Matrix) {
 		return
 	}
 	for i := range min(len(ids), vectors.Rows) {
-		if norm := rerank.Norm(vectors.Row(i)); math.Abs(norm-1) > normTolerance {
+		if norm := rerank.Norm(vectors.Row(i)); !(math.Abs(norm-1) <= normTolerance) { // also if it is not a number
 			n.wrong.CompareAndSwap(nil, &WrongNorm{ids[i], norm})
 			return
 		}
