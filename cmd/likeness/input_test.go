@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
+	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/follow"
 )
 
@@ -82,6 +83,25 @@ func TestVersionsInService(t *testing.T) {
 	for i, want := range []string{"v1 previous", "v2 active", "v3 "} {
 		if got := strings.Join(strings.Fields(lines[i+1])[:2], " "); !strings.HasPrefix(got, want) || strings.Contains(got, "previous") != (i == 0) {
 			t.Errorf("line %d: %s, want %s", i, lines[i+1], want)
+		}
+	}
+}
+
+// TestUsersOfACollection: a collection that any route or version names is in use, in the store of that route.
+func TestUsersOfACollection(t *testing.T) {
+	c, err := config.Parse("likeness.yaml", []byte(`
+stores: {s: {kind: qdrant, address: 'a:1'}, o: {kind: qdrant, address: 'b:1'}}
+models: {m: {path: m}}
+routes:
+  one: {store: s, collection: c, model: m, placement: derived, companion: d, companion_alias: e}
+  two: {store: s, collection: x, placement: derived, active: v, versions: {v: {model: m, companion: f}}}
+`), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for collection, want := range map[string]string{"c": "one", "d": "one", "e": "one", "x": "two", "f": "two", "g": ""} {
+		if got, other := userOf(c, "s", collection), userOf(c, "o", collection); got != want || other != "" {
+			t.Errorf("%s is used by %q, want %q; in another store by %q", collection, got, want, other)
 		}
 	}
 }

@@ -59,3 +59,15 @@ func TestFilesOfTheLastProcess(t *testing.T) {
 type kept struct{ disk.Disk }
 
 func (kept) Remove(string) error { return nil }
+
+// TestRoomForTheNextFile: before a file begins, the oldest ones are deleted until a whole file and a commit fit the
+// limit, and not sooner.
+func TestRoomForTheNextFile(t *testing.T) {
+	o, now := LogOptions{Size: 64 << 10}.withDefaults(), time.UnixMilli(1e12)
+	for room, want := range map[int64]int{16 << 10: 2, 16<<10 - 1: 1} { // an eighth for a file, and as much for a commit
+		f := files{disk: kept{}, segments: []*segment{{size: 100, ended: now}, {size: o.Size - room - 100, ended: now}}}
+		if err := f.prune(now, o); err != nil || len(f.segments) != want {
+			t.Errorf("%d bytes are left: %d files are kept, want %d; %v", room, len(f.segments), want, err)
+		}
+	}
+}
