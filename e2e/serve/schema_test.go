@@ -14,7 +14,8 @@ import (
 // compared otherwise, or rounded, is noticed within seconds, without an error of any search.
 func TestNothingIsExactOnceAFieldHasChanged(t *testing.T) {
 	db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{APIKey: key})
-	e := &exactness{t: t, db: db, client: http.DefaultClient}
+	e := &exactness{t: t, db: db, client: &http.Client{Transport: &http.Transport{}}}
+	t.Cleanup(e.client.CloseIdleConnections)
 	changed := map[string]string{
 		"euclid": `{"vectors":{"size":4,"distance":"Euclid"}}`,
 		"cosine": `{"vectors":{"size":4,"distance":"Cosine"}}`,
