@@ -10,6 +10,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/grpc"
@@ -192,25 +193,24 @@ func TestUsage(t *testing.T) {
 // TestRefusalsCollect: while searches are refused, a collection begins once the last one is too old, and no second one
 // at the next reading.
 func TestRefusalsCollect(t *testing.T) {
-	m, now, started := &memory{}, time.Unix(1, 0), make(chan struct{}, 9)
-	for i, c := range []struct {
-		refuses bool
-		cycles  uint64
-		later   time.Duration
-		want    bool
-	}{
-		{true, 1, 0, false}, {true, 1, collectAfter, false}, {true, 1, 1, true}, {true, 1, 1, false}, // a new one, not too old, too old, just begun
-		{true, 2, 2 * collectAfter, false}, {false, 2, 2 * collectAfter, false}, {true, 2, 1, true}, // another one, not refused, refused again
-	} {
-		now = now.Add(c.later)
-		m.noteReading(c.refuses, c.cycles, now, func() { started <- struct{}{} })
-		if c.want {
-			<-started
+	synctest.Test(t, func(t *testing.T) {
+		m, now, started := &memory{}, time.Unix(1, 0), 0
+		for i, c := range []struct {
+			refuses bool
+			cycles  uint64
+			later   time.Duration
+			want    int
+		}{
+			{true, 1, 0, 0}, {true, 1, collectAfter, 0}, {true, 1, 1, 1}, {true, 1, 1, 0}, // a new one, not too old, too old, just begun
+			{true, 2, 2 * collectAfter, 0}, {false, 2, 2 * collectAfter, 0}, {true, 2, 1, 1}, // another one, not refused, refused again
+		} {
+			now, started = now.Add(c.later), 0
+			m.noteReading(c.refuses, c.cycles, now, func() { started++ })
+			if synctest.Wait(); started != c.want {
+				t.Errorf("reading %d starts %d collections, want %d", i, started, c.want)
+			}
 		}
-		if len(started) > 0 {
-			t.Fatalf("reading %d starts a collection", i)
-		}
-	}
+	})
 }
 
 // TestRefusals: each refusal states its kind, its reason, the setting that limits it, and the
