@@ -110,7 +110,13 @@ func open(ctx context.Context, c *config.Config, o Options, check bool) (s *side
 	if err != nil {
 		return nil, err
 	}
-	opened.add(func() error { return endFollowing(followers, c.Shutdown.Grace) })
+	opened.add(func() error {
+		err := endFollowing(followers, c.Shutdown.Grace)
+		if s == nil { // open failed, and nothing was served
+			return err
+		}
+		return errors.Join(err, s.closeVersions()) // afterwards: a comparison may use a version that was replaced
+	})
 	book, err := openEvents(c, o.Logger, check)
 	if err != nil {
 		return nil, err

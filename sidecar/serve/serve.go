@@ -94,7 +94,6 @@ func Run(ctx context.Context, c *config.Config, o Options) (err error) {
 	if o.SpareThread { // after open, which counts the processors
 		defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(runtime.GOMAXPROCS(0) + 1))
 	}
-	defer func() { err = errors.Join(err, s.closeVersions()) }()
 	return s.run(ctx, c)
 }
 
