@@ -113,7 +113,7 @@ func New(open func() (Machine, error), o Options) (*Device, error) {
 	if err := <-started; err != nil {
 		return nil, err
 	}
-	d.options.Logger.Info("kernels loaded", "device", d.facts.Name, "took", time.Duration(d.facts.LoadSeconds*float64(time.Second)).String(), "compiler", d.facts.CompilerLog)
+	d.options.Logger.Info("kernels loaded", "device", d.facts.Name, "from", d.facts.Kernels, "took", time.Duration(d.facts.LoadSeconds*float64(time.Second)).String(), "compiler", d.facts.CompilerLog)
 	return d, nil
 }
 

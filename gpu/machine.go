@@ -76,8 +76,10 @@ type Facts struct {
 	// MaxBatch is the most jobs of one Run, MaxKeep the most rows that one job keeps.
 	MaxBatch int `json:"max_batch"`
 	MaxKeep  int `json:"max_keep"`
-	// LoadSeconds is how long the driver took to load the kernels, and CompilerLog what its
-	// compiler said of them: nothing if it had them compiled already.
+	// Kernels is what was loaded: the architecture of a cubin, such as sm_90, or PTX and why.
+	// LoadSeconds is how long the driver took for that, and CompilerLog what its compiler said:
+	// nothing of a cubin, or if it had the PTX compiled already.
+	Kernels     string  `json:"kernels,omitempty"`
 	LoadSeconds float64 `json:"load_seconds,omitempty"`
 	CompilerLog string  `json:"compiler_log,omitempty"`
 }

@@ -9,26 +9,25 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 cache=$PWD/.cache/cuda
-if ! headers=$(tools/gpu.sh headers) || ! stub=$(tools/gpu.sh stub); then
-	echo 'gpu: not built and not checked: the headers of CUDA come from a wheel that pip could not fetch' >&2
+if ! headers=$(tools/gpu.sh headers) || ! stub=$(tools/gpu.sh stub) || ! tools/gpu.sh assemble; then
+	echo 'gpu: not built and not checked: the headers and the assembler of CUDA come from wheels that pip could not fetch' >&2
 	[ "${1:-}" != --build ] # a build that was asked for and not made is a failure
 	exit
 fi
 export CGO_ENABLED=1 GOFLAGS=${GOFLAGS:--trimpath}
 driver=(env CGO_CFLAGS="-I$headers" CGO_LDFLAGS="-L$stub") # for what links with it
-"${driver[@]}" go build -tags cuda -ldflags "${LDFLAGS:-}" -o bin/likeness-gpu ./cmd/likeness-gpu
+"${driver[@]}" go build -tags cuda,cubins -ldflags "${LDFLAGS:-}" -o bin/likeness-gpu ./cmd/likeness-gpu
 [ "${1:-}" != --build ] || exit 0
 
 # What has files with the tag: the rest is vetted and linted without it, by `make lint`.
 tagged=(./gpu/cuda ./cmd/likeness-gpu)
-"${driver[@]}" go vet -tags cuda "${tagged[@]}"
+"${driver[@]}" go vet -tags cuda,cubins "${tagged[@]}"
 if command -v golangci-lint >/dev/null; then
-	"${driver[@]}" golangci-lint run --allow-parallel-runners --build-tags cuda "${tagged[@]}"
+	"${driver[@]}" golangci-lint run --allow-parallel-runners --build-tags cuda,cubins "${tagged[@]}"
 else
 	echo 'gpu: not linted: golangci-lint is missing (make tools)' >&2
 fi
 tools/gpu.sh kernels --check
-tools/gpu.sh assemble
 
 # Where there is no device it says so, and ends with 1: the sidecar reads that as none.
 status=0
@@ -43,7 +42,7 @@ esac
 
 fake=$(tools/gpu.sh fake)
 go build -o "$cache/likeness" ./cmd/likeness
-"${driver[@]}" LD_LIBRARY_PATH="$fake" go test -count=1 -tags cuda ./gpu/cuda
+"${driver[@]}" LD_LIBRARY_PATH="$fake" go test -count=1 -tags cuda,cubins ./gpu/cuda
 export LD_LIBRARY_PATH=$fake
 "$cache/likeness" plugin check --timeout 2m --env LD_LIBRARY_PATH bin/likeness-gpu serve
 # On a CPU its figures mean nothing.

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# What the GPU scorer is built of and tested with on a machine without a GPU; all of it
+# What the GPU scorer is built of and tested with on a machine without a GPU; what is fetched
 # lies in .cache/cuda, and no step needs a CUDA installation.
 #
 #   tools/gpu.sh kernels [--check]  remake gpu/kernels/*.ptx with the pinned compiler;
 #                                   --check: fail if they are not what is committed
-#   tools/gpu.sh assemble           check that the committed PTX assembles for every generation of devices, and
-#                                   that no kernel keeps registers in memory
+#   tools/gpu.sh assemble           assemble the committed PTX for every generation of devices, into gpu/kernels/cubins,
+#                                   which the tag cubins embeds; fail if a kernel keeps registers in memory
 #   tools/gpu.sh headers            cuda.h; prints the folder, for CGO_CFLAGS=-I
 #   tools/gpu.sh stub               libcuda.so to link with, which finds no device; prints its folder
 #   tools/gpu.sh fake               libcuda.so.1 that runs the kernels on the CPU; prints its folder
@@ -13,6 +13,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 cache=$PWD/.cache/cuda
+cubins=gpu/kernels/cubins
 nvrtc=nvidia-cuda-nvrtc-cu12==12.0.140
 runtime=nvidia-cuda-runtime-cu12==12.4.127
 assembler=nvidia-cuda-nvcc-cu12==12.8.93 # the first minor version that knows sm_100 and sm_120
@@ -44,16 +45,18 @@ kernels() {
 	return $failed
 }
 
-# What a driver does when it loads the module, by the assembler of a toolkit. One that
-# has passed is not assembled again.
+# A driver then need not do it, which takes seconds. What was assembled of the same PTX is kept.
 assemble() {
-	local ptxas module arch passed said bytes
+	local ptxas module arch out said bytes made
+	made=$(sha256sum gpu/kernels/*.ptx tools/gpu.sh)
+	[ "$(cat $cubins/made 2>/dev/null)" != "$made" ] || return 0
 	ptxas=$(wheel "$assembler")/cuda_nvcc/bin/ptxas
+	rm -rf $cubins
+	mkdir $cubins
 	for module in kernels limits; do
-		passed=$cache/assembled-$module.ptx
-		! cmp -s "$passed" gpu/kernels/$module.ptx || continue
-		for arch in sm_80 sm_90 sm_100 sm_120; do
-			said=$("$ptxas" -v -arch=$arch -o "$cache/$module.cubin" gpu/kernels/$module.ptx 2>&1) || { echo "$said" >&2 && return 1; }
+		for arch in sm_80 sm_86 sm_89 sm_90 sm_100 sm_120; do
+			out=$cubins/$module.$arch.cubin
+			said=$("$ptxas" -v -arch=$arch -o $out gpu/kernels/$module.ptx 2>&1) || { echo "$said" >&2 && return 1; }
 			# Eight bytes are one number: of dot_rows for sm_80, of mol_scan_8x8x32x128 for sm_90.
 			bytes=$(grep -oE '[0-9]+ bytes spill stores' <<<"$said" | sort -rn | head -1)
 			if [ "${bytes%% *}" -gt 8 ]; then
@@ -61,8 +64,8 @@ assemble() {
 				return 1
 			fi
 		done
-		cp gpu/kernels/$module.ptx "$passed"
 	done
+	echo "$made" >$cubins/made
 }
 
 headers() { echo "$(wheel "$runtime")/cuda_runtime/include"; }

@@ -1,7 +1,7 @@
 //go:build cuda
 
 // Package cuda implements gpu.Machine on an NVIDIA device. It uses only the driver, through
-// package cu, and the kernels' PTX. It needs the build tag cuda. Package cu exits if the
+// package cu, and package kernels. It needs the build tag cuda. Package cu exits if the
 // process has no driver, so only cmd/likeness-gpu may import this package.
 package cuda
 
@@ -40,6 +40,8 @@ type Machine struct {
 	options   Options
 	device    cu.Device
 	facts     gpu.Facts
+	major     int // compute capability
+	minor     int
 	shared    int // bytes of shared memory available to a block
 	context   cu.CUContext
 	module    cu.Module
@@ -105,7 +107,7 @@ func (m *Machine) describe(dev cu.Device) error {
 		return err
 	}
 	version := cu.Version()
-	m.shared = facts[3]
+	m.major, m.minor, m.shared = facts[0], facts[1], facts[3]
 	m.facts = gpu.Facts{
 		Name: name, Driver: fmt.Sprintf("%d.%d", version/1000, version%1000/10), Processors: facts[2],
 		Capability: fmt.Sprintf("%d.%d", facts[0], facts[1]), MaxBatch: maxBatch, MaxKeep: maxKeep,
@@ -116,8 +118,7 @@ func (m *Machine) describe(dev cu.Device) error {
 	return nil
 }
 
-// prepare loads the kernels, which the driver compiles for the device, and allocates the
-// fixed resources.
+// prepare loads the kernels and allocates the fixed resources.
 func (m *Machine) prepare() (err error) {
 	if err := m.context.Lock(); err != nil { // binds the calling thread to this context
 		return fmt.Errorf("making the context current: %w", err)
@@ -126,11 +127,9 @@ func (m *Machine) prepare() (err error) {
 		return fmt.Errorf("asking for the memory: %w", err)
 	}
 	m.options.Scores = min(m.options.Scores, m.facts.Free/32) // half of the memory that is reserved for launches by default
-	began := time.Now()
-	if m.module, m.facts.CompilerLog, err = loadModule(kernels.PTX()); err != nil {
+	if err := m.loadKernels(); err != nil {
 		return fmt.Errorf("loading the kernels, which need a driver of CUDA 12.0 or above and have %s: %w", m.facts.Driver, err)
 	}
-	m.facts.LoadSeconds = time.Since(began).Seconds()
 	const nonBlocking = 1
 	if m.stream, err = cu.MakeStream(nonBlocking); err != nil {
 		return fmt.Errorf("making a stream: %w", err)
@@ -144,6 +143,23 @@ func (m *Machine) prepare() (err error) {
 		}
 	}
 	m.largest, err = newBlock("a counter", 256)
+	return err
+}
+
+// loadKernels loads the cubin for the device. If there is none or the driver refuses it, it
+// loads the PTX, which takes the driver seconds to compile unless it has done so before.
+func (m *Machine) loadKernels() (err error) {
+	began := time.Now()
+	defer func() { m.facts.LoadSeconds = time.Since(began).Seconds() }()
+	m.facts.Kernels = "PTX"
+	if architecture, image := kernels.Cubin(m.major, m.minor); image != "" {
+		if m.module, m.facts.CompilerLog, err = loadModule(image); err == nil {
+			m.facts.Kernels = architecture
+			return nil
+		}
+		m.facts.Kernels = fmt.Sprintf("PTX, because the driver refused %s: %v", architecture, err)
+	}
+	m.module, m.facts.CompilerLog, err = loadModule(kernels.PTX())
 	return err
 }
 

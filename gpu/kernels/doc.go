@@ -1,7 +1,9 @@
-// Package kernels contains the GPU kernels as PTX, with the kernels' names, the geometry of
-// their launches, and the order of their parameters. It runs nothing and needs no GPU.
+// Package kernels contains the GPU kernels as PTX and as cubins (PTX that is assembled for one
+// generation of devices), with the kernels' names, the geometry of their launches, and the
+// order of their parameters. It runs nothing and needs no GPU.
 //
 //	tools/gpu.sh kernels     # kernels.ptx by a pinned NVRTC (CUDA 12.0, compute capability 8.0 and above); --check compares
+//	tools/gpu.sh assemble    # cubins/ of the PTX, for sm_80, 86, 89, 90, 100 and 120; the tag cubins embeds them
 //	go test ./gpu/kernels    # g++ against emulator/: every kernel against the CPU
 //	tools/gpu.sh fake        # a libcuda.so.1 of the same kernels, on which the plugin runs unchanged
 //
@@ -101,7 +103,7 @@
 // cuda/ has two builds: PTX for the device, and an emulator. make gpu runs the devices'
 // kit, every shape, and a whole sidecar on the fake driver (emulator/driver.cpp), leaves
 // out each barrier in turn (TestBarriers), checks that the pinned compiler makes this PTX
-// of the sources, and assembles it for sm_80, sm_90, sm_100 and sm_120. Faults of the PTX,
+// of the sources, and assembles it. Faults of the PTX,
 // races between blocks or lanes, the hardware's rounding and speed do not show.
 //
 // # A further shape

@@ -18,6 +18,9 @@
 //                            CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES, which leaves the context intact
 //   FAKE_CUDA_ACCEPT=N       except the first N of them
 //   FAKE_CUDA_ATTRIBUTE=N    asking for attribute N of the device fails
+//   FAKE_CUDA_CAPABILITY=N   compute capability 8.6 is 86; 90
+//   FAKE_CUDA_CUBIN=N        every cubin is refused with error N; without it those that a device of
+//                            this capability cannot run are, with CUDA_ERROR_NO_BINARY_FOR_GPU
 //   FAKE_CUDA_SKIP=NAME      launches of kernels whose names begin with NAME write nothing
 #include "kernels.h"
 
@@ -26,6 +29,7 @@
 #include <cstdlib>
 #include <cuda.h>
 #include <deque>
+#include <elf.h>
 #include <map>
 #include <mutex>
 #include <string>
@@ -34,7 +38,7 @@
 
 struct CUctx_st {};
 struct CUmod_st {
-  std::string image;
+  std::string image; // PTX, or a cubin
 };
 struct CUfunc_st {
   const emulator::Kernel *kernel;
@@ -104,6 +108,13 @@ Device &device() {
 
 thread_local CUcontext current;
 
+long number(const char *variable, long otherwise) { // of the environment
+  const char *v = getenv(variable);
+  return v ? strtol(v, nullptr, 10) : otherwise;
+}
+
+long capability() { return number("FAKE_CUDA_CAPABILITY", 90); }
+
 double now() { return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
 // Call is a call under way: it has the device for itself, and says what ends it early.
@@ -144,7 +155,8 @@ CUresult cuDeviceGetUuid(CUuuid *u, CUdevice) { return memset(u, 0, sizeof *u), 
 CUresult cuDeviceGetAttribute(int *v, CUdevice_attribute a, CUdevice) {
   if (const char *fails = getenv("FAKE_CUDA_ATTRIBUTE"); fails && strtol(fails, nullptr, 10) == a) return CUDA_ERROR_INVALID_VALUE;
   switch (a) {
-  case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *v = 9; break;
+  case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR: *v = capability() / 10; break;
+  case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR: *v = capability() % 10; break;
   case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT: *v = 1; break;
   case CU_DEVICE_ATTRIBUTE_WARP_SIZE: *v = 32; break;
   case CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_BLOCK: *v = 1024; break;
@@ -176,6 +188,14 @@ CUresult cuCtxSynchronize() {
 CUresult cuModuleLoadData(CUmodule *m, const void *image) {
   CALL;
   (void)d;
+  if (memcmp(image, ELFMAG, SELFMAG) == 0) { // a cubin; its flags have the architecture
+    const Elf64_Ehdr &elf = *(const Elf64_Ehdr *)image;
+    const long architecture = (elf.e_ident[EI_ABIVERSION] < 8 ? elf.e_flags : elf.e_flags >> 8) & 0xff;
+    if (const long refused = number("FAKE_CUDA_CUBIN", 0)) return (CUresult)refused;
+    if (architecture / 10 != capability() / 10 || architecture > capability()) return CUDA_ERROR_NO_BINARY_FOR_GPU;
+    *m = new CUmod_st{std::string((const char *)image, elf.e_shoff)}; // the names are in front of the sections' headers
+    return CUDA_SUCCESS;
+  }
   const std::string text = (const char *)image;
   if (text.find(".version") == std::string::npos) return CUDA_ERROR_INVALID_PTX;
   *m = new CUmod_st{text};
@@ -192,7 +212,8 @@ CUresult cuModuleUnload(CUmodule m) { return delete m, CUDA_SUCCESS; }
 CUresult cuModuleGetFunction(CUfunction *f, CUmodule m, const char *name) {
   CALL;
   const emulator::Kernel *kernel = emulator::find(name);
-  if (!kernel || m->image.find(".entry " + std::string(name) + "(") == std::string::npos) return CUDA_ERROR_NOT_FOUND;
+  const auto has = [&](const std::string &what) { return m->image.find(what) != std::string::npos; };
+  if (!kernel || !(has(".entry " + std::string(name) + "(") || has(".text." + std::string(name) + '\0'))) return CUDA_ERROR_NOT_FOUND;
   *f = &d.functions.try_emplace(name, CUfunc_st{kernel, name}).first->second;
   return CUDA_SUCCESS;
 }

@@ -1,0 +1,7 @@
+//go:build !cubins
+
+package kernels
+
+import "embed"
+
+var cubins embed.FS
