@@ -39,15 +39,24 @@ func resumedPass(at *place, now time.Time) *pass {
 }
 
 // start sets the routes that a pass compares. A resumed pass adds to the drift that was counted
-// before.
+// before. If the routes now have another number of stages, the place says nothing, and the pass begins
+// at the first row.
 func (p *pass) start(routes []*derivation, resumed *place) {
 	p.routes, p.drift = routes, make([]Drift, len(routes))
-	if resumed != nil && !p.complete {
-		for i, d := range routes {
-			p.drift[i] = resumed.Drift[d.route.Name]
-		}
+	if resumed == nil || p.complete {
+		return
+	}
+	if resumed.Stages != stagesOf(routes) {
+		p.stage, p.cursor = 0, ""
+		return
+	}
+	for i, d := range routes {
+		p.drift[i] = resumed.Drift[d.route.Name]
 	}
 }
+
+// stagesOf returns the number of stages of a comparison with routes.
+func stagesOf(routes []*derivation) int { return len((&comparison{routes: routes}).stages()) }
 
 // place returns the position from which the next process resumes the pass. It is nil for a
 // pass that is not full: that is quick, and its writes are in the journal.
@@ -55,7 +64,7 @@ func (p *pass) place() *place {
 	if !p.full {
 		return nil
 	}
-	return &place{Stage: p.stage, Cursor: p.cursor, Drift: p.driftByRoute()}
+	return &place{Stage: p.stage, Stages: stagesOf(p.routes), Cursor: p.cursor, Drift: p.driftByRoute()}
 }
 
 func (p *pass) driftByRoute() map[string]Drift {

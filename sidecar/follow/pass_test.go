@@ -82,6 +82,11 @@ func TestResumedPass(t *testing.T) {
 	if p.start(routes, left); !p.full || p.complete || p.stage != 1 || p.cursor != "here" || p.drift[0] != before.drift[0] {
 		t.Errorf("%+v", p)
 	}
+	p = resumedPass(left, at(0))
+	several := append(routes, &derivation{route: &route.Route{Policy: route.Policy{Name: "several", Vectors: "tokens"}}})
+	if p.start(several, left); p.stage != 0 || p.cursor != "" || p.drift[0] != (Drift{}) {
+		t.Errorf("a pass of one stage is resumed as one of two: %+v", p)
+	}
 	p = &pass{complete: true}
 	if p.start(routes, left); p.drift[0] != (Drift{}) {
 		t.Errorf("a new pass begins with %+v", p.drift[0])

@@ -33,9 +33,10 @@ type record struct {
 	Place *place `json:"place,omitempty"`
 }
 
-// place is a position in a pass over all rows.
+// place is a position in a pass over all rows. Stages is the number of stages that the pass had.
 type place struct {
 	Stage  int              `json:"stage"`
+	Stages int              `json:"stages"`
 	Cursor string           `json:"cursor"`
 	Drift  map[string]Drift `json:"drift"`
 }
