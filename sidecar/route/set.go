@@ -232,8 +232,12 @@ type Version struct {
 	target    atomic.Pointer[string]      // the collection for which the route's alias last stood; nil if not known
 }
 
-// describedFor is how long a store's description of a vector field counts as current.
-const describedFor = 5 * time.Second
+const (
+	// describedFor is how long a store's description of a vector field counts as current.
+	describedFor = 5 * time.Second
+	// confirmFor bounds how long a search waits for a new one.
+	confirmFor = time.Second
+)
 
 // description says of which collection, and when, a store last described the field of a route.
 type description struct {
@@ -331,7 +335,8 @@ func (v *Version) Check(ctx context.Context) (*Checked, error) {
 // Confirm makes sure that the store lately described the vector field of a collection as it was when
 // the route was checked; "" stands for the route's own collection. If the field has changed, the next
 // Check asks the store for everything again. A collection can be made again with another metric, and
-// an index can be replaced, without an error of any search.
+// an index can be replaced, without an error of any search. If the store does not answer within confirmFor,
+// or half of the time that ctx leaves, the route stays as it is, and the next search asks again.
 func (v *Version) Confirm(ctx context.Context, collection string) {
 	c := v.checked.Load()
 	if c == nil || !c.dependsOnField() {
@@ -342,6 +347,12 @@ func (v *Version) Confirm(ctx context.Context, collection string) {
 	if last.covers(collection) {
 		return
 	}
+	within := confirmFor
+	if deadline, ok := ctx.Deadline(); ok {
+		within = min(within, time.Until(deadline)/2) // the rest is for the search, and what it falls back to
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
 	select {
 	case v.asking <- struct{}{}:
 	default:

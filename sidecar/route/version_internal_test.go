@@ -156,3 +156,30 @@ func TestOneCallerConfirms(t *testing.T) {
 		}
 	})
 }
+
+// silentStore never answers.
+type silentStore struct{ fieldStore }
+
+func (s *silentStore) Describe(ctx context.Context, _ string) (adapters.Description, error) {
+	<-ctx.Done()
+	return adapters.Description{}, ctx.Err()
+}
+
+// TestASilentStoreConfirmsNothing: a search does not spend all its time on a store that does not describe
+// the field, and keeps the route.
+func TestASilentStoreConfirmsNothing(t *testing.T) {
+	for timeout, want := range map[time.Duration]time.Duration{time.Hour: confirmFor, time.Second: time.Second / 2} {
+		synctest.Test(t, func(t *testing.T) {
+			c := &Checked{StoreCan: adapters.AbilitiesOf(&silentStore{})}
+			c.Collection, c.Placement = "c", PlacementStored
+			v := &Version{unchecked: c, asking: make(chan struct{}, 1)}
+			v.checked.Store(c)
+			ctx, cancel := context.WithTimeout(t.Context(), timeout)
+			defer cancel()
+			began := time.Now()
+			if v.Confirm(ctx, ""); time.Since(began) != want || v.checked.Load() != c { // by the bubble's clock
+				t.Errorf("of %s it waited %s, want %s; kept %t", timeout, time.Since(began), want, v.checked.Load() == c)
+			}
+		})
+	}
+}
