@@ -32,10 +32,11 @@ func (s *Store) Identify(ctx context.Context, name string) (adapters.Identity, e
 }
 
 // listAliases lists a collection's aliases for milvus-lite, whose DescribeCollection leaves them out from
-// version 3 on. It returns none if the server has no such call.
+// version 3 on. It returns none if the server has no such call, or does not permit it: then it is another
+// server, whose DescribeCollection names all aliases.
 func (s *Store) listAliases(ctx context.Context, collection string) ([]string, error) {
 	answer, err := s.raw.ListAliases(ctx, &milvuspb.ListAliasesRequest{DbName: s.options.Database, CollectionName: collection})
-	if errors.Is(err, adapters.ErrUnsupported) {
+	if errors.Is(err, adapters.ErrUnsupported) || errors.Is(err, adapters.ErrRefused) {
 		return nil, nil
 	}
 	return answer.GetAliases(), err

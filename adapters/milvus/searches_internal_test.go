@@ -235,6 +235,19 @@ func TestAliasesThatMove(t *testing.T) {
 	}
 }
 
+// TestIdentifyWithoutListAliases: a server that does not list aliases, or does not permit it, identifies a
+// collection all the same.
+func TestIdentifyWithoutListAliases(t *testing.T) {
+	for code, want := range map[int32]error{1401: nil, 2200: adapters.ErrStore} {
+		s, r := record(t, Options{})
+		r.answers("DescribeCollection", inRows(t))
+		r.answers("ListAliases", &milvuspb.ListAliasesResponse{Status: refused(code, "any words")})
+		if _, err := s.Identify(t.Context(), "c"); !errors.Is(err, want) {
+			t.Errorf("code %d: %v, want %v", code, err, want)
+		}
+	}
+}
+
 // TestNorms: the greatest norm is estimated from rows of the component, once a minute, and
 // anew after a write.
 func TestNorms(t *testing.T) {
