@@ -5,8 +5,9 @@
 // W and b come from vectors of the same texts by both models, by ridge regression between centred
 // vectors. Queries are texts too, and the regression learns from them if it then predicts items better. If
 // right answers are known, it can predict points between an item's new vector and the queries that the item
-// answers, which makes it a similarity learned from them. The regression makes the vectors of items that it predicts badly short, so the inner product
-// with Wx + b would rank them last; the cosine does not. A bridge is a Mixture-of-Logits of one logit.
+// answers, which makes it a similarity learned from them. The regression makes the vectors of items that it
+// predicts badly short, so the inner product with Wx + b would rank them last; the cosine does not. A bridge
+// is a Mixture-of-Logits of one logit.
 //
 // A bridge is judged before it is served, beside the alternatives: to keep the old model, to embed
 // some of the items again, and to embed all of them. Most items of a collection are not among the texts, so

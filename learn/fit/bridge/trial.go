@@ -63,8 +63,8 @@ func shuffled(n int, seed uint64) []int32 {
 	return rows
 }
 
-// learn fits the map of all texts, and maps each item of the trial by a map that has not seen it. The maps learn from the queries too if
-// they then predict better the items that they have not seen.
+// learn fits the map of all texts, and maps each item of the trial by a map that has not seen it. The maps
+// learn from the queries too if they then predict the items that they have not seen better.
 func (t *trial) learn(ctx context.Context, d Data) (err error) {
 	if t.served, err = addUp(d.Old, d.New).solve(); err != nil {
 		return err
@@ -272,7 +272,7 @@ func (t *trial) drawAnswers() []int32 {
 //
 // It is not enough that an item's own map has not seen it. The maps of all other items would have seen one right
 // answer more than a right answer's own map, and would draw these items towards the query. So no map sees the
-// first right answer. The maps may see the others: a collection has texts like those that a map has seen.
+// drawn right answer. The maps may see the others: a collection has texts like those that a map has seen.
 func (t *trial) bridged(ctx context.Context, share, ridge float64, answers ranking, done func(int)) (bridge, lazily ranking, err error) {
 	order, drawn := t.everyone(), t.drawAnswers()
 	place := shuffled(t.old.Rows, t.options.Seed+4) // rows next to each other may be alike
