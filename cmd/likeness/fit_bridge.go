@@ -27,7 +27,8 @@ and --new is text i. It says first whether a bridge is worth it, beside keeping 
 items again, and embedding all of them.
 
 With --queries-old, --queries-new and --pairs the verdict is about right answers; item i of a pair is text i. The bridge
-learns from queries and pairs too where that makes it better on items and queries that it has not seen. Without pairs it is about agreement with the new model's own first ten, which cannot say whether the new model is better.
+learns from queries and pairs too where that makes it better on items and queries that it has not seen. Without pairs
+the verdict is about agreement with the new model's own first ten, which cannot say whether the new model is better.
 docs/how-to/change-the-embedding-model.md goes from the fit to serving.`
 
 // fitBridgeFlags are the flags of fit bridge.

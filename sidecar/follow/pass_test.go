@@ -1,6 +1,7 @@
 package follow
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -83,7 +84,7 @@ func TestResumedPass(t *testing.T) {
 		t.Errorf("%+v", p)
 	}
 	p = resumedPass(left, at(0))
-	several := append(routes, &derivation{route: &route.Route{Policy: route.Policy{Name: "several", Vectors: "tokens"}}})
+	several := slices.Insert(slices.Clone(routes), 1, &derivation{route: &route.Route{Policy: route.Policy{Name: "several", Vectors: "tokens"}}})
 	if p.start(several, left); p.stage != 0 || p.cursor != "" || p.drift[0] != (Drift{}) {
 		t.Errorf("a pass of one stage is resumed as one of two: %+v", p)
 	}
