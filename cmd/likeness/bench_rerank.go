@@ -64,14 +64,10 @@ func (f *benchRerankFlags) measure(ctx context.Context) (bench.Reranked, error) 
 	if f.documents < 1 || f.run.Calls < 1 {
 		return bench.Reranked{}, usagef("--documents and --calls start at 1")
 	}
-	if f.tokenFile != "" {
-		token, err := os.ReadFile(f.tokenFile)
-		if err != nil {
-			return bench.Reranked{}, fmt.Errorf("--token-file: %w", err)
-		}
-		f.run.Token = string(bytes.TrimSpace(token))
-	}
 	var err error
+	if f.run.Token, err = (&credentialFlags{tokenFile: f.tokenFile}).token(); err != nil {
+		return bench.Reranked{}, err
+	}
 	if f.run.Documents, err = f.readDocuments(); err != nil {
 		return bench.Reranked{}, err
 	}

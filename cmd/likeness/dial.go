@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -19,22 +20,32 @@ import (
 
 // dialFlags say how to reach a sidecar.
 type dialFlags struct {
-	address, tokenFile                  string
-	tls                                 bool
-	caFile, certFile, keyFile, hostname string
-	maxMessageBytes                     int
+	credentialFlags
+	address         string
+	tls             bool
+	maxMessageBytes int
 }
 
 func (f *dialFlags) add(cmd *cobra.Command) {
+	f.credentialFlags.add(cmd)
 	flags := cmd.Flags()
 	flags.StringVarP(&f.address, "address", "a", "127.0.0.1:7600", "address of the sidecar")
-	flags.StringVar(&f.tokenFile, "token-file", "", "file with the bearer token")
 	flags.BoolVar(&f.tls, "tls", false, "use TLS; implied by the other --tls flags")
+	flags.IntVar(&f.maxMessageBytes, "max-message-bytes", 64<<20, "largest message, either way")
+}
+
+// credentialFlags say who calls a sidecar, and how to know the sidecar.
+type credentialFlags struct {
+	tokenFile, caFile, certFile, keyFile, hostname string
+}
+
+func (f *credentialFlags) add(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.tokenFile, "token-file", "", "file with the bearer token")
 	flags.StringVar(&f.caFile, "tls-ca", "", "authorities of the sidecar, PEM; empty is the system's")
 	flags.StringVar(&f.certFile, "tls-cert", "", "client certificate, PEM")
 	flags.StringVar(&f.keyFile, "tls-key", "", "client key, PEM")
 	flags.StringVar(&f.hostname, "tls-server-name", "", "name to verify, where it is not the address")
-	flags.IntVar(&f.maxMessageBytes, "max-message-bytes", 64<<20, "largest message, either way")
 	cmd.MarkFlagsRequiredTogether("tls-cert", "tls-key")
 }
 
@@ -52,6 +63,15 @@ func (f *dialFlags) credentials() (credentials.TransportCredentials, error) {
 	if !f.tls && f.caFile == "" && f.certFile == "" && f.hostname == "" {
 		return insecure.NewCredentials(), nil
 	}
+	c, err := f.tlsConfig()
+	if err != nil {
+		return nil, err
+	}
+	return credentials.NewTLS(c), nil
+}
+
+// tlsConfig returns the settings of a connection with TLS.
+func (f *credentialFlags) tlsConfig() (*tls.Config, error) {
 	c := &tls.Config{MinVersion: tls.VersionTLS12, ServerName: f.hostname}
 	if f.caFile != "" {
 		pem, err := os.ReadFile(f.caFile)
@@ -70,19 +90,31 @@ func (f *dialFlags) credentials() (credentials.TransportCredentials, error) {
 		}
 		c.Certificates = []tls.Certificate{pair}
 	}
-	return credentials.NewTLS(c), nil
+	return c, nil
+}
+
+// token returns the bearer token, or "" without --token-file.
+func (f *credentialFlags) token() (string, error) {
+	if f.tokenFile == "" {
+		return "", nil
+	}
+	token, err := os.ReadFile(f.tokenFile)
+	if err != nil {
+		return "", fmt.Errorf("--token-file: %w", err)
+	}
+	if len(bytes.TrimSpace(token)) == 0 {
+		return "", usagef("--token-file: %s is empty", f.tokenFile)
+	}
+	return string(bytes.TrimSpace(token)), nil
 }
 
 // callOptions returns the option that sends the token.
 func (f *dialFlags) callOptions() ([]grpc.CallOption, error) {
-	if f.tokenFile == "" {
-		return nil, nil
+	token, err := f.token()
+	if err != nil || token == "" {
+		return nil, err
 	}
-	token, err := os.ReadFile(f.tokenFile)
-	if err != nil {
-		return nil, fmt.Errorf("--token-file: %w", err)
-	}
-	return []grpc.CallOption{grpc.PerRPCCredentials(bearer(strings.TrimSpace(string(token))))}, nil
+	return []grpc.CallOption{grpc.PerRPCCredentials(bearer(token))}, nil
 }
 
 // bearer sends a token with every call, over plain text too, because a loopback address needs no

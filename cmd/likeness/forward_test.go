@@ -52,7 +52,7 @@ func TestQueriesOfACalibration(t *testing.T) {
 
 // TestTLSOfACall: the server's certificate must have the name in --tls-server-name.
 func TestTLSOfACall(t *testing.T) {
-	for _, f := range []dialFlags{{}, {tls: true}, {hostname: "other.example"}} {
+	for _, f := range []dialFlags{{}, {tls: true}, {credentialFlags: credentialFlags{hostname: "other.example"}}} {
 		c, err := f.credentials()
 		if err != nil {
 			t.Fatal(err)

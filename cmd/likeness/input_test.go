@@ -36,7 +36,7 @@ func TestTheTokenOfAFile(t *testing.T) {
 	if err := os.WriteFile(file, []byte("canary\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	options, err := (&dialFlags{tokenFile: file}).callOptions()
+	options, err := (&dialFlags{credentialFlags: credentialFlags{tokenFile: file}}).callOptions()
 	if err != nil || len(options) != 1 {
 		t.Fatal(options, err)
 	}

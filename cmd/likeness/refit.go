@@ -67,6 +67,7 @@ type refitFlags struct {
 	newest                          time.Duration
 	least                           int64
 	stop, onlyEval                  bool
+	credentials                     credentialFlags // for the admin ports
 }
 
 func newRefitCommand(a *app) *cobra.Command {
@@ -76,6 +77,7 @@ func newRefitCommand(a *app) *cobra.Command {
 		Short: "Learn from a route's events, and try what is better",
 		Long:  refitLong,
 		Example: `  likeness refit --config likeness.yaml --route products --admin http://127.0.0.1:7601
+  likeness refit --config likeness.yaml --route products --admin https://node-1:7601 --tls-ca ca.pem --token-file admin.token
   likeness refit --config likeness.yaml --route products --newest 72h node-1 node-2 -- --form identity_low_rank --rank 32`,
 	}
 	f.source = addConfigFlags(cmd)
@@ -88,6 +90,7 @@ func newRefitCommand(a *app) *cobra.Command {
 	flags.DurationVar(&f.newest, "newest", f.newest, "how much of the newest log is for the comparison, and not for the fit")
 	flags.Int64Var(&f.least, "least", f.least, "choices without which nothing is fitted")
 	flags.StringSliceVar(&f.admin, "admin", nil, "URLs of the sidecars' admin ports, to begin the experiment there; they then search the new model")
+	f.credentials.add(cmd)
 	flags.StringVar(&f.decide, "decide", decideByComparison, "what decides whether the model is tried: the comparison with the log, or the experiment alone, which shows what the log never did")
 	flags.BoolVar(&f.onlyEval, "only-eval", false, "only measure the gain of the model in service on the newest days")
 	flags.BoolVar(&f.stop, "stop-experiment", false, "stop an experiment with the candidate that runs, by --admin, and lose its evidence")
@@ -139,7 +142,8 @@ type refit struct {
 	config *config.Config
 	dirs   []string // the state folders with events
 	fit    []string // more flags of the fit
-	target string   // the candidate's model file
+	ports  *adminPorts
+	target string // the candidate's model file
 	served *model.Model
 	path   string // of the model in service
 	built  bool   // the candidate has a table or a companion
@@ -186,6 +190,9 @@ func (f *refitFlags) open(a *app, dirs, rest []string) (*refit, error) {
 	r.target, r.built = c.Models[to.ModelName].Path, to.Table != "" || to.Companion != ""
 	if info, err := os.Stat(r.target); !f.onlyEval && err == nil && info.IsDir() {
 		return nil, usagef("the model of version %q is a folder, %s; give it a file", f.version, r.target)
+	}
+	if r.ports, err = f.credentials.adminPorts(); err != nil {
+		return nil, err
 	}
 	if r.served, err = model.Open(r.path); err != nil {
 		return nil, err
@@ -522,7 +529,7 @@ func (r *refit) running(ctx context.Context) (string, error) {
 		}
 	}
 	for _, admin := range r.admin {
-		now, err := experiments(ctx, admin)
+		now, err := r.ports.experiments(ctx, admin)
 		if err != nil {
 			return "", err
 		}
@@ -578,38 +585,11 @@ func (r *refit) admined(path string) string { return path + "?route=" + url.Quer
 // post changes the route's experiment on every sidecar.
 func (r *refit) post(ctx context.Context, path string) error {
 	for _, admin := range r.admin {
-		if _, err := askAdmin(ctx, admin, http.MethodPost, r.admined(path), http.StatusNoContent); err != nil {
+		if _, err := r.ports.ask(ctx, admin, http.MethodPost, r.admined(path), http.StatusNoContent); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// experiments asks a sidecar how its experiments stand.
-func experiments(ctx context.Context, admin string) (all []trial.Status, err error) {
-	text, err := askAdmin(ctx, admin, http.MethodGet, "/experiments", http.StatusOK)
-	if err == nil {
-		err = json.Unmarshal(text, &all)
-	}
-	return all, err
-}
-
-// askAdmin sends a request to an admin port, and returns the body of its answer.
-func askAdmin(ctx context.Context, admin, method, path string, want int) ([]byte, error) {
-	request, err := http.NewRequestWithContext(ctx, method, strings.TrimSuffix(admin, "/")+path, nil)
-	if err != nil {
-		return nil, usagef("--admin: %w", err)
-	}
-	answer, err := (&http.Client{Timeout: time.Minute}).Do(request)
-	if err != nil {
-		return nil, fmt.Errorf("--admin: %w", err)
-	}
-	defer answer.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(answer.Body, 16<<20))
-	if err == nil && answer.StatusCode != want {
-		err = fmt.Errorf("--admin %s: %s: %s", admin, answer.Status, shorten(strings.TrimSpace(string(text))))
-	}
-	return text, err
 }
 
 // data begins the command line of a command that reads the route's collection.

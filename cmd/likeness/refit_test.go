@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"encoding/pem"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"net/http"
@@ -188,9 +190,18 @@ func TestRefit(t *testing.T) {
 		t.Errorf("the candidate's model was changed: %v", err)
 	}
 	admin := &experimentOf{version: "v1"}
-	at := httptest.NewServer(admin)
+	at := httptest.NewTLSServer(admin)
 	defer at.Close()
-	experimentFlags := []string{"--decide", "experiment", "--admin", at.URL}
+	ca, token := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "token")
+	if err := errors.Join(os.WriteFile(ca, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: at.Certificate().Raw}), 0o600), os.WriteFile(token, []byte("canary\n"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	for want, flags := range map[string][]string{"failed to verify certificate": {"--token-file", token}, ": 401 ": {"--tls-ca", ca}} {
+		if r := execute(t, "", append([]string{"refit", "--config", path, "--route", "things", "--admin", at.URL}, flags...)...); r.code == 0 || !strings.Contains(r.err, want) {
+			t.Errorf("%q: %d, %s, want %q", flags, r.code, r.err, want)
+		}
+	}
+	experimentFlags := []string{"--decide", "experiment", "--admin", at.URL, "--tls-ca", ca, "--token-file", token}
 	run("nothing is changed (--stop-experiment stops it)", path, append(experimentFlags, append(fitFlags, "--form", "diagonal")...)...)
 	if m, err := model.Open(filepath.Join(dir, "a.safetensors")); err != nil || m.Version != plain.Version || len(admin.asked) != 0 {
 		t.Errorf("the model of a running experiment was changed: %q, %v", admin.asked, err)
@@ -214,7 +225,7 @@ func TestRefit(t *testing.T) {
 }
 
 // experimentOf answers as the admin port of a sidecar with one experiment does, which ends some time after
-// it was stopped.
+// it was stopped. The port takes the token "canary".
 type experimentOf struct {
 	version string
 	asked   []string // what was posted
@@ -222,6 +233,10 @@ type experimentOf struct {
 }
 
 func (e *experimentOf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if r.Header.Get("Authorization") != "Bearer canary" {
+		w.WriteHeader(http.StatusUnauthorized)
+		return
+	}
 	if r.Method == http.MethodPost {
 		e.asked = append(e.asked, r.URL.Path)
 		w.WriteHeader(http.StatusNoContent)

@@ -205,13 +205,14 @@ func TestChecksumFollowsTheConfiguration(t *testing.T) {
 	}
 }
 
-// TestRefitNeedsVolumes: a job that could not read the events of all pods, or not write a model, is refused.
-func TestRefitNeedsVolumes(t *testing.T) {
+// TestRefitIsRefused: a job that could not read the events of all pods, write a model, or begin an experiment is refused.
+func TestRefitIsRefused(t *testing.T) {
 	sound := read(t, filepath.Join(root, "deploy/helm/likeness/ci/refit.yaml"))
 	for old, changed := range map[string]string{
 		"accessMode: ReadWriteMany": "accessMode: ReadWriteOncePod", "{enabled: true, accessMode": "{enabled: false, accessMode",
 		"{persistentVolumeClaim: {claimName: models}}": "{image: {reference: r}}", "routes: [products]": "routes: []",
-		"refit: {enabled": "autoscaling: {enabled: true}\nrefit: {enabled", "refit: {enabled: true": "admin: {tls: {secretName: s}}\nrefit: {enabled: true",
+		"\nrefit:": "\nautoscaling: {enabled: true}\nrefit:", "token: {secretName: refit-token}": "token: {}", "tls: {secretName: refit-tls, serverName: likeness}": "tls: {}",
+		"\nadmin:\n  tls: {secretName: likeness-admin-tls, clientCA: true}\n  tokens: {secretName: likeness-tokens}": "",
 	} {
 		if !strings.Contains(sound, old) {
 			t.Fatalf("%q is not in the example", old)
