@@ -262,10 +262,10 @@ func (c *Checked) ReadAlias(ctx context.Context) string {
 // switched to another collection while a search goes on.
 func (c *Checked) NamesAlias() bool { return c.OwnName != "" && c.OwnName != c.Collection }
 
-// dependsOnField reports whether answers depend on how the store compares the vectors of Field, which
-// others can change.
+// dependsOnField reports whether answers by any strategy but scan depend on how the store compares the
+// vectors of Field, which others can change.
 func (c *Checked) dependsOnField() bool {
-	return c.StoreCan.Describe != nil && c.StoreCan.Identify != nil && c.Placement.ScoresStored() && c.Strategy != rerank.Scan
+	return c.StoreCan.Describe != nil && c.StoreCan.Identify != nil && c.Placement.ScoresStored()
 }
 
 // ForCollection returns the route with all its calls directed to another collection; "" means the

@@ -78,7 +78,8 @@ func (s *fieldStore) Identify(_ context.Context, collection string) (adapters.Id
 
 // TestAFieldIsConfirmed: the store describes the field of a route again after a while, and at once
 // where a search goes to another collection. A field that differs makes the next search check the
-// route again. A scan does not depend on the field, and an error leaves the route as it is.
+// route again, also on a route that scans, whose requests can name another strategy. An error leaves the
+// route as it is.
 func TestAFieldIsConfirmed(t *testing.T) {
 	flat := adapters.VectorField{Name: "v", Dim: 4, Metric: adapters.InnerProduct, FullPrecision: true, AlwaysExact: true}
 	indexed, rounded := flat, flat
@@ -99,7 +100,7 @@ func TestAFieldIsConfirmed(t *testing.T) {
 		"another collection, alike":  {collection: "green", now: flat, asked: 1, kept: true},
 		"another collection, unlike": {collection: "green", now: indexed, asked: 1},
 		"by its own name":            {collection: "c", now: indexed, kept: true},
-		"of a scan":                  {strategy: rerank.Scan, now: indexed, later: time.Hour, kept: true},
+		"of a route that scans":      {strategy: rerank.Scan, now: indexed, later: describedFor, asked: 1},
 		"not told":                   {now: indexed, later: describedFor, err: adapters.ErrRefused, asked: 1, kept: true},
 		"gone":                       {now: indexed, later: describedFor, err: adapters.ErrNotFound, asked: 1},
 	} {

@@ -51,6 +51,20 @@ func TestAgree(t *testing.T) {
 	}
 }
 
+// TestIsScan: what a request asks for counts before what its route does.
+func TestIsScan(t *testing.T) {
+	for _, c := range []struct {
+		ofRoute, asked rerank.Strategy
+		want           bool
+	}{{rerank.Scan, "", true}, {rerank.Scan, rerank.Average, false}, {rerank.Average, rerank.Scan, true}, {rerank.Average, "", false}} {
+		checked := &route.Checked{}
+		checked.Strategy = c.ofRoute
+		if got := isScan(checked, Request{Strategy: c.asked}); got != c.want {
+			t.Errorf("%q asked of a route of %q: %t", c.asked, c.ofRoute, got)
+		}
+	}
+}
+
 // TestStoppedBy: an error of a later round keeps the answer of the earlier rounds if time has run
 // out or the store gives no deeper lists.
 func TestStoppedBy(t *testing.T) {

@@ -5,6 +5,7 @@
 package search
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -54,7 +55,9 @@ func whyNotExact(c rerank.Certificate) string {
 func (e *Engine) searchCollection(ctx context.Context, version *route.Version, r Request) (Answer, error) {
 	ctx, cancel := version.Current().WithTimeout(ctx)
 	defer cancel()
-	version.Confirm(ctx, r.Collection)
+	if !isScan(version.Current(), r) {
+		version.Confirm(ctx, r.Collection)
+	}
 	view := version.Current().ForCollection(r.Collection).View()
 	defer view.Release()
 	s := &search{engine: e, view: view}
@@ -82,6 +85,9 @@ func (e *Engine) searchCollection(ctx context.Context, version *route.Version, r
 	s.addTimings()
 	return s.answer, nil
 }
+
+// isScan reports whether a request, or else its route, asks for a scan, which reads a table alone.
+func isScan(c *route.Checked, r Request) bool { return cmp.Or(r.Strategy, c.Strategy) == rerank.Scan }
 
 // logWrongNorm logs the first row seen that contradicts the route's unit_vectors.
 func (e *Engine) logWrongNorm(ctx context.Context, c *route.Checked) {
