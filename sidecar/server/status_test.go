@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
 	"google.golang.org/grpc"
@@ -367,18 +366,22 @@ func TestLimitsOfSearches(t *testing.T) {
 // TestABatchLeavesRoom: no more searches of a batch run at once than limits.batch_parallelism.
 func TestABatchLeavesRoom(t *testing.T) {
 	var mu sync.Mutex
-	running, most := 0, 0
+	running, most, pair := 0, 0, make(chan struct{})
 	count := func(n int) {
 		mu.Lock()
 		defer mu.Unlock()
 		running += n
 		most = max(most, running)
 	}
-	w := start(t, answering(func(context.Context, search.Request) (search.Answer, error) {
+	w := start(t, answering(func(ctx context.Context, _ search.Request) (search.Answer, error) {
 		count(1)
-		<-time.After(10 * time.Millisecond) // for others to begin
-		count(-1)
-		return search.Answer{}, nil
+		defer count(-1)
+		select { // each waits for another one
+		case pair <- struct{}{}:
+		case <-pair:
+		case <-ctx.Done():
+		}
+		return search.Answer{}, ctx.Err()
 	}), func(o *server.Options) { o.Limits.BatchParallelism = 2 })
 	searches := slices.Repeat([]*likenessv1.SearchRequest{question()}, 8)
 	if _, err := w.search.SearchBatch(t.Context(), &likenessv1.SearchBatchRequest{Searches: searches}); err != nil || most != 2 {
