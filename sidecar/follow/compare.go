@@ -157,13 +157,14 @@ func sourcesOf(routes []*derivation) []source {
 	return several
 }
 
-func hasCompanion(routes []*derivation) bool {
-	return slices.ContainsFunc(routes, func(d *derivation) bool { return d.route.Companion != "" })
+// needsPayload reports whether a route of the source has a companion, whose rows repeat payload.
+func (s source) needsPayload(routes []*derivation) bool {
+	return slices.ContainsFunc(s.routes, func(i int) bool { return routes[i].route.Companion != "" })
 }
 
 // forward compares every row of the collection with what the routes of a source derived from it.
 func (c *comparison) forward(ctx context.Context, src source, cursor string, yield func(page) error) error {
-	request := adapters.ScanRequest{Collection: c.collection, Vectors: src.fields, Payload: hasCompanion(c.routes), Batch: compareRows, Cursor: cursor}
+	request := adapters.ScanRequest{Collection: c.collection, Vectors: src.fields, Payload: src.needsPayload(c.routes), Batch: compareRows, Cursor: cursor}
 	err := c.scanner.Scan(ctx, request, func(r adapters.Rows, cursor string) error {
 		p := page{rows: len(r.IDs), drift: make([]Drift, len(c.routes)), cursor: cursor}
 		for _, i := range src.routes {

@@ -78,7 +78,7 @@ func (s rowReader) read(ctx context.Context, routes []*derivation, ids []rerank.
 	var all []adapters.Rows
 	for _, src := range sourcesOf(routes) {
 		have, err := s.fetch.Fetch(ctx, adapters.FetchRequest{
-			Collection: s.collection, IDs: ids, Vectors: src.fields, Payload: hasCompanion(routes), Consistency: s.consistency,
+			Collection: s.collection, IDs: ids, Vectors: src.fields, Payload: src.needsPayload(routes), Consistency: s.consistency,
 		})
 		if meansNoRows(err, dropped) {
 			have, err = adapters.Rows{Vectors: make([]rerank.Matrix, len(src.fields))}, nil
