@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"github.com/likenessdb/likeness/internal/signals"
 	"github.com/likenessdb/likeness/plugin/host"
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/rerank/npy"
@@ -115,6 +116,12 @@ func TestHostedSidecarIsStartedAgain(t *testing.T) {
 	want := fmt.Sprint(ids(first))
 	for kill := range 2 {
 		before := s.State()
+		for before.PID == 0 { // the one before was killed, and its successor is starting
+			if _, err := s.Search(t.Context(), r); err != nil {
+				t.Fatal(err)
+			}
+			before = s.State()
+		}
 		var group sync.WaitGroup
 		for range 4 {
 			group.Go(func() {
@@ -127,9 +134,7 @@ func TestHostedSidecarIsStartedAgain(t *testing.T) {
 				}
 			})
 		}
-		if err := syscall.Kill(before.PID, syscall.SIGKILL); err != nil {
-			t.Fatal(err)
-		}
+		signals.Send(t, before.PID, syscall.SIGKILL)
 		group.Wait()
 		if after := s.State(); after.PID == before.PID || after.Restarts != kill+1 {
 			t.Errorf("after the kill: %+v, before: %+v", after, before)
@@ -148,9 +153,7 @@ func TestHostedSidecarThatHangs(t *testing.T) {
 	}
 	defer s.Close()
 	before := s.State()
-	if err := syscall.Kill(before.PID, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	signals.Send(t, before.PID, syscall.SIGSTOP)
 	answer, err := s.Search(t.Context(), question(t))
 	if after := s.State(); err != nil || len(ids(answer)) != 5 || after.PID == before.PID {
 		t.Errorf("%d hits, %v; %+v, before: %+v", len(ids(answer)), err, after, before)

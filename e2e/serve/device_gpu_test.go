@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/likenessdb/likeness/gpu/parity"
+	"github.com/likenessdb/likeness/internal/signals"
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/model"
@@ -222,7 +223,7 @@ func TestGPUKilled(t *testing.T) {
 	}
 	process, err := strconv.Atoi(pid[1])
 	must2(t, err)
-	must2(t, syscall.Kill(process, syscall.SIGKILL))
+	signals.Send(t, process, syscall.SIGKILL)
 	w.until(t, gpuLoads, 2)
 	before := w.metric(t, answers("used"))
 	again := w.until(t, answers("used"), before+1)

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/likenessdb/likeness/internal/signals"
 	"github.com/likenessdb/likeness/plugin"
 	"github.com/likenessdb/likeness/sidecar/plugins"
 )
@@ -78,9 +79,7 @@ func BenchmarkBack(b *testing.B) {
 					}
 					firstAnswer(b, p)
 					b.StartTimer()
-					if err := syscall.Kill(p.State().PID, signal); err != nil {
-						b.Fatal(err)
-					}
+					signals.Send(b, p.State().PID, signal)
 					for p.State().Restarts == 0 { // the old process may still answer, and then nobody does
 						_, _ = p.Scorer().Score(b.Context(), question, questions())
 					}

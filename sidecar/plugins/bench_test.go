@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/likenessdb/likeness/internal/signals"
 	"github.com/likenessdb/likeness/plugin"
 	"github.com/likenessdb/likeness/sidecar/plugins"
 	"github.com/likenessdb/likeness/sidecar/plugins/faulty"
@@ -97,9 +98,7 @@ func BenchmarkBack(b *testing.B) {
 				p := start(b, o) // its first end: no pause before the next start
 				firstAnswer(b, p, 0)
 				began, pid := time.Now(), p.State().PID
-				if err := syscall.Kill(pid, signal); err != nil {
-					b.Fatal(err)
-				}
+				signals.Send(b, pid, signal)
 				firstAnswer(b, p, pid)
 				times = append(times, time.Since(began))
 				if s := p.State(); s.Restarts != 1 {

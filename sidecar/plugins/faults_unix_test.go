@@ -18,6 +18,7 @@ import (
 
 	"github.com/cenkalti/backoff/v5"
 
+	"github.com/likenessdb/likeness/internal/signals"
 	"github.com/likenessdb/likeness/sidecar/plugins"
 	"github.com/likenessdb/likeness/sidecar/plugins/faulty"
 )
@@ -30,9 +31,7 @@ func TestKilledAndBack(t *testing.T) {
 	ready(t, p)
 	answers(t, p)
 	call, pid := inFlight(t, p), p.State().PID
-	if err := syscall.Kill(pid, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	signals.Send(t, pid, syscall.SIGKILL)
 	unavailable(t, <-call, `plugin "ranker"`)
 	answers(t, p)
 	s := p.State()
@@ -50,9 +49,7 @@ func TestStoppedIsKilledAndBack(t *testing.T) {
 	p := start(t, o)
 	ready(t, p)
 	pid := p.State().PID
-	if err := syscall.Kill(pid, syscall.SIGSTOP); err != nil {
-		t.Fatal(err)
-	}
+	signals.Send(t, pid, syscall.SIGSTOP)
 	err := <-inFlight(t, p)
 	for err == nil && p.State().PID == pid { // the signal takes a moment to stop every thread
 		err = <-inFlight(t, p)
@@ -112,9 +109,7 @@ func TestItsChildrenEndWithIt(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := syscall.Kill(p.State().PID, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
+	signals.Send(t, p.State().PID, syscall.SIGKILL)
 	until(t, p, "an end", ended(plugins.Crashed))
 	gone(t, child)
 }

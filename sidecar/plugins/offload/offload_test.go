@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/likenessdb/likeness/internal/signals"
 	"github.com/likenessdb/likeness/plugin/device"
 	"github.com/likenessdb/likeness/plugin/device/cpu"
 	"github.com/likenessdb/likeness/rerank"
@@ -70,7 +71,7 @@ func TestProcess(t *testing.T) {
 			t.Errorf("%s: the device was not used: %+v", name, s.Status())
 		}
 	}
-	must(t, syscall.Kill(p.State().PID, syscall.SIGKILL))
+	signals.Send(t, p.State().PID, syscall.SIGKILL)
 	loads := s.Status().Loads
 	for n := uint64(0); s.Status().Loads == loads || s.Status().State != offload.Ready; n++ {
 		agree(t, with, without, "while it is started again", search.Request{K: 10, Strategy: rerank.Scan}, n)
