@@ -18,24 +18,22 @@ func Open(path string, expect Expect) (*Table, error) {
 		return nil, fmt.Errorf("opening table: %w", err)
 	}
 	largepages.Advise(file.Bytes)
-	t, err := decode(file.Bytes, expect)
+	var t *Table
+	h, err := parseHeader(file.Bytes)
+	if err == nil {
+		t, err = decode(file.Bytes, h, expect)
+	}
 	if err != nil {
 		_ = file.Close()
 		return nil, fmt.Errorf("%w: %s: %w", ErrTable, path, err)
 	}
 	t.file = file
-	if h, err := parseHeader(file.Bytes); err == nil {
-		h.Sections.Full.forget(file) // a search reads few of these rows
-	}
+	h.Sections.Full.forget(file) // a search reads few of these rows
 	return t, nil
 }
 
-// decode returns a table that aliases b.
-func decode(b []byte, expect Expect) (*Table, error) {
-	h, err := parseHeader(b)
-	if err != nil {
-		return nil, err
-	}
+// decode returns a table that aliases b, which begins with the header h.
+func decode(b []byte, h fileHeader, expect Expect) (_ *Table, err error) {
 	if err := expect.check(h.Meta); err != nil {
 		return nil, err
 	}

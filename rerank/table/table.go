@@ -384,13 +384,11 @@ func checkStarts(starts []int32, m Meta) error {
 		}
 		return nil
 	}
-	if len(starts) != m.Items+1 || starts[0] != 0 || int(starts[m.Items]) != m.Rows {
-		return fmt.Errorf("%w: %d starts of %d items do not span %d rows", ErrTable, len(starts), m.Items, m.Rows)
+	if len(starts) != m.Items+1 {
+		return fmt.Errorf("%w: %d starts of %d items", ErrTable, len(starts), m.Items)
 	}
-	for i := range m.Items {
-		if starts[i+1] <= starts[i] {
-			return fmt.Errorf("%w: item %d owns no row", ErrTable, i)
-		}
+	if err := rerank.CheckStarts(starts, m.Rows); err != nil {
+		return fmt.Errorf("%w: %w", ErrTable, err)
 	}
 	return nil
 }
