@@ -23,7 +23,7 @@ func (f *credentialFlags) adminPorts() (*adminPorts, error) {
 	if err != nil {
 		return nil, err
 	}
-	token, err := f.token()
+	token, err := readToken(f.tokenFile)
 	if err != nil {
 		return nil, err
 	}

@@ -65,7 +65,7 @@ func (f *benchRerankFlags) measure(ctx context.Context) (bench.Reranked, error) 
 		return bench.Reranked{}, usagef("--documents and --calls start at 1")
 	}
 	var err error
-	if f.run.Token, err = (&credentialFlags{tokenFile: f.tokenFile}).token(); err != nil {
+	if f.run.Token, err = readToken(f.tokenFile); err != nil {
 		return bench.Reranked{}, err
 	}
 	if f.run.Documents, err = f.readDocuments(); err != nil {

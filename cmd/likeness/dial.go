@@ -93,24 +93,24 @@ func (f *credentialFlags) tlsConfig() (*tls.Config, error) {
 	return c, nil
 }
 
-// token returns the bearer token, or "" without --token-file.
-func (f *credentialFlags) token() (string, error) {
-	if f.tokenFile == "" {
+// readToken returns the bearer token of the file that --token-file names, or "" for no file.
+func readToken(file string) (string, error) {
+	if file == "" {
 		return "", nil
 	}
-	token, err := os.ReadFile(f.tokenFile)
+	token, err := os.ReadFile(file)
 	if err != nil {
 		return "", fmt.Errorf("--token-file: %w", err)
 	}
 	if len(bytes.TrimSpace(token)) == 0 {
-		return "", usagef("--token-file: %s is empty", f.tokenFile)
+		return "", usagef("--token-file: %s is empty", file)
 	}
 	return string(bytes.TrimSpace(token)), nil
 }
 
 // callOptions returns the option that sends the token.
 func (f *dialFlags) callOptions() ([]grpc.CallOption, error) {
-	token, err := f.token()
+	token, err := readToken(f.tokenFile)
 	if err != nil || token == "" {
 		return nil, err
 	}
