@@ -76,7 +76,7 @@ type Facts struct {
 	// MaxBatch is the most jobs of one Run, MaxKeep the most rows that one job keeps.
 	MaxBatch int `json:"max_batch"`
 	MaxKeep  int `json:"max_keep"`
-	// Kernels is what was loaded: the architecture of a cubin, such as sm_90, or PTX and why.
+	// Kernels names the code that was loaded: the architecture of a cubin, such as sm_90, or PTX with the reason.
 	// LoadSeconds is how long the driver took for that, and CompilerLog what its compiler said:
 	// nothing of a cubin, or if it had the PTX compiled already.
 	Kernels     string  `json:"kernels,omitempty"`

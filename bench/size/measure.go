@@ -76,7 +76,7 @@ type command struct {
 	Resident int64   `json:"resident_bytes"` // at most
 }
 
-// disk is what files take, in bytes.
+// disk holds the sizes of files on disk, in bytes.
 type disk struct {
 	Qdrant int64 `json:"qdrant"`
 	Tables int64 `json:"tables"`
@@ -246,7 +246,7 @@ func diskBytes(root string) (sum int64, err error) {
 	return sum, err
 }
 
-// starts measures starts of the sidecar. The first one follows the collection from then on, which takes a
+// timeStarts measures starts of the sidecar. The first one follows the collection from then on, which takes a
 // comparison of all rows.
 func (p place) timeStarts(ctx context.Context, r *report) error {
 	first, err := p.start(ctx, false)

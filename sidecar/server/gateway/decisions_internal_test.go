@@ -140,7 +140,7 @@ func TestABodyHoldsWhatItHas(t *testing.T) {
 	}
 }
 
-// TestDocuments: a document is an id, or a text that may name an item. An id that is null is none.
+// TestDocuments: a document is an id, or a text that may name an item. A null id counts as left out.
 func TestDocuments(t *testing.T) {
 	for text, want := range map[string]search.Document{
 		`7`: {ID: rerank.UintID(7)}, `-7`: {ID: rerank.IntID(-7)}, `"7"`: {Text: "7"}, `{"text": "a"}`: {Text: "a"}, `{"id": 7, "text": "a"}`: {ID: rerank.UintID(7)},
