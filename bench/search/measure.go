@@ -6,12 +6,16 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
 	"github.com/likenessdb/likeness/bench/internal/host"
@@ -25,7 +29,7 @@ const all = "collection: questions, depth: 1000, unit_vectors: true, exact_searc
 // configured returns the configuration, with every route twice: in Qdrant, and in the
 // sidecar's own store.
 const configured = `
-listen: {grpc: "127.0.0.1:0", admin: ""}
+listen: {grpc: "127.0.0.1:0", admin: "127.0.0.1:0"}
 log: {level: warn}
 stores:
   qdrant: {kind: qdrant, address: %[1]q}
@@ -62,12 +66,15 @@ func alone() []subject {
 	}
 }
 
+// traced is the loaded case of which the tail is traced.
+const traced = "Qdrant: MoL 4x4x64 full gate, distilled"
+
 // loaded returns the cases under load.
 func loaded() []subject {
 	return []subject{
 		{"Qdrant: dot", "qdrant-dot", "", ""},
 		{"Qdrant: bilinear", "qdrant-bilinear", "", ""},
-		{"Qdrant: MoL 4x4x64 full gate, distilled", "qdrant-mol", "distilled", ""},
+		{traced, "qdrant-mol", "distilled", ""},
 		{"in the sidecar: dot", "files-dot", "", ""},
 		{"in the sidecar: bilinear", "files-bilinear", "", ""},
 		{"in the sidecar: MoL 4x4x64 full gate, distilled", "files-mol", "distilled", ""},
@@ -189,7 +196,8 @@ func (p place) alone(ctx context.Context, r *report) error {
 	return nil
 }
 
-// loaded measures a sidecar on one processor at 80 % of its capacity.
+// loaded measures a sidecar on one processor at 80 % of its capacity, and then traces where
+// the slowest searches of traced are late.
 func (p place) loaded(ctx context.Context, r *report) (err error) {
 	var at serve.Addresses
 	_, stop, err := host.Start(ctx, p.stderr, &at, filepath.Join(p.dir, "ready.json"),
@@ -214,8 +222,40 @@ func (p place) loaded(ctx context.Context, r *report) (err error) {
 			return fmt.Errorf("bench serve of %s answered no search", c.name)
 		}
 		r.Loaded = append(r.Loaded, loadedResult{Case: c.name, Capacity: out.Loops[0].Goodput, At: out.Loops[1]})
+		if c.name == traced {
+			if r.Tail, err = p.trace(ctx, at, c, 0.8*out.Loops[0].Goodput); err != nil {
+				return err
+			}
+		}
 	}
 	return nil
+}
+
+// trace sends searches at a rate, and reads an execution trace of the sidecar meanwhile.
+func (p place) trace(ctx context.Context, at serve.Addresses, c subject, rate float64) (*tail, error) {
+	p.say("the same, traced")
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		return p.likeness(ctx, p.otherCPU, nil, "bench", "serve", "-a", at.GRPC, "--route", c.route, "--strategy", c.strategy,
+			"--queries", p.queries, "--rate", fmt.Sprint(rate), "--warm-up", "1s", "--duration", (p.load + 2*time.Second).String())
+	})
+	var t *tail
+	group.Go(func() error {
+		url := fmt.Sprintf("http://%s/debug/pprof/trace?seconds=%.0f", at.Admin, p.load.Seconds())
+		request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+		if err != nil {
+			return err
+		}
+		answer, err := new(http.Client).Do(request)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = answer.Body.Close() }()
+		t, err = readTail(answer.Body)
+		return err
+	})
+	err := group.Wait()
+	return t, err
 }
 
 // likeness runs a command on a processor and decodes its output into out, unless out is

@@ -14,6 +14,7 @@ type report struct {
 	MadeUp    []bench.Result `json:"one_process"`
 	Alone     []bench.Result `json:"over_qdrant"`
 	Loaded    []loadedResult `json:"at_80_percent"`
+	Tail      *tail          `json:"tail"` // of the case traced
 }
 
 // loadedResult is the result of one route at 80 % of Capacity, which is the rate of good
