@@ -247,6 +247,9 @@ func newBridgeFillCommand(a *app) *cobra.Command {
 	return cmd
 }
 
+// part names what to open.
+func (f *bridgeFillFlags) part() wiring.Part { return wiring.WithJournal(f.route) }
+
 func (f *bridgeFillFlags) run(ctx context.Context, a *app, src *source) (_ *filledBridge, err error) {
 	c, err := config.Load(src.Source)
 	if err != nil {
@@ -261,7 +264,7 @@ func (f *bridgeFillFlags) run(ctx context.Context, a *app, src *source) (_ *fill
 	if err != nil {
 		return nil, badDataset(err)
 	}
-	parts, r, err := openReembedded(ctx, c, f.route, wiring.Part{Route: f.route, Siblings: true})
+	parts, r, err := openReembedded(ctx, c, f.route, f.part())
 	if err != nil {
 		return nil, err
 	}

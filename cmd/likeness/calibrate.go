@@ -43,10 +43,10 @@ type calibrateFlags struct {
 	state, html                     string
 	fromCollection, sample, holdOut int
 	seed                            uint64
-	recall, share, confidence       float64
-	k, parallel                     int
-	depths                          []int
+	confidence                      float64
 	dryRun                          bool
+
+	input calibrate.Input // what the flags of the promise and the searches set
 }
 
 func newCalibrateCommand(a *app) *cobra.Command {
@@ -102,12 +102,12 @@ func (f *calibrateFlags) add(cmd *cobra.Command) {
 	flags.IntVar(&f.sample, "sample", 0, "ask this many of the queries, drawn at random; 0 is all")
 	flags.IntVar(&f.holdOut, "hold-out", 0, "further random queries to check the promise with")
 	flags.Uint64Var(&f.seed, "seed", 1, "seed of the draws")
-	flags.Float64Var(&f.recall, "recall", 0.9, "recall@k to promise")
-	flags.Float64Var(&f.share, "share", 0.95, "share of the queries that it is promised for")
+	flags.Float64Var(&f.input.Promise.Recall, "recall", 0.9, "recall@k to promise")
+	flags.Float64Var(&f.input.Promise.Share, "share", 0.95, "share of the queries that it is promised for")
 	flags.Float64Var(&f.confidence, "confidence", 0.95, "confidence of the promise")
-	flags.IntVar(&f.k, "k", 10, "length of an answer")
-	flags.IntSliceVar(&f.depths, "depths", nil, "depths to test; empty is k to ten times the route's")
-	flags.IntVar(&f.parallel, "parallel", 2, "queries asked at a time")
+	flags.IntVar(&f.input.Promise.K, "k", 10, "length of an answer")
+	flags.IntSliceVar(&f.input.Depths, "depths", nil, "depths to test; empty is k to ten times the route's")
+	flags.IntVar(&f.input.Parallel, "parallel", 2, "queries asked at a time")
 	flags.StringVar(&f.state, "state", "", "folder of the calibration; empty is state_dir")
 	flags.StringVar(&f.html, "html", "", "write a report with plots to this file")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "report, and keep nothing")
@@ -135,10 +135,8 @@ func (f *calibrateFlags) run(ctx context.Context, src *source, p *progress) (_ *
 		return nil, "", err
 	}
 	defer func() { err = errors.Join(err, parts.Close()) }()
-	in := calibrate.Input{
-		Route: rt, Depths: f.depths, Parallel: f.parallel, Progress: p.begin,
-		Promise: calibrate.Promise{K: f.k, Recall: f.recall, Share: f.share, Alpha: alphaOf(f.confidence)},
-	}
+	in := f.input
+	in.Route, in.Progress, in.Promise.Alpha = rt, p.begin, alphaOf(f.confidence)
 	if !f.dryRun {
 		path = calibrate.Path(c.StateDir, f.route, in.Route.Model.Version)
 		in.Journal = calibrate.JournalPath(c.StateDir, f.route, in.Route.Model.Version)
@@ -169,9 +167,9 @@ func (f *calibrateFlags) open(ctx context.Context, c *config.Config) (*wiring.As
 			"calibrate a route of the same model without a ranker", f.route, r.RankerName)
 	case c.StateDir == "" && !f.dryRun:
 		return nil, nil, usagef("there is no folder to keep the calibration in; set state_dir, or give --state or --dry-run")
-	case f.sample < 0 || f.holdOut < 0 || f.fromCollection < 0 || f.parallel < 1:
+	case f.sample < 0 || f.holdOut < 0 || f.fromCollection < 0 || f.input.Parallel < 1:
 		return nil, nil, usagef("--sample %d, --hold-out %d, --from-collection %d, --parallel %d: want 0 at least, and 1 for --parallel",
-			f.sample, f.holdOut, f.fromCollection, f.parallel)
+			f.sample, f.holdOut, f.fromCollection, f.input.Parallel)
 	}
 	parts, err := wiring.Open(ctx, c, wiring.Only(f.route, version))
 	if err != nil {

@@ -73,8 +73,7 @@ type routeCalibration struct {
 }
 
 func newConfigValidateCommand(a *app) *cobra.Command {
-	var connect bool
-	var timeout time.Duration
+	var o serve.CheckOptions
 	cmd := &cobra.Command{
 		Use:   "validate",
 		Short: "Check the configuration with the files that it names",
@@ -89,27 +88,32 @@ calibrated routes, and the searches that cannot be answered.`,
 		Args: cobra.NoArgs,
 	}
 	src := addConfigFlags(cmd)
-	cmd.Flags().BoolVar(&connect, "connect", false, "ask the stores too")
-	cmd.Flags().DurationVar(&timeout, "timeout", 10*time.Second, "time for --connect")
+	addCheckFlags(cmd, &o)
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		c, err := config.Load(src.Source)
 		if err != nil {
 			return err
 		}
-		v := validation{Stores: len(c.Stores), Models: len(c.Models), Rankers: len(c.Rankers), Routes: len(c.Routes), Connect: connect}
-		checked, err := serve.Check(cmd.Context(), c, serve.CheckOptions{Connect: connect, Timeout: timeout})
+		v := validation{Stores: len(c.Stores), Models: len(c.Models), Rankers: len(c.Rankers), Routes: len(c.Routes), Connect: o.Connect}
+		checked, err := serve.Check(cmd.Context(), c, o)
 		if err != nil {
 			return err
 		}
 		v.Uncertain = uncertain(c)
-		if connect {
+		if o.Connect {
 			v.Calibrations, v.Unanswered, v.NotRewritten = calibrations(checked.Routes), checked.Unanswered, notRewritten(checked.Routes)
 			v.NeverExact, v.WrongNorms = neverExact(checked.Routes), wrongNorms(checked.Routes)
 		}
 		return a.print(*out, v, func(w io.Writer) error { return printValidation(w, v) })
 	}
 	return cmd
+}
+
+// addCheckFlags adds the flags that say how the stores are asked.
+func addCheckFlags(cmd *cobra.Command, o *serve.CheckOptions) {
+	cmd.Flags().BoolVar(&o.Connect, "connect", false, "ask the stores too")
+	cmd.Flags().DurationVar(&o.Timeout, "timeout", 10*time.Second, "time for --connect")
 }
 
 func printValidation(w io.Writer, v validation) error {

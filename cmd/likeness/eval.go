@@ -32,17 +32,12 @@ Strategies: ` + eval.TrialSyntax
 // evalFlags are the flags of eval.
 type evalFlags struct {
 	dataFlags
+	input                eval.Input // what the flags of the figures set
 	models               []string
 	baseline, strategies string
-	metric, title        string
-	trainedPairs, html   string
+	title, html          string
+	trainedPairs         string
 	trainedQueries       string
-	byTraffic            bool
-	k, every, resamples  int
-	confidence           float64
-	margin, leastGain    float64
-	power                float64
-	seed                 uint64
 	clickFlags
 }
 
@@ -62,33 +57,7 @@ func newEvalCommand(a *app) *cobra.Command {
     --strategies per_embedding:50,average:200,combined:50:500,distilled:200,stored:200 --output json`,
 		Args: cobra.NoArgs,
 	}
-	flags := cmd.Flags()
-	flags.StringArrayVar(&f.models, "model", nil, "model file or directory; may be repeated to compare")
-	f.registerData(cmd, true)
-	f.registerCounts(cmd)
-	flags.StringVar(&f.trainedPairs, "trained-pairs", "", "log of the fit: gives items' popularity, which are cold, and, by query ids, which queries are new")
-	flags.StringVar(&f.trainedQueries, "trained-queries", "", "queries of the fit: those with an equal vector were seen before")
-	flags.BoolVar(&f.byTraffic, "by-traffic", false, "count a query as often as --pairs has it, in every mean and in the verdict")
-	flags.StringVar(&f.html, "html", "", "write a report with plots to this file")
-	flags.IntVar(&f.k, "k", 10, "length of an answer")
-	flags.IntVar(&f.every, "every", 1, "use every nth query row only")
-	flags.StringVar(&f.metric, "metric", "", "metric of differences, segments and the verdict, as ndcg@10; empty is mrr@k")
-	flags.StringVar(&f.title, "title", "", "payload field of a collection that regressions show; empty picks one")
-	flags.StringVar(&f.baseline, "baseline", "cosine", "compare with cosine, dot or none")
-	flags.StringVar(&f.strategies, "strategies", "", "first-stage strategies to compare, separated by commas")
-	flags.IntVar(&f.resamples, "resamples", 2000, "bootstrap samples of the intervals")
-	flags.Float64Var(&f.confidence, "confidence", 0.95, "confidence of the intervals")
-	flags.Float64Var(&f.margin, "margin", verdict.DefaultMargin, "share of the best model's gain that a simpler one may lose and still be as good")
-	flags.Float64Var(&f.leastGain, "least-gain", 0, "smallest gain worth having; 0 is 0.01, or a tenth of the baseline if less")
-	flags.Float64Var(&f.power, "power", 0, "say how many queries show a difference with a chance of 80 %; --power=0.005 names it")
-	flags.Lookup("power").NoOptDefVal = "0.01"
-	flags.Uint64Var(&f.seed, "seed", 1, "seed of the bootstrap")
-	f.clickFlags.register(cmd)
-	_ = cmd.MarkFlagRequired("model")
-	_ = cmd.MarkFlagFilename("html", "html")
-	_ = cmd.MarkFlagFilename("trained-queries", queryFiles...)
-	_ = cmd.MarkFlagFilename("trained-pairs", "csv", "jsonl", "ndjson", "parquet")
-	_ = cmd.RegisterFlagCompletionFunc("baseline", cobra.FixedCompletions([]string{"cosine", "dot", "none"}, cobra.ShellCompDirectiveNoFileComp))
+	f.add(cmd)
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		r, log, err := f.run(cmd.Context(), newProgress(a.stderr))
@@ -108,12 +77,42 @@ func newEvalCommand(a *app) *cobra.Command {
 	return cmd
 }
 
+func (f *evalFlags) add(cmd *cobra.Command) {
+	flags, in := cmd.Flags(), &f.input
+	flags.StringArrayVar(&f.models, "model", nil, "model file or directory; may be repeated to compare")
+	f.registerData(cmd, true)
+	f.registerCounts(cmd)
+	flags.StringVar(&f.trainedPairs, "trained-pairs", "", "log of the fit: gives items' popularity, which are cold, and, by query ids, which queries are new")
+	flags.StringVar(&f.trainedQueries, "trained-queries", "", "queries of the fit: those with an equal vector were seen before")
+	flags.BoolVar(&in.ByTraffic, "by-traffic", false, "count a query as often as --pairs has it, in every mean and in the verdict")
+	flags.StringVar(&f.html, "html", "", "write a report with plots to this file")
+	flags.IntVar(&in.K, "k", 10, "length of an answer")
+	flags.IntVar(&in.Every, "every", 1, "use every nth query row only")
+	flags.StringVar(&in.Metric, "metric", "", "metric of differences, segments and the verdict, as ndcg@10; empty is mrr@k")
+	flags.StringVar(&f.title, "title", "", "payload field of a collection that regressions show; empty picks one")
+	flags.StringVar(&f.baseline, "baseline", "cosine", "compare with cosine, dot or none")
+	flags.StringVar(&f.strategies, "strategies", "", "first-stage strategies to compare, separated by commas")
+	flags.IntVar(&in.Resamples, "resamples", 2000, "bootstrap samples of the intervals")
+	flags.Float64Var(&in.Confidence, "confidence", 0.95, "confidence of the intervals")
+	flags.Float64Var(&in.Margin, "margin", verdict.DefaultMargin, "share of the best model's gain that a simpler one may lose and still be as good")
+	flags.Float64Var(&in.LeastGain, "least-gain", 0, "smallest gain worth having; 0 is 0.01, or a tenth of the baseline if less")
+	flags.Float64Var(&in.Power, "power", 0, "say how many queries show a difference with a chance of 80 %; --power=0.005 names it")
+	flags.Lookup("power").NoOptDefVal = "0.01"
+	flags.Uint64Var(&in.Seed, "seed", 1, "seed of the bootstrap")
+	f.clickFlags.register(cmd)
+	_ = cmd.MarkFlagRequired("model")
+	_ = cmd.MarkFlagFilename("html", "html")
+	_ = cmd.MarkFlagFilename("trained-queries", queryFiles...)
+	_ = cmd.MarkFlagFilename("trained-pairs", "csv", "jsonl", "ndjson", "parquet")
+	_ = cmd.RegisterFlagCompletionFunc("baseline", cobra.FixedCompletions([]string{"cosine", "dot", "none"}, cobra.ShellCompDirectiveNoFileComp))
+}
+
 // run evaluates the models. It also returns how many rows of the log were left out.
 func (f *evalFlags) run(ctx context.Context, p *progress) (_ *eval.Report, _ *dataset.Counts, err error) {
-	in := eval.Input{K: f.k, Metric: f.metric, Every: f.every, Resamples: f.resamples, Confidence: f.confidence, Seed: f.seed, Progress: p.begin}
-	in.Margin, in.LeastGain, in.Power = f.margin, f.leastGain, f.power
-	if f.resamples < 1 || !(f.confidence > 0 && f.confidence < 1) {
-		return nil, nil, usagef("--resamples %d, --confidence %v: want 1 at least, and above 0 and below 1", f.resamples, f.confidence)
+	in := f.input
+	in.Progress = p.begin
+	if in.Resamples < 1 || !(in.Confidence > 0 && in.Confidence < 1) {
+		return nil, nil, usagef("--resamples %d, --confidence %v: want 1 at least, and above 0 and below 1", in.Resamples, in.Confidence)
 	}
 	if err := f.clickFlags.check(); err != nil {
 		return nil, nil, err
@@ -141,10 +140,10 @@ func (f *evalFlags) run(ctx context.Context, p *progress) (_ *eval.Report, _ *da
 		return nil, nil, err
 	}
 	in.Seen = d.Seen
-	if curve := f.clickFlags.curve(d, f.seed); curve != nil {
+	if curve := f.clickFlags.curve(d, in.Seed); curve != nil {
 		in.Clicked = &eval.Clicked{Answers: d.Answers, Curve: curve, Clip: f.clip}
 	}
-	in.Asked, in.ByTraffic = d.Asked, f.byTraffic
+	in.Asked = d.Asked
 	if in.SeenBefore, err = f.findSeen(ctx, d); err != nil {
 		return nil, nil, badDataset(err)
 	}

@@ -30,14 +30,7 @@ func newExperimentPlanCommand(a *app) *cobra.Command {
   likeness experiment plan --preference 0.55 --decisive 0.3 --impressions 3 --output json`,
 		Args: cobra.NoArgs,
 	}
-	flags := cmd.Flags()
-	flags.Float64Var(&q.Preference, "preference", q.Preference, "share of the sessions with a preference that prefer the better version")
-	flags.Float64Var(&q.Decisive, "decisive", q.Decisive, "share of the sessions with a preference: with clicks, and not as many for both versions")
-	flags.Float64Var(&q.Impressions, "impressions", q.Impressions, "answers in a session")
-	flags.Float64Var(&q.PerDay, "per-day", 0, "answers of the route in a day; 0: unknown")
-	flags.Float64Var(&q.Share, "share", q.Share, "share of the traffic that takes part")
-	flags.Float64Var(&q.Alpha, "alpha", q.Alpha, "chance of a decision where nobody is better")
-	flags.Float64Var(&q.Power, "power", q.Power, "chance of a decision within the plan")
+	addPlanFlags(cmd, &q)
 	out := addOutput(cmd)
 	cmd.RunE = func(*cobra.Command, []string) error {
 		p, err := experiment.NewPlan(q)
@@ -50,6 +43,18 @@ func newExperimentPlanCommand(a *app) *cobra.Command {
 		return a.print(*out, p, func(w io.Writer) error { return printExperimentPlan(w, q, p) })
 	}
 	return cmd
+}
+
+// addPlanFlags adds the flags of a question. Their defaults are its present values.
+func addPlanFlags(cmd *cobra.Command, q *experiment.Question) {
+	flags := cmd.Flags()
+	flags.Float64Var(&q.Preference, "preference", q.Preference, "share of the sessions with a preference that prefer the better version")
+	flags.Float64Var(&q.Decisive, "decisive", q.Decisive, "share of the sessions with a preference: with clicks, and not as many for both versions")
+	flags.Float64Var(&q.Impressions, "impressions", q.Impressions, "answers in a session")
+	flags.Float64Var(&q.PerDay, "per-day", 0, "answers of the route in a day; 0: unknown")
+	flags.Float64Var(&q.Share, "share", q.Share, "share of the traffic that takes part")
+	flags.Float64Var(&q.Alpha, "alpha", q.Alpha, "chance of a decision where nobody is better")
+	flags.Float64Var(&q.Power, "power", q.Power, "chance of a decision within the plan")
 }
 
 func printExperimentPlan(w io.Writer, q experiment.Question, p experiment.Plan) error {

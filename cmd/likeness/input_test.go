@@ -5,6 +5,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,7 +15,10 @@ import (
 
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/sidecar/config"
+	"github.com/likenessdb/likeness/sidecar/experiment"
 	"github.com/likenessdb/likeness/sidecar/follow"
+	"github.com/likenessdb/likeness/sidecar/trial"
+	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
 // TestWeightedItems: a weight stands behind the last equals sign, and an id may have others.
@@ -102,6 +106,69 @@ routes:
 	for collection, want := range map[string]string{"c": "one", "d": "one", "e": "one", "x": "two", "f": "two", "g": ""} {
 		if got, other := userOf(c, "s", collection), userOf(c, "o", collection); got != want || other != "" {
 			t.Errorf("%s is used by %q, want %q; in another store by %q", collection, got, want, other)
+		}
+	}
+}
+
+// TestFlagsOfServe: a flag that is given sets its key of the configuration, and one that is not given sets none.
+func TestFlagsOfServe(t *testing.T) {
+	want := map[string]string{"listen": "listen.grpc", "rest": "listen.rest", "admin": "listen.admin", "log-level": "log.level"}
+	for _, s := range serveSettings() {
+		if s.key != want[s.flag] {
+			t.Errorf("--%s sets %s", s.flag, s.key)
+		}
+		delete(want, s.flag)
+	}
+	if len(want) > 0 {
+		t.Errorf("missing: %v", want)
+	}
+	if r := execute(t, "", "serve", "--admin", "nowhere"); r.code != 3 || !strings.Contains(r.err, "listen.admin") {
+		t.Errorf("code %d, %s", r.code, r.err)
+	}
+}
+
+// TestWhatIsOpenedToFollow: reconcile and bridge fill open all routes of the journal that they follow. A comparison
+// opens its route alone.
+func TestWhatIsOpenedToFollow(t *testing.T) {
+	if got, want := (&bridgeFillFlags{route: "r"}).part(), (wiring.Part{Route: "r", Siblings: true}); got != want {
+		t.Errorf("bridge fill: %+v, want %+v", got, want)
+	}
+	for compare, want := range map[bool]wiring.Part{true: {Route: "r"}, false: {Route: "r", Siblings: true}} {
+		f := reconcileFlags{adminFlags: adminFlags{route: "r"}, compare: compare}
+		if got := f.part(); got != want {
+			t.Errorf("comparing alone: %t: %+v, want %+v", compare, got, want)
+		}
+	}
+}
+
+// TestEnvironmentOfACheckedPlugin: a plugin sees the variables that --env names, if they are set, and no others.
+func TestEnvironmentOfACheckedPlugin(t *testing.T) {
+	t.Setenv("LIKENESS_TEST_SEEN", "a=b")
+	t.Setenv("LIKENESS_TEST_HIDDEN", "c")
+	c := pluginCheck{env: []string{"LIKENESS_TEST_SEEN", "LIKENESS_TEST_UNSET"}, query: "where?"}
+	if err := c.read(); err != nil || !slices.Equal(c.command.Env, []string{"LIKENESS_TEST_SEEN=a=b"}) || c.options.Query.Text != "where?" {
+		t.Errorf("%q, %+v, %v", c.command.Env, c.options.Query, err)
+	}
+}
+
+// TestWarningsOfAnExperiment: the status warns of sessions without a user, and says what is missing and why it ended;
+// it has no line for what there is none of.
+func TestWarningsOfAnExperiment(t *testing.T) {
+	lines := map[string]string{"sessions have no user": "", "are missing": "", "sessions, one answer": "", "a person stopped it": ""}
+	for _, has := range []bool{false, true} {
+		s := trial.Status{State: trial.State{Kind: experiment.Interleaving, Test: &experiment.Test{}}}
+		if has {
+			s.Unnamed, s.Missing, s.Why = 3, 4, []string{"a person stopped it"}
+			s.Segments.OneAnswer.Control.Sessions = 1
+		}
+		var out bytes.Buffer
+		if err := printExperiment(&out, s); err != nil {
+			t.Fatal(err)
+		}
+		for line := range lines {
+			if strings.Contains(out.String(), line) != has {
+				t.Errorf("%q with it: %t\n%s", line, has, &out)
+			}
 		}
 	}
 }

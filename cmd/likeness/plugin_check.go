@@ -51,14 +51,7 @@ PATH are the scorer's.`,
   likeness plugin check --query "Where is my card?" --items items.jsonl ./scorer_go -corpus items.jsonl`,
 		Args: cobra.MinimumNArgs(1),
 	}
-	cmd.Flags().SetInterspersed(false)
-	cmd.Flags().IntVar(&c.options.Dim, "dim", 384, "length of the vectors that are made up")
-	cmd.Flags().StringVar(&c.query, "query", "", "the text of a query that it can read")
-	cmd.Flags().StringVar(&c.items, "items", "", "payloads of items that it can read, a JSON object a line")
-	cmd.Flags().StringSliceVar(&c.env, "env", nil, "environment variables that the plugin sees")
-	cmd.Flags().DurationVar(&c.options.Timeout, "timeout", 30*time.Second, "time for a case")
-	cmd.Flags().DurationVar(&c.command.StartTimeout, "start-timeout", 10*time.Second, "time to start")
-	cmd.Flags().Float64Var(&c.options.Tolerance, "tolerance", 1e-5, "relative difference of two scores of one item, at most")
+	c.add(cmd)
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		c.command.Path, c.command.Args, c.command.Stderr = args[0], args[1:], a.stderr
@@ -75,6 +68,17 @@ PATH are the scorer's.`,
 		return nil
 	}
 	return cmd
+}
+
+func (c *pluginCheck) add(cmd *cobra.Command) {
+	cmd.Flags().SetInterspersed(false)
+	cmd.Flags().IntVar(&c.options.Dim, "dim", 384, "length of the vectors that are made up")
+	cmd.Flags().StringVar(&c.query, "query", "", "the text of a query that it can read")
+	cmd.Flags().StringVar(&c.items, "items", "", "payloads of items that it can read, a JSON object a line")
+	cmd.Flags().StringSliceVar(&c.env, "env", nil, "environment variables that the plugin sees")
+	cmd.Flags().DurationVar(&c.options.Timeout, "timeout", 30*time.Second, "time for a case")
+	cmd.Flags().DurationVar(&c.command.StartTimeout, "start-timeout", 10*time.Second, "time to start")
+	cmd.Flags().Float64Var(&c.options.Tolerance, "tolerance", 1e-5, "relative difference of two scores of one item, at most")
 }
 
 func (a *app) checkPlugin(ctx context.Context, c pluginCheck) (*pluginReport, error) {

@@ -19,15 +19,13 @@ import (
 
 // proxyFlags are the flags of `likeness proxy`.
 type proxyFlags struct {
-	qdrantREST, qdrantGRPC, milvus string
-	listenREST, listenGRPC         string
-	logLevel, readyFile            string
-	grace                          time.Duration
-	threads                        int
+	options             proxy.Options
+	logLevel, readyFile string
+	threads             int
 }
 
 func newProxyCommand(a *app) *cobra.Command {
-	var f proxyFlags
+	f := &proxyFlags{}
 	cmd := &cobra.Command{
 		Use:   "proxy",
 		Short: "Stand in front of Qdrant or Milvus and forward everything",
@@ -38,23 +36,27 @@ docs/proxy.md.`,
   likeness proxy --milvus 127.0.0.1:19530 --listen-grpc 127.0.0.1:7653`,
 		Args: cobra.NoArgs,
 	}
-	flags := cmd.Flags()
-	flags.StringVar(&f.qdrantREST, "qdrant-rest", "", "URL of Qdrant's REST API, http://host:port")
-	flags.StringVar(&f.qdrantGRPC, "qdrant-grpc", "", "host:port of Qdrant's gRPC API")
-	flags.StringVar(&f.milvus, "milvus", "", "host:port of Milvus's gRPC API")
-	flags.StringVar(&f.listenREST, "listen-rest", "", "where REST clients connect, host:port")
-	flags.StringVar(&f.listenGRPC, "listen-grpc", "", "where gRPC clients connect, host:port")
-	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
-	flags.StringVar(&f.readyFile, "ready-file", "", "write the addresses here, as JSON, when calls are answered")
-	flags.DurationVar(&f.grace, "grace", 30*time.Second, "how long calls in flight may take at the end")
-	flags.IntVar(&f.threads, "threads", 0, "forwarding threads; 0 is one for four processors")
-	cmd.MarkFlagsMutuallyExclusive("milvus", "qdrant-grpc")
-	cmd.MarkFlagsMutuallyExclusive("milvus", "qdrant-rest")
+	f.add(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.proxy(cmd, f) }
 	return cmd
 }
 
-func (a *app) proxy(cmd *cobra.Command, f proxyFlags) error {
+func (f *proxyFlags) add(cmd *cobra.Command) {
+	flags, o := cmd.Flags(), &f.options
+	flags.StringVar(&o.REST.Upstream, "qdrant-rest", "", "URL of Qdrant's REST API, http://host:port")
+	flags.StringVar(&o.GRPC.Upstream, "qdrant-grpc", "", "host:port of Qdrant's gRPC API")
+	flags.StringVar(&o.GRPC.Upstream, "milvus", "", "host:port of Milvus's gRPC API")
+	flags.StringVar(&o.REST.Listen, "listen-rest", "", "where REST clients connect, host:port")
+	flags.StringVar(&o.GRPC.Listen, "listen-grpc", "", "where gRPC clients connect, host:port")
+	flags.StringVar(&f.logLevel, "log-level", "info", "debug, info, warn or error")
+	flags.StringVar(&f.readyFile, "ready-file", "", "write the addresses here, as JSON, when calls are answered")
+	flags.DurationVar(&o.Grace, "grace", 30*time.Second, "how long calls in flight may take at the end")
+	flags.IntVar(&f.threads, "threads", 0, "forwarding threads; 0 is one for four processors")
+	cmd.MarkFlagsMutuallyExclusive("milvus", "qdrant-grpc")
+	cmd.MarkFlagsMutuallyExclusive("milvus", "qdrant-rest")
+}
+
+func (a *app) proxy(cmd *cobra.Command, f *proxyFlags) error {
 	if f.threads < 0 {
 		return usageError{fmt.Errorf("--threads is %d; give a number of threads, or 0 for one for every four processors", f.threads)}
 	}
@@ -67,15 +69,8 @@ func (a *app) proxy(cmd *cobra.Command, f proxyFlags) error {
 	if err != nil {
 		return usageError{err}
 	}
-	grpcUpstream := f.qdrantGRPC
-	if f.milvus != "" {
-		grpcUpstream = f.milvus
-	}
-	p, err := proxy.Listen(cmd.Context(), proxy.Options{
-		GRPC:   proxy.Endpoint{Listen: f.listenGRPC, Upstream: grpcUpstream},
-		REST:   proxy.Endpoint{Listen: f.listenREST, Upstream: f.qdrantREST},
-		Logger: loglimit.Logger(log, gate.CallerOf), Grace: f.grace,
-	})
+	f.options.Logger = loglimit.Logger(log, gate.CallerOf)
+	p, err := proxy.Listen(cmd.Context(), f.options)
 	if errors.Is(err, proxy.ErrOptions) || errors.Is(err, rest.ErrURL) {
 		return usageError{err}
 	}

@@ -60,6 +60,13 @@ the ranker's scores. Marked rows show the ranker's score.`,
   echo '[0.1, 0.9]' | likeness query --route products --filter '{"must":[{"key":"stock","range":{"gt":0}}]}' --output json`,
 		Args: cobra.NoArgs,
 	}
+	f.add(cmd)
+	out := addOutput(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.query(cmd, f, *out) }
+	return cmd
+}
+
+func (f *queryFlags) add(cmd *cobra.Command) {
 	f.dial.add(cmd)
 	f.input.add(cmd)
 	flags := cmd.Flags()
@@ -86,9 +93,6 @@ the ranker's scores. Marked rows show the ranker's score.`,
 	flags.BoolVar(&f.payload, "payload", false, "show payloads")
 	flags.StringSliceVar(&f.payloadFields, "payload-fields", nil, "show these fields of the payload")
 	flags.DurationVar(&f.timeout, "timeout", 10*time.Second, "time for the whole call")
-	out := addOutput(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return a.query(cmd, f, *out) }
-	return cmd
 }
 
 func (a *app) query(cmd *cobra.Command, f *queryFlags, out output) error {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -137,9 +138,7 @@ func (f *rankerFlags) open(ctx context.Context, load func() (*config.Config, err
 		return nil, err
 	}
 	f.raiseTimeouts(c)
-	if f.cache != "" {
-		dir = f.cache
-	}
+	options := f.options(dir, keptOnly)
 	log, err := telemetry.NewLogger(stderr, "warn", "auto")
 	if err != nil {
 		return nil, err
@@ -148,15 +147,14 @@ func (f *rankerFlags) open(ctx context.Context, load func() (*config.Config, err
 	if err != nil {
 		return nil, err
 	}
-	a := &openRanker{dir: dir, closers: []io.Closer{closer}}
+	a := &openRanker{dir: options.Dir, closers: []io.Closer{closer}}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, a.Close())
 		}
 	}()
-	a.Asker, err = relevance.New(ctx, relevance.Options{
-		Ranker: client, Dir: dir, PerSecond: f.perSecond, KeptOnly: keptOnly, Hopeless: func() bool { return quarantined(closer) },
-	})
+	options.Ranker, options.Hopeless = client, func() bool { return quarantined(closer) }
+	a.Asker, err = relevance.New(ctx, options)
 	if errors.Is(err, filelock.ErrHeld) {
 		return nil, usageError{err}
 	}
@@ -165,9 +163,14 @@ func (f *rankerFlags) open(ctx context.Context, load func() (*config.Config, err
 	}
 	a.closers = append([]io.Closer{a.Asker}, a.closers...)
 	if _, lost := a.Kept(); lost > 0 {
-		log.Warn("stored scores damaged, asking the ranker for them again", "folder", dir, "bytes", lost)
+		log.Warn("stored scores damaged, asking the ranker for them again", "folder", options.Dir, "bytes", lost)
 	}
 	return a, nil
+}
+
+// options returns how the ranker is asked. The folder of --cache takes precedence over dir.
+func (f *rankerFlags) options(dir string, keptOnly bool) relevance.Options {
+	return relevance.Options{Dir: cmp.Or(f.cache, dir), PerSecond: f.perSecond, KeptOnly: keptOnly}
 }
 
 // quarantined reports whether a plugin failed so often that it is not started again.

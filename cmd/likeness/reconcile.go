@@ -151,8 +151,15 @@ func watch(ctx context.Context, followers wiring.Followers, done func(n int)) {
 	}
 }
 
-// open opens all routes of the collection, because they share its journal. With --compare, which
-// needs no journal, it opens only the given route.
+// part names what to open. With --compare, which needs no journal, that is the route alone.
+func (f *reconcileFlags) part() wiring.Part {
+	if f.compare {
+		return wiring.Only(f.route, "")
+	}
+	return wiring.WithJournal(f.route)
+}
+
+// open opens what part names, and returns the route.
 func (f *reconcileFlags) open(ctx context.Context, c *config.Config) (*wiring.Assembly, *route.Route, error) {
 	_, r, err := choice.InService(c, f.route, "")
 	switch {
@@ -165,7 +172,7 @@ func (f *reconcileFlags) open(ctx context.Context, c *config.Config) (*wiring.As
 	case c.StateDir == "" && !f.compare:
 		return nil, nil, usagef("there is no journal of writes; set state_dir, or give --compare")
 	}
-	parts, err := wiring.Open(ctx, c, wiring.Part{Route: f.route, Siblings: !f.compare})
+	parts, err := wiring.Open(ctx, c, f.part())
 	if err != nil {
 		return nil, nil, err
 	}

@@ -159,6 +159,11 @@ type refitRun struct {
 	Done    bool      `json:"done"`
 }
 
+// isOf reports whether the run is unfinished, and compares a version with the same model in service.
+func (b refitRun) isOf(served, version string) bool {
+	return !b.Done && b.Served == served && b.Version == version
+}
+
 // open finds what is in service and what would be replaced.
 func (f *refitFlags) open(a *app, dirs, rest []string) (*refit, error) {
 	c, err := config.Load(f.source.Source)
@@ -311,7 +316,7 @@ func (r *refit) begin() error {
 	if err != nil {
 		return fmt.Errorf("%s: %w; remove it to begin again", r.file("run.json"), err)
 	}
-	if found && !r.begun.Done && r.begun.Served == r.served.Version && r.begun.Version == r.version {
+	if found && r.begun.isOf(r.served.Version, r.version) {
 		r.say("goes on with the run of %s", r.begun.Started.Format(time.RFC3339))
 		return nil
 	}
@@ -373,13 +378,18 @@ func (r *refit) learn(ctx context.Context) error {
 	if r.has("model.safetensors") && !r.has("model.safetensors.checkpoint") {
 		return nil
 	}
+	_, err := r.command(ctx, r.fitLine()...)
+	return err
+}
+
+// fitLine returns the command line of the fit. It goes on with an interrupted one.
+func (r *refit) fitLine() []string {
 	args := append(r.data("fit", r.kind), "--queries", r.file("train-queries.parquet")+"#vector", "--pairs", r.file("train.parquet"),
 		"--split", "time", "--out", r.file("model.safetensors"))
 	if r.has("model.safetensors.checkpoint") {
 		args = append(args, "--resume")
 	}
-	_, err := r.command(ctx, append(args, r.fit...)...)
-	return err
+	return append(args, r.fit...)
 }
 
 // compare evaluates the model beside the model in service and cosine.

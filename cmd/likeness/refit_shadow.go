@@ -57,6 +57,12 @@ func (r *refit) shadow(ctx context.Context) (s shadowReport, err error) {
 	if err != nil {
 		return s, err
 	}
+	return compareAnswers(served, candidate), nil
+}
+
+// compareAnswers counts what the candidate answered, beside the answers of the version in service to the same
+// queries.
+func compareAnswers(served, candidate []shadowAnswer) (s shadowReport) {
 	common, took := 0, make([]time.Duration, len(candidate))
 	for i, got := range candidate {
 		want := served[i].answer.Hits
@@ -78,7 +84,16 @@ func (r *refit) shadow(ctx context.Context) (s shadowReport, err error) {
 	}
 	slices.Sort(took)
 	s.Common, s.P99 = float64(common)/float64(len(candidate)), took[len(took)*99/100]
-	return s, nil
+	return s
+}
+
+// evenly returns at most so many of the given number of rows, at equal distances.
+func evenly(rows, most int) []int {
+	all := make([]int, min(rows, most))
+	for i := range all {
+		all[i] = i * rows / len(all)
+	}
+	return all
 }
 
 // shadowAnswer is the answer of one version, or its error, and the time that it took.
@@ -102,11 +117,10 @@ func (r *refit) answers(ctx context.Context, version string, queries rerank.Matr
 	if err != nil {
 		return nil, err
 	}
-	n := min(queries.Rows, shadowQueries)
-	for i := range n {
+	for _, row := range evenly(queries.Rows, shadowQueries) {
 		began := time.Now()
 		one := shadowAnswer{}
-		one.answer, one.err = engine.Search(ctx, search.Request{Route: r.route, K: shadowK, Query: rerank.Query{Vector: slices.Clone(queries.Row(i * queries.Rows / n))}})
+		one.answer, one.err = engine.Search(ctx, search.Request{Route: r.route, K: shadowK, Query: rerank.Query{Vector: slices.Clone(queries.Row(row))}})
 		if ctx.Err() != nil {
 			return nil, ctx.Err()
 		}

@@ -25,6 +25,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/events"
 	"github.com/likenessdb/likeness/sidecar/experiment"
 	"github.com/likenessdb/likeness/sidecar/gain"
+	"github.com/likenessdb/likeness/sidecar/search"
 	"github.com/likenessdb/likeness/sidecar/trial"
 )
 
@@ -321,5 +322,70 @@ func TestRefitDecision(t *testing.T) {
 		if better != c.better || !strings.HasPrefix(reason, c.reason) || (err != nil) != (c.reason == "") {
 			t.Errorf("%s: %t, %q, %v", name, better, reason, err)
 		}
+	}
+}
+
+// TestLineOfARefit: the fit is judged by its latest queries, goes on with an interrupted one, and takes the flags
+// behind --.
+func TestLineOfARefit(t *testing.T) {
+	r := refit{refitFlags: &refitFlags{source: &source{Source: config.Source{File: "c.yaml", Set: []string{"a=b"}}}, route: "r", dir: t.TempDir(), kind: "mol"}, fit: []string{"--rounds", "4"}}
+	want := "fit mol --config c.yaml --route r --set a=b --queries train-queries.parquet#vector --pairs train.parquet --split time --out model.safetensors"
+	for _, resumes := range []string{"", " --resume"} {
+		if resumes != "" {
+			if err := os.WriteFile(r.file("model.safetensors.checkpoint"), nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := strings.ReplaceAll(strings.Join(r.fitLine(), " "), r.dir+"/", ""); got != want+resumes+" --rounds 4" {
+			t.Errorf("%s\nwant %s%s --rounds 4", got, want, resumes)
+		}
+	}
+}
+
+// TestWhichRunGoesOn: files are of a run with the same model in service, for the same version, that has not ended.
+func TestWhichRunGoesOn(t *testing.T) {
+	for begun, want := range map[refitRun]bool{
+		{Served: "m", Version: "v2"}: true, {Served: "m", Version: "v3"}: false, {Served: "n", Version: "v2"}: false, {Served: "m", Version: "v2", Done: true}: false, {}: false,
+	} {
+		if got := begun.isOf("m", "v2"); got != want {
+			t.Errorf("%+v: %t", begun, got)
+		}
+	}
+}
+
+// TestRefitRefusesASharedFile: a refit never replaces the file of the model in service.
+func TestRefitRefusesASharedFile(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "likeness.yaml")
+	text := strings.ReplaceAll(fmt.Sprintf(refitConfig, "v1", "v2"), "b.safetensors", "a.safetensors")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if r := execute(t, "", "refit", "--config", path, "--route", "things"); r.code != 2 || !strings.Contains(r.err, "have one model file") {
+		t.Errorf("code %d, %s", r.code, r.err)
+	}
+}
+
+// TestShadowAnswers: the queries of a shadow step lie all over the log, and its report counts each answer once, by
+// what was wrong with it. No answer is no fault where the version in service has none either.
+func TestShadowAnswers(t *testing.T) {
+	if got := evenly(1000, 4); !slices.Equal(got, []int{0, 250, 500, 750}) || len(evenly(3, 4)) != 3 {
+		t.Errorf("rows %v", got)
+	}
+	hits := func(ids ...uint64) (a search.Answer) {
+		for _, id := range ids {
+			a.Hits = append(a.Hits, search.Hit{ID: rerank.UintID(id)})
+		}
+		return a
+	}
+	degraded := hits(1)
+	degraded.Degraded = &search.Degraded{}
+	served := []shadowAnswer{{answer: hits(1, 2)}, {answer: hits(1)}, {answer: hits(1)}, {answer: hits(1)}, {}}
+	candidate := []shadowAnswer{
+		{answer: hits(2, 1), took: time.Second}, {err: errors.New("no")}, {answer: degraded}, {}, {},
+	}
+	got := compareAnswers(served, candidate)
+	want := shadowReport{Observed: experiment.Observed{Answers: 5, Errors: 1, Degraded: 1, Empty: 1}, Common: 0.6, P99: time.Second}
+	if got != want {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }

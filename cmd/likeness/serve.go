@@ -17,7 +17,7 @@ import (
 )
 
 func newServeCommand(a *app) *cobra.Command {
-	var grpcAddress, restAddress, adminAddress, logLevel, readyFile string
+	var readyFile string
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve the routes of a configuration over gRPC, and as JSON over HTTP",
@@ -30,22 +30,29 @@ that is down, and tries its routes again. Port 0 takes a free one; see --ready-f
 		Args: cobra.NoArgs,
 	}
 	src := addConfigFlags(cmd)
-	cmd.Flags().StringVar(&grpcAddress, "listen", "", "address of the gRPC API (listen.grpc)")
-	cmd.Flags().StringVar(&restAddress, "rest", "", "address of the same API as JSON over HTTP (listen.rest)")
-	cmd.Flags().StringVar(&adminAddress, "admin", "", "address of metrics and health (listen.admin)")
-	cmd.Flags().StringVar(&logLevel, "log-level", "", "debug, info, warn or error (log.level)")
+	for _, s := range serveSettings() {
+		cmd.Flags().String(s.flag, "", s.usage+" ("+s.key+")")
+	}
 	cmd.Flags().StringVar(&readyFile, "ready-file", "", "write the addresses here, as JSON, when calls are answered")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		for _, flag := range []struct{ name, key, value string }{
-			{"listen", "listen.grpc", grpcAddress}, {"rest", "listen.rest", restAddress}, {"admin", "listen.admin", adminAddress}, {"log-level", "log.level", logLevel},
-		} {
-			if cmd.Flags().Changed(flag.name) {
-				src.Set = append(src.Set, flag.key+"="+flag.value)
+		for _, s := range serveSettings() {
+			if given := cmd.Flags().Lookup(s.flag); given.Changed {
+				src.Set = append(src.Set, s.key+"="+given.Value.String())
 			}
 		}
 		return a.serve(cmd, src.Source, readyFile)
 	}
 	return cmd
+}
+
+// serveSettings lists the flags that set a key of the configuration.
+func serveSettings() []struct{ flag, key, usage string } {
+	return []struct{ flag, key, usage string }{
+		{"listen", "listen.grpc", "address of the gRPC API"},
+		{"rest", "listen.rest", "address of the same API as JSON over HTTP"},
+		{"admin", "listen.admin", "address of metrics and health"},
+		{"log-level", "log.level", "debug, info, warn or error"},
+	}
 }
 
 func (a *app) serve(cmd *cobra.Command, src config.Source, readyFile string) error {

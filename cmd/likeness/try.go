@@ -29,7 +29,7 @@ The folder --out gets a report with examples, the model, and likeness.yaml, whic
 serves exactly this.`
 
 func newTryCommand(a *app) *cobra.Command {
-	o, questions := trial.Options{}, ""
+	f := &tryFlags{}
 	cmd := &cobra.Command{
 		Use:   "try URL COLLECTION",
 		Short: "Try likeness on a collection of Qdrant or Milvus, without writing to it",
@@ -40,13 +40,52 @@ func newTryCommand(a *app) *cobra.Command {
   likeness try localhost:6333 products --questions log.jsonl --text title --embedder http://localhost:11434/v1/embeddings#all-minilm`,
 		Args: cobra.ExactArgs(2),
 	}
-	flags := cmd.Flags()
+	f.add(cmd)
+	out := addOutput(cmd)
+	cmd.RunE = func(cmd *cobra.Command, args []string) error {
+		o, err := f.of(args[0], args[1])
+		if err != nil {
+			return err
+		}
+		p := newProgress(a.stderr)
+		o.Progress, o.Note = p.begin, p.note
+		r, err := try(cmd.Context(), o)
+		if err != nil {
+			return err
+		}
+		return a.print(*out, r, func(w io.Writer) error { return printTrial(w, r) })
+	}
+	return cmd
+}
+
+// tryFlags are the flags of `likeness try`.
+type tryFlags struct {
+	options   trial.Options
+	questions string
+}
+
+// of returns the options for a collection of a database.
+func (f *tryFlags) of(url, collection string) (trial.Options, error) {
+	o := f.options
+	if f.questions != "" {
+		if !dataset.HoldsTexts(f.questions) {
+			return o, usagef("--questions %s: want .jsonl or .ndjson", f.questions)
+		}
+		o.Log.Queries, o.Log.Pairs = f.questions, f.questions
+	}
+	o.Embedder.URL, o.Embedder.Model, _ = strings.Cut(o.Embedder.URL, "#")
+	o.URL, o.Collection, o.Title = url, collection, cmp.Or(o.Title, o.Embedder.Field)
+	return o, nil
+}
+
+func (f *tryFlags) add(cmd *cobra.Command) {
+	flags, o := cmd.Flags(), &f.options
 	flags.StringVar(&o.Vector, "vector", "", "vector field; empty is the only or unnamed one")
 	flags.StringVar(&o.Label, "label", "", "payload field: rows of one value belong together")
 	flags.StringVar(&o.Log.Pairs, "pairs", "", "logged pairs: .csv, .jsonl or .parquet")
 	flags.StringVar(&o.Log.Queries, "queries", "", "queries of the log: vectors in .npy, .safetensors or .parquet, or texts in .jsonl")
 	flags.StringVar(&o.Log.QueryIDs, "query-ids", "", "ids by which the log names the queries: .npy, text or .parquet")
-	flags.StringVar(&questions, "questions", "", `log in .jsonl with the queries as texts: {"query": "…", "item": 7}`)
+	flags.StringVar(&f.questions, "questions", "", `log in .jsonl with the queries as texts: {"query": "…", "item": 7}`)
 	flags.StringVar(&o.Embedder.URL, "embedder", "", "what embeds texts: URL#MODEL, as http://localhost:11434/v1/embeddings#all-minilm; its token is in "+trial.EmbedderKey)
 	flags.StringVar(&o.Embedder.QueryPrefix, "query-prefix", "", `put before every query that is embedded, as "query: " for E5`)
 	flags.StringVar(&o.Embedder.DocumentPrefix, "document-prefix", "", `put before the text of a row that is embedded, as "passage: " for E5`)
@@ -72,25 +111,6 @@ func newTryCommand(a *app) *cobra.Command {
 	_ = cmd.MarkFlagFilename("queries", queryFiles...)
 	_ = cmd.MarkFlagFilename("query-ids", idFiles...)
 	_ = cmd.MarkFlagDirname("out")
-	out := addOutput(cmd)
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		if questions != "" {
-			if !dataset.HoldsTexts(questions) {
-				return usagef("--questions %s: want .jsonl or .ndjson", questions)
-			}
-			o.Log.Queries, o.Log.Pairs = questions, questions
-		}
-		o.Embedder.URL, o.Embedder.Model, _ = strings.Cut(o.Embedder.URL, "#")
-		o.URL, o.Collection, o.Title = args[0], args[1], cmp.Or(o.Title, o.Embedder.Field)
-		p := newProgress(a.stderr)
-		o.Progress, o.Note = p.begin, p.note
-		r, err := try(cmd.Context(), o)
-		if err != nil {
-			return err
-		}
-		return a.print(*out, r, func(w io.Writer) error { return printTrial(w, r) })
-	}
-	return cmd
 }
 
 func try(ctx context.Context, o trial.Options) (*trial.Report, error) {

@@ -34,6 +34,10 @@ type Part struct {
 // Only names one route. An empty version is the version in service.
 func Only(route, version string) Part { return Part{Route: route, Version: version} }
 
+// WithJournal names one route, and the routes that share its journal of writes. A process that follows the writes
+// of the collection needs them all.
+func WithJournal(route string) Part { return Part{Route: route, Siblings: true} }
+
 // OnlyStore names one store.
 func OnlyStore(name string) Part { return Part{Store: name} }
 

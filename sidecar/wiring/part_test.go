@@ -54,7 +54,7 @@ func TestOpenOpensThePartAlone(t *testing.T) {
 		{"everything", wiring.Part{}, []string{"a", "b", "c", "d"}, []string{"here", "there"}, []string{"m", "n"}},
 		{"a route", wiring.Only("a", ""), []string{"a"}, []string{"here"}, []string{"m"}},
 		{"a version", wiring.Only("a", "v2"), []string{"a"}, []string{"here"}, []string{"n"}},
-		{"siblings", wiring.Part{Route: "a", Siblings: true}, []string{"a", "b"}, []string{"here"}, []string{"m", "n"}},
+		{"siblings", wiring.WithJournal("a"), []string{"a", "b"}, []string{"here"}, []string{"m", "n"}},
 		{"without a store", wiring.Part{Route: "a", WithoutStore: true}, []string{"a"}, nil, []string{"m"}},
 		{"a store", wiring.OnlyStore("there"), nil, []string{"there"}, nil},
 	} {
