@@ -7,7 +7,6 @@ import (
 
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
-	"github.com/likenessdb/likeness/sidecar/wiring"
 )
 
 // Candidate is a version that is searched beside the version in service.
@@ -16,8 +15,8 @@ type Candidate struct {
 	// Model is the digest of the candidate's model. Beside and Control are the version in service and
 	// the digest of its model.
 	Model, Beside, Control string
-
-	version *wiring.Version
+	// Close closes the candidate after its last search.
+	Close func() error
 }
 
 // OpenCandidate opens a version of a route beside the version in service, and tries it with recent
@@ -57,7 +56,11 @@ func (m *Manager) OpenCandidate(ctx context.Context, rt, version string) (*Candi
 	if err != nil {
 		return nil, errors.Join(err, v.Close())
 	}
-	return &Candidate{Standby: next, Model: v.Model.Version, Beside: served.Name, Control: served.Model.Version, version: v}, nil
+	closeUnused := func() error {
+		<-next.Discard()
+		return v.Close()
+	}
+	return &Candidate{Standby: next, Model: v.Model.Version, Beside: served.Name, Control: served.Model.Version, Close: closeUnused}, nil
 }
 
 // unfollowed is the Freshness of a table or companion that shows no write since it was made.
@@ -83,10 +86,4 @@ func (m *Manager) Serving(rt string) (version, model string, err error) {
 		return "", "", fmt.Errorf("%w: route %q is broken", route.ErrSetup, rt)
 	}
 	return served.Name, served.Model.Version, nil
-}
-
-// Close closes the candidate after its last search.
-func (c *Candidate) Close() error {
-	<-c.Discard()
-	return c.version.Close()
 }

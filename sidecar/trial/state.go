@@ -10,6 +10,8 @@ import (
 	"github.com/likenessdb/likeness/internal/statedir"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/experiment"
+	"github.com/likenessdb/likeness/sidecar/rollout"
+	"github.com/likenessdb/likeness/sidecar/search"
 )
 
 // State holds an experiment's versions, counts and verdict. It is kept in routes/ROUTE/experiment.json of
@@ -63,6 +65,39 @@ func begin(e config.Experiment, now time.Time) (*State, error) {
 // isOf reports whether the state belongs to the experiment that the configuration describes.
 func (s *State) isOf(e config.Experiment) bool {
 	return s.Version == e.Candidate && s.Kind == experiment.Kind(e.Kind) && s.Alpha == e.Alpha && s.Session == e.Session
+}
+
+// compares reports whether the evidence so far is about the candidate and the version beside which it was opened.
+func (s *State) compares(c *rollout.Candidate) bool {
+	return s.Model == "" || s.Model == c.Model && s.Beside == c.Beside && s.Control == c.Control
+}
+
+// recentAnswers is how many answers Recent counts before it begins again.
+const recentAnswers = 2000
+
+// observe counts an answer of the candidate.
+func (s *State) observe(a search.Attempt) {
+	if s.Recent.Answers >= recentAnswers {
+		s.Recent = experiment.Observed{}
+	}
+	for _, o := range []*experiment.Observed{&s.Observed, &s.Recent} {
+		o.Answers++
+		for count, is := range map[*int]bool{&o.Slow: a.Slow, &o.Degraded: a.Degraded, &o.Empty: a.Empty, &o.Errors: a.Err != nil} {
+			if is {
+				*count++
+			}
+		}
+	}
+}
+
+// breaches returns why the guards stop the experiment: for all answers of the candidate or, if those are within the
+// limits, for the recent ones.
+func (s *State) breaches(g config.ExperimentGuard) []string {
+	guards := experiment.Guards{LatencyP99: g.LatencyP99, Degraded: g.Degraded, Empty: g.Empty, Errors: g.Errors}
+	if all := guards.Check(s.Observed); len(all) > 0 {
+		return all
+	}
+	return guards.Check(s.Recent)
 }
 
 // Read returns the state of a route's experiment, or nil if there was none.

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -29,7 +30,7 @@ func (s serving) Serving(string) (version, model string, err error) { return s.v
 func (serving) Activated(context.Context, string, string) (bool, error) { return false, nil }
 
 func (s serving) OpenCandidate(context.Context, string, string) (*rollout.Candidate, error) {
-	return &rollout.Candidate{Model: "m2", Beside: s.version, Control: s.model}, nil
+	return &rollout.Candidate{Model: "m2", Beside: s.version, Control: s.model, Close: func() error { return nil }}, nil
 }
 
 // newTrial returns an experiment of the route r, whose events are in dir.
@@ -144,5 +145,61 @@ func TestSaveAgain(t *testing.T) {
 	x.save(false)
 	if state, err := Read(x.StateDir, "r"); err != nil || state == nil {
 		t.Errorf("%+v, %v", state, err)
+	}
+}
+
+// TestSearchesOfAnExperiment have every setting of the experiment, and report their outcomes to it.
+func TestSearchesOfAnExperiment(t *testing.T) {
+	x, _ := newTrial(t, t.TempDir(), time.Now)
+	x.settings.Guard.LatencyP99, x.settings.Kind = 30*time.Millisecond, string(experiment.Dividing)
+	x.candidate, x.state = &rollout.Candidate{Standby: &search.Standby{}}, &State{Ramp: experiment.NewRamp(0.05)}
+	got := x.searches()
+	got.Attempted(search.Attempt{Empty: true})
+	if x.state.Observed != (experiment.Observed{Answers: 1, Empty: 1}) || !x.dirty {
+		t.Errorf("%+v is observed", x.state.Observed)
+	}
+	got.Attempted = nil
+	if want := (&search.Trial{
+		Name: "r/v2", Version: "v2", Kind: experiment.Dividing, Share: 0.05, Session: minute, Patience: 30 * time.Millisecond, Candidate: x.candidate.Standby,
+	}); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// closing opens candidates, and notes how many are closed.
+type closing struct {
+	serving
+
+	opened, closed *int
+}
+
+func (c closing) OpenCandidate(ctx context.Context, route, version string) (*rollout.Candidate, error) {
+	*c.opened++
+	candidate, err := c.serving.OpenCandidate(ctx, route, version)
+	candidate.Close = func() error { *c.closed++; return nil }
+	return candidate, err
+}
+
+// TestRestart: an experiment that begins again closes its candidate, opens it anew and forgets its evidence, once.
+// It also closes the candidate when it ends.
+func TestRestart(t *testing.T) {
+	x, _ := newTrial(t, t.TempDir(), time.Now)
+	opened, closed := 0, 0
+	x.Versions = closing{serving{"v1", "m1"}, &opened, &closed}
+	now := time.Now()
+	for n, want := range []struct{ opened, closed int }{{1, 0}, {1, 0}, {2, 1}, {2, 1}} {
+		if n == 2 {
+			x.asked, x.state.Unnamed = askedToRestart, 7
+		}
+		if err := x.prepare(t.Context(), now); err != nil || opened != want.opened || closed != want.closed {
+			t.Fatalf("turn %d: %d opened, %d closed, want %+v; %v", n, opened, closed, want, err)
+		}
+	}
+	if x.state.Unnamed != 0 || !x.searched {
+		t.Errorf("%+v", x.state)
+	}
+	x.leave()
+	if closed != 2 || x.searched || x.tally != nil {
+		t.Errorf("%d closed at the end", closed)
 	}
 }

@@ -234,24 +234,11 @@ func (t *trial) Fed(all []events.Feedback) {
 	}
 }
 
-// recentAnswers is how many answers the guards watch at a time.
-const recentAnswers = 2000
-
 // attempted counts an answer of the candidate.
 func (t *trial) attempted(a search.Attempt) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.state.Recent.Answers >= recentAnswers {
-		t.state.Recent = experiment.Observed{}
-	}
-	for _, o := range []*experiment.Observed{&t.state.Observed, &t.state.Recent} {
-		o.Answers++
-		for count, is := range map[*int]bool{&o.Slow: a.Slow, &o.Degraded: a.Degraded, &o.Empty: a.Empty, &o.Errors: a.Err != nil} {
-			if is {
-				*count++
-			}
-		}
-	}
+	t.state.observe(a)
 	t.dirty = true
 }
 
@@ -357,9 +344,7 @@ func (t *trial) prepare(ctx context.Context, now time.Time) error {
 	if now.Before(t.retry) || t.candidate != nil && !restart {
 		return nil
 	}
-	if restart {
-		t.leave()
-	}
+	t.leave()
 	var err error
 	if state == nil {
 		if state, err = Read(t.StateDir, t.route); err != nil {
@@ -392,7 +377,7 @@ func (t *trial) prepare(ctx context.Context, now time.Time) error {
 	if err != nil {
 		return err
 	}
-	if state.Model != "" && (state.Model != candidate.Model || state.Beside != candidate.Beside || state.Control != candidate.Control) {
+	if !state.compares(candidate) {
 		t.Logger.Info("experiment begins again: its versions have other models", "route", t.route, "candidate", t.settings.Candidate)
 		if state, err = begin(t.settings, now); err != nil {
 			return errors.Join(err, candidate.Close())
@@ -465,12 +450,6 @@ func (t *trial) decide(now time.Time) (before, after experiment.Ramp, err error)
 	s.Period, s.Waiting, s.Counts = max(s.Period, next), t.tally.waiting, t.tally.counts
 	t.dirty = t.dirty || s.Test.Units != units
 	before = s.Ramp
-	g := t.settings.Guard
-	guards := experiment.Guards{LatencyP99: g.LatencyP99, Degraded: g.Degraded, Empty: g.Empty, Errors: g.Errors}
-	breaches := guards.Check(s.Observed)
-	if len(breaches) == 0 {
-		breaches = guards.Check(s.Recent)
-	}
 	switch {
 	case t.asked == askedToStop:
 		t.asked = 0
@@ -480,7 +459,7 @@ func (t *trial) decide(now time.Time) (before, after experiment.Ramp, err error)
 	case version != s.Beside || model != s.Control:
 		after = experiment.Ramp{Stage: experiment.Stopped, Why: []string{"another version went into service"}}
 	default:
-		after = s.Ramp.Next(experiment.Evidence{Decision: s.Test.Decided, Answers: s.Observed.Answers, Breaches: breaches}, experiment.Promote(t.settings.Promote))
+		after = s.Ramp.Next(experiment.Evidence{Decision: s.Test.Decided, Answers: s.Observed.Answers, Breaches: s.breaches(t.settings.Guard)}, experiment.Promote(t.settings.Promote))
 	}
 	return before, after, nil
 }
@@ -495,10 +474,15 @@ func (t *trial) serve() {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.searched = true
-	t.Engine.SetTrial(t.route, &search.Trial{
+	t.Engine.SetTrial(t.route, t.searches())
+}
+
+// searches says which searches the candidate answers too. The caller holds the lock.
+func (t *trial) searches() *search.Trial {
+	return &search.Trial{
 		Name: t.route + "/" + t.settings.Candidate, Version: t.settings.Candidate, Kind: experiment.Kind(t.settings.Kind), Share: t.state.Share,
 		Session: t.settings.Session, Patience: t.settings.Guard.LatencyP99, Candidate: t.candidate.Standby, Attempted: t.attempted,
-	})
+	}
 }
 
 // leave takes the candidate out of searches and closes it. The state stays.
