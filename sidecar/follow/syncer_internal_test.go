@@ -1,0 +1,396 @@
+package follow
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/internal/disk"
+	"github.com/likenessdb/likeness/internal/powerloss"
+	"github.com/likenessdb/likeness/internal/statedir"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/dot"
+	"github.com/likenessdb/likeness/sidecar/follow/journal"
+	"github.com/likenessdb/likeness/sidecar/route"
+)
+
+// reads records how rows are read, and returns none.
+type reads struct {
+	adapters.Store
+
+	fetched []adapters.FetchRequest
+	scanned []adapters.ScanRequest
+}
+
+func (r *reads) Fetch(_ context.Context, f adapters.FetchRequest) (adapters.Rows, error) {
+	r.fetched = append(r.fetched, f)
+	return adapters.Rows{Vectors: make([]rerank.Matrix, len(f.Vectors))}, nil
+}
+
+func (r *reads) Scan(_ context.Context, s adapters.ScanRequest, _ func(adapters.Rows, string) error) error {
+	r.scanned = append(r.scanned, s)
+	return nil
+}
+
+func (*reads) Describe(context.Context, string) (adapters.Description, error) {
+	return adapters.Description{Fields: []adapters.VectorField{}}, nil
+}
+
+// newSyncer opens the syncer of the collection "items", with the state folder dir.
+func newSyncer(t *testing.T, dir string) *syncer {
+	t.Helper()
+	s, err := openSyncer(Options{Store: &reads{}, Dir: dir, Disk: disk.OrOS(nil), Logger: slog.New(slog.DiscardHandler)}, "items", &doubts{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = s.close() })
+	return s
+}
+
+// innerProduct is a model of two dimensions.
+func innerProduct(t *testing.T) route.Model {
+	t.Helper()
+	sim, err := dot.New(dot.Config{Dim: 2}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return route.Model{Name: "m", Similarity: sim}
+}
+
+// TestWritesOfTheLastProcess: of a write in the journal it is not known whether the database has answered it, so its
+// rows stay due for as long as it may be applied late, whatever the client waited for.
+func TestWritesOfTheLastProcess(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.MkdirAll(statedir.Collection(dir, "items"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	j, _, err := journal.Open(journalDir(Options{Dir: dir}, "items"), journal.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := j.Append(t.Context(), journal.Write{Collection: "items", Kind: journal.Upsert, IDs: idsOf(1), Waited: true}); err != nil {
+		t.Fatal(err)
+	}
+	if err := j.Close(); err != nil {
+		t.Fatal(err)
+	}
+	began := time.Now()
+	s := newSyncer(t, dir)
+	if n := len(s.backlog.writes); n != 1 {
+		t.Fatalf("%d writes are taken up", n)
+	}
+	for w := range s.backlog.writes {
+		if w.readable.Before(began.Add(lag)) || w.seq == 0 {
+			t.Errorf("a write is readable %s after the start: %+v", w.readable.Sub(began), w)
+		}
+	}
+}
+
+// TestDamagedRecord: a record that cannot be read may have told of foreign writes, so that the declaration of writes is
+// disputed until an operator reconciles.
+func TestDamagedRecord(t *testing.T) {
+	for content, want := range map[string]route.Dispute{"{}": route.DisputeUnchecked, "{": route.DisputeForeign} {
+		dir := t.TempDir()
+		at := recordPath(statedir.Collection(dir, "items"))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o700), os.WriteFile(at, []byte(content), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		if s := newSyncer(t, dir); s.Horizon().Disputed != want || !s.missed.isOpen() {
+			t.Errorf("record %s: %+v, missed %t; want %s", content, s.Horizon(), s.missed.isOpen(), want)
+		}
+	}
+}
+
+// TestStrictestLimits: of the routes of a collection the strictest limits hold, in any order, and 0 is no limit.
+func TestStrictestLimits(t *testing.T) {
+	for _, order := range [][]int{{3, 2, 0}, {0, 2, 3}, {2, 3, 0}} {
+		s := &syncer{}
+		for _, n := range order {
+			s.applyLimits(Route{WriteBudget: time.Duration(n), Interval: time.Duration(10 * n), RowsPerSecond: 100 * n})
+		}
+		if s.budget != 2 || s.interval != 20 || s.rate != 200 {
+			t.Errorf("%v: %d, %d and %d", order, s.budget, s.interval, s.rate)
+		}
+	}
+}
+
+// TestReplacedDuringAPass: a pass over a route that is replaced is given up. Its writes wait for the next one, which also
+// answers the callers of Reconcile.
+func TestReplacedDuringAPass(t *testing.T) {
+	s := newSyncer(t, t.TempDir())
+	w, answer := s.backlog.addWrite(time.Now()), make(chan map[string]Drift, 1)
+	s.pass = &pass{writes: []*write{w}, requests: []chan<- map[string]Drift{answer}}
+	if err := s.replace(&route.Route{Policy: route.Policy{Name: "r", Collection: "items"}, Parts: route.Parts{Store: &reads{}, Model: innerProduct(t)}}); err != nil {
+		t.Fatal(err)
+	}
+	if s.pass != nil || len(s.requests) != 1 || !slices.Contains(s.backlog.forPass, w) || !s.missed.isOpen() {
+		t.Errorf("%d callers wait, for pass %v with %d writes", len(s.requests), s.pass, len(s.backlog.forPass))
+	}
+}
+
+// TestPassesThatProveNothingForeign: while a write that names no rows waits or is settled, a row that differs is not
+// foreign.
+func TestPassesThatProveNothingForeign(t *testing.T) {
+	for name, c := range map[string]struct {
+		readable time.Time // of a write by filter
+		unnamed  bool
+	}{"settled by the pass": {time.Now().Add(-time.Minute), true}, "for the next pass": {time.Now().Add(time.Minute), true}} {
+		s := newSyncer(t, t.TempDir())
+		s.missed = gap{}
+		s.backlog.apply(s.backlog.addWrite(time.Now()), journal.Write{Kind: journal.Delete, Filter: "{}"}, time.Now(), c.readable)
+		if s.beginPass(); s.foreign.unnamed != c.unnamed {
+			t.Errorf("%s: unnamed %t", name, s.foreign.unnamed)
+		}
+	}
+	s := newSyncer(t, t.TempDir())
+	s.missed = gap{}
+	if s.beginPass(); s.foreign.unnamed {
+		t.Error("without a write no row is foreign")
+	}
+}
+
+// TestWhatAPassCloses: only a pass over all rows, from the first one on, shows the writes that were missed before it.
+func TestWhatAPassCloses(t *testing.T) {
+	for name, c := range map[string]struct {
+		full, complete, closes bool
+	}{"whole": {true, true, true}, "resumed": {true, false, false}, "surplus rows alone": {false, true, false}} {
+		s := newSyncer(t, t.TempDir())
+		s.record.Complete = time.Time{}
+		s.missed.note(time.Now().Add(-time.Hour))
+		s.missed.last = s.missed.since
+		s.pass = &pass{began: time.Now(), full: c.full, complete: c.complete}
+		if err := s.endPass(t.Context(), s.pass); err != nil {
+			t.Fatal(err)
+		}
+		if s.missed.isOpen() == c.closes || s.record.Complete.IsZero() == c.closes || (s.reconciles == 1) != c.full {
+			t.Errorf("%s: missed %t, complete %s, %d reconciles", name, s.missed.isOpen(), s.record.Complete, s.reconciles)
+		}
+	}
+}
+
+// TestReadsAreConsistent: every read that has to show a write asks for the level of the route, since a replica that is
+// behind would look like a row that is missing.
+func TestReadsAreConsistent(t *testing.T) {
+	store := &reads{}
+	d := &derivation{
+		route: &route.Route{Policy: route.Policy{Name: "r", Collection: "items", Companion: "derived"}, Parts: route.Parts{Model: innerProduct(t)}},
+		store: adapters.AbilitiesOf(store), consistency: "Strong", fields: []rerank.Field{},
+	}
+	c := comparison{scanner: store, collection: "items", routes: []*derivation{d}}
+	yield := func(page) error { return nil }
+	one := rows{ids: idsOf(1), features: rerank.NewMatrix(1, 2), sources: []string{"s"}}
+	for name, read := range map[string]func() error{
+		"after a write": func() error {
+			_, err := rowReader{store, "items", "Strong"}.read(t.Context(), c.routes, idsOf(1), false)
+			return err
+		},
+		"of surplus rows": func() error { return c.surplus(t.Context(), 0, idsOf(1), nil, "", yield) },
+		"of the companion": func() error {
+			_, _, _ = d.compareCompanion(t.Context(), one, nil) // the model derives no fields, which is found after the read
+			return nil
+		},
+		"of new vectors": func() error { return d.keepNewVectors(t.Context(), one, &adapters.Rows{}) },
+	} {
+		store.fetched = nil
+		if err := read(); err != nil || len(store.fetched) != 1 || store.fetched[0].Consistency != "Strong" {
+			t.Errorf("a read %s: %+v, %v", name, store.fetched, err)
+		}
+	}
+}
+
+// TestPayloadIsComparedForCompanions: a comparison reads payload if a route has a companion, which repeats it.
+func TestPayloadIsComparedForCompanions(t *testing.T) {
+	for companion, want := range map[string]bool{"": false, "derived": true} {
+		store := &reads{}
+		c := comparison{scanner: store, collection: "items", routes: []*derivation{{route: &route.Route{Policy: route.Policy{Companion: companion}}}}}
+		if err := c.stages()[0].run(t.Context(), "here", nil); err != nil || len(store.scanned) != 1 {
+			t.Fatal(store.scanned, err)
+		}
+		if got := store.scanned[0]; got.Payload != want || got.Cursor != "here" || got.Collection != "items" || got.Batch != compareRows {
+			t.Errorf("companion %q: %+v", companion, got)
+		}
+	}
+}
+
+// horizon is a Freshness with a horizon.
+type horizon struct {
+	route.Freshness
+
+	asOf time.Time
+}
+
+func (h horizon) Horizon() route.Horizon { return route.Horizon{AsOf: h.asOf} }
+
+// TestHorizonOfFrozenData: an answer is as old as the oldest data on which it rests.
+func TestHorizonOfFrozenData(t *testing.T) {
+	early, late := time.Unix(100, 0), time.Unix(200, 0)
+	for name, c := range map[string]struct {
+		built    int64
+		followed route.Freshness
+		want     time.Time
+	}{
+		"the table alone":       {late.UnixNano(), nil, late},
+		"an older companion":    {late.UnixNano(), horizon{asOf: early}, early},
+		"an older table":        {early.UnixNano(), horizon{asOf: late}, early},
+		"a table of no date":    {0, horizon{asOf: late}, time.Time{}},
+		"no date and no others": {0, nil, time.Time{}},
+	} {
+		got := (&frozenData{built: c.built, followed: c.followed}).Horizon()
+		if !got.AsOf.Equal(c.want) || got.Disputed != route.DisputeUnchecked {
+			t.Errorf("%s: %+v, want %s", name, got, c.want)
+		}
+	}
+}
+
+// TestDamagedTimeOfTheLastWrite: if it cannot be read, a write may have come just now. Without a file none is known.
+func TestDamagedTimeOfTheLastWrite(t *testing.T) {
+	for content, want := range map[string]bool{"": false, "{}": false, "{": true} {
+		dir := t.TempDir()
+		if at := writtenPath(statedir.Collection(dir, "items")); content != "" {
+			if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o700), os.WriteFile(at, []byte(content), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		f := newFrozen(disk.OrOS(nil), dir, slog.New(slog.DiscardHandler), func(string) *doubts { return &doubts{} })
+		c := f.open("items")
+		outlived := (&frozenData{clock: c, built: time.Now().Add(-time.Minute).UnixNano()}).isOutlived()
+		if outlived != want {
+			t.Errorf("%q: a table of a minute ago is outlived: %t", content, outlived)
+		}
+	}
+}
+
+// TestPatienceWithDoubts: a search waits for a write on its way for a quarter of its time, and no longer than patience.
+func TestPatienceWithDoubts(t *testing.T) {
+	for left, want := range map[time.Duration]time.Duration{0: patience, 40 * time.Millisecond: 10 * time.Millisecond, time.Hour: patience} {
+		synctest.Test(t, func(t *testing.T) {
+			ctx := t.Context()
+			if left > 0 {
+				var cancel context.CancelFunc
+				ctx, cancel = context.WithTimeout(ctx, left)
+				defer cancel()
+			}
+			began := time.Now()
+			if newRound().Cleared(ctx) || time.Since(began) != want {
+				t.Errorf("with %s left, it waits for %s, want %s", left, time.Since(began), want)
+			}
+		})
+	}
+}
+
+// TestPeersAreCounted: writes may be missed while fewer sidecars have a journal open than there are.
+func TestPeersAreCounted(t *testing.T) {
+	o := Options{Shared: t.TempDir(), Replica: "other", Disk: disk.OrOS(nil), Logger: slog.New(slog.DiscardHandler)}
+	openShared(t, o)
+	o.Replica = "own"
+	for replicas, isComplete := range map[int]bool{1: true, 2: true, 3: false} {
+		o.Replicas = replicas
+		if err := newPeers(o, "items", &recordedWrites{}).read(true); (err == nil) != isComplete {
+			t.Errorf("of %d sidecars two are there: %v", replicas, err)
+		}
+	}
+}
+
+// TestPeerBeginsBetweenProbes: a sidecar that starts again and writes before the next probe has not ended with writes on
+// their way.
+func TestPeerBeginsBetweenProbes(t *testing.T) {
+	o := Options{Shared: t.TempDir(), Replica: "other", Replicas: 2, Disk: disk.OrOS(nil), Logger: slog.New(slog.DiscardHandler)}
+	if err := openShared(t, o).Close(); err != nil {
+		t.Fatal(err)
+	}
+	own := o
+	own.Replica = "own"
+	var passed recordedWrites
+	p := newPeers(own, "items", &passed)
+	_ = p.read(true)
+	passed = nil
+	again := openShared(t, o)
+	if _, err := again.append(t.Context(), journal.Write{Collection: "items", Kind: journal.Upsert, IDs: idsOf(1)}, 0, func() {}); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.read(false); err != nil || !slices.Equal(passed, []string{"see 1"}) {
+		t.Errorf("passed on %q, %v", passed, err)
+	}
+}
+
+// TestDoubtsThatStay: a doubt that ends while the others cannot be told stays in the journal until they were.
+func TestDoubtsThatStay(t *testing.T) {
+	for blocked, pending := range map[error]int{nil: 0, errHangs: 1} {
+		j := openShared(t, Options{Shared: t.TempDir(), Replica: "own", Disk: disk.OrOS(nil)})
+		end := j.beginDoubt("items")
+		j.blocked = blocked
+		if end(); j.Stats().Pending != pending || len(j.stuckDoubts) != pending {
+			t.Errorf("blocked by %v: %d writes are pending, %d doubts stay", blocked, j.Stats().Pending, len(j.stuckDoubts))
+		}
+	}
+}
+
+// TestResumeWaitsForTheDisk: a journal whose disk fails does not say that it has every write, though all writes that it
+// lacks are shown.
+func TestResumeWaitsForTheDisk(t *testing.T) {
+	d := powerloss.New(t)
+	j := openShared(t, Options{Shared: d.Root(), Replica: "own", Disk: d})
+	add := func() error {
+		_, err := j.append(t.Context(), journal.Write{Collection: "items", Kind: journal.Upsert, IDs: idsOf(1)}, 0, func() {})
+		return err
+	}
+	d.Fail(func(call string) error {
+		if filepath.Ext(call) == ".journal" {
+			return errors.New("the disk fails")
+		}
+		return nil
+	})
+	if err := add(); err == nil || !j.Interrupted() || j.Stats().Failed == nil {
+		t.Fatalf("%v, interrupted %t, %v", err, j.Interrupted(), j.Stats().Failed)
+	}
+	if j.resume(func() bool { return true }); !j.Interrupted() {
+		t.Error("the journal is resumed while its disk fails")
+	}
+}
+
+// TestWhoTakesNewVectors: new vectors go into the companion for which their embedder made them, and nowhere else.
+func TestWhoTakesNewVectors(t *testing.T) {
+	of := func(name, companion, embedder string, reembed bool) *route.Route {
+		r := &route.Route{Policy: route.Policy{Name: name, Companion: companion, EmbedderName: embedder}}
+		if reembed {
+			r.Reembed.Text = "text"
+		}
+		return r
+	}
+	s := newSyncer(t, t.TempDir())
+	s.reader.fetch = &reads{}
+	job := &reembedding{route: of("r", "c", "e", true)}
+	for followed, taken := range map[*route.Route]bool{
+		of("r", "c", "e", true): true, of("q", "c", "e", true): false, of("r", "d", "e", true): false, of("r", "c", "f", true): false, of("r", "c", "e", false): false,
+	} {
+		followed.Model = innerProduct(t)
+		_, err := s.writeNewVectors(t.Context(), []*derivation{{route: followed}}, job, false)
+		if errors.Is(err, ErrRoute) == taken {
+			t.Errorf("%s, %s, %s, %t: %v", followed.Name, followed.Companion, followed.EmbedderName, followed.Reembeds(), err)
+		}
+	}
+}
+
+// TestRemovedFilesStayRemoved: a file that was removed does not come back after a power failure.
+func TestRemovedFilesStayRemoved(t *testing.T) {
+	d := powerloss.New(t)
+	path := filepath.Join(d.Root(), "record.json")
+	if err := (record{Clean: true}).write(d, path); err != nil {
+		t.Fatal(err)
+	}
+	var calls []string
+	d.Before(func(call string) { calls = append(calls, call) })
+	if err := removeFile(d, path); err != nil || len(calls) != 2 {
+		t.Errorf("%q, %v; want a removal and a sync of the folder", calls, err)
+	}
+	if err := removeFile(d, path); err != nil {
+		t.Errorf("a file that is not there: %v", err)
+	}
+}
