@@ -3,7 +3,7 @@
     python bench/bridge/bridge.py --data DIR [--likeness bin/likeness] [--work DIR]
 
 For each pair of models the command gets a sample of the items and half of the queries, and gives its verdict. The truth is
-then measured on the other items with the other half: nDCG@10 of the old model, of the bridge, of the bridge with a fifth of the
+then measured on as many other items with the other half: nDCG@10 of the old model, of the bridge, of the bridge with a fifth of the
 items embedded again (those that answers to the first half touched most), and of a new index. isotrieve learns from the same
 sample; embedflow ranks 50 candidates of the old model by the new vectors that a fifth, or all, of the items
 have. The script writes docs/benchmarks/bridge.json and prints the table of docs/benchmarks/bridge.md.
@@ -26,7 +26,7 @@ import collection
 from minilm import ROOT
 
 SEED = 2
-SAMPLE = {"BANKING77": 1500, "SciFact": 500, "Amazon Beauty": 4000}  # items embedded by both models for the verdict
+SAMPLE = {"BANKING77": 1250, "SciFact": 500, "Amazon Beauty": 4000}  # items embedded by both models for the verdict, and as many others for the truth
 LAZY, TOLERANCE = 0.2, 0.03
 LEAST_GAIN = 0.01
 DEPTH = 100  # candidates of an answer that count as touched
@@ -64,10 +64,10 @@ class Pair:
         self.log, self.test = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2:])
         self.old_queries, self.new_queries = c.queries[old], c.queries[new]
         order = np.random.default_rng(SEED).permutation(len(c.items[old]))
-        self.sample, rest = np.sort(order[: SAMPLE[c.name]]), np.sort(order[SAMPLE[c.name]:])
+        self.sample, rest = (np.sort(rows) for rows in np.split(order[: 2 * SAMPLE[c.name]], 2))
         self.sampled = {x: i for i, x in enumerate(self.sample)}
         self.sample_old, self.sample_new = c.items[old][self.sample], c.items[new][self.sample]
-        # The truth is about the items beyond the sample.
+        # The truth is about other items, as many as those of the sample: among more items every way finds less.
         row_of = {x: i for i, x in enumerate(rest)}
         self.old, self.new = c.items[old][rest], c.items[new][rest]
         self.wanted, self.hidden = ([np.array([row_of[x] for x in rows if x in row_of], int) for rows in lists] for lists in (c.wanted, c.hidden))

@@ -33,6 +33,9 @@ type trial struct {
 	// the queries if maps learn from them. asked[q] is the row of query q, and asked is nil if they do not.
 	learnedOld, learnedNew rerank.Matrix
 	asked                  []int32
+	// elsewhere reports whether a tenth of the queries or more have no right answer among the items: the queries
+	// then ask for items that are no texts of the fit.
+	elsewhere bool
 	// mapped holds the items' old vectors after the map. The map of each item is fitted to the
 	// other texts.
 	mapped rerank.Matrix
@@ -202,6 +205,7 @@ func (t *trial) keepAnswerable() {
 	if len(rows) == len(t.relevant) {
 		return
 	}
+	t.elsewhere = 10*(len(t.relevant)-len(rows)) >= len(t.relevant)
 	t.oldQueries, t.nowQueries = linalg.Gather(t.oldQueries, rows), linalg.Gather(t.nowQueries, rows)
 	t.relevant, t.hidden, t.segments = pick(t.relevant, rows), pick(t.hidden, rows), pick(t.segments, rows)
 	t.asked = pick(t.asked, rows)
@@ -253,9 +257,10 @@ func (t *trial) calibrate(bridge ranking) Calibration {
 // any of its queries, or the drawn right answer to one (drawAnswers).
 const queryParts = 10
 
-// drawAnswers draws one right answer to each query. A query is judged as one whose drawn answer is new to the collection:
-// no map that ranks for it has seen this answer, or a query that drew the same one. If queries have many right answers
-// in common, the maps have seen queries and answers like these, as a map in service has.
+// drawAnswers draws one right answer to each query. A query is judged as one whose drawn answer is no text that a map
+// learns from, as most items of a collection are not: no map that ranks for it has seen this answer. Nor has it seen a
+// query that drew the same one, unless some queries ask for items elsewhere, which a map in service has seen too. If
+// queries have many right answers in common, the maps have seen queries and answers like these, as a map in service has.
 func (t *trial) drawAnswers() []int32 {
 	rng := rand.New(rand.NewPCG(t.options.Seed, 0xa25))
 	drawn := make([]int32, len(t.relevant))
@@ -274,9 +279,11 @@ func (t *trial) drawAnswers() []int32 {
 // answer more than a right answer's own map, and would draw these items towards the query. So no map sees the
 // drawn right answer. The maps may see the others: a collection has texts like those that a map has seen.
 func (t *trial) bridged(ctx context.Context, share, ridge float64, answers ranking, done func(int)) (bridge, lazily ranking, err error) {
-	order, drawn := t.everyone(), t.drawAnswers()
-	place := shuffled(t.old.Rows, t.options.Seed+4) // rows next to each other may be alike
-	slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(place[drawn[a]], place[drawn[b]]) })
+	order, drawn := shuffled(len(t.relevant), t.options.Seed+4), t.drawAnswers()
+	if !t.elsewhere {
+		place := shuffled(t.old.Rows, t.options.Seed+4) // rows next to each other may be alike
+		slices.SortStableFunc(order, func(a, b int32) int { return cmp.Compare(place[drawn[a]], place[drawn[b]]) })
+	}
 	bridge, lazily = make(ranking, len(order)), make(ranking, len(order))
 	for k := range queryParts {
 		from, to := k*len(order)/queryParts, (k+1)*len(order)/queryParts
