@@ -14,7 +14,7 @@ const (
 	// refineRidge is λ of Refine, relative to the mean variance of a feature over the scored items.
 	refineRidge = 1
 	// leastSlope is the least slope of Refine, relative to the slope of a perfect correlation.
-	leastSlope = 0.3
+	leastSlope = 0.5
 )
 
 // Refine fits the query's side u₀ of an inner product to a ranker's scores of a few items. Let x_i be

@@ -63,6 +63,50 @@ func TestRefineFindsMore(t *testing.T) {
 	}
 }
 
+// TestRefineKeepsTheQuery: the items that φ ranks first all lie near the query, so their scores hardly
+// show how much φ itself tells of a ranker. If the vectors show nothing else of the ranker, a query
+// fitted to the first twenty items of 300 orders all items almost as well as φ does.
+func TestRefineKeepsTheQuery(t *testing.T) {
+	const queries, scored = 200, 20
+	r := rand.New(rand.NewPCG(6, 9))
+	s := similarities(t, r)["dot"]
+	var was, is float64 // mean correlations with the ranker
+	for range queries {
+		items := random(r, 300, dim)
+		q, err := s.Encode(rerank.Query{Vector: random(r, 1, dim).Data})
+		if err != nil {
+			t.Fatal(err)
+		}
+		phi, after := make([]float32, 300), make([]float32, 300)
+		if err := q.Score(phi, rerank.Items{Features: items}); err != nil {
+			t.Fatal(err)
+		}
+		first := rerank.NewTopK(scored)
+		truth, unseen := make([]float32, 300), 2*deviation(phi) // what the vectors do not show
+		for i, x := range phi {
+			truth[i] = x + float32(unseen*r.NormFloat64())
+			first.Push(rerank.Scored{ID: rerank.UintID(uint64(i)), Score: x, Index: i})
+		}
+		rows, scores := rerank.NewMatrix(scored, dim), make([]float32, scored)
+		for i, h := range first.Sorted() {
+			copy(rows.Row(i), items.Row(h.Index))
+			scores[i] = truth[h.Index]
+		}
+		refined, err := rerank.AbilitiesOf(s).Refine.Refine(q, rows, scores)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := refined.Score(after, rerank.Items{Features: items}); err != nil {
+			t.Fatal(err)
+		}
+		was += correlation(phi, truth) / queries
+		is += correlation(after, truth) / queries
+	}
+	if t.Logf("correlation %.3f, refined %.3f", was, is); is < 0.95*was {
+		t.Errorf("correlation %.3f with the refined query, want 95 %% of the %.3f of φ", is, was)
+	}
+}
+
 // TestRefineWithoutNews: scores that do not differ, one score, or zero rows leave the query as it is.
 func TestRefineWithoutNews(t *testing.T) {
 	r := rand.New(rand.NewPCG(5, 9))
