@@ -154,7 +154,7 @@ func droppedLines(c *dataset.Counts) []string {
 		n    int
 		what string
 	}{
-		{c.DuplicatePairs, "rows of a pair given before: weights are added, and without weights it counts once"},
+		{c.DuplicatePairs, "rows of a pair given before: weights are added; without weights fit maxsim counts the rows, and other commands the pair once"},
 		{c.UnknownItems, "rows dropped: their item is not among the items"},
 		{c.UnknownQueries, "rows dropped: their query is not among the queries"},
 		{c.UnknownSeen, "rows of seen items dropped: their query or item is unknown"},

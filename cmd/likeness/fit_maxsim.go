@@ -89,6 +89,7 @@ func (f *fitMaxSimFlags) run(ctx context.Context, p *progress) (*fitMaxSimResult
 	if info, err := os.Stat(filepath.Dir(f.plot)); f.plot != "" && (err != nil || !info.IsDir()) {
 		return nil, usagef("--plot %s: its directory does not exist", f.plot)
 	}
+	f.CountRows = true
 	name := maxsim.Beside(f.out)
 	var report fitmaxsim.Report
 	head, err := f.fitInputs.run(ctx, p, func(ctx context.Context, d fit.Data) (*learned, error) {

@@ -64,6 +64,9 @@ type Sources struct {
 	// RowPerTime makes a separate row for each query and time, repeating the query's
 	// vector, so that a split by time can divide the pairs of one query.
 	RowPerTime bool
+	// CountRows makes the weight of a pair the number of its rows, if the log has neither weights nor
+	// positions.
+	CountRows bool
 	// NaNItems permits items that are not finite. Queries must always be finite.
 	NaNItems bool
 	Progress Progress
@@ -133,7 +136,7 @@ type Counts struct {
 	Rows  int `json:"rows"`
 	Pairs int `json:"pairs"`
 	// DuplicatePairs counts rows that repeat an earlier pair. Their weights are added
-	// if the log has weights; otherwise a pair counts once.
+	// if the log has weights, and the rows are counted with Sources.CountRows; otherwise a pair counts once.
 	DuplicatePairs int `json:"duplicate_pairs"`
 	// UnknownItems and UnknownQueries count rows that were dropped because they name
 	// an unknown item or query. A row with both counts as an unknown query.

@@ -294,6 +294,26 @@ func TestRowPerTime(t *testing.T) {
 	}
 }
 
+// TestCountRows: the rows of a pair are its weight if rows are counted, unless the log has weights.
+func TestCountRows(t *testing.T) {
+	for _, c := range []struct {
+		log   string
+		count bool
+		want  [][]float32
+	}{
+		{"query,item\n0,1\n0,2\n0,1\n1,0\n", true, [][]float32{{2, 1}, {1}}},
+		{"query,item\n0,1\n0,2\n0,1\n1,0\n", false, nil},
+		{"query,item,weight\n0,1,5\n0,2,1\n0,1,2\n1,0,\n", true, [][]float32{{7, 1}, {1}}},
+		{"query,item,answer,position\n0,1,a,1\n0,1,b,1\n1,0,c,1\n1,2,c,2\n", true, nil},
+	} {
+		s := newFolder(t).sources("log.csv", c.log)
+		s.CountRows = c.count
+		if d := open(t, s); !reflect.DeepEqual(d.Weights, c.want) {
+			t.Errorf("%q, rows counted: %v: weights %v, want %v", c.log, c.count, d.Weights, c.want)
+		}
+	}
+}
+
 // TestSeen: the items that were seen before a query come from a file or from a column of the log.
 // With times they are those that were seen until then, and never those that were chosen.
 func TestSeen(t *testing.T) {

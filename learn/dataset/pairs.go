@@ -69,7 +69,7 @@ type pairLog struct {
 	positioned     bool                // every such row so far has a position
 	origins        []int32             // of each row that splitByTime makes, the row before; nil before
 	timed          bool                // every row so far has a time
-	weighted       bool                // some row has a weight
+	weighted       bool                // some row has a weight, or rows are counted
 	firstUnknown   string              // the first unknown id and its line
 	unknown        map[string][]string // by column, the first unknown ids that differ
 	counts         *Counts
@@ -120,6 +120,7 @@ func (d *Dataset) readPairs(ctx context.Context, s Sources, h *itemHistory) erro
 			return err
 		}
 	}
+	l.weighted = l.weighted || s.CountRows && !l.shown.isKnown()
 	l.fillDataset(d)
 	l.fillSeen(d)
 	if h != nil {

@@ -283,6 +283,24 @@ func (j *Judge) HitsAmong(items []int32, q int32) Hits {
 	return found
 }
 
+// ReciprocalRankOfPairs returns the mean of 1/rank over the wanted items of query q, by the weights of
+// the pairs, in a ranking that is given as the items of its first places. It is what a user finds who
+// asks q again and chooses as the log's users did.
+func (j *Judge) ReciprocalRankOfPairs(items []int32, q int32) float64 {
+	var sum, total float64
+	for i, x := range j.log.Relevant[q] {
+		if !j.wants(q, x) {
+			continue
+		}
+		weight := float64(j.log.Weight(q, i))
+		total += weight
+		if place := slices.Index(items, x); place >= 0 {
+			sum += weight / float64(place+1)
+		}
+	}
+	return sum / total
+}
+
 // ReciprocalRanks returns 1/rank of the best wanted item of each query under a
 // probe, 0 where the item is beyond the first ten.
 func (j *Judge) ReciprocalRanks(probe Probe) []float64 {

@@ -39,6 +39,28 @@ func TestAQuerysCopyIsLeftOut(t *testing.T) {
 	}
 }
 
+// TestReciprocalRankOfPairs: each chosen item counts by its own place and the weight of its pair; the
+// query's copy does not count.
+func TestReciprocalRankOfPairs(t *testing.T) {
+	log, err := samples.Prepare(fit.Data{
+		Items:    rerank.Matrix{Rows: 4, Cols: 2, Data: []float32{0.8, 0.6, 1, 0, 0, 1, -1, 0}},
+		Queries:  rerank.Matrix{Rows: 1, Cols: 2, Data: []float32{1, 0}},
+		Relevant: [][]int32{{0, 1, 2}}, Weights: [][]float32{{9, 5, 1}},
+	}, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := New(log, []int32{0}, nil)
+	for _, c := range []struct {
+		ranking []int32
+		want    float64
+	}{{[]int32{0, 2}, (9 + 1./2) / 10}, {[]int32{3, 0}, 9. / 2 / 10}, {[]int32{2, 3, 0}, (1 + 9./3) / 10}, {[]int32{3}, 0}} {
+		if got := j.ReciprocalRankOfPairs(c.ranking, 0); math.Abs(got-c.want) > 1e-12 {
+			t.Errorf("items %v: %v, want %v", c.ranking, got, c.want)
+		}
+	}
+}
+
 // TestSeenItemsAreLeftOut: an item that was seen before a query ranks nowhere, so that the chosen
 // item is the first of the others.
 func TestSeenItemsAreLeftOut(t *testing.T) {

@@ -6,12 +6,12 @@ import (
 	"slices"
 )
 
-// Budgets divides a total of vectors among items, where item x has counts[x] queries
-// and a share of counts[x]^beta (MVG, eq. 6). Every item gets the whole part of its
+// Budgets divides a total of vectors among items, where item x has counts[x] queries, which were asked
+// traffic[x] times together, and a share of traffic[x]^beta (MVG, eq. 6). Every item gets the whole part of its
 // share; the largest remainders get one more, the first rows among equal ones. No item
 // gets more vectors than it has queries: the surplus is divided among the others. The
 // budgets add up to total, or to the number of queries if that is less.
-func Budgets(counts []int, beta float64, total int) []int {
+func Budgets(counts []int, traffic []float64, beta float64, total int) []int {
 	budgets := make([]int, len(counts))
 	open := make([]int, 0, len(counts)) // items that can take more
 	for x, n := range counts {
@@ -20,7 +20,7 @@ func Budgets(counts []int, beta float64, total int) []int {
 		}
 	}
 	for total > 0 {
-		full, rest := separateFull(open, counts, beta, total)
+		full, rest := separateFull(open, counts, traffic, beta, total)
 		if len(full) == 0 {
 			break
 		}
@@ -30,16 +30,16 @@ func Budgets(counts []int, beta float64, total int) []int {
 		}
 		open = rest
 	}
-	roundShares(budgets, open, shareOut(open, counts, beta, total), counts, total)
+	roundShares(budgets, open, shareOut(open, traffic, beta, total), counts, total)
 	return budgets
 }
 
-// shareOut returns the share of the total that each of the items has by its count.
-func shareOut(items, counts []int, beta float64, total int) []float64 {
+// shareOut returns the share of the total that each of the items has by its traffic.
+func shareOut(items []int, traffic []float64, beta float64, total int) []float64 {
 	s := make([]float64, len(items))
 	var sum float64
 	for i, x := range items {
-		s[i] = math.Pow(float64(counts[x]), beta)
+		s[i] = math.Pow(traffic[x], beta)
 		sum += s[i]
 	}
 	for i := range s {
@@ -49,8 +49,8 @@ func shareOut(items, counts []int, beta float64, total int) []float64 {
 }
 
 // separateFull separates the items whose share reaches their count from the others.
-func separateFull(items, counts []int, beta float64, total int) (full, rest []int) {
-	for i, share := range shareOut(items, counts, beta, total) {
+func separateFull(items, counts []int, traffic []float64, beta float64, total int) (full, rest []int) {
+	for i, share := range shareOut(items, traffic, beta, total) {
 		if share >= float64(counts[items[i]]) {
 			full = append(full, items[i])
 		} else {

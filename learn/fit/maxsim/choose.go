@@ -17,8 +17,8 @@ import (
 type marks struct {
 	Vectors          int       // how many vectors the budget made
 	ReciprocalRanks  []float64 // of the held-out queries, with the budget
-	SeenRanks        []float64 // of queries seen before, with the budget
-	SeenRanksByPlain []float64 // of queries seen before, by the plain inner product
+	SeenRanks        []float64 // of what users of queries seen before chose, with the budget
+	SeenRanksByPlain []float64 // of the same, by the plain inner product
 	NDCG             []float64
 	PlainRanks       []float64 // of the same queries, by the plain inner product
 	ColdRanks        []float64 // of held-out items, with the budget
@@ -221,8 +221,7 @@ func (f *fitter) tryBudget(ctx context.Context, pairs itemPairs, average, beta f
 	m.ReciprocalRanks, m.NDCG = fitted.marks()
 	m.PlainRanks, _ = plain.marks()
 	if j.seen != nil {
-		m.SeenRanks, _ = seen.marks()
-		m.SeenRanksByPlain, _ = seenPlain.marks()
+		m.SeenRanks, m.SeenRanksByPlain = seen.ranksWhenRepeated(), seenPlain.ranksWhenRepeated()
 	}
 	if j.cold != nil {
 		m.ColdRanks, _ = cold.marks()

@@ -130,7 +130,7 @@ const (
 // consecutive chunks of items: vectors[i] holds the vectors of item row from+i.
 func (f *fitter) cluster(ctx context.Context, stage string, pairs itemPairs, average, beta float64, yield func(from int, vectors []rerank.Matrix) error) error {
 	items := f.log.Items
-	budgets := Budgets(pairs.counts(), beta, f.totalBudget(average))
+	budgets := Budgets(pairs.counts(), pairs.traffic(), beta, f.totalBudget(average))
 	done := f.options.Progress.Begin(stage, items.Rows)
 	pool := sync.Pool{New: func() any { return &clustering{source: f.log.Queries} }}
 	for from := 0; from < items.Rows; {

@@ -156,13 +156,13 @@ func TestClustersWithoutDirection(t *testing.T) {
 }
 
 func TestBudgetSharesGolden(t *testing.T) {
-	counts := []int{1, 4, 9, 100, 2500}
+	traffic := []float64{1, 4, 9, 100, 2500}
 	for name, want := range behavioural(t).Budgets {
 		var beta float64
 		if err := json.Unmarshal([]byte(strings.TrimPrefix(name, "beta=")), &beta); err != nil {
 			t.Fatal(err)
 		}
-		for i, s := range shareOut([]int{0, 1, 2, 3, 4}, counts, beta, 30) {
+		for i, s := range shareOut([]int{0, 1, 2, 3, 4}, traffic, beta, 30) {
 			if math.Abs(s-want[i]) > 1e-9 {
 				t.Errorf("%s: share %d is %v, want %v", name, i, s, want[i])
 			}
@@ -172,20 +172,23 @@ func TestBudgetSharesGolden(t *testing.T) {
 
 func TestBudgets(t *testing.T) {
 	for _, tc := range []struct {
-		name   string
-		counts []int
-		beta   float64
-		total  int
-		want   []int
+		name    string
+		counts  []int
+		traffic []float64
+		beta    float64
+		total   int
+		want    []int
 	}{
-		{"largest remainders", []int{1, 4, 9, 100, 2500}, 0.5, 30, []int{0, 1, 1, 5, 23}},
-		{"no more than queries", []int{1, 4, 9, 100, 2500}, 0, 30, []int{1, 4, 8, 9, 8}},
-		{"ties go to the first rows", []int{5, 5, 5}, 0.5, 4, []int{2, 1, 1}},
-		{"items without queries get none", []int{0, 3, 0, 3}, 0.5, 2, []int{0, 1, 0, 1}},
-		{"all queries at most", []int{2, 3}, 0.5, 100, []int{2, 3}},
-		{"nobody", []int{0, 0}, 0.5, 5, []int{0, 0}},
+		{"largest remainders", []int{1, 4, 9, 100, 2500}, []float64{1, 4, 9, 100, 2500}, 0.5, 30, []int{0, 1, 1, 5, 23}},
+		{"no more than queries", []int{1, 4, 9, 100, 2500}, []float64{1, 4, 9, 100, 2500}, 0, 30, []int{1, 4, 8, 9, 8}},
+		{"ties go to the first rows", []int{5, 5, 5}, []float64{5, 5, 5}, 0.5, 4, []int{2, 1, 1}},
+		{"items without queries get none", []int{0, 3, 0, 3}, []float64{0, 3, 0, 3}, 0.5, 2, []int{0, 1, 0, 1}},
+		{"all queries at most", []int{2, 3}, []float64{2, 3}, 0.5, 100, []int{2, 3}},
+		{"traffic, not queries", []int{5, 5}, []float64{90, 10}, 1, 4, []int{4, 0}},
+		{"no more than queries with traffic", []int{2, 5}, []float64{90, 10}, 1, 4, []int{2, 2}},
+		{"nobody", []int{0, 0}, []float64{0, 0}, 0.5, 5, []int{0, 0}},
 	} {
-		got := Budgets(tc.counts, tc.beta, tc.total)
+		got := Budgets(tc.counts, tc.traffic, tc.beta, tc.total)
 		if tc.name == "no more than queries" {
 			sum := 0
 			for x, b := range got {
@@ -204,7 +207,7 @@ func TestBudgets(t *testing.T) {
 	}
 }
 
-// FuzzBudgets: budgets add up, stay below the counts, and grow with them.
+// FuzzBudgets: budgets add up and stay below the counts.
 func FuzzBudgets(f *testing.F) {
 	f.Add(uint64(1), 7, 0.5, 20)
 	f.Add(uint64(9), 1, 0.0, 0)
@@ -214,12 +217,13 @@ func FuzzBudgets(f *testing.F) {
 			t.Skip()
 		}
 		rng := rand.New(rand.NewPCG(seed, 1))
-		counts, all := make([]int, n), 0
+		counts, traffic, all := make([]int, n), make([]float64, n), 0
 		for x := range counts {
 			counts[x] = rng.IntN(50) * rng.IntN(50)
+			traffic[x] = float64(counts[x]) * (0.1 + 9*rng.Float64())
 			all += counts[x]
 		}
-		budgets, sum := Budgets(counts, beta, total), 0
+		budgets, sum := Budgets(counts, traffic, beta, total), 0
 		for x, b := range budgets {
 			if sum += b; b < 0 || b > counts[x] {
 				t.Fatalf("item %d of %d queries gets %d", x, counts[x], b)

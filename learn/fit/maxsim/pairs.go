@@ -51,6 +51,22 @@ func (p itemPairs) counts() []int {
 	return counts
 }
 
+// traffic returns the sum of the weights of the pairs of each item.
+func (p itemPairs) traffic() []float64 {
+	traffic := make([]float64, len(p.starts)-1)
+	for x := range traffic {
+		queries, weights := p.of(x)
+		traffic[x] = float64(len(queries))
+		if weights != nil {
+			traffic[x] = 0
+			for _, w := range weights {
+				traffic[x] += float64(w)
+			}
+		}
+	}
+	return traffic
+}
+
 // of returns the queries of an item and the weights of the pairs.
 func (p itemPairs) of(item int) (queries []int32, weights []float32) {
 	from, to := p.starts[item], p.starts[item+1]

@@ -101,12 +101,26 @@ func (r *ranking) rank(i int, c itemChunk, scores []float32) {
 // marks returns the reciprocal rank and the nDCG@10 of each query.
 func (r *ranking) marks() (reciprocalRanks, ndcg []float64) {
 	hits := make([]judge.Hits, len(r.best))
-	for i, best := range r.best {
-		items := make([]int32, len(best))
-		for place, b := range best {
-			items[place] = b.item
-		}
-		hits[i] = r.judge.HitsAmong(items, r.judge.Queries[i])
+	for i := range r.best {
+		hits[i] = r.judge.HitsAmong(r.bestItems(i), r.judge.Queries[i])
 	}
 	return r.judge.MarksOf(hits)
+}
+
+// ranksWhenRepeated returns, for each query, the mean reciprocal rank of what its users chose.
+func (r *ranking) ranksWhenRepeated() []float64 {
+	ranks := make([]float64, len(r.best))
+	for i := range r.best {
+		ranks[i] = r.judge.ReciprocalRankOfPairs(r.bestItems(i), r.judge.Queries[i])
+	}
+	return ranks
+}
+
+// bestItems returns the items of the i-th query's ranking, best first.
+func (r *ranking) bestItems(i int) []int32 {
+	items := make([]int32, len(r.best[i]))
+	for place, b := range r.best[i] {
+		items[place] = b.item
+	}
+	return items
 }

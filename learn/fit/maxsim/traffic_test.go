@@ -58,6 +58,23 @@ func TestBudgetsCountByTraffic(t *testing.T) {
 	}
 }
 
+// An item that users of a frequent query chose a single time gets a vector at the query's own place if
+// the budget permits, and ranks beside the item that the others chose. Such a budget is not taken.
+func TestRareChoicesCountAsOftenAsMade(t *testing.T) {
+	d := repeatedLog(1, 19)
+	for q, items := range d.Relevant {
+		d.Weights = append(d.Weights, []float32{float32(d.Asked[q])})
+		if x := items[0]; q%2 == 0 && x > 0 {
+			d.Relevant[q], d.Weights[q] = []int32{x - 1, x}, []float32{1, 19}
+		}
+	}
+	fitted, _ := maxsimOf(t, d, DefaultOptions())
+	largest := slices.MaxFunc(fitted.Report.Trials, func(a, b Trial) int { return a.Vectors - b.Vectors })
+	if r := fitted.Report; r.Vectors >= largest.Vectors || largest.Seen.MRR > r.Seen.MRR-0.05 {
+		t.Errorf("%d vectors find %.3f of what is asked again, %d vectors %.3f", r.Vectors, r.Seen.MRR, largest.Vectors, largest.Seen.MRR)
+	}
+}
+
 // A held-out period stands for the traffic: its queries that were asked before count as seen before, each as often
 // as it was asked.
 func TestPeriodSaysHowMuchRepeats(t *testing.T) {
