@@ -57,7 +57,7 @@ func (f *fitInputs) register(cmd *cobra.Command, common *fit.Common, pairsRequir
 	flags.StringVar((*string)(&common.Cold), "cold", string(common.Cold), "items without logs: auto weighs them by their traffic, guard keeps them, ignore does neither")
 	flags.Float64Var(&common.ColdShare, "cold-share", common.ColdShare, "share of logged items held out to judge items without logs; 0 is --cold ignore")
 	f.clickFlags.register(cmd)
-	flags.Float64Var(&common.ColdTraffic, "cold-traffic", common.ColdTraffic, "share of the traffic to come that looks for items without logs, for --cold auto; -1 takes the share of new items in the log's last tenth, or without times in the collection")
+	flags.Float64Var(&common.ColdTraffic, "cold-traffic", common.ColdTraffic, "share of the traffic to come that looks for items without logs, for --cold auto; -1 estimates it from the log: by new items in its last tenth, or without times by items chosen once")
 	cmd.MarkFlagsMutuallyExclusive("resume", "force")
 	_ = cmd.MarkFlagRequired("out")
 	_ = cmd.MarkFlagFilename("out", strings.TrimPrefix(model.Extension, "."))

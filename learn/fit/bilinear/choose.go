@@ -11,7 +11,7 @@ import (
 	"github.com/likenessdb/likeness/learn/fit/train"
 )
 
-// itemSets is the number of sets of held-out items that decide the pull.
+// itemSets is the number of sets of held-out items that decide the pull, at most.
 const itemSets = 5
 
 // scales returns the scales to try if the options give none: the middle one first.
@@ -67,7 +67,7 @@ type chooser struct {
 // standard error.
 func (f *fitter) chooseSetting(ctx context.Context) (setting, error) {
 	o := f.options
-	sets := f.log.HoldOutItems(o.ColdShare, f.itemSets(), o.Seed)
+	sets := f.log.DecidingItemSets(f.split, o.ColdShare, f.itemSets(), o.Seed)
 	canHoldOut := o.Cold != fit.ColdIgnore && len(sets) > 0
 	f.report.ColdTraffic = o.ColdTraffic
 	if o.ColdTraffic < 0 {

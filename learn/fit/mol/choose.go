@@ -10,7 +10,7 @@ import (
 	"github.com/likenessdb/likeness/learn/fit/train"
 )
 
-// itemSets is the number of sets of held-out items that decide the pull.
+// itemSets is the number of sets of held-out items that decide the pull, at most.
 const itemSets = 3
 
 // marks holds the ratings of a fit that was trained without some items.
@@ -27,7 +27,7 @@ type marks struct {
 // if nothing is to be measured on held-out items.
 func (f *fitter) setGuard() [][]bool {
 	o := &f.options
-	sets := f.log.HoldOutItems(o.ColdShare, itemSets, o.Seed)
+	sets := f.log.DecidingItemSets(f.split, o.ColdShare, itemSets, o.Seed)
 	if o.Cold == fit.ColdIgnore {
 		sets = nil
 	}

@@ -7,14 +7,31 @@ const lastShare = 0.1
 
 // ColdTraffic estimates which share of the traffic to come looks for items without logs.
 // Where the log has times, it is the share of the pairs in the latest tenth of the log whose
-// item had no pair before. Otherwise it is the share of such items in the collection.
-// Vectors of norm 0 count as no items.
+// item had no pair before. Otherwise it is the share of the pairs whose item has no other pair,
+// Good and Turing's estimate (Good 1953): had such a pair come last, its item would have been
+// new. The share of items without pairs says little, because the log's own traffic has favourites.
 func (l *Log) ColdTraffic() float64 {
 	if share, known := l.newItemsShare(); known {
 		return share
 	}
-	items := l.Counts.Items - l.Counts.ZeroItems
-	return float64(items-l.Counts.LoggedItems) / float64(max(1, items))
+	return l.singlePairsShare()
+}
+
+// singlePairsShare returns the share of the pairs whose item has no other pair.
+func (l *Log) singlePairsShare() float64 {
+	pairs := make([]int, l.Items.Rows)
+	for _, items := range l.Relevant {
+		for _, x := range items {
+			pairs[x]++
+		}
+	}
+	var single int
+	for _, n := range pairs {
+		if n == 1 {
+			single++
+		}
+	}
+	return float64(single) / float64(max(1, l.Counts.Pairs))
 }
 
 // newItemsShare returns the share of the latest pairs whose item is new. It is not known

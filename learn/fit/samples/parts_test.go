@@ -163,6 +163,41 @@ func TestHeldOutItems(t *testing.T) {
 	}
 }
 
+// TestDecidingItemSets: as few sets as bring enough items and queries that a fit has not seen, and all
+// where the log is short. Queries that chose other items too, and are not held out, do not count.
+func TestDecidingItemSets(t *testing.T) {
+	for name, c := range map[string]struct {
+		items, queries, others int // queries of one item, and of all
+		want                   int
+	}{
+		"a long log":                 {2000, 6000, 0, 1},
+		"a log of middle length":     {1000, 2000, 0, 3},
+		"a short log":                {1000, 600, 0, 5},
+		"few items":                  {77, 10000, 0, 5},
+		"some items":                 {600, 10000, 0, 2},
+		"few queries of single ones": {1000, 600, 4000, 5},
+	} {
+		l := &Log{Items: rerank.NewMatrix(c.items, 1)}
+		var s Split
+		for q := range c.queries + c.others {
+			items := []int32{int32(q % c.items)}
+			if q >= c.queries {
+				items = fittest.AllRows(c.items)
+			}
+			l.Relevant, s.Train = append(l.Relevant, items), append(s.Train, int32(q))
+		}
+		sets := l.DecidingItemSets(s, 0.2, 5, 1)
+		if len(sets) != c.want {
+			t.Errorf("%s: %d sets, want %d", name, len(sets), c.want)
+		}
+		for i, set := range l.HoldOutItems(0.2, len(sets), 1) {
+			if !slices.Equal(set, sets[i]) {
+				t.Errorf("%s: set %d is not that of HoldOutItems", name, i)
+			}
+		}
+	}
+}
+
 // TestSplits: about the share that is asked for, the latest by time, with everything of the
 // second in which they begin.
 func TestSplits(t *testing.T) {

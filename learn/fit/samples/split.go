@@ -129,6 +129,32 @@ func (l *Log) HoldOutItems(share float64, sets int, seed uint64) [][]bool {
 	return marks
 }
 
+// The held-out items that decide a setting, and the queries that choose them. Queries of one item
+// win and lose together, so that many queries of a few items decide nothing.
+const (
+	decidingItems   = 200
+	decidingQueries = 1000
+)
+
+// DecidingItemSets draws sets of items as HoldOutItems does, but no more than bring the items and
+// queries that decide a setting, because each set costs a fit of every setting.
+func (l *Log) DecidingItemSets(s Split, share float64, most int, seed uint64) [][]bool {
+	sets := l.HoldOutItems(share, most, seed)
+	items, queries := map[int32]bool{}, 0
+	for i, set := range sets {
+		for _, q := range l.UnseenQueries(s, set) {
+			if at := slices.IndexFunc(l.Relevant[q], func(x int32) bool { return set[x] }); at >= 0 {
+				items[l.Relevant[q][at]] = true
+				queries++
+			}
+		}
+		if len(items) >= decidingItems && queries >= decidingQueries {
+			return sets[:i+1]
+		}
+	}
+	return sets
+}
+
 // QueriesWithin returns the queries, among the given ones, that chose no item outside
 // the set.
 func (l *Log) QueriesWithin(set []bool, queries []int32) []int32 {
