@@ -59,9 +59,11 @@ tests() {
 	while IFS=$'\t' read -r packages tests; do
 		"${testing[@]}" -run "$tests" $packages </dev/null || status=1
 	done < <(paste <(rows 2 also instead) <(rows 3 also instead))
-	# The GPU scorer, on a driver whose kernels run on the CPU.
-	if tools/gpu-check.sh --build >&2 && tools/gpu.sh fake >/dev/null; then
-		LIKENESS_GPU=$PWD/bin/likeness-gpu LIKENESS_GPU_DRIVERS=$PWD/.cache/cuda "${testing[@]}" -run '^TestGPU' ./e2e/serve || status=1
+	# The GPU scorer, on a driver whose kernels run on the CPU. `make gpu` assembles them too, which takes half a minute.
+	local scorer=$PWD/.cache/likeness-gpu headers stub
+	if headers=$(tools/gpu.sh headers) && stub=$(tools/gpu.sh stub) && tools/gpu.sh fake >/dev/null &&
+		CGO_ENABLED=1 CGO_CFLAGS="-I$headers" CGO_LDFLAGS="-L$stub" go build -tags cuda -ldflags='-s -w' -o "$scorer" ./cmd/likeness-gpu; then
+		LIKENESS_GPU=$scorer LIKENESS_GPU_DRIVERS=$PWD/.cache/cuda "${testing[@]}" -run '^TestGPU' ./e2e/serve || status=1
 	else
 		skipped ./e2e/serve TestGPU 'the headers of CUDA come from a wheel that pip could not fetch'
 	fi

@@ -23,7 +23,7 @@
 #
 # Steps can be run one by one, in any order, and again: one alone may take all the time. FLAGs are those of `likeness-gpu bench`,
 # as --case scan-8x8x32. BUDGET is the number of seconds (480), LIBCUDA the folder of the driver's libcuda.so.1 if it is not
-# found, PYTHON the Python (python3).
+# found, PYTHON the Python (python3), LIKENESS_GPU the program (bin/likeness-gpu).
 set -uo pipefail
 began=$SECONDS
 cd "$(dirname "$0")/../.."
@@ -41,7 +41,7 @@ while [ $# -gt 0 ]; do
 	shift
 done
 [ ${#steps[@]} -gt 0 ] || steps=(check limits bench agreement pytorch)
-program=bin/likeness-gpu
+program=${LIKENESS_GPU:-bin/likeness-gpu}
 [ -x "$program" ] || { say "$program is missing; make gpu-bundle on a machine with Go" && exit 1; }
 mkdir -p "$out" || exit 1
 log=$out/run.log outcomes=() failed=()
