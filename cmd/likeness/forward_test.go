@@ -2,6 +2,8 @@ package main
 
 import (
 	"bytes"
+	"fmt"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -18,19 +20,22 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// TestQueriesOfACalibration: each query has a user of its own, and held-out queries are not among
-// the others.
+// TestQueriesOfACalibration: each query has its own user and the items that were seen before it, and held-out queries
+// are not among the others.
 func TestQueriesOfACalibration(t *testing.T) {
 	dir := t.TempDir()
-	vectors, users := rerank.NewMatrix(20, 2), make([]int64, 20)
+	vectors, users, log := rerank.NewMatrix(20, 2), make([]int64, 20), "query,item\n"
 	for i := range users {
-		vectors.Row(i)[0], users[i] = float32(i), int64(100+i)
+		vectors.Row(i)[0], users[i], log = float32(i), int64(100+i), log+fmt.Sprintf("%d,item-%d\n", i, i)
 	}
-	f := &calibrateFlags{queries: filepath.Join(dir, "q.npy"), userIDs: filepath.Join(dir, "u.npy"), sample: 8, holdOut: 6, seed: 1}
+	f := &calibrateFlags{queries: filepath.Join(dir, "q.npy"), userIDs: filepath.Join(dir, "u.npy"), seen: filepath.Join(dir, "seen.csv"), sample: 8, holdOut: 6, seed: 1}
 	if err := npy.Write(f.queries, vectors); err != nil {
 		t.Fatal(err)
 	}
 	if err := npy.WriteInts(f.userIDs, users); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(f.seen, []byte(log), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	sim, err := dot.New(dot.Config{Dim: 2}, nil)
@@ -42,7 +47,10 @@ func TestQueriesOfACalibration(t *testing.T) {
 		t.Fatalf("%d queries and %d held out, %v", len(in.Queries), len(in.HeldOut), err)
 	}
 	seen := map[int64]bool{}
-	for _, q := range slices.Concat(in.Queries, in.HeldOut) {
+	for i, q := range slices.Concat(in.Queries, in.HeldOut) {
+		if want := fmt.Sprintf("item-%g", q.Vector[0]); !slices.Equal(in.Seen[i], []string{want}) {
+			t.Errorf("before query %v items %q were seen, want %s", q.Vector, in.Seen[i], want)
+		}
 		if !q.HasUserID || q.UserID != int64(100+q.Vector[0]) || seen[q.UserID] {
 			t.Errorf("query %v is of user %d (%t), who was seen: %t", q.Vector, q.UserID, q.HasUserID, seen[q.UserID])
 		}

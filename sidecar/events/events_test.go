@@ -15,6 +15,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/likenessdb/likeness/internal/powerloss"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/events"
 	"github.com/likenessdb/likeness/sidecar/experiment"
@@ -546,5 +547,40 @@ func TestFullQueue(t *testing.T) {
 	closed(t, r)
 	if _, err := r.Feed(t.Context(), many[:1]); !errors.Is(err, events.ErrClosed) {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestRepeatedAfterARestart: an event that is sent again after a restart counts once, whatever file has it.
+func TestRepeatedAfterARestart(t *testing.T) {
+	now, dir := newClock(), t.TempDir()
+	o := events.RouteOptions{Share: 1, Log: events.LogOptions{Now: now.Now, Age: time.Minute}}
+	r := open(t, dir, o)
+	answer := events.AnswerID{Call: r.NewCall()}
+	first, second := click(answer, 1), click(answer, 2)
+	feed(t, r, first)
+	now.pass(time.Hour)
+	feed(t, r, second)
+	closed(t, r)
+	if n := len(files(t, dir)); n != 2 {
+		t.Fatalf("%d files", n)
+	}
+	r = open(t, dir, o)
+	if got := feed(t, r, first, second); got.Repeated != 2 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestLostImpressionsAreCounted: impressions that the disk did not take are counted as dropped, and none as written.
+func TestLostImpressionsAreCounted(t *testing.T) {
+	d := powerloss.New(t)
+	l, err := events.OpenLog(d.Root(), events.LogOptions{Disk: d, Flush: time.Hour})
+	must(t, err)
+	d.Fail(func(string) error { return errors.New("the disk fails") })
+	for n := range uint16(3) {
+		l.Show(someImpression(events.AnswerID{Part: n}))
+	}
+	_ = l.Close()
+	if s := l.Stats(); s.Dropped != 3 || s.Impressions != 0 || !errors.Is(s.Failed, events.ErrDisk) {
+		t.Errorf("%+v", s)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/types/known/timestamppb"
 
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
+	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/rollout"
 )
 
@@ -83,11 +84,13 @@ func (a admin) CollectVersions(ctx context.Context, r *likenessv1.CollectVersion
 	}
 	out := &likenessv1.CollectVersionsResponse{}
 	for _, g := range found {
-		out.Garbage = append(out.Garbage, &likenessv1.Garbage{
-			Version: utf8(g.Version), Kind: g.Kind, Name: utf8(g.Name), Bytes: g.Bytes, Removed: g.Removed,
-		})
+		out.Garbage = append(out.Garbage, fromGarbage(g))
 	}
 	return out, nil
+}
+
+func fromGarbage(g rollout.Garbage) *likenessv1.Garbage {
+	return &likenessv1.Garbage{Version: utf8(g.Version), Kind: g.Kind, Name: utf8(g.Name), Bytes: g.Bytes, Removed: g.Removed}
 }
 
 func (a admin) Reconcile(ctx context.Context, r *likenessv1.ReconcileRequest) (*likenessv1.ReconcileResponse, error) {
@@ -101,9 +104,11 @@ func (a admin) Reconcile(ctx context.Context, r *likenessv1.ReconcileRequest) (*
 	if err != nil {
 		return nil, err
 	}
-	return &likenessv1.ReconcileResponse{Drift: &likenessv1.Drift{
-		Rows: d.Rows, Missing: d.Missing, Changed: d.Changed, Surplus: d.Surplus, Unfit: d.Unfit,
-	}}, nil
+	return &likenessv1.ReconcileResponse{Drift: fromDrift(d)}, nil
+}
+
+func fromDrift(d follow.Drift) *likenessv1.Drift {
+	return &likenessv1.Drift{Rows: d.Rows, Missing: d.Missing, Changed: d.Changed, Surplus: d.Surplus, Unfit: d.Unfit}
 }
 
 func fromVersion(v rollout.Info) *likenessv1.Version {

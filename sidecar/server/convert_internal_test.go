@@ -1,11 +1,14 @@
 package server
 
 import (
+	"errors"
 	"fmt"
 	"reflect"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -16,6 +19,7 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/sidecar/events"
+	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/rollout"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
@@ -119,12 +123,19 @@ func TestAnswersAreWhole(t *testing.T) {
 		message proto.Message
 		none    []string // fields that this answer cannot have
 	}{
-		"search":      {fromAnswer(filled[search.Answer](t)), nil},
-		"route":       {fromRoute(&shown), []string{"likeness.v1.Route.table_items"}},
-		"model":       {fromModel(mol), []string{"likeness.v1.Model.user_ids", "likeness.v1.Model.single_inner_product"}},
-		"version":     {fromVersion(filled[rollout.Info](t)), nil},
-		"activation":  {fromActivation(filled[rollout.Activation](t)), nil},
-		"calibration": {fromCalibration(new(filled[rerank.Calibration](t))), nil},
+		"search":     {fromAnswer(filled[search.Answer](t)), nil},
+		"route":      {fromRoute(&shown), []string{"likeness.v1.Route.table_items"}},
+		"model":      {fromModel(mol), []string{"likeness.v1.Model.user_ids", "likeness.v1.Model.single_inner_product"}},
+		"version":    {fromVersion(filled[rollout.Info](t)), nil},
+		"activation": {fromActivation(filled[rollout.Activation](t)), nil},
+		"drift":      {fromDrift(filled[follow.Drift](t)), nil},
+		"garbage":    {fromGarbage(filled[rollout.Garbage](t)), nil},
+		"scores": {fromScores(filled[search.ScoreAnswer](t)), []string{ // what only a search takes its time for
+			"likeness.v1.Timings.encode", "likeness.v1.Timings.retrieve", "likeness.v1.Timings.score", "likeness.v1.Timings.certify", "likeness.v1.Timings.rank",
+		}},
+		"explanations": {fromExplanations(filled[search.ScoreAnswer](t)), nil},
+		"receipt":      {fromReceipt(events.Receipt{Accepted: 1, Repeated: 2, Refused: []events.Refusal{{Index: 3, Reason: 1, Err: errors.New("no")}}}), nil},
+		"calibration":  {fromCalibration(new(filled[rerank.Calibration](t))), nil},
 	} {
 		for _, field := range unset(c.message.ProtoReflect()) {
 			if !slices.Contains(c.none, field) {
@@ -280,4 +291,33 @@ func TestEveryWordHasAValue(t *testing.T) {
 			t.Errorf("stop %q has none", s)
 		}
 	}
+}
+
+// TestAtMost: no more calls run at once than are permitted, and every number gets one.
+func TestAtMost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var mu sync.Mutex
+		running, called, goOn := 0, map[int]int{}, make(chan struct{})
+		go atMost(3, 8, func(i int) {
+			mu.Lock()
+			running++
+			called[i]++
+			mu.Unlock()
+			<-goOn
+			mu.Lock()
+			running--
+			mu.Unlock()
+		})
+		for left := 8; left > 0; left-- {
+			synctest.Wait() // until all calls wait
+			if running != min(3, left) {
+				t.Errorf("%d run at once with %d left", running, left)
+			}
+			goOn <- struct{}{}
+		}
+		synctest.Wait()
+		if running != 0 || len(called) != 8 {
+			t.Errorf("%d run at the end; %v", running, called)
+		}
+	})
 }

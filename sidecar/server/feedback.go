@@ -39,11 +39,15 @@ func (s feedback) Feedback(ctx context.Context, r *likenessv1.FeedbackRequest) (
 	if err != nil {
 		return nil, err
 	}
+	return fromReceipt(receipt), nil
+}
+
+func fromReceipt(receipt events.Receipt) *likenessv1.FeedbackResponse {
 	out := &likenessv1.FeedbackResponse{Accepted: int32(receipt.Accepted), Known: int32(receipt.Repeated)}
 	for _, f := range receipt.Refused {
 		out.Refused = append(out.Refused, &likenessv1.FeedbackRefusal{Index: int32(f.Index), Reason: f.Reason.String(), Message: utf8(f.Err.Error())})
 	}
-	return out, nil
+	return out
 }
 
 // eventsOf returns the events of a route. It returns route.ErrUnknown or errNoEvents.

@@ -71,16 +71,21 @@ func (s searchService) SearchBatch(ctx context.Context, r *likenessv1.SearchBatc
 	ctx, release := route.Pin(ctx) // the same versions answer all searches
 	defer release()
 	results := make([]*likenessv1.SearchResult, len(searches))
+	atMost(limits.BatchParallelism, len(searches), func(i int) { results[i] = s.result(ctx, searches[i]) })
+	return &likenessv1.SearchBatchResponse{Results: results}, nil
+}
+
+// atMost calls do for every number below n, at most so many at a time.
+func atMost(parallel, n int, do func(i int)) {
 	var group errgroup.Group
-	group.SetLimit(limits.BatchParallelism)
-	for i, one := range searches {
+	group.SetLimit(parallel)
+	for i := range n {
 		group.Go(func() error {
-			results[i] = s.result(ctx, one)
+			do(i)
 			return nil
 		})
 	}
-	_ = group.Wait() // each search of a batch has its own error
-	return &likenessv1.SearchBatchResponse{Results: results}, nil
+	_ = group.Wait() // no call returns an error
 }
 
 // result runs one search of a batch and returns its answer or its error. It catches panics, because
@@ -108,10 +113,14 @@ func (s searchService) Score(ctx context.Context, r *likenessv1.ScoreRequest) (*
 	if err != nil {
 		return nil, err
 	}
+	return fromScores(a), nil
+}
+
+func fromScores(a search.ScoreAnswer) *likenessv1.ScoreResponse {
 	return &likenessv1.ScoreResponse{
 		Scores: a.Scores, Missing: fromIDs(a.Missing), Model: &likenessv1.ModelRef{Name: a.Model, Version: a.Version},
 		Certificate: fromCertificate(a.Certificate), Timings: &likenessv1.Timings{Embed: durationpb.New(a.Embed), Total: durationpb.New(a.Total)},
-	}, nil
+	}
 }
 
 func (s searchService) Explain(ctx context.Context, r *likenessv1.ExplainRequest) (*likenessv1.ExplainResponse, error) {
@@ -119,6 +128,10 @@ func (s searchService) Explain(ctx context.Context, r *likenessv1.ExplainRequest
 	if err != nil {
 		return nil, err
 	}
+	return fromExplanations(a), nil
+}
+
+func fromExplanations(a search.ScoreAnswer) *likenessv1.ExplainResponse {
 	out := &likenessv1.ExplainResponse{
 		Explanations: make([]*likenessv1.Explanation, len(a.Explanations)),
 		Missing:      fromIDs(a.Missing),
@@ -127,7 +140,7 @@ func (s searchService) Explain(ctx context.Context, r *likenessv1.ExplainRequest
 	for i := range a.Explanations {
 		out.Explanations[i] = fromExplanation(&a.Explanations[i])
 	}
-	return out, nil
+	return out
 }
 
 func (s searchService) score(ctx context.Context, r scoring, explain bool) (search.ScoreAnswer, error) {
