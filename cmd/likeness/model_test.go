@@ -33,7 +33,7 @@ func TestModelImportsCheckpoints(t *testing.T) {
 	if r := execute(t, "", "model", "verify", path("checkpoint")); r.code != 0 || !strings.Contains(r.out, "as in the file") || !strings.Contains(r.out, "agrees") {
 		t.Errorf("%d %s%s", r.code, r.out, r.err)
 	}
-	if r := execute(t, "", "model", "show", path("checkpoint")); r.code != 0 || !strings.Contains(strings.Join(strings.Fields(r.out), " "), "import.source checkpoint.pt sha256:") {
+	if r := execute(t, "", "model", "show", path("checkpoint")); r.code != 0 || !strings.Contains(strings.Join(strings.Fields(r.out), " "), "import.source v_two_uids.checkpoint.pt sha256:") {
 		t.Errorf("the model does not say what it was made from: %s%s", r.out, r.err)
 	}
 	if r := execute(t, "", "model", "diff", path("checkpoint"), path("legacy")); r.code != 0 || !strings.Contains(r.out, "they score alike") {

@@ -319,7 +319,7 @@ func (b *StatusBoard) route(r *route.Route) RouteStatus {
 }
 
 func (b *StatusBoard) proxy(r *route.Route) *ProxyStatus {
-	out := &ProxyStatus{Ramp: 100 - r.PassPercent(), Shadow: r.Shadow.Share}
+	out := &ProxyStatus{Ramp: r.Ramp, Shadow: r.Shadow.Share}
 	if b.from.Proxied != nil {
 		out.Counts, out.Changed = b.from.Proxied(r.Name)
 	}

@@ -134,3 +134,42 @@ func TestBoard(t *testing.T) {
 		}
 	}
 }
+
+// counting is a store that counts its pings.
+type counting struct {
+	adapters.Store
+
+	pings int
+}
+
+func (c *counting) Ping(context.Context) error { c.pings++; return nil }
+
+// TestPingsAreShared: two looks at the status ping a store once.
+func TestPingsAreShared(t *testing.T) {
+	store := &counting{}
+	board := telemetry.NewStatusBoard(telemetry.StatusSources{Stores: []telemetry.StoreStatus{{Name: "s", Pinged: store}}})
+	for range 2 {
+		if s := board.Status(t.Context()); len(s.Stores) != 1 || !s.Stores[0].Answers {
+			t.Errorf("%+v", s.Stores)
+		}
+	}
+	if store.pings != 1 {
+		t.Errorf("%d pings", store.pings)
+	}
+}
+
+// TestProxyOfARoute: the status of a proxied route says how much is rescored and compared, and one of no proxy nothing.
+func TestProxyOfARoute(t *testing.T) {
+	r := &route.Route{Policy: route.Policy{Name: "r"}}
+	r.Ramp, r.Shadow.Share = 30, 0.25
+	for _, off := range []map[string]bool{nil, {"r": false}, {"r": true}} {
+		board := telemetry.NewStatusBoard(telemetry.StatusSources{
+			Routes: func() []*route.Route { return []*route.Route{r} }, Off: func() map[string]bool { return off },
+		})
+		got := board.Status(t.Context()).Routes[0]
+		isOff, proxied := off["r"]
+		if got.Off != isOff || (got.Proxy != nil) != proxied || proxied && (got.Proxy.Ramp != 30 || got.Proxy.Shadow != 0.25) {
+			t.Errorf("off %v: %t, %+v", off, got.Off, got.Proxy)
+		}
+	}
+}
