@@ -4,11 +4,14 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/http/httptest"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/qdrant/go-client/qdrant"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/likenessdb/likeness/rerank"
@@ -110,5 +113,23 @@ func TestStagesProveNothing(t *testing.T) {
 	}
 	if len(found.searches) != 2 {
 		t.Errorf("%d searches are rewritten, want both", len(found.searches))
+	}
+}
+
+// TestCallerOfARequest: what tells one caller from another, and for whom it asks, goes with our calls for it; other
+// headers do not.
+func TestCallerOfARequest(t *testing.T) {
+	in := httptest.NewRequest(http.MethodPost, "/", http.NoBody)
+	want := metadata.MD{}
+	for _, name := range append(routing.CredentialHeaders(), routing.UserHeader) {
+		in.Header.Set(name, "of "+name)
+		want[name] = []string{"of " + name}
+	}
+	in.Header.Set("X-Other", "x")
+	if got, _ := metadata.FromOutgoingContext(callerOf(in)); !reflect.DeepEqual(got, want) {
+		t.Errorf("%v, want %v", got, want)
+	}
+	if got, _ := metadata.FromOutgoingContext(callerOf(httptest.NewRequest(http.MethodPost, "/", http.NoBody))); len(got) > 0 {
+		t.Errorf("of nobody: %v", got)
 	}
 }

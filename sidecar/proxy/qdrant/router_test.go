@@ -254,3 +254,18 @@ func TestOtherSearchesSayWhyTheyPass(t *testing.T) {
 		}
 	}
 }
+
+// TestARefusedCallerLearnsThatAlone: where the route permits no other answer, a caller whom the database refuses gets the
+// database's refusal, and others learn that the route does not answer.
+func TestARefusedCallerLearnsThatAlone(t *testing.T) {
+	broken := func(search.Request) (search.Answer, error) { return search.Answer{}, failure.ErrDegraded }
+	for database, want := range map[int]int{http.StatusForbidden: http.StatusForbidden, http.StatusUnauthorized: http.StatusUnauthorized, http.StatusOK: http.StatusServiceUnavailable} {
+		in := httptest.NewRequest(http.MethodPost, "/collections/c/points/search", strings.NewReader(body))
+		reply := accepted(router(t, adapters.Cosine, route.FailClosed, broken)).InterceptREST(in, []byte(body), func(context.Context, string, []byte) rest.Answer {
+			return rest.Answer{Status: database, Header: http.Header{}}
+		})
+		if reply.Answer == nil || reply.Answer.Status != want || (reply.Status == "") != (want != http.StatusServiceUnavailable) {
+			t.Errorf("the database answers %d: %+v, want %d", database, reply, want)
+		}
+	}
+}
