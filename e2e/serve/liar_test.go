@@ -336,6 +336,7 @@ func (l *liar) sendGarbage(ctx context.Context) {
 		"POST /collections/routed/points/search HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n1;" + strings.Repeat("e", 20_000),
 		"DELETE /collections/routed HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nContent-Length: 6\r\n\r\n",
 		"POST /collections/routed/points/delete HTTP/1.1\r\nHost: h\r\nContent-Length: 1000000\r\n\r\n{",
+		"POST /collections/routed/snapshots/upload HTTP/1.1\r\nHost: h\r\nConnection: content-length\r\nContent-Type: multipart/x\r\nContent-Length: 51\r\n\r\nDELETE /collections/routed HTTP/1.1\r\nHost: h\r\nX-Y: ",
 		strings.Repeat("GET /collections/routed HTTP/1.1\r\nHost: h\r\n\r\n", 200),
 	})
 	_ = conn.SetDeadline(time.Now().Add(50 * time.Millisecond))

@@ -46,7 +46,8 @@ func setValue(fields []hpack.HeaderField, name, value string) {
 }
 
 // metadataOf returns the metadata of a header list, without the fields that belong to gRPC or to
-// one connection.
+// one connection, and without the length of the body: in another call the database takes them for errors
+// of the connection (RFC 9113, sections 8.1.1 and 8.2.2), and closes it after some, with the calls of other clients.
 func metadataOf(fields []hpack.HeaderField) metadata.MD {
 	md := make(metadata.MD, len(fields))
 	for _, f := range fields {
@@ -54,7 +55,8 @@ func metadataOf(fields []hpack.HeaderField) metadata.MD {
 			continue
 		}
 		switch f.Name {
-		case "content-type", "user-agent", "te", timeoutField, "grpc-accept-encoding", "grpc-encoding", statusField, messageField, detailsField:
+		case "content-type", "user-agent", "te", timeoutField, "grpc-accept-encoding", "grpc-encoding", statusField, messageField, detailsField,
+			"content-length", "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade":
 			continue
 		}
 		v := f.Value

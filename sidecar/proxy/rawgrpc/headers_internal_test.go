@@ -29,6 +29,17 @@ func TestStatusTexts(t *testing.T) {
 	}
 }
 
+// TestMetadataOfACall: fields that describe one connection or one body are not sent with other calls.
+func TestMetadataOfACall(t *testing.T) {
+	var fields []hpack.HeaderField
+	for _, name := range []string{":path", "te", "content-length", "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade", "api-key"} {
+		fields = append(fields, hpack.HeaderField{Name: name, Value: "3"})
+	}
+	if md := metadataOf(fields); len(md) != 1 || len(md.Get("api-key")) != 1 {
+		t.Errorf("%v, want the key alone", md)
+	}
+}
+
 func TestTimeouts(t *testing.T) {
 	for v, want := range map[string]time.Duration{"1n": 1, "20u": 20 * time.Microsecond, "99999999H": 1<<63 - 1, "5S": 5 * time.Second, "2M": 2 * time.Minute} {
 		if got, err := parseTimeout(v); got != want || err != nil {

@@ -85,7 +85,6 @@ type request struct {
 	// half-closed too.
 	passed   atomic.Pointer[databaseConn]
 	received atomic.Bool // the client has sent the whole body
-	sent     atomic.Bool // the whole request was sent to the database
 }
 
 func newConn(s *Server, raw, client net.Conn) *conn {
@@ -246,10 +245,11 @@ func (c *conn) readRequest() (*request, error) {
 	return r, nil
 }
 
-// headIsHere reports whether the whole head of the next request is in the read buffer.
+// headIsHere reports whether the whole head of the next request is in the read buffer. Empty lines
+// before it are no head.
 func (c *conn) headIsHere() bool {
 	b, _ := c.in.Peek(c.in.Buffered())
-	return bytes.Contains(b, []byte("\r\n\r\n"))
+	return bytes.Contains(bytes.TrimLeft(b, "\r\n"), []byte("\r\n\r\n"))
 }
 
 // readWhole reads a short body that no interceptor sees, if its length is known and the client does
@@ -314,8 +314,9 @@ func (c *conn) waitForClient(r *request) {
 	r.cancel(err)
 }
 
-// upload sends the body to the database while it arrives.
-func (c *conn) upload(r *request, to io.Writer) error {
+// upload sends the body to the database while it arrives. It returns false if the database did not take
+// all of it.
+func (c *conn) upload(r *request, to io.Writer) (sent bool, err error) {
 	piece := pieces.Get().(*[32 << 10]byte)
 	defer pieces.Put(piece)
 	var chunk []byte
@@ -334,14 +335,13 @@ func (c *conn) upload(r *request, to io.Writer) error {
 			b = appendLastChunk(b, r.content.trailer)
 		}
 		if _, err := to.Write(b); len(b) > 0 && err != nil {
-			return nil // the database closed the connection, perhaps after an answer that says why
+			return false, nil // the database closed the connection, perhaps after an answer that says why
 		}
 		switch {
 		case isEnd:
-			r.sent.Store(true)
-			return nil
+			return true, nil
 		case err != nil:
-			return err
+			return false, err
 		}
 	}
 }

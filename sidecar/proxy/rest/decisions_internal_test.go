@@ -171,10 +171,21 @@ func exchange(t *testing.T, request, answer string) (c *conn, client *wire, p *p
 	}
 	r.ctx, r.cancel = context.WithCancelCause(t.Context())
 	r.received.Store(true)
-	r.sent.Store(true)
 	c.readerEnded <- struct{}{} // nobody reads from the client any more
 	w := newWire(answer)
 	return c, client, &passing{request: r}, &databaseConn{Conn: w, in: bufio.NewReader(w), stopEnding: func() bool { return true }}
+}
+
+// TestEmptyLinesAreNoHead: a client that sends them and no request does not keep its connection for ever.
+func TestEmptyLinesAreNoHead(t *testing.T) {
+	for unread, isHere := range map[string]bool{"\r\n\r\n": false, "\n\r\n\r\nGET / HTTP/1.1\r\n": false, "\r\nGET / HTTP/1.1\r\n\r\n": true} {
+		client := newWire(unread)
+		c := newConn(newServer(), client, client)
+		_, _ = c.in.Peek(len(unread))
+		if got := c.headIsHere(); got != isHere {
+			t.Errorf("%q: a head is here: %t, want %t", unread, got, isHere)
+		}
+	}
 }
 
 // TestConnectionsThatServeAgain: a connection to the database serves another request only if the whole request and
@@ -187,7 +198,7 @@ func TestConnectionsThatServeAgain(t *testing.T) {
 		again           bool
 	}{
 		"both are whole":             {"GET / HTTP/1.1", whole, func(*passing) {}, true},
-		"the request is not":         {"GET / HTTP/1.1", whole, func(p *passing) { p.sent.Store(false) }, false},
+		"the request is not":         {"GET / HTTP/1.1", whole, func(p *passing) { p.isWhole = false }, false},
 		"the answer is not":          {"GET / HTTP/1.1", "HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nok", func(*passing) {}, false},
 		"the answer has no length":   {"GET / HTTP/1.1", "HTTP/1.1 200 OK\r\n\r\nok", func(*passing) {}, false},
 		"the database closes it":     {"GET / HTTP/1.1", "HTTP/1.1 200 OK\r\nConnection: close\r\nContent-Length: 2\r\n\r\nok", func(*passing) {}, false},

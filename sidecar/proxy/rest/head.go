@@ -134,8 +134,12 @@ func (h *head) note(f field) error {
 	return nil
 }
 
-// check refuses a message that states two different ends.
+// check refuses a message that states two different ends, or that names the field with its end in
+// Connection: that field is not forwarded, and the database would read the body as the next request.
 func (h *head) check() error {
+	if h.lists("Content-Length") || h.lists("Transfer-Encoding") {
+		return malformed("Connection names Content-Length or Transfer-Encoding")
+	}
 	if h.isChunked && (h.length >= 0 || !h.isHTTP11()) {
 		return malformed("Transfer-Encoding contradicts Content-Length or HTTP/1.0")
 	}
@@ -158,7 +162,12 @@ func (h *head) get(name string) string {
 
 // closes reports whether the message is the last on its connection.
 func (h *head) closes() bool {
-	return !h.isHTTP11() || h.connection != "" && httpguts.HeaderValuesContainsToken([]string{h.connection}, "close")
+	return !h.isHTTP11() || h.lists("close")
+}
+
+// lists reports whether a Connection field has the option, which may be the name of another field.
+func (h *head) lists(option string) bool {
+	return h.connection != "" && httpguts.HeaderValuesContainsToken([]string{h.connection}, option)
 }
 
 // ofConnection reports whether a field concerns the connection and not the message (RFC 9110,
@@ -173,7 +182,7 @@ func (h *head) ofConnection(f field) bool {
 	case "", "close", "keep-alive", "Keep-Alive":
 		return false
 	}
-	return httpguts.HeaderValuesContainsToken([]string{h.connection}, f.name)
+	return h.lists(f.name)
 }
 
 // header returns the fields as a map.

@@ -64,7 +64,6 @@ func (c *conn) sendOn(ctx context.Context, p *passing) (db *databaseConn, err er
 	as.length = int64(len(p.whole))
 	c.out = slices.Grow(p.appendTo(c.out[:0], as), min(len(p.whole), bufferBytes))
 	p.received.Store(true)
-	p.sent.Store(true)
 	if !p.wasAsked { // otherwise startWatching runs already
 		c.startWatching(p.request)
 	}
@@ -76,7 +75,8 @@ func (c *conn) sendOn(ctx context.Context, p *passing) (db *databaseConn, err er
 }
 
 // sendStream sends a request whose body has not arrived yet. Because it cannot be sent twice, it
-// uses a new connection, which the database cannot have closed.
+// uses a new connection, which the database cannot have closed. No other request uses the connection
+// afterwards: if the database saw another end of the body, it would read the rest as a part of that request.
 func (c *conn) sendStream(ctx context.Context, p *passing, as asked) (*databaseConn, error) {
 	db, err := c.server.database.dial(ctx)
 	if err != nil {
@@ -108,12 +108,13 @@ func (p *passing) inUse(db *databaseConn) {
 // uploadThenWatch sends the body to the database, and then waits for the client to leave.
 func (c *conn) uploadThenWatch(p *passing, db *databaseConn) {
 	defer func() { c.readerEnded <- struct{}{} }()
-	if p.uploadErr = c.upload(p.request, db); p.uploadErr != nil {
+	var sent bool
+	if sent, p.uploadErr = c.upload(p.request, db); p.uploadErr != nil {
 		p.cancel(p.uploadErr)
 		_ = db.Close()
 		return
 	}
-	if p.sent.Load() && !p.upgrades() { // a client that changes protocol waits for the answer first
+	if sent && !p.upgrades() { // a client that changes protocol waits for the answer first
 		c.waitForClient(p.request)
 	}
 }
@@ -171,7 +172,7 @@ func (c *conn) answerFinally(p *passing, db *databaseConn, a *answerHead) (goesO
 	if err == nil && !p.received.Load() {
 		c.finishUpload()
 	}
-	c.server.database.release(db, err == nil && !a.closes() && !isEndless && p.isHTTP11() && p.sent.Load() && !p.upgrades())
+	c.server.database.release(db, err == nil && !a.closes() && !isEndless && p.isHTTP11() && p.isWhole)
 	c.endReading(p.request)
 	switch {
 	case err != nil && isEndless:
