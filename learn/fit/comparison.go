@@ -69,6 +69,9 @@ func NewGuarding(traffic float64, chosen PullTrial, tried []PullTrial) *Guarding
 
 // Text states in a sentence what guarding costs and buys.
 func (g Guarding) Text() string {
+	if g.LoggedLoss == 0 {
+		return fmt.Sprintf("Nothing is held back for items without logs (%.1f %% of the traffic to come): the setting that is best for logged items is taken.", 100*g.Traffic)
+	}
 	return fmt.Sprintf("Holding back for items without logs (%.1f %% of the traffic to come) costs logged items %.4f of MRR@10 and buys the others %.4f: %+.4f over all traffic.",
 		100*g.Traffic, g.LoggedLoss, g.ColdGain, g.Traffic*g.ColdGain-(1-g.Traffic)*g.LoggedLoss)
 }

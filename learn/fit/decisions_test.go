@@ -43,3 +43,19 @@ func TestValueOfATrial(t *testing.T) {
 		t.Errorf("without a measurement of such items the value is %g", trial.Value(0.25))
 	}
 }
+
+// TestWhatGuardingSays: nothing, where the setting that is best for logged items is taken.
+func TestWhatGuardingSays(t *testing.T) {
+	free, held := fit.PullTrial{LoggedMRR: 0.5, Cold: &fit.Comparison{MRR: 0.2}}, fit.PullTrial{LoggedMRR: 0.4, Cold: &fit.Comparison{MRR: 0.6}}
+	for _, c := range []struct {
+		chosen fit.PullTrial
+		want   string
+	}{
+		{free, "Nothing is held back for items without logs (25.0 % of the traffic to come): the setting that is best for logged items is taken."},
+		{held, "Holding back for items without logs (25.0 % of the traffic to come) costs logged items 0.1000 of MRR@10 and buys the others 0.4000: +0.0250 over all traffic."},
+	} {
+		if got := fit.NewGuarding(0.25, c.chosen, []fit.PullTrial{free, held}).Text(); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}

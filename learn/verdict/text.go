@@ -17,10 +17,14 @@ func (d *Decision) describe(c Comparison, r Rule) []string {
 	switch d.Answer {
 	case Yes:
 		m := c.Models[d.Choice]
-		return append([]string{
+		text := []string{
 			fmt.Sprintf("Worth it: take %s.", w.name(m)),
 			fmt.Sprintf("%s rises from %.4f (%s) to %.4f: %s.", c.Metric, c.PlainValue, c.Plain, m.Value, w.gain(m)),
-		}, d.describeChoice(w)...)
+		}
+		if m.Gain.High < d.LeastGain {
+			text = append(text, fmt.Sprintf("The gain is sure, and small: one of %.2g is excluded.", d.LeastGain))
+		}
+		return append(text, d.describeChoice(w)...)
 	case No:
 		return []string{
 			fmt.Sprintf("Not worth it: keep %s.", c.Plain),

@@ -33,6 +33,9 @@ func TestDecide(t *testing.T) {
 		settles int // queries needed
 	}{
 		"alone and better": {[]verdict.Model{full}, verdict.Yes, 0, "Worth it: take full.", 0},
+		"better for sure, by less than is worth having": {
+			[]verdict.Model{model("full", 0.005, 0.004, verdict.Difference{})}, verdict.Yes, 0, "The gain is sure, and small: one of 0.01 is excluded.", 0,
+		},
 		"a simpler one loses less than the margin for sure": {
 			[]verdict.Model{model("diagonal", 0.098, 0.03, around(-0.002, 0.007)), full}, verdict.Yes, 0,
 			"diagonal is simpler and as good: -0.0020 (95 %: -0.0090 to +0.0050), no more than the margin of 0.0100 below.", 0,
