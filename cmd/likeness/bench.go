@@ -25,7 +25,11 @@ store, and own: the time of the sidecar itself.
 
 Without a configuration, items and similarities are random and the store runs in this
 process; own is then the total without the store. With --config and --route the route's
-store is searched, and own is the processor time of this process for a search.`
+store is searched, and own is the processor time of this process for a search.
+
+With --events, searches whose answers are kept alternate with searches whose answers are
+not, in as many turns of 250 searches each. The events lie in a temporary folder. Without a
+configuration, only the cheapest search is measured.`
 
 // benchFlags are the flags of bench search.
 type benchFlags struct {
@@ -64,6 +68,7 @@ func newBenchSearchCommand(a *app) *cobra.Command {
 	flags.IntVar(&f.cores, "cores", 1, "processor cores to use")
 	flags.IntVar(&f.synthetic.K, "k", 10, "length of an answer")
 	flags.IntVar(&f.synthetic.Searches, "searches", 200, "searches that are measured")
+	flags.IntVar(&f.synthetic.Turns, "events", 0, "turns that compare searches with and without events, such as 100; 0 for none")
 	flags.IntVar(&f.synthetic.Items, "items", 20000, "without a route: items to make up")
 	flags.IntVar(&f.synthetic.Candidates, "candidates", 1000, "without a route: candidates of a search")
 	flags.StringVar(&f.kernel, "kernel", "", "go, avx2, avx512 or neon; empty is the fastest")
@@ -87,8 +92,8 @@ func newBenchSearchCommand(a *app) *cobra.Command {
 
 func (f *benchFlags) run(ctx context.Context, src *source, stderr io.Writer) (benchReport, error) {
 	s := f.synthetic
-	if f.cores < 1 || s.K < 1 || s.Searches < 1 || s.Items < 1 || s.Candidates < s.K {
-		return benchReport{}, usagef("--cores, --k, --searches and --items start at 1, --candidates at --k")
+	if f.cores < 1 || s.K < 1 || s.Searches < 1 || s.Items < 1 || s.Candidates < s.K || s.Turns < 0 {
+		return benchReport{}, usagef("--cores, --k, --searches and --items start at 1, --candidates at --k, --events at 0")
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(f.cores))
 	report := benchReport{Cores: f.cores}
@@ -120,18 +125,9 @@ func (f *benchFlags) runRoute(ctx context.Context, src *source) (_ bench.Result,
 		return bench.Result{}, badRoute(err)
 	}
 	defer func() { err = errors.Join(err, parts.Close()) }()
-	p, err := search.New(parts.Routes, search.Options{})
-	if err != nil {
-		return bench.Result{}, err
-	}
-	if err := p.Open(ctx); err != nil {
-		return bench.Result{}, err
-	}
-	result, err := bench.Run(ctx, p, search.Request{
-		Route: f.route, K: f.synthetic.K, Strategy: rerank.Strategy(f.strategy), Depth: f.depth, AverageDepth: f.avgDepth, Head: f.head,
-	}, queries, nil)
-	result.Case, result.Placement = f.route, p.Routes()[0].Placement
-	return result, err
+	return bench.Run(ctx, parts.Routes[0], search.Request{
+		K: f.synthetic.K, Strategy: rerank.Strategy(f.strategy), Depth: f.depth, AverageDepth: f.avgDepth, Head: f.head,
+	}, queries, nil, f.synthetic.Turns)
 }
 
 func (f *benchFlags) readQueries() ([]rerank.Query, error) {
@@ -162,7 +158,16 @@ func printBench(w io.Writer, r benchReport) error {
 		_, _ = fmt.Fprintf(t, "%s\t%s\t%s\t%.0f\t%s\t%s\t%s\t%s\t%s\t%s\t%s\t\n", s.Case, s.Strategy, s.Placement, s.Candidates,
 			pair(s.Encode), pair(s.Retrieve), store, pair(s.Score), pair(s.Certify), pair(s.Total), pair(s.Own))
 	}
-	return t.Flush()
+	if err := t.Flush(); err != nil {
+		return err
+	}
+	for _, s := range r.Results {
+		if e := s.Events; e != nil {
+			_, _ = fmt.Fprintf(w, "\n%s, %s: events add %.1f µs of processor time to a search (median %.1f), and %.1f allocations, %.3f for each candidate; %d of %d answers were dropped\n",
+				s.Case, s.Placement, e.Added, e.Median, e.Allocations, e.Allocations/s.Candidates, e.Dropped, e.Searches)
+		}
+	}
+	return nil
 }
 
 func pair(q bench.Quantiles) string { return fmt.Sprintf("%.2f / %.2f", q.P50, q.P99) }

@@ -112,9 +112,9 @@ func printExperiment(w io.Writer, s trial.Status) error {
 	if err == nil && s.Unnamed > 0 {
 		_, err = fmt.Fprintf(w, "%d sessions have no user, so that one person may count more than once: keep user in events, and name it in searches\n", s.Unnamed)
 	}
-	for _, segment := range s.SegmentStatuses() {
+	for _, of := range s.Segments {
 		if err == nil {
-			_, err = fmt.Fprintf(w, "sessions, %s: %s (decides nothing)\n", segment.Name, segment.Text)
+			_, err = fmt.Fprintf(w, "sessions with %s: %s; mean preference %+.3f, between %+.3f and %+.3f; %s (decides nothing)\n", of.Name, of.Leader(), of.Mean, of.Low, of.High, of.Sides)
 		}
 	}
 	for _, why := range s.Why {

@@ -32,14 +32,15 @@ func TestExperimentStatus(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	writeExperiment(t, filepath.Join(dir, "state"), trial.State{Version: "v2", Kind: experiment.Interleaving, Alpha: 0.05, Started: time.Now(), Ramp: experiment.NewRamp(0.05), Test: test})
+	writeExperiment(t, filepath.Join(dir, "state"), trial.State{Version: "v2", Kind: experiment.Interleaving, Alpha: 0.05, Started: time.Now(), Ramp: experiment.NewRamp(0.05), Comparison: trial.Comparison{Test: test}})
+	addToSegment(t, filepath.Join(dir, "state"), "new queries", 1)
 	r := execute(t, "", status...)
-	for _, want := range []string{"version v2, running", "share 0.05", "the candidate leads, not proved", "5 sessions, 4 with a preference: mean preference +0.400", "sessions with a preference are missing"} {
+	for _, want := range []string{"version v2, running", "share 0.05", "the candidate leads, not proved", "5 sessions, 4 with a preference: mean preference +0.400", "sessions with a preference are missing", "sessions with new queries: the candidate leads, not proved; mean preference +1.000"} {
 		if r.code != 0 || !strings.Contains(r.out, want) {
 			t.Errorf("%q is not in %+v", want, r)
 		}
 	}
-	if r := execute(t, "", append(status, "--output", "json")...); r.code != 0 || !strings.Contains(r.out, `"decisive": 4`) {
+	if r := execute(t, "", append(status, "--output", "json")...); r.code != 0 || !strings.Contains(r.out, `"decisive": 4`) || !strings.Contains(r.out, `"name": "new queries"`) {
 		t.Errorf("%+v", r)
 	}
 	at := filepath.Join(statedir.Route(filepath.Join(dir, "state"), "things"), "experiment.json")
@@ -49,4 +50,17 @@ func TestExperimentStatus(t *testing.T) {
 	if r := execute(t, "", status...); r.code != 1 || !strings.Contains(r.err, "remove it to begin again") {
 		t.Errorf("a damaged state: %+v", r)
 	}
+}
+
+// addToSegment adds a session's preference to a segment of the kept experiment.
+func addToSegment(t *testing.T, stateDir, segment string, preference float64) {
+	t.Helper()
+	state, err := trial.Read(stateDir, "things")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := state.Segments[segment].Test.Add(preference); err != nil {
+		t.Fatal(err)
+	}
+	writeExperiment(t, stateDir, *state)
 }

@@ -154,12 +154,12 @@ func TestEnvironmentOfACheckedPlugin(t *testing.T) {
 // TestWarningsOfAnExperiment: the status warns of sessions without a user, and says what is missing and why it ended;
 // it has no line for what there is none of.
 func TestWarningsOfAnExperiment(t *testing.T) {
-	lines := map[string]string{"sessions have no user": "", "are missing": "", "sessions, one answer": "", "a person stopped it": ""}
+	lines := map[string]string{"sessions have no user": "", "are missing": "", "sessions with one answer": "", "a person stopped it": ""}
 	for _, has := range []bool{false, true} {
-		s := trial.Status{State: trial.State{Kind: experiment.Interleaving, Test: &experiment.Test{}}}
+		s := trial.Status{State: trial.State{Kind: experiment.Interleaving, Comparison: trial.Comparison{Test: &experiment.Test{}}}}
 		if has {
 			s.Unnamed, s.Missing, s.Why = 3, 4, []string{"a person stopped it"}
-			s.Segments.OneAnswer.Control.Sessions = 1
+			s.Segments = []trial.SegmentStatus{{Name: "one answer", Sessions: 1}}
 		}
 		var out bytes.Buffer
 		if err := printExperiment(&out, s); err != nil {

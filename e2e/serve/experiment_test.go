@@ -324,7 +324,7 @@ func TestExperimentVerdict(t *testing.T) {
 			}
 			_, page := s.get(t, "/")
 			_, metrics := s.scrape(t, "")
-			for what, text := range map[string]string{got.Leader(): page, got.SegmentStatuses()[0].Text: page, fmt.Sprintf(`likeness_experiment_sessions_total{route="things"} %d`, got.Test.Units): metrics} {
+			for what, text := range map[string]string{got.Leader(): page, got.Segments[0].Sides: page, fmt.Sprintf(`likeness_experiment_sessions_total{route="things"} %d`, got.Test.Units): metrics} {
 				if !strings.Contains(text, what) {
 					t.Errorf("%q is not in %s", what, text)
 				}

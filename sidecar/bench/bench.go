@@ -4,11 +4,13 @@ package bench
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
 	"github.com/likenessdb/likeness/learn/eval"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/events"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
 )
@@ -41,16 +43,48 @@ type Result struct {
 	// minus the store's time. With a server it is the CPU time of this process, which
 	// includes encoding requests and decoding answers.
 	Own Quantiles `json:"own"`
+	// Events says what events would add; nil unless that was measured.
+	Events *EventsCost `json:"events,omitempty"`
 }
 
 // clock returns the time spent on something since its previous call.
 type clock func() time.Duration
 
-// Run executes every query once, after some that are not measured, on a route of p. inStore
-// measures the time inside an in-process store. If it is nil, the store is a server, and
-// the sidecar's share is measured as CPU time. Run returns the first error of a search, and
-// an error for a degraded answer, because the time of neither is meaningful.
-func Run(ctx context.Context, p *search.Engine, r search.Request, queries []rerank.Query, inStore clock) (Result, error) {
+// Run opens a route and searches it for every query once, after some searches that are not measured. inStore
+// measures the time inside an in-process store. If it is nil, the store is a server, and the sidecar's share
+// is measured as CPU time. Unless turns is 0, Run then compares searches with and without events in as many
+// turns. It returns the first error of a search, and an error for a degraded answer, because the time of
+// neither is meaningful.
+func Run(ctx context.Context, of *route.Route, r search.Request, queries []rerank.Query, inStore clock, turns int) (_ Result, err error) {
+	r.Route = of.Name
+	options, kept := search.Options{}, (*keptEvents)(nil)
+	if turns > 0 {
+		if kept, err = openEvents(r.Route); err != nil {
+			return Result{}, err
+		}
+		defer func() { err = errors.Join(err, kept.close()) }()
+		options.Events = events.Book{r.Route: kept.route}
+	}
+	p, err := search.New([]*route.Route{of}, options)
+	if err != nil {
+		return Result{}, err
+	}
+	if err := p.Open(ctx); err != nil {
+		return Result{}, err
+	}
+	result, err := runSteps(ctx, p, r, queries, inStore)
+	if err == nil && turns > 0 {
+		result.Events, err = kept.compare(ctx, p, r, queries, turns)
+	}
+	if err != nil {
+		return Result{}, fmt.Errorf("route %s: %w", r.Route, err)
+	}
+	result.Case, result.Placement = r.Route, p.Routes()[0].Placement
+	return result, nil
+}
+
+// runSteps measures the steps of the searches.
+func runSteps(ctx context.Context, p *search.Engine, r search.Request, queries []rerank.Query, inStore clock) (Result, error) {
 	own := inStore
 	if own == nil {
 		own = processorTime()
@@ -59,19 +93,25 @@ func Run(ctx context.Context, p *search.Engine, r search.Request, queries []rera
 	for i := range warmUp + len(queries) {
 		r.Query = queries[i%len(queries)]
 		own()
-		answer, err := p.Search(ctx, r)
+		answer, err := searchWhole(ctx, p, r)
 		spent := own()
-		if err == nil && answer.Degraded != nil {
-			err = fmt.Errorf("%s: %s", answer.Degraded.Reason, answer.Degraded.Detail)
-		}
 		if err != nil {
-			return Result{}, fmt.Errorf("route %s: %w", r.Route, err)
+			return Result{}, err
 		}
 		if i >= warmUp {
 			m.add(answer, spent)
 		}
 	}
 	return m.result(), nil
+}
+
+// searchWhole returns an answer, or an error if the answer is degraded.
+func searchWhole(ctx context.Context, p *search.Engine, r search.Request) (search.Answer, error) {
+	answer, err := p.Search(ctx, r)
+	if err == nil && answer.Degraded != nil {
+		err = fmt.Errorf("%s: %s", answer.Degraded.Reason, answer.Degraded.Detail)
+	}
+	return answer, err
 }
 
 // samples holds one duration per search.

@@ -30,6 +30,9 @@ type Synthetic struct {
 	K          int
 	// Kernel computes the scores. nil means the fastest that the processor can run.
 	Kernel *kernel.Set
+	// Turns are those of Run. Unless it is 0, only the first kind is measured, with a table: what events
+	// cost depends on neither, and is easiest to see beside the cheapest search.
+	Turns int
 }
 
 // kind is a synthetic similarity. Its weights are random, because times do not depend on
@@ -125,7 +128,7 @@ func unitRows(rows int, seed uint64) rerank.Matrix {
 	return m
 }
 
-// RunSynthetic measures every kind with both placements on an embedded store. Each search
+// RunSynthetic measures every kind with both placements on an embedded store, unless s says otherwise. Each search
 // uses one exact list of s.Candidates rows. progress is called with the name of each case.
 func RunSynthetic(ctx context.Context, s Synthetic, progress func(name string)) ([]Result, error) {
 	items, vectors := unitRows(s.Items, 1), unitRows(s.Searches, 2)
@@ -134,7 +137,11 @@ func RunSynthetic(ctx context.Context, s Synthetic, progress func(name string)) 
 		queries[i].Vector = vectors.Row(i)
 	}
 	var results []Result
-	for _, k := range kinds() {
+	all, placements := kinds(), []route.Placement{route.PlacementTable, route.PlacementStored}
+	if s.Turns > 0 {
+		all, placements = all[:1], placements[:1]
+	}
+	for _, k := range all {
 		m, err := model.New(model.Parameters{Kind: k.kind, Name: k.name, Config: json.RawMessage(k.config), Tensors: k.tensors})
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", k.name, err)
@@ -142,7 +149,7 @@ func RunSynthetic(ctx context.Context, s Synthetic, progress func(name string)) 
 		if s.Kernel != nil {
 			m = m.WithKernels(s.Kernel)
 		}
-		for _, placement := range []route.Placement{route.PlacementTable, route.PlacementStored} {
+		for _, placement := range placements {
 			progress(fmt.Sprintf("%s, placement %s", k.name, placement))
 			result, err := s.run(ctx, m, items, queries, placement)
 			if err != nil {
@@ -179,15 +186,8 @@ func (s Synthetic) run(ctx context.Context, m *model.Model, items rerank.Matrix,
 			return Result{}, err
 		}
 	}
-	p, err := search.New([]*route.Route{rt}, search.Options{})
-	if err != nil {
-		return Result{}, err
-	}
-	if err := p.Open(ctx); err != nil {
-		return Result{}, err
-	}
-	result, err := Run(ctx, p, search.Request{Route: rt.Name, K: s.K}, queries, store.clock)
-	result.Case, result.Placement = m.Name, placement
+	result, err := Run(ctx, rt, search.Request{K: s.K}, queries, store.clock, s.Turns)
+	result.Case = m.Name
 	return result, err
 }
 

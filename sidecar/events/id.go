@@ -8,8 +8,10 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"hash"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 )
 
@@ -73,14 +75,28 @@ func (c CallID) IsZero() bool { return c == CallID{} }
 // Kept reports whether the route keeps what the call's answers showed.
 func (c CallID) Kept() bool { return c[7]&flagKept != 0 }
 
-// signer makes and checks the ids of a route.
+// signer makes and checks the ids of a route. It is safe for concurrent use.
 type signer struct {
 	route string
-	key   []byte
+	macs  sync.Pool // of hash.Hash; to reset one is cheaper than to make one
+}
+
+func newSigner(route string, key []byte) *signer {
+	return &signer{route: route, macs: sync.Pool{New: func() any { return hmac.New(sha256.New, key) }}}
+}
+
+// hash returns the keyed hash of a followed by b.
+func (s *signer) hash(a []byte, b string) []byte {
+	mac, _ := s.macs.Get().(hash.Hash)
+	defer s.macs.Put(mac)
+	mac.Reset()
+	_, _ = mac.Write(a)
+	_, _ = mac.Write([]byte(b))
+	return mac.Sum(nil)
 }
 
 // newCall returns a new id. It marks a random share of the ids as kept.
-func (s signer) newCall(now time.Time, share float64) (c CallID) {
+func (s *signer) newCall(now time.Time, share float64) (c CallID) {
 	_, _ = rand.Read(c[8:signedBytes]) // never fails
 	head := uint64(now.UnixMilli()) << 16
 	if float64(binary.BigEndian.Uint64(c[8:]))*0x1p-64 < share {
@@ -91,16 +107,13 @@ func (s signer) newCall(now time.Time, share float64) (c CallID) {
 	return c
 }
 
-func (s signer) sign(c CallID) []byte {
-	mac := hmac.New(sha256.New, s.key)
-	_, _ = mac.Write(c[:signedBytes])
-	_, _ = mac.Write([]byte(s.route))
-	return mac.Sum(nil)[:len(c)-signedBytes]
+func (s *signer) sign(c CallID) []byte {
+	return s.hash(c[:signedBytes], s.route)[:len(c)-signedBytes]
 }
 
 // check returns ErrUnknownAnswer for an id that the signer did not make, and ErrNotKept for one
 // whose answer is not kept.
-func (s signer) check(a AnswerID) error {
+func (s *signer) check(a AnswerID) error {
 	switch {
 	case !hmac.Equal(s.sign(a.Call), a.Call[signedBytes:]):
 		return fmt.Errorf("%w: send the id as an answer of route %q gave it, to this sidecar or to one with the same events.key_file", ErrUnknownAnswer, s.route)
@@ -111,8 +124,6 @@ func (s signer) check(a AnswerID) error {
 }
 
 // pseudonym returns a keyed hash that replaces a text.
-func (s signer) pseudonym(text string) string {
-	mac := hmac.New(sha256.New, s.key)
-	_, _ = mac.Write([]byte("pseudonym\x00" + text))
-	return base64.RawURLEncoding.EncodeToString(mac.Sum(nil)[:16])
+func (s *signer) pseudonym(text string) string {
+	return base64.RawURLEncoding.EncodeToString(s.hash([]byte("pseudonym\x00"), text)[:16])
 }

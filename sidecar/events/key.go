@@ -49,7 +49,7 @@ func (k *keyring) signer() (*signer, error) {
 		k.retry = k.now().Add(retryAfter)
 		return nil, err
 	}
-	k.made = &signer{k.route, key}
+	k.made = newSigner(k.route, key)
 	return k.made, nil
 }
 

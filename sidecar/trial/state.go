@@ -28,17 +28,23 @@ type State struct {
 	Started time.Time       `json:"started"`
 	Ended   time.Time       `json:"ended,omitzero"`
 	experiment.Ramp
-	Test *experiment.Test `json:"test"`
+	Comparison
 	// Observed counts the candidate's answers, Recent the last of them, which the guards watch.
 	Observed experiment.Observed `json:"observed"`
 	Recent   experiment.Observed `json:"recent"`
 	// Session is the length of a period. Test has counted the sessions of all periods before number
-	// Period. In an experiment that divides requests, each session is compared with one of the other arm:
-	// Waiting holds, by arm, the values of the ended sessions that still have no partner.
+	// Period.
 	Session time.Duration `json:"session"`
 	Period  int64         `json:"period"`
-	Waiting [3][]float64  `json:"waiting"`
 	Counts
+}
+
+// Comparison tells from sessions which version is better. In an experiment that divides requests, each session
+// is compared with one of the other arm: Waiting holds, by arm, the values of the ended sessions that still
+// have no partner.
+type Comparison struct {
+	Test    *experiment.Test `json:"test"`
+	Waiting [3][]float64     `json:"waiting"`
 }
 
 // Counts describe the sessions of Test.
@@ -56,9 +62,13 @@ func (s *State) IsOver() bool {
 // begin returns the first state of an experiment.
 func begin(e config.Experiment, now time.Time) (*State, error) {
 	test, err := experiment.NewTest(e.Alpha)
+	if err != nil {
+		return nil, err
+	}
+	segments, err := newSegments(e.Alpha)
 	return &State{
-		Version: e.Candidate, Kind: experiment.Kind(e.Kind), Alpha: e.Alpha, Started: now.UTC(), Ramp: experiment.NewRamp(e.Share), Test: test,
-		Session: e.Session, Period: now.UnixNano() / int64(e.Session),
+		Version: e.Candidate, Kind: experiment.Kind(e.Kind), Alpha: e.Alpha, Started: now.UTC(), Ramp: experiment.NewRamp(e.Share), Comparison: Comparison{Test: test},
+		Session: e.Session, Period: now.UnixNano() / int64(e.Session), Counts: Counts{Segments: segments},
 	}, err
 }
 
@@ -108,6 +118,9 @@ func Read(stateDir, route string) (*State, error) {
 	if found && !s.Test.IsValid() {
 		err = errors.New("its test is damaged")
 	}
+	if found && err == nil && !s.Segments.areValid() { // an older version wrote it
+		s.Segments, err = newSegments(s.Alpha)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("the state of the experiment of route %q, %s: %w; remove it to begin again", route, path, err)
 	}
@@ -125,17 +138,8 @@ func file(stateDir, route string) string {
 type Status struct {
 	Route string `json:"route"`
 	State
-	Decision experiment.Decision `json:"decision"`
-	// Evidence is the evidence so far, as a share of the evidence that a decision needs.
-	Evidence float64 `json:"evidence"`
-	// Mean is the mean preference for the candidate, from −1 to 1, and Low and High its bounds.
-	Mean float64 `json:"mean"`
-	Low  float64 `json:"low"`
-	High float64 `json:"high"`
-	// Decisive counts the sessions with a preference. Missing is how many more of them decide if the
-	// preference stays as it is; 0 if that is not known.
-	Decisive int `json:"decisive"`
-	Missing  int `json:"missing,omitempty"`
+	Verdict
+	Segments []SegmentStatus `json:"segments,omitempty"`
 	// Searched reports that the candidate answers searches now.
 	Searched bool `json:"searched"`
 	// Dropped counts the answers and feedback since the start that no session took, because too many
@@ -147,18 +151,38 @@ type Status struct {
 
 // StatusOf describes a state.
 func StatusOf(route string, s *State) Status {
-	out := Status{Route: route, State: *s, Decision: s.Test.Decided, Evidence: min(1, s.Test.Evidence())}
-	out.Test = s.Test.Clone() // a status is read while the experiment goes on
-	out.Low, out.High = s.Test.Interval()
-	if s.Test.Units == 0 {
+	out := Status{Route: route, State: *s, Verdict: verdictOf(s.Test), Segments: s.Segments.statuses(s.Kind)}
+	out.Test, out.State.Segments = s.Test.Clone(), nil // a status is read while the experiment goes on
+	return out
+}
+
+// Verdict says what a test shows.
+type Verdict struct {
+	Decision experiment.Decision `json:"decision"`
+	// Evidence is the evidence so far, as a share of the evidence that a decision needs.
+	Evidence float64 `json:"evidence"`
+	// Mean is the mean preference for the candidate, from −1 to 1, and Low and High its bounds.
+	Mean float64 `json:"mean"`
+	Low  float64 `json:"low"`
+	High float64 `json:"high"`
+	// Decisive counts the sessions with a preference. Missing is how many more of them decide if the
+	// preference stays as it is; 0 if that is not known.
+	Decisive int `json:"decisive"`
+	Missing  int `json:"missing,omitempty"`
+}
+
+func verdictOf(t *experiment.Test) Verdict {
+	out := Verdict{Decision: t.Decided, Evidence: min(1, t.Evidence())}
+	out.Low, out.High = t.Interval()
+	if t.Units == 0 {
 		return out
 	}
-	out.Mean, out.Decisive = s.Test.Sum/float64(s.Test.Units), int(math.Round(s.Test.Squares))
-	if s.Test.Decided != experiment.Undecided || out.Decisive == 0 {
+	out.Mean, out.Decisive = t.Sum/float64(t.Units), int(math.Round(t.Squares))
+	if t.Decided != experiment.Undecided || out.Decisive == 0 {
 		return out
 	}
 	p, err := experiment.NewPlan(experiment.Question{
-		Preference: 0.5 + math.Abs(s.Test.Sum)/s.Test.Squares/2, Decisive: 1, Alpha: s.Test.Alpha, Power: 0.5, Impressions: 1, Share: 1,
+		Preference: 0.5 + math.Abs(t.Sum)/t.Squares/2, Decisive: 1, Alpha: t.Alpha, Power: 0.5, Impressions: 1, Share: 1,
 	})
 	if err == nil {
 		out.Missing = max(1, p.Preferences-out.Decisive)
@@ -167,15 +191,15 @@ func StatusOf(route string, s *State) Status {
 }
 
 // Leader says who is ahead, and how sure that is.
-func (s Status) Leader() string {
+func (v Verdict) Leader() string {
 	switch {
-	case s.Decision == experiment.Better:
+	case v.Decision == experiment.Better:
 		return "the candidate is better"
-	case s.Decision == experiment.Worse:
+	case v.Decision == experiment.Worse:
 		return "the candidate is worse"
-	case s.Mean > 0:
+	case v.Mean > 0:
 		return "the candidate leads, not proved"
-	case s.Mean < 0:
+	case v.Mean < 0:
 		return "the version in service leads, not proved"
 	default:
 		return "nobody leads"

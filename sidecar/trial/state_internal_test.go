@@ -50,7 +50,7 @@ func TestMissing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if s := StatusOf("r", &State{Test: test}); s.Missing != plan.Preferences-20 || s.Decisive != 20 || s.Mean != 0.2 {
+	if s := StatusOf("r", &State{Comparison: Comparison{Test: test}}); s.Missing != plan.Preferences-20 || s.Decisive != 20 || s.Mean != 0.2 {
 		t.Errorf("%d are missing of %d; %+v", s.Missing, plan.Preferences, s)
 	}
 }

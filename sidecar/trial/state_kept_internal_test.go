@@ -36,7 +36,7 @@ func (s serving) OpenCandidate(context.Context, string, string) (*rollout.Candid
 // newTrial returns an experiment of the route r, whose events are in dir.
 func newTrial(t *testing.T, dir string, now func() time.Time) (*trial, *events.Route) {
 	t.Helper()
-	kept, err := events.OpenRoute(statedir.Events(dir, "r"), "r", events.RouteOptions{Share: 1, Keep: []string{events.FieldUser}, Log: events.LogOptions{Now: now}})
+	kept, err := events.OpenRoute(statedir.Events(dir, "r"), "r", events.RouteOptions{Share: 1, Keep: []string{events.FieldUser, events.FieldText}, Log: events.LogOptions{Now: now}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -63,6 +63,7 @@ func TestJoin(t *testing.T) {
 	for _, period := range []int{10, 12} {
 		now = at(period)
 		m := shownTo("ann", 0, period)
+		m.Text = "the same question"
 		m.Answer = events.AnswerID{Call: kept.NewCall()}
 		kept.Show(m)
 	}
@@ -78,8 +79,31 @@ func TestJoin(t *testing.T) {
 	if err := after.join(state); err != nil {
 		t.Fatal(err)
 	}
-	if y := after.tally; len(y.open) != 1 || y.counts.Unnamed != 3 || !slices.Equal(y.waiting[experiment.Control], []float64{0.5}) {
-		t.Errorf("%d sessions, %+v, %v wait", len(y.open), y.counts, y.waiting)
+	if y := after.tally; len(y.open) != 1 || y.counts.Unnamed != 3 || !slices.Equal(y.Waiting[experiment.Control], []float64{0.5}) {
+		t.Errorf("%d sessions, %+v, %v wait", len(y.open), y.counts, y.Waiting)
+	} else {
+		for _, s := range y.open {
+			if !s.returning {
+				t.Error("the query of a counted session is not remembered")
+			}
+		}
+	}
+}
+
+// TestReadWithoutSegmentTests: the state of a version before segments had tests goes on, with new segments.
+func TestReadWithoutSegmentTests(t *testing.T) {
+	state, err := begin(settings, at(10))
+	if err != nil {
+		t.Fatal(err)
+	}
+	state.Unnamed, state.Segments = 3, Segments{"one_answer": {Control: Side{Sessions: 5}}}
+	dir := t.TempDir()
+	if err := statedir.WriteJSON(file(dir, "r"), state); err != nil {
+		t.Fatal(err)
+	}
+	got, err := Read(dir, "r")
+	if err != nil || got.Unnamed != 3 || !got.Segments.areValid() {
+		t.Errorf("%+v, %v", got, err)
 	}
 }
 

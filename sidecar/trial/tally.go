@@ -2,6 +2,7 @@ package trial
 
 import (
 	"cmp"
+	"errors"
 	"slices"
 	"strconv"
 	"time"
@@ -21,12 +22,12 @@ const (
 // tally credits feedback to the arms of an experiment, and counts each session once, when it is over.
 // A session is one user's answers of one period, or the answers to one query if users are unknown.
 type tally struct {
-	kind    experiment.Kind
-	period  time.Duration
-	worth   map[string]float64 // by kind of feedback
-	test    *experiment.Test
-	waiting [3][]float64 // as State.Waiting
+	kind   experiment.Kind
+	period time.Duration
+	worth  map[string]float64 // by kind of feedback
+	Comparison
 
+	asked   queryMemory // the queries of the experiment
 	open    map[sessionKey]*session
 	answers map[events.AnswerID]*answer // the answers of open sessions
 	items   int                         // items of the answers, see room
@@ -50,6 +51,9 @@ type session struct {
 	seen     map[events.EventKey]bool
 	unnamed  bool // its user is not known
 	filtered bool // one of its requests was restricted
+	// query is the key of its first query, 0 if that is not known; returning reports whether somebody had asked it before.
+	query     uint64
+	returning bool
 }
 
 type answer struct {
@@ -57,37 +61,52 @@ type answer struct {
 	items   []events.Item
 }
 
-func newTally(kind experiment.Kind, period time.Duration, worth map[string]float64, test *experiment.Test) *tally {
-	return &tally{kind: kind, period: period, worth: worth, test: test, open: map[sessionKey]*session{}, answers: map[events.AnswerID]*answer{}}
+func newTally(kind experiment.Kind, period time.Duration, worth map[string]float64, from Comparison, counts Counts) *tally {
+	return &tally{
+		kind: kind, period: period, worth: worth, Comparison: from, counts: counts,
+		asked: make(queryMemory, rememberedQueries), open: map[sessionKey]*session{}, answers: map[events.AnswerID]*answer{},
+	}
 }
 
 // periodOf returns the number of the period of a time.
 func (t *tally) periodOf(at time.Time) int64 { return at.UnixNano() / int64(t.period) }
 
+// isOf reports whether an answer is one of the experiment.
+func (t *tally) isOf(m *events.Impression) bool {
+	if t.kind == experiment.Interleaving {
+		return slices.ContainsFunc(m.Items, func(i events.Item) bool { return i.Arm != experiment.Neither })
+	}
+	return m.Arm != experiment.Neither
+}
+
+// remember remembers the query of an answer whose session is counted already.
+func (t *tally) remember(m *events.Impression) {
+	if key := m.QueryKey(); key != 0 && t.isOf(m) {
+		t.asked.add(key)
+	}
+}
+
 // show adds an answer of an experiment. Other answers, and those that are known, change nothing.
 func (t *tally) show(m *events.Impression) {
-	isOf := m.Arm != experiment.Neither
-	if t.kind == experiment.Interleaving {
-		isOf = slices.ContainsFunc(m.Items, func(i events.Item) bool { return i.Arm != experiment.Neither })
-	}
-	if t.answers[m.Answer] != nil || !isOf {
+	if t.answers[m.Answer] != nil || !t.isOf(m) {
 		return
 	}
 	if t.items+room(len(m.Items)) > maxItems {
 		t.dropped++
 		return
 	}
-	who := m.User
-	if key := m.QueryKey(); who == "" && key != 0 {
-		who = strconv.FormatUint(key, 16)
+	who, query := m.User, m.QueryKey()
+	if who == "" && query != 0 {
+		who = strconv.FormatUint(query, 16)
 	}
+	returning := query != 0 && t.asked.add(query)
 	key := sessionKey{who: cmp.Or(who, m.Answer.String()), period: t.periodOf(m.Time)}
 	if t.kind == experiment.Dividing {
 		key.arm = m.Arm
 	}
 	s := t.open[key]
 	if s == nil {
-		s = &session{seen: map[events.EventKey]bool{}, unnamed: m.User == ""}
+		s = &session{seen: map[events.EventKey]bool{}, unnamed: m.User == "", query: query, returning: returning}
 		t.open[key] = s
 	}
 	s.answers, s.filtered = append(s.answers, m.Answer), s.filtered || m.Narrowed
@@ -159,27 +178,30 @@ func (t *tally) end(now time.Time) (next int64, err error) {
 	return next, nil
 }
 
-// count adds an ended session to the test. In an experiment that divides requests, it compares each session
-// with one of the other arm, in the order in which they ended.
+// count adds an ended session to the comparison, and to those of its segments.
 func (t *tally) count(s *session, arm experiment.Arm) error {
 	if s.unnamed {
 		t.counts.Unnamed++
-	}
-	if t.kind == experiment.Interleaving {
-		t.counts.Segments.add(s, t.kind, arm, 0)
-		_, err := t.test.Add(s.credit.Preference())
-		return err
 	}
 	most := 0.0
 	for _, worth := range t.worth {
 		most = max(most, worth)
 	}
 	worth := min(1, (s.credit.Control+s.credit.Candidate)/most)
-	t.counts.Segments.add(s, t.kind, arm, worth)
-	t.waiting[arm] = append(t.waiting[arm], worth)
-	control, candidate := &t.waiting[experiment.Control], &t.waiting[experiment.Candidate]
+	return errors.Join(t.Comparison.count(s, t.kind, arm, worth), t.counts.Segments.add(s, t.kind, arm, worth))
+}
+
+// count adds an ended session to the test. In an experiment that divides requests, it compares the worth of each session
+// with that of a session of the other arm, in the order in which they ended.
+func (c *Comparison) count(s *session, kind experiment.Kind, arm experiment.Arm, worth float64) error {
+	if kind == experiment.Interleaving {
+		_, err := c.Test.Add(s.credit.Preference())
+		return err
+	}
+	c.Waiting[arm] = append(c.Waiting[arm], worth)
+	control, candidate := &c.Waiting[experiment.Control], &c.Waiting[experiment.Candidate]
 	for len(*control) > 0 && len(*candidate) > 0 {
-		if _, err := t.test.Add((*candidate)[0] - (*control)[0]); err != nil {
+		if _, err := c.Test.Add((*candidate)[0] - (*control)[0]); err != nil {
 			return err
 		}
 		*control, *candidate = (*control)[1:], (*candidate)[1:]

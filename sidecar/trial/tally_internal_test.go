@@ -2,10 +2,12 @@ package trial
 
 import (
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/events"
 	"github.com/likenessdb/likeness/sidecar/experiment"
 )
@@ -35,11 +37,11 @@ func clickOn(m *events.Impression, item uint64, kind string) *events.Feedback {
 
 func tallyOf(t *testing.T, kind experiment.Kind) *tally {
 	t.Helper()
-	test, err := experiment.NewTest(0.05)
+	state, err := begin(config.Experiment{Alpha: 0.05, Session: minute, Share: 1}, at(0))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newTally(kind, minute, map[string]float64{"click": 1, "purchase": 5}, test)
+	return newTally(kind, minute, map[string]float64{"click": 1, "purchase": 5}, state.Comparison, state.Counts)
 }
 
 // TestTally: a session counts once, by what its feedback is worth, when the period after its own is
@@ -62,21 +64,22 @@ func TestTally(t *testing.T) {
 		y.feed(f)
 	}
 	for _, period := range []int{10, 11} {
-		if next, err := y.end(at(period)); err != nil || next != int64(period)-1 || y.test.Units != 0 {
-			t.Errorf("in period %d: %d sessions are counted, %d next, %v", period, y.test.Units, next, err)
+		if next, err := y.end(at(period)); err != nil || next != int64(period)-1 || y.Test.Units != 0 {
+			t.Errorf("in period %d: %d sessions are counted, %d next, %v", period, y.Test.Units, next, err)
 		}
 	}
-	if next, err := y.end(at(12)); err != nil || next != 11 || y.test.Units != 3 || y.test.Sum != 0 || y.test.Squares != 2 {
-		t.Errorf("%+v, %d next, %v", y.test, next, err)
+	if next, err := y.end(at(12)); err != nil || next != 11 || y.Test.Units != 3 || y.Test.Sum != 0 || y.Test.Squares != 2 {
+		t.Errorf("%+v, %d next, %v", y.Test, next, err)
 	}
-	if want := (Segments{
-		OneAnswer: Segment{Control: Side{1, 2}}, Several: Segment{Candidate: Side{1, 5}}, Unfiltered: Segment{Candidate: Side{1, 5}}, Filtered: Segment{Control: Side{1, 2}},
-	}); y.counts != (Counts{Unnamed: 1, Segments: want}) {
-		t.Errorf("%+v, want %+v", y.counts, want)
+	if y.counts.Unnamed != 1 {
+		t.Errorf("%d sessions without a user, want 1", y.counts.Unnamed)
 	}
+	checkSides(t, y, map[string][2]Side{ // control, candidate
+		segmentOneAnswer: {{1, 2}, {}}, segmentSeveral: {{}, {1, 5}}, segmentUnfiltered: {{}, {1, 5}}, segmentFiltered: {{1, 2}, {}},
+	})
 	y.feed(clickOn(ann, 3, "purchase"))
-	if _, err := y.end(at(20)); err != nil || y.test.Units != 3 || len(y.open)+len(y.answers)+y.items != 0 {
-		t.Errorf("%+v, %d sessions, %d answers, %d items are left, %v", y.test, len(y.open), len(y.answers), y.items, err)
+	if _, err := y.end(at(20)); err != nil || y.Test.Units != 3 || len(y.open)+len(y.answers)+y.items != 0 {
+		t.Errorf("%+v, %d sessions, %d answers, %d items are left, %v", y.Test, len(y.open), len(y.answers), y.items, err)
 	}
 }
 
@@ -99,11 +102,13 @@ func TestTallyOfDivided(t *testing.T) {
 			y.feed(clickOn(m, 0, "purchase"))
 		}
 	}
-	if _, err := y.end(at(12)); err != nil || y.test.Units != 1 || y.test.Sum != 1 || len(y.waiting[experiment.Candidate]) != 1 {
-		t.Errorf("%+v, %v wait, %v", y.test, y.waiting, err)
+	if _, err := y.end(at(12)); err != nil || y.Test.Units != 1 || y.Test.Sum != 1 || len(y.Waiting[experiment.Candidate]) != 1 {
+		t.Errorf("%+v, %v wait, %v", y.Test, y.Waiting, err)
 	}
-	if want := (Segment{Control: Side{Sessions: 1}, Candidate: Side{2, 1}}); y.counts.Segments.OneAnswer != want || y.counts.Segments.Several != (Segment{}) {
-		t.Errorf("%+v, want %+v", y.counts.Segments, want)
+	all := [2]Side{{Sessions: 1}, {2, 1}}
+	checkSides(t, y, map[string][2]Side{segmentOneAnswer: all, segmentUnfiltered: all})
+	if test := y.counts.Segments[segmentOneAnswer].Test; test.Units != 1 || test.Sum != 1 {
+		t.Errorf("the sessions with one answer: %+v", test)
 	}
 }
 
@@ -122,7 +127,63 @@ func TestTallyIsBounded(t *testing.T) {
 	if y.fed != mostFed+1 || y.dropped != 2*mostFed {
 		t.Errorf("%d events are counted, %d not", y.fed, y.dropped)
 	}
-	if _, err := y.end(at(12)); err != nil || y.fed != 0 || y.test.Units != 2 || y.test.Sum != 0 {
-		t.Errorf("%+v, %d events are left, %v", y.test, y.fed, err)
+	if _, err := y.end(at(12)); err != nil || y.fed != 0 || y.Test.Units != 2 || y.Test.Sum != 0 {
+		t.Errorf("%+v, %d events are left, %v", y.Test, y.fed, err)
+	}
+}
+
+// checkSides compares the sides of all segments with the control's and the candidate's that are wanted.
+func checkSides(t *testing.T, y *tally, want map[string][2]Side) {
+	t.Helper()
+	for name, of := range y.counts.Segments {
+		if got := [2]Side{of.Control, of.Candidate}; got != want[name] {
+			t.Errorf("%s: %+v, want %+v", name, got, want[name])
+		}
+	}
+}
+
+// TestSegmentsOfQueries: a session is of new queries if nobody in the experiment had asked its first query, also
+// in a session that is counted already; each segment has a verdict of its own.
+func TestSegmentsOfQueries(t *testing.T) {
+	y := tallyOf(t, experiment.Interleaving)
+	known, unkept := shownTo("ann", 9999, 9), shownTo("ann", 9998, 10)
+	known.Text = "question 0"
+	y.remember(known)
+	y.show(unkept) // its query is in neither segment
+	foreign := &events.Impression{Answer: events.AnswerID{Part: 9997}, Text: "question 1", Items: []events.Item{{ID: rerank.UintID(1)}}}
+	y.remember(foreign) // no answer of the experiment
+	y.show(foreign)
+	for i := range 40 {
+		for n, likes := range []uint64{1, 0} { // who asks first likes the candidate's
+			m := shownTo(fmt.Sprint("user ", 2*i+n), uint16(2*i+n), 10)
+			m.Text = fmt.Sprint("question ", i)
+			y.show(m)
+			y.feed(clickOn(m, likes, "click"))
+		}
+	}
+	if _, err := y.end(at(12)); err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]SegmentStatus{}
+	for _, s := range y.counts.Segments.statuses(y.kind) {
+		got[s.Name] = s
+	}
+	fresh, back, all := got[segmentNew], got[segmentReturning], got[segmentOneAnswer]
+	if fresh.Sessions != 39 || fresh.Decision != experiment.Better || fresh.Mean != 1 || fresh.Sides != "39 prefer the candidate, 0 the version in service" {
+		t.Errorf("new queries: %+v", fresh)
+	}
+	if back.Sessions != 41 || back.Decision != experiment.Worse || all.Sessions != 81 || all.Decision != experiment.Undecided || len(got) != 4 {
+		t.Errorf("returning queries: %+v, all: %+v, %d segments", back, all, len(got))
+	}
+}
+
+// TestSegmentsShareAlpha: all segments together err as seldom as the experiment.
+func TestSegmentsShareAlpha(t *testing.T) {
+	sum := 0.0
+	for _, s := range tallyOf(t, experiment.Interleaving).counts.Segments {
+		sum += s.Test.Alpha
+	}
+	if math.Abs(sum-0.05) > 1e-12 {
+		t.Errorf("the segments err with chance %g, want 0.05", sum)
 	}
 }

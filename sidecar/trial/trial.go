@@ -403,18 +403,23 @@ func (t *trial) prepare(ctx context.Context, now time.Time) error {
 // join goes on with a state: it credits the events of sessions that are not counted yet, those on disk
 // and those to come.
 func (t *trial) join(state *State) error {
-	tally := newTally(state.Kind, t.settings.Session, t.settings.Feedback, state.Test)
-	tally.waiting, tally.counts = state.Waiting, state.Counts
+	tally := newTally(state.Kind, t.settings.Session, t.settings.Feedback, state.Comparison, state.Counts)
 	t.mu.Lock()
 	t.state, t.tally, t.waits, t.dirty = state, tally, "", true
 	t.mu.Unlock()
 	t.Events.Route(t.route).Watch(t)
-	since := latest(state.Started.Truncate(time.Millisecond), time.Unix(0, state.Period*int64(state.Session)))
+	began := state.Started.Truncate(time.Millisecond)
+	since := latest(began, time.Unix(0, state.Period*int64(state.Session)))
 	_, err := events.Read(statedir.Events(t.StateDir, t.route), events.Visitor{
-		Since: since,
+		Since: began,
 		Impression: func(m *events.Impression) error {
-			if !m.Time.Before(since) {
+			switch {
+			case !m.Time.Before(since):
 				t.Shown(m)
+			case !m.Time.Before(began):
+				t.mu.Lock()
+				tally.remember(m)
+				t.mu.Unlock()
 			}
 			return nil
 		},
@@ -447,7 +452,7 @@ func (t *trial) decide(now time.Time) (before, after experiment.Ramp, err error)
 	if err != nil {
 		return before, after, err
 	}
-	s.Period, s.Waiting, s.Counts = max(s.Period, next), t.tally.waiting, t.tally.counts
+	s.Period, s.Waiting, s.Counts = max(s.Period, next), t.tally.Waiting, t.tally.counts
 	t.dirty = t.dirty || s.Test.Units != units
 	before = s.Ramp
 	switch {
