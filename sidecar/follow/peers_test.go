@@ -334,7 +334,7 @@ func TestExactThroughSidecars(t *testing.T) {
 			return false
 		}
 		exact.Add(1)
-		if !slices.ContainsFunc(history.since(from), func(rows map[uint64]uint64) bool { return w.isAnswer(t, a.Hits, rows, q) }) {
+		if !slices.ContainsFunc(history.since(from), func(rows map[uint64]uint64) bool { return w.isAnswer(t, a.Hits, []map[uint64]uint64{rows}, q) }) {
 			t.Errorf("%s: exact, and the answer of no state of the collection: %+v", r.Name, a.Certificate)
 		}
 		return true
