@@ -45,10 +45,10 @@ func TestAQueryPerTime(t *testing.T) {
 	}
 }
 
-// TestPopularityIsOfWeights, where the log has them.
+// TestPopularityIsOfWeights, where the log has them. An item that was only seen is no more popular for it.
 func TestPopularityIsOfWeights(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "log.csv")
-	if err := os.WriteFile(path, []byte("query,item,weight\n0,1,5\n9,1,2\n0,2,1\n"), 0o600); err != nil {
+	if err := os.WriteFile(path, []byte("query,item,weight,seen\n0,1,5,\n9,1,2,0\n0,2,1,\n0,0,,1\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	got, err := (&Dataset{Items: rerank.NewMatrix(3, 1)}).Popularity(t.Context(), path)

@@ -8,7 +8,7 @@ import (
 
 // Popularity sums the weights of each item row in another log of the same items, such
 // as the log that a model was fitted to. It ignores the log's queries and times, and
-// skips rows with unknown items. It returns ErrInput or the context's error.
+// skips rows with unknown items and rows of items that were only seen. It returns ErrInput or the context's error.
 func (d *Dataset) Popularity(ctx context.Context, path string) ([]float64, error) {
 	items, err := newIDIndex(columnItem, path, d.ItemCount(), d.ItemIDs)
 	if err != nil {
@@ -17,6 +17,9 @@ func (d *Dataset) Popularity(ctx context.Context, path string) ([]float64, error
 	l := &pairLog{items: items, counts: &Counts{}}
 	sums := make([]float64, d.ItemCount())
 	_, err = readLog(ctx, path, l.counts, func(e entry) error {
+		if e.seen {
+			return nil
+		}
 		weight := 1.0
 		if e.hasWeight {
 			weight = e.weight

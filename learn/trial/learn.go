@@ -2,6 +2,7 @@ package trial
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -32,15 +33,7 @@ func (t *trial) learn(ctx context.Context, k *task) (*model.Model, error) {
 		return nil, &RefusalError{fmt.Sprintf("%s of collection %q is compared by L2, and its vectors have norms from %.3g to %.3g: a learned similarity is an inner product, and follows from L2 for vectors of norm 1 only; use a cosine field, or write unit vectors",
 			t.look.Vector.phrase(), t.Collection, t.sample.least, t.sample.most), nil}
 	}
-	o := fitbilinear.DefaultOptions()
-	o.Normalise = t.normalises()
-	o.Seed, o.Cold, o.ColdShare = t.Seed, fit.ColdIgnore, 0
-	o.PairsPerQuery = k.pairsPerQuery
-	o.Progress = fit.Progress(t.Progress)
-	if dim := t.look.field.Dim; dim > fullDim {
-		o.Form, o.Rank = bilinear.IdentityLowRank, min(lowRank, dim)
-	}
-	fitted, err := fitbilinear.Fit(ctx, k.teach, o)
+	fitted, err := fitbilinear.Fit(ctx, k.teach, t.fitOptions(k))
 	if errors.Is(err, fit.ErrData) {
 		return nil, &RefusalError{err.Error(), err}
 	}
@@ -57,6 +50,19 @@ func (t *trial) learn(ctx context.Context, k *task) (*model.Model, error) {
 	}
 	t.report.Learned = &Learned{From: k.from, Judgment: judgment}
 	return m, nil
+}
+
+// fitOptions returns the options of the fit.
+func (t *trial) fitOptions(k *task) fitbilinear.Options {
+	o := fitbilinear.DefaultOptions()
+	o.Normalise = t.normalises()
+	o.Seed, o.Cold, o.ColdShare = t.Seed, fit.ColdIgnore, 0
+	o.PairsPerQuery = k.pairsPerQuery
+	o.Progress = fit.Progress(t.Progress)
+	if dim := t.look.field.Dim; dim > fullDim {
+		o.Form, o.Rank = bilinear.IdentityLowRank, min(lowRank, dim)
+	}
+	return o
 }
 
 // normalises reports whether vectors are compared as unit vectors.
@@ -101,22 +107,24 @@ func (t *trial) judge(ctx context.Context, m *model.Model, k *task) (*eval.Repor
 	if err != nil {
 		return nil, err
 	}
-	metric := k.metric
-	if t.Metric != "" {
-		metric = t.Metric
-	}
-	pairs, err := eval.NewWeightedPairs(k.relevant, k.weights)
+	in, err := t.judgingInput(k)
 	if err != nil {
 		return nil, err
 	}
-	r, err := eval.Run(ctx, eval.Input{
-		Model: route.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}, Traits: traits,
-		Items: k.items, ItemIDs: k.itemIDs, Queries: k.queries, QueryIDs: k.queryIDs, Pairs: pairs,
-		Popularity: k.popularity, K: t.K, Metric: metric, Seed: t.Seed, Progress: t.Progress,
-		Baseline: route.Model{Name: name, Similarity: plain},
-	})
+	in.Model, in.Traits = route.Model{Name: m.Name, Version: m.Version, Similarity: m.Similarity}, traits
+	in.Baseline = route.Model{Name: name, Similarity: plain}
+	r, err := eval.Run(ctx, in)
 	if errors.Is(err, eval.ErrInput) {
 		return nil, &RefusalError{err.Error(), err}
 	}
 	return r, err
+}
+
+// judgingInput returns the evaluation by the judges of a task, without the models.
+func (t *trial) judgingInput(k *task) (eval.Input, error) {
+	pairs, err := eval.NewWeightedPairs(k.relevant, k.weights)
+	return eval.Input{
+		Items: k.items, ItemIDs: k.itemIDs, Queries: k.queries, QueryIDs: k.queryIDs, Pairs: pairs, Popularity: k.popularity,
+		K: t.K, Metric: cmp.Or(t.Metric, k.metric), Seed: t.Seed, Progress: t.Progress,
+	}, err
 }

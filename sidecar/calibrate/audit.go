@@ -155,7 +155,8 @@ func (a *Auditor) Searched(_ context.Context, rt string, r search.Request, answe
 		return
 	}
 	d := drawn{route: rt, request: r, answer: scored(answer.Hits), certificate: answer.Certificate, strategy: answer.Strategy, version: answer.Version, self: self}
-	d.request.Query.Vector, d.request.Exclude = slices.Clone(r.Query.Vector), slices.Clone(r.Exclude)
+	q := &d.request.Query
+	q.Vector, q.Vectors.Data, d.request.Exclude = slices.Clone(q.Vector), slices.Clone(q.Vectors.Data), slices.Clone(r.Exclude)
 	select {
 	case a.queue <- d:
 	default:

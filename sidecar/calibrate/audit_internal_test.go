@@ -54,8 +54,8 @@ func TestDrawnAnswers(t *testing.T) {
 		"a scan's":     {change: func(_ *search.Request, a *search.Answer) { a.Strategy = rerank.Scan }},
 	} {
 		a := (&outcomes{}).auditor(Audits{Share: 1, PerSecond: 1})
-		vector := []float32{1, 2}
-		r, answer := search.Request{Query: rerank.Query{Vector: vector}, K: 1}, calibrated
+		vector, vectors, excluded := []float32{1, 2}, []float32{3, 4}, []rerank.ID{rerank.UintID(5)}
+		r, answer := search.Request{Query: rerank.Query{Vector: vector, Vectors: rerank.Matrix{Rows: 1, Cols: 2, Data: vectors}}, K: 1, Exclude: excluded}, calibrated
 		if c.change != nil {
 			c.change(&r, &answer)
 		}
@@ -63,8 +63,9 @@ func TestDrawnAnswers(t *testing.T) {
 		if drawn := len(a.queue) == 1; drawn != c.drawn {
 			t.Errorf("%s: drawn is %t, want %t", name, drawn, c.drawn)
 		}
-		if vector[0] = 7; c.drawn {
-			if d := <-a.queue; d.request.Query.Vector[0] != 1 || d.route != "things" || !slices.Equal(d.answer, scored(answer.Hits)) {
+		vector[0], vectors[0], excluded[0] = 7, 7, rerank.UintID(7) // the caller uses its memory again
+		if c.drawn {
+			if d := <-a.queue; d.request.Query.Vector[0] != 1 || d.request.Query.Vectors.Data[0] != 3 || d.request.Exclude[0] != rerank.UintID(5) || d.route != "things" || !slices.Equal(d.answer, scored(answer.Hits)) {
 				t.Errorf("%s: %+v was drawn", name, d)
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"bufio"
 	"bytes"
 	"crypto/sha256"
-	"encoding/binary"
 	"encoding/hex"
 	"encoding/json"
 	"errors"
@@ -70,8 +69,7 @@ func (r *run) fingerprint() string {
 		}
 	}
 	for _, q := range slices.Concat(r.Queries, r.HeldOut) {
-		_ = binary.Write(d, binary.LittleEndian, q.Vector) // a hash takes everything
-		_ = binary.Write(d, binary.LittleEndian, q.UserID)
+		_ = json.NewEncoder(d).Encode(q) // finite numbers, and a hash takes everything
 	}
 	return hex.EncodeToString(d.Sum(nil))
 }

@@ -136,8 +136,14 @@ func TestJournalFingerprint(t *testing.T) {
 		}
 	}
 	for what, change := range map[string]func(r *run){
-		"a query":        func(r *run) { r.Queries[1].Vector[1]++ },
-		"a user":         func(r *run) { r.Queries[1].UserID++ },
+		"a query":   func(r *run) { r.Queries[1].Vector[1]++ },
+		"a user":    func(r *run) { r.Queries[1].UserID++ },
+		"user 0":    func(r *run) { r.Queries[0].HasUserID = true },
+		"a text":    func(r *run) { r.Queries[0].Text = "x" },
+		"a context": func(r *run) { r.Queries[0].Context = map[string]float32{"age": 3} },
+		"several vectors": func(r *run) {
+			r.Queries[0].Vectors = rerank.Matrix{Rows: 1, Cols: 2, Data: []float32{1, 2}}
+		},
 		"a held-out one": func(r *run) { r.HeldOut[0].Vector[0]++ },
 		"another split": func(r *run) {
 			r.HeldOut = append([]rerank.Query{r.Queries[1]}, r.HeldOut...)
