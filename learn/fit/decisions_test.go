@@ -1,6 +1,8 @@
 package fit_test
 
 import (
+	"errors"
+	"math"
 	"reflect"
 	"testing"
 
@@ -57,5 +59,75 @@ func TestWhatGuardingSays(t *testing.T) {
 		if got := fit.NewGuarding(0.25, c.chosen, []fit.PullTrial{free, held}).Text(); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
+	}
+}
+
+// TestInvalidData: each part of the data has to fit the others.
+func TestInvalidData(t *testing.T) {
+	nan := math.NaN()
+	good := func() fit.Data {
+		return fit.Data{
+			Items: rerank.NewMatrix(4, 2), Queries: rerank.NewMatrix(2, 3), Relevant: [][]int32{{0, 2}, {1}}, Weights: [][]float32{{1, 2}, {3}}, Seen: [][]int32{{1, 3}, nil},
+			Looks: [][]clicks.Look{{{Item: 0, Times: 1}, {Item: 2, Times: 2}}, nil}, Inverse: []float64{1, 2}, Times: []int64{1, 2}, Asked: []float64{1, 2}, UserIDs: []int64{3, 4},
+		}
+	}
+	if err := good().Check(); err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(d *fit.Data){
+		"items of several vectors":     func(d *fit.Data) { d.ItemStarts = []int32{0, 4} },
+		"queries of several vectors":   func(d *fit.Data) { d.QueryStarts = []int32{0, 2} },
+		"a cut item":                   func(d *fit.Data) { d.Items.Data = d.Items.Data[1:] },
+		"a cut query":                  func(d *fit.Data) { d.Queries.Data = d.Queries.Data[1:] },
+		"one item":                     func(d *fit.Data) { d.Items = rerank.NewMatrix(1, 2) },
+		"items without numbers":        func(d *fit.Data) { d.Items = rerank.NewMatrix(4, 0) },
+		"queries without numbers":      func(d *fit.Data) { d.Queries = rerank.NewMatrix(2, 0) },
+		"fewer pairs":                  func(d *fit.Data) { d.Relevant = d.Relevant[1:] },
+		"fewer weights":                func(d *fit.Data) { d.Weights = d.Weights[1:] },
+		"fewer seen items":             func(d *fit.Data) { d.Seen = d.Seen[1:] },
+		"fewer looks":                  func(d *fit.Data) { d.Looks = d.Looks[1:] },
+		"fewer propensities":           func(d *fit.Data) { d.Inverse = d.Inverse[1:] },
+		"fewer times":                  func(d *fit.Data) { d.Times = d.Times[1:] },
+		"less traffic":                 func(d *fit.Data) { d.Asked = d.Asked[1:] },
+		"fewer users":                  func(d *fit.Data) { d.UserIDs = d.UserIDs[1:] },
+		"an item before the first":     func(d *fit.Data) { d.Relevant[1][0] = -1 },
+		"an item behind the last":      func(d *fit.Data) { d.Relevant[0][1] = 4 },
+		"an item twice":                func(d *fit.Data) { d.Relevant[0][1] = 0 },
+		"a weight too many":            func(d *fit.Data) { d.Weights[1] = []float32{3, 4} },
+		"a weight of 0":                func(d *fit.Data) { d.Weights[0][1] = 0 },
+		"a weight that is no number":   func(d *fit.Data) { d.Weights[0][1] = float32(nan) },
+		"an infinite weight":           func(d *fit.Data) { d.Weights[0][1] = float32(math.Inf(1)) },
+		"a propensity of 0":            func(d *fit.Data) { d.Inverse[1] = 0 },
+		"an infinite propensity":       func(d *fit.Data) { d.Inverse[1] = math.Inf(1) },
+		"a look at no item":            func(d *fit.Data) { d.Looks[0][1].Item = 4 },
+		"a look before the first item": func(d *fit.Data) { d.Looks[0][0].Item = -1 },
+		"an item looked at twice":      func(d *fit.Data) { d.Looks[0][1].Item = 0 },
+		"no look at all":               func(d *fit.Data) { d.Looks[0][1].Times = 0 },
+		"infinite looks":               func(d *fit.Data) { d.Looks[0][1].Times = float32(math.Inf(1)) },
+		"an unknown seen item":         func(d *fit.Data) { d.Seen[0][1] = 4 },
+		"a seen item before the first": func(d *fit.Data) { d.Seen[0][0] = -1 },
+		"a seen item twice":            func(d *fit.Data) { d.Seen[0][1] = 1 },
+		"a seen item that was chosen":  func(d *fit.Data) { d.Seen[0][0] = 0 },
+	} {
+		d := good()
+		if change(&d); !errors.Is(d.Check(), fit.ErrData) {
+			t.Errorf("%s: %v", name, d.Check())
+		}
+	}
+	for name, c := range map[string]struct {
+		d  fit.Data
+		ok bool
+	}{
+		"one each":          {fit.Data{}, true},
+		"divided":           {fit.Data{Items: rerank.NewMatrix(3, 1), ItemStarts: []int32{0, 1, 3}, Queries: rerank.NewMatrix(2, 1), QueryStarts: []int32{0, 2}}, true},
+		"an item of none":   {fit.Data{Items: rerank.NewMatrix(3, 1), ItemStarts: []int32{0, 0, 3}}, false},
+		"a query too short": {fit.Data{Queries: rerank.NewMatrix(3, 1), QueryStarts: []int32{0, 2}}, false},
+	} {
+		if err := c.d.CheckStarts(); (err == nil) != c.ok || err != nil && !errors.Is(err, fit.ErrData) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if d := good(); !errors.Is(d.CheckInnerProduct(), fit.ErrData) {
+		t.Error("two numbers and three have an inner product")
 	}
 }

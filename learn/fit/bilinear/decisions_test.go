@@ -136,3 +136,42 @@ func TestAnInterruptedFitDecidesQuickly(t *testing.T) {
 		t.Errorf("%+v, %v, compared with the plain similarity beside %d others", got, err, len(f.rivals)-1)
 	}
 }
+
+// TestMarginOfADecision: a simpler form is taken that loses less than the margin of the options.
+func TestMarginOfADecision(t *testing.T) {
+	f := fitterOf(t, 200, 0.5)
+	always := func(name string, numbers int, rank float64) judge.Rival {
+		return judge.Rival{Name: name, Numbers: numbers, Ranks: func(j *judge.Judge) ([]float64, error) { return slices.Repeat([]float64{rank}, len(j.Queries)), nil }}
+	}
+	for margin, want := range map[float64]string{0.05: "large", 0.5: "small"} {
+		f.options.Margin, f.rivals = margin, []judge.Rival{always("large", 9, 1), always("small", 3, 0.9)}
+		if err := f.decide(); err != nil || f.report.Verdict.Choose != want || f.report.Choices[1].Numbers != 3 {
+			t.Errorf("with a margin of %g: %+v, %v", margin, f.report.Verdict, err)
+		}
+	}
+}
+
+// TestRanksOfTheReport: the rank that the user asked to cut to is among them, and none that the form does not have.
+func TestRanksOfTheReport(t *testing.T) {
+	f := fitterOf(t, 60, 0.5)
+	w := rerank.NewMatrix(4, 4)
+	for i := range 4 {
+		w.Row(i)[i] = []float32{10, 1, 0.5, 0.25}[i]
+	}
+	d, err := decompose(w, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := DefaultOptions()
+	for reduce, want := range map[int][]int{0: {1}, ReduceAuto: {1}, 3: {1, 3}} {
+		o.Reduce, o.Quality, o.Energy = reduce, 1e-9, 0.5
+		s := describeSpectrum(d, d, f.judge, o, 1)
+		var ranks []int
+		for _, r := range s.Ranks {
+			ranks = append(ranks, r.Rank)
+		}
+		if !slices.Equal(ranks, want) || s.Suggested != 1 || s.EnergyRank != 1 || s.Quality != o.Quality || s.Energy != o.Energy || s.Of != "W" {
+			t.Errorf("cut to %d: %+v", reduce, s)
+		}
+	}
+}

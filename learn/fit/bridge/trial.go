@@ -304,7 +304,7 @@ func (t *trial) bridged(ctx context.Context, share, ridge float64, answers ranki
 		if err := rankPart(bridge, min(touchDepth, t.old.Rows)); err != nil {
 			return nil, nil, err
 		}
-		for _, x := range t.mostTouched(slices.Concat(pick(answers, order[:from]), pick(answers, order[to:]))) {
+		for _, x := range t.mostTouched(pick(answers, slices.Concat(order[:from], order[to:]))) {
 			copy(vectors.Row(int(x)), t.now.Row(int(x)))
 		}
 		if err := rankPart(lazily, judge.Cutoff); err != nil {

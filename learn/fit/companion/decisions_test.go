@@ -133,3 +133,29 @@ func TestWhatItemsAreFittedTo(t *testing.T) {
 		t.Errorf("items are placed after the end: %v", err)
 	}
 }
+
+// unitSimilarity is a similarity of which only its specification is asked.
+type unitSimilarity struct {
+	rerank.Similarity
+	unit bool
+}
+
+func (s unitSimilarity) Spec() rerank.Spec { return rerank.Spec{Normalise: s.unit} }
+
+// TestVectorsAsTheDatabaseComparesThem: unit vectors if the similarity is of unit vectors, and the mean of an item's vectors.
+func TestVectorsAsTheDatabaseComparesThem(t *testing.T) {
+	items := rerank.Matrix{Rows: 2, Cols: 1, Data: []float32{1, -3}}
+	for name, c := range map[string]struct {
+		taught teacher.Teacher
+		want   []float32
+	}{
+		"unit vectors":    {teacher.Teacher{Similarity: unitSimilarity{unit: true}, Items: items}, []float32{1, -1}},
+		"other vectors":   {teacher.Teacher{Similarity: unitSimilarity{}, Items: items}, []float32{1 / float32(math.Sqrt(5)), -3 / float32(math.Sqrt(5))}},
+		"several an item": {teacher.Teacher{Encoded: rerank.Items{Features: items, Starts: []int32{0, 2}}}, []float32{-1}},
+	} {
+		got, err := (&fitter{Teacher: &c.taught}).stored()
+		if err != nil || !slices.EqualFunc(got.Data, c.want, func(a, b float32) bool { return math.Abs(float64(a-b)) < 1e-6 }) {
+			t.Errorf("%s: %v, %v, want %v", name, got.Data, err, c.want)
+		}
+	}
+}

@@ -187,6 +187,15 @@ func TestReducedRank(t *testing.T) {
 	}
 }
 
+// TestFewQueries: a companion has no more numbers than queries that place its items.
+func TestFewQueries(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	v, err := reducedRank(t.Context(), fittest.NormalMatrix(rng, 4, 9), fittest.NormalMatrix(rng, 4, 30), DefaultOptions())
+	if err != nil || v.Rows != 4 || v.Cols != 9 {
+		t.Errorf("%d rows of %d numbers, %v, by four queries", v.Rows, v.Cols, err)
+	}
+}
+
 func TestRefuses(t *testing.T) {
 	m, d := questions(t, 5)
 	plain, err := dot.New(dot.Config{Dim: d.Items.Cols}, nil)

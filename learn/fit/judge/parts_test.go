@@ -201,3 +201,37 @@ func TestComparison(t *testing.T) {
 		t.Errorf("%+v, want a gain of %v ± %v", c, gain, want)
 	}
 }
+
+// TestCeilingOfAScore: however float32 rounds the score of the best wanted item, it is below the ceiling, which a score that is
+// not finite leaves open.
+func TestCeilingOfAScore(t *testing.T) {
+	const dim = 512
+	rng := rand.New(rand.NewPCG(5, 6))
+	l := &samples.Log{Items: fittest.NormalMatrix(rng, 3, dim), Queries: fittest.NormalMatrix(rng, 1, dim), Relevant: [][]int32{{0, 2}}}
+	j := New(l, []int32{0}, nil)
+	vector := l.Queries.Row(0)
+	best, slack := math.Inf(-1), 0.0
+	for _, x := range l.Relevant[0] {
+		row := l.Items.Row(int(x))
+		if dot := linalg.Dot(vector, row); dot > best {
+			best, slack = dot, dim*0x1p-24*rerank.Norm(vector)*rerank.Norm(row) // of a sum in order, by the theory
+		}
+	}
+	if got := float64(j.ceiling(vector, 0)); !(got >= best+slack && got < best+4*slack) {
+		t.Errorf("the ceiling of %v is %v, and rounding may add %v", best, got, slack)
+	}
+	l.Items.Row(0)[7] = float32(math.Inf(1))
+	if got := j.ceiling(vector, 0); got == got {
+		t.Errorf("the ceiling of a score that is not finite is %v", got)
+	}
+}
+
+// TestWeightsByPropensity: a query judges by the weight of its pair, times what one of its clicks stands for.
+func TestWeightsByPropensity(t *testing.T) {
+	l := &samples.Log{
+		Items: rerank.NewMatrix(3, 1), Queries: rerank.NewMatrix(2, 1), Relevant: [][]int32{{0, 2}, {1}}, Weights: [][]float32{{1, 3}, {2}}, Inverse: []float64{4, 0.5},
+	}
+	if j := New(l, []int32{0, 1}, nil); !slices.Equal(j.Weights, []float64{4 * 2, 0.5 * 2}) {
+		t.Errorf("weights %v", j.Weights)
+	}
+}

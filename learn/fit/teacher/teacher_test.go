@@ -1,11 +1,13 @@
 package teacher
 
 import (
+	"errors"
 	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
 
+	"github.com/likenessdb/likeness/learn/fit"
 	"github.com/likenessdb/likeness/rerank"
 )
 
@@ -83,5 +85,61 @@ func TestInTurn(t *testing.T) {
 		if got := inTurn(tc.lists, tc.most); !slices.Equal(got, tc.want) {
 			t.Errorf("%v up to %d: %v, want %v", tc.lists, tc.most, got, tc.want)
 		}
+	}
+}
+
+// TestDepthsOfATable: depths at which every stage finds everything are left out, and one more is there if fewer than two are left.
+func TestDepthsOfATable(t *testing.T) {
+	for _, c := range []struct {
+		asked    []int
+		k, items int
+		want     []int
+	}{
+		{[]int{50, 20, 50}, 10, 51, []int{20, 50}},
+		{[]int{50, 20, 10}, 10, 50, []int{10, 20}},
+		{[]int{50, 20}, 10, 50, []int{20}}, // 2K is 20 again
+		{[]int{50, 15}, 10, 50, []int{15, 20}},
+		{[]int{50, 15}, 10, 18, []int{15, 17}},
+		{[]int{50}, 3, 20, []int{6}},
+		{[]int{15}, 3, 20, []int{15}},
+	} {
+		before := slices.Clone(c.asked)
+		if got := chooseDepths(c.asked, c.k, c.items); !slices.Equal(got, c.want) || !slices.Equal(c.asked, before) {
+			t.Errorf("depths %v of %d items, K %d: %v, want %v", before, c.items, c.k, got, c.want)
+		}
+	}
+}
+
+// TestSharesFound: the share of the wanted items among the first candidates, and their mean over the queries.
+func TestSharesFound(t *testing.T) {
+	x := &Exam{depths: []int{1, 3}}
+	first, second := x.found([]int32{7, 5, 9, 4}, []int32{9, 7, 4}), x.found([]int32{1}, []int32{2})
+	if got := x.withMean(rerank.FirstStage{Searches: 2}, [][]float64{first, second}); !slices.Equal(got.Recall, []float64{1. / 6, 2. / 6}) || got.Searches != 2 {
+		t.Errorf("%+v of %v and %v", got, first, second)
+	}
+}
+
+// unscored is a similarity whose scores are no numbers.
+type unscored struct{ rerank.Similarity }
+
+func (unscored) Encode(rerank.Query) (rerank.Encoded, error) { return unscoredQuery{}, nil }
+
+type unscoredQuery struct{ rerank.Encoded }
+
+func (unscoredQuery) Score(dst []float32, _ rerank.Items) error {
+	for i := range dst {
+		dst[i] = float32(math.NaN())
+	}
+	return nil
+}
+
+// TestQueriesWithoutARanking: no fit can learn from a query whose items have no scores.
+func TestQueriesWithoutARanking(t *testing.T) {
+	taught := &Teacher{Similarity: unscored{}, Queries: rerank.NewMatrix(2, 1), Encoded: rerank.Items{Features: rerank.NewMatrix(3, 1)}}
+	if _, err := taught.RankAll(t.Context(), []int32{1}, 2, func(int) {}); !errors.Is(err, fit.ErrData) {
+		t.Errorf("of all items: %v", err)
+	}
+	if _, err := taught.Rescore(t.Context(), []int32{1}, [][]int32{{0, 2}}, 2, func(int) {}); !errors.Is(err, fit.ErrData) {
+		t.Errorf("of some items: %v", err)
 	}
 }

@@ -257,3 +257,32 @@ func TestFindWeakest(t *testing.T) {
 		t.Error(err)
 	}
 }
+
+// fullDisk is a checkpoint that cannot be written.
+type fullDisk struct{ fittest.Checkpoint }
+
+var errFull = errors.New("no space left")
+
+func (*fullDisk) Save([]byte) error { return errFull }
+
+// TestACheckpointThatIsNotWritten: an interrupted fit says so, because it cannot go on from there.
+func TestACheckpointThatIsNotWritten(t *testing.T) {
+	k, err := newKeeper(&fullDisk{}, "x", fit.Data{}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trials, err := loadTrials(k)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := trials.saveIfInterrupted(context.Canceled); err != context.Canceled { //nolint:errorlint // nothing was known that could be lost
+		t.Errorf("before the first trial: %v", err)
+	}
+	trials.state.Outcomes["a trial"] = []byte("x")
+	if err := trials.saveIfInterrupted(context.Canceled); !errors.Is(err, context.Canceled) || !errors.Is(err, errFull) {
+		t.Errorf("an interrupted fit: %v", err)
+	}
+	if err := trials.saveIfInterrupted(errFull); errors.Is(err, context.Canceled) || !errors.Is(err, errFull) {
+		t.Errorf("a fit that failed: %v", err)
+	}
+}
