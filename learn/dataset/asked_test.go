@@ -48,6 +48,9 @@ func TestReadAsked(t *testing.T) {
 	if got, err := dataset.ReadAsked(t.Context(), path); err != nil || len(got.Queries) != 2 || got.Queries[1].Vector[0] != 4 || got.IDs[1] != rerank.UintID(1) {
 		t.Errorf("%+v, %v", got, err)
 	}
+	if got, err := dataset.ReadAsked(t.Context(), filepath.Join("testdata", "list_float.parquet")); err != nil || !reflect.DeepEqual(got.IDs, []rerank.ID{rerank.UintID(7), rerank.UintID(8), rerank.UintID(9)}) {
+		t.Errorf("of a file with ids: %+v, %v", got, err)
+	}
 	for text, want := range map[string]string{
 		`{"id":1}`: "neither a text", `[1]`: "line 1: want a JSON object", "": "no query", `{"text":"a","vector":["x"]}`: "line 1",
 	} {

@@ -1,9 +1,14 @@
 package dataset
 
 import (
+	"encoding/json"
+	"errors"
+	"math"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/likenessdb/likeness/rerank"
@@ -69,6 +74,108 @@ func TestDigestOfALog(t *testing.T) {
 		want, failed := FileDigest(path)
 		if got != want || err != nil || failed != nil {
 			t.Errorf("%s: digest %q, %v; want that of the file, %q, %v", name, got, err, want, failed)
+		}
+	}
+}
+
+// TestSpacesInARecord: a table that people look at has spaces around its cells.
+func TestSpacesInARecord(t *testing.T) {
+	text := "query , item, weight , time , seen , answer, position \n1, 2, 3 , 40 , true , a, 5 \n"
+	counts := &Counts{}
+	var got []entry
+	if err := readCSV(strings.NewReader(text), counts, func(e entry) error { got = append(got, e); return nil }); err != nil {
+		t.Fatal(err)
+	}
+	want := entry{line: 2, query: "1", item: "2", weight: 3, hasWeight: true, time: 40, hasTime: true, seen: true, answer: "a", position: 5}
+	if len(got) != 1 || got[0] != want || counts.Ignored != nil {
+		t.Errorf("%+v, ignored %q; want %+v", got, counts.Ignored, want)
+	}
+}
+
+// TestLongLogs: only a record is limited in its length, not the log.
+func TestLongLogs(t *testing.T) {
+	const rows = 5 * maxRecord / 2 / 8
+	n := 0
+	count := func(entry) error { n++; return nil }
+	if err := readCSV(strings.NewReader("query,item\n"+strings.Repeat("1234,56\n", rows)), &Counts{}, count); err != nil || n != rows {
+		t.Errorf("%d of %d rows, %v", n, rows, err)
+	}
+	for _, text := range []string{"query,item\n1,\"2\n" + strings.Repeat("1234,56\n", rows), "query,\"item\n" + strings.Repeat("1234,56\n", rows)} {
+		if err := readCSV(strings.NewReader(text), &Counts{}, count); err == nil || !strings.Contains(err.Error(), "is a quotation mark missing?") {
+			t.Errorf("a record without an end: %v", err)
+		}
+	}
+}
+
+// TestTextsOfIDs: a string, and an integer as far as a store can have it.
+func TestTextsOfIDs(t *testing.T) {
+	for raw, want := range map[string]string{
+		`"a b"`: "a b", `"7"`: "7", "7": "7", "-7": "-7", "18446744073709551615": "18446744073709551615", "-9223372036854775808": "-9223372036854775808",
+		"18446744073709551616": "", "1.5": "", "1e3": "", "true": "", "{}": "", "null": "", "": "",
+	} {
+		if got, err := idText("item", json.RawMessage(raw)); got != want || (err == nil) != (want != "") {
+			t.Errorf("%s: %q, %v, want %q", raw, got, err, want)
+		}
+	}
+}
+
+// TestWeightsThatVanish: a weight that float32 holds as 0 is none, and the pair is dropped as one.
+func TestWeightsThatVanish(t *testing.T) {
+	x := idIndex{column: columnItem, rows: 3}
+	l := &pairLog{queries: x, items: x, byQuery: make([][]loggedItem, 3), counts: &Counts{}}
+	for weight, ok := range map[float64]bool{1e-60: true, 0: true, math.MaxFloat32: true, -1: false, 1e39: false} {
+		if err := l.addEntry(entry{query: "0", item: "1", weight: weight, hasWeight: true}); (err == nil) != ok {
+			t.Errorf("weight %g: %v", weight, err)
+		}
+	}
+	if l.counts.ZeroWeights != 2 || len(l.byQuery[0]) != 1 {
+		t.Errorf("%d weights of 0, pairs %v", l.counts.ZeroWeights, l.byQuery[0])
+	}
+}
+
+// TestAQueryWithoutAHistory keeps no pairs, and nothing that belongs to them.
+func TestAQueryWithoutAHistory(t *testing.T) {
+	d := &Dataset{
+		Relevant: [][]int32{{1, 2}, {0}, nil}, Weights: [][]float32{{3, 4}, {5}, nil}, Asked: []float64{4, 5, 0}, Seen: [][]int32{{0}, {2}, nil},
+		Counts: Counts{Pairs: 3, Seen: 2},
+	}
+	for _, q := range []int{0, 2} {
+		d.dropPairs(q)
+	}
+	want := &Dataset{
+		Relevant: [][]int32{nil, {0}, nil}, Weights: [][]float32{nil, {5}, nil}, Asked: []float64{0, 5, 0}, Seen: [][]int32{nil, {2}, nil},
+		Counts: Counts{Pairs: 1, Seen: 1, NoHistory: 1},
+	}
+	if !reflect.DeepEqual(d, want) {
+		t.Errorf("%+v\nwant %+v", d, want)
+	}
+	empty := &Dataset{}
+	if empty.dropPairs(0); empty.Counts.NoHistory != 1 {
+		t.Errorf("without a log: %+v", empty.Counts)
+	}
+}
+
+// TestSeenOfOtherVectors: a file most of whose rows name nothing that is known is refused.
+func TestSeenOfOtherVectors(t *testing.T) {
+	ids := []rerank.ID{rerank.TextID("a"), rerank.TextID("b")}
+	for text, ok := range map[string]bool{"query,item\na,b\nx,b\n": true, "query,item\na,b\nx,b\na,y\n": false} {
+		l := &pairLog{byQuery: make([][]loggedItem, 2), counts: &Counts{}}
+		var err error
+		if l.queries, err = newIDIndex(columnQuery, "q", 2, ids); err == nil {
+			l.items, err = newIDIndex(columnItem, "i", 2, ids)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(t.TempDir(), "seen.csv")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := l.readSeen(t.Context(), Sources{Seen: path}); (err == nil) != ok || err != nil && !errors.Is(err, ErrInput) {
+			t.Errorf("%q: %v", text, err)
+		}
+		if seen, err := ReadSeenIDs(t.Context(), path, 2, ids); err != nil || len(seen[0]) == 0 || seen[0][0] != "b" {
+			t.Errorf("%q: %v, %v", text, seen, err)
 		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"reflect"
+	"strings"
 	"testing"
 
 	"github.com/likenessdb/likeness/adapters"
@@ -59,9 +60,25 @@ func TestScan(t *testing.T) {
 	if left, err := os.ReadDir(os.TempDir()); err != nil || len(left) != 0 {
 		t.Errorf("left behind: %v, %v", left, err)
 	}
+	batches := 0
+	s.Progress = func(string, int) func(int) { return func(int) { batches++ } }
 	s.Collection.Batch = 7
 	if again, err := open(t, s).Digests(); err != nil || first["items"] == "" || !reflect.DeepEqual(again, first) {
 		t.Errorf("digests %v then %v, %v", first, again, err)
+	}
+	if want := (m.Rows + 6) / 7; batches < want {
+		t.Errorf("read in %d batches, want %d of seven rows", batches, want)
+	}
+	ids := make([]rerank.ID, m.Rows)
+	for r := range ids {
+		ids[r] = rerank.UintID(uint64(10*r + min(1, r%9/8)))
+	}
+	if err := store.Load("others", embedded.Collection{Fields: []embedded.Field{{Vectors: m}}, IDs: ids}); err != nil {
+		t.Fatal(err)
+	}
+	s.Collection.Name = "others"
+	if other, err := open(t, s).Digests(); err != nil || strings.TrimPrefix(other["items"], "collection others") == strings.TrimPrefix(first["items"], "collection shoes") {
+		t.Errorf("with other ids the digest is the same, %v", err)
 	}
 }
 

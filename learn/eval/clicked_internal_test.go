@@ -59,9 +59,14 @@ func TestClickEstimates(t *testing.T) {
 	if g := got["mrr@2"].Gain; g == nil || math.Abs(g.Difference-(6.5-5)/8) > 1e-9 || math.Abs(g.Wins-7./8) > 1e-9 || math.Abs(g.Losses-1./8) > 1e-9 {
 		t.Errorf("gain %+v", g)
 	}
+	before := got["mrr@2"].IPSInterval
 	in.Every = 2
 	if got, err = newClickJudge(in, rows).estimate(t.Context(), rankings, nil, 2, newSampler(in.queries(rows, rerank.Spec{}), in)); err != nil || math.Abs(got["recall@2"].IPS-7./3) > 1e-9 || got["recall@2"].Gain != nil {
 		t.Errorf("of every second query, recall %+v, %v", got["recall@2"], err)
+	}
+	// The query without a click lowers the estimate and its interval alike.
+	if after := got["mrr@2"].IPSInterval; !(after.High > after.Low) || math.Abs(before.Low-after.Low*3/4) > 1e-9 || math.Abs(before.High-after.High*3/4) > 1e-9 {
+		t.Errorf("the interval is %v of all answers and %v of those to ranked queries", before, after)
 	}
 	if newClickJudge(&Input{}, rows) != nil {
 		t.Error("a log without positions has clicks to judge by")

@@ -218,9 +218,13 @@ func TestTraffic(t *testing.T) {
 
 // TestHistogram: every score is in a bin, the greatest in the last.
 func TestHistogram(t *testing.T) {
-	h := newHistogram([]scoreSample{{relevant: []float32{0, 32}, others: []float32{15.5, float32(math.NaN())}}, {}, {others: []float32{31.5}}})
+	inf := float32(math.Inf(1))
+	h := newHistogram([]scoreSample{{relevant: []float32{0, 32}, others: []float32{15.5, float32(math.NaN()), inf}}, {}, {others: []float32{31.5, -inf}}})
 	if h.From != 0 || h.To != 32 || h.Queries != 1 || h.Relevant[0] != 0.5 || h.Relevant[31] != 0.5 || h.Others[15] != 0.5 || h.Others[31] != 0.5 {
 		t.Errorf("%+v", h)
+	}
+	if h := newHistogram([]scoreSample{{relevant: []float32{3, inf}, others: []float32{3}}}); h != nil {
+		t.Errorf("one score has the histogram %+v", h)
 	}
 	g := &GateUsage{PairsQuery: 2, PairsItem: 3, Mean: make([]float64, 6)}
 	g.addTerms([]rerank.Term{{QueryComponent: 1, ItemComponent: 2, Gate: 0.75}, {QueryComponent: 0, ItemComponent: 1, Gate: 0.25}})
@@ -479,10 +483,10 @@ func TestASegmentHasItsOwnFigures(t *testing.T) {
 	if j.segments[0].Gain != nil {
 		t.Error("the segments of the next model have figures of this one")
 	}
-	j.sampler.weights = []float64{3, 1, 1, 1}
+	j.sampler.weights, j.baselineScan.values["mrr@10"][1] = []float64{3, 1, 1, 1}, 0.5
 	got, err = j.measureSegments(t.Context(), &exactScan{values: map[string][]float64{"mrr@10": {0.5, 1, 1, 1}}})
-	if err != nil || got[0].Metric != 0.625 || got[0].Gain.Difference != -0.375 || got[0].Gain.Losses != 0.75 {
-		t.Errorf("a query that was asked three times: %+v, gain %+v, %v", got[0], got[0].Gain, err)
+	if err != nil || got[0].Metric != 0.625 || *got[0].Baseline != 0.875 || got[0].Gain.Difference != -0.25 || got[0].Gain.Losses != 0.75 {
+		t.Errorf("a query that was asked three times: %+v against %v, gain %+v, %v", got[0], *got[0].Baseline, got[0].Gain, err)
 	}
 }
 
@@ -568,5 +572,54 @@ func TestRoutesOfTrials(t *testing.T) {
 	}
 	if got := StoredTrials(10, 201); len(got) != 5 || got[4].Depth != 200 || got[0].Name != "stored:10" {
 		t.Errorf("trials of 201 items: %+v", got)
+	}
+}
+
+// TestSearchedFields: fields are derived that a strategy searches, by the weights that it searches with.
+func TestSearchedFields(t *testing.T) {
+	uniform := rerank.Field{Name: "uniform", Strategies: []rerank.Strategy{rerank.Average}, Weights: rerank.UniformWeights}
+	gates := rerank.Field{Name: "gates", Strategies: []rerank.Strategy{rerank.Average}, Weights: rerank.GateWeights}
+	each := rerank.Field{Name: "each", Strategies: []rerank.Strategy{rerank.PerEmbedding, rerank.Combined}}
+	for _, c := range []struct {
+		trial Trial
+		want  string
+	}{
+		{Trial{Strategy: rerank.Average}, "uniform"}, {Trial{Strategy: rerank.Average, Weights: rerank.GateWeights}, "gates"},
+		{Trial{Strategy: rerank.PerEmbedding}, "each"}, {Trial{Strategy: rerank.Scan}, ""},
+	} {
+		b := &trialRunner{in: Input{Trials: []Trial{c.trial}}}
+		var searched []string
+		for _, f := range []rerank.Field{uniform, gates, each} {
+			if b.isSearched(f) {
+				searched = append(searched, f.Name)
+			}
+		}
+		if got := strings.Join(searched, ", "); got != c.want {
+			t.Errorf("%+v searches %q, want %q", c.trial, got, c.want)
+		}
+	}
+}
+
+// TestPlanOfQueries: each model is planned against the baseline and against the best model, at the confidence of the report.
+func TestPlanOfQueries(t *testing.T) {
+	gain := Paired{Difference: 0.1, Interval: Interval{0.05, 0.15}}
+	toBest := Paired{Difference: -0.02, Interval: Interval{-0.04, 0}}
+	r := &Report{
+		BaselineName: "cosine", Counts: Counts{Queries: 400}, Method: Method{Metric: "m", Confidence: 0.8}, Verdict: Verdict{Best: "best"},
+		Models: []ModelReport{{Model: Model{Name: "best"}, Gains: map[string]Paired{"m": gain}}, {Model: Model{Name: "other"}, ToBest: &toBest}},
+	}
+	p := r.plan(0.03)
+	of := func(x Paired) float64 { return r.difference(x).Deviation(0.8) }
+	if p.Difference != 0.03 || p.Power != verdict.Power || len(p.Models) != 2 {
+		t.Fatalf("%+v", p)
+	}
+	for i, want := range []struct {
+		model, against string
+		deviation      float64
+	}{{"best", "cosine", of(gain)}, {"other", "best", of(toBest)}} {
+		m := p.Models[i]
+		if m.Model != want.model || m.Against != want.against || m.Deviation != want.deviation || m.Queries != verdict.QueriesFor(want.deviation, 0.03, 0.8) || m.Detectable != verdict.Detectable(want.deviation, 400, 0.8) {
+			t.Errorf("%+v, want %+v", m, want)
+		}
 	}
 }

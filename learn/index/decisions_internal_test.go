@@ -6,6 +6,8 @@ import (
 	"errors"
 	"math"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
@@ -183,6 +185,85 @@ func TestItemsAreCompared(t *testing.T) {
 	} {
 		if got := sameItem(of(c.a...), 0, of(c.b...), 0); got != c.same {
 			t.Errorf("%v and %v are the same: %t", c.a, c.b, got)
+		}
+	}
+}
+
+// TestSpeedOfReading: rows are read no faster than permitted, those too that belong to another part.
+func TestSpeedOfReading(t *testing.T) {
+	for name, c := range map[string]struct {
+		part   Part
+		bounds bounds
+	}{"the whole": {}, "a hashed part": {Part{1, 40}, bounds{Hash: true}}} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			source := Source{Store: &listing{}, Part: c.part, RowsPerSecond: 2}
+			for range 2 {
+				if err := source.scan(t.Context(), c.bounds, adapters.ScanRequest{}, func(adapters.Rows, string) error { return nil }); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if took := time.Since(began); took != 4*time.Second {
+				t.Errorf("%s: eight rows at two a second took %v", name, took)
+			}
+			ended, cancel := context.WithCancel(t.Context())
+			cancel()
+			if err := source.scan(ended, c.bounds, adapters.ScanRequest{}, func(adapters.Rows, string) error { return nil }); !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: a scan goes on after its end: %v", name, err)
+			}
+		})
+	}
+}
+
+// owned lists rows of twenty items, two of each, one row of three without a vector.
+type owned struct{ adapters.Store }
+
+func (owned) Scan(_ context.Context, _ adapters.ScanRequest, yield func(adapters.Rows, string) error) error {
+	rows := adapters.Rows{Vectors: []rerank.Matrix{rerank.NewMatrix(40, 1)}}
+	for i := range uint64(40) {
+		rows.IDs, rows.Owners = append(rows.IDs, rerank.UintID(i)), append(rows.Owners, rerank.UintID(100+i%20))
+		if i%3 == 0 {
+			rows.Vectors[0].Data[i] = float32(math.NaN())
+		}
+	}
+	return yield(rows, "")
+}
+
+// TestItemsOfParts: an item belongs to one part with all of its rows, and is listed once.
+func TestItemsOfParts(t *testing.T) {
+	listed := map[rerank.ID]int{}
+	for n := range 3 {
+		b := &tableBuild{TableJob: TableJob{Source: Source{Store: owned{}, Owner: "item", Part: Part{n + 1, 3}}}}
+		owners, err := b.listOwners(t.Context())
+		if err != nil || len(owners) == 0 {
+			t.Fatalf("part %d has the items %v, %v", n+1, owners, err)
+		}
+		for _, id := range owners {
+			listed[id]++
+		}
+	}
+	for id, parts := range listed {
+		if parts != 1 || len(listed) != 20 {
+			t.Errorf("item %s of %d is listed %d times", id, len(listed), parts)
+		}
+	}
+	if _, err := (&tableBuild{TableJob: TableJob{Source: Source{Store: owned{}, Part: Part{4, 3}}}}).listOwners(t.Context()); !errors.Is(err, ErrSource) {
+		t.Errorf("the fourth part of three: %v", err)
+	}
+}
+
+// TestRowsLeftOutBefore: rows without a vector that an earlier run left out are counted again if the table lacks rows.
+func TestRowsLeftOutBefore(t *testing.T) {
+	for _, c := range []struct {
+		resumed, missing int
+		read             int64
+		ok               bool
+	}{
+		{0, 14, 26, true}, {0, 0, 26, false}, {5, 0, 26, true}, {5, 0, 25, false}, {5, 14, 26, true},
+	} {
+		b := &tableBuild{TableJob: TableJob{Source: Source{Store: owned{}}}, result: Result{Resumed: c.resumed, Missing: c.missing}}
+		if err := b.checkCount(t.Context(), rowRange{40, 40}, c.read); (err == nil) != c.ok || err != nil && !errors.Is(err, ErrVerify) {
+			t.Errorf("%+v: %v", c, err)
 		}
 	}
 }

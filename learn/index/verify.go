@@ -101,15 +101,22 @@ func (b *tableBuild) verify(ctx context.Context, before int64) (v Verified, err 
 		read = int64(b.writer.Items()) // one row of the collection for each item
 	}
 	v.Counted = true
-	err = c.check(read+int64(b.result.Missing), "table "+b.Path, b.Source.Collection)
-	if err != nil && b.result.Resumed > 0 { // earlier runs may have left out rows too
-		missing, failed := b.Source.countMissing(ctx)
-		if failed != nil {
-			return v, failed
-		}
-		err = c.check(read+missing, "table "+b.Path, b.Source.Collection)
+	return v, b.checkCount(ctx, c, read)
+}
+
+// checkCount checks that the rows of the table that were read from the collection, and the rows without a vector, are as many
+// as the collection had. Earlier runs of a build that was resumed may have left out rows, which are counted again.
+func (b *tableBuild) checkCount(ctx context.Context, had rowRange, read int64) error {
+	name := "table " + b.Path
+	err := had.check(read+int64(b.result.Missing), name, b.Source.Collection)
+	if err == nil || b.result.Resumed == 0 {
+		return err
 	}
-	return v, err
+	missing, err := b.Source.countMissing(ctx)
+	if err != nil {
+		return err
+	}
+	return had.check(read+missing, name, b.Source.Collection)
 }
 
 // countMissing scans the collection and counts the rows without a vector.
