@@ -6,6 +6,7 @@ import (
 
 	"github.com/likenessdb/likeness/learn/fit"
 	"github.com/likenessdb/likeness/learn/fit/fittest"
+	"github.com/likenessdb/likeness/learn/fit/judge"
 	"github.com/likenessdb/likeness/learn/fit/samples"
 	"github.com/likenessdb/likeness/rerank"
 )
@@ -69,5 +70,64 @@ func TestARankingWithoutTheQuestionItself(t *testing.T) {
 	r.addChunk(joinVectors(l.Items, 0, make([]rerank.Matrix, 3)))
 	if len(r.best[0]) != 2 || r.best[0][0].item != 1 || r.best[0][1].item != 2 {
 		t.Errorf("the ranking is %+v, want items 1 and 2", r.best[0])
+	}
+}
+
+// TestWhoJudgesRepeats: queries seen before count as often as they were asked, and find no copy of themselves, whatever is
+// held out beside them.
+func TestWhoJudgesRepeats(t *testing.T) {
+	d := fittest.RandomData(120, 30, 4)
+	for q := range d.Queries.Rows {
+		d.Asked = append(d.Asked, float64(q%7+1))
+	}
+	for x := range 20 { // these items are questions
+		copy(d.Items.Row(x), d.Queries.Row(x))
+	}
+	l, err := samples.PrepareUnscaled(d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := DefaultOptions()
+	o.Cold, o.ColdShare, o.RepeatShare = fit.ColdGuard, 0.4, 0.5
+	split, err := l.Split(o.Common)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j, err := (&fitter{log: l, options: o, split: split}).newJudges()
+	if err != nil || j.seen == nil || j.cold == nil || j.repeatShare != 0.5 {
+		t.Fatal(j, err)
+	}
+	for i, q := range j.seen.Queries {
+		if j.seen.Weights[i] != float64(q%7+1) {
+			t.Errorf("query %d, asked %d times, counts %g", q, q%7+1, j.seen.Weights[i])
+		}
+	}
+	for _, all := range []*judge.Judge{j.seen, j.logged, j.cold} {
+		for _, q := range all.Queries {
+			if q < 20 && !slices.Contains(l.Relevant[q], q) && !all.LeavesOut(q, q) {
+				t.Errorf("query %d may find its own copy", q)
+			}
+		}
+	}
+}
+
+// TestBudgetsThatAreRuledOut: one under which items without logs lose more than chance, if they are guarded.
+func TestBudgetsThatAreRuledOut(t *testing.T) {
+	l := &samples.Log{Items: rerank.NewMatrix(4, 1), Queries: rerank.NewMatrix(4, 1), Relevant: [][]int32{{0}, {1}, {2}, {3}}}
+	cold := judge.New(l, []int32{0, 1, 2, 3}, nil)
+	for name, c := range map[string]struct {
+		ranks   []float64 // .5, 1, 1 and 1 by the plain inner product
+		guarded bool
+		want    bool
+	}{
+		"loses":            {[]float64{.25, .5, .5, .5}, true, false},
+		"may lose":         {[]float64{1, .5, 1, .75}, true, true},
+		"loses, unguarded": {[]float64{.25, .5, .5, .5}, false, true},
+	} {
+		m := marks{Vectors: 7, ReciprocalRanks: []float64{1, 1, 1, .5}, PlainRanks: []float64{.5, .5, .5, .5}, NDCG: []float64{1, 1, 1, 0}, ColdRanks: c.ranks, ColdRanksByPlain: []float64{.5, 1, 1, 1}}
+		trial := newTrial(2, 0.5, m, judges{logged: cold, traffic: cold, cold: cold}, c.guarded)
+		if trial.Admissible != c.want || trial.Cold == nil || trial.MAvg != 2 || trial.Beta != 0.5 || trial.Vectors != 7 || trial.NDCG != 0.75 || trial.Logged.Gain != 0.375 || trial.Traffic != trial.Logged {
+			t.Errorf("%s: %+v", name, trial)
+		}
 	}
 }

@@ -224,3 +224,34 @@ func TestZerosHaveNoDirection(t *testing.T) {
 		t.Errorf("norms %v, parts %v, gradients %v", norms.Data, v.Data, d.Data)
 	}
 }
+
+// TestStagesOfTheReport: each is measured at each depth, average by gates too where the gates are of the item.
+func TestStagesOfTheReport(t *testing.T) {
+	for gates, want := range map[Gates]int{GatesQuery: 7, GatesFull: 8} {
+		stages := firstStages(gates)
+		if len(stages) != want*len(recallDepths()) {
+			t.Errorf("%s: %d stages", gates, len(stages))
+		}
+		for _, s := range stages {
+			if byGates := s.plan.Weights == rerank.GateWeights; byGates != (s.name == "average, weighed by gates") || byGates && (!s.plan.Derived || s.plan.Strategy != rerank.Average) {
+				t.Errorf("%s: stage %q is %+v", gates, s.name, s.plan)
+			}
+			if s.plan.Strategy == rerank.Combined && s.plan.AverageDepth != 4*s.plan.Depth {
+				t.Errorf("%s: stage %q is %+v", gates, s.name, s.plan)
+			}
+		}
+	}
+}
+
+// TestMomentsOfUsers: what a learner goes on with has the running means of the user embeddings too.
+func TestMomentsOfUsers(t *testing.T) {
+	f, n := fitterOf(t, func(o *Options) { o.UserTables = []int{5, 3} })
+	l := f.newLearner(n, f.trainingPairs(nil))
+	numbers := 0
+	for _, v := range l.moments() {
+		numbers += len(v)
+	}
+	if want := 2 * n.countNumbers(); numbers != want || len(n.users) != 2 {
+		t.Errorf("%d running means of %d numbers, want two of each", numbers, n.countNumbers())
+	}
+}

@@ -465,6 +465,10 @@ func TestEqualHitsAreEqualRates(t *testing.T) {
 	if one.Mean != other.Mean || one.Mean != 0.1 {
 		t.Errorf("ten hits of ten queries are %v and %v, want .1", one.Mean, other.Mean)
 	}
+	// Shares of .7, .3 and eight times 0: the variance of a query is (.36 + .04 + 8·.01)/9, and that of the mean a tenth.
+	if half := 1.96 * math.Sqrt(0.48/9/10); one.Low != 0.1 || one.High != 0.1 || other.Low != 0 || math.Abs(other.High-0.1-half) > 1e-12 {
+		t.Errorf("intervals %v to %v and %v to %v, want .1 and 0 to %v", one.Low, one.High, other.Low, other.High, 0.1+half)
+	}
 }
 
 // TestOwnSupports: the caller's support items are taken as they are, in their order, and refused where
@@ -632,5 +636,43 @@ func TestQueryFeatures(t *testing.T) {
 	}, rerank.Query{})
 	if !errors.Is(err, rerank.ErrQuery) {
 		t.Errorf("a query without features: %v, want ErrQuery", err)
+	}
+}
+
+// TestASampleIsAgglomerated: of a large collection a sample is looked at, and its own rows are chosen.
+func TestASampleIsAgglomerated(t *testing.T) {
+	const clusters, each = 4, 50
+	scores := rerank.NewMatrix(1+clusters*each, 2) // row 0 is far from all
+	scores.Row(0)[0] = -1e3
+	for i := range clusters * each {
+		scores.Row(1 + i)[1] = float32(100*(i/each)) + float32(i%each)/1e3
+	}
+	chosen, err := selectAgglomerated(t.Context(), scores, clusters+1, 150, rand.New(rand.NewPCG(1, 3)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	found := map[int]bool{}
+	for _, row := range chosen {
+		found[(row+each-1)/each] = true
+	}
+	if len(chosen) != clusters+1 || len(found) < clusters {
+		t.Errorf("rows %v are of %d clusters, want one of each", chosen, len(found))
+	}
+}
+
+// TestReportWithoutPerceptrons: the quality of the approximation is that of the model.
+func TestReportWithoutPerceptrons(t *testing.T) {
+	scores := rerank.NewMatrix(30, 20)
+	for i := range scores.Data {
+		scores.Data[i] = float32((i*i + 7*i) % 23)
+	}
+	o := DefaultOptions()
+	o.Supports, o.Select = 4, SelectFirst
+	fitted, err := Fit(t.Context(), scores, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := fitted.Report; len(r.CUR.HitRates) != len(o.Judged) || !reflect.DeepEqual(r.Chosen, r.CUR) || r.Rounds != 0 || r.Items != 30 || r.Queries != 20 || r.HeldOutQueries != 6 || r.SupportQueries != 14 {
+		t.Errorf("%+v", r)
 	}
 }

@@ -78,7 +78,7 @@ func Select(ctx context.Context, scores rerank.Matrix, m int, how Selection, see
 		c, err := clusterMinibatches(ctx, scores, m, rng, p.Begin("clustering the items", minibatchSteps))
 		return c.medoids(), err
 	case SelectAgglomerative:
-		return selectAgglomerated(ctx, scores, m, rng, p)
+		return selectAgglomerated(ctx, scores, m, agglomeratedRows, rng, p)
 	case SelectDiverse:
 		return selectDiverse(ctx, scores, m, p)
 	case SelectL2Greedy:
@@ -114,10 +114,10 @@ func selectPerCategory(scores rerank.Matrix, categories []string, m int) []int {
 	return order[:min(m, len(order))]
 }
 
-// selectAgglomerated implements SelectAgglomerative.
-func selectAgglomerated(ctx context.Context, scores rerank.Matrix, m int, rng *rand.Rand, p fit.Progress) ([]int, error) {
+// selectAgglomerated implements SelectAgglomerative. It looks at a sample of that many items, or of m if that is more.
+func selectAgglomerated(ctx context.Context, scores rerank.Matrix, m, sample int, rng *rand.Rand, p fit.Progress) ([]int, error) {
 	rows := rowNumbers(scores.Rows)
-	if most := max(agglomeratedRows, m); len(rows) > most {
+	if most := max(sample, m); len(rows) > most {
 		rows = rng.Perm(scores.Rows)[:most]
 		slices.Sort(rows)
 	}
