@@ -74,6 +74,14 @@ func TestMissed(t *testing.T) {
 	}
 }
 
+// TestFiguresOfACall: milliseconds of processor time, and calls a second.
+func TestFiguresOfACall(t *testing.T) {
+	r := wayRound{Calls: 50, Seconds: 2, CPU: map[string]float64{processServe: 0.1}}
+	if r.perCall(); r.Rate != 25 || r.CPU[processServe] != 2 {
+		t.Errorf("%+v", r)
+	}
+}
+
 // TestDirect: a rewritten call is compared with the request that it becomes, and others with the client's own.
 func TestDirect(t *testing.T) {
 	own, becomes := []wayRound{{Calls: 1}}, []wayRound{{Calls: 2}}

@@ -138,7 +138,7 @@ func measure(ctx context.Context, files host.Files, questions int) (_ *record, e
 		for _, index := range indexes() {
 			row := []any{f.name, index.name}
 			for _, w := range widths() {
-				recall, err := recallOf(ctx, conn, index.name, vectors, w.params)
+				recall, err := recallOf(searchIn(ctx, conn, index.name), vectors, w.params)
 				if err != nil {
 					return nil, fmt.Errorf("form %s, %s: %w", f.name, index.name, err)
 				}
@@ -300,16 +300,23 @@ func fill(ctx context.Context, conn *grpc.ClientConn, x index, file string) (err
 	}
 }
 
-// recallOf returns the mean share of the rows of an exhaustive search that the index finds.
-func recallOf(ctx context.Context, conn *grpc.ClientConn, collection string, vectors [][]float32, params *qdrant.SearchParams) (float64, error) {
+// searcher returns the ids that a search of a collection finds.
+type searcher func(vector []float32, params *qdrant.SearchParams) ([]uint64, error)
+
+// searchIn returns the searches of a collection.
+func searchIn(ctx context.Context, conn *grpc.ClientConn, collection string) searcher {
 	points := qdrant.NewPointsClient(conn)
-	search := func(v []float32, params *qdrant.SearchParams) (ids []uint64, err error) {
+	return func(v []float32, params *qdrant.SearchParams) (ids []uint64, err error) {
 		answer, err := points.Search(ctx, &qdrant.SearchPoints{CollectionName: collection, Vector: v, Limit: limit, Params: params})
 		for _, p := range answer.GetResult() {
 			ids = append(ids, p.GetId().GetNum())
 		}
 		return ids, err
 	}
+}
+
+// recallOf returns the mean share of the rows of an exhaustive search that the index finds.
+func recallOf(search searcher, vectors [][]float32, params *qdrant.SearchParams) (float64, error) {
 	found := 0
 	for _, v := range vectors {
 		want, err := search(v, &qdrant.SearchParams{Exact: qdrant.PtrOf(true), Quantization: &qdrant.QuantizationSearchParams{Ignore: qdrant.PtrOf(true)}})

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"iter"
 	"math"
 	"math/rand/v2"
 	"path/filepath"
@@ -100,14 +101,17 @@ func create(ctx context.Context, conn grpc.ClientConnInterface, dim int) error {
 
 // upsert writes an edition of the items 0, step, 2·step and so on below end.
 func (m mixture) upsert(ctx context.Context, conn grpc.ClientConnInterface, end, step, edition uint64) error {
-	const batch, parallel = 1000, 4
+	const parallel = 4
 	points := qdrant.NewPointsClient(conn)
 	calls, ctx := errgroup.WithContext(ctx)
 	calls.SetLimit(parallel)
-	for from := uint64(0); from < end && ctx.Err() == nil; from += batch * step {
+	for ids := range batches(end, step) {
+		if ctx.Err() != nil {
+			break
+		}
 		calls.Go(func() error {
 			var rows []*qdrant.PointStruct
-			for id := from; id < min(end, from+batch*step); id += step {
+			for _, id := range ids {
 				rows = append(rows, &qdrant.PointStruct{Id: qdrant.NewIDNum(id), Vectors: qdrant.NewVectorsDense(m.item(id, edition))})
 			}
 			_, err := points.Upsert(ctx, &qdrant.UpsertPoints{CollectionName: collection, Wait: qdrant.PtrOf(true), Points: rows})
@@ -115,4 +119,22 @@ func (m mixture) upsert(ctx context.Context, conn grpc.ClientConnInterface, end,
 		})
 	}
 	return calls.Wait()
+}
+
+// batch is the number of items that are written in one call.
+const batch = 1000
+
+// batches yields the numbers 0, step, 2·step and so on below end, a batch at a time.
+func batches(end, step uint64) iter.Seq[[]uint64] {
+	return func(yield func([]uint64) bool) {
+		for from := uint64(0); from < end; from += batch * step {
+			var ids []uint64
+			for id := from; id < min(end, from+batch*step); id += step {
+				ids = append(ids, id)
+			}
+			if !yield(ids) {
+				return
+			}
+		}
+	}
 }

@@ -2,6 +2,8 @@ package main
 
 import (
 	"io"
+	"os"
+	"syscall"
 	"testing"
 
 	"github.com/likenessdb/likeness/rerank"
@@ -38,4 +40,42 @@ func dot(a, b []float32) (sum float32) {
 		sum += x * b[i]
 	}
 	return sum
+}
+
+// TestBatches: every item of the step is written once, in calls of at most a batch.
+func TestBatches(t *testing.T) {
+	for _, c := range []struct{ end, step, calls uint64 }{{2500, 1, 3}, {2500, 3, 1}, {3001, 3, 2}, {1, 1, 1}, {0, 1, 0}} {
+		next, calls := uint64(0), uint64(0)
+		for ids := range batches(c.end, c.step) {
+			if calls++; len(ids) > batch {
+				t.Errorf("%+v: a call of %d items", c, len(ids))
+			}
+			for _, id := range ids {
+				if id != next {
+					t.Fatalf("%+v: item %d follows where %d is due", c, id, next)
+				}
+				next += c.step
+			}
+		}
+		if next < c.end || calls != c.calls {
+			t.Errorf("%+v: ends before item %d, after %d calls", c, next, calls)
+		}
+	}
+	for share, want := range map[float64]int{0: 0, 0.1: 10, 0.3: 3, 1: 1} {
+		if got := (settings{items: 1000, changed: share}).changedStep(); got != want {
+			t.Errorf("a share of %v: every %d. item, want every %d.", share, got, want)
+		}
+	}
+}
+
+// TestResidentBytes: the memory of this process is as large as the system says elsewhere.
+func TestResidentBytes(t *testing.T) {
+	var usage syscall.Rusage
+	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
+		t.Fatal(err)
+	}
+	now, err := held(os.Getpid())
+	if got := residentBytes(&usage); err != nil || got < int64(now.Own) || got > 100*int64(now.Own) {
+		t.Errorf("%d bytes at most, and %d of its own now, %v", got, now.Own, err)
+	}
 }

@@ -205,10 +205,13 @@ func (p place) index(ctx context.Context, version string) (command, error) {
 	}
 	c := command{step: newStep(p.items, begin), CPU: (cmd.ProcessState.UserTime() + cmd.ProcessState.SystemTime()).Seconds()}
 	if usage, ok := cmd.ProcessState.SysUsage().(*syscall.Rusage); ok {
-		c.Resident = usage.Maxrss << 10
+		c.Resident = residentBytes(usage)
 	}
 	return c, nil
 }
+
+// residentBytes returns the most memory that a process held. Linux counts it in KiB.
+func residentBytes(usage *syscall.Rusage) int64 { return usage.Maxrss << 10 }
 
 func (p place) disk() (d disk, err error) {
 	for _, part := range []struct {
@@ -404,17 +407,18 @@ func (p place) scan(ctx context.Context, s *sidecar) (times, error) {
 
 // follow writes a share of the items again, evenly spread, and waits until the table shows them.
 func (p place) follow(ctx context.Context, s *sidecar, r *report) (err error) {
-	r.Changed = int(p.changed * float64(p.items))
-	if r.Changed == 0 {
+	step := p.changedStep()
+	if step == 0 {
 		return nil
 	}
+	r.Changed = (p.items + step - 1) / step
 	conn, err := connect(s.Proxy.GRPC)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, conn.Close()) }()
 	begin := time.Now()
-	if err := p.upsert(ctx, conn, uint64(p.items), uint64(p.items/r.Changed), 1); err != nil {
+	if err := p.upsert(ctx, conn, uint64(p.items), uint64(step), 1); err != nil {
 		return err
 	}
 	r.Write = newStep(r.Changed, begin)
@@ -432,6 +436,15 @@ func (p place) follow(ctx context.Context, s *sidecar, r *report) (err error) {
 	r.Follow = time.Since(begin).Seconds()
 	r.Followed, err = held(s.pid)
 	return err
+}
+
+// changedStep returns the step between two items of the share that is written again, 0 if the share has no item.
+func (s settings) changedStep() int {
+	changed := int(s.changed * float64(s.items))
+	if changed == 0 {
+		return 0
+	}
+	return s.items / changed
 }
 
 // pending returns the writes that the table does not show yet.
