@@ -215,3 +215,18 @@ func TestManyIDsAreFound(t *testing.T) {
 		}
 	}
 }
+
+// TestTheLastTile: rows that it lacks are zero, whatever the tile before had there.
+func TestTheLastTile(t *testing.T) {
+	p := newPacker(Meta{Features: 1, Rows: rerank.Lanes + 1, Format: rerank.FormatFloat32, Layout: LayoutTiles})
+	for r := range rerank.Lanes + 1 {
+		tile, ok := p.add([]float32{float32(r + 1)})
+		if !ok || (tile != nil) != (r == rerank.Lanes-1) {
+			t.Fatalf("row %d: %v, %t", r, tile, ok)
+		}
+	}
+	last := p.rest()
+	if want := append([]uint32{math.Float32bits(rerank.Lanes + 1)}, make([]uint32, rerank.Lanes-1)...); !slices.Equal(last, want) {
+		t.Errorf("the last tile is %v, want %v", last, want)
+	}
+}

@@ -57,3 +57,42 @@ func TestMerge(t *testing.T) {
 		t.Errorf("no parts: %v", err)
 	}
 }
+
+// TestAgeOfAMergedTable: it is as old as its oldest part, whose collection may have changed since.
+func TestAgeOfAMergedTable(t *testing.T) {
+	part := func(id uint64, created string) *table.Table {
+		of := table.Meta{Model: "m", ModelVersion: meta.ModelVersion, Collection: meta.Collection, Kind: "mol", Created: created}
+		made, err := table.FromMemory(of, []rerank.ID{rerank.UintID(id)}, features(1), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return made
+	}
+	path := filepath.Join(t.TempDir(), "merged")
+	const oldest = "2026-01-01T00:00:00Z"
+	m, err := table.Merge(path, []*table.Table{part(1, "2026-03-01T00:00:00Z"), part(2, oldest), part(3, "2026-02-01T00:00:00Z")})
+	if err != nil || m.Created != oldest || open(t, path).Meta().Created != oldest || m.Items != 3 || m.Rows != 3 {
+		t.Errorf("%+v, %v", m, err)
+	}
+}
+
+// TestABuildThatIsGivenUp leaves no file, unless it has a checkpoint to go on from.
+func TestABuildThatIsGivenUp(t *testing.T) {
+	for kept, want := range map[bool]int{false: 0, true: 4} {
+		dir := t.TempDir()
+		w, err := table.NewWriter(filepath.Join(dir, "t"), table.Meta{Features: 3, Format: rerank.FormatInt8, Full: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = w.Append([]rerank.ID{rerank.UintID(1)}, rerank.NewMatrix(1, 3))
+		if kept {
+			err = errors.Join(err, w.Checkpoint("here"))
+		}
+		if err := errors.Join(err, w.Abort(), w.Abort()); err != nil {
+			t.Fatal(err)
+		}
+		if left, err := filepath.Glob(filepath.Join(dir, "*")); err != nil || len(left) != want {
+			t.Errorf("with a checkpoint %t: %q are left, %v", kept, left, err)
+		}
+	}
+}
