@@ -12,6 +12,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/likenessdb/likeness/internal/caught"
 	"github.com/likenessdb/likeness/internal/turns"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/mol"
@@ -258,6 +259,84 @@ func TestBatchOfMixtures(t *testing.T) {
 		}
 		if scored == visited {
 			t.Errorf("%s: no bound ruled an item out, so that this proves nothing of bounds", name)
+		}
+	}
+}
+
+// panics is a query whose similarity panics.
+type panics struct{ rerank.Encoded }
+
+func (panics) Score([]float32, rerank.Items) error { panic("a defect of a similarity") }
+
+// TestAPanicIsOneQuerys: a similarity that panics fails its own query, and neither the process nor
+// the queries that are scored beside it.
+func TestAPanicIsOneQuerys(t *testing.T) {
+	w := worlds(t, false)["dot"]
+	want, _ := w.naive(t, w.encoded[0], 5, nil)
+	s := scan.NewShared(w.table, w.sim.Spec(), turns.New(2))
+	for range 3 {
+		var group sync.WaitGroup
+		group.Go(func() {
+			if _, err := s.Scan(t.Context(), scan.Query{Encoded: panics{w.encoded[1]}, K: 5}, nil); !errors.Is(err, caught.ErrPanic) {
+				t.Errorf("the one that panics: %v", err)
+			}
+		})
+		group.Go(func() {
+			if r, err := s.Scan(t.Context(), scan.Query{Encoded: w.encoded[0], K: 5}, nil); err != nil || !same(r.Top, want) {
+				t.Errorf("beside one that panics: %v, %v", r.Top, err)
+			}
+		})
+		group.Wait()
+	}
+}
+
+// watched is a batch that notes how many queries it gets at a time, or panics with several.
+type watched struct {
+	rerank.Batch
+	most   atomic.Int64
+	panics bool
+}
+
+// watchedQuery is a query of a watched batch.
+type watchedQuery struct {
+	rerank.Encoded
+	of *watched
+}
+
+func (q watchedQuery) Batch() rerank.Batch { return q.of }
+
+func (b *watched) ScoreBatch(dst []float32, queries []rerank.Encoded, items rerank.Items) error {
+	if b.panics {
+		panic("a defect of a batch")
+	}
+	b.most.Store(max(b.most.Load(), int64(len(queries))))
+	own := make([]rerank.Encoded, len(queries))
+	for i, q := range queries {
+		own[i] = q.(watchedQuery).Encoded
+	}
+	return b.Batch.ScoreBatch(dst, own, items)
+}
+
+// TestCallsOfABatch: one call takes 64 queries at most, so that a thousand searches at once need no memory
+// for all their scores; and where a call panics, each query is scored alone.
+func TestCallsOfABatch(t *testing.T) {
+	const items = 3000
+	w := mixtures(t, items, table.Meta{})
+	for _, fails := range []bool{false, true} {
+		of := &watched{Batch: w.encoded[0].(rerank.Batcher).Batch(), panics: fails}
+		queries := make([]scan.Query, 0, len(w.encoded))
+		for _, e := range w.encoded {
+			queries = append(queries, scan.Query{Encoded: watchedQuery{e, of}, K: 3, Whole: true})
+		}
+		results := make([]scan.Result, len(queries))
+		must(t, scan.NewShared(w.table, w.sim.Spec(), turns.New(1)).Batch(t.Context(), queries, results))
+		for i, e := range w.encoded {
+			if want, _ := w.naive(t, e, 3, nil); !same(results[i].Top, want) {
+				t.Errorf("fails %v: query %d finds %v", fails, i, results[i].Top)
+			}
+		}
+		if most := of.most.Load(); !fails && most != 64 {
+			t.Errorf("a call took %d queries of %d", most, len(queries))
 		}
 	}
 }
