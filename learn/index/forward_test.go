@@ -254,11 +254,6 @@ func TestFilesOfACompanion(t *testing.T) {
 		if !errors.Is(err, c.err) || c.err == nil && (filepath.Base(f.IDs) != filepath.Base(c.idsFile) || filepath.Base(f.Owners) != filepath.Base(c.ownersIn)) {
 			t.Errorf("%s: ids in %q, owners in %q, %v", name, f.IDs, f.Owners, err)
 		}
-		defer func() {
-			if err := errors.Join(f.Drop(t.Context(), "c"), (&index.Files{Dir: f.Dir}).Create(t.Context(), schema)); err != nil {
-				t.Errorf("%s: the files cannot be replaced: %v", name, err)
-			}
-		}()
 		if c.idsFile == "ids.npy" && err == nil {
 			if ids, err := npy.ReadInts(f.IDs); err != nil || !slices.Equal(ids, []int64{1, 0}) {
 				t.Errorf("%s: %v, %v", name, ids, err)
@@ -268,6 +263,9 @@ func TestFilesOfACompanion(t *testing.T) {
 			if lines, err := os.ReadFile(f.IDs); err != nil || string(lines) != "a\nb\n" {
 				t.Errorf("%s: %q, %v", name, lines, err)
 			}
+		}
+		if err := errors.Join(f.Drop(t.Context(), "c"), (&index.Files{Dir: f.Dir}).Create(t.Context(), schema)); err != nil {
+			t.Errorf("%s: the files cannot be replaced: %v", name, err)
 		}
 	}
 	f, err := write([]rerank.ID{number(0), number(1)}, nil, []json.RawMessage{json.RawMessage("{\n \"a\": 1}"), nil})

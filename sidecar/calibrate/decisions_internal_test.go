@@ -1,6 +1,7 @@
 package calibrate
 
 import (
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -183,5 +184,20 @@ func TestKeptOfASelfReport(t *testing.T) {
 	report := selfReport(&route.Route{}, kind{k: 10}, recalls, "table")
 	if report == nil || report.Promise.Recall != 1 || report.Rules[0].Kept != 198 || report.Rules[0].Queries != 200 {
 		t.Errorf("%+v", report)
+	}
+}
+
+// TestExactAnswersOfAStore: an answer counts as the exact one only if it was proved, and then with the
+// rounding of its scores: rows within it tie, and are not missed.
+func TestExactAnswersOfAStore(t *testing.T) {
+	id := rerank.UintID(7)
+	answer := search.Answer{Hits: []search.Hit{{ID: id, Score: 2}}, Certificate: rerank.Certificate{Status: rerank.StatusExact, Epsilon: .25}}
+	exact, err := exactOf(answer)
+	if err != nil || exact.epsilon != .25 || len(exact.top) != 1 || exact.top[0].ID != id || exact.top[0].Score != 2 {
+		t.Errorf("%+v, %v", exact, err)
+	}
+	answer.Certificate.Status = rerank.StatusSnapshot
+	if exact, err := exactOf(answer); !errors.Is(err, errNotExact) || exact.top != nil {
+		t.Errorf("of an answer that is not proved: %+v, %v", exact, err)
 	}
 }

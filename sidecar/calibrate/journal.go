@@ -69,7 +69,7 @@ func (r *run) fingerprint() string {
 		}
 	}
 	for _, q := range slices.Concat(r.Queries, r.HeldOut) {
-		_ = json.NewEncoder(d).Encode(q) // finite numbers, and a hash takes everything
+		_ = json.NewEncoder(d).Encode([]any{q}) // finite numbers, and a hash takes everything
 	}
 	return hex.EncodeToString(d.Sum(nil))
 }

@@ -218,10 +218,15 @@ func (a *Auditor) searchExactly(ctx context.Context, r *route.Route, d drawn) (e
 	}
 	q := d.request
 	answer, err := e.engine.Search(ctx, search.Request{Route: d.route, Query: q.Query, K: q.K, Strategy: q.Strategy, Weights: q.Weights, Head: q.Head, Exclude: q.Exclude})
-	switch {
-	case err != nil:
+	if err != nil {
 		return exactAnswer{}, err
-	case answer.Certificate.Status != rerank.StatusExact:
+	}
+	return exactOf(answer)
+}
+
+// exactOf returns the exact answer that a search gave, or errNotExact.
+func exactOf(answer search.Answer) (exactAnswer, error) {
+	if answer.Certificate.Status != rerank.StatusExact {
 		return exactAnswer{}, errNotExact
 	}
 	return exactAnswer{top: scored(answer.Hits), epsilon: answer.Certificate.Epsilon}, nil

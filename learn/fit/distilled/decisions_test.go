@@ -26,11 +26,11 @@ func TestFingerprintOfAModel(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		print, err := fingerprint(taught, []int32{5, 2})
+		made, err := fingerprint(taught, []int32{5, 2})
 		if err != nil {
 			t.Fatal(err)
 		}
-		return print
+		return made
 	}
 	none := func(rerank.Matrix) {}
 	want := of(2, none)
