@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"slices"
 	"time"
+
+	"github.com/likenessdb/likeness/sidecar/gate"
 )
 
 // asked is a text that callers wait for.
@@ -13,6 +15,7 @@ type asked struct {
 	text    string
 	ctx     context.Context //nolint:containedctx // of the first caller, for its values, such as a trace
 	callers int             // callers that still wait
+	taken   bool            // a call has taken it, or nobody waited any more
 	done    chan struct{}   // closed when vector or err is set
 	vector  []float32
 	err     error
@@ -67,7 +70,9 @@ func (c *Client) begin(ctx context.Context, texts []string) (vectors [][]float32
 		if a == nil {
 			a = &asked{text: text, ctx: context.WithoutCancel(ctx), done: make(chan struct{})}
 			c.asked[text] = a
-			c.waiting = append(c.waiting, a)
+		}
+		if !a.taken { // another caller's turn may come earlier
+			c.waiting.add(gate.CallerOf(ctx), a)
 		}
 		a.callers++
 		waits[i] = a
@@ -110,21 +115,28 @@ func (c *Client) startCalls() {
 	}
 }
 
+// batchBytes limits the bytes of a call with several texts, which would otherwise all wait for the longest.
+const batchBytes = 256 << 10
+
 // takeBatch takes the texts of the next call. The caller holds c.mu.
 func (c *Client) takeBatch() (batch []*asked) {
-	taken := 0
-	for _, a := range c.waiting {
-		if len(batch) == c.most {
-			break
-		}
-		taken++
-		if a.callers == 0 {
+	bytes := 0
+	for a := c.waiting.first(); a != nil && len(batch) < c.mostTexts(); a = c.waiting.first() {
+		switch {
+		case a.taken: // with another caller's texts
+		case a.callers == 0:
+			a.taken = true
 			delete(c.asked, a.text)
+		case len(batch) > 0 && bytes+len(a.text) > batchBytes:
+			return batch
+		default:
+			a.taken = true
+			batch, bytes = append(batch, a), bytes+len(a.text)
+			c.waiting.pop(true)
 			continue
 		}
-		batch = append(batch, a)
+		c.waiting.pop(false)
 	}
-	c.waiting = slices.Delete(c.waiting, 0, taken)
 	return batch
 }
 
@@ -139,17 +151,18 @@ func (c *Client) embed(batch []*asked) {
 }
 
 // split sends a batch. If the service refuses a batch of several texts, it sends each half, so that
-// only a text that is refused alone has an error.
-func (c *Client) split(batch []*asked) {
+// only a text that is refused alone has an error. If the service takes every half, it is the number of texts that
+// was refused, and split learns the limit: one long text must not make the calls of all callers short.
+// split reports whether no text was refused.
+func (c *Client) split(batch []*asked) (takes bool) {
 	vectors, err := c.call(batch)
 	refused := errors.Is(err, errTooLarge) || errors.Is(err, ErrText)
-	if refused && len(batch) > 1 {
-		if errors.Is(err, errTooLarge) {
-			c.learnMost(len(batch) / 2)
+	if half := len(batch) / 2; refused && half > 0 {
+		first, second := c.split(batch[:half]), c.split(batch[half:])
+		if takes = first && second; takes && errors.Is(err, errTooLarge) {
+			c.learnMost(half)
 		}
-		c.split(batch[:len(batch)/2])
-		c.split(batch[len(batch)/2:])
-		return
+		return takes
 	}
 	if errors.Is(err, errTooLarge) { // one text alone
 		err = fmt.Errorf("%w: %w", ErrText, err)
@@ -164,13 +177,25 @@ func (c *Client) split(batch []*asked) {
 		delete(c.asked, a.text)
 		close(a.done)
 	}
+	return !refused
 }
 
-// learnMost remembers that the service takes only so many texts in a call.
+// learnedFor is how long a limit counts that the service was seen to have.
+const learnedFor = time.Minute
+
+// learnMost remembers for a while that the service takes only so many texts in a call.
 func (c *Client) learnMost(n int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.most = max(1, min(c.most, n))
+	c.most, c.learned = min(c.mostTexts(), n), time.Now()
+}
+
+// mostTexts returns how many texts a call may have. The caller holds c.mu.
+func (c *Client) mostTexts() int {
+	if time.Since(c.learned) < learnedFor {
+		return c.most
+	}
+	return c.options.Batch
 }
 
 // call sends a batch, once again if that failed for a moment and the budget allows it.

@@ -117,9 +117,10 @@ type Client struct {
 	mu      sync.Mutex
 	cache   cache
 	asked   map[string]*asked // texts that wait or are being embedded
-	waiting []*asked          // texts of asked that no call has taken yet
+	waiting queue             // texts of asked that no call has taken yet
 	flying  int               // calls in flight
-	most    int               // most texts that the service takes in a call, as far as known
+	most    int               // limit on the texts of a call that was learned; see mostTexts
+	learned time.Time         // when it was learned
 	dim     int               // length of the vectors; 0 if not known
 	tally   tally
 }
@@ -153,7 +154,7 @@ func New(o Options) (*Client, error) {
 	}
 	c := &Client{
 		options: o, form: f, service: service, retries: budget.Budget{Share: o.RetryBudget},
-		cache: newCache(o.CacheBytes), asked: map[string]*asked{}, most: o.Batch, dim: o.Dimension,
+		cache: newCache(o.CacheBytes), asked: map[string]*asked{}, dim: o.Dimension,
 	}
 	c.life, c.end = context.WithCancel(context.Background())
 	c.breaker = circuitbreaker.NewBuilder[any]().

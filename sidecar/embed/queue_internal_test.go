@@ -6,9 +6,12 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"slices"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/likenessdb/likeness/sidecar/gate"
 )
 
 // idle returns a client that starts no call, as if as many were in flight as may be.
@@ -35,9 +38,52 @@ func TestTextsThatNobodyWaitsFor(t *testing.T) {
 	if batch := c.takeBatch(); len(batch) != 1 || batch[0].text != "b" {
 		t.Fatalf("embedded: %v", batch)
 	}
-	if _, waits := c.begin(t.Context(), []string{"a"}); waits[0] == nil || !slices.Contains(c.waiting, waits[0]) {
+	if _, waits := c.begin(t.Context(), []string{"a"}); waits[0] == nil || c.waiting.first() != waits[0] {
 		t.Error("a text that was given up waits for a call that will not come")
 	}
+}
+
+// textsOf joins the texts of a batch.
+func textsOf(batch []*asked) string {
+	var all []string
+	for _, a := range batch {
+		all = append(all, a.text)
+	}
+	return strings.Join(all, " ")
+}
+
+// TestCallersTakeTurns: a query does not wait for all documents of another caller, even if they include its text.
+func TestCallersTakeTurns(t *testing.T) {
+	c := idle(t)
+	c.options.Batch = 3
+	_, _ = c.begin(gate.WithCaller(t.Context(), "many"), []string{"1", "2", "3", "4", "5", "same"})
+	_, _ = c.begin(gate.WithCaller(t.Context(), "one"), []string{"same"})
+	_, _ = c.begin(gate.WithCaller(t.Context(), "two"), []string{"a", "b"})
+	for _, want := range []string{"1 same a", "2 b 3", "4 5", ""} {
+		if got := textsOf(c.takeBatch()); got != want {
+			t.Errorf("a call has %q, want %q", got, want)
+		}
+	}
+	_, _ = c.begin(t.Context(), []string{"x", strings.Repeat("y", batchBytes)})
+	if got := textsOf(c.takeBatch()); got != "x" {
+		t.Errorf("a call has %d bytes, at most %d", len(got), batchBytes)
+	}
+}
+
+// TestALearnedLimitEnds: a service whose limit was seen is asked for whole batches again later.
+func TestALearnedLimitEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := &Client{options: Options{Batch: 32}}
+		c.learnMost(8)
+		c.learnMost(16)
+		if n := c.mostTexts(); n != 8 {
+			t.Errorf("%d texts, want 8", n)
+		}
+		time.Sleep(learnedFor)
+		if n := c.mostTexts(); n != 32 {
+			t.Errorf("%d texts a while later, want 32", n)
+		}
+	})
 }
 
 // TestACallerLeavesAllItsTexts when its time is over, not only the one that it waits for.
