@@ -205,6 +205,14 @@ func Literal(text string) (literal string, ok bool) {
 	return k.literal(), !k.inexpressible()
 }
 
+// isAfter reports whether a scan comes to the key after other.
+func (k key) isAfter(other key) bool {
+	if k.isText {
+		return k.text > other.text
+	}
+	return k.num > other.num
+}
+
 // inexpressible reports whether milvus-lite cannot express the key, because it reads
 // in a literal as two characters.
 func (k key) inexpressible() bool { return k.isText && strings.ContainsAny(k.text, "\r\n") }

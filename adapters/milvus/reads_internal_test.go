@@ -200,6 +200,10 @@ func TestPagesOfAScan(t *testing.T) {
 	if last := r.take("Search"); len(last) != 1 || last[0].(*milvuspb.SearchRequest).GetConsistencyLevel() != commonpb.ConsistencyLevel_Strong || last[0].(*milvuspb.SearchRequest).GetUseDefaultConsistency() {
 		t.Errorf("of an empty collection the greatest id is looked for by %v", last)
 	}
+	r.answers("Query", pages([]int64{5}, []int64{4, 5})...)
+	if got, _, err := scan("", 4); len(got) != 1 || !errors.Is(err, adapters.ErrStore) {
+		t.Errorf("pages that do not go on: %v, %v", got, err)
+	}
 	r.answers("Query", tooLong)
 	if _, _, err := scan("", 4); !isTooLong(err) {
 		t.Errorf("a row that is too large: %v", err)

@@ -94,7 +94,11 @@ func (s *Store) readPages(ctx context.Context, r reading, filter string, after k
 		if len(f.keys) == 0 {
 			return s.lastPage(ctx, r, filter, after, resumed, yield)
 		}
-		after, resumed, r.strong = f.keys[len(f.keys)-1], true, false
+		last := f.keys[len(f.keys)-1]
+		if resumed && !last.isAfter(after) { // a scan of a broken server ends
+			return fmt.Errorf("%w: the page of collection %q after %s ends at %s, not later", adapters.ErrStore, r.c.name, after.literal(), last.literal())
+		}
+		after, resumed, r.strong = last, true, false
 		rows, err := r.convertReply(f)
 		if err != nil {
 			return err

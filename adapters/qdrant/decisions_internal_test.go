@@ -491,6 +491,19 @@ func TestExhaustiveSearches(t *testing.T) {
 	}
 }
 
+// TestPagesGoOn: a scan ends with an error if the next page does not begin later than this one.
+func TestPagesGoOn(t *testing.T) {
+	number, text := qdrant.NewIDNum, qdrant.NewIDUUID("6ba7b810-9dad-11d1-80b4-00c04fd430c8")
+	for _, c := range []struct {
+		from, next *qdrant.PointId
+		goesOn     bool
+	}{{nil, number(0), true}, {number(0), nil, true}, {number(9), number(10), true}, {number(9), text, true}, {number(9), number(9), false}, {number(9), number(8), false}, {text, text, false}} {
+		if err := checkProgress(c.from, c.next); (err == nil) != c.goesOn || err != nil && !errors.Is(err, adapters.ErrStore) {
+			t.Errorf("from %v to %v: %v", c.from, c.next, err)
+		}
+	}
+}
+
 // TestPointsAreAskedForOnce: several spellings of one UUID are one point. It is fetched once, and returned
 // under the first spelling.
 func TestPointsAreAskedForOnce(t *testing.T) {

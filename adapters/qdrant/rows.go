@@ -333,7 +333,11 @@ func (s *Store) scroll(ctx context.Context, sel selection, filter *qdrant.Filter
 		if err != nil {
 			return err
 		}
-		from = answer.GetNextPageOffset()
+		next := answer.GetNextPageOffset()
+		if err := checkProgress(from, next); err != nil {
+			return fmt.Errorf("qdrant at %s, collection %q: %w", s.options.Address, sel.collection, err)
+		}
+		from = next
 		if len(answer.GetResult()) > 0 {
 			if err := yield(answer.GetResult(), from); err != nil {
 				return err
@@ -343,6 +347,15 @@ func (s *Store) scroll(ctx context.Context, sel selection, filter *qdrant.Filter
 			return nil
 		}
 	}
+}
+
+// checkProgress returns ErrStore if a page begins no later than the page before it, so that a scan of a
+// broken server ends. from and next are nil for the first page, and after the last.
+func checkProgress(from, next *qdrant.PointId) error {
+	if from == nil || next == nil || idOf(next).Compare(idOf(from)) > 0 {
+		return nil
+	}
+	return fmt.Errorf("%w: the page after %s begins at %s, not later", adapters.ErrStore, idOf(from), idOf(next))
 }
 
 // Scan pages over the points in the order of their ids. It sees a point written after

@@ -1,6 +1,7 @@
 package routing
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"slices"
@@ -127,5 +128,9 @@ func TestTextOfAField(t *testing.T) {
 		if text, ok := Text(c.message, 1); text != c.text || ok != c.ok {
 			t.Errorf("%s: %q, %t", name, text, ok)
 		}
+	}
+	many := bytes.Repeat(field(1, "a name"), 1000)
+	if n := testing.AllocsPerRun(10, func() { Text(many, 1) }); n > 1 {
+		t.Errorf("a thousand names cost %v allocations", n)
 	}
 }

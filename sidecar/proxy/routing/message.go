@@ -29,8 +29,9 @@ func Decode(request []byte, m proto.Message) error {
 }
 
 // Text reads a text field of a message, such as the name of the collection, and decodes nothing
-// else. The last occurrence counts.
+// else. The last occurrence counts. It allocates that one alone, however many there are.
 func Text(b []byte, field protowire.Number) (text string, ok bool) {
+	var last []byte
 	for len(b) > 0 {
 		number, kind, n := protowire.ConsumeTag(b)
 		if n < 0 {
@@ -42,7 +43,7 @@ func Text(b []byte, field protowire.Number) (text string, ok bool) {
 			if n < 0 {
 				return "", false
 			}
-			text, ok, b = string(v), true, b[n:]
+			last, ok, b = v, true, b[n:]
 			continue
 		}
 		if n = protowire.ConsumeFieldValue(number, kind, b); n < 0 {
@@ -50,7 +51,7 @@ func Text(b []byte, field protowire.Number) (text string, ok bool) {
 		}
 		b = b[n:]
 	}
-	return text, ok
+	return string(last), ok
 }
 
 // Fields calls f with every field of a message, without decoding it. value is nil for a field
