@@ -100,7 +100,7 @@ func (s *session) output(t *testing.T, cmd *exec.Cmd) string {
 
 func (s *session) environment() []string {
 	return []string{
-		"PATH=" + s.programs, "HOME=" + s.folder, "LIKENESS_LISTEN_GRPC=127.0.0.1:0", "LIKENESS_LISTEN_ADMIN=" + s.addresses.Replace("127.0.0.1:7601"),
+		"PATH=" + s.programs, "HOME=" + s.folder, "LIKENESS_LISTEN_GRPC=127.0.0.1:0", "LIKENESS_LISTEN_REST=127.0.0.1:0", "LIKENESS_LISTEN_ADMIN=" + s.addresses.Replace("127.0.0.1:7601"),
 		"LIKENESS_PROXY_LISTEN_GRPC=" + s.addresses.Replace("127.0.0.1:7634"), "LIKENESS_PROXY_LISTEN_REST=" + s.addresses.Replace("127.0.0.1:7633"),
 	}
 }

@@ -18,7 +18,8 @@ type adminPorts struct {
 	token  string
 }
 
-func (f *credentialFlags) adminPorts() (*adminPorts, error) {
+// adminPorts returns what asks the admin ports at some URLs.
+func (f *credentialFlags) adminPorts(urls []string) (*adminPorts, error) {
 	secure, err := f.tlsConfig()
 	if err != nil {
 		return nil, err
@@ -26,6 +27,9 @@ func (f *credentialFlags) adminPorts() (*adminPorts, error) {
 	token, err := readToken(f.tokenFile)
 	if err != nil {
 		return nil, err
+	}
+	if token != "" {
+		warnPlainToken(f.stderr(), urls...)
 	}
 	transport := &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: secure, DisableKeepAlives: true} // hours lie between two requests
 	return &adminPorts{client: &http.Client{Timeout: time.Minute, Transport: transport}, token: token}, nil

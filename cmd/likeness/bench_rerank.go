@@ -34,8 +34,8 @@ func newBenchRerankCommand(a *app) *cobra.Command {
 		Use:   "rerank URL",
 		Short: "Measure what a rerank call costs beyond scoring",
 		Long:  benchRerankLong,
-		Example: `  likeness bench rerank http://127.0.0.1:7601 --route products --query "warm socks"
-  likeness bench rerank http://127.0.0.1:7601 --route products --query "warm socks" --ids ids.txt --output json`,
+		Example: `  likeness bench rerank http://127.0.0.1:7602 --route products --query "warm socks"
+  likeness bench rerank http://127.0.0.1:7602 --route products --query "warm socks" --ids ids.txt --output json`,
 		Args: cobra.ExactArgs(1),
 	}
 	flags := cmd.Flags()
@@ -51,7 +51,7 @@ func newBenchRerankCommand(a *app) *cobra.Command {
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		f.run.URL = args[0]
-		report, err := f.measure(cmd.Context())
+		report, err := f.measure(cmd.Context(), a.stderr)
 		if err != nil {
 			return err
 		}
@@ -60,13 +60,16 @@ func newBenchRerankCommand(a *app) *cobra.Command {
 	return cmd
 }
 
-func (f *benchRerankFlags) measure(ctx context.Context) (bench.Reranked, error) {
+func (f *benchRerankFlags) measure(ctx context.Context, warnings io.Writer) (bench.Reranked, error) {
 	if f.documents < 1 || f.run.Calls < 1 {
 		return bench.Reranked{}, usagef("--documents and --calls start at 1")
 	}
 	var err error
 	if f.run.Token, err = readToken(f.tokenFile); err != nil {
 		return bench.Reranked{}, err
+	}
+	if f.run.Token != "" {
+		warnPlainToken(warnings, f.run.URL)
 	}
 	if f.run.Documents, err = f.readDocuments(); err != nil {
 		return bench.Reranked{}, err

@@ -6,6 +6,9 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"fmt"
+	"io"
+	"net"
+	"net/url"
 	"os"
 	"strings"
 
@@ -37,9 +40,12 @@ func (f *dialFlags) add(cmd *cobra.Command) {
 // credentialFlags say who calls a sidecar, and how to know the sidecar.
 type credentialFlags struct {
 	tokenFile, caFile, certFile, keyFile, hostname string
+	// stderr returns the writer for warnings.
+	stderr func() io.Writer
 }
 
 func (f *credentialFlags) add(cmd *cobra.Command) {
+	f.stderr = cmd.ErrOrStderr
 	flags := cmd.Flags()
 	flags.StringVar(&f.tokenFile, "token-file", "", "file with the bearer token")
 	flags.StringVar(&f.caFile, "tls-ca", "", "authorities of the sidecar, PEM; empty is the system's")
@@ -59,8 +65,13 @@ func (f *dialFlags) connect() (*grpc.ClientConn, error) {
 		grpc.WithDefaultCallOptions(grpc.MaxCallRecvMsgSize(f.maxMessageBytes), grpc.MaxCallSendMsgSize(f.maxMessageBytes)))
 }
 
+// secure reports whether the flags ask for TLS.
+func (f *dialFlags) secure() bool {
+	return f.tls || f.caFile != "" || f.certFile != "" || f.hostname != ""
+}
+
 func (f *dialFlags) credentials() (credentials.TransportCredentials, error) {
-	if !f.tls && f.caFile == "" && f.certFile == "" && f.hostname == "" {
+	if !f.secure() {
 		return insecure.NewCredentials(), nil
 	}
 	c, err := f.tlsConfig()
@@ -108,11 +119,33 @@ func readToken(file string) (string, error) {
 	return string(bytes.TrimSpace(token)), nil
 }
 
+// warnPlainToken warns of each address, host:port or a URL, at which a token leaves this machine in plain text.
+func warnPlainToken(w io.Writer, addresses ...string) {
+	for _, address := range addresses {
+		if u, err := url.Parse(address); err == nil && u.Host != "" {
+			if u.Scheme == "https" {
+				continue
+			}
+			address = u.Host
+		}
+		host, _, err := net.SplitHostPort(address)
+		if err != nil {
+			host = address
+		}
+		if ip := net.ParseIP(host); host != "localhost" && !ip.IsLoopback() && !strings.HasPrefix(address, "unix:") {
+			_, _ = fmt.Fprintf(w, "warning: the token goes to %s in plain text, readable on the way; use TLS\n", address)
+		}
+	}
+}
+
 // callOptions returns the option that sends the token.
 func (f *dialFlags) callOptions() ([]grpc.CallOption, error) {
 	token, err := readToken(f.tokenFile)
 	if err != nil || token == "" {
 		return nil, err
+	}
+	if !f.secure() {
+		warnPlainToken(f.stderr(), f.address)
 	}
 	return []grpc.CallOption{grpc.PerRPCCredentials(bearer(token))}, nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"io"
 	"maps"
 	"os"
 	"path/filepath"
@@ -40,7 +41,23 @@ func TestTheTokenOfAFile(t *testing.T) {
 	if err := os.WriteFile(file, []byte("canary\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	options, err := (&dialFlags{credentialFlags: credentialFlags{tokenFile: file}}).callOptions()
+	var warned bytes.Buffer
+	stderr := func() io.Writer { return &warned }
+	for address, want := range map[string]string{"127.0.0.1:7600": "", "[::1]:7600": "", "localhost:7600": "", "unix:/tmp/s": "", "node-1:7600": "node-1:7600", "10.0.0.7:7600": "10.0.0.7:7600"} {
+		warned.Reset()
+		if _, err := (&dialFlags{address: address, credentialFlags: credentialFlags{tokenFile: file, stderr: stderr}}).callOptions(); err != nil {
+			t.Error(err)
+		}
+		if got := warned.String(); (got == "") != (want == "") || !strings.Contains(got, want) {
+			t.Errorf("%s: warned %q, want %q", address, got, want)
+		}
+	}
+	warned.Reset()
+	admins := []string{"http://127.0.0.1:7601", "https://node-1:7601", "http://node-2:7601"}
+	if _, err := (&credentialFlags{tokenFile: file, stderr: stderr}).adminPorts(admins); err != nil || strings.Count(warned.String(), "warning:") != 1 || !strings.Contains(warned.String(), "node-2:7601") {
+		t.Errorf("admin ports: warned %q, %v", warned.String(), err)
+	}
+	options, err := (&dialFlags{tls: true, address: "node-1:7600", credentialFlags: credentialFlags{tokenFile: file}}).callOptions()
 	if err != nil || len(options) != 1 {
 		t.Fatal(options, err)
 	}

@@ -196,7 +196,7 @@ func (f *refitFlags) open(a *app, dirs, rest []string) (*refit, error) {
 	if info, err := os.Stat(r.target); !f.onlyEval && err == nil && info.IsDir() {
 		return nil, usagef("the model of version %q is a folder, %s; give it a file", f.version, r.target)
 	}
-	if r.ports, err = f.credentials.adminPorts(); err != nil {
+	if r.ports, err = f.credentials.adminPorts(f.admin); err != nil {
 		return nil, err
 	}
 	if r.served, err = model.Open(r.path); err != nil {

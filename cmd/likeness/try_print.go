@@ -31,9 +31,17 @@ func printTrial(w io.Writer, r *trial.Report) error {
 	if r.Learned.Judgment.Verdict.Answer != verdict.Yes {
 		serve = "to serve it all the same:"
 	}
-	_, err := fmt.Fprintf(w, "\nwrote %s\n%s\n  likeness serve --config %s\nand give one client %s in place of the database's address\n",
-		filepath.Join(r.Folder, trial.ReportFile), serve, filepath.Join(r.Folder, trial.ConfigFile), r.Served.Proxy)
+	_, err := fmt.Fprintf(w, "\nwrote %s\n%s\n  likeness serve --config %s\n%s\n",
+		filepath.Join(r.Folder, trial.ReportFile), serve, filepath.Join(r.Folder, trial.ConfigFile), whomToAsk(r))
 	return err
+}
+
+// whomToAsk says where a client gets the answers that were judged.
+func whomToAsk(r *trial.Report) string {
+	if r.Served.Proxy != "" {
+		return fmt.Sprintf("and give one client %s in place of the database's address", r.Served.Proxy)
+	}
+	return fmt.Sprintf("and ask its API, %s: the database's own clients expect distances of this %s field, and get no learned order", r.Served.REST, r.Look.Vector.Metric)
 }
 
 func printLook(w io.Writer, r *trial.Report) error {

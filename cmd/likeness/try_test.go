@@ -83,6 +83,7 @@ func TestTry(t *testing.T) {
 	}
 	t.Setenv("LIKENESS_PROXY_LISTEN_GRPC", "127.0.0.1:0")
 	t.Setenv("LIKENESS_PROXY_LISTEN_REST", "127.0.0.1:0")
+	t.Setenv("LIKENESS_LISTEN_REST", "127.0.0.1:0")
 	at := serveArgs(t, strings.Fields(printed)...)
 	c, err := client.Dial(at, client.Options{})
 	if err != nil {

@@ -86,8 +86,7 @@ func UnguardedText(c Comparison, traffic float64) string {
 // ColdWarning words the warning that items without logs lose. guarded says that the
 // fit already tried every pull that could keep them.
 func ColdWarning(c Comparison, guarded bool) string {
-	text := fmt.Sprintf("items without logs lose: MRR@10 %.4f ± %.4f, %.4f by the plain inner product, on %d queries of items held out",
-		c.MRR, c.StandardError, c.Baseline, c.Queries)
+	text := fmt.Sprintf("items without logs lose %.4f ± %.4f of MRR@10", -c.Gain, c.StandardError)
 	if guarded {
 		return text + "; no pull that was tried keeps them"
 	}

@@ -35,6 +35,19 @@ func TestCorrected(t *testing.T) {
 	}
 }
 
+// TestColdWarning: the warning names the loss that the table beside it shows, and the remedy where one is left.
+func TestColdWarning(t *testing.T) {
+	c := fit.Comparison{MRR: 0.5, Baseline: 0.75, Gain: -0.25, StandardError: 0.125, Queries: 8}
+	for guarded, want := range map[bool]string{
+		false: "items without logs lose 0.2500 ± 0.1250 of MRR@10; when the collection gets such items, fit again with --cold guard",
+		true:  "items without logs lose 0.2500 ± 0.1250 of MRR@10; no pull that was tried keeps them",
+	} {
+		if got := fit.ColdWarning(c, guarded); got != want {
+			t.Errorf("guarded %t: %q, want %q", guarded, got, want)
+		}
+	}
+}
+
 // TestValueOfATrial: the MRR@10 of logged items and of items without logs, by their shares of the traffic.
 func TestValueOfATrial(t *testing.T) {
 	trial := fit.PullTrial{LoggedMRR: 0.5, Cold: &fit.Comparison{MRR: 0.25, Baseline: 0.75}}

@@ -22,8 +22,10 @@ import (
 type Served struct {
 	Route     string `json:"route"`
 	Placement string `json:"placement"`
-	// Proxy has the addresses at which the database's own clients are answered.
-	Proxy   string `json:"proxy"`
+	// REST is the URL of the API. Proxy has the addresses at which the database's own clients are answered, or is empty
+	// where the proxy would pass all their searches on.
+	REST    string `json:"rest"`
+	Proxy   string `json:"proxy,omitempty"`
 	Queries int    `json:"queries"`
 	// P50 and P95 are times of a search in milliseconds, one at a time.
 	P50 float64 `json:"p50_ms"`
@@ -75,7 +77,10 @@ func (t *trial) serve(ctx context.Context, k *task) (err error) {
 	if err := engine.Open(ctx); err != nil {
 		return err
 	}
-	s := &Served{Route: t.Collection, Certificates: map[string]int{}, Placement: string(engine.Routes()[0].Placement), Proxy: t.look.Server.proxy().String()}
+	s := &Served{Route: t.Collection, Certificates: map[string]int{}, Placement: string(engine.Routes()[0].Placement), REST: "http://" + listen().REST}
+	if proxy := t.look.proxy(); proxy != nil {
+		s.Proxy = proxy.String()
+	}
 	t.report.Served = s
 	if err := t.measureRoute(ctx, engine, k); err != nil {
 		return err

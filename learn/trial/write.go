@@ -72,7 +72,8 @@ func (t *trial) configuration() ([]byte, error) {
 	content := file{
 		Stores: map[string]storeKeys{storeName: store},
 		Models: map[string]modelKeys{modelName: {Path: modelFile}},
-		Proxy:  t.look.Server.proxy(),
+		Listen: listen(),
+		Proxy:  t.look.proxy(),
 	}
 	if e := t.Embedder; e.URL != "" {
 		embedder := embedderKeys{URL: e.URL, Model: e.Model, QueryPrefix: e.QueryPrefix, DocumentPrefix: e.DocumentPrefix, Dimension: f.Dim}
@@ -88,7 +89,10 @@ func (t *trial) configuration() ([]byte, error) {
 		return nil, err
 	}
 	head := fmt.Sprintf("# Written by `likeness try`. Serves collection %q by the similarity that was learned from it:\n#   likeness serve --config %s\n", t.Collection, filepath.Join(t.Out, ConfigFile))
-	head += "# The proxy answers the database's own clients: give them its address in place of the database's.\n"
+	if content.Proxy != nil {
+		head += "# The proxy answers the database's own clients: give them its address in place of the database's.\n"
+	}
+	head += "# Where another program has a port, write another one.\n"
 	if route.ExactSearch {
 		head += "# exact_search asks the database for exhaustive searches, whose answers are proved exact. Without it searches use the index.\n"
 	}

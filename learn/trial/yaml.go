@@ -5,10 +5,13 @@ import (
 	"path/filepath"
 
 	"go.yaml.in/yaml/v3"
+
+	"github.com/likenessdb/likeness/adapters"
 )
 
 // file is the part of a configuration that a trial writes.
 type file struct {
+	Listen    *listenKeys             `yaml:"listen,omitempty"`
 	Stores    map[string]storeKeys    `yaml:"stores"`
 	Embedders map[string]embedderKeys `yaml:"embedders,omitempty"`
 	Models    map[string]modelKeys    `yaml:"models,omitempty"`
@@ -54,6 +57,17 @@ type routeKeys struct {
 	Depth       int    `yaml:"depth,omitempty"`
 }
 
+type listenKeys struct {
+	GRPC  string `yaml:"grpc"`
+	REST  string `yaml:"rest"`
+	Admin string `yaml:"admin"`
+}
+
+// listen returns the ports that the documentation uses.
+func listen() *listenKeys {
+	return &listenKeys{GRPC: "127.0.0.1:7600", REST: "127.0.0.1:7602", Admin: "127.0.0.1:7601"}
+}
+
 type proxyKeys struct {
 	Store      string `yaml:"store"`
 	ListenGRPC string `yaml:"listen_grpc"`
@@ -61,9 +75,13 @@ type proxyKeys struct {
 	RESTURL    string `yaml:"rest_url,omitempty"`
 }
 
-// proxy returns the keys of a proxy for the server's clients, on the ports that docs/proxy.md uses.
-func (s Server) proxy() *proxyKeys {
+// proxy returns the keys of a proxy for the server's clients, on the ports that docs/proxy.md uses. It returns nil for a
+// field whose searches the proxy passes on unchanged, because their scores are distances.
+func (l *Look) proxy() *proxyKeys {
+	s := l.Server
 	switch {
+	case l.field.Metric != adapters.InnerProduct && l.field.Metric != adapters.Cosine:
+		return nil
 	case s.Kind == milvusKind:
 		return &proxyKeys{Store: storeName, ListenGRPC: "127.0.0.1:7653"}
 	case s.REST == "":

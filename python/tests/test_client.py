@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import likeness
-from likeness import Search
+from likeness import Search, errors
 
 
 @pytest.fixture
@@ -156,6 +156,14 @@ def test_refused(url: str, vector: np.ndarray) -> None:
             likeness.Client(address)
     with pytest.raises(ValueError, match="plain text"):
         likeness.Client("http://likeness.example", token="open")
+
+
+def test_another_server() -> None:
+    """What answers 404 in words of its own, as an admin port or a database does, is told from a route that is missing."""
+    error = errors.from_response(404, b"404 page not found\n", "")
+    assert isinstance(error, likeness.Internal)
+    assert "404 page not found; no sidecar's API is there" in str(error)
+    assert "listen.rest" not in str(errors.from_response(500, b"oops", ""))
 
 
 def test_threads(client: likeness.Client, vector: np.ndarray) -> None:

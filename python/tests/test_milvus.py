@@ -6,6 +6,7 @@ import os
 from collections.abc import Callable
 
 import haystack
+import pymilvus
 import pytest
 from conftest import Asked
 from langchain_core.documents import Document
@@ -67,6 +68,33 @@ def test_langchain(langchain_url: str, langchain_store: Milvus, asked: Asked) ->
         other = langchain.LikenessRetriever(client=client, route="worded", text_field="body")
         with pytest.raises(payloads.TextMissing, match=r"has the fields .*row, text.*: name the one"):
             other.invoke(query)
+
+
+def test_model_ranker(langchain_url: str, langchain_store: Milvus, asked: Asked) -> None:
+    """Milvus's own model ranker asks the rerank API as it asks Cohere, with the texts of a field."""
+    ranker = pymilvus.Function(
+        name="likeness",
+        input_field_names=["text"],
+        function_type=pymilvus.FunctionType.RERANK,
+        params={
+            "reranker": "model",
+            "provider": "cohere",
+            "model_name": "worded",
+            "queries": [asked.queries[0]],
+            "api_key": "none",
+            "base_url": langchain_url + "/v2",
+        },
+    )
+    client = pymilvus.MilvusClient(f"http://{MILVUS}")
+    [ranked] = client.search(
+        "langchain",
+        data=[asked.embed(asked.queries[0])],
+        anns_field="vector",
+        limit=len(asked.texts),
+        output_fields=["text"],
+        ranker=ranker,
+    )
+    assert [hit["entity"]["text"] for hit in ranked[:20]] == asked.best(asked.queries[0], 20)
 
 
 @pytest.fixture(scope="module")

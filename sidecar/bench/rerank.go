@@ -14,7 +14,7 @@ import (
 
 // Rerank describes calls of a sidecar's rerank API, one after the other.
 type Rerank struct {
-	// URL is the sidecar's REST address, such as http://127.0.0.1:7601.
+	// URL is the sidecar's REST address, such as http://127.0.0.1:7602.
 	URL string
 	// Token is sent as the bearer token, unless it is empty.
 	Token string
@@ -90,7 +90,11 @@ func (r Rerank) call(ctx context.Context, client *http.Client, body []byte) (htt
 	from := io.LimitReader(answer.Body, maxRerankAnswer)
 	if answer.StatusCode != http.StatusOK {
 		text, _ := io.ReadAll(io.LimitReader(from, 1<<10))
-		return nil, fmt.Errorf("%s: %s: %s", request.URL, answer.Status, bytes.TrimSpace(text))
+		remedy := ""
+		if answer.StatusCode == http.StatusNotFound && !json.Valid(text) {
+			remedy = "; no sidecar's API is there: give the URL of listen.rest"
+		}
+		return nil, fmt.Errorf("%s: %s: %s%s", request.URL, answer.Status, bytes.TrimSpace(text), remedy)
 	}
 	_, err = io.Copy(io.Discard, from)
 	return answer.Header, err

@@ -101,7 +101,10 @@ def from_response(status: int, body: bytes, request_id: str) -> LikenessError:
         code, message, details = error["code"], error["message"], error.get("details", [])
     except (ValueError, KeyError, TypeError):
         unknown = Unavailable if status in (502, 503, 504) else Internal
-        return unknown(f"HTTP {status}: {body[:200].decode(errors='replace')}", request_id=request_id)
+        message = f"HTTP {status}: {body[:200].decode(errors='replace').strip()}"
+        if status == 404:
+            message += "; no sidecar's API is there: give the client the address of listen.rest"
+        return unknown(message, request_id=request_id)
     reason, retry_after, fields = "", None, {}
     for detail in details:
         reason = detail.get("reason", reason)
