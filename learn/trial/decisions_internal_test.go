@@ -367,7 +367,7 @@ func TestKeysOfAStore(t *testing.T) {
 		{Server{Kind: milvusKind}, "127.0.0.1:7653"}, {Server{Kind: qdrantKind}, "127.0.0.1:7634"},
 		{Server{Kind: qdrantKind, REST: "http://h:6333"}, "http://127.0.0.1:7633 (gRPC: 127.0.0.1:7634)"},
 	} {
-		if got := c.server.proxy(); got.String() != c.want || got.RESTURL != c.server.REST || got.Store != storeName {
+		if got := (&Look{Server: c.server, field: adapters.VectorField{Metric: adapters.Cosine}}).proxy(); got.String() != c.want || got.RESTURL != c.server.REST || got.Store != storeName {
 			t.Errorf("%+v: clients are answered at %s, forwarded to %q", c.server, got, got.RESTURL)
 		}
 	}
