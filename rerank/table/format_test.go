@@ -103,15 +103,17 @@ func checkRows(t *testing.T, tab *table.Table, want rerank.Matrix) {
 	if ok != (m.Full || tab.Features().Rows > 0) || ok && !slices.Equal(full.Data, want.Data) {
 		t.Errorf("full precision: %t, %d numbers", ok, len(full.Data))
 	}
-	part := tab.Slice(16, 20)
-	for i := range part.Len() {
-		r := i
-		if part.Rows != nil {
-			r = int(part.Rows[i])
-		}
-		tab.Row32(row, 16+i)
-		if got := part.Row(r, make([]float32, want.Cols)); !slices.Equal(got, row) {
-			t.Fatalf("Slice has %v, want %v", got, row)
+	for _, from := range []int{3, 16} { // within a tile, and where one begins
+		part := tab.Slice(from, from+4)
+		for i := range part.Len() {
+			r := i
+			if part.Rows != nil {
+				r = int(part.Rows[i])
+			}
+			tab.Row32(row, from+i)
+			if got := part.Row(r, make([]float32, want.Cols)); !slices.Equal(got, row) {
+				t.Fatalf("Slice from %d has %v, want %v", from, got, row)
+			}
 		}
 	}
 }

@@ -477,7 +477,7 @@ func TestCompactionIsDue(t *testing.T) {
 	}
 }
 
-// TestFailedCompactionIsRetried: only after as many further changes as there were.
+// TestFailedCompactionIsRetried: only after as many further changes as there were. What it wrote is removed.
 func TestFailedCompactionIsRetried(t *testing.T) {
 	c := liveCases()["float32"]
 	path, _ := c.base(t, rand.New(rand.NewPCG(1, 2)), 100)
@@ -500,6 +500,9 @@ func TestFailedCompactionIsRetried(t *testing.T) {
 			generation = now
 			if err := <-outcomes; err == nil {
 				t.Fatal("a table that was moved away was compacted")
+			}
+			if _, err := os.Stat(path + ".compact"); !errors.Is(err, os.ErrNotExist) {
+				t.Fatalf("the new file stays on the disk: %v", err)
 			}
 		}
 	}
