@@ -102,6 +102,13 @@ func TestTimeIsKeptBack(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
+		patient, end := context.WithTimeout(t.Context(), 10*time.Second)
+		defer end()
+		until, endEarly := (&search{view: viewOf(func(*route.Checked) {})}).keepTimeBack(patient)
+		defer endEarly()
+		if deadline, _ := until.Deadline(); time.Until(deadline) != 10*time.Second-maxKeptBack {
+			t.Errorf("of ten seconds, the search has %s", time.Until(deadline))
+		}
 		for name, c := range map[string]struct {
 			change func(*route.Checked)
 			want   time.Duration
@@ -472,7 +479,13 @@ func TestWhatMayStandIn(t *testing.T) {
 	if err := s.fallBack(t.Context(), &failure.Error{Reason: failure.Scoring, Err: errors.New("broken")}); err != nil {
 		t.Fatal(err)
 	}
+	if s.answer.Certificate.Stop != rerank.StopFixed {
+		t.Errorf("the certificate is %+v", s.answer.Certificate)
+	}
 	if a := s.answer; len(a.Hits) != 2 || a.NotFinite != 0 || a.NotIndexed != 0 || a.Reembedded != nil || a.Degraded.Reason != failure.Scoring || a.Certificate.Status != rerank.StatusUnknown {
 		t.Errorf("the answer is %+v", a)
+	}
+	if err := s.fallBack(t.Context(), &failure.Error{Reason: failure.Deadline, Err: errors.New("late")}); err != nil || s.answer.Certificate.Stop != rerank.StopDeadline || s.answer.Degraded.Detail != "late" {
+		t.Errorf("at the deadline: %+v, %v", s.answer, err)
 	}
 }

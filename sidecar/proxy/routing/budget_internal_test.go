@@ -26,4 +26,12 @@ func TestKeepFollowsTheDatabase(t *testing.T) {
 	}
 	want(time.Second, 50*time.Millisecond)
 	want(20*time.Millisecond, 10*time.Millisecond)
+	for i := range len(l.times) { // one in fifty is slow
+		took := time.Millisecond
+		if i%50 == 0 {
+			took = 9 * time.Millisecond
+		}
+		l.add(took)
+	}
+	want(time.Second, 9*time.Millisecond)
 }

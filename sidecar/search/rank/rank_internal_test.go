@@ -190,6 +190,7 @@ func TestSupportItemsInTheAnswer(t *testing.T) {
 	}{
 		"the whole collection": {true, 2, idsOf(hits(9, 5))},
 		"it ties with no row":  {true, 1, idsOf(hits(9))},
+		"too few were found":   {true, 3, idsOf(hits(9, 5, 4))},
 		"under a filter":       {false, 2, idsOf(hits(5, 4))},
 	} {
 		s, _, _ := spending(&rows{}, 5)
