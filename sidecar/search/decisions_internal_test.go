@@ -304,6 +304,32 @@ func TestEvidenceOfADatabase(t *testing.T) {
 	}
 }
 
+// TestWhatADatabaseProves: a list is exact only if the whole field compares vectors as they are and the search was
+// exhaustive by itself or as asked. One that is shorter than asked for holds all rows, and one that was narrowed, or
+// stage of another answer, does not prove that there are no others.
+func TestWhatADatabaseProves(t *testing.T) {
+	one := []Hit{{Score: 9}}
+	always := func(c *route.Checked) { c.Field.AlwaysExact = true }
+	for name, c := range map[string]struct {
+		change                                  func(*route.Checked)
+		got                                     DatabaseAnswer
+		exact, exhausted, restricted, hidesRows bool
+	}{
+		"as asked":             {func(c *route.Checked) { c.Field.Exact = true }, DatabaseAnswer{Hits: one, Exact: true}, true, true, false, false},
+		"not asked for":        {func(c *route.Checked) { c.Field.Exact = true }, DatabaseAnswer{Hits: one}, false, false, false, false},
+		"always":               {always, DatabaseAnswer{Hits: one}, true, true, false, false},
+		"a whole page":         {always, DatabaseAnswer{Hits: []Hit{{Score: 9}, {Score: 8}, {Score: 7}}}, true, false, false, false},
+		"narrowed":             {always, DatabaseAnswer{Hits: one, Narrowed: true}, true, true, true, true},
+		"one stage of several": {always, DatabaseAnswer{Hits: one, Staged: true}, false, false, false, false},
+		"rounded vectors":      {func(c *route.Checked) { c.Field.AlwaysExact, c.Field.FullPrecision = true, false }, DatabaseAnswer{Hits: one}, false, false, false, false},
+	} {
+		e := rewrittenOf(c.change).evidence(c.got)
+		if l := e.Lists[0]; l.Exact != c.exact || l.Exhausted != c.exhausted || e.Restricted != c.restricted || e.HidesRows != c.hidesRows {
+			t.Errorf("%s: %+v, restricted %t, hides rows %t", name, l, e.Restricted, e.HidesRows)
+		}
+	}
+}
+
 // TestEpsilonOfADatabase: on a field of inner products the longest vector is taken to be twice as long as the scores
 // show, unless the operator declares unit vectors; the rounding of a field of float16 comes on top.
 func TestEpsilonOfADatabase(t *testing.T) {
