@@ -189,3 +189,18 @@ func TestWarningsOfAnExperiment(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatIsTried: examples show the field that was embedded unless --title names another one, the fragment of
+// --embedder is its model, and --questions is both queries and pairs.
+func TestWhatIsTried(t *testing.T) {
+	f := tryFlags{questions: "q.jsonl"}
+	f.options.Embedder.Field, f.options.Embedder.URL = "text", "http://h/embed#m"
+	o, err := f.of("http://db", "c")
+	if err != nil || o.Title != "text" || o.Embedder.URL != "http://h/embed" || o.Embedder.Model != "m" || o.URL != "http://db" || o.Collection != "c" || o.Log.Queries != "q.jsonl" || o.Log.Pairs != "q.jsonl" {
+		t.Errorf("%+v, %v", o, err)
+	}
+	f.options.Title = "title"
+	if o, err := f.of("http://db", "c"); err != nil || o.Title != "title" {
+		t.Errorf("title %q, %v", o.Title, err)
+	}
+}
