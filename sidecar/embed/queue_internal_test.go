@@ -79,7 +79,7 @@ func TestALearnedLimitEnds(t *testing.T) {
 		if n := c.mostTexts(); n != 8 {
 			t.Errorf("%d texts, want 8", n)
 		}
-		time.Sleep(learnedFor)
+		<-time.After(learnedFor)
 		if n := c.mostTexts(); n != 32 {
 			t.Errorf("%d texts a while later, want 32", n)
 		}
