@@ -96,13 +96,23 @@ func watched() []pkg {
 		{Name: "langchain-core", Registry: python},
 		{Name: "llama-index-core", Registry: python},
 		{Name: "haystack-ai", Registry: python},
+		{Name: "langchain-qdrant", Registry: python},
+		{Name: "langchain-milvus", Registry: python},
+		{Name: "llama-index-vector-stores-qdrant", Registry: python},
+		{Name: "llama-index-vector-stores-milvus", Registry: python},
+		{Name: "qdrant-haystack", Registry: python},
+		{Name: "milvus-haystack", Registry: python},
+		{Name: "cohere", Registry: python},
+		{Name: "langchain-cohere", Registry: python},
+		{Name: "llama-index-postprocessor-cohere-rerank", Registry: python},
+		{Name: "sentence-transformers", Registry: python},
 	}
 }
 
 // pins are the files that pin versions, as patterns of their names.
 var pins = []string{
 	"e2e/harness/clients/*/requirements*.txt", "e2e/harness/clients/*/package.json", "adapters/adaptertest/servers/*.txt",
-	"python/tests/*.txt", "tools/servers.sh", "go.mod",
+	"python/tests/*.txt", "e2e/text/clients/*.txt", "tools/servers.sh", "go.mod",
 }
 
 // pinned returns the watched packages with the versions that the files of a repository pin.
