@@ -87,11 +87,19 @@ func (s *stageLines) done(n int) {
 	if int64(now) < due || !s.next.CompareAndSwap(due, int64(now+lineEvery)) {
 		return
 	}
-	rate := float64(count) / now.Seconds()
+	_, _ = fmt.Fprintln(s.w, s.line(count, now))
+}
+
+// line words how far the stage is after some time. Slow rates have digits, so that none is 0.
+func (s *stageLines) line(count int64, after time.Duration) string {
+	rate := float64(count) / after.Seconds()
+	digits := 0
+	if rate < 10 {
+		digits = 2
+	}
 	if s.steps < 0 || rate == 0 {
-		_, _ = fmt.Fprintf(s.w, "%s: %d (%.0f/s)\n", s.stage, count, rate)
-		return
+		return fmt.Sprintf("%s: %d (%.*f/s)", s.stage, count, digits, rate)
 	}
 	left := time.Duration(float64(max(0, s.steps-count)) / rate * float64(time.Second)).Round(time.Second)
-	_, _ = fmt.Fprintf(s.w, "%s: %d of %d (%.0f/s, %v left)\n", s.stage, count, s.steps, rate, left)
+	return fmt.Sprintf("%s: %d of %d (%.*f/s, %v left)", s.stage, count, s.steps, digits, rate, left)
 }

@@ -101,13 +101,17 @@ func (f *fitter) planWork(trials int) {
 		perRound = p.round
 	}
 	setup := f.speeds.setup
-	p.trial, p.judged, p.final = setup+rounds*perRound+judged, setup+rounds*perRound, setup+rounds*p.round
+	p.judged, p.final = setup+rounds*perRound, setup+rounds*p.round
+	learned, judgements := rounds*perRound, 1.0
 	if f.large {
-		p.trial = setup + shortRounds*p.round + judged
+		learned = shortRounds * p.round
 	}
 	if f.report.Guarded {
-		p.trial += judged // of the held-out items
+		kept := 1 - o.ColdShare // of the items, and of their pairs
+		learned *= kept * kept
+		judgements = 2 // of the held-out items too
 	}
+	p.trial = setup + learned + judgements*judged
 	ranked := float64(min(judge.FirstLook, len(f.split.HeldOut))) * f.speeds.judgement
 	rivals := 2.0
 	if o.Form == bilinear.Full {

@@ -56,11 +56,10 @@ func (f *fitter) setGuard() [][]bool {
 // traffic to come.
 func (f *fitter) choosePull(ctx context.Context, sets [][]bool) error {
 	pulls := f.options.Pulls
-	done := f.options.Progress.Begin("choosing the pull on held-out items", len(pulls)*len(sets))
 	tried := make([]*fit.PullTrial, len(pulls))
 	chosen, err := train.FindWeakest(len(pulls), func(i int) (_ bool, err error) {
 		if tried[i] == nil {
-			tried[i], err = f.tryPull(ctx, pulls[i], sets, done)
+			tried[i], err = f.tryPull(ctx, pulls[i], sets)
 		}
 		return err == nil && tried[i].Admissible, err
 	})
@@ -99,15 +98,15 @@ func (f *fitter) warnCold() {
 }
 
 // tryPull fits with a pull once per set of items, without the set.
-func (f *fitter) tryPull(ctx context.Context, pull float64, sets [][]bool, done func(int)) (*fit.PullTrial, error) {
+func (f *fitter) tryPull(ctx context.Context, pull float64, sets [][]bool) (*fit.PullTrial, error) {
 	t := &fit.PullTrial{Pull: pull}
 	var all marks
 	for i, set := range sets {
+		f.begin(f.plans.trial)
 		m, err := f.fitWithout(ctx, pull, f.options.Rounds, i, set)
 		if err != nil {
 			return nil, err
 		}
-		done(1)
 		t.LoggedMRR += m.LoggedMRR / float64(len(sets))
 		all.Scores, all.Baseline, all.Items = slices.Concat(all.Scores, m.Scores), slices.Concat(all.Baseline, m.Baseline), slices.Concat(all.Items, m.Items)
 	}
@@ -144,8 +143,8 @@ func (f *fitter) fitWithout(ctx context.Context, pull float64, rounds, i int, se
 			return marks{}, fmt.Errorf("%w: no pair is left with %g of the items held out; hold out fewer", fit.ErrData, f.options.ColdShare)
 		}
 		n := f.newNet()
-		_, err := f.trials.Train(ctx, newLearner(f.log, n, pairs, pull, f.options), train.Plan{
-			Name: name, Rounds: rounds, Note: f.noteRound, Done: f.options.Progress.Begin("fitting without some items", rounds),
+		_, err := f.trials.Train(ctx, f.newLearner(n, pairs, pull), train.Plan{
+			Name: name, Rounds: rounds, Note: f.noteRound,
 		})
 		if err != nil {
 			return marks{}, err
@@ -164,5 +163,6 @@ func (f *fitter) judgeWithout(n *net, set []bool) (marks, error) {
 	}
 	m := marks{LoggedMRR: judge.Mean(ranks, nil), Baseline: cold.ReciprocalRanks(judge.InnerProduct), Items: cold.FirstItems}
 	m.Scores, err = f.reciprocalRanks(cold, n)
+	f.task.Add(logged.Cost() + cold.Cost())
 	return m, err
 }

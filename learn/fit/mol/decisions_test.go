@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/likenessdb/likeness/learn/fit"
+	"github.com/likenessdb/likeness/learn/fit/fittest"
 	"github.com/likenessdb/likeness/learn/fit/judge"
 	"github.com/likenessdb/likeness/learn/fit/train"
 	"github.com/likenessdb/likeness/rerank"
@@ -246,12 +247,33 @@ func TestStagesOfTheReport(t *testing.T) {
 // TestMomentsOfUsers: what a learner goes on with has the running means of the user embeddings too.
 func TestMomentsOfUsers(t *testing.T) {
 	f, n := fitterOf(t, func(o *Options) { o.UserTables = []int{5, 3} })
-	l := f.newLearner(n, f.trainingPairs(nil))
+	l := f.newLearner(n, f.trainingPairs(nil), 0)
 	numbers := 0
 	for _, v := range l.moments() {
 		numbers += len(v)
 	}
 	if want := 2 * n.countNumbers(); numbers != want || len(n.users) != 2 {
 		t.Errorf("%d running means of %d numbers, want two of each", numbers, n.countNumbers())
+	}
+}
+
+// TestProgressIsOfTheWholeFit: one stage from the beginning to the end, which counts each step, so that the time that
+// it says is left is that of the fit.
+func TestProgressIsOfTheWholeFit(t *testing.T) {
+	for _, cold := range []fit.Cold{fit.ColdGuard, fit.ColdAuto, fit.ColdIgnore} {
+		var stages []string
+		var planned, done, calls int
+		o := DefaultOptions()
+		o.Cold, o.ColdTraffic, o.Rounds, o.GateQueryHidden = cold, 0, 2, 8
+		o.Progress = func(stage string, steps int) func(int) {
+			stages, planned = append(stages, stage), steps
+			return func(n int) { done, calls = done+n, calls+1 }
+		}
+		if _, err := Fit(t.Context(), fittest.RandomData(600, 100, 8), o); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(stages, []string{"fitting"}) || done < planned-1 || done > planned || calls < 6 {
+			t.Errorf("%s: stages %q, %d of %d done in %d calls", cold, stages, done, planned, calls)
+		}
 	}
 }

@@ -66,32 +66,42 @@ type fitter struct {
 	// itemScale and queryScale are the numbers by which the log divided all item
 	// vectors and all query vectors.
 	itemScale, queryScale float32
+
+	plans plans
+	work  *fit.Work // the progress of the whole fit
+	task  *fit.Task // the part under way
 }
 
 // run chooses the pull, judges a fit on the held-out queries, and fits all pairs.
 func (f *fitter) run(ctx context.Context) (*Fitted, error) {
 	sets := f.setGuard()
+	f.planWork(len(sets))
 	if f.report.Guarded {
 		if err := f.choosePull(ctx, sets); err != nil {
 			return nil, err
 		}
 	}
+	f.begin(f.plans.judged)
 	judged, trained, err := f.trainJudged(ctx)
 	if err != nil {
 		return f.interrupt(judged, trained, err)
 	}
+	f.begin(f.plans.measured)
 	if err := f.measure(judged); err != nil {
 		return nil, err
 	}
 	if !f.report.Guarded && len(sets) > 0 {
+		f.begin(f.plans.trial)
 		if err := f.compareCold(ctx, sets[0]); err != nil {
 			return f.interrupt(judged, trained, err)
 		}
 	}
+	f.begin(f.plans.final)
 	final, err := f.trainFinal(ctx)
 	if err != nil {
 		return f.interrupt(judged, trained, err)
 	}
+	f.task.End()
 	return f.finish(final), nil
 }
 
@@ -120,13 +130,13 @@ func (f *fitter) trainJudged(ctx context.Context) (*net, *train.Snapshot, error)
 	sample := f.thin(judge.New(f.log, f.split.HeldOut, nil))
 	plan := train.Plan{
 		Name: "judged fit", Rounds: f.options.Rounds, Patience: f.patience(), KeepTrained: true, Note: f.noteRound,
-		Done: f.options.Progress.Begin("fitting without the held-out queries", f.options.Rounds),
 		Judge: func(int) (float64, error) {
+			defer f.task.Add(sample.Cost())
 			ranks, err := f.reciprocalRanks(sample, n)
 			return judge.Mean(ranks, nil), err
 		},
 	}
-	trained, err := f.trials.Train(ctx, f.newLearner(n, f.trainingPairs(nil)), plan)
+	trained, err := f.trials.Train(ctx, f.newLearner(n, f.trainingPairs(nil), f.report.Pull), plan)
 	if err != nil {
 		return n, trained, err
 	}
@@ -158,18 +168,19 @@ func (f *fitter) trainFinal(ctx context.Context) (*net, error) {
 	if f.report.Rounds == 0 {
 		return n, nil
 	}
-	_, err := f.trials.Train(ctx, f.newLearner(n, f.log.Pairs(f.split.All(), nil)), train.Plan{
+	_, err := f.trials.Train(ctx, f.newLearner(n, f.log.Pairs(f.split.All(), nil), f.report.Pull), train.Plan{
 		Name: "final fit", Rounds: f.report.Rounds, Note: f.noteRound,
-		Done: f.options.Progress.Begin("fitting all pairs", f.report.Rounds),
 	})
 	return n, err
 }
 
 func (f *fitter) newNet() *net { return newNet(f.options, f.log, f.report.Guarded) }
 
-// newLearner makes a learner with the pull that was chosen.
-func (f *fitter) newLearner(n *net, pairs []samples.Pair) *learner {
-	return newLearner(f.log, n, pairs, f.report.Pull, f.options)
+// newLearner makes a learner with a pull, whose steps count as work of the task under way.
+func (f *fitter) newLearner(n *net, pairs []samples.Pair, pull float64) *learner {
+	l := newLearner(f.log, n, pairs, pull, f.options)
+	l.worked = func(multiplications float64) { f.task.Add(multiplications) }
+	return l
 }
 
 // noteRound notes the last round of a trial.

@@ -22,6 +22,8 @@ type learner struct {
 	loss       train.CrossEntropy
 	adam       *train.Adam
 
+	worked func(multiplications float64) // is told of each step; may be nil
+
 	queries, scores rerank.Matrix // of the batch
 	users           []int64
 }
@@ -94,6 +96,9 @@ func (t *learner) TakeRound(ctx context.Context, _ int) (float64, error) {
 		t.adam.Update(valuesOf(t.net.learned), gradientArrays(t.net.learned))
 		for _, table := range t.net.users {
 			table.adam.Update(table.Matrix, rate, t.adam.Step)
+		}
+		if t.worked != nil {
+			t.worked(stepCost * float64(t.batches.Size) * float64(len(t.candidates.Rows)) * float64(t.candidates.Vectors.Cols))
 		}
 	}
 	return sum / float64(t.batches.Steps), nil

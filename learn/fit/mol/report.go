@@ -107,6 +107,7 @@ func (f *fitter) measure(n *net) error {
 	if err != nil {
 		return err
 	}
+	f.task.Add(f.costOf(2 * o.Queries))
 	f.report.Logged = o.Gains[0]
 	f.report.setVerdict(o)
 	sample := f.thin(all)
