@@ -114,7 +114,7 @@ func printExperiment(w io.Writer, s trial.Status) error {
 	}
 	for _, of := range s.Segments {
 		if err == nil {
-			_, err = fmt.Fprintf(w, "sessions with %s: %s; mean preference %+.3f, between %+.3f and %+.3f; %s (decides nothing)\n", of.Name, of.Leader(), of.Mean, of.Low, of.High, of.Sides)
+			_, err = fmt.Fprintf(w, "sessions with %s: %s; mean preference %+.3f, between %+.3f and %+.3f; sessions: %s (decides nothing)\n", of.Name, of.Leader(), of.Mean, of.Low, of.High, of.Sides)
 		}
 	}
 	for _, why := range s.Why {

@@ -139,9 +139,9 @@ func (s Segments) statuses(kind experiment.Kind) []SegmentStatus {
 			continue
 		}
 		status := SegmentStatus{Name: name, Verdict: verdictOf(of.Test), Sessions: of.Test.Units, Control: of.Control, Candidate: of.Candidate}
-		status.Sides = fmt.Sprintf("%d prefer the candidate, %d the version in service", of.Candidate.Sessions, of.Control.Sessions)
+		status.Sides = fmt.Sprintf("candidate %d, in service %d", of.Candidate.Sessions, of.Control.Sessions)
 		if kind == experiment.Dividing {
-			status.Sides = fmt.Sprintf("candidate %.3f a session (%d), version in service %.3f (%d)",
+			status.Sides = fmt.Sprintf("candidate %.3f a session (%d), in service %.3f (%d)",
 				of.Candidate.mean(), of.Candidate.Sessions, of.Control.mean(), of.Control.Sessions)
 		}
 		all = append(all, status)

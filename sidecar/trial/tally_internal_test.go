@@ -169,7 +169,7 @@ func TestSegmentsOfQueries(t *testing.T) {
 		got[s.Name] = s
 	}
 	fresh, back, all := got[segmentNew], got[segmentReturning], got[segmentOneAnswer]
-	if fresh.Sessions != 39 || fresh.Decision != experiment.Better || fresh.Mean != 1 || fresh.Sides != "39 prefer the candidate, 0 the version in service" {
+	if fresh.Sessions != 39 || fresh.Decision != experiment.Better || fresh.Mean != 1 || fresh.Sides != "candidate 39, in service 0" {
 		t.Errorf("new queries: %+v", fresh)
 	}
 	if back.Sessions != 41 || back.Decision != experiment.Worse || all.Sessions != 81 || all.Decision != experiment.Undecided || len(got) != 4 {
