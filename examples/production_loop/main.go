@@ -189,15 +189,17 @@ func (l *loop) round(ctx context.Context, title string, topics int, candidate st
 		return err
 	}
 	l.heading("Refit")
-	newest := (l.collected / 5).Round(time.Millisecond).String()
-	if err := l.likeness(ctx, "refit", "--config", "likeness.yaml", "--route", "topics", "--only-eval", "--newest", newest, "--least", "500"); err != nil {
+	collected := time.Now()
+	// newest reaches back over the last fifth of the time in which people clicked, however long a command takes.
+	newest := func() string { return (time.Since(collected) + l.collected/5).Round(time.Millisecond).String() }
+	if err := l.likeness(ctx, "refit", "--config", "likeness.yaml", "--route", "topics", "--only-eval", "--newest", newest(), "--least", "500"); err != nil {
 		return err
 	}
 	before, err := l.modelOf(candidate)
 	if err != nil {
 		return err
 	}
-	if err := l.likeness(ctx, "refit", "--config", "likeness.yaml", "--route", "topics", "--version", candidate, "--newest", newest, "--least", "500"); err != nil {
+	if err := l.likeness(ctx, "refit", "--config", "likeness.yaml", "--route", "topics", "--version", candidate, "--newest", newest(), "--least", "500"); err != nil {
 		return err
 	}
 	if after, err := l.modelOf(candidate); err != nil || bytes.Equal(before, after) {

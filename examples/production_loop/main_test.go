@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"os"
 	"regexp"
 	"strings"
@@ -27,6 +28,14 @@ func TestProductionLoop(t *testing.T) {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("%q is missing", want)
 		}
+	}
+	var now, first float64
+	gains := regexp.MustCompile(`the model in service gains (\S+) .* it was (\S+) at first`).FindAllStringSubmatch(out.String(), -1)
+	if len(gains) < 2 {
+		t.Fatal("the gain of the learned model is missing")
+	}
+	if _, err := fmt.Sscan(gains[1][1]+" "+gains[1][2], &now, &first); err != nil || now >= first {
+		t.Errorf("more topics leave the learned model a gain of %g, and it was %g; %v", now, first, err)
 	}
 	if share := regexp.MustCompile(`without a click: (0\.\d+|1\.\d+) of that`).FindStringSubmatch(out.String()); share == nil || share[1] < "0.97" {
 		t.Errorf("what is in service at the end has %q of the quality of a fit on all labels, want 0.97", share)

@@ -185,7 +185,7 @@ func TestSearchesOfAnExperiment(t *testing.T) {
 	got.Attempted = nil
 	if want := (&search.Trial{
 		Name: "r/v2", Version: "v2", Kind: experiment.Dividing, Share: 0.05, Session: minute, Patience: 30 * time.Millisecond, Candidate: x.candidate.Standby,
-	}); !reflect.DeepEqual(got, want) {
+	}); !reflect.DeepEqual(got, want) { //nolint:govet // no error is in either
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
