@@ -16,7 +16,7 @@ memory() {
 # Databases and journals sync their files all the time, which no test needs: none cuts the power.
 TMPDIR=$(mktemp -d -p "$(memory 2>/dev/null && echo /dev/shm || echo "${TMPDIR:-/tmp}")" likeness-test.XXXXXX)
 export TMPDIR
-trap 'rm -rf "$TMPDIR"' EXIT
+trap 'rm -rf "$TMPDIR" || true' EXIT
 results=$TMPDIR/results
 # The linters vet the code, and no debugger reads these binaries. Compilers and linkers, which end
 # soon, take a fifth less time if they seldom collect their garbage.
