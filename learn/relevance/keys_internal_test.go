@@ -4,8 +4,10 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"math"
+	"slices"
 	"testing"
 
+	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/internal/disk"
 	"github.com/likenessdb/likeness/plugin"
 	"github.com/likenessdb/likeness/rerank"
@@ -81,5 +83,18 @@ func TestNaNIsKept(t *testing.T) {
 	})
 	if len(missing) != 1 || missing[0] != 3 || nans != 2 {
 		t.Errorf("%d scores are not a number, and the items %v have none", nans, missing)
+	}
+}
+
+// TestItemsOutliveTheirRows: a store may write the next batch over the vectors of the last one.
+func TestItemsOutliveTheirRows(t *testing.T) {
+	rows := adapters.Rows{IDs: []rerank.ID{rerank.UintID(1)}, Vectors: []rerank.Matrix{{Rows: 1, Cols: 2, Data: []float32{3, 4}}}}
+	items, err := (&Asker{described: plugin.Description{Vectors: true}}).Items(rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(rows.Vectors[0].Data)
+	if got := items.list[0].Vector; !slices.Equal(got, []float32{3, 4}) {
+		t.Errorf("the ranker reads %v, the row had 3 and 4", got)
 	}
 }

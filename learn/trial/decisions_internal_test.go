@@ -96,7 +96,7 @@ func TestTaskOfALabel(t *testing.T) {
 	const rows = 400
 	for i := range rows {
 		s.ids = append(s.ids, rerank.UintID(uint64(i)))
-		s.vectors.Data = append(s.vectors.Data, float32(i/40+i%4/2*100)) // labelled rows have ten vectors, twenty rows each
+		s.vectors.Data = append(s.vectors.Data, float32(i/56+i%4/2*100)) // labelled rows have eight vectors, 28 rows each at most
 		s.labels = append(s.labels, []string{"a", "b", "", "alone" + strconv.Itoa(i)}[i%4])
 	}
 	s.finish(1)
@@ -110,7 +110,7 @@ func TestTaskOfALabel(t *testing.T) {
 	}
 	for q, id := range k.queryIDs {
 		at, _ := id.Uint64()
-		if slices.Contains(k.itemIDs, id) || slices.Contains(k.items.Data, k.queries.Row(q)[0]) || k.queries.Row(q)[0] != float32(at/40) {
+		if slices.Contains(k.itemIDs, id) || slices.Contains(k.items.Data, k.queries.Row(q)[0]) || k.queries.Row(q)[0] != float32(at/56) {
 			t.Fatalf("row %s judges, and it or its twin is an item", id)
 		}
 		for _, item := range k.relevant[q] {
@@ -119,7 +119,7 @@ func TestTaskOfALabel(t *testing.T) {
 			}
 		}
 	}
-	if n := len(k.queryIDs); n != 40 || k.teach.Queries.Rows != 200-n || len(k.teach.Relevant) != k.teach.Queries.Rows {
+	if n := len(k.queryIDs); n < 41 || k.teach.Queries.Rows != 200-n || len(k.teach.Relevant) != k.teach.Queries.Rows {
 		t.Errorf("%d judge and %d teach, of 200 rows that share a label", n, k.teach.Queries.Rows)
 	}
 	for i := range s.labels {

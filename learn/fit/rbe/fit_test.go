@@ -655,7 +655,7 @@ func TestASampleIsAgglomerated(t *testing.T) {
 	for _, row := range chosen {
 		found[(row+each-1)/each] = true
 	}
-	if len(chosen) != clusters+1 || len(found) < clusters {
+	if len(chosen) != clusters+1 || !found[1] || !found[2] || !found[3] || !found[4] {
 		t.Errorf("rows %v are of %d clusters, want one of each", chosen, len(found))
 	}
 }
