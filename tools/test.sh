@@ -14,7 +14,8 @@ memory() {
 }
 
 # Databases and journals sync their files all the time, which no test needs: none cuts the power.
-TMPDIR=$(mktemp -d -p "$(memory 2>/dev/null && echo /dev/shm || echo "${TMPDIR:-/tmp}")" likeness-test.XXXXXX)
+# The folder's name is short, because the path of a socket has 107 bytes at most.
+TMPDIR=$(mktemp -d -p "$(memory 2>/dev/null && echo /dev/shm || echo "${TMPDIR:-/tmp}")" t.XXXX)
 export TMPDIR
 trap 'rm -rf "$TMPDIR" || true' EXIT
 results=$TMPDIR/results

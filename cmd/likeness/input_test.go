@@ -43,7 +43,7 @@ func TestTheTokenOfAFile(t *testing.T) {
 	}
 	var warned bytes.Buffer
 	stderr := func() io.Writer { return &warned }
-	for address, want := range map[string]string{"127.0.0.1:7600": "", "[::1]:7600": "", "localhost:7600": "", "unix:/tmp/s": "", "node-1:7600": "node-1:7600", "10.0.0.7:7600": "10.0.0.7:7600"} {
+	for address, want := range map[string]string{"127.0.0.1:7600": "", "[::1]:7600": "", "localhost:7600": "", "unix:here.sock": "", "node-1:7600": "node-1:7600", "10.0.0.7:7600": "10.0.0.7:7600"} {
 		warned.Reset()
 		if _, err := (&dialFlags{address: address, credentialFlags: credentialFlags{tokenFile: file, stderr: stderr}}).callOptions(); err != nil {
 			t.Error(err)

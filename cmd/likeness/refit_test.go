@@ -261,6 +261,7 @@ func writeExperiment(t *testing.T, stateDir string, s trial.State) {
 	if s.Test == nil {
 		s.Test = test
 	}
+	s.Alpha = 0.05
 	b, err := json.Marshal(s)
 	if err != nil {
 		t.Fatal(err)
