@@ -66,7 +66,7 @@ func alone() []subject {
 	}
 }
 
-// traced is the loaded case of which the tail is traced.
+// traced is the name of the loaded case whose slowest searches are traced.
 const traced = "Qdrant: MoL 4x4x64 full gate, distilled"
 
 // loaded returns the cases under load.
@@ -196,8 +196,8 @@ func (p place) alone(ctx context.Context, r *report) error {
 	return nil
 }
 
-// loaded measures a sidecar on one processor at 80 % of its capacity, and then traces where
-// the slowest searches of traced are late.
+// loaded measures a sidecar on one processor at 80 % of its capacity. It runs the case traced once
+// more, to see what its slowest searches wait for.
 func (p place) loaded(ctx context.Context, r *report) (err error) {
 	var at serve.Addresses
 	_, stop, err := host.Start(ctx, p.stderr, &at, filepath.Join(p.dir, "ready.json"),

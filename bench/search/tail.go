@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -33,7 +34,7 @@ type tail struct {
 	Slowest parts   `json:"slowest"` // the hundredth part that took longest
 }
 
-// span is a call on its way: its parts until now, and what it has done since the last event.
+// span is a call that has begun and not ended: its parts so far, and the state of its goroutine.
 type span struct {
 	parts
 	state trace.GoState
@@ -87,7 +88,8 @@ func (o *observer) see(e trace.Event) {
 	}
 }
 
-// add adds time to the part of a call that the present states say.
+// add adds the time since the last event to one part of a call. Which one depends on the state of the call's goroutine and,
+// if that waits for the processor, on the goroutine that runs.
 func (o *observer) add(s *span, ms float64) {
 	switch kind := o.kind[o.running]; {
 	case s.state == trace.GoRunning || s.state == trace.GoSyscall:
@@ -131,7 +133,7 @@ func (o *observer) move(change trace.StateTransition) {
 	}
 }
 
-// kindOf tells the goroutines of grpc-go and the runtime by the functions that they begin with.
+// kindOf returns the kind of a goroutine of grpc-go or of the runtime, which the function that it began with shows.
 func kindOf(stack trace.Stack) string {
 	for frame := range stack.Frames() {
 		switch f := frame.Func; {
@@ -151,15 +153,7 @@ func summarise(calls []parts) (*tail, error) {
 	if len(calls) < 100 {
 		return nil, fmt.Errorf("the trace has %d calls, and the slowest hundredth needs at least 100: trace longer", len(calls))
 	}
-	slices.SortFunc(calls, func(a, b parts) int {
-		switch x, y := a.sum(), b.sum(); {
-		case x < y:
-			return -1
-		case x > y:
-			return 1
-		}
-		return 0
-	})
+	slices.SortFunc(calls, func(a, b parts) int { return cmp.Compare(a.sum(), b.sum()) })
 	n := len(calls)
 	return &tail{
 		Calls: n, P50: calls[n/2].sum(), P99: calls[n-1-n/100].sum(),

@@ -168,8 +168,8 @@ func TestEnvironmentOfACheckedPlugin(t *testing.T) {
 	}
 }
 
-// TestWarningsOfAnExperiment: the status warns of sessions without a user, and says what is missing and why it ended;
-// it has no line for what there is none of.
+// TestWarningsOfAnExperiment: the status warns of sessions without a user, says what is missing, describes the segments
+// and says why the experiment ended. An experiment without any of these has no such line.
 func TestWarningsOfAnExperiment(t *testing.T) {
 	lines := map[string]string{"sessions have no user": "", "are missing": "", "sessions with one answer": "", "a person stopped it": ""}
 	for _, has := range []bool{false, true} {

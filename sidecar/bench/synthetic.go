@@ -30,8 +30,9 @@ type Synthetic struct {
 	K          int
 	// Kernel computes the scores. nil means the fastest that the processor can run.
 	Kernel *kernel.Set
-	// Turns are those of Run. Unless it is 0, only the first kind is measured, with a table: what events
-	// cost depends on neither, and is easiest to see beside the cheapest search.
+	// Turns is the number of turns in which Run compares searches with and without events, or 0. If it is not 0,
+	// only the first kind of similarity is measured, with a table: events cost every kind the same, and the
+	// difference is easiest to see beside the cheapest search.
 	Turns int
 }
 

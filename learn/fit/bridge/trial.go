@@ -33,8 +33,8 @@ type trial struct {
 	// the queries if maps learn from them. asked[q] is the row of query q, and asked is nil if they do not.
 	learnedOld, learnedNew rerank.Matrix
 	asked                  []int32
-	// elsewhere reports whether a tenth of the queries or more have no right answer among the items: the queries
-	// then ask for items that are no texts of the fit.
+	// elsewhere reports whether the queries also ask for items that are no texts of the fit: a tenth of the
+	// queries or more have no right answer among the texts.
 	elsewhere bool
 	// mapped holds the items' old vectors after the map. The map of each item is fitted to the
 	// other texts.
@@ -257,10 +257,11 @@ func (t *trial) calibrate(bridge ranking) Calibration {
 // any of its queries, or the drawn right answer to one (drawAnswers).
 const queryParts = 10
 
-// drawAnswers draws one right answer to each query. A query is judged as one whose drawn answer is no text that a map
-// learns from, as most items of a collection are not: no map that ranks for it has seen this answer. Nor has it seen a
-// query that drew the same one, unless some queries ask for items elsewhere, which a map in service has seen too. If
-// queries have many right answers in common, the maps have seen queries and answers like these, as a map in service has.
+// drawAnswers draws one right answer to each query. Most items of a collection are no texts of the fit, so a query is
+// judged by maps that have not seen its drawn answer. A map in service has seen other queries about such an item only
+// if the log asks for items that are no texts of the fit. If it does not (elsewhere is false), the judging maps have
+// seen no query with the same drawn answer either. If queries have many right answers in common, the maps have seen
+// queries and answers like these, as a map in service has.
 func (t *trial) drawAnswers() []int32 {
 	rng := rand.New(rand.NewPCG(t.options.Seed, 0xa25))
 	drawn := make([]int32, len(t.relevant))
