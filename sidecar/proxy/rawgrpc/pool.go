@@ -155,6 +155,7 @@ func (p *pool) open(fields []hpack.HeaderField, end bool, sink h2.Sink) (*h2.Str
 	if taking < p.most && len(p.legs) < retiredShare*p.most {
 		l := p.add()
 		s, err := l.Open(fields, end, sink)
+		p.start(l) // not before: a connection that has failed opens no stream, and so tells no sink why
 		return s, l, err
 	}
 	slices.SortStableFunc(crowded, func(a, b *leg) int { return a.Streams() - b.Streams() })
@@ -166,7 +167,7 @@ func (p *pool) open(fields []hpack.HeaderField, end bool, sink h2.Sink) (*h2.Str
 	return nil, nil, h2.ErrFull
 }
 
-// add opens a connection.
+// add makes a connection that is not started.
 func (p *pool) add() *leg {
 	l := &leg{}
 	o := p.options
@@ -179,6 +180,11 @@ func (p *pool) add() *leg {
 	}
 	l.Conn = h2.New(o)
 	p.legs = append(slices.Clip(p.legs), l)
+	return l
+}
+
+// start connects to the database, and runs the connection until it ends.
+func (p *pool) start(l *leg) {
 	p.running.Go(func() {
 		p.dialer.run(p.ctx, l.Conn)
 		p.flush(l)
@@ -186,7 +192,6 @@ func (p *pool) add() *leg {
 		defer p.mu.Unlock()
 		p.legs = slices.DeleteFunc(slices.Clone(p.legs), func(other *leg) bool { return other == l })
 	})
-	return l
 }
 
 // flush writes the frames that a connection's frames led to.

@@ -62,6 +62,20 @@ func TestTrailersOfAnAnswer(t *testing.T) {
 	}
 }
 
+// TestAConnectionThatFailsAtOnce: the call for which a connection is made learns that there is none, however
+// early that is known.
+func TestAConnectionThatFailsAtOnce(t *testing.T) {
+	u := &Upstream{dialer: &dialer{address: "127.0.0.1:1"}}
+	for range 2000 {
+		u.calls = newPool(u.dialer, 1, 2, h2.Options{}, nil)
+		u.calls.cancel() // nothing is dialled any more
+		if _, _, _, err := u.Call(t.Context(), "/a/B", nil); !Unsent(err) {
+			t.Fatalf("%v, want the error of a call that was not sent", err)
+		}
+		u.calls.close()
+	}
+}
+
 // TestConnectionsAreFew: once the limit of taking and retired connections is reached, no other is
 // opened.
 func TestConnectionsAreFew(t *testing.T) {
