@@ -131,7 +131,9 @@ func (s *Server) spawn() (*process, error) {
 	}
 	cmd := exec.Command(s.binary, s.args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = s.dir, log, log
-	cmd.Env = append(os.Environ(), s.env...)
+	// Each server has a home of its own: milvus-lite creates ~/.cache/milvus with its first
+	// collection, and fails if another milvus-lite creates it at the same moment.
+	cmd.Env = append(append(os.Environ(), "HOME="+s.dir), s.env...)
 	cmd.SysProcAttr = dieWithParent()
 	p := &process{done: make(chan struct{})}
 	started := make(chan error, 1)
