@@ -25,6 +25,14 @@
 // mutants never changes the tree: the compiler reads the changed file by way of
 // go's flag -overlay. It reports each defect as noticed or survived, and exits with
 // status 1 if one survived, does not apply any more, or does not compile.
+//
+// With -sample, the defects are drawn at random from the code of some packages instead:
+//
+//	mutants -sample ./rerank/... -n 40 -seed 1
+//
+// A statement is deleted, a field of a literal left out, a condition or half of it ignored, an
+// argument replaced by zero or swapped with its neighbour, an error swallowed, or min and max
+// exchanged. The survivors are printed as records, with the share of defects that were noticed.
 package main
 
 import (
@@ -64,6 +72,10 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	record := flags.String("results", "", "a JSON file that keeps what came of every list; not with -match")
 	again := flags.Bool("again", false, "run only the defects that -results has as not noticed, of lists that are as they were")
 	check := flags.Bool("check", false, "only check that every defect still applies")
+	sample := flags.String("sample", "", "instead of the lists, draw defects from the packages of these patterns")
+	count := flags.Int("n", 40, "the defects that -sample draws")
+	seed := flags.Uint64("seed", 1, "the seed that -sample draws with")
+	also := flags.String("also", "", "arguments of go test: more tests, for what the own tests of a -sample's packages do not notice")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -73,6 +85,10 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	absolute, err := filepath.Abs(*root)
 	if err != nil {
 		return err
+	}
+	r := runner{root: absolute, out: out, timeout: testTimeout}
+	if *sample != "" {
+		return r.runSample(ctx, sampling{strings.Fields(*sample), *count, *seed, strings.Fields(*also)})
 	}
 	mutants, err := readLists(filepath.Join(absolute, "tools", "mutants"), *area)
 	if err != nil {
@@ -88,7 +104,6 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 			return err
 		}
 	}
-	r := runner{root: absolute, out: out}
 	if err := r.checkAll(mutants); err != nil || *check {
 		return err
 	}
@@ -125,6 +140,8 @@ func (m *mutant) matches(text string) bool {
 
 func (m *mutant) String() string { return fmt.Sprintf("%s %s: %s", m.at, m.file, m.harm) }
 
+var errNoList = errors.New("no list")
+
 // readLists reads the list of one area, or every list where area is empty.
 func readLists(dir, area string) ([]mutant, error) {
 	if area == "" {
@@ -135,7 +152,7 @@ func readLists(dir, area string) ([]mutant, error) {
 		return nil, err
 	}
 	if len(lists) == 0 {
-		return nil, fmt.Errorf("no list %s.txt in %s", area, dir)
+		return nil, fmt.Errorf("%w %s.txt in %s", errNoList, area, dir)
 	}
 	var all []mutant
 	for _, path := range lists {
@@ -213,9 +230,13 @@ func addLine(text, line string) string {
 
 // runner applies defects to the tree at root and writes what comes of them to out.
 type runner struct {
-	root string
-	out  io.Writer
+	root    string
+	out     io.Writer
+	timeout time.Duration // of the tests of one package
 }
+
+// testTimeout is enough for every package without a defect.
+const testTimeout = 10 * time.Minute
 
 // checkAll reports every defect that does not apply.
 func (r *runner) checkAll(mutants []mutant) error {
@@ -375,7 +396,7 @@ func (r *runner) overlay(m *mutant, scratch string) (string, error) {
 }
 
 func (r *runner) goTest(ctx context.Context, args []string) (output []byte, err error) {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-vet=off", "-timeout=10m"}, args...)...)
+	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-vet=off", fmt.Sprint("-timeout=", r.timeout)}, args...)...)
 	cmd.Dir = r.root
 	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
 	return cmd.CombinedOutput()
