@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/maxsim"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/mol"
 	"github.com/likenessdb/likeness/rerank/tensor"
@@ -44,6 +45,11 @@ func TestReembedWantsABridge(t *testing.T) {
 		"a query that is turned":      oneLogit(t, []float32{0, 1, 0, 0, 0, 1, 1, 0, 0}),
 		"a query that is turned away": oneLogit(t, []float32{-1, 0, 0, 0, -1, 0, 0, 0, -1}),
 	}
+	rows, err := maxsim.New(maxsim.Config{Dim: 3, Normalise: true}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	models["the best of several rows"] = rows
 	for _, name := range []string{"banking77-questions-mol", "banking77-questions-bilinear", "banking77-mol"} {
 		m, err := model.Open("../../examples/models/" + name)
 		if err != nil {

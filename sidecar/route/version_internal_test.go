@@ -1,6 +1,7 @@
 package route
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -87,6 +88,7 @@ func TestAFieldIsConfirmed(t *testing.T) {
 	for name, c := range map[string]struct {
 		strategy   rerank.Strategy
 		collection string
+		alias      string // by which the route names the collection "c"
 		later      time.Duration
 		now        adapters.VectorField
 		err        error
@@ -100,6 +102,7 @@ func TestAFieldIsConfirmed(t *testing.T) {
 		"another collection, alike":  {collection: "green", now: flat, asked: 1, kept: true},
 		"another collection, unlike": {collection: "green", now: indexed, asked: 1},
 		"by its own name":            {collection: "c", now: indexed, kept: true},
+		"by an alias":                {alias: "a", now: indexed, kept: true},
 		"of a route that scans":      {strategy: rerank.Scan, now: indexed, later: describedFor, asked: 1},
 		"not told":                   {now: indexed, later: describedFor, err: adapters.ErrRefused, asked: 1, kept: true},
 		"gone":                       {now: indexed, later: describedFor, err: adapters.ErrNotFound, asked: 1},
@@ -110,7 +113,7 @@ func TestAFieldIsConfirmed(t *testing.T) {
 				unchecked := &Checked{StoreCan: adapters.AbilitiesOf(store), Spec: rerank.Spec{ItemDim: 4}}
 				unchecked.Collection, unchecked.Vector, unchecked.Placement, unchecked.Strategy = "c", "v", PlacementStored, c.strategy
 				v, checked := &Version{unchecked: unchecked, asking: make(chan struct{}, 1)}, *unchecked
-				checked.Field = flat
+				checked.Field, checked.OwnName, checked.Collection = flat, "c", cmp.Or(c.alias, "c")
 				v.checked.Store(&checked)
 				v.described.Store(&description{"c", time.Now()})
 				time.Sleep(c.later) //nolint:forbidigo // of the bubble: no time passes

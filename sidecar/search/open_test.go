@@ -16,111 +16,9 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/adapters/embedded"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
 )
-
-// TestOpen: a route that contradicts its model, table or collection is refused at the start. The
-// error names the contradiction and the remedy.
-func TestOpen(t *testing.T) {
-	raw, unit, grouped := &toy{dim: 6, blocks: 3}, &toy{dim: 6, blocks: 3, normalise: true}, &toy{dim: 6, blocks: 1, grouped: true}
-	alter := func(change func(*table.Meta)) func(*testing.T, *world, *route.Route) {
-		return func(t *testing.T, w *world, r *route.Route) {
-			meta := table.Meta{Model: "toy", ModelVersion: version, Collection: collection}
-			change(&meta)
-			tab, err := table.FromMemory(meta, w.items(), w.table.Features(), nil)
-			must(t, err)
-			r.Table = tab
-		}
-	}
-	metric := func(m adapters.Metric, vouched bool) func(*testing.T, *world, *route.Route) {
-		return func(t *testing.T, w *world, r *route.Route) {
-			must(t, w.store.Load(collection, embedded.Collection{Fields: []embedded.Field{{VectorField: adapters.VectorField{Metric: m}, Vectors: w.vectors}}}))
-			r.UnitVectors = vouched
-		}
-	}
-	set := func(change func(*route.Route)) func(*testing.T, *world, *route.Route) {
-		return func(_ *testing.T, _ *world, r *route.Route) { change(r) }
-	}
-	for _, c := range []struct {
-		name   string
-		sim    *toy
-		place  route.Placement
-		change func(*testing.T, *world, *route.Route)
-		says   string // "" for a route that opens
-	}{
-		{"raw model, inner product", raw, route.PlacementStored, metric(adapters.InnerProduct, false), ""},
-		{"raw model, cosine", raw, route.PlacementStored, metric(adapters.Cosine, true), "loses their norms"},
-		{"raw model, L2", raw, route.PlacementStored, metric(adapters.L2, false), "unit_vectors: true"},
-		{"unit model, cosine", unit, route.PlacementStored, metric(adapters.Cosine, false), ""},
-		{"unit model, inner product", unit, route.PlacementStored, metric(adapters.InnerProduct, false), "unit_vectors: true"},
-		{"unit model, inner product, vouched", unit, route.PlacementStored, metric(adapters.InnerProduct, true), ""},
-		{"unit model, L2, vouched", unit, route.PlacementStored, metric(adapters.L2, true), ""},
-		{"dimension", &toy{dim: 8, blocks: 2}, route.PlacementStored, metric(adapters.InnerProduct, false), "6 dimensions and its model takes 8"},
-		{"field", raw, route.PlacementStored, set(func(r *route.Route) { r.Vector = "title" }), `no vector field "title"`},
-		{"metric", raw, route.PlacementStored, set(func(r *route.Route) { r.Store = otherMetric{r.Store.(*embedded.Store), "Manhattan"} }), "compared by Manhattan"},
-		{"no metric", raw, route.PlacementStored, set(func(r *route.Route) { r.Store = otherMetric{r.Store.(*embedded.Store), ""} }), "no index"},
-		{"collection", raw, route.PlacementStored, set(func(r *route.Route) { r.Collection = "x" }), "collection not found"},
-		{"table of another version", raw, route.PlacementTable, alter(func(m *table.Meta) { m.ModelVersion = "fedcba9876543210" }), `"fedcba9876543210" and its model is version "` + version},
-		{"table of another collection", raw, route.PlacementTable, alter(func(m *table.Meta) { m.Collection = "others" }), `"others" and the route searches "items"`},
-		{"table of another kind", &toy{dim: 6, blocks: 3}, route.PlacementTable, func(t *testing.T, w *world, r *route.Route) {
-			tab, err := table.FromMemory(table.Meta{ModelVersion: version, Collection: collection}, w.items(), rerank.NewMatrix(50, 5), nil)
-			must(t, err)
-			r.Table = tab
-		}, "5 numbers and its model has 6"},
-		{"no table", raw, route.PlacementTable, set(func(r *route.Route) { r.Table = nil }), "likeness index"},
-		{"no table to scan", raw, route.PlacementStored, set(func(r *route.Route) { r.Strategy = rerank.Scan }), "likeness index"},
-		{"partitions to scan", raw, route.PlacementTable, set(func(r *route.Route) { r.Strategy, r.Partitions = rerank.Scan, []string{"p"} }), "partitions"},
-		{"no companion", raw, route.PlacementDerived, set(func(r *route.Route) { r.Companion = "" }), "likeness index"},
-		{"companion not there", raw, route.PlacementDerived, set(func(r *route.Route) { r.Companion = "x" }), "collection not found"},
-		{"companion of something else", raw, route.PlacementDerived, set(func(r *route.Route) { r.Companion = collection }), `lacks the field "c0"`},
-		{"companion of another model", &toy{dim: 6, blocks: 2}, route.PlacementDerived, func(t *testing.T, w *world, r *route.Route) {
-			w.derive(t, embedded.Collection{}, w.table.Features())
-			w.sim = raw
-			w.derive(t, embedded.Collection{}, w.table.Features())
-		}, "2 dimensions and the model derives 3"},
-		{"companion by cosine", raw, route.PlacementDerived, func(t *testing.T, w *world, _ *route.Route) {
-			must(t, w.store.Load(companion, embedded.Collection{Fields: []embedded.Field{{VectorField: adapters.VectorField{Metric: adapters.Cosine}, Vectors: w.vectors}}}))
-		}, "compared by cosine"},
-		{"no owner", grouped, route.PlacementStored, set(func(r *route.Route) { r.Owner = "" }), "as owner"},
-		{"owner of rows", raw, route.PlacementStored, set(func(r *route.Route) { r.Owner = owner }), "remove it"},
-		{"no model", raw, route.PlacementStored, set(func(r *route.Route) { r.Model.Similarity = nil }), "no model"},
-		{"no store", raw, route.PlacementTable, set(func(r *route.Route) { r.Store, r.Strategy = nil, rerank.Average }), "searches a store"},
-		{"no name", raw, route.PlacementStored, set(func(r *route.Route) { r.Name = "" }), "no name"},
-		{"placement", raw, route.PlacementStored, set(func(r *route.Route) { r.Placement = "here" }), `"here"`},
-		{"strategy", raw, route.PlacementStored, set(func(r *route.Route) { r.Strategy = "guess" }), `"guess"`},
-		{"head", raw, route.PlacementStored, set(func(r *route.Route) { r.Strategy, r.Head = rerank.Distilled, "third" }), `"third"`},
-		{"failure", raw, route.PlacementStored, set(func(r *route.Route) { r.Failure = "ajar" }), `"ajar"`},
-		{"depth", raw, route.PlacementStored, set(func(r *route.Route) { r.Depth = -1 }), "depth is -1"},
-		{"depth over max_depth", raw, route.PlacementStored, set(func(r *route.Route) { r.Depth, r.MaxDepth = 50, 40 }), "max_depth 40"},
-		{"max_gap", raw, route.PlacementStored, set(func(r *route.Route) { r.MaxGap = ptr(-1) }), "max_gap"},
-		{"timeout", raw, route.PlacementStored, set(func(r *route.Route) { r.Timeout = -1 }), "timeout"},
-		{"store without fetch", raw, route.PlacementStored, set(func(r *route.Route) { r.Store = searchOnly{r.Store} }), "use a table"},
-		{"store without fetch, table", raw, route.PlacementTable, set(func(r *route.Route) { r.Store = searchOnly{r.Store} }), ""},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			w := newWorld(t, &toy{dim: 6, blocks: 3}, random(1, 50, 6))
-			w.sim = c.sim
-			if c.sim.grouped {
-				w = newWorld(t, c.sim, random(1, 50, 6))
-			}
-			r := w.route(c.place)
-			c.change(t, w, r)
-			_, err := route.Open(context.Background(), r)
-			if c.says == "" {
-				must(t, err)
-				return
-			}
-			if err == nil || !strings.Contains(err.Error(), c.says) {
-				t.Fatalf("error %v, want it to say %q", err, c.says)
-			}
-			if !errors.Is(err, route.ErrSetup) && !errors.Is(err, adapters.ErrNotFound) {
-				t.Errorf("error %v, want ErrSetup", err)
-			}
-		})
-	}
-}
 
 func TestNewNamesEveryWrongRoute(t *testing.T) {
 	w := newWorld(t, &toy{dim: 6, blocks: 3}, random(1, 50, 6))
@@ -266,18 +164,4 @@ func TestTelemetry(t *testing.T) {
 		}
 	}
 	must(t, provider.Shutdown(context.Background()))
-}
-
-// otherMetric compares vectors by a metric that adapters.Metric does not know.
-type otherMetric struct {
-	*embedded.Store
-	metric adapters.Metric
-}
-
-func (s otherMetric) Describe(ctx context.Context, collection string) (adapters.Description, error) {
-	d, err := s.Store.Describe(ctx, collection)
-	for i := range d.Fields {
-		d.Fields[i].Metric = s.metric
-	}
-	return d, err
 }
