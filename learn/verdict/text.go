@@ -21,15 +21,16 @@ func (d *Decision) describe(c Comparison, r Rule) []string {
 			fmt.Sprintf("Worth it: take %s.", w.name(m)),
 			fmt.Sprintf("%s rises from %.4f (%s) to %.4f: %s.", c.Metric, c.PlainValue, c.Plain, m.Value, w.gain(m)),
 		}
-		if m.Gain.High < d.LeastGain {
-			text = append(text, fmt.Sprintf("The gain is sure, and small: one of %.2g is excluded.", d.LeastGain))
-		}
 		return append(text, d.describeChoice(w)...)
 	case No:
+		excluded := fmt.Sprintf("A gain of %.2g is excluded.", d.LeastGain)
+		if top.Gain.Low > 0 {
+			excluded = fmt.Sprintf("The gain is sure, and less than %.2g, the least that is worth having.", d.LeastGain)
+		}
 		return []string{
 			fmt.Sprintf("Not worth it: keep %s.", c.Plain),
-			fmt.Sprintf("The best model, %s, has %s %.4f against %.4f: %s. A gain of %.2g is excluded.",
-				top.Name, c.Metric, top.Value, c.PlainValue, w.gain(top), d.LeastGain),
+			fmt.Sprintf("The best model, %s, has %s %.4f against %.4f: %s. %s",
+				top.Name, c.Metric, top.Value, c.PlainValue, w.gain(top), excluded),
 		}
 	default:
 		return []string{

@@ -2,7 +2,8 @@
 // found for the same queries. The commands fit, eval and try share its rules and words.
 //
 // A similarity is worth it if the confidence interval of its gain over the plain one lies
-// above 0. A simpler similarity is as good as the best one if the interval of the
+// above 0, unless the interval excludes the least gain worth having: a sure gain can be too
+// small. A simpler similarity is as good as the best one if the interval of the
 // difference excludes a loss of more than a margin (non-inferiority), and worse if the
 // interval excludes a smaller loss. Where an interval leaves a question open, the verdict
 // says so, and how many queries would answer it. The intervals of several models hold
@@ -138,6 +139,7 @@ func Decide(c Comparison, r Rule) Decision {
 		}
 	}
 	top := c.Models[d.Best]
+	worth := Yes
 	if c.Plain == "" {
 		d.LeastGain = LeastGainOf(top.Value)
 		d.Margin = d.LeastGain
@@ -147,13 +149,14 @@ func Decide(c Comparison, r Rule) Decision {
 			d.LeastGain = LeastGainOf(c.PlainValue)
 		}
 		d.Margin = r.Margin * max(0, top.Gain.Mean)
+		worth = worthHaving(top.Gain, d.LeastGain)
 	}
 	for i, m := range c.Models {
 		d.Standings[i] = standing(m.ToBest, d.Margin)
 		if i == d.Best {
 			d.Standings[i] = Best
 		}
-		if d.Choice < 0 && d.takes(i) && (c.Plain == "" || m.Gain.Low > 0) {
+		if d.Choice < 0 && d.takes(i) && (c.Plain == "" || worth != No && m.Gain.Low > 0) {
 			d.Choice = i
 		}
 	}
@@ -161,14 +164,25 @@ func Decide(c Comparison, r Rule) Decision {
 	case c.Plain == "":
 	case d.Choice >= 0:
 		d.Answer = Yes
-	case top.Gain.High < d.LeastGain || top.Gain.High <= 0:
-		d.Answer = No
 	default:
-		d.Answer = Unclear
+		d.Answer = worth
 	}
 	d.countQueries(c, r)
 	d.Text = d.describe(c, r)
 	return d
+}
+
+// worthHaving reports whether a gain is worth having: no if its interval excludes the least such
+// gain, however sure a smaller one is, and yes if its interval lies above 0.
+func worthHaving(gain Difference, least float64) Answer {
+	switch {
+	case gain.High < least || gain.High <= 0:
+		return No
+	case gain.Low > 0:
+		return Yes
+	default:
+		return Unclear
+	}
 }
 
 // takes reports whether model i loses no more than the margin.

@@ -34,7 +34,7 @@ func TestDecide(t *testing.T) {
 	}{
 		"alone and better": {[]verdict.Model{full}, verdict.Yes, 0, "Worth it: take full.", 0},
 		"better for sure, by less than is worth having": {
-			[]verdict.Model{model("full", 0.005, 0.004, verdict.Difference{})}, verdict.Yes, 0, "The gain is sure, and small: one of 0.01 is excluded.", 0,
+			[]verdict.Model{model("full", 0.005, 0.004, verdict.Difference{})}, verdict.No, -1, "The gain is sure, and less than 0.01, the least that is worth having.", 0,
 		},
 		"a simpler one loses less than the margin for sure": {
 			[]verdict.Model{model("diagonal", 0.098, 0.03, around(-0.002, 0.007)), full}, verdict.Yes, 0,
@@ -107,6 +107,22 @@ func TestDecide(t *testing.T) {
 		text := strings.Join(d.Text, " ")
 		if d.Answer != c.answer || d.Choice != c.choice || !strings.Contains(text, c.text) || d.QueriesNeeded != c.settles {
 			t.Errorf("%s: %s, choice %d, %d queries: %s\nwant %s, choice %d, %d queries: %s", name, d.Answer, d.Choice, d.QueriesNeeded, text, c.answer, c.choice, c.settles, c.text)
+		}
+	}
+}
+
+// TestWorthHaving: more queries, which narrow the interval of a small gain, do not turn a no into a yes.
+func TestWorthHaving(t *testing.T) {
+	for _, c := range []struct {
+		gain, half float64
+		want       verdict.Answer
+	}{
+		{0.005, 0.02, verdict.Unclear}, {0.005, 0.0055, verdict.Unclear}, {0.004, 0.0055, verdict.No}, {0.004, 0.003, verdict.No}, {0.004, 0, verdict.No},
+		{0.015, 0.02, verdict.Unclear}, {0.015, 0.01, verdict.Yes}, {0.015, 0, verdict.Yes}, {0.01, 0, verdict.Yes}, {-0.005, 0.02, verdict.Unclear}, {-0.005, 0.004, verdict.No},
+	} {
+		plain := verdict.Comparison{Metric: "mrr@10", Plain: "cosine", PlainValue: 0.5, Models: []verdict.Model{model("full", c.gain, c.half, verdict.Difference{})}}
+		if d := verdict.Decide(plain, verdict.DefaultRule()); d.Answer != c.want || (d.Choice == 0) != (c.want == verdict.Yes) {
+			t.Errorf("a gain of %g ± %g is worth having: %s, choice %d, want %s", c.gain, c.half, d.Answer, d.Choice, c.want)
 		}
 	}
 }
