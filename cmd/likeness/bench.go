@@ -96,6 +96,7 @@ func (f *benchFlags) run(ctx context.Context, src *source, stderr io.Writer) (be
 		return benchReport{}, usagef("--cores, --k, --searches and --items start at 1, --candidates at --k, --events at 0")
 	}
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(f.cores))
+	defer collectAtFloor()() // as serve does
 	report := benchReport{Cores: f.cores}
 	if f.route == "" {
 		k, err := kernel.Named(f.kernel)

@@ -53,6 +53,7 @@ func (a *app) servePlugin(ctx context.Context, src config.Source, protocol int) 
 		return err
 	}
 	defer limitMemory(options.Logger, int64(c.Limits.Memory))()
+	defer collectAtFloor()()
 	options.Answer = func(s *server.Server) error {
 		// When ctx ends, the server drains; until it has, calls keep their context.
 		return plugin.ServeServices(context.WithoutCancel(ctx), "likeness "+options.Build.Version,

@@ -61,6 +61,7 @@ func (a *app) serve(cmd *cobra.Command, src config.Source, readyFile string) err
 		return err
 	}
 	defer limitMemory(options.Logger, int64(c.Limits.Memory))()
+	defer collectAtFloor()()
 	if readyFile != "" {
 		defer os.Remove(readyFile)
 		options.Ready = func(at serve.Addresses) {
