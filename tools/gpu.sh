@@ -6,6 +6,8 @@
 #                                   --check: fail if they are not what is committed
 #   tools/gpu.sh assemble           assemble the committed PTX for every generation of devices, into gpu/kernels/cubins,
 #                                   which the tag cubins embeds; fail if a kernel keeps registers in memory
+#   tools/gpu.sh clocks [FLAGS]     what limits the MoL kernels: clocks counted in the code for sm_90, and a replay of it;
+#                                   flags are those of tools/sass
 #   tools/gpu.sh headers            cuda.h; prints the folder, for CGO_CFLAGS=-I
 #   tools/gpu.sh stub               libcuda.so to link with, which finds no device; prints its folder
 #   tools/gpu.sh fake               libcuda.so.1 that runs the kernels on the CPU; prints its folder
@@ -17,6 +19,7 @@ cubins=gpu/kernels/cubins
 nvrtc=nvidia-cuda-nvrtc-cu12==12.0.140
 runtime=nvidia-cuda-runtime-cu12==12.4.127
 assembler=nvidia-cuda-nvcc-cu12==12.8.93 # the first minor version that knows sm_100 and sm_120
+disassembler=nvidia-cuda-nvdisasm==13.5.37
 
 # wheel NAME==VERSION: prints the folder of an unpacked wheel, which is fetched once.
 wheel() {
@@ -68,6 +71,13 @@ assemble() {
 	echo "$made" >$cubins/made
 }
 
+clocks() {
+	local nvdisasm
+	assemble
+	nvdisasm=$(wheel "$disassembler")/cu13/bin/nvdisasm
+	"$nvdisasm" -hex $cubins/kernels.sm_90.cubin 2>/dev/null | go -C tools run ./sass "$@"
+}
+
 headers() { echo "$(wheel "$runtime")/cuda_runtime/include"; }
 
 # entries prints every function that cuda.h declares.
@@ -98,9 +108,9 @@ fake() { # what the driver does not have returns CUDA_ERROR_NOT_SUPPORTED
 
 mkdir -p "$cache"
 case ${1:-} in
-kernels | assemble | headers | stub | fake) "$@" ;;
+kernels | assemble | clocks | headers | stub | fake) "$@" ;;
 *)
-	sed -n '5,11s/^# *//p' "$0" >&2
+	sed -n '5,13s/^# *//p' "$0" >&2
 	exit 2
 	;;
 esac

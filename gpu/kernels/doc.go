@@ -58,27 +58,28 @@
 //
 // A multiprocessor issues four instructions a clock, evaluates 16 special functions, and
 // moves 128 bytes of shared memory. These are the clocks of one for 32 items and a query,
-// counted in the code that ptxas 12.8 makes for sm_90, on the way of all gates and bounds.
-// Tensor cores are given twice: 4 and 8 clocks a product and quarter of a multiprocessor.
+// on the way of all gates and bounds, as `tools/gpu.sh clocks` counts them in the code that
+// ptxas 12.8 makes for sm_90. Tensor cores are given twice: 4 and 8 clocks a product and
+// quarter of a multiprocessor.
 //
-//	scan         issue  special functions  tensor cores  shared memory
-//	8x8x32x128     523                528     288 – 576            501
-//	8x4x64x128     330                400     160 – 320            346
-//	8x4x128x128    341                400     192 – 384            482
+//	scan         issue  special functions  tensor cores  shared memory  replay
+//	4x4x64x128     241                336       64 – 128            128    507 –   599
+//	8x4x64x128     355                400      160 – 320            346    709 –   925
+//	8x4x128x128    368                400      192 – 384            482    757 – 1,022
+//	8x8x32x128     548                528      288 – 576            506  1,028 – 1,259
 //
 // The special functions of 8x8x32x128, in a lane's instructions: 128 tangents of the hidden
 // layer and 64 of gates (silu(x) = h + h·tanh(h), h = x/2), 64 exponentials and 4
 // reciprocals of the softmax, 4 for the bound of φ: 264. With an exponential for each gate
-// and a reciprocal for two in place of tangents they were 296, and issue took 637 clocks.
+// and a reciprocal for two in place of tangents they were 296.
 //
 // Latency comes on top: eight warps, as registers allow (255 a thread), do not fill what
-// they wait for. Replayed in order, with latencies guessed low and high, 674,044 items for
-// 32 queries take 2.7 to 3.3 ms on 132 multiprocessors at 1.755 GHz (3.0 to 4.2 with
-// exponentials in gates, and one round of the hidden layer at a time). Twelve warps replay
-// as 2.5 to 3.1 ms, but keep 46 numbers a thread outside registers, for which the cache has
-// no room: not taken. One query reads 517 MB, 0.155 ms at 3.35 TB/s; its four warps a
-// multiprocessor replay as 5,900 to 7,700 clocks a tile, 0.13 to 0.18 ms, while the next
-// tile is read.
+// they wait for. The last column replays the code in order, with latencies guessed low and
+// high: 674,044 items of 8x8x32 for 32 queries take 3.0 to 3.7 ms on 132 multiprocessors at
+// 1.755 GHz. Twelve warps would take 2.5 to 3.2 ms by the same replay (-warps 12), but keep
+// 46 numbers a thread outside registers, for which the cache has no room: not taken. One
+// query reads 517 MB, 0.155 ms at 3.35 TB/s; with its four warps a multiprocessor (-warps 4
+// -queries 1) the replay takes 0.14 to 0.19 ms, while the next tile is read.
 //
 // dot_screen reads 2·F bytes a row once, for 32 queries: 350,000 rows of 768 are 0.16 ms at
 // 3.35 TB/s. Issue (about 290 instructions for 32 rows and 64 columns) is 0.04 ms of that,
