@@ -42,8 +42,12 @@ counts each choice by its inverse propensity. Items that were never shown could 
 so it may refuse a better model; with --decide experiment every model is tried that the fit
 finds.
 
-While an experiment with the candidate runs, or its better candidate waits for a person,
-only the model in service is measured; --stop-experiment stops the experiment first.
+experiment.candidate and active take turns: when the candidate is in service, the next run
+tries its model as the version that active names. The model that was there is kept as
+replaced.safetensors in --dir.
+
+While an experiment of the route runs, or its better candidate waits for a person, only the
+model in service is measured; --stop-experiment stops the experiment first.
 
 The comparison also measures how much better than cosine the model in service still is. A
 running sidecar shows that as likeness_gain_first and likeness_gain_now. With --only-eval
@@ -83,7 +87,7 @@ func newRefitCommand(a *app) *cobra.Command {
 	f.source = addConfigFlags(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&f.route, "route", "", "the route")
-	flags.StringVar(&f.version, "version", "", "the version whose model file is replaced; empty is the experiment's candidate")
+	flags.StringVar(&f.version, "version", "", "the version whose model file is replaced; empty is the experiment's candidate or, once that is in service, the version that active names")
 	flags.StringVar(&f.dir, "dir", "", "folder for the files of a run; empty is refit/ROUTE in state_dir")
 	flags.StringVar(&f.kind, "kind", "", "bilinear or mol; empty is the kind in service, or bilinear")
 	flags.StringVar(&f.from, "from", "", "first time of an answer: 2026-01-31, or RFC 3339")
@@ -93,7 +97,7 @@ func newRefitCommand(a *app) *cobra.Command {
 	f.credentials.add(cmd)
 	flags.StringVar(&f.decide, "decide", decideByComparison, "what decides whether the model is tried: the comparison with the log, or the experiment alone, which shows what the log never did")
 	flags.BoolVar(&f.onlyEval, "only-eval", false, "only measure the gain of the model in service on the newest days")
-	flags.BoolVar(&f.stop, "stop-experiment", false, "stop an experiment with the candidate that runs, by --admin, and lose its evidence")
+	flags.BoolVar(&f.stop, "stop-experiment", false, "stop an experiment that runs, by --admin, and lose its evidence")
 	_ = cmd.RegisterFlagCompletionFunc("decide", cobra.FixedCompletions([]string{decideByComparison, decideByExperiment}, cobra.ShellCompDirectiveNoFileComp))
 	_ = cmd.MarkFlagRequired("route")
 	out := addOutput(cmd)
@@ -144,10 +148,11 @@ type refit struct {
 	fit    []string // more flags of the fit
 	ports  *adminPorts
 	target string // the candidate's model file
-	served *model.Model
-	path   string // of the model in service
-	built  bool   // the candidate has a table or a companion
-	begun  refitRun
+	// inService is the version in service, served its model, and path the file of that.
+	inService, path string
+	served          *model.Model
+	built           bool // the candidate has a table or a companion
+	begun           refitRun
 }
 
 // refitRun records which run of refit wrote the files in its folder. It is kept in run.json.
@@ -174,8 +179,8 @@ func (f *refitFlags) open(a *app, dirs, rest []string) (*refit, error) {
 	if err != nil {
 		return nil, badRoute(err)
 	}
-	r := &refit{refitFlags: f, app: a, config: c, dirs: dirs, fit: rest, path: c.Models[at.ModelName].Path}
-	f.version = cmp.Or(f.version, c.Routes[f.route].Experiment.Candidate)
+	r := &refit{refitFlags: f, app: a, config: c, dirs: dirs, fit: rest, inService: name, path: c.Models[at.ModelName].Path}
+	f.version = cmp.Or(f.version, c.Routes[f.route].CandidateBeside(name))
 	to, ok := c.RouteAt(f.route, f.version)
 	switch {
 	case f.onlyEval: // needs no candidate
@@ -183,6 +188,8 @@ func (f *refitFlags) open(a *app, dirs, rest []string) (*refit, error) {
 		return nil, usagef("version %q of route %q: name one of %q by --version, or as experiment.candidate", f.version, f.route, c.Routes[f.route].VersionNames())
 	case f.version == name:
 		return nil, usagef("version %q is in service, and its model is not replaced; name another one of %q by --version, or as experiment.candidate", name, c.Routes[f.route].VersionNames())
+	case to.TableLive:
+		return nil, usagef("version %q has a live table, which would not follow writes during the experiment; remove its table_live", f.version)
 	case c.Models[to.ModelName].Path == r.path:
 		return nil, usagef("versions %q and %q have one model file, %s; give version %q its own", name, f.version, r.path, f.version)
 	}
@@ -248,6 +255,9 @@ func (r *refit) run(ctx context.Context) (refitDecision, error) {
 		d.Reason = running + "; nothing is changed (--stop-experiment stops it)"
 		return d, nil
 	}
+	if err := r.serveTheSame(); err != nil {
+		return d, err
+	}
 	if err := r.begin(); err != nil {
 		return d, err
 	}
@@ -308,6 +318,24 @@ func (r *refit) run(ctx context.Context) (refitDecision, error) {
 		return d, err
 	}
 	return d, r.end()
+}
+
+// serveTheSame returns an error if one of the sidecars that keep their state in the folders has another version in
+// service: its model might be the one that is replaced.
+func (r *refit) serveTheSame() error {
+	for _, dir := range r.dirs {
+		there := *r.config
+		there.StateDir = dir
+		version, _, err := choice.InService(&there, r.route, "")
+		if err != nil {
+			return err
+		}
+		if version != r.inService {
+			return fmt.Errorf("version %q is in service by %s, and version %q by %s; put one in service everywhere: likeness model activate --route %s VERSION",
+				r.inService, cmp.Or(r.config.StateDir, "the configuration"), version, dir, r.route)
+		}
+	}
+	return nil
 }
 
 // begin goes on with the run in the folder, or begins another.
@@ -509,24 +537,47 @@ func (r *refit) register(ctx context.Context) error {
 	if err := os.MkdirAll(filepath.Dir(r.target), 0o755); err != nil {
 		return err
 	}
-	from, err := os.Open(r.file("model.safetensors"))
-	if err != nil {
-		return err
+	if err := r.keepReplaced(); err != nil {
+		return fmt.Errorf("the model before was not kept: %w", err)
 	}
-	defer from.Close()
-	if err := atomicfile.Write(r.target, func(w io.Writer) error { _, err := io.Copy(w, from); return err }); err != nil {
+	if err := copyFile(r.file("model.safetensors"), r.target); err != nil {
 		return err
 	}
 	r.say("the model is in %s, version %q of the route", r.target, r.version)
 	if !r.built {
 		return nil
 	}
-	_, err = r.command(ctx, append(r.data("index"), "--version", r.version, "--force")...)
+	_, err := r.command(ctx, append(r.data("index"), "--version", r.version, "--force")...)
 	return err
 }
 
-// running says that an experiment searches the model that would be replaced, and its companion, or "". It
-// asks the sidecar of --admin, and reads the state folders.
+// keepReplaced copies the model in the candidate's place to replaced.safetensors, unless it is the fitted one.
+func (r *refit) keepReplaced() error {
+	before, err := model.Open(r.target)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err == nil {
+		fitted, err := model.Open(r.file("model.safetensors"))
+		if err != nil || fitted.Version == before.Version {
+			return err
+		}
+	}
+	return copyFile(r.target, r.file("replaced.safetensors"))
+}
+
+// copyFile copies a file durably and in one step.
+func copyFile(from, to string) error {
+	f, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	return atomicfile.Write(to, func(w io.Writer) error { _, err := io.Copy(w, f); return err })
+}
+
+// running says that an experiment of the route runs, or still searches its candidate, or "". It asks the sidecars of
+// --admin, or reads the state folders. An experiment whose candidate was never open, as before the first refit, does not run.
 func (r *refit) running(ctx context.Context) (string, error) {
 	var all []trial.Status
 	for _, dir := range r.dirs {
@@ -546,7 +597,7 @@ func (r *refit) running(ctx context.Context) (string, error) {
 		all = append(all, now...)
 	}
 	for _, s := range all {
-		if s.Route == r.route && s.Version == r.version && (s.Searched || !s.IsOver()) {
+		if s.Route == r.route && (s.Searched || s.Model != "" && !s.IsOver()) {
 			return fmt.Sprintf("the experiment with version %q is %s since %s, %s", s.Version, s.Stage, s.Started.Format("2006-01-02 15:04"), s.Leader()), nil
 		}
 	}
@@ -563,7 +614,7 @@ func (r *refit) stopExperiment(ctx context.Context) error {
 		case !r.stop:
 			return fmt.Errorf("%s; it began during this run, which goes on when the experiment is over, or with --stop-experiment", running)
 		case !stopped:
-			if err := r.post(ctx, "/experiments/stop"); err != nil {
+			if err := r.post(ctx, r.admined("/experiments/stop")); err != nil {
 				return fmt.Errorf("the experiment was not stopped: %w", err)
 			}
 			r.say("%s; it is stopped, since --stop-experiment says so", running)
@@ -579,14 +630,19 @@ func (r *refit) stopExperiment(ctx context.Context) error {
 // try begins the route's experiment again, or says how.
 func (r *refit) try(ctx context.Context) error {
 	if len(r.admin) == 0 {
-		r.say("begin the experiment: curl -X POST 'ADMIN%s'; or put it in service: likeness model activate --route %s %s", r.admined("/experiments/restart"), r.route, r.version)
+		r.say("begin the experiment: curl -X POST 'ADMIN%s'; or put it in service: likeness model activate --route %s %s", r.restart(), r.route, r.version)
 		return nil
 	}
-	if err := r.post(ctx, "/experiments/restart"); err != nil {
+	if err := r.post(ctx, r.restart()); err != nil {
 		return fmt.Errorf("the experiment was not begun: %w", err)
 	}
 	r.say("the experiment begins")
 	return nil
+}
+
+// restart returns the path that begins an experiment with the candidate.
+func (r *refit) restart() string {
+	return r.admined("/experiments/restart") + "&version=" + url.QueryEscape(r.version)
 }
 
 // admined returns the path of a change of the route's experiment on the admin port.
@@ -595,7 +651,7 @@ func (r *refit) admined(path string) string { return path + "?route=" + url.Quer
 // post changes the route's experiment on every sidecar.
 func (r *refit) post(ctx context.Context, path string) error {
 	for _, admin := range r.admin {
-		if _, err := r.ports.ask(ctx, admin, http.MethodPost, r.admined(path), http.StatusNoContent); err != nil {
+		if _, err := r.ports.ask(ctx, admin, http.MethodPost, path, http.StatusNoContent); err != nil {
 			return err
 		}
 	}

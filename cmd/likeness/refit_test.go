@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"encoding/pem"
 	"errors"
-	"fmt"
 	"math/rand/v2"
 	"net/http"
 	"net/http/httptest"
@@ -25,6 +24,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/events"
 	"github.com/likenessdb/likeness/sidecar/experiment"
 	"github.com/likenessdb/likeness/sidecar/gain"
+	"github.com/likenessdb/likeness/sidecar/rollout/choice"
 	"github.com/likenessdb/likeness/sidecar/search"
 	"github.com/likenessdb/likeness/sidecar/trial"
 )
@@ -39,10 +39,10 @@ routes:
     store: files
     collection: things
     unit_vectors: true
-    active: %s
+    active: v1
     versions: {v1: {model: a}, v2: {model: b}}
     events: {share: 1}
-    experiment: {candidate: %s, feedback: {click: 1}}
+    experiment: {candidate: v2, feedback: {click: 1}}
 `
 
 // clickedLog keeps the events of people who want the item nearest to the query with its halves swapped.
@@ -108,12 +108,9 @@ func TestRefit(t *testing.T) {
 		}
 		rerank.Normalise(items.Row(i))
 	}
-	write := func(active, candidate string) string {
-		path := filepath.Join(dir, "likeness.yaml")
-		if err := os.WriteFile(path, fmt.Appendf(nil, refitConfig, active, candidate), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		return path
+	path := filepath.Join(dir, "likeness.yaml")
+	if err := os.WriteFile(path, []byte(refitConfig), 0o600); err != nil {
+		t.Fatal(err)
 	}
 	if err := npy.Write(filepath.Join(dir, "items.npy"), items); err != nil {
 		t.Fatal(err)
@@ -135,11 +132,11 @@ func TestRefit(t *testing.T) {
 		}
 		return d, r.err
 	}
-	path := write("v1", "v2")
 	few, _ := run("600 choices, and 1000 are wanted", path)
 	if _, err := os.Stat(filepath.Join(dir, "b.safetensors")); err == nil || few.Better {
 		t.Fatalf("too few choices: %+v, %v", few, err)
 	}
+	writeExperiment(t, filepath.Join(dir, "state"), trial.State{Version: "v2", Ramp: experiment.NewRamp(0.05)}) // it waits for the first model
 	fitFlags := []string{"--least", "500", "--", "--rounds", "4"}
 	better, steps := run("better than the model in service: mrr@10 from clicks", path, fitFlags...)
 	fitted, err := model.Open(filepath.Join(dir, "b.safetensors"))
@@ -171,7 +168,13 @@ func TestRefit(t *testing.T) {
 		t.Errorf("an interrupted run: %+v, %s", again, said)
 	}
 
-	path = write("v2", "v1")
+	// The candidate goes into service. The next one is tried as v1.
+	if err := (choice.Choice{}).Next("v2", fitted.Version, "v1", time.Now()).Save(filepath.Join(dir, "state"), "things"); err != nil {
+		t.Fatal(err)
+	}
+	if r := execute(t, "", "refit", "--config", path, "--route", "things", filepath.Join(dir, "state"), filepath.Join(dir, "other")); r.code != 1 || !strings.Contains(r.err, `put one in service everywhere`) {
+		t.Errorf("sidecars with other versions in service: %d, %s", r.code, r.err)
+	}
 	if same, _ := run("the model that is in service; nothing is changed", path, fitFlags...); same.Better || same.Served != fitted.Version {
 		t.Errorf("%+v", same)
 	}
@@ -208,13 +211,16 @@ func TestRefit(t *testing.T) {
 		t.Errorf("the model of a running experiment was changed: %q, %v", admin.asked, err)
 	}
 	tried, said := run("the experiment decides", path, append([]string{"--stop-experiment"}, append(experimentFlags, append(fitFlags, "--form", "diagonal")...)...)...)
-	if want := []string{"/experiments/stop", "/experiments/restart"}; !slices.Equal(admin.asked, want) || !strings.Contains(said, "it is stopped") {
+	if want := []string{"/experiments/stop?route=things", "/experiments/restart?route=things&version=v1"}; !slices.Equal(admin.asked, want) || !strings.Contains(said, "it is stopped") {
 		t.Errorf("asked for %q, want %q: %s", admin.asked, want, said)
 	}
 	if m, err := model.Open(filepath.Join(dir, "a.safetensors")); err != nil || tried.Better || m.Version != tried.Model {
 		t.Errorf("%+v is tried, %v", tried, err)
 	}
-	writeExperiment(t, filepath.Join(dir, "state"), trial.State{Version: "v1", Ramp: experiment.NewRamp(0.05)})
+	if m, err := model.Open(filepath.Join(state, "replaced.safetensors")); err != nil || m.Version != plain.Version {
+		t.Errorf("the replaced model was not kept: %v", err)
+	}
+	writeExperiment(t, filepath.Join(dir, "state"), trial.State{Version: "v1", Model: "m", Ramp: experiment.NewRamp(0.05)})
 	if again, _ := run(`the experiment with version "v1" is running`, path, fitFlags...); again.Model != "" {
 		t.Errorf("%+v", again)
 	}
@@ -239,7 +245,7 @@ func (e *experimentOf) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if r.Method == http.MethodPost {
-		e.asked = append(e.asked, r.URL.Path)
+		e.asked = append(e.asked, r.URL.String())
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
@@ -357,7 +363,7 @@ func TestWhichRunGoesOn(t *testing.T) {
 // TestRefitRefusesASharedFile: a refit never replaces the file of the model in service.
 func TestRefitRefusesASharedFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "likeness.yaml")
-	text := strings.ReplaceAll(fmt.Sprintf(refitConfig, "v1", "v2"), "b.safetensors", "a.safetensors")
+	text := strings.ReplaceAll(refitConfig, "b.safetensors", "a.safetensors")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}

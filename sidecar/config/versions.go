@@ -5,6 +5,15 @@ import "reflect"
 // VersionNames lists the route's versions by name.
 func (r Route) VersionNames() []string { return mapKeys(reflect.ValueOf(r.Versions)) }
 
+// CandidateBeside returns the version to try while another one is in service: the experiment's candidate
+// or, once that is in service itself, the version that Active names. The two take turns.
+func (r Route) CandidateBeside(inService string) string {
+	if r.Experiment.Candidate == inService {
+		return r.Active
+	}
+	return r.Experiment.Candidate
+}
+
 // At returns the route as it stands in one version: keys that the version sets replace
 // the keys of the route, and the result has no versions. A route without versions has a
 // single version, named "".

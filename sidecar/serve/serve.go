@@ -221,7 +221,7 @@ func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers w
 	s.openings = newOpenings(c.RouteNames(), c.Proxy.Listens())
 	s.admin = telemetry.NewAdmin(s.metrics, s.openings.ready, o.Logger)
 	s.admin.Handle("GET /experiments", http.HandlerFunc(s.showTrials))
-	s.admin.Handle("POST /experiments/stop", changeTrial(s.trials.Stop))
+	s.admin.Handle("POST /experiments/stop", changeTrial(func(route, _ string) error { return s.trials.Stop(route) }))
 	s.admin.Handle("POST /experiments/restart", changeTrial(s.trials.Restart))
 	return s, nil
 }

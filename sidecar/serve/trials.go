@@ -13,10 +13,11 @@ func (s *sidecar) showTrials(w http.ResponseWriter, _ *http.Request) {
 	_ = json.NewEncoder(w).Encode(s.trials.Statuses())
 }
 
-// changeTrial returns a handler that changes the experiment of the route in the query parameter.
-func changeTrial(change func(route string) error) http.HandlerFunc {
+// changeTrial returns a handler that changes the experiment of a route. The query parameters name the
+// route and, for an experiment that begins, the version to try.
+func changeTrial(change func(route, version string) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, in *http.Request) {
-		if err := change(in.URL.Query().Get("route")); err != nil {
+		if err := change(in.URL.Query().Get("route"), in.URL.Query().Get("version")); err != nil {
 			http.Error(w, err.Error(), http.StatusNotFound)
 			return
 		}

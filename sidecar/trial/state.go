@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -19,14 +20,16 @@ import (
 type State struct {
 	// Version is the candidate, and Model the digest of its model. Beside is the version in service, and
 	// Control the digest of that one's model. All but Version are "" before the candidate is open.
-	Version string          `json:"version"`
-	Model   string          `json:"model"`
-	Beside  string          `json:"beside"`
-	Control string          `json:"control"`
-	Kind    experiment.Kind `json:"kind"`
-	Alpha   float64         `json:"alpha"`
-	Started time.Time       `json:"started"`
-	Ended   time.Time       `json:"ended,omitzero"`
+	Version string `json:"version"`
+	// Configured is experiment.candidate as it was when the experiment began; "" stands for Version.
+	Configured string          `json:"configured,omitempty"`
+	Model      string          `json:"model"`
+	Beside     string          `json:"beside"`
+	Control    string          `json:"control"`
+	Kind       experiment.Kind `json:"kind"`
+	Alpha      float64         `json:"alpha"`
+	Started    time.Time       `json:"started"`
+	Ended      time.Time       `json:"ended,omitzero"`
 	experiment.Ramp
 	Comparison
 	// Observed counts the candidate's answers, Recent the last of them, which the guards watch.
@@ -59,22 +62,22 @@ func (s *State) IsOver() bool {
 	return s.Stage == experiment.Stopped || s.Stage == experiment.Promoted
 }
 
-// begin returns the first state of an experiment.
-func begin(e config.Experiment, now time.Time) (*State, error) {
+// begin returns the first state of an experiment with a version, or with the configured candidate.
+func begin(e config.Experiment, version string, now time.Time) (*State, error) {
 	test, err := experiment.NewTest(e.Alpha)
 	if err != nil {
 		return nil, err
 	}
 	segments, err := newSegments(e.Alpha)
 	return &State{
-		Version: e.Candidate, Kind: experiment.Kind(e.Kind), Alpha: e.Alpha, Started: now.UTC(), Ramp: experiment.NewRamp(e.Share), Comparison: Comparison{Test: test},
+		Version: cmp.Or(version, e.Candidate), Configured: e.Candidate, Kind: experiment.Kind(e.Kind), Alpha: e.Alpha, Started: now.UTC(), Ramp: experiment.NewRamp(e.Share), Comparison: Comparison{Test: test},
 		Session: e.Session, Period: now.UnixNano() / int64(e.Session), Counts: Counts{Segments: segments},
 	}, err
 }
 
 // isOf reports whether the state belongs to the experiment that the configuration describes.
 func (s *State) isOf(e config.Experiment) bool {
-	return s.Version == e.Candidate && s.Kind == experiment.Kind(e.Kind) && s.Alpha == e.Alpha && s.Session == e.Session
+	return cmp.Or(s.Configured, s.Version) == e.Candidate && s.Kind == experiment.Kind(e.Kind) && s.Alpha == e.Alpha && s.Session == e.Session
 }
 
 // compares reports whether the evidence so far is about the candidate and the version beside which it was opened.

@@ -16,7 +16,7 @@ import (
 
 // TestStatusStays: a status does not change while its experiment goes on, since others read it meanwhile.
 func TestStatusStays(t *testing.T) {
-	state, err := begin(config.Experiment{Candidate: "v2", Kind: "interleave", Alpha: 0.05, Session: time.Minute, Share: 0.5}, time.Now())
+	state, err := begin(config.Experiment{Candidate: "v2", Kind: "interleave", Alpha: 0.05, Session: time.Minute, Share: 0.5}, "", time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestWhatEvidenceCompares(t *testing.T) {
 // TestIsOf: evidence counts for an experiment with the same candidate, kind, alpha and session.
 func TestIsOf(t *testing.T) {
 	e := config.Experiment{Candidate: "v2", Kind: "interleave", Alpha: 0.05, Session: time.Minute, Share: 0.5}
-	state, err := begin(e, time.Now())
+	state, err := begin(e, "", time.Now())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -56,7 +56,7 @@ func newTrial(t *testing.T, dir string, now func() time.Time) (*trial, *events.R
 func TestJoin(t *testing.T) {
 	dir, now := t.TempDir(), at(10)
 	before, kept := newTrial(t, dir, func() time.Time { return now })
-	state, err := begin(settings, now)
+	state, err := begin(settings, "", now)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -92,7 +92,7 @@ func TestJoin(t *testing.T) {
 
 // TestReadWithoutSegmentTests: the state of a version before segments had tests goes on, with new segments.
 func TestReadWithoutSegmentTests(t *testing.T) {
-	state, err := begin(settings, at(10))
+	state, err := begin(settings, "", at(10))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -114,7 +114,7 @@ func TestDecideByTheVersionInService(t *testing.T) {
 		{"v1", "m1"}: experiment.Running, {"v2", "m2"}: experiment.Promoted, {"v3", "m1"}: experiment.Stopped, {"v1", "m3"}: experiment.Stopped,
 	} {
 		x, _ := newTrial(t, t.TempDir(), time.Now)
-		state, err := begin(settings, time.Now())
+		state, err := begin(settings, "", time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -134,7 +134,7 @@ func TestPrepare(t *testing.T) {
 	for promote, want := range map[experiment.Promote]float64{experiment.Ask: 0.5, experiment.Auto: 0.05} {
 		x, _ := newTrial(t, t.TempDir(), time.Now)
 		x.settings.Promote = string(promote)
-		state, err := begin(settings, time.Now())
+		state, err := begin(settings, "", time.Now())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -149,7 +149,7 @@ func TestPrepare(t *testing.T) {
 func TestSaveAgain(t *testing.T) {
 	x, _ := newTrial(t, t.TempDir(), time.Now)
 	var err error
-	if x.state, err = begin(settings, time.Now()); err != nil {
+	if x.state, err = begin(settings, "", time.Now()); err != nil {
 		t.Fatal(err)
 	}
 	routes := filepath.Join(x.StateDir, "routes")
@@ -176,7 +176,7 @@ func TestSaveAgain(t *testing.T) {
 func TestSearchesOfAnExperiment(t *testing.T) {
 	x, _ := newTrial(t, t.TempDir(), time.Now)
 	x.settings.Guard.LatencyP99, x.settings.Kind = 30*time.Millisecond, string(experiment.Dividing)
-	x.candidate, x.state = &rollout.Candidate{Standby: &search.Standby{}}, &State{Ramp: experiment.NewRamp(0.05)}
+	x.candidate, x.state = &rollout.Candidate{Standby: &search.Standby{}}, &State{Version: "v2", Ramp: experiment.NewRamp(0.05)}
 	got := x.searches()
 	got.Attempted(search.Attempt{Empty: true})
 	if x.state.Observed != (experiment.Observed{Answers: 1, Empty: 1}) || !x.dirty {
@@ -204,8 +204,8 @@ func (c closing) OpenCandidate(ctx context.Context, route, version string) (*rol
 	return candidate, err
 }
 
-// TestRestart: an experiment that begins again closes its candidate, opens it anew and forgets its evidence, once.
-// It also closes the candidate when it ends.
+// TestRestart: an experiment that begins again closes its candidate, opens the version that is asked for, and forgets its evidence,
+// once. It also closes the candidate when it ends.
 func TestRestart(t *testing.T) {
 	x, _ := newTrial(t, t.TempDir(), time.Now)
 	opened, closed := 0, 0
@@ -213,13 +213,13 @@ func TestRestart(t *testing.T) {
 	now := time.Now()
 	for n, want := range []struct{ opened, closed int }{{1, 0}, {1, 0}, {2, 1}, {2, 1}} {
 		if n == 2 {
-			x.asked, x.state.Unnamed = askedToRestart, 7
+			x.asked, x.state.Unnamed = asked{what: askedToRestart, version: "v3"}, 7
 		}
 		if err := x.prepare(t.Context(), now); err != nil || opened != want.opened || closed != want.closed {
 			t.Fatalf("turn %d: %d opened, %d closed, want %+v; %v", n, opened, closed, want, err)
 		}
 	}
-	if x.state.Unnamed != 0 || !x.searched {
+	if x.state.Unnamed != 0 || x.state.Version != "v3" || !x.state.isOf(settings) || !x.searched {
 		t.Errorf("%+v", x.state)
 	}
 	x.leave()

@@ -37,7 +37,7 @@ func clickOn(m *events.Impression, item uint64, kind string) *events.Feedback {
 
 func tallyOf(t *testing.T, kind experiment.Kind) *tally {
 	t.Helper()
-	state, err := begin(config.Experiment{Alpha: 0.05, Session: minute, Share: 1}, at(0))
+	state, err := begin(config.Experiment{Alpha: 0.05, Session: minute, Share: 1}, "", at(0))
 	if err != nil {
 		t.Fatal(err)
 	}

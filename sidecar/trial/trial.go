@@ -154,10 +154,13 @@ func (r *Runner) find(route string) (*trial, error) {
 }
 
 // Stop ends the experiment of a route: the version in service answers everything. It returns ErrNone.
-func (r *Runner) Stop(route string) error { return r.ask(route, askedToStop) }
+func (r *Runner) Stop(route string) error { return r.ask(route, asked{what: askedToStop}) }
 
-// Restart begins the experiment of a route again, without the evidence so far. It returns ErrNone.
-func (r *Runner) Restart(route string) error { return r.ask(route, askedToRestart) }
+// Restart begins the experiment of a route again, without the evidence so far. It tries a version, or
+// with "" the same one as before. It returns ErrNone.
+func (r *Runner) Restart(route, version string) error {
+	return r.ask(route, asked{what: askedToRestart, version: version})
+}
 
 func (r *Runner) ask(route string, what asked) error {
 	t, err := r.find(route)
@@ -182,14 +185,20 @@ func (r *Runner) Statuses() []Status {
 	return out
 }
 
-type asked int
+// asked is a wish of a person, or of a refit.
+type asked struct {
+	what    wish
+	version string // with askedToRestart: the version to try; "" is the same one as before
+}
+
+type wish int
 
 const (
-	askedToStop asked = iota + 1
+	askedToStop wish = iota + 1
 	askedToRestart
 )
 
-// trial is the experiment of one route. Only run, and what it calls, uses candidate and retry.
+// trial is the experiment of one route. Only run, and what it calls, uses candidate and retry, and sets state.
 type trial struct {
 	Options
 	route    string
@@ -294,7 +303,7 @@ func (t *trial) turn(ctx context.Context, now time.Time) {
 	}
 	if after.Stage == experiment.Promoted { // before the state changes, so that a crash in between promotes it again
 		t.leave()
-		if _, err := t.Versions.Activated(ctx, t.route, t.settings.Candidate); err != nil {
+		if _, err := t.Versions.Activated(ctx, t.route, t.state.Version); err != nil {
 			if ctx.Err() == nil { // the state promotes it again
 				t.wait(fmt.Errorf("the candidate is better and cannot go into service: %w", err), now)
 			}
@@ -312,7 +321,7 @@ func (t *trial) turn(ctx context.Context, now time.Time) {
 		level = slog.LevelWarn
 		t.leave()
 	}
-	t.Logger.Log(ctx, level, "experiment changed", "route", t.route, "candidate", t.settings.Candidate,
+	t.Logger.Log(ctx, level, "experiment changed", "route", t.route, "candidate", t.state.Version,
 		"stage", string(after.Stage), "share", after.Share, "before", before.Share, "why", after.Why)
 	if t.candidate != nil {
 		t.serve()
@@ -326,18 +335,22 @@ func (t *trial) wait(err error, now time.Time) {
 	t.mu.Lock()
 	isNew := t.waits != err.Error()
 	t.waits = err.Error()
+	candidate := t.settings.Candidate
+	if t.state != nil {
+		candidate = t.state.Version
+	}
 	t.mu.Unlock()
 	if isNew {
-		t.Logger.Warn("experiment waits; will retry", "route", t.route, "candidate", t.settings.Candidate, "error", err)
+		t.Logger.Warn("experiment waits; will retry", "route", t.route, "candidate", candidate, "error", err)
 	}
 }
 
 // prepare reads the state and opens the candidate, unless the experiment is over.
 func (t *trial) prepare(ctx context.Context, now time.Time) error {
 	t.mu.Lock()
-	restart := t.asked == askedToRestart
+	restart, version := t.asked.what == askedToRestart, t.asked.version
 	if restart {
-		t.asked, t.retry = 0, time.Time{}
+		t.asked, t.retry = asked{}, time.Time{}
 	}
 	state := t.state
 	t.mu.Unlock()
@@ -351,8 +364,11 @@ func (t *trial) prepare(ctx context.Context, now time.Time) error {
 			return err
 		}
 	}
-	if state == nil || restart || !state.isOf(t.settings) {
-		if state, err = begin(t.settings, now); err != nil {
+	if isNew := state == nil || !state.isOf(t.settings); isNew || restart {
+		if version == "" && !isNew {
+			version = state.Version
+		}
+		if state, err = begin(t.settings, version, now); err != nil {
 			return err
 		}
 	}
@@ -362,24 +378,24 @@ func (t *trial) prepare(ctx context.Context, now time.Time) error {
 	if state.IsOver() {
 		return nil
 	}
-	version, _, err := t.Versions.Serving(t.route)
+	served, _, err := t.Versions.Serving(t.route)
 	if err != nil {
 		return err
 	}
-	if version == state.Version && state.Model != "" { // it went into service while the experiment did not run
+	if served == state.Version && state.Model != "" { // it went into service while the experiment did not run
 		t.mu.Lock()
 		state.Ramp, state.Ended, t.waits = activated(), now.UTC(), ""
 		t.mu.Unlock()
 		t.save(true)
 		return nil
 	}
-	candidate, err := t.Versions.OpenCandidate(ctx, t.route, t.settings.Candidate)
+	candidate, err := t.Versions.OpenCandidate(ctx, t.route, state.Version)
 	if err != nil {
 		return err
 	}
 	if !state.compares(candidate) {
-		t.Logger.Info("experiment begins again: its versions have other models", "route", t.route, "candidate", t.settings.Candidate)
-		if state, err = begin(t.settings, now); err != nil {
+		t.Logger.Info("experiment begins again: its versions have other models", "route", t.route, "candidate", state.Version)
+		if state, err = begin(t.settings, state.Version, now); err != nil {
 			return errors.Join(err, candidate.Close())
 		}
 	}
@@ -396,7 +412,7 @@ func (t *trial) prepare(ctx context.Context, now time.Time) error {
 	t.candidate = candidate
 	t.serve()
 	t.save(true)
-	t.Logger.Info("experiment runs", "route", t.route, "candidate", t.settings.Candidate, "kind", t.settings.Kind, "share", state.Share, "since", state.Started)
+	t.Logger.Info("experiment runs", "route", t.route, "candidate", state.Version, "kind", t.settings.Kind, "share", state.Share, "since", state.Started)
 	return nil
 }
 
@@ -456,8 +472,8 @@ func (t *trial) decide(now time.Time) (before, after experiment.Ramp, err error)
 	t.dirty = t.dirty || s.Test.Units != units
 	before = s.Ramp
 	switch {
-	case t.asked == askedToStop:
-		t.asked = 0
+	case t.asked.what == askedToStop:
+		t.asked = asked{}
 		after = experiment.Ramp{Stage: experiment.Stopped, Why: []string{"a person stopped it"}}
 	case version == s.Version:
 		after = activated()
@@ -485,7 +501,7 @@ func (t *trial) serve() {
 // searches says which searches the candidate answers too. The caller holds the lock.
 func (t *trial) searches() *search.Trial {
 	return &search.Trial{
-		Name: t.route + "/" + t.settings.Candidate, Version: t.settings.Candidate, Kind: experiment.Kind(t.settings.Kind), Share: t.state.Share,
+		Name: t.route + "/" + t.state.Version, Version: t.state.Version, Kind: experiment.Kind(t.settings.Kind), Share: t.state.Share,
 		Session: t.settings.Session, Patience: t.settings.Guard.LatencyP99, Candidate: t.candidate.Standby, Attempted: t.attempted,
 	}
 }
@@ -498,7 +514,7 @@ func (t *trial) leave() {
 	t.Engine.SetTrial(t.route, nil)
 	t.Events.Route(t.route).Watch(nil)
 	if err := t.candidate.Close(); err != nil {
-		t.Logger.Warn("candidate not closed", "route", t.route, "candidate", t.settings.Candidate, "error", err)
+		t.Logger.Warn("candidate not closed", "route", t.route, "candidate", t.state.Version, "error", err)
 	}
 	t.candidate = nil
 	t.save(true)
