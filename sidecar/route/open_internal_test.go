@@ -78,6 +78,8 @@ func TestWrongRoutes(t *testing.T) {
 			r.UnitVectors, r.Model.Similarity = vouched, newDot(t, normalise)
 		}
 	}
+	longer, err := dot.New(dot.Config{Dim: dim + 1}, nil)
+	must(t, err)
 	negative := float32(-1)
 	for name, c := range map[string]struct {
 		change func(*Route)
@@ -103,6 +105,7 @@ func TestWrongRoutes(t *testing.T) {
 		"failure":               {func(r *Route) { r.Failure = "ajar" }, `"ajar" is neither`},
 		"placement":             {func(r *Route) { r.Placement = "here" }, `placement "here" is none of`},
 		"field":                 {func(r *Route) { r.Vector = "title" }, `no vector field "title"`},
+		"dimension":             {func(r *Route) { r.Model.Similarity, r.Table = longer, nil }, "3 dimensions and its model takes 4"},
 		"collection":            {func(r *Route) { r.Collection, r.Table = "x", nil }, "collection not found"},
 		"faster than what":      {func(r *Route) { r.ScanIfFaster, r.Table = true, nil }, "scan_if_faster scans a table and it has none"},
 		"no table to scan":      {func(r *Route) { r.Strategy, r.Table = rerank.Scan, nil }, "reads a table and it has none"},
