@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"math"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -19,6 +20,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/embed"
 	"github.com/likenessdb/likeness/sidecar/events"
+	"github.com/likenessdb/likeness/sidecar/experiment"
 	"github.com/likenessdb/likeness/sidecar/ranker"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search/failure"
@@ -172,6 +174,69 @@ func TestTheTextOfAnEmbeddedQuery(t *testing.T) {
 		if err := plan.CheckQuery(v.Checked, q); err != nil {
 			t.Errorf("ranker %v: the embedded query is refused: %v", r, err)
 		}
+	}
+}
+
+// failing is an embedder that makes no vector.
+type failing struct{ embed.Embedder }
+
+func (failing) Embed(context.Context, []string, ...string) ([][]float32, error) {
+	return nil, embed.ErrUnavailable
+}
+
+// TestAVectorThatIsOnlyMixedIn: an embedder that fails costs the share of the store's order, and nothing else, unless
+// the caller is gone.
+func TestAVectorThatIsOnlyMixedIn(t *testing.T) {
+	e, err := New(nil, Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for name, c := range map[string]struct {
+		ctx    context.Context
+		vector []float32 // of the query
+		fails  bool
+	}{"mixed in": {t.Context(), []float32{1, 2}, false}, "the caller is gone": {gone, []float32{1, 2}, true}, "the query's only one": {t.Context(), nil, true}} {
+		r := Request{Query: rerank.Query{Text: "words", Vector: c.vector}}
+		_, err := e.embedRequest(c.ctx, viewOf(func(c *route.Checked) { c.Embedder = failing{} }).Checked, &r)
+		if errors.Is(err, embed.ErrUnavailable) != c.fails || err == nil && (r.Mix == nil || *r.Mix != 0) {
+			t.Errorf("%s: %v, mix %v", name, err, r.Mix)
+		}
+	}
+}
+
+// TestNobodyWaitsForTheStoresOrder: a caller that is gone gets no other answer.
+func TestNobodyWaitsForTheStoresOrder(t *testing.T) {
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	s := &search{view: viewOf(func(*route.Checked) {})}
+	if err := s.fallBack(gone, &failure.Error{Reason: failure.Deadline, Err: gone.Err()}); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want the end of the caller", err)
+	}
+}
+
+// TestWhoTakesPart: unknown users are told apart by what they search for. Each session of a user has its own arm, and
+// each query of it its own seed.
+func TestWhoTakesPart(t *testing.T) {
+	half, all := &Trial{Name: "e", Share: 0.5, Session: time.Hour}, &Trial{Name: "e", Share: 1, Session: time.Hour}
+	asks := func(text string) Request { return Request{User: "u", Query: rerank.Query{Text: text}} }
+	arms, takes := map[experiment.Arm]bool{}, map[bool]bool{}
+	for i := range 64 {
+		begin := time.Unix(0, 0).Add(time.Duration(i) * time.Hour)
+		takes[half.assign(Request{Query: rerank.Query{Text: strconv.Itoa(i)}}, begin).Takes] = true
+		first, last := all.assign(asks("a"), begin), all.assign(asks("a"), begin.Add(time.Hour-1))
+		if arms[first.Arm] = true; first != last {
+			t.Errorf("within a session %+v becomes %+v", first, last)
+		}
+		filtered := asks("a")
+		filtered.Filter = "f"
+		if first.Seed == all.assign(asks("b"), begin).Seed || first.Seed == all.assign(filtered, begin).Seed {
+			t.Error("two queries of a session have one seed")
+		}
+	}
+	if len(takes) != 2 || len(arms) != 2 {
+		t.Errorf("64 texts take part: %v; 64 sessions are answered by %v", takes, arms)
 	}
 }
 

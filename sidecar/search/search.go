@@ -32,13 +32,16 @@ func (e *Engine) searchVersion(ctx context.Context, version *route.Version, r Re
 		find = e.searchAlias
 	}
 	a, err := find(ctx, version, r)
-	if err == nil && r.Collection == "" && version.Current().NameHidden {
+	if err != nil {
+		return a, err
+	}
+	if r.Collection == "" && version.Current().NameHidden {
 		a.Certificate = certify.Unproved(a.Certificate)
 	}
-	if err == nil && r.RequireExact && a.Certificate.Status != rerank.StatusExact {
+	if r.RequireExact && a.Certificate.Status != rerank.StatusExact {
 		return Answer{}, fmt.Errorf("%w: %s", ErrNotExact, whyNotExact(a.Certificate))
 	}
-	return a, err
+	return a, nil
 }
 
 // whyNotExact returns why an answer is not exact, and what would make it exact.

@@ -204,7 +204,7 @@ func (e *Evidence) addPromise(c *rerank.Certificate) {
 	}
 	void := e.Void
 	if e.Calibration != nil && void == "" {
-		void = e.Calibration.Lacks(e.K, e.Rule, e.HidesRows, e.Restricted && !e.HidesRows)
+		void = e.Calibration.Lacks(e.K, e.Rule, e.HidesRows, e.Restricted)
 	}
 	if void == "" && e.Source.isBehind() {
 		void = rerank.UncalibratedBehind

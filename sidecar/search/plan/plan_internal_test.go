@@ -414,7 +414,10 @@ func TestNeedsStore(t *testing.T) {
 			}
 		}
 	}
-	for want, all := range map[bool][]Request{true: {{}}, false: {{Filter: "f"}, {Partitions: []string{"a"}}}} {
+	for want, all := range map[bool][]Request{
+		true:  {{}, {History: make([]WeightedID, 1), KeepHistory: true}},
+		false: {{Filter: "f"}, {Partitions: []string{"a"}}, {Exclude: make([]rerank.ID, 1)}, {History: make([]WeightedID, 1)}},
+	} {
 		for _, r := range all {
 			if r.IsUnrestricted() != want {
 				t.Errorf("%+v is about the whole collection: %v, want %v", r, !want, want)

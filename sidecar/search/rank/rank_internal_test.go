@@ -16,19 +16,32 @@ import (
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/ranker"
 	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search/failure"
 	"github.com/likenessdb/likeness/sidecar/search/plan"
 	"github.com/likenessdb/likeness/sidecar/search/retrieve"
 )
 
 // described is a ranker with only a description.
-type described struct{ ranker.Ranker }
+type described struct {
+	ranker.Ranker
 
-func (described) Describe(context.Context) (plugin.Description, error) {
-	return plugin.Description{Version: "1"}, nil
+	readsText bool
+	err       error
+}
+
+func (d described) Describe(context.Context) (plugin.Description, error) {
+	return plugin.Description{Version: "1", Text: d.readsText}, d.err
 }
 
 // supports is a model whose query vectors are scores of support items.
 type supports struct{ rerank.SupportAsker }
+
+func (supports) Supports() []rerank.ID { return nil }
+
+func (supports) Ask(_ context.Context, _ rerank.Relevance, q rerank.Query) (rerank.Query, error) {
+	q.Vector = append(q.Vector, 7)
+	return q, nil
+}
 
 // TestVectorOfScores: a ranker gets the query's vector, unless the vector consists of scores.
 func TestVectorOfScores(t *testing.T) {
@@ -47,6 +60,45 @@ func TestVectorOfScores(t *testing.T) {
 		}
 		if (len(s.query.Vector) == 0) != ofScores || s.query.Text != "t" || s.MadeVector() != ofScores || len(out.Query.Vector) != 2 {
 			t.Errorf("a vector of scores (%t): the ranker sees %+v, the search %+v", ofScores, s.query, out.Query)
+		}
+	}
+}
+
+// TestBegin: a ranker that reads text wants some. Without a vector, its scores make one, beside the query's own numbers.
+// Feature rows are kept for an explanation and for a later round.
+func TestBegin(t *testing.T) {
+	none, five := 0, 5
+	words := rerank.Query{Text: "t"}
+	for name, c := range map[string]struct {
+		ranker    described
+		supports  bool
+		r         plan.Request
+		bad       bool // the request is refused
+		degraded  bool
+		vector    []float32
+		keepsRows bool
+		explains  bool
+	}{
+		"no text, and none is read": {ranker: described{}, r: plan.Request{Calls: &five, Rounds: 1}},
+		"no text":                   {ranker: described{readsText: true}, r: plan.Request{Calls: &five, Rounds: 1}, bad: true},
+		"no text, and no call":      {ranker: described{readsText: true}, r: plan.Request{Calls: &none, Rounds: 1}},
+		"one round":                 {ranker: described{readsText: true}, r: plan.Request{Query: words, Calls: &five, Rounds: 1}},
+		"two rounds":                {ranker: described{}, r: plan.Request{Query: words, Calls: &five, Rounds: 2}, keepsRows: true},
+		"explained":                 {ranker: described{}, r: plan.Request{Query: words, Calls: &five, Rounds: 1, Explain: true}, keepsRows: true, explains: true},
+		"a vector of scores":        {ranker: described{}, supports: true, r: plan.Request{Query: words, StoredVector: []float32{3}, Calls: &five, Rounds: 1}, vector: []float32{3, 7}},
+		"no description":            {ranker: described{err: ranker.ErrUnavailable}, supports: true, r: plan.Request{Query: words, Calls: &five, Rounds: 1}, degraded: true},
+	} {
+		v := route.View{Checked: &route.Checked{}}
+		v.Ranker = c.ranker
+		if c.supports {
+			v.ModelCan.Supports = supports{}
+		}
+		s, out, err := Begin(t.Context(), v, c.r, slog.New(slog.DiscardHandler))
+		if errors.Is(err, plan.ErrRequest) != c.bad || errors.Is(err, failure.ErrDegraded) != c.degraded || err != nil && !c.bad && !c.degraded {
+			t.Errorf("%s: %v", name, err)
+		}
+		if !slices.Equal(out.Query.Vector, c.vector) || s.KeepsRows() != c.keepsRows || s.explains != c.explains {
+			t.Errorf("%s: the vector is %v, want %v; rows are kept %t, scores explained %t", name, out.Query.Vector, c.vector, s.KeepsRows(), s.explains)
 		}
 	}
 }

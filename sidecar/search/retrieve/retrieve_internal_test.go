@@ -12,7 +12,9 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/internal/turns"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/dot"
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search/failure"
@@ -425,6 +427,16 @@ func TestFetchPassesOn(t *testing.T) {
 	if f := store.fetch; f.Collection != "rows" || len(f.IDs) != 2 || !slices.Equal(f.Vectors, []string{"f"}) || f.Owner != "owner" || f.Consistency != "strong" || f.Payload {
 		t.Errorf("the store was asked %+v", f)
 	}
+	reembeds(r.View.Checked)
+	for collection, marks := range map[string]bool{"rows": false, "companion": true} {
+		if _, err := r.fetch(t.Context(), collection, idsOf(1), []string{"f"}); err != nil || store.fetch.Payload != marks || (len(store.fetch.PayloadFields) == 1) != marks {
+			t.Errorf("of a route that embeds its items again, %s was asked %+v, %v", collection, store.fetch, err)
+		}
+	}
+	r.View.Reembed.Text = ""
+	if _, err := r.fetch(t.Context(), "companion", idsOf(1), []string{"f"}); err != nil || store.fetch.Payload {
+		t.Errorf("the companion was asked %+v, %v", store.fetch, err)
+	}
 	r.View.StoreCan.Fetch = nil
 	if _, err := r.fetch(t.Context(), "rows", idsOf(1), nil); !errors.Is(err, adapters.ErrUnsupported) {
 		t.Errorf("a store that cannot fetch: %v", err)
@@ -545,9 +557,10 @@ type matching struct {
 	adapters.Matcher
 
 	ids []rerank.ID
+	err error
 }
 
-func (m matching) Match(context.Context, string, string) ([]rerank.ID, error) { return m.ids, nil }
+func (m matching) Match(context.Context, string, string) ([]rerank.ID, error) { return m.ids, m.err }
 
 // TestMatching: a scan under a filter visits the items of the table that the filter lets through and the
 // request does not exclude. It reads those that the table lacks, as long as they are no more than a search
@@ -590,5 +603,45 @@ func TestMatching(t *testing.T) {
 				t.Errorf("%s: row %d is visited: %t", name, i, within.Has(i))
 			}
 		}
+	}
+}
+
+// TestAFilterThatFails: nothing is scanned, whether or not items are excluded.
+func TestAFilterThatFails(t *testing.T) {
+	for _, excluded := range [][]rerank.ID{nil, idsOf(3)} {
+		r := &Reader{View: view(&recorder{}, func(c *route.Checked) { c.StoreCan.Match = matching{ids: idsOf(1), err: adapters.ErrFilter} })}
+		p := asked()
+		p.Request.Exclude = excluded
+		if within, _, err := r.Matching(t.Context(), p); !errors.Is(err, adapters.ErrFilter) || within != nil {
+			t.Errorf("%v is excluded: %v", excluded, err)
+		}
+	}
+}
+
+// TestEncode: feature rows of many vectors, which several processors compute, are those of each vector.
+func TestEncode(t *testing.T) {
+	sim, err := dot.New(dot.Config{Dim: 2, Normalise: true}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := rerank.NewMatrix(3*minShare+1, 2)
+	for i := range base.Data {
+		base.Data[i] = float32(i + 1)
+	}
+	want := rerank.NewMatrix(base.Rows, 2)
+	if err := sim.EncodeItems(want, base); err != nil {
+		t.Fatal(err)
+	}
+	free := turns.New(2)
+	v := view(&recorder{}, func(c *route.Checked) { c.Turns, c.Model.Similarity = free, sim })
+	got, err := Encode(t.Context(), v.Checked, make([]rerank.ID, base.Rows), nil, base)
+	if err != nil || !slices.Equal(got.Items.Features.Data, want.Data) || len(got.IDs) != base.Rows {
+		t.Errorf("%d rows, %v; want the rows of the model", got.Items.Features.Rows, err)
+	}
+	if n, err := free.Some(t.Context(), 2); n != 2 || err != nil {
+		t.Errorf("%d processors are free after that, %v; want 2", n, err)
+	}
+	if _, err := Encode(t.Context(), v.Checked, idsOf(1), nil, rerank.NewMatrix(1, 3)); !errors.Is(err, errContract) {
+		t.Errorf("vectors of another length: %v", err)
 	}
 }

@@ -132,7 +132,7 @@ func (s *Scorer) rescoreOnDevice(ctx context.Context, q Query, b Batch, f *Found
 	for range samples {
 		c.addSample(b.Numbers[rand.IntN(len(b.Numbers))])
 	}
-	few := Batch{Numbers: c.items}
+	var few Batch
 	for _, item := range c.items {
 		at, asked := place[item]
 		if !asked {

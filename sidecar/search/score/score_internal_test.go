@@ -400,6 +400,14 @@ func TestScanRestsOnWhatWasMeasured(t *testing.T) {
 		if !ok || len(found.Top) != 3 || found.Top[0].Score != rows {
 			t.Fatalf("%+v, %t: %v", found, ok, d.verdict)
 		}
+		some := scan.NewBitmap(rows)
+		for i := range int32(30) {
+			some.Add(i)
+		}
+		within, ok := s.scanOnDevice(context.Background(), Query{Encoded: enc, K: 3}, scan.Query{Encoded: enc, K: 3, Within: some}, f)
+		if !ok || found.Items != rows || within.Items != 30 {
+			t.Errorf("%d and %d items are scanned, %t; want %d, and the 30 that the filter lets through", found.Items, within.Items, ok, rows)
+		}
 		if measured := f.Measured != nil; measured != (pairs > 0) || measured && *f.Measured != (rerank.Measured{Pairs: pairs, Error: 0.5}) {
 			t.Errorf("of %d pairs: the certificate rests on %+v", pairs, f.Measured)
 		}
