@@ -519,6 +519,13 @@ func TestNotRewritten(t *testing.T) {
 			t.Errorf("%s: %+v, %v; want %v", name, got, err, c.want)
 		}
 	}
+	huge := tensor.Set{"W": {Shape: []int{rewriteDim, rewriteDim}, Data: slices.Repeat([]float32{1.2e38}, rewriteDim*rewriteDim)}}
+	sim, err := bilinear.New(bilinear.Config{QueryDim: rewriteDim, ItemDim: rewriteDim, Form: bilinear.Full, Normalise: true}, huge)
+	must(t, err)
+	ones := rerank.Query{Vector: slices.Repeat([]float32{1}, rewriteDim)}
+	if got, err := pipe(t, newWorld(t, sim, random(1, 9, rewriteDim)).route(route.PlacementRewrite)).Rewrite(t.Context(), search.Request{Route: "r", Query: ones, K: 3}); !errors.Is(err, search.ErrNotRewritten) {
+		t.Errorf("a vector that is longer than a float32: %+v, %v", got, err)
+	}
 	if _, err := pipe(t, w.route("")).Rewrite(t.Context(), search.Request{Route: "none", Query: some, K: 3}); !errors.Is(err, route.ErrUnknown) {
 		t.Errorf("a route that does not exist: %v", err)
 	}

@@ -38,11 +38,9 @@ func asStreams(desc grpc.ServiceDesc, unary grpc.UnaryServerInterceptor, maxByte
 	return &desc
 }
 
+// receive reads a call's message into v, a proto.Message.
 func receive(stream grpc.ServerStream, v any) error {
-	m, err := message(v)
-	if err != nil {
-		return err
-	}
+	m := v.(proto.Message)
 	r := received{message: m}
 	if err := stream.RecvMsg(&r); err != nil {
 		return err
@@ -59,24 +57,14 @@ func receive(stream grpc.ServerStream, v any) error {
 	return nil
 }
 
+// send sends v, a proto.Message, unless it is longer than maxBytes.
 func send(stream grpc.ServerStream, v any, maxBytes int) error {
-	m, err := message(v)
-	if err != nil {
-		return err
-	}
+	m := v.(proto.Message)
 	if size := proto.Size(m); size > maxBytes {
 		return fmt.Errorf("%w: the response has %d bytes, limits.max_message_bytes is %d; ask for fewer items, "+
 			"fewer payload fields or no explanation, or raise it", errMessageSize, size, maxBytes)
 	}
 	return stream.SendMsg(m)
-}
-
-func message(v any) (proto.Message, error) {
-	m, ok := v.(proto.Message)
-	if !ok {
-		return nil, fmt.Errorf("%w: a %T is not a message", errMessage, v)
-	}
-	return m, nil
 }
 
 // received is a decoded message, or the error of decoding it.
@@ -115,11 +103,7 @@ func (c tolerant) Unmarshal(data mem.BufferSlice, v any) error {
 
 // checked validates a request by the rules of its proto definition.
 func (s *services) checked(ctx context.Context, r any, _ *grpc.UnaryServerInfo, handler grpc.UnaryHandler) (any, error) {
-	m, err := message(r)
-	if err != nil {
-		return nil, err
-	}
-	if err := s.validate(m); err != nil {
+	if err := s.validate(r.(proto.Message)); err != nil {
 		return nil, err
 	}
 	return handler(ctx, r)
