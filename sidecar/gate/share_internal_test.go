@@ -47,7 +47,7 @@ func TestMemoryIsReadNowAndThen(t *testing.T) {
 		m.cycles, m.since = 7, m.since.Add(1)
 		since := m.since
 		m.mu.Unlock()
-		if m.refusal(); m.cycles != 7 || m.since != since {
+		if m.refusal(); m.cycles != 7 || !m.since.Equal(since) {
 			t.Error("the memory is read for each search")
 		}
 	})

@@ -26,6 +26,11 @@ func TestOutcomes(t *testing.T) {
 		if got != o {
 			t.Errorf("%v becomes %s, want %s", o.is, got.reason, o.reason)
 		}
+		for _, other := range outcomes {
+			if other.reason == o.reason && other.code == o.code && (other.retry != o.retry || other.public != o.public) {
+				t.Errorf("%s is to be tried again after %s and after %s, public %t and %t", o.reason, o.retry, other.retry, o.public, other.public)
+			}
+		}
 		if o.public == (privateTexts[o.reason] != "") {
 			t.Errorf("%s is public: %t, and has the text %q for everybody", o.reason, o.public, privateTexts[o.reason])
 		}

@@ -154,7 +154,7 @@ func zeroLiteral(t types.Type) string {
 	return ""
 }
 
-// isText reports whether a call logs or makes a message: its arguments are for people to read. A call with a format
+// isText reports whether a call logs, traces or makes a message: its arguments are for people to read. A call with a format
 // among its arguments makes one, whatever its name.
 func (f *finder) isText(call *ast.CallExpr) bool {
 	for _, arg := range call.Args {
@@ -171,7 +171,7 @@ func (f *finder) isText(call *ast.CallExpr) bool {
 		return false
 	}
 	switch callee.Pkg().Path() {
-	case "fmt", "log", "log/slog", "errors":
+	case "fmt", "log", "log/slog", "errors", "go.opentelemetry.io/otel/attribute", "go.opentelemetry.io/otel/trace":
 		return callee.Name() != "Join" && callee.Name() != "Is" && callee.Name() != "As"
 	}
 	return false
