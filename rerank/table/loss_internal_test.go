@@ -92,7 +92,8 @@ func shown(t *testing.T, l *Live) *Table {
 // TestEveryTableKnowsItsLoss: however a table was created, Loss bounds the loss of packing in all
 // parts of its rows. A bound without it would leave items out.
 func TestEveryTableKnowsItsLoss(t *testing.T) {
-	ways := map[string]func(t *testing.T, m Meta, p parts) *Table{
+	type way func(t *testing.T, m Meta, p parts) *Table
+	ways := map[string]way{
 		"in memory": func(t *testing.T, m Meta, p parts) *Table {
 			all, ids := rerank.NewMatrix(0, m.Features), []rerank.ID(nil)
 			for i := range p.rows {
@@ -118,10 +119,10 @@ func TestEveryTableKnowsItsLoss(t *testing.T) {
 			check(t, w.Close())
 			return opened(t, path)
 		},
+	}
+	// Tables of tiles are not merged, and take no writes.
+	ofRows := map[string]way{
 		"merged": func(t *testing.T, m Meta, p parts) *Table {
-			if m.Layout == LayoutTiles {
-				t.Skip("tables of tiles are not merged")
-			}
 			path := filepath.Join(t.TempDir(), "merged.table")
 			_, err := Merge(path, []*Table{opened(t, p.file(t, m, 0)), opened(t, p.file(t, m, 1)), opened(t, p.file(t, m, 2))})
 			check(t, err)
@@ -156,10 +157,7 @@ func TestEveryTableKnowsItsLoss(t *testing.T) {
 	}
 	for name, write := range live {
 		for _, reopen := range []bool{false, true} {
-			ways[fmt.Sprintf("%s, opened again %t", name, reopen)] = func(t *testing.T, m Meta, p parts) *Table {
-				if m.Layout == LayoutTiles {
-					t.Skip("tables of tiles take no writes")
-				}
+			ofRows[fmt.Sprintf("%s, opened again %t", name, reopen)] = func(t *testing.T, m Meta, p parts) *Table {
 				path := p.file(t, m, 0)
 				l := openedLive(t, path)
 				write(t, l, p)
@@ -172,18 +170,24 @@ func TestEveryTableKnowsItsLoss(t *testing.T) {
 		}
 	}
 	rng := rand.New(rand.NewPCG(3, 3))
-	for name, make := range ways {
+	try := func(name string, create way, layouts []Layout) {
 		for _, format := range rerank.Formats() {
-			for _, layout := range []Layout{LayoutRows, LayoutTiles} {
+			for _, layout := range layouts {
 				for lossy := range 3 {
 					m := Meta{Model: "m", ModelVersion: "v", Collection: "c", Kind: "dot", Features: 12, Block: 4, Format: format, Layout: layout}
 					t.Run(fmt.Sprintf("%s, %s %s, part %d", name, format, layout, lossy), func(t *testing.T) {
 						p := makeParts(rng, m, lossy, (lossy+1)%3)
-						knowsLoss(t, make(t, m, p), p)
+						knowsLoss(t, create(t, m, p), p)
 					})
 				}
 			}
 		}
+	}
+	for name, create := range ways {
+		try(name, create, []Layout{LayoutRows, LayoutTiles})
+	}
+	for name, create := range ofRows {
+		try(name, create, []Layout{LayoutRows})
 	}
 }
 
