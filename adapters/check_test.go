@@ -1,6 +1,7 @@
 package adapters_test
 
 import (
+	"errors"
 	"math"
 	"math/rand/v2"
 	"testing"
@@ -86,5 +87,21 @@ func TestCanCompare(t *testing.T) {
 		if got := (adapters.VectorField{Datatype: tc.datatype, Metric: tc.metric}).CanCompare(tc.query); got != tc.want {
 			t.Errorf("%s: %t", name, got)
 		}
+	}
+}
+
+// TestRoundings: a product is rounded once for each number, or as often as the longest chain of sums is long.
+func TestRoundings(t *testing.T) {
+	for f, want := range map[adapters.VectorField]int{{Dim: 8}: 8, {Dim: 8, Chain: 3}: 3, {Dim: 8, Chain: 9}: 8} {
+		if got := f.Roundings(); got != want {
+			t.Errorf("%+v: %d, want %d", f, got, want)
+		}
+	}
+}
+
+// TestLimitErrors: a limit that was exceeded is an ErrLimit.
+func TestLimitErrors(t *testing.T) {
+	if err := (&adapters.LimitError{Limit: "max_depth", Value: 9, Max: 5}); !errors.Is(err, adapters.ErrLimit) {
+		t.Errorf("%v is no ErrLimit", err)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -32,24 +33,61 @@ func matches(t *testing.T, s *embedded.Store, filter string) []rerank.ID {
 // TestFiltersOfValues: null is no value, and integers beyond 2^53 are told apart, as in Qdrant.
 func TestFiltersOfValues(t *testing.T) {
 	var payloads []json.RawMessage
-	for _, p := range []string{`{"n":9007199254740993}`, `{"n":9007199254740992}`, `{"n":null}`, `{"n":"a"}`, `{}`, `{"n":[1,2]}`, `{"n":9007199254740994.0}`} {
+	for _, p := range []string{`{"n":9007199254740993}`, `{"n":9007199254740992}`, `{"n":null}`, `{"n":"a"}`, `{}`, `{"n":[1,2]}`, `{"n":9007199254740994.0}`,
+		`{"n":0,"l":[{"a":1}]}`, `{"n":[],"l":[{"a":1},{"a":2}]}`} {
 		payloads = append(payloads, json.RawMessage(p))
 	}
 	s := loaded(t, embedded.Collection{
 		Fields: []embedded.Field{{VectorField: adapters.VectorField{Metric: adapters.InnerProduct}, Vectors: rerank.NewMatrix(len(payloads), 2)}}, Payloads: payloads,
 	})
 	for filter, want := range map[string][]rerank.ID{
-		`{"key":"n","match":{"except":["a"]}}`:         idsOf(0, 1, 5, 6),
-		`{"key":"n","range":{"gte":9007199254740993}}`: idsOf(0, 6),
-		`{"key":"n","range":{"gt":9007199254740992}}`:  idsOf(0, 6),
-		`{"key":"n","range":{"lt":9007199254740993}}`:  idsOf(1, 5),
-		`{"key":"n","values_count":{"gte":1}}`:         idsOf(0, 1, 3, 5, 6),
-		`{"key":"n","values_count":{"lt":1}}`:          idsOf(2),
-		`{"key":"n","values_count":{"gt":1}}`:          idsOf(5),
+		`{"key":"n","match":{"except":["a"]}}`:                                                 idsOf(0, 1, 5, 6, 7),
+		`{"key":"n","range":{"gte":9007199254740993}}`:                                         idsOf(0, 6),
+		`{"key":"n","range":{"gt":9007199254740992}}`:                                          idsOf(0, 6),
+		`{"key":"n","range":{"lt":9007199254740993}}`:                                          idsOf(1, 5, 7),
+		`{"key":"n","values_count":{"gte":1}}`:                                                 idsOf(0, 1, 3, 5, 6, 7),
+		`{"key":"n","values_count":{"lt":1}}`:                                                  idsOf(2, 8),
+		`{"key":"n","values_count":{"gt":1}}`:                                                  idsOf(5),
+		`{"is_empty":{"key":"n"}}`:                                                             idsOf(2, 4, 8),
+		`{"is_null":{"key":"n"}}`:                                                              idsOf(2),
+		`{"nested":{"key":"l","filter":{"must":[{"has_id":[7]}]}}}`:                            idsOf(7),
+		`{"nested":{"key":"l","filter":{"must":[{"key":"a","match":{"value":1}}]}}}`:           idsOf(7, 8),
+		`{"min_should":{"conditions":[{"is_null":{"key":"n"}},{"has_id":[7]}],"min_count":1}}`: idsOf(2, 7),
 	} {
 		if got := matches(t, s, `{"must":[`+filter+`]}`); !slices.Equal(got, want) {
 			t.Errorf("%s lets %v through, want %v", filter, got, want)
 		}
+	}
+}
+
+// TestFiltersThatAreNotEvaluated: a condition that the store does not know is refused wherever it stands.
+func TestFiltersThatAreNotEvaluated(t *testing.T) {
+	s, _ := written(t, 1)
+	for _, place := range []string{`{"must":[%s]}`, `{"should":[%s]}`, `{"must_not":[%s]}`, `{"min_should":{"conditions":[%s],"min_count":1}}`, `{"must":[{"nested":{"key":"n","filter":{"must":[%s]}}}]}`} {
+		filter := fmt.Sprintf(place, `{"has_vector":"v"}`)
+		if got, err := s.Match(t.Context(), "c", filter); !errors.Is(err, adapters.ErrFilter) {
+			t.Errorf("%s: %v, %v; want ErrFilter", filter, got, err)
+		}
+	}
+}
+
+// TestReadsEnd: a collection can be written to after every kind of read.
+func TestReadsEnd(t *testing.T) {
+	s, write := written(t, 1)
+	one := adapters.FetchRequest{Collection: "c", IDs: idsOf(0), Payload: true}
+	for name, read := range map[string]func() error{
+		"describe": func() error { _, err := s.Describe(t.Context(), "c"); return err },
+		"count":    func() error { _, err := s.Count(t.Context(), "c"); return err },
+		"fetch":    func() error { _, err := s.Fetch(t.Context(), one); return err },
+		"match":    func() error { _, err := s.Match(t.Context(), "c", ""); return err },
+		"scan": func() error {
+			return s.Scan(t.Context(), adapters.ScanRequest{Collection: "c", Batch: 1}, func(adapters.Rows, string) error { return nil })
+		},
+	} {
+		if err := read(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		write([]json.RawMessage{json.RawMessage(`{}`)}, 0)
 	}
 }
 

@@ -184,6 +184,9 @@ func TestATrialThatSaysNothing(t *testing.T) {
 				_ = s.search(t.Context())
 				time.Sleep(time.Second) //nolint:forbidigo // of the bubble: no time passes
 				trial(t.Context(), s)
+				if got := s.told.outcomes["search "+guard.Failed]; name == "it panics" && got != 1 {
+					t.Errorf("%d calls are told to have failed, want the one that panicked", got)
+				}
 				time.Sleep(time.Second) //nolint:forbidigo // of the bubble: no time passes
 				s.answer = func(context.Context, int) error { return nil }
 				if err := s.search(t.Context()); err != nil {

@@ -2,6 +2,7 @@ package guard_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"sync"
@@ -26,6 +27,33 @@ func (named) Identify(_ context.Context, name string) (adapters.Identity, error)
 }
 
 func (named) Cut(context.Context, string, int) ([]string, error) { return nil, nil }
+
+// listing is a store that lists its collections, once it is there.
+type listing struct {
+	named
+
+	err error
+}
+
+func (listing) Version(context.Context) (string, error) { return "1.2", nil }
+
+func (l listing) Collections(context.Context) ([]string, error) { return []string{"a", "b"}, l.err }
+
+// TestCollectionsOfAStore: the guard returns what the store lists, and its error.
+func TestCollectionsOfAStore(t *testing.T) {
+	for _, want := range []error{nil, adapters.ErrUnavailable} {
+		s := guard.New(listing{named{embedded.New()}, want}, guard.Options{Name: "s"}).(adapters.Inspector)
+		if names, err := s.Collections(t.Context()); !errors.Is(err, want) || !slices.Equal(names, []string{"a", "b"}) {
+			t.Errorf("%q, %v; want %v", names, err, want)
+		}
+		if version, err := s.Version(t.Context()); version != "1.2" || err != nil {
+			t.Errorf("%q, %v", version, err)
+		}
+	}
+	if _, err := guard.New(named{embedded.New()}, guard.Options{Name: "s"}).(adapters.Inspector).Collections(t.Context()); !errors.Is(err, adapters.ErrUnsupported) {
+		t.Errorf("a store that lists nothing: %v", err)
+	}
+}
 
 // TestTheGuardPassesEverythingOn: every call, and each of its repetitions, reaches the
 // store with all of its arguments, the caller's credentials and the deadline.

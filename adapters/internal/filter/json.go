@@ -66,9 +66,6 @@ type member struct {
 
 // members decodes an object. Like Qdrant, it drops keys whose value is null.
 func (n node) members() ([]member, error) {
-	if n.kind() != '{' {
-		return nil, n.errorf("%s instead of an object", n.shorten())
-	}
 	if n.depth > maxDepth {
 		return nil, n.errorf("more than %d levels; flatten the filter", maxDepth)
 	}
@@ -88,22 +85,19 @@ func (n node) members() ([]member, error) {
 		return ok
 	})
 	if err == nil && !whole {
-		err = n.errorf("%s is no object", n.shorten())
+		err = n.errorf("%s instead of an object", n.shorten())
 	}
 	return out, err
 }
 
 // elements decodes an array.
 func (n node) elements() ([]node, error) {
-	if n.kind() != '[' {
-		return nil, n.errorf("%s instead of an array", n.shorten())
-	}
 	if n.depth > maxDepth {
 		return nil, n.errorf("more than %d levels; flatten the filter", maxDepth)
 	}
 	count, s := 0, jsonwalk.New(n.raw)
 	if !s.Array(func() bool { count++; return s.Skip() }) {
-		return nil, n.errorf("%s is no array", n.shorten())
+		return nil, n.errorf("%s instead of an array", n.shorten())
 	}
 	out := make([]node, 0, count)
 	s = jsonwalk.New(n.raw)
