@@ -199,6 +199,20 @@ func TestCompleteRefuses(t *testing.T) {
 	}
 }
 
+// unscored is a similarity that scores nothing.
+type unscored struct{ rerank.Similarity }
+
+func (unscored) Encode(rerank.Query) (rerank.Encoded, error) { return nil, rerank.ErrQuery }
+
+// TestScoresThatCannotBeKept: a model that scores nothing gets no scores to be verified by.
+func TestScoresThatCannotBeKept(t *testing.T) {
+	m := golden(t, "v_two_uids")
+	m.Similarity = unscored{m.Similarity}
+	if err := m.Embed(); !errors.Is(err, rerank.ErrQuery) || m.Provenance[model.SelfCheckKey] != "" {
+		t.Errorf("%v, kept %q", err, m.Provenance[model.SelfCheckKey])
+	}
+}
+
 func TestVerify(t *testing.T) {
 	m := golden(t, "v_two_uids")
 	if err := m.Embed(); err != nil {

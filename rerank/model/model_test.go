@@ -80,6 +80,19 @@ func describe(t *testing.T, m *model.Model) string {
 	return string(b)
 }
 
+// TestDescribeUnbounded: of a similarity of raw vectors no greatest score is known, and JSON has no infinity.
+func TestDescribeUnbounded(t *testing.T) {
+	for _, unit := range []bool{false, true} {
+		m, err := model.New(model.Parameters{Kind: rerank.KindDot, Name: "m", Config: json.RawMessage(fmt.Sprintf(`{"dim":2,"normalise":%t}`, unit))})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if text := describe(t, m); strings.Contains(text, "max_score") != unit {
+			t.Errorf("normalised %t: %s", unit, text)
+		}
+	}
+}
+
 func TestShippedModels(t *testing.T) {
 	for name, want := range map[string]struct {
 		kind       rerank.Kind

@@ -173,6 +173,8 @@ func TestRefusals(t *testing.T) {
 		"overlap":        {archive(t, tensorPickle("K\xffK\xff", "K\x00K\x00", "\x00", "\x06"), 6), "does not lie in its storage"},
 		"empty":          {archive(t, tensorPickle("K\x00", "K\x01", "\x00", "\x06"), 6), "does not lie in its storage"},
 		"call a storage": {archive(t, "\x80\x02ctorch\nFloatStorage\n)R.", 1), "no function"},
+		"add to a dict":  {archive(t, "\x80\x02}Na.", 1), "dict"},
+		"put in a list":  {archive(t, "\x80\x02]NNs.", 1), "list"},
 		"not PyTorch":    {[]byte("GIF89a"), "begins neither"},
 		"nothing":        {nil, "begins neither"},
 		"a long text":    {archive(t, "\x80\x02}X\xff\xff\xff\xff", 1), "cut short"},

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/likenessdb/likeness/rerank"
@@ -100,6 +101,12 @@ func checkBatch(t *testing.T, s rerank.Similarity, queries []rerank.Encoded, ite
 	for q, e := range queries {
 		if err := e.Score(alone, items); err != nil {
 			t.Fatal(err)
+		}
+		if q == 0 {
+			first := make([]float32, n)
+			if err := s.(rerank.BatchScorer).ScoreBatch(first, queries[:1], items); err != nil || !slices.Equal(first, alone) {
+				t.Fatalf("a batch of one query scores %v, %v; want %v", first, err, alone)
+			}
 		}
 		bound := e.Bound(nil, nil).Epsilon
 		for i, want := range alone {
