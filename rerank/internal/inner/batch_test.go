@@ -149,3 +149,22 @@ func TestScoreBatchRefuses(t *testing.T) {
 		t.Errorf("no query: %v", err)
 	}
 }
+
+// TestExplain: the one term of an inner product is the score.
+func TestExplain(t *testing.T) {
+	r := rand.New(rand.NewPCG(3, 9))
+	e, err := similarities(t, r)["dot"].Encode(rerank.Query{Vector: random(r, 1, dim).Data})
+	if err != nil {
+		t.Fatal(err)
+	}
+	items, scores := rerank.Items{Features: random(r, 3, dim)}, make([]float32, 3)
+	explained, err := e.(rerank.Explainer).Explain(items)
+	if err := errors.Join(err, e.Score(scores, items)); err != nil {
+		t.Fatal(err)
+	}
+	for i, s := range scores {
+		if got := explained[i]; got.Score != s || len(got.Terms) != 1 || got.Terms[0] != (rerank.Term{Dot: s, Logit: s, Gate: 1}) {
+			t.Errorf("item %d scores %v, explained by %+v", i, s, got)
+		}
+	}
+}
