@@ -248,9 +248,9 @@ func (a *Auditor) report(rt string, k *Keeper) {
 		return // the route was never calibrated
 	}
 	audit := k.Audit()
-	a.options.Recorder.Promise(rt, c != nil && void == "", audit.MeanRecall(), audit.Evidence)
+	a.options.Recorder.Promise(rt, void == "", audit.MeanRecall(), audit.Evidence)
 	word := void
-	if c != nil && void == "" {
+	if void == "" {
 		word = c.Made.String()
 	}
 	if word == a.logged[rt] {

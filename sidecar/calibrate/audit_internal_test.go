@@ -24,7 +24,12 @@ type outcomes struct {
 	held  int
 }
 
-func (o *outcomes) Audited(_, outcome string) { o.all = append(o.all, outcome) }
+func (o *outcomes) Audited(rt, outcome string) {
+	if rt != "things" {
+		outcome += " of another route"
+	}
+	o.all = append(o.all, outcome)
+}
 func (o *outcomes) Promise(_ string, holds bool, _, _ float64) {
 	o.holds = append(o.holds, holds)
 }

@@ -58,6 +58,13 @@ func binomialTail(k, n int, p float64) float64 {
 	return sum
 }
 
+// TestNothingShowsNoPromise: where no query reached the recall, there is no bound to compute.
+func TestNothingShowsNoPromise(t *testing.T) {
+	if (Promise{Share: 0.9, Alpha: 0.05}).isShownBy(0, 100) {
+		t.Error("a promise that no query kept is shown")
+	}
+}
+
 func TestLeastQueries(t *testing.T) {
 	for _, c := range []struct {
 		share, alpha float64

@@ -74,13 +74,19 @@ func (r *run) fingerprint() string {
 	return hex.EncodeToString(d.Sum(nil))
 }
 
+// newJournal returns an empty journal that is kept in memory alone.
+func newJournal() *journal {
+	return &journal{answers: map[int][]answered{}, exacts: map[int]exactAnswer{}}
+}
+
 // openJournal opens the journal of the calibration with a fingerprint. It empties the
 // journal of another calibration, and cuts off an incomplete line.
 func openJournal(path, fingerprint string) (*journal, error) {
-	j := &journal{path: path, answers: map[int][]answered{}, exacts: map[int]exactAnswer{}}
+	j := newJournal()
 	if path == "" {
 		return j, nil
 	}
+	j.path = path
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, err
 	}

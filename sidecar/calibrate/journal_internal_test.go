@@ -11,12 +11,12 @@ func FuzzJournal(f *testing.F) {
 	f.Add([]byte(`{"calibration":"y"}` + "\n"))
 	f.Add([]byte("\n{"))
 	f.Fuzz(func(t *testing.T, content []byte) {
-		j := &journal{answers: map[int][]answered{}, exacts: map[int]exactAnswer{}}
+		j := newJournal()
 		valid := j.replay(content, "x")
 		if valid < 0 || valid > len(content) || valid > 0 && content[valid-1] != '\n' {
 			t.Fatalf("%d of %q is valid", valid, content)
 		}
-		again := &journal{answers: map[int][]answered{}, exacts: map[int]exactAnswer{}}
+		again := newJournal()
 		if got := again.replay(bytes.Clone(content[:valid]), "x"); got != valid {
 			t.Fatalf("%d of the valid %q is valid", got, content[:valid])
 		}

@@ -189,11 +189,7 @@ func (a *Auditor) scanRecalls(ctx context.Context, r *route.Route, of kind, quer
 		route: &opened.route, scanner: adapters.AbilitiesOf(r.Store).Scan, can: rerank.AbilitiesOf(r.Model.Similarity), k: of.k,
 		rows: -1, cores: 1, pace: a.pace((*a.routes.Load())[r.Name].Scans.RowsPerSecond),
 	}
-	memory, err := openJournal("", "")
-	if err != nil {
-		return nil, err
-	}
-	if err := source.prepare(ctx, queries, make([]seenItems, len(queries)), memory, nil); err != nil {
+	if err := source.prepare(ctx, queries, make([]seenItems, len(queries)), newJournal(), nil); err != nil {
 		return nil, err
 	}
 	recalls := make([]float64, len(queries))

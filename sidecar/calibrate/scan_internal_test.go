@@ -1,10 +1,16 @@
 package calibrate
 
 import (
+	"log/slog"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/adapters/embedded"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/maxsim"
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
@@ -43,6 +49,58 @@ func TestALookHoldsNoVersion(t *testing.T) {
 	a.sample("things", "v").scans = true
 	if a.scanOneDue(t.Context(), o, time.Now()) || o.held != 0 {
 		t.Errorf("%d versions are held", o.held)
+	}
+}
+
+// TestWhatMayBeScanned: a collection whose store lists its rows, each of them an item that the model scores by its own vector.
+func TestWhatMayBeScanned(t *testing.T) {
+	own, err := maxsim.New(maxsim.Config{Dim: 2}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	behavioural, err := maxsim.New(maxsim.Config{Dim: 2, Vectors: strings.Repeat("0", 64)}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		rows   int
+		change func(*route.Route)
+		want   bool
+	}{
+		"rows that are items":      {10, func(*route.Route) {}, true},
+		"nobody lets it":           {0, func(*route.Route) {}, false},
+		"a store that cannot":      {10, func(r *route.Route) { r.Store = struct{ adapters.Store }{r.Store} }, false},
+		"items of several rows":    {10, func(r *route.Route) { r.Owner = "item" }, false},
+		"vectors that are no rows": {10, func(r *route.Route) { r.Model.Similarity = behavioural }, false},
+	} {
+		o := &outcomes{}
+		r := &route.Route{Policy: route.Policy{Name: "things"}, Parts: route.Parts{Store: embedded.New(), Model: route.Model{Similarity: own}}}
+		c.change(r)
+		if got := o.auditor(Audits{Self: true, Scans: Scans{RowsPerSecond: c.rows}}).mayScan(r); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}
+
+// TestABusySidecarIsAskedNowAndThen: waiting for it takes no processor.
+func TestABusySidecarIsAskedNowAndThen(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		asked := 0
+		a := NewAuditor(AuditorOptions{Busy: func() bool { asked++; return asked <= 10 }, Logger: slog.New(slog.DiscardHandler)})
+		began := time.Now()
+		if err := a.awaitIdle(t.Context()); err != nil || time.Since(began) != 10*busyPoll {
+			t.Errorf("asked %d times in %s, %v; want a pause of %s after each", asked, time.Since(began), err, busyPoll)
+		}
+	})
+}
+
+// TestSeenItemsAreSpelledAsTheStoreDoes: and none is lost.
+func TestSeenItemsAreSpelledAsTheStoreDoes(t *testing.T) {
+	ids := []rerank.ID{rerank.UintID(1), rerank.TextID("a")}
+	for name, s := range map[string]adapters.Store{"spells": embedded.New(), "spells nothing": struct{ adapters.Store }{}} {
+		if seen, err := itemsOf(s, ids); err != nil || len(seen) != 2 || !seen[ids[0]] || !seen[ids[1]] {
+			t.Errorf("%s: %v, %v", name, seen, err)
+		}
 	}
 }
 
