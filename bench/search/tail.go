@@ -78,12 +78,12 @@ func (o *observer) see(e trace.Event) {
 		o.add(s, passed)
 	}
 	o.last = e.Time()
-	switch e.Kind() {
-	case trace.EventRangeBegin, trace.EventRangeActive:
+	switch kind := e.Kind(); {
+	case kind == trace.EventRangeBegin || kind == trace.EventRangeActive:
 		o.collect(e.Range(), true)
-	case trace.EventRangeEnd:
+	case kind == trace.EventRangeEnd:
 		o.collect(e.Range(), false)
-	case trace.EventStateTransition:
+	case kind == trace.EventStateTransition:
 		if change := e.StateTransition(); change.Resource.Kind == trace.ResourceGoroutine {
 			o.move(change)
 		}
