@@ -33,6 +33,7 @@ configuration, only the cheapest search is measured.`
 
 // benchFlags are the flags of bench search.
 type benchFlags struct {
+	source          *source
 	synthetic       bench.Synthetic
 	cores           int
 	route, queries  string
@@ -63,7 +64,21 @@ func newBenchSearchCommand(a *app) *cobra.Command {
   likeness bench search --config likeness.yaml --route products --queries queries.npy --strategy per_embedding --depth 50`,
 		Args: cobra.NoArgs,
 	}
-	src := addConfigFlags(cmd)
+	f.flags(cmd)
+	out := addOutput(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		report, err := f.run(cmd.Context(), a.stderr)
+		if err != nil {
+			return err
+		}
+		return a.print(*out, report, func(w io.Writer) error { return printBench(w, report) })
+	}
+	return cmd
+}
+
+// flags adds the flags to cmd.
+func (f *benchFlags) flags(cmd *cobra.Command) {
+	f.source = addConfigFlags(cmd)
 	flags := cmd.Flags()
 	flags.IntVar(&f.cores, "cores", 1, "processor cores to use")
 	flags.IntVar(&f.synthetic.K, "k", 10, "length of an answer")
@@ -79,18 +94,9 @@ func newBenchSearchCommand(a *app) *cobra.Command {
 	flags.IntVar(&f.avgDepth, "average-depth", 0, "rows of the averaged search of combined; 0 is the route's")
 	flags.StringVar(&f.head, "head", "", "learned search of distilled; empty is the route's")
 	cmd.MarkFlagsRequiredTogether("config", "route", "queries")
-	out := addOutput(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		report, err := f.run(cmd.Context(), src, a.stderr)
-		if err != nil {
-			return err
-		}
-		return a.print(*out, report, func(w io.Writer) error { return printBench(w, report) })
-	}
-	return cmd
 }
 
-func (f *benchFlags) run(ctx context.Context, src *source, stderr io.Writer) (benchReport, error) {
+func (f *benchFlags) run(ctx context.Context, stderr io.Writer) (benchReport, error) {
 	s := f.synthetic
 	if f.cores < 1 || s.K < 1 || s.Searches < 1 || s.Items < 1 || s.Candidates < s.K || s.Turns < 0 {
 		return benchReport{}, usagef("--cores, --k, --searches and --items start at 1, --candidates at --k, --events at 0")
@@ -107,13 +113,13 @@ func (f *benchFlags) run(ctx context.Context, src *source, stderr io.Writer) (be
 		report.Results, err = bench.RunSynthetic(ctx, s, func(name string) { _, _ = fmt.Fprintln(stderr, "measuring", name) })
 		return report, err
 	}
-	result, err := f.runRoute(ctx, src)
+	result, err := f.runRoute(ctx)
 	report.Results = []bench.Result{result}
 	return report, err
 }
 
-func (f *benchFlags) runRoute(ctx context.Context, src *source) (_ bench.Result, err error) {
-	c, err := config.Load(src.Source)
+func (f *benchFlags) runRoute(ctx context.Context) (_ bench.Result, err error) {
+	c, err := config.Load(f.source.Source)
 	if err != nil {
 		return bench.Result{}, err
 	}

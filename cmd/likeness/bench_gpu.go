@@ -62,6 +62,24 @@ func newBenchGPUCommand(a *app) *cobra.Command {
   likeness bench gpu --plugin ./bin/likeness --args plugin,device --rows 5000 --case rescore-8x4x64`,
 		Args: cobra.NoArgs,
 	}
+	f.flags(cmd)
+	out := addOutput(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		run := f.run
+		if f.route.name != "" {
+			run = f.ofRoute
+		}
+		r, err := run(cmd.Context(), a.stderr)
+		if err != nil {
+			return err
+		}
+		return a.print(*out, r, r.text)
+	}
+	return cmd
+}
+
+// flags adds the flags to cmd.
+func (f *benchGPUFlags) flags(cmd *cobra.Command) {
 	f.route.source = addConfigFlags(cmd)
 	flags := cmd.Flags()
 	flags.StringVar(&f.route.name, "route", "", "measure this route of the configuration")
@@ -82,19 +100,6 @@ func newBenchGPUCommand(a *app) *cobra.Command {
 	for _, own := range []string{"plugin", "args", "env", "case", "seed"} { // fixed by the route
 		cmd.MarkFlagsMutuallyExclusive("route", own)
 	}
-	out := addOutput(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		run := f.run
-		if f.route.name != "" {
-			run = f.ofRoute
-		}
-		r, err := run(cmd.Context(), a.stderr)
-		if err != nil {
-			return err
-		}
-		return a.print(*out, r, r.text)
-	}
-	return cmd
 }
 
 func (f *benchGPUFlags) run(ctx context.Context, stderr io.Writer) (*gpuReport, error) {

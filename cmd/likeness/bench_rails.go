@@ -40,20 +40,7 @@ func newBenchRAILSCommand(a *app) *cobra.Command {
   likeness bench rails --shape 8x4x128 --count 27278 --threads 2`,
 		Args: cobra.NoArgs,
 	}
-	flags := cmd.Flags()
-	flags.StringVar(&f.checkpoint, "checkpoint", "", "the model: a file or directory, or with --config a RAILS state dict")
-	flags.StringVar(&f.config, "config", "", "config.json with the hyper-parameters of a state dict")
-	flags.StringVar(&f.items, "items", "", "with --checkpoint: the items' vectors, .npy")
-	flags.StringVar(&f.queries, "queries", "", "with --checkpoint: the queries' vectors, .npy; at most 256 are taken, equally spaced")
-	flags.StringVar(&f.Shape, "shape", "8x4x64", "without --checkpoint: query x item components x dimension")
-	flags.IntVar(&f.Hidden, "hidden", 128, "without --checkpoint: width of the gates")
-	flags.IntVar(&f.Items, "count", 27_278, "without --checkpoint: items to make up")
-	flags.IntSliceVar(&f.K, "k", []int{1, 5, 10, 50, 100}, "lengths of answers")
-	flags.IntSliceVar(&f.Batches, "batch", []int{1, 32}, "queries that are answered at a time, for the times")
-	flags.IntVar(&f.Threads, "threads", 1, "threads at once")
-	flags.IntVar(&f.Runs, "runs", 5, "batches that are measured")
-	flags.IntVar(&f.TwoPass, "two-pass", 8, "queries for which algorithm 1 runs; 0 leaves it out")
-	cmd.MarkFlagsRequiredTogether("checkpoint", "items", "queries")
+	f.flags(cmd)
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := f.check(); err != nil {
@@ -72,6 +59,24 @@ func newBenchRAILSCommand(a *app) *cobra.Command {
 		return a.print(*out, result, func(w io.Writer) error { return printRetrieved(w, result) })
 	}
 	return cmd
+}
+
+// flags adds the flags to cmd.
+func (f *railsFlags) flags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.checkpoint, "checkpoint", "", "the model: a file or directory, or with --config a RAILS state dict")
+	flags.StringVar(&f.config, "config", "", "config.json with the hyper-parameters of a state dict")
+	flags.StringVar(&f.items, "items", "", "with --checkpoint: the items' vectors, .npy")
+	flags.StringVar(&f.queries, "queries", "", "with --checkpoint: the queries' vectors, .npy; at most 256 are taken, equally spaced")
+	flags.StringVar(&f.Shape, "shape", "8x4x64", "without --checkpoint: query x item components x dimension")
+	flags.IntVar(&f.Hidden, "hidden", 128, "without --checkpoint: width of the gates")
+	flags.IntVar(&f.Items, "count", 27_278, "without --checkpoint: items to make up")
+	flags.IntSliceVar(&f.K, "k", []int{1, 5, 10, 50, 100}, "lengths of answers")
+	flags.IntSliceVar(&f.Batches, "batch", []int{1, 32}, "queries that are answered at a time, for the times")
+	flags.IntVar(&f.Threads, "threads", 1, "threads at once")
+	flags.IntVar(&f.Runs, "runs", 5, "batches that are measured")
+	flags.IntVar(&f.TwoPass, "two-pass", 8, "queries for which algorithm 1 runs; 0 leaves it out")
+	cmd.MarkFlagsRequiredTogether("checkpoint", "items", "queries")
 }
 
 func (f *railsFlags) check() error {

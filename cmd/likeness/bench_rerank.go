@@ -38,16 +38,7 @@ func newBenchRerankCommand(a *app) *cobra.Command {
   likeness bench rerank http://127.0.0.1:7602 --route products --query "warm socks" --ids ids.txt --output json`,
 		Args: cobra.ExactArgs(1),
 	}
-	flags := cmd.Flags()
-	flags.StringVarP(&f.run.Route, "route", "r", "", "route to ask, the model of the call")
-	flags.StringVar(&f.run.Query, "query", "", "text of the query")
-	flags.IntVar(&f.documents, "documents", 1000, "documents of a call: the ids 0, 1, …, or the first of --ids")
-	flags.StringVar(&f.ids, "ids", "", "file with an id a line")
-	flags.IntVar(&f.run.Calls, "calls", 400, "calls that are measured")
-	flags.StringVar(&f.tokenFile, "token-file", "", "file with the bearer token")
-	for _, name := range []string{"route", "query"} {
-		_ = cmd.MarkFlagRequired(name)
-	}
+	f.flags(cmd)
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		f.run.URL = args[0]
@@ -58,6 +49,20 @@ func newBenchRerankCommand(a *app) *cobra.Command {
 		return a.print(*out, report, func(w io.Writer) error { return printReranked(w, report) })
 	}
 	return cmd
+}
+
+// flags adds the flags to cmd.
+func (f *benchRerankFlags) flags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVarP(&f.run.Route, "route", "r", "", "route to ask, the model of the call")
+	flags.StringVar(&f.run.Query, "query", "", "text of the query")
+	flags.IntVar(&f.documents, "documents", 1000, "documents of a call: the ids 0, 1, …, or the first of --ids")
+	flags.StringVar(&f.ids, "ids", "", "file with an id a line")
+	flags.IntVar(&f.run.Calls, "calls", 400, "calls that are measured")
+	flags.StringVar(&f.tokenFile, "token-file", "", "file with the bearer token")
+	for _, name := range []string{"route", "query"} {
+		_ = cmd.MarkFlagRequired(name)
+	}
 }
 
 func (f *benchRerankFlags) measure(ctx context.Context, warnings io.Writer) (bench.Reranked, error) {

@@ -41,6 +41,29 @@ func newBenchScanCommand(a *app) *cobra.Command {
   likeness bench scan --model examples/models/banking77-questions-mol --vectors examples/data/banking77/items_vectors.npy --queries examples/data/banking77/test_vectors.npy`,
 		Args: cobra.NoArgs,
 	}
+	f.flags(cmd)
+	out := addOutput(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		if err := f.check(); err != nil {
+			return err
+		}
+		if err := f.open(); err != nil {
+			return err
+		}
+		result, err := bench.RunScan(cmd.Context(), f.Scanning)
+		if errors.Is(err, bench.ErrShape) {
+			return usagef("--shape: %w", err)
+		}
+		if err != nil {
+			return err
+		}
+		return a.print(*out, result, func(w io.Writer) error { return printScans(w, result) })
+	}
+	return cmd
+}
+
+// flags adds the flags to cmd.
+func (f *benchScanFlags) flags(cmd *cobra.Command) {
 	flags := cmd.Flags()
 	flags.StringVar(&f.kind, "kind", "mol", "kind of similarity: mol, bilinear, maxsim or dot")
 	flags.StringVar(&f.Shape, "shape", "8x4x64", "mol: query x item components x dimension; maxsim: vectors x dimension; others: dimension")
@@ -61,24 +84,6 @@ func newBenchScanCommand(a *app) *cobra.Command {
 	flags.IntVar(&f.Runs, "runs", 20, "passes that are measured, at least")
 	flags.DurationVar(&f.Budget, "time", time.Second, "time to measure for, at least")
 	cmd.MarkFlagsRequiredTogether("model", "vectors", "queries")
-	out := addOutput(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		if err := f.check(); err != nil {
-			return err
-		}
-		if err := f.open(); err != nil {
-			return err
-		}
-		result, err := bench.RunScan(cmd.Context(), f.Scanning)
-		if errors.Is(err, bench.ErrShape) {
-			return usagef("--shape: %w", err)
-		}
-		if err != nil {
-			return err
-		}
-		return a.print(*out, result, func(w io.Writer) error { return printScans(w, result) })
-	}
-	return cmd
 }
 
 func (f *benchScanFlags) check() (err error) {

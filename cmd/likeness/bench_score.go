@@ -37,22 +37,7 @@ func newBenchScoreCommand(a *app) *cobra.Command {
   likeness bench score --kind maxsim --shape 32x4x128 --candidates 1000 --gather`,
 		Args: cobra.NoArgs,
 	}
-	flags := cmd.Flags()
-	flags.StringVar(&f.kind, "kind", "mol", "kind of similarity: mol, bilinear, maxsim or dot")
-	flags.StringVar(&f.Shape, "shape", "8x4x64", "mol, maxsim: query x item components x dimension; bilinear: dimension[xrank]; dot: dimension")
-	flags.IntVar(&f.Hidden, "hidden", 128, "width of the gates of mol")
-	flags.IntVar(&f.Candidates, "candidates", 4096, "candidates of a query")
-	flags.IntVar(&f.Batch, "batch", 1, "queries of a round, each with its own candidates")
-	flags.BoolVar(&f.Shared, "shared", false, "a round's queries share their candidates, scored in one call")
-	flags.BoolVar(&f.Encode, "encode", false, "a round encodes its queries too")
-	flags.IntVar(&f.Threads, "threads", 1, "threads at once")
-	flags.StringVar(&f.format, "format", string(rerank.FormatFloat32), "numbers of the table: float32, bfloat16, float16 or int8")
-	flags.BoolVar(&f.Gather, "gather", false, "pick the candidates at random from a table")
-	flags.IntVar(&f.Rows, "rows", 1_000_000, "with --gather: rows of the table")
-	flags.IntVar(&f.tableMiB, "table-mib", 2048, "with --gather: the table's memory at most")
-	flags.StringVar(&f.kernel, "kernel", "", "go, avx2, avx512 or neon; empty is the fastest")
-	flags.IntVar(&f.Runs, "runs", 30, "rounds that are measured, at least")
-	flags.DurationVar(&f.Budget, "time", time.Second, "time to measure for, at least")
+	f.flags(cmd)
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		if err := f.check(); err != nil {
@@ -69,6 +54,26 @@ func newBenchScoreCommand(a *app) *cobra.Command {
 		return a.print(*out, result, func(w io.Writer) error { return printScored(w, result) })
 	}
 	return cmd
+}
+
+// flags adds the flags to cmd.
+func (f *benchScoreFlags) flags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.kind, "kind", "mol", "kind of similarity: mol, bilinear, maxsim or dot")
+	flags.StringVar(&f.Shape, "shape", "8x4x64", "mol, maxsim: query x item components x dimension; bilinear: dimension[xrank]; dot: dimension")
+	flags.IntVar(&f.Hidden, "hidden", 128, "width of the gates of mol")
+	flags.IntVar(&f.Candidates, "candidates", 4096, "candidates of a query")
+	flags.IntVar(&f.Batch, "batch", 1, "queries of a round, each with its own candidates")
+	flags.BoolVar(&f.Shared, "shared", false, "a round's queries share their candidates, scored in one call")
+	flags.BoolVar(&f.Encode, "encode", false, "a round encodes its queries too")
+	flags.IntVar(&f.Threads, "threads", 1, "threads at once")
+	flags.StringVar(&f.format, "format", string(rerank.FormatFloat32), "numbers of the table: float32, bfloat16, float16 or int8")
+	flags.BoolVar(&f.Gather, "gather", false, "pick the candidates at random from a table")
+	flags.IntVar(&f.Rows, "rows", 1_000_000, "with --gather: rows of the table")
+	flags.IntVar(&f.tableMiB, "table-mib", 2048, "with --gather: the table's memory at most")
+	flags.StringVar(&f.kernel, "kernel", "", "go, avx2, avx512 or neon; empty is the fastest")
+	flags.IntVar(&f.Runs, "runs", 30, "rounds that are measured, at least")
+	flags.DurationVar(&f.Budget, "time", time.Second, "time to measure for, at least")
 }
 
 func (f *benchScoreFlags) check() (err error) {

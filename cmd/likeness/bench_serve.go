@@ -51,6 +51,20 @@ func newBenchServeCommand(a *app) *cobra.Command {
   likeness bench serve --route questions --queries queries.npy --rate 200,400 --duration 30s --output json`,
 		Args: cobra.NoArgs,
 	}
+	f.flags(cmd)
+	out := addOutput(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		report, err := f.run(cmd.Context(), newProgress(a.stderr))
+		if err != nil {
+			return err
+		}
+		return a.print(*out, report, func(w io.Writer) error { return printLoad(w, report) })
+	}
+	return cmd
+}
+
+// flags adds the flags to cmd.
+func (f *benchServeFlags) flags(cmd *cobra.Command) {
 	f.dial.add(cmd)
 	flags := cmd.Flags()
 	flags.StringVarP(&f.route, "route", "r", "", "route to search")
@@ -69,15 +83,6 @@ func newBenchServeCommand(a *app) *cobra.Command {
 		_ = cmd.MarkFlagRequired(name)
 	}
 	cmd.MarkFlagsMutuallyExclusive("load", "rate")
-	out := addOutput(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		report, err := f.run(cmd.Context(), newProgress(a.stderr))
-		if err != nil {
-			return err
-		}
-		return a.print(*out, report, func(w io.Writer) error { return printLoad(w, report) })
-	}
-	return cmd
 }
 
 // loadReport is the JSON report of `likeness bench serve`.

@@ -68,9 +68,7 @@ func newBridgeFinishCommand(a *app) *cobra.Command {
 		Args: cobra.NoArgs,
 	}
 	src := addConfigFlags(cmd)
-	cmd.Flags().StringVarP(&f.route, "route", "r", "", "the route of the bridge")
-	cmd.Flags().StringVar(&f.alias, "alias", "", "a name that the store shall have for the collection of the new vectors")
-	_ = cmd.MarkFlagRequired("route")
+	f.flags(cmd)
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		r, err := f.run(cmd.Context(), a, src)
@@ -80,6 +78,13 @@ func newBridgeFinishCommand(a *app) *cobra.Command {
 		return a.print(*out, r, func(w io.Writer) error { return printFinished(w, r) })
 	}
 	return cmd
+}
+
+// flags adds the flags to cmd.
+func (f *bridgeFinishFlags) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVarP(&f.route, "route", "r", "", "the route of the bridge")
+	cmd.Flags().StringVar(&f.alias, "alias", "", "a name that the store shall have for the collection of the new vectors")
+	_ = cmd.MarkFlagRequired("route")
 }
 
 func (f *bridgeFinishFlags) run(ctx context.Context, a *app, src *source) (_ *finishedBridge, err error) {
@@ -220,16 +225,7 @@ func newBridgeFillCommand(a *app) *cobra.Command {
 		Args:    cobra.NoArgs,
 	}
 	src := addConfigFlags(cmd)
-	flags := cmd.Flags()
-	flags.StringVarP(&f.route, "route", "r", "", "the route of the bridge")
-	flags.StringVar(&f.now, "new", "", "vectors of items by the new model: .npy, .safetensors or .parquet")
-	flags.StringVar(&f.ids, "item-ids", "", "ids of the items: .npy of integers, text with one a line, or .parquet")
-	for name, extensions := range map[string][]string{"route": nil, "new": vectorFiles, "item-ids": idFiles} {
-		_ = cmd.MarkFlagRequired(name)
-		if extensions != nil {
-			_ = cmd.MarkFlagFilename(name, extensions...)
-		}
-	}
+	f.flags(cmd)
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		r, err := f.run(cmd.Context(), a, src)
@@ -245,6 +241,20 @@ func newBridgeFillCommand(a *app) *cobra.Command {
 		})
 	}
 	return cmd
+}
+
+// flags adds the flags to cmd.
+func (f *bridgeFillFlags) flags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVarP(&f.route, "route", "r", "", "the route of the bridge")
+	flags.StringVar(&f.now, "new", "", "vectors of items by the new model: .npy, .safetensors or .parquet")
+	flags.StringVar(&f.ids, "item-ids", "", "ids of the items: .npy of integers, text with one a line, or .parquet")
+	for name, extensions := range map[string][]string{"route": nil, "new": vectorFiles, "item-ids": idFiles} {
+		_ = cmd.MarkFlagRequired(name)
+		if extensions != nil {
+			_ = cmd.MarkFlagFilename(name, extensions...)
+		}
+	}
 }
 
 // part names what to open.

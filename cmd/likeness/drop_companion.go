@@ -47,13 +47,7 @@ func newDropCompanionCommand(a *app) *cobra.Command {
 		Args: cobra.NoArgs,
 	}
 	src := addConfigFlags(cmd)
-	flags := cmd.Flags()
-	flags.StringVarP(&f.route, "route", "r", "", "a route with the store and the model of the companion")
-	flags.StringVar(&f.companion, "companion", "", "the collection to delete")
-	flags.BoolVar(&f.yes, "yes", false, "delete it")
-	for _, name := range []string{"route", "companion"} {
-		_ = cmd.MarkFlagRequired(name)
-	}
+	f.flags(cmd)
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
 		dropped, err := f.run(cmd.Context(), src)
@@ -63,6 +57,17 @@ func newDropCompanionCommand(a *app) *cobra.Command {
 		return a.print(*out, dropped, func(w io.Writer) error { return printDropped(w, dropped) })
 	}
 	return cmd
+}
+
+// flags adds the flags to cmd.
+func (f *dropCompanionFlags) flags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVarP(&f.route, "route", "r", "", "a route with the store and the model of the companion")
+	flags.StringVar(&f.companion, "companion", "", "the collection to delete")
+	flags.BoolVar(&f.yes, "yes", false, "delete it")
+	for _, name := range []string{"route", "companion"} {
+		_ = cmd.MarkFlagRequired(name)
+	}
 }
 
 func (f *dropCompanionFlags) run(ctx context.Context, src *source) (d *droppedCompanion, err error) {

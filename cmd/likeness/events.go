@@ -39,14 +39,7 @@ func newEventsExportCommand(a *app) *cobra.Command {
   likeness events export --route products --from 2026-01-01 --to 2026-02-01 --weight purchase=5 --out log.parquet node-1 node-2`,
 		Args: cobra.MinimumNArgs(1),
 	}
-	cmd.Flags().StringVar(&f.route, "route", "", "the route whose events are exported")
-	cmd.Flags().StringVar(&f.from, "from", "", "first time of an answer: 2026-01-31, or RFC 3339")
-	cmd.Flags().StringVar(&f.to, "to", "", "time from which on answers are left out")
-	cmd.Flags().StringVar(&f.out, "out", "", "the log, a Parquet file")
-	cmd.Flags().StringVar(&f.queries, "queries", "", "the queries' vectors and texts, a Parquet file")
-	cmd.Flags().StringToStringVar(&f.weights, "weight", nil, "weights of kinds of feedback, such as click=1,purchase=5; others count as they were sent")
-	_ = cmd.MarkFlagRequired("route")
-	_ = cmd.MarkFlagRequired("out")
+	f.flags(cmd)
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, dirs []string) error {
 		o, err := f.options(dirs)
@@ -60,6 +53,18 @@ func newEventsExportCommand(a *app) *cobra.Command {
 		return a.print(*out, report, func(w io.Writer) error { return printExport(w, o, report) })
 	}
 	return cmd
+}
+
+// flags adds the flags to cmd.
+func (f *eventsExportFlags) flags(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.route, "route", "", "the route whose events are exported")
+	cmd.Flags().StringVar(&f.from, "from", "", "first time of an answer: 2026-01-31, or RFC 3339")
+	cmd.Flags().StringVar(&f.to, "to", "", "time from which on answers are left out")
+	cmd.Flags().StringVar(&f.out, "out", "", "the log, a Parquet file")
+	cmd.Flags().StringVar(&f.queries, "queries", "", "the queries' vectors and texts, a Parquet file")
+	cmd.Flags().StringToStringVar(&f.weights, "weight", nil, "weights of kinds of feedback, such as click=1,purchase=5; others count as they were sent")
+	_ = cmd.MarkFlagRequired("route")
+	_ = cmd.MarkFlagRequired("out")
 }
 
 // options reads the flags.

@@ -53,6 +53,21 @@ func newFitMaxSimCommand(a *app) *cobra.Command {
 		Args: cobra.NoArgs,
 	}
 	f.register(cmd, &f.options.Common, true)
+	f.flags(cmd)
+	out := addOutput(cmd)
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
+		r, err := f.run(cmd.Context(), newProgress(a.stderr))
+		if r == nil {
+			return err
+		}
+		a.warn(r.Warnings)
+		return errors.Join(err, a.print(*out, r, func(w io.Writer) error { return printFitMaxSim(w, r) }))
+	}
+	return cmd
+}
+
+// flags adds the flags to cmd.
+func (f *fitMaxSimFlags) flags(cmd *cobra.Command) {
 	o, flags := &f.options, cmd.Flags()
 	flags.Float64SliceVar(&o.MAvg, "mavg", o.MAvg, "budgets to try, ascending: vectors an item in the mean")
 	flags.Float64SliceVar(&o.Betas, "beta", o.Betas, "how a budget follows popularity, 0 (alike) to 1 (in proportion): the first chooses the budget")
@@ -65,16 +80,6 @@ func newFitMaxSimCommand(a *app) *cobra.Command {
 	cmd.MarkFlagsRequiredTogether("update", "new-pairs")
 	_ = cmd.MarkFlagFilename("update", "safetensors")
 	_ = cmd.MarkFlagFilename("new-pairs", "csv", "jsonl", "ndjson", "parquet")
-	out := addOutput(cmd)
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		r, err := f.run(cmd.Context(), newProgress(a.stderr))
-		if r == nil {
-			return err
-		}
-		a.warn(r.Warnings)
-		return errors.Join(err, a.print(*out, r, func(w io.Writer) error { return printFitMaxSim(w, r) }))
-	}
-	return cmd
 }
 
 // fitMaxSimResult is the JSON report of `likeness fit maxsim`.

@@ -53,15 +53,7 @@ func newModelImportCommand(a *app) *cobra.Command {
     --hyper gating_combination_type=glu_silu --hyper query_nonlinearity=swiglu --hyper softmax_dropout_rate=0.2`,
 		Args: cobra.ExactArgs(2),
 	}
-	flags := cmd.Flags()
-	flags.StringVar(&f.format, "from", "likeness", "what FROM is: likeness (directory or native file) or rails (state dict)")
-	flags.StringVar(&f.config, "config", "", "config.json with the hyper-parameters of a state dict")
-	flags.StringArrayVar(&f.hyper, "hyper", nil, "hyper-parameter NAME=VALUE, over --config; may be repeated")
-	flags.StringVar(&f.prefix, "prefix", "", "prefix of the similarity's tensors, where a state dict has several")
-	flags.StringVar(&f.name, "name", "", "name of the model; empty keeps it")
-	flags.BoolVar(&f.force, "force", false, "replace existing files")
-	_ = cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions([]string{"likeness", "rails"}, cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.MarkFlagFilename("config", "json")
+	f.flags(cmd)
 	out := addOutput(cmd)
 	cmd.RunE = func(_ *cobra.Command, args []string) error {
 		r, err := f.run(args[0], args[1])
@@ -77,6 +69,19 @@ func newModelImportCommand(a *app) *cobra.Command {
 		})
 	}
 	return cmd
+}
+
+// flags adds the flags to cmd.
+func (f *importFlags) flags(cmd *cobra.Command) {
+	flags := cmd.Flags()
+	flags.StringVar(&f.format, "from", "likeness", "what FROM is: likeness (directory or native file) or rails (state dict)")
+	flags.StringVar(&f.config, "config", "", "config.json with the hyper-parameters of a state dict")
+	flags.StringArrayVar(&f.hyper, "hyper", nil, "hyper-parameter NAME=VALUE, over --config; may be repeated")
+	flags.StringVar(&f.prefix, "prefix", "", "prefix of the similarity's tensors, where a state dict has several")
+	flags.StringVar(&f.name, "name", "", "name of the model; empty keeps it")
+	flags.BoolVar(&f.force, "force", false, "replace existing files")
+	_ = cmd.RegisterFlagCompletionFunc("from", cobra.FixedCompletions([]string{"likeness", "rails"}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.MarkFlagFilename("config", "json")
 }
 
 func (f importFlags) run(from, to string) (*importResult, error) {

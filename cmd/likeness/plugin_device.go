@@ -36,6 +36,12 @@ starts it as a plugin, or reaches it by its address, and loads tables into it
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error { return d.run(cmd.Context()) },
 	}
+	d.flags(cmd)
+	return cmd
+}
+
+// flags adds the flags to cmd.
+func (d *pluginDevice) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&d.memory, "memory", "0", "memory of models and tables, as 48GiB; 0 is no limit")
 	f.StringVar(&d.kernel, "kernel", "auto", "the loops that score: auto, go, avx2, avx512 or neon")
@@ -43,7 +49,6 @@ starts it as a plugin, or reaches it by its address, and loads tables into it
 	f.StringVar(&d.tls.CertFile, "tls-cert", "", "file of the certificate, at host:port")
 	f.StringVar(&d.tls.KeyFile, "tls-key", "", "file of its key")
 	f.StringVar(&d.tls.ClientCAFile, "tls-client-ca", "", "file of the authority of the sidecars' certificates")
-	return cmd
 }
 
 func (d *pluginDevice) run(ctx context.Context) error {

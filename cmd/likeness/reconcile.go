@@ -46,8 +46,7 @@ func newReconcileCommand(a *app) *cobra.Command {
 		Args: cobra.NoArgs,
 	}
 	src := addConfigFlags(cmd)
-	cmd.Flags().BoolVar(&f.compare, "compare", false, "say what differs, and repair nothing")
-	out := f.add(cmd)
+	out := f.flags(cmd)
 	cmd.MarkFlagsMutuallyExclusive("address", "compare")
 	cmd.MarkFlagsMutuallyExclusive("address", "config")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
@@ -65,6 +64,12 @@ func newReconcileCommand(a *app) *cobra.Command {
 		return a.print(*out, r, func(w io.Writer) error { return printReconciled(w, r) })
 	}
 	return cmd
+}
+
+// flags adds the flags to cmd.
+func (f *reconcileFlags) flags(cmd *cobra.Command) *output {
+	cmd.Flags().BoolVar(&f.compare, "compare", false, "say what differs, and repair nothing")
+	return f.add(cmd)
 }
 
 // reconciled is the report of `likeness reconcile`.

@@ -84,22 +84,7 @@ func newRefitCommand(a *app) *cobra.Command {
   likeness refit --config likeness.yaml --route products --admin https://node-1:7601 --tls-ca ca.pem --token-file admin.token
   likeness refit --config likeness.yaml --route products --newest 72h node-1 node-2 -- --form identity_low_rank --rank 32`,
 	}
-	f.source = addConfigFlags(cmd)
-	flags := cmd.Flags()
-	flags.StringVar(&f.route, "route", "", "the route")
-	flags.StringVar(&f.version, "version", "", "the version whose model file is replaced; empty is the experiment's candidate or, once that is in service, the version that active names")
-	flags.StringVar(&f.dir, "dir", "", "folder for the files of a run; empty is refit/ROUTE in state_dir")
-	flags.StringVar(&f.kind, "kind", "", "bilinear or mol; empty is the kind in service, or bilinear")
-	flags.StringVar(&f.from, "from", "", "first time of an answer: 2026-01-31, or RFC 3339")
-	flags.DurationVar(&f.newest, "newest", f.newest, "how much of the newest log is for the comparison, and not for the fit")
-	flags.Int64Var(&f.least, "least", f.least, "choices without which nothing is fitted")
-	flags.StringSliceVar(&f.admin, "admin", nil, "URLs of the sidecars' admin ports, to begin the experiment there; they then search the new model")
-	f.credentials.add(cmd)
-	flags.StringVar(&f.decide, "decide", decideByComparison, "what decides whether the model is tried: the comparison with the log, or the experiment alone, which shows what the log never did")
-	flags.BoolVar(&f.onlyEval, "only-eval", false, "only measure the gain of the model in service on the newest days")
-	flags.BoolVar(&f.stop, "stop-experiment", false, "stop an experiment that runs, by --admin, and lose its evidence")
-	_ = cmd.RegisterFlagCompletionFunc("decide", cobra.FixedCompletions([]string{decideByComparison, decideByExperiment}, cobra.ShellCompDirectiveNoFileComp))
-	_ = cmd.MarkFlagRequired("route")
+	f.flags(cmd)
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
 		if f.decide != decideByComparison && f.decide != decideByExperiment {
@@ -126,6 +111,26 @@ func newRefitCommand(a *app) *cobra.Command {
 		})
 	}
 	return cmd
+}
+
+// flags adds the flags to cmd.
+func (f *refitFlags) flags(cmd *cobra.Command) {
+	f.source = addConfigFlags(cmd)
+	flags := cmd.Flags()
+	flags.StringVar(&f.route, "route", "", "the route")
+	flags.StringVar(&f.version, "version", "", "the version whose model file is replaced; empty is the experiment's candidate or, once that is in service, the version that active names")
+	flags.StringVar(&f.dir, "dir", "", "folder for the files of a run; empty is refit/ROUTE in state_dir")
+	flags.StringVar(&f.kind, "kind", "", "bilinear or mol; empty is the kind in service, or bilinear")
+	flags.StringVar(&f.from, "from", "", "first time of an answer: 2026-01-31, or RFC 3339")
+	flags.DurationVar(&f.newest, "newest", f.newest, "how much of the newest log is for the comparison, and not for the fit")
+	flags.Int64Var(&f.least, "least", f.least, "choices without which nothing is fitted")
+	flags.StringSliceVar(&f.admin, "admin", nil, "URLs of the sidecars' admin ports, to begin the experiment there; they then search the new model")
+	f.credentials.add(cmd)
+	flags.StringVar(&f.decide, "decide", decideByComparison, "what decides whether the model is tried: the comparison with the log, or the experiment alone, which shows what the log never did")
+	flags.BoolVar(&f.onlyEval, "only-eval", false, "only measure the gain of the model in service on the newest days")
+	flags.BoolVar(&f.stop, "stop-experiment", false, "stop an experiment that runs, by --admin, and lose its evidence")
+	_ = cmd.RegisterFlagCompletionFunc("decide", cobra.FixedCompletions([]string{decideByComparison, decideByExperiment}, cobra.ShellCompDirectiveNoFileComp))
+	_ = cmd.MarkFlagRequired("route")
 }
 
 // refitDecision is the result of `likeness refit`.

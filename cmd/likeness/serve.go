@@ -30,16 +30,10 @@ that is down, and tries its routes again. Port 0 takes a free one; see --ready-f
 		Args: cobra.NoArgs,
 	}
 	src := addConfigFlags(cmd)
-	for _, s := range serveSettings() {
-		cmd.Flags().String(s.flag, "", s.usage+" ("+s.key+")")
-	}
+	addServeSettings(cmd)
 	cmd.Flags().StringVar(&readyFile, "ready-file", "", "write the addresses here, as JSON, when calls are answered")
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		for _, s := range serveSettings() {
-			if given := cmd.Flags().Lookup(s.flag); given.Changed {
-				src.Set = append(src.Set, s.key+"="+given.Value.String())
-			}
-		}
+		src.Set = append(src.Set, givenSettings(cmd)...)
 		return a.serve(cmd, src.Source, readyFile)
 	}
 	return cmd
@@ -53,6 +47,23 @@ func serveSettings() []struct{ flag, key, usage string } {
 		{"admin", "listen.admin", "address of metrics and health"},
 		{"log-level", "log.level", "debug, info, warn or error"},
 	}
+}
+
+// addServeSettings adds the flags of serveSettings to cmd.
+func addServeSettings(cmd *cobra.Command) {
+	for _, s := range serveSettings() {
+		cmd.Flags().String(s.flag, "", s.usage+" ("+s.key+")")
+	}
+}
+
+// givenSettings returns KEY=VALUE for each flag of serveSettings that the command line has.
+func givenSettings(cmd *cobra.Command) (settings []string) {
+	for _, s := range serveSettings() {
+		if given := cmd.Flags().Lookup(s.flag); given.Changed {
+			settings = append(settings, s.key+"="+given.Value.String())
+		}
+	}
+	return settings
 }
 
 func (a *app) serve(cmd *cobra.Command, src config.Source, readyFile string) error {
