@@ -22,7 +22,7 @@ const cache = "../.cache/clients"
 func TestWheel(t *testing.T) {
 	programs := install(t, buildWheel(t, testbinary.Likeness(t)))
 	t.Run("package", func(t *testing.T) {
-		pytest(t, filepath.Join(programs, "python"), []string{"PATH=" + programs}, "client", "binary", "fitting")
+		pytest(t, filepath.Join(programs, "python"), []string{"PATH=" + programs}, "client", "arguments", "binary", "fitting")
 	})
 	t.Run("quickstart", func(t *testing.T) { runQuickstart(t, programs) })
 }
