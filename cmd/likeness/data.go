@@ -86,8 +86,11 @@ func (f *dataFlags) registerCounts(cmd *cobra.Command) {
 // open reads the dataset. Its errors count as wrong usage if the input is invalid.
 func (f *dataFlags) open(ctx context.Context, p *progress) (_ *dataset.Dataset, err error) {
 	f.Progress = p.begin
-	if f.History.HalfLife < 0 || f.History.Path == "" && (f.History.HalfLife > 0 || f.History.Keep) {
-		return nil, usagef("--half-life %v, --keep-history %t: they say how a --history counts; want no negative half-life", f.History.HalfLife, f.History.Keep)
+	switch {
+	case f.History.HalfLife < 0:
+		return nil, usagef("--half-life is %v; want 0 or more", f.History.HalfLife)
+	case f.History.Path == "" && (f.History.HalfLife > 0 || f.History.Keep):
+		return nil, usagef("--half-life and --keep-history say how the items of --history count, and there is no --history")
 	}
 	c := &config.Config{}
 	if f.Items == "" || dataset.HoldsTexts(f.Queries) {

@@ -149,7 +149,8 @@ func TestQueriesOfHistories(t *testing.T) {
 	}
 	for want, args := range map[string][]string{
 		"[history queries]":    {"--queries", filepath.Join(dir, "queries.npy")},
-		"no negative":          {"--half-life", "-1h"},
+		"want 0 or more":       {"--half-life", "-1h"},
+		"there is no --histor": {"--history", ""},
 		"leave out other":      {"--query-ids", path("ids.txt", "ann\nbob\n")},
 		"needs the time of ev": {"--history", path("untimed.csv", "query,item\nann,3\n")},
 	} {

@@ -70,6 +70,7 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"vesion"}, 2, "Did you mean"},
 		{[]string{"--version"}, 0, "likeness devel"},
 		{[]string{"version", "--nothing"}, 2, "unknown flag"},
+		{[]string{"eval", "--power", "0.005"}, 2, "eval takes no arguments; got 0.005; write --power=0.005"},
 		{[]string{"version", "extra"}, 2, "likeness: version takes no arguments; got extra"},
 		{[]string{"model", "diff", "a"}, 2, "model diff takes A B; got a"},
 		{[]string{"model", "show"}, 2, "model show takes PATH; got none"},

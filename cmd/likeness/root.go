@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -162,9 +163,20 @@ func nameArguments(cmd *cobra.Command) {
 		case len(args) == 0:
 			return fmt.Errorf("%s takes %s; got none", name, takes)
 		default:
-			return fmt.Errorf("%s takes %s; got %s", name, takes, strings.Join(args, " "))
+			return fmt.Errorf("%s takes %s; got %s%s", name, takes, strings.Join(args, " "), optionalValues(cmd, args[0]))
 		}
 	}
+}
+
+// optionalValues says how a value is given to the flags in use that need none, for a command that took the value for an
+// argument.
+func optionalValues(cmd *cobra.Command, value string) (text string) {
+	cmd.Flags().Visit(func(f *pflag.Flag) {
+		if f.NoOptDefVal != "" && f.Value.Type() != "bool" {
+			text += fmt.Sprintf("; write --%s=%s for a value of --%s", f.Name, value, f.Name)
+		}
+	})
+	return text
 }
 
 // markRunning makes every command set a.running when it starts. Errors before that are cobra's, and

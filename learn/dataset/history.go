@@ -133,6 +133,9 @@ func (h *itemHistory) fill(d *Dataset, origins []int32) error {
 			d.addSeenItems(q, items)
 		}
 	}
+	if d.Relevant != nil && d.Counts.Pairs == 0 {
+		return fmt.Errorf("%w: history: %s: no query had an item before it chose one; bring older items, or, without times, other items than the pairs have", ErrInput, h.Path)
+	}
 	var err error
 	d.Queries, err = spool.mapMatrix()
 	return err

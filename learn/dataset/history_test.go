@@ -109,6 +109,13 @@ func TestHistoryRefusals(t *testing.T) {
 	}
 	f := newFolder(t)
 	s := f.sources("log.csv", "query,item\nx,0\n")
+	s.Queries, s.ItemIDs = "", f.file("items.txt", "0\n1\n2\n")
+	s.History.Path = f.file("history.csv", "query,item\nx,0\n")
+	if _, err := dataset.Open(t.Context(), s); !errors.Is(err, dataset.ErrInput) || !strings.Contains(err.Error(), "no query had an item") {
+		t.Errorf("a history of the chosen items alone: %v", err)
+	}
+	f = newFolder(t)
+	s = f.sources("log.csv", "query,item\nx,0\n")
 	s.History.Path = f.file("history.csv", "query,item\nx,1\n")
 	if _, err := dataset.Open(t.Context(), s); !errors.Is(err, dataset.ErrInput) || !strings.Contains(err.Error(), "leave out other queries") {
 		t.Errorf("queries beside a history: %v", err)
