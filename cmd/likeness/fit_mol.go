@@ -20,8 +20,8 @@ import (
 const fitMoLLong = `Learns a Mixture-of-Logits (RAILS) from a log, for items' vectors as they are stored:
 φ(q, x) = Σ π_ij(q, x)·⟨f_i(q), g_j(x)⟩/τ. With --gates query φ is one inner product;
 with --gates full the gates also depend on the item and the logits. The fit starts at
-the plain inner product, and ends when held-out queries gain no more. Compare the model
-with a bilinear form.
+the bilinear form of ` + "`fit bilinear`" + `, and takes a mixture only if held-out queries find
+more with it.
 
 ` + dataHelp + `
 
@@ -75,12 +75,12 @@ func (f *fitMoLFlags) flags(cmd *cobra.Command) {
 	flags.StringVar((*string)(&o.QueryActivation), "query-activation", string(o.QueryActivation), "kind of that unit: swiglu or geglu")
 	flags.BoolVar(&o.L2Norm, "l2-norm", o.L2Norm, "normalise components; probes then need a companion, or lose something")
 	flags.IntSliceVar(&o.UserTables, "user-tables", nil, "sizes of hashed user-id embeddings, one component each; needs --user-ids")
-	flags.Float64Var(&o.Temperature, "temperature", o.Temperature, "τ; 0 is 0.05, and 0.025 with --cold guard")
+	flags.Float64Var(&o.Temperature, "temperature", o.Temperature, "τ; 0 takes the one with which the bilinear form was best")
 	flags.Float64Var(&o.Balance, "balance", o.Balance, "weight of the load-balancing loss of the gates")
 	flags.Float64Var(&o.Dropout, "dropout", o.Dropout, "share of a query's numbers dropped in training")
 	flags.Float64Var(&o.GateDropout, "gate-dropout", o.GateDropout, "share of the gates dropped in training")
 	flags.Float64Var(&o.UserDropout, "user-dropout", o.UserDropout, "share of the numbers of user-id embeddings dropped in training")
-	flags.Float64SliceVar(&o.Pulls, "pulls", o.Pulls, "pulls to the start to try, ascending; empty is 1e-5 (full gates: 1e-4),0.003,0.01,0.03")
+	flags.Float64SliceVar(&o.Pulls, "pulls", o.Pulls, "pulls to the bilinear form to try, ascending; empty is 1e-5 (full gates: 1e-4),0.003,0.01,0.03")
 	flags.Float64Var(&o.Rate, "rate", o.Rate, "learning rate")
 	flags.IntVar(&o.Batch, "batch", o.Batch, "pairs a step")
 	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "rounds of 16,384 pairs, at most; 0 is 16 (full gates: 8), half if guarded")

@@ -20,7 +20,7 @@ func printLog(w io.Writer, log *dataset.Counts, c *fit.Counts) {
 		n    int
 		what string
 	}{
-		{c.QueriesWithoutPairs, "queries left out: no pair"}, {c.ZeroQueries, "queries of norm 0"}, {c.ZeroItems, "items of norm 0"},
+		{c.QueriesWithoutPairs - log.NoHistory, "queries left out: no pair"}, {c.ZeroQueries - log.NoHistory, "queries of norm 0"}, {c.ZeroItems, "items of norm 0"},
 		{c.ZeroPairs, "pairs dropped: a vector of norm 0"},
 	} {
 		if d.n > 0 {
@@ -68,13 +68,17 @@ func trialCells(p fit.PullTrial) (cold, plain, mark string) {
 	return cold, plain, mark
 }
 
-// printTrials prints the quality of each pull.
+// printTrials prints the quality of each pull, and of the start of the fit.
 func printTrials(w io.Writer, title string, trials []fit.PullTrial) error {
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
 	_, _ = fmt.Fprintf(t, "\n%s\tlogged\tnot logged\tplain\t\t\n", title)
 	for _, p := range trials {
 		cold, plain, mark := trialCells(p)
-		_, _ = fmt.Fprintf(t, "%g\t%.4f\t%s\t%s\t%s\t\n", p.Pull, p.LoggedMRR, cold, plain, mark)
+		name := fmt.Sprintf("%g", p.Pull)
+		if p.Rounds == 0 {
+			name = "bilinear form"
+		}
+		_, _ = fmt.Fprintf(t, "%s\t%.4f\t%s\t%s\t%s\t\n", name, p.LoggedMRR, cold, plain, mark)
 	}
 	return t.Flush()
 }

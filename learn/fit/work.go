@@ -9,20 +9,20 @@ type Work struct {
 	pending float64 // less than a unit
 }
 
-// workUnit is the number of multiplications in a step of the stage.
-const workUnit = 1e6
+// WorkUnit is the number of multiplications in a step of the stage.
+const WorkUnit = 1e6
 
 // NewWork begins the stage with the planned number of multiplications.
 func NewWork(p Progress, stage string, planned float64) *Work {
-	steps := int(planned/workUnit) + 1
+	steps := int(planned/WorkUnit) + 1
 	return &Work{done: p.Begin(stage, steps), left: steps}
 }
 
 // add counts multiplications as done, but no more than were planned in all.
 func (w *Work) add(multiplications float64) {
 	w.pending += multiplications
-	n := int(w.pending / workUnit)
-	w.pending -= float64(n) * workUnit
+	n := int(w.pending / WorkUnit)
+	w.pending -= float64(n) * WorkUnit
 	if n = min(n, w.left); n > 0 {
 		w.left -= n
 		w.done(n)

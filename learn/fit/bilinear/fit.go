@@ -44,13 +44,8 @@ func Fit(ctx context.Context, d fit.Data, o Options) (*Fitted, error) {
 	if err != nil {
 		return nil, err
 	}
-	f := &fitter{log: log, options: o, split: split, judge: judge.New(log, split.HeldOut, nil), trials: trials}
-	f.report = Report{Counts: log.Counts, Form: o.Form, Seed: o.Seed, Normalise: o.Normalise}
-	f.planRounds()
-	if err := f.chooseStart(); err != nil {
-		return nil, err
-	}
-	if f.plain, err = f.plainWithout(nil); err != nil {
+	f, err := newFitter(log, split, trials, o)
+	if err != nil {
 		return nil, err
 	}
 	return f.run(ctx)
@@ -84,6 +79,19 @@ type bestForm struct {
 	judged  form
 	mrr     float64 // MRR@10 of judged on the held-out queries
 	setting setting
+}
+
+// newFitter begins a fit: it decides where W starts.
+func newFitter(log *samples.Log, split samples.Split, trials *train.Trials, o Options) (*fitter, error) {
+	f := &fitter{log: log, options: o, split: split, judge: judge.New(log, split.HeldOut, nil), trials: trials}
+	f.report = Report{Counts: log.Counts, Form: o.Form, Seed: o.Seed, Normalise: o.Normalise}
+	f.planRounds()
+	err := f.chooseStart()
+	if err != nil {
+		return nil, err
+	}
+	f.plain, err = f.plainWithout(nil)
+	return f, err
 }
 
 // run chooses the setting, judges it on the held-out queries and fits all pairs.

@@ -19,7 +19,7 @@ func BenchmarkMoLStep(b *testing.B) {
 			if err != nil {
 				b.Fatal(err)
 			}
-			t := newLearner(p, newNet(o, p, false), p.Pairs(fittest.AllRows(p.Queries.Rows), nil), o.Pulls[0], o)
+			t := newLearner(p, newNet(o, p, identity(p.Items.Cols), false), p.Pairs(fittest.AllRows(p.Queries.Rows), nil), o.Pulls[0], o)
 			t.batches.Steps = 5
 			step := func() {
 				if _, err := t.TakeRound(b.Context(), 0); err != nil {

@@ -16,9 +16,9 @@ const searchedPulls = 2
 // without a set of items, the fit that is judged, what measures it, and the fit to all pairs.
 type plans struct{ trial, judged, measured, final float64 }
 
-// planWork plans the fit and begins its stage of the progress. sets is the number of sets of
-// held-out items.
-func (f *fitter) planWork(sets int) {
+// planWork plans the fit, after the multiplications that choosing the bilinear form takes, and begins its stage of the
+// progress. sets is the number of sets of held-out items.
+func (f *fitter) planWork(bilinearForm float64, sets int) {
 	rounds := float64(f.options.Rounds)
 	round := stepCost * f.roundScores() * float64(f.log.Items.Cols)
 	sample := f.thin(judge.New(f.log, f.split.HeldOut, nil))
@@ -36,7 +36,7 @@ func (f *fitter) planWork(sets int) {
 	case sets > 0:
 		trials = 1
 	}
-	f.work = fit.NewWork(f.options.Progress, "fitting", trials*p.trial+p.judged+p.measured+p.final)
+	f.work = fit.NewWork(f.options.Progress, "fitting", bilinearForm+trials*p.trial+p.judged+p.measured+p.final)
 }
 
 // costOf returns the multiplications of ranking all items for some queries by one similarity.

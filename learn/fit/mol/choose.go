@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/likenessdb/likeness/learn/fit"
+	"github.com/likenessdb/likeness/learn/fit/bilinear"
 	"github.com/likenessdb/likeness/learn/fit/judge"
 	"github.com/likenessdb/likeness/learn/fit/train"
 )
@@ -39,55 +40,75 @@ func (f *fitter) setGuard() [][]bool {
 	if f.report.Guarded {
 		o.Rounds = (o.Rounds + 1) / 2
 	}
-	switch {
-	case o.Temperature > 0:
-	case f.report.Guarded:
-		o.Temperature = 0.025
-	default:
-		o.Temperature = 0.05
-	}
-	f.report.Temperature, f.report.Pull = o.Temperature, o.Pulls[0]
+	f.report.Pull = o.Pulls[0]
 	return sets
 }
 
-// choosePull finds the weakest pull with which held-out items are found clearly better than
-// by the plain inner product, or the strongest pull if no pull achieves that. If the options
-// do not ask for that, it takes the pull, of those that it tried, that is best for the
-// traffic to come.
+// chooseStarts chooses the setting of the bilinear forms at which the mixtures start, and takes the temperature of their
+// softmax if the options give none. The progress begins when the work of this choice is known.
+func (f *fitter) chooseStarts(ctx context.Context, sets int) (err error) {
+	o := bilinear.DefaultOptions()
+	o.Common, o.Batch, o.Softmax, o.Draws = f.options.Common, f.options.Batch, f.options.Softmax, f.options.Draws
+	o.Progress = func(_ string, steps int) func(int) {
+		planned := fit.WorkUnit * float64(steps)
+		f.planWork(planned, sets)
+		f.begin(planned)
+		return func(n int) { f.task.Add(fit.WorkUnit * float64(n)) }
+	}
+	if f.starts, err = bilinear.ChooseStarts(ctx, f.log, f.split, f.trials, o); err != nil {
+		return err
+	}
+	if f.options.Temperature == 0 {
+		f.options.Temperature = 1 / f.starts.Scale()
+	}
+	f.report.Temperature = f.options.Temperature
+	return nil
+}
+
+// choosePull tries the bilinear form, and mixtures that are pulled to it from the strongest pull to weaker ones for as long
+// as each is better on held-out items and queries than what was tried before. It takes the best.
 func (f *fitter) choosePull(ctx context.Context, sets [][]bool) error {
-	pulls := f.options.Pulls
-	tried := make([]*fit.PullTrial, len(pulls))
-	chosen, err := train.FindWeakest(len(pulls), func(i int) (_ bool, err error) {
-		if tried[i] == nil {
-			tried[i], err = f.tryPull(ctx, pulls[i], sets)
-		}
-		return err == nil && tried[i].Admissible, err
-	})
+	best, err := f.tryPull(ctx, 0, 0, sets)
 	if err != nil {
 		return err
 	}
-	chosen = f.weigh(tried, chosen)
-	tried[chosen].Chosen = true
-	f.report.Pull, f.report.Cold = tried[chosen].Pull, tried[chosen].Cold
-	for _, t := range tried {
-		if t != nil {
-			f.report.Pulls = append(f.report.Pulls, *t)
+	trials := []*fit.PullTrial{best}
+	for _, pull := range slices.Backward(f.options.Pulls) {
+		t, err := f.tryPull(ctx, pull, f.options.Rounds, sets)
+		if err != nil {
+			return err
 		}
+		trials = append(trials, t)
+		if !f.isBetter(t, best) {
+			break
+		}
+		best = t
 	}
-	f.report.Guarding = fit.NewGuarding(f.report.ColdTraffic, *tried[chosen], f.report.Pulls)
+	best.Chosen = true
+	f.report.Pull, f.report.Rounds, f.report.Cold = best.Pull, best.Rounds, best.Cold
+	for _, t := range trials {
+		f.report.Pulls = append(f.report.Pulls, *t)
+	}
+	f.report.Guarding = fit.NewGuarding(f.report.ColdTraffic, *best, f.report.Pulls)
 	f.warnCold()
 	return nil
 }
 
-// weigh returns the trial that is best for the traffic to come, or the chosen one if the options guard items without
-// logs. Pulls that were not tried are nil.
-func (f *fitter) weigh(tried []*fit.PullTrial, chosen int) int {
-	for i, t := range tried {
-		if f.options.Cold == fit.ColdAuto && t != nil && t.Value(f.report.ColdTraffic) > tried[chosen].Value(f.report.ColdTraffic) {
-			chosen = i
-		}
+// isBetter reports whether a trial is better than another: of a greater value, or, if the options guard items without
+// logs, the only one that keeps them.
+func (f *fitter) isBetter(t, other *fit.PullTrial) bool {
+	if f.options.Cold == fit.ColdGuard && t.Admissible != other.Admissible {
+		return t.Admissible
 	}
-	return chosen
+	return f.value(t) > f.value(other)
+}
+
+// value rates a trial for the traffic to come. A fit that has to guard items without logs weighs both sides alike.
+func (f *fitter) value(t *fit.PullTrial) float64 {
+	if f.options.Cold == fit.ColdGuard {
+		return t.Value(0.5)
+	}
+	return t.Value(f.report.ColdTraffic)
 }
 
 // warnCold warns if items without logs lose.
@@ -97,13 +118,13 @@ func (f *fitter) warnCold() {
 	}
 }
 
-// tryPull fits with a pull once per set of items, without the set.
-func (f *fitter) tryPull(ctx context.Context, pull float64, sets [][]bool) (*fit.PullTrial, error) {
-	t := &fit.PullTrial{Pull: pull}
+// tryPull fits with a pull once per set of items, without the set. In 0 rounds it tries the bilinear form.
+func (f *fitter) tryPull(ctx context.Context, pull float64, rounds int, sets [][]bool) (*fit.PullTrial, error) {
+	t := &fit.PullTrial{Pull: pull, Rounds: rounds}
 	var all marks
 	for i, set := range sets {
 		f.begin(f.plans.trial)
-		m, err := f.fitWithout(ctx, pull, f.options.Rounds, i, set)
+		m, err := f.fitWithout(ctx, pull, rounds, i, set)
 		if err != nil {
 			return nil, err
 		}
@@ -124,7 +145,7 @@ func (m marks) compareCold() *fit.Comparison {
 // compareCold fits without a set of items, for the best number of rounds, and reports how well
 // these items are found.
 func (f *fitter) compareCold(ctx context.Context, set []bool) error {
-	m, err := f.fitWithout(ctx, f.report.Pull, max(1, f.report.Rounds), 0, set)
+	m, err := f.fitWithout(ctx, f.report.Pull, f.report.Rounds, 0, set)
 	if err != nil {
 		return err
 	}
@@ -136,14 +157,18 @@ func (f *fitter) compareCold(ctx context.Context, set []bool) error {
 // fitWithout fits for some rounds without the held-out queries and without the pairs
 // of the i-th set of items, and judges the items of the set and the others apart.
 func (f *fitter) fitWithout(ctx context.Context, pull float64, rounds, i int, set []bool) (marks, error) {
-	name := fmt.Sprintf("pull %g, without item set %d", pull, i)
+	name := fmt.Sprintf("pull %g, %d rounds, without item set %d", pull, rounds, i)
 	return train.Try(f.trials, name, func() (marks, error) {
 		pairs := f.trainingPairs(set)
 		if len(pairs) == 0 {
 			return marks{}, fmt.Errorf("%w: no pair is left with %g of the items held out; hold out fewer", fit.ErrData, f.options.ColdShare)
 		}
-		n := f.newNet()
-		_, err := f.trials.Train(ctx, f.newLearner(n, pairs, pull), train.Plan{
+		w, err := f.starts.Fit(ctx, fmt.Sprintf("bilinear form without item set %d", i), pairs)
+		if err != nil {
+			return marks{}, err
+		}
+		n := f.newNet(w)
+		_, err = f.trials.Train(ctx, f.newLearner(n, pairs, pull), train.Plan{
 			Name: name, Rounds: rounds, Note: f.noteRound,
 		})
 		if err != nil {

@@ -34,7 +34,7 @@ func fitterOf(t *testing.T, change func(*Options)) (*fitter, *net) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n := newNet(o, log, false)
+	n := newNet(o, log, identity(log.Items.Cols), false)
 	rng := rand.New(rand.NewPCG(3, 4))
 	for _, v := range n.arrays() {
 		for i := range v {
@@ -45,37 +45,33 @@ func fitterOf(t *testing.T, change func(*Options)) (*fitter, *net) {
 }
 
 // TestAGuardedFitIsShort: a fit that guards items without logs takes half of the rounds, because its marks come from items
-// that it learns, and a sharper softmax.
+// that it learns.
 func TestAGuardedFitIsShort(t *testing.T) {
 	for cold, want := range map[fit.Cold]struct {
-		rounds      int
-		temperature float64
-		sets        bool
-	}{fit.ColdGuard: {4, 0.025, true}, fit.ColdIgnore: {7, 0.05, false}} {
+		rounds int
+		sets   bool
+	}{fit.ColdGuard: {4, true}, fit.ColdIgnore: {7, false}} {
 		f, _ := fitterOf(t, func(o *Options) { o.Rounds, o.Cold = 7, cold })
-		f.options.Temperature = 0
-		if sets := f.setGuard(); f.options.Rounds != want.rounds || f.options.Temperature != want.temperature || (sets != nil) != want.sets || f.report.Guarded != want.sets || (f.patience() == 0) != want.sets {
-			t.Errorf("%s: %d rounds at temperature %g, guarded %t; want %+v", cold, f.options.Rounds, f.options.Temperature, f.report.Guarded, want)
+		if sets := f.setGuard(); f.options.Rounds != want.rounds || (sets != nil) != want.sets || f.report.Guarded != want.sets || (f.patience() == 0) != want.sets {
+			t.Errorf("%s: %d rounds, guarded %t; want %+v", cold, f.options.Rounds, f.report.Guarded, want)
 		}
 	}
 }
 
-// TestWhichPullIsTaken: the best for the traffic to come among those that were tried, unless the operator guards items
-// without logs.
-func TestWhichPullIsTaken(t *testing.T) {
-	trial := func(logged, cold float64) *fit.PullTrial {
-		return &fit.PullTrial{LoggedMRR: logged, Cold: &fit.Comparison{MRR: cold}}
-	}
-	tried := []*fit.PullTrial{trial(0.9, 0.1), nil, trial(0.5, 0.5), trial(0.4, 0.55)}
+// TestWhichTrialIsBetter: the one of the greater value for the traffic to come, and where the operator guards items
+// without logs the one that keeps them.
+func TestWhichTrialIsBetter(t *testing.T) {
+	logged := &fit.PullTrial{LoggedMRR: 0.9, Cold: &fit.Comparison{MRR: 0.1}}
+	kept := &fit.PullTrial{LoggedMRR: 0.4, Cold: &fit.Comparison{MRR: 0.55}, Admissible: true}
 	for _, c := range []struct {
 		cold    fit.Cold
 		traffic float64
-		want    int
-	}{{fit.ColdAuto, 0, 0}, {fit.ColdAuto, 0.99, 3}, {fit.ColdGuard, 0, 2}} {
+		want    *fit.PullTrial
+	}{{fit.ColdAuto, 0, logged}, {fit.ColdAuto, 0.99, kept}, {fit.ColdGuard, 0, kept}} {
 		f := &fitter{options: Options{Common: fit.Common{Cold: c.cold}}}
 		f.report.ColdTraffic = c.traffic
-		if got := f.weigh(tried, 2); got != c.want {
-			t.Errorf("%s with %g of the traffic to new items: pull %d, want %d", c.cold, c.traffic, got, c.want)
+		if f.isBetter(logged, kept) != (c.want == logged) || f.isBetter(kept, logged) != (c.want == kept) || f.isBetter(kept, kept) {
+			t.Errorf("%s with %g of the traffic to new items: %+v is not the better one alone", c.cold, c.traffic, c.want)
 		}
 	}
 }

@@ -5,9 +5,11 @@ import (
 	"context"
 
 	"github.com/likenessdb/likeness/learn/fit"
+	"github.com/likenessdb/likeness/learn/fit/bilinear"
 	"github.com/likenessdb/likeness/learn/fit/judge"
 	"github.com/likenessdb/likeness/learn/fit/samples"
 	"github.com/likenessdb/likeness/learn/fit/train"
+	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/mol"
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
@@ -19,10 +21,10 @@ type Fitted struct {
 	Report  Report
 }
 
-// Fit fits a Mixture-of-Logits. It starts at the plain inner product, is judged on
+// Fit fits a Mixture-of-Logits. It first fits a bilinear form, at which the mixture starts. The mixture is judged on
 // held-out queries after every round, and then fits all pairs for the number of
-// rounds that was best. Where items without logs are guarded, it first chooses the
-// pull to the start on held-out items. It uses every core. It returns fit.ErrData,
+// rounds that was best. Where items without logs are guarded, the fit chooses the
+// pull to the start, and whether to mix at all, on held-out items. It uses every core. It returns fit.ErrData,
 // fit.ErrOption, fit.ErrCheckpoint, the error of the checkpoint, or the context's
 // error; with the last it also returns the best model so far, if there is one.
 func Fit(ctx context.Context, d fit.Data, o Options) (*Fitted, error) {
@@ -62,6 +64,7 @@ type fitter struct {
 	options Options
 	split   samples.Split
 	trials  *train.Trials
+	starts  *bilinear.Starts
 	report  Report
 	// itemScale and queryScale are the numbers by which the log divided all item
 	// vectors and all query vectors.
@@ -75,7 +78,9 @@ type fitter struct {
 // run chooses the pull, judges a fit on the held-out queries, and fits all pairs.
 func (f *fitter) run(ctx context.Context) (*Fitted, error) {
 	sets := f.setGuard()
-	f.planWork(len(sets))
+	if err := f.chooseStarts(ctx, len(sets)); err != nil {
+		return nil, err
+	}
 	if f.report.Guarded {
 		if err := f.choosePull(ctx, sets); err != nil {
 			return nil, err
@@ -126,10 +131,14 @@ func (f *fitter) interrupt(judged *net, trained *train.Snapshot, err error) (*Fi
 // number of rounds, but not where items without logs are guarded: the rounds that are
 // best for logged items are not those that are best for others.
 func (f *fitter) trainJudged(ctx context.Context) (*net, *train.Snapshot, error) {
-	n := f.newNet()
+	n := f.newNet(f.starts.WithoutHeldOut())
 	sample := f.thin(judge.New(f.log, f.split.HeldOut, nil))
+	rounds := f.options.Rounds
+	if f.report.Guarded {
+		rounds = f.report.Rounds
+	}
 	plan := train.Plan{
-		Name: "judged fit", Rounds: f.options.Rounds, Patience: f.patience(), KeepTrained: true, Note: f.noteRound,
+		Name: "judged fit", Rounds: rounds, Patience: f.patience(), KeepTrained: true, Note: f.noteRound,
 		Judge: func(int) (float64, error) {
 			defer f.task.Add(sample.Cost())
 			ranks, err := f.reciprocalRanks(sample, n)
@@ -164,17 +173,20 @@ func (f *fitter) trainingPairs(withheld []bool) []samples.Pair {
 
 // trainFinal fits all pairs for the number of rounds that was best.
 func (f *fitter) trainFinal(ctx context.Context) (*net, error) {
-	n := f.newNet()
-	if f.report.Rounds == 0 {
-		return n, nil
+	pairs := f.log.Pairs(f.split.All(), nil)
+	w, err := f.starts.Fit(ctx, "bilinear form to all pairs", pairs)
+	if err != nil {
+		return nil, err
 	}
-	_, err := f.trials.Train(ctx, f.newLearner(n, f.log.Pairs(f.split.All(), nil), f.report.Pull), train.Plan{
+	n := f.newNet(w)
+	_, err = f.trials.Train(ctx, f.newLearner(n, pairs, f.report.Pull), train.Plan{
 		Name: "final fit", Rounds: f.report.Rounds, Note: f.noteRound,
 	})
 	return n, err
 }
 
-func (f *fitter) newNet() *net { return newNet(f.options, f.log, f.report.Guarded) }
+// newNet makes a net that starts at the bilinear form W.
+func (f *fitter) newNet(w rerank.Matrix) *net { return newNet(f.options, f.log, w, f.report.Guarded) }
 
 // newLearner makes a learner with a pull, whose steps count as work of the task under way.
 func (f *fitter) newLearner(n *net, pairs []samples.Pair, pull float64) *learner {
@@ -195,6 +207,9 @@ func (f *fitter) noteRound(s *train.Snapshot) {
 // finish returns the net as the outcome of the fit.
 func (f *fitter) finish(n *net) *Fitted {
 	f.report.Parameters = n.countNumbers()
+	if f.report.Rounds == 0 {
+		f.report.Warnings = append(f.report.Warnings, "no mixture was better than the bilinear form at which it starts, which this model is: fit bilinear stores less")
+	}
 	f.report.recommend()
 	return &Fitted{Config: n.config(), Tensors: f.tensors(n, f.queryScale, f.itemScale), Report: f.report}
 }

@@ -287,7 +287,7 @@ func checkGradient(t *testing.T, o Options) {
 		}
 	}
 	pairs := p.Pairs([]int32{0, 1, 2, 3, 4, 5, 6, 7, 8, 9}, nil)
-	tr := newLearner(p, newNet(o, p, o.Cold == fit.ColdGuard), pairs, 0.05, o)
+	tr := newLearner(p, newNet(o, p, identity(p.Items.Cols), o.Cold == fit.ColdGuard), pairs, 0.05, o)
 	for _, v := range tr.net.arrays() { // away from the start, where some gradients are zero
 		linalg.AddScaled(v, fittest.NormalMatrix(rng, 1, len(v)).Data, 0.2)
 	}
@@ -355,8 +355,17 @@ func TestBalance(t *testing.T) {
 	}
 }
 
-// At its start a MoL is the plain inner product, whatever its parts.
-func TestMoLStartsAtTheInnerProduct(t *testing.T) {
+// identity returns the W of the plain inner product.
+func identity(dim int) rerank.Matrix {
+	w := rerank.NewMatrix(dim, dim)
+	for i := range dim {
+		w.Row(i)[i] = 1
+	}
+	return w
+}
+
+// At its start a MoL is the bilinear form, whatever its parts.
+func TestMoLStartsAtTheBilinearForm(t *testing.T) {
 	for name, change := range map[string]func(o *Options){
 		"query gates":    func(*Options) {},
 		"full gates":     func(o *Options) { o.Gates = GatesFull },
@@ -373,12 +382,15 @@ func TestMoLStartsAtTheInnerProduct(t *testing.T) {
 			change(&o)
 			o.Temperature = 0.05
 			f := &fitter{log: p, options: o}
-			v, err := f.newView(newNet(o, p, false))
+			w := fittest.NormalMatrix(rand.New(rand.NewPCG(1, 2)), p.Items.Cols, p.Items.Cols)
+			v, err := f.newView(newNet(o, p, w, false))
 			if err != nil {
 				t.Fatal(err)
 			}
 			var xy, xx, yy float64
 			scores := make([]float32, 30)
+			probes := rerank.NewMatrix(40, w.Cols)
+			linalg.Multiply(probes, p.Queries, false, w, false)
 			for q := range int32(40) {
 				e, err := v.encodeQuery(q)
 				if err != nil {
@@ -388,12 +400,12 @@ func TestMoLStartsAtTheInnerProduct(t *testing.T) {
 					t.Fatal(err)
 				}
 				for x, s := range scores {
-					want := linalg.Dot(p.Queries.Row(int(q)), p.Items.Row(x)) / o.Temperature
+					want := linalg.Dot(probes.Row(int(q)), p.Items.Row(x)) / o.Temperature
 					xy, xx, yy = xy+float64(s)*want, xx+float64(s)*float64(s), yy+want*want
 				}
 			}
 			if fit := xy / math.Sqrt(xx*yy); fit < 0.98 {
-				t.Errorf("the scores correlate with the inner products by %.4f", fit)
+				t.Errorf("the scores correlate with the bilinear form by %.4f", fit)
 			}
 		})
 	}

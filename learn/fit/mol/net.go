@@ -47,14 +47,14 @@ type net struct {
 func (n *net) pairs() int         { return n.options.PairsQuery * n.options.PairsItem }
 func (n *net) hasFullGates() bool { return n.options.Gates == GatesFull }
 
-// newNet makes a net at its start. There φτ is the plain inner product, or its
+// newNet makes a net at its start. There φτ is the bilinear form qᵀWx, or its
 // projection on the leading principal axes if the components are shorter than the
-// vectors; with normalised components it is a mean of cosines of parts.
+// vectors; with normalised components it is a mean of cosines of parts of Wᵀq and x.
 //
 // A guarded net learns only what holds for items that it has not seen: its sides have
 // no bias, which would prefer some items whatever the query, and its gates are pulled
 // more strongly.
-func newNet(o Options, p *samples.Log, guarded bool) *net {
+func newNet(o Options, p *samples.Log, w rerank.Matrix, guarded bool) *net {
 	n := &net{options: o, in: p.Items.Cols, dim: o.componentDim(p.Items.Cols), guarded: guarded}
 	rng := rand.New(rand.NewPCG(o.Seed, 0x301))
 	width := o.projectedPairs() * n.dim
@@ -77,7 +77,7 @@ func newNet(o Options, p *samples.Log, guarded bool) *net {
 		n.users = append(n.users, newUserTable(size, n.dim, o, rng))
 	}
 	n.startGates(rng)
-	n.startSides(p, rng)
+	n.startSides(p, w, rng)
 	for _, v := range n.learned {
 		v.start = slices.Clone(v.Data)
 	}
@@ -109,14 +109,12 @@ func (n *net) sharesBlock(i, j int) bool {
 func (n *net) startGates(rng *rand.Rand) {
 	first, second := n.gate.first, n.gate.second
 	first.w.fillNormal(rng, 1) // unit vectors: the hidden layer starts at normal numbers
-	second.w.fillNormal(rng, small)
 	if n.hasFullGates() {
+		second.w.fillNormal(rng, small) // the item part starts at 0, and so does their product
 		n.byItem.first.w.fillNormal(rng, 1)
-		n.byItem.second.w.fillNormal(rng, small)
 		if n.byPair.first != nil {
 			n.byPair.first.w.fillNormal(rng, 1/math.Sqrt(float64(n.pairs())))
 		}
-		n.byPair.second.w.fillNormal(rng, small/math.Sqrt(float64(n.byPair.second.w.Cols)))
 	} else {
 		clear(first.w.Row(0))
 		first.bias.Data[0] = constantBias
@@ -154,8 +152,8 @@ func inverseSiLU(y float32) float32 {
 }
 
 // startSides gives each component its block of the vectors, so that under the gates of
-// the start Σ π_ij ⟨f_i, g_j⟩ is the inner product on the span of the blocks.
-func (n *net) startSides(p *samples.Log, rng *rand.Rand) {
+// the start Σ π_ij ⟨f_i, g_j⟩ is the inner product of Wᵀq and x on the span of the blocks.
+func (n *net) startSides(p *samples.Log, w rerank.Matrix, rng *rand.Rand) {
 	parts, mixed := n.dealAxes(p), n.invertGateMass()
 	scale := 0.0
 	for k := range n.blocks() {
@@ -182,10 +180,10 @@ func (n *net) startSides(p *samples.Log, rng *rand.Rand) {
 		}
 	}
 	if n.query.gated == nil {
-		copy(n.query.out.w.Data, query.Data)
+		linalg.Multiply(n.query.out.w.Matrix, query, false, w, true)
 		return
 	}
-	n.startGated(p, query, rng)
+	n.startGated(p, query, w, rng)
 }
 
 // dealAxes deals orthonormal axes to the blocks and returns them as rows: the
@@ -243,9 +241,9 @@ func (n *net) invertGateMass() *mat.Dense {
 	return &inverse
 }
 
-// startGated makes a query side with a gated linear unit that starts at query·x: one
-// half of the hidden layer is nearly constant, the other holds axes of x.
-func (n *net) startGated(p *samples.Log, query rerank.Matrix, rng *rand.Rand) {
+// startGated makes a query side with a gated linear unit that starts at query·Wᵀq: one
+// half of the hidden layer is nearly constant, the other holds axes of Wᵀq.
+func (n *net) startGated(p *samples.Log, query, w rerank.Matrix, rng *rand.Rand) {
 	half := n.options.QueryHidden
 	gated := n.query.gated
 	gated.w.fillNormal(rng, small)
@@ -257,11 +255,13 @@ func (n *net) startGated(p *samples.Log, query rerank.Matrix, rng *rand.Rand) {
 	}
 	kept := min(half, n.in)
 	axes := linalg.PrincipalAxes(p.Items, p.Queries, kept)
+	ofQuery := rerank.NewMatrix(n.in, kept)
+	linalg.Multiply(ofQuery, w, false, axes, false)
 	for h := range half {
 		gated.bias.Data[h] = constantBias
 		for k := range n.in {
 			if h < kept {
-				gated.w.Row(half + h)[k] = axes.Row(k)[h] / held[0]
+				gated.w.Row(half + h)[k] = ofQuery.Row(k)[h] / held[0]
 			}
 		}
 	}

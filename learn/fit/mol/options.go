@@ -42,8 +42,7 @@ type Options struct {
 	L2Norm bool
 	// UserTables are the sizes of hashed user-id embeddings, one component each.
 	UserTables []int
-	// Temperature is τ. 0 stands for 0.05, or 0.025 where items without logs are
-	// guarded, because the components then have less room to move.
+	// Temperature is τ. 0 stands for the temperature with which the bilinear form was best.
 	Temperature float64
 	// Balance is the weight of the load-balancing loss L_MI (RAILS, eq. 3).
 	Balance float64
@@ -51,15 +50,15 @@ type Options struct {
 	// drops, GateDropout the share of the gates (the others sum to 1 again),
 	// UserDropout the share of the numbers of user embeddings.
 	Dropout, GateDropout, UserDropout float64
-	// Pulls are strengths of the pull to the start, which is the plain inner product.
-	// Where items without logs are guarded they are tried weak to strong, otherwise
+	// Pulls are strengths of the pull to the start, which is a bilinear form, ascending.
+	// Where items without logs are guarded they are tried from the strongest on, otherwise
 	// the first is taken. Nil stands for 1e-5 (1e-4 for full gates) to 0.03.
 	Pulls []float64
 	Rate  float64 // of Adam, falling to 0
 	Batch int
 	// Rounds is the greatest number of rounds. A round has 16,384 pairs, or all pairs if
 	// there are fewer. 0 stands for 16, or 8 for full gates. If items without logs are
-	// guarded, the fit takes exactly half as many.
+	// guarded, the fit takes exactly half as many, or none.
 	Rounds int
 	// Softmax is the number of items with pairs up to which the softmax runs over all
 	// of them. Beyond it, it runs over the items of the batch and Draws sampled ones.

@@ -15,8 +15,8 @@ import (
 var updateMoL = flag.Bool("update-mol", false, "write testdata/quality.json anew")
 
 // TestQualityMoL holds the MRR@10 on BANKING77's test questions to the committed figures, and to the
-// result of a competent fit. The mixtures are small; those of the default size, and the guard of
-// items without logs, are in the soak.
+// result of a competent fit. The mixture is small; those of the default size, full gates, and the
+// guard of items without logs are in the soak.
 func TestQualityMoL(t *testing.T) {
 	fittest.SkipUnderRace(t)
 	const file = "testdata/quality.json"
@@ -41,7 +41,7 @@ func TestQualityMoL(t *testing.T) {
 			o.PairsQuery, o.PairsItem, o.Rounds, o.Cold = 4, 2, 4, fit.ColdIgnore
 			o.Pulls = []float64{1e-5}
 		}},
-		{"full gates, 4x2, 4 rounds", false, 0.930, func(o *Options) {
+		{"full gates, 4x2, 4 rounds", true, 0.930, func(o *Options) {
 			o.Gates, o.PairsQuery, o.PairsItem, o.GatePairHidden, o.Rounds, o.Cold = GatesFull, 4, 2, 16, 4, fit.ColdIgnore
 			o.Pulls = []float64{1e-5}
 		}},

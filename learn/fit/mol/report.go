@@ -23,7 +23,7 @@ type Report struct {
 	Seed        uint64     `json:"seed"`
 	Counts      fit.Counts `json:"counts"`
 	// Pull is λ of λ‖θ − θ₀‖², where θ₀ is the start. Rounds is the number of rounds
-	// that was best; 0 means that nothing was better than the start.
+	// that was best; 0 means that no mixture was better than the start, a bilinear form.
 	Pull   float64 `json:"pull"`
 	Rounds int     `json:"rounds"`
 	// Interrupted means that the fit was ended early and returned its best model so far.
