@@ -138,11 +138,72 @@ func TestWrongRoutes(t *testing.T) {
 		switch {
 		case c.says == "" && err != nil:
 			t.Errorf("%s: %v", name, err)
+		case c.says == "" && r.Placement != "" && opened.Placement != r.Placement:
+			t.Errorf("%s: placement %q, want %q", name, opened.Placement, r.Placement)
 		case c.says == "" && (opened.Costs != nil) != r.ScanIfFaster:
 			t.Errorf("%s: costs are measured: %t", name, opened.Costs != nil)
 		case c.says != "" && (err == nil || !strings.Contains(err.Error(), c.says) || !errors.Is(err, ErrSetup) && !errors.Is(err, adapters.ErrNotFound)):
 			t.Errorf("%s: error %v, want ErrSetup that says %q", name, err, c.says)
 		}
+	}
+}
+
+// TestProbesOfARoute: all probes search the collection, or all search fields that the companion has. They are no more
+// than the store takes, and reach the items of the model.
+func TestProbesOfARoute(t *testing.T) {
+	stored, derived := rerank.Probe{Target: rerank.TargetScore}, rerank.Probe{Field: "f", Vector: make([]float32, 2)}
+	for name, c := range map[string]struct {
+		probes      []rerank.Probe
+		companion   string
+		dims        map[string]int
+		most        int
+		behavioural bool
+		ok          bool
+	}{
+		"none":                      {nil, "", nil, 0, false, true},
+		"stored":                    {[]rerank.Probe{stored}, "", nil, 1, false, true},
+		"stored, beside derived":    {[]rerank.Probe{stored, derived}, "d", nil, 0, false, false},
+		"derived":                   {[]rerank.Probe{derived}, "d", map[string]int{"f": 2}, 0, false, true},
+		"derived, not asked yet":    {[]rerank.Probe{derived}, "d", nil, 0, false, true},
+		"derived, nowhere":          {[]rerank.Probe{derived}, "", nil, 0, false, false},
+		"derived, of another dim":   {[]rerank.Probe{derived}, "d", map[string]int{"f": 3}, 0, false, false},
+		"derived, of another field": {[]rerank.Probe{derived}, "d", map[string]int{"g": 2}, 0, false, false},
+		"too many":                  {[]rerank.Probe{stored, stored}, "", nil, 1, false, false},
+		"out of reach":              {[]rerank.Probe{stored}, "", nil, 0, true, false},
+	} {
+		checked := &Checked{Behavioural: c.behavioural, MaxProbes: c.most, CompanionDims: c.dims}
+		checked.Companion = c.companion
+		if err := checked.CheckProbes(c.probes); (err == nil) != c.ok || err != nil && !errors.Is(err, ErrSetup) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestExactSearchesOfAField: a route says why no search of its field is exact, unless it searches a companion.
+func TestExactSearchesOfAField(t *testing.T) {
+	approximate := adapters.Description{Fields: []adapters.VectorField{{Name: "v", Dim: 4, Metric: adapters.InnerProduct, FullPrecision: true}}}
+	for placement, told := range map[Placement]bool{PlacementStored: true, PlacementDerived: false} {
+		checked := &Checked{Spec: rerank.Spec{ItemDim: 4}}
+		checked.Placement, checked.ExactSearch = placement, true
+		if _, err := checked.checkField(approximate); err != nil || (checked.WhyNeverExact != "") != told {
+			t.Errorf("%s: %q, %v", placement, checked.WhyNeverExact, err)
+		}
+	}
+}
+
+// TestNormsAreSampled: a route that declares unit vectors looks at some when it opens.
+func TestNormsAreSampled(t *testing.T) {
+	long := waves(8, dim)
+	for i := range long.Data {
+		long.Data[i] *= 2
+	}
+	r := newTestRoute(t)
+	must(t, r.Store.(*embedded.Store).Load("items", embedded.Collection{Fields: []embedded.Field{{VectorField: adapters.VectorField{Metric: adapters.InnerProduct}, Vectors: long}}}))
+	r.UnitVectors, r.Model.Similarity = true, newDot(t, true)
+	opened, err := Open(t.Context(), r)
+	must(t, err)
+	if opened.Norms.Wrong() == nil {
+		t.Error("no vector of norm 2 was seen")
 	}
 }
 
@@ -281,7 +342,7 @@ func TestCompanionOfARoute(t *testing.T) {
 		"of another model":       {PlacementTable, "", 1, adapters.InnerProduct, false},
 		"by cosine":              {PlacementTable, "", 0, adapters.Cosine, false},
 	} {
-		var have adapters.Description
+		have := adapters.Description{Settings: map[string]string{"m": "16"}}
 		for n, f := range all {
 			if f.Metric = c.metric; n == features[0] {
 				f.Dim += c.dim
@@ -292,8 +353,9 @@ func TestCompanionOfARoute(t *testing.T) {
 		}
 		checked := &Checked{ModelCan: rerank.AbilitiesOf(m.Similarity), Spec: m.Similarity.Spec()}
 		checked.Companion, checked.Placement, checked.Table = "d", c.placement, new(table.Table)
-		if err := checked.checkCompanion(t.Context(), describes(have), map[string]string{}); (err == nil) != c.ok || err != nil && !errors.Is(err, ErrSetup) {
-			t.Errorf("%s: %v", name, err)
+		settings := map[string]string{}
+		if err := checked.checkCompanion(t.Context(), describes(have), settings); settings["companion.m"] != "16" || (err == nil) != c.ok || err != nil && !errors.Is(err, ErrSetup) {
+			t.Errorf("%s: settings %v, %v", name, settings, err)
 		}
 		if err := checked.checkPlacement(); err != nil || !slices.Equal(checked.FeatureFields, features) {
 			t.Errorf("%s: the feature fields are %q, want %q; %v", name, checked.FeatureFields, features, err)
@@ -413,8 +475,42 @@ func TestHoldersOfASet(t *testing.T) {
 	if next.Version.holds.Load() != 1 || next.Version.Current().Turns != shared {
 		t.Errorf("%d hold the prepared version, of the set's turns %t", next.Version.holds.Load(), next.Version.Current().Turns == shared)
 	}
-	<-next.Switch()
+	pinned, release := Pin(t.Context())
+	for range 2 {
+		v, err := s.Find(pinned, "r")
+		must(t, err)
+		if v.Release(); v != first {
+			t.Error("a call that pins the version in service searches another")
+		}
+	}
+	ended := next.Switch()
+	if v, err := s.Find(pinned, "r"); v != first {
+		t.Errorf("within one call the version changes, %v", err)
+	} else {
+		v.Release()
+	}
+	release()
+	release() // nothing is left to give back
+	<-ended
 	if s.slots["r"].current.Load() != next.Version || first.Hold() {
 		t.Error("the version before is still in service")
+	}
+}
+
+// TestVersionsThatAreNotServed: a route of another name is not prepared, one that is discarded ends, and a broken one is
+// not found.
+func TestVersionsThatAreNotServed(t *testing.T) {
+	broken, other := newTestRoute(t), newTestRoute(t)
+	broken.Broken, broken.Name, other.Name = errors.New("no such file"), "broken", "other"
+	s, err := NewSet([]*Route{newTestRoute(t), broken}, turns.New(1))
+	must(t, err)
+	if _, err := s.Prepare(t.Context(), other); !errors.Is(err, ErrUnknown) {
+		t.Errorf("a route that nobody configured: %v", err)
+	}
+	next, err := s.Prepare(t.Context(), newTestRoute(t))
+	must(t, err)
+	<-next.Discard()
+	if _, err := s.Find(t.Context(), "broken"); !errors.Is(err, ErrSetup) || strings.Contains(err.Error(), "no such file") || s.slots["broken"].current.Load().holds.Load() != 1 {
+		t.Errorf("a broken route: %v", err)
 	}
 }
