@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/rerank/model"
@@ -116,6 +117,7 @@ func TestServicesOfAServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer s.Drain(time.Second)
 	if got := s.shared; got.models == nil || got.admin == nil || !got.openAdmin || len(got.events) != 1 || got.log == nil || got.reconcile == nil || got.limits.Load().MaxBatch != 3 {
 		t.Errorf("the services lack an option: %+v", got)
 	}
