@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"io"
-	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -14,7 +13,6 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/cobra/doc"
-	"github.com/spf13/pflag"
 
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/server"
@@ -91,62 +89,14 @@ const cliHeader = `# Command line
 
 `
 
-// flagGroups lists flags that several commands share as a group. The reference describes a group
-// once, and the section of a command that has all flags of the group links there.
-var flagGroups = []struct {
-	title string
-	flags []string
-}{
-	{"Configuration", []string{"config", "set"}},
-	{"Connection", []string{
-		"address", "max-message-bytes", "tls", "tls-ca", "tls-cert", "tls-key", "tls-server-name", "token-file",
-	}},
-	{"Item vectors", []string{"collection", "item-ids", "items", "store", "vector"}},
-	{"Log", []string{"pairs", "query-ids", "user-ids"}},
-	{"Fit", []string{"held-out", "name", "out", "resume", "seed", "split"}},
-	{"Ranker", []string{
-		"cache", "calls-per-second", "dialect", "estimate", "max-calls", "ranker", "scorer", "scorer-arg", "scorer-env", "scorer-fields", "scorer-items",
-		"scorer-model", "scorer-parallel", "scorer-timeout", "scorer-token-file", "scorer-url", "scorer-version",
-	}},
-}
-
-// writeCLI writes docs/reference/cli.md.
+// writeCLI writes docs/reference/cli.md: the help text of the root, and a line for each command.
 func writeCLI(w io.Writer, root *cobra.Command) error {
-	common := commonFlags(root)
 	var b strings.Builder
 	b.WriteString(cliHeader)
-	b.WriteString("```\n" + root.Long + "\n```\n\n`likeness COMMAND --help`, and the man pages of a release, explain every flag and give examples; this page names them.\n\n## Flags of several commands\n")
-	for _, group := range flagGroups {
-		fmt.Fprintf(&b, "\n### %s\n", group.title)
-		b.WriteString(flagList(slices.DeleteFunc(slices.Clone(common), func(f *pflag.Flag) bool { return !slices.Contains(group.flags, f.Name) })))
-	}
-	describeCommands(&b, root, common)
+	b.WriteString("`likeness COMMAND --help`, and the man pages of a release, explain every flag and give examples.\n\n```\n" + root.Long + "\n```\n\n")
+	describeCommands(&b, root)
 	_, err := io.WriteString(w, b.String())
 	return err
-}
-
-// commonFlags returns the flags that at least two commands have with the same default and the same
-// text, sorted by name. If a name has several such texts, it returns the most frequent one.
-func commonFlags(root *cobra.Command) []*pflag.Flag {
-	type meaning struct{ name, value, usage string }
-	counts := map[meaning]int{}
-	common := map[string]*pflag.Flag{}
-	meaningOf := func(f *pflag.Flag) meaning { return meaning{f.Name, f.DefValue, f.Usage} }
-	var count func(cmd *cobra.Command)
-	count = func(cmd *cobra.Command) {
-		for _, child := range documentedCommands(cmd) {
-			for _, f := range documentedFlags(child) {
-				counts[meaningOf(f)]++
-				best := common[f.Name]
-				if n := counts[meaningOf(f)]; n > 1 && (best == nil || n > counts[meaningOf(best)]) {
-					common[f.Name] = f
-				}
-			}
-			count(child)
-		}
-	}
-	count(root)
-	return slices.SortedFunc(maps.Values(common), func(a, b *pflag.Flag) int { return strings.Compare(a.Name, b.Name) })
 }
 
 // documentedCommands returns the subcommands that the reference describes.
@@ -156,47 +106,20 @@ func documentedCommands(cmd *cobra.Command) []*cobra.Command {
 	})
 }
 
-// documentedFlags returns a command's own flags, sorted by name.
-func documentedFlags(cmd *cobra.Command) []*pflag.Flag {
-	var flags []*pflag.Flag
-	cmd.NonInheritedFlags().VisitAll(func(f *pflag.Flag) {
-		if f.Name != "help" && !f.Hidden {
-			flags = append(flags, f)
-		}
-	})
-	return flags
-}
-
-// describeCommands writes a section for each subcommand that is no group: its arguments, links to the
-// pages that its help text names, and the names of its flags.
-func describeCommands(b *strings.Builder, cmd *cobra.Command, common []*pflag.Flag) {
+// describeCommands writes a line for each subcommand that is no group: its arguments, what it does, and
+// links to the pages that its help text names.
+func describeCommands(b *strings.Builder, cmd *cobra.Command) {
 	for _, child := range documentedCommands(cmd) {
 		if child.HasSubCommands() {
-			describeCommands(b, child, common)
+			describeCommands(b, child)
 			continue
 		}
-		fmt.Fprintf(b, "\n## `%s`\n\n%s.", child.CommandPath(), child.Short)
-		if _, arguments, ok := strings.Cut(child.Use, " "); ok {
-			fmt.Fprintf(b, " Arguments: `%s`.", arguments)
-		}
+		_, arguments, _ := strings.Cut(child.Use, " ")
+		fmt.Fprintf(b, "- `%s`: %s.", strings.TrimSpace(child.CommandPath()+" "+arguments), child.Short)
 		if pages := pagePath.FindAllString(child.Long, -1); len(pages) > 0 {
 			fmt.Fprintf(b, " See %s.", linkPages(strings.Join(slices.Compact(slices.Sorted(slices.Values(pages))), ", ")))
 		}
 		b.WriteString("\n")
-		var own, shared []string
-		for _, f := range documentedFlags(child) {
-			if slices.ContainsFunc(common, func(c *pflag.Flag) bool {
-				return c.Name == f.Name && c.DefValue == f.DefValue && c.Usage == f.Usage
-			}) {
-				shared = append(shared, f.Name)
-			} else {
-				own = append(own, "`--"+f.Name+"`")
-			}
-		}
-		if names := append(linkFlags(shared), own...); len(names) > 0 {
-			slices.Sort(names) // links to groups come first
-			fmt.Fprintf(b, "\nFlags: %s.\n", strings.Join(names, ", "))
-		}
 	}
 }
 
@@ -209,41 +132,4 @@ func linkPages(text string) string {
 		name := strings.TrimSuffix(filepath.Base(page), ".md")
 		return fmt.Sprintf("[%s](../%s)", name, strings.TrimPrefix(page, "docs/"))
 	})
-}
-
-// linkFlags returns links to the groups that names contains whole, followed by the other names.
-func linkFlags(names []string) (links []string) {
-	for _, group := range flagGroups {
-		missing := func(name string) bool { return !slices.Contains(names, name) }
-		if slices.ContainsFunc(group.flags, missing) {
-			continue
-		}
-		links = append(links, fmt.Sprintf("[%s](#%s)", strings.ToLower(group.title), strings.ReplaceAll(strings.ToLower(group.title), " ", "-")))
-		names = slices.DeleteFunc(names, func(name string) bool { return slices.Contains(group.flags, name) })
-	}
-	for _, name := range names {
-		links = append(links, "`--"+name+"`")
-	}
-	return links
-}
-
-// flagList returns a Markdown list of flags with their defaults, or "" for no flags.
-func flagList(flags []*pflag.Flag) string {
-	if len(flags) == 0 {
-		return ""
-	}
-	var b strings.Builder
-	b.WriteString("\n")
-	for _, f := range flags {
-		name := "`--" + f.Name + "`"
-		if f.Shorthand != "" {
-			name = "`-" + f.Shorthand + "`, " + name
-		}
-		isZero := f.DefValue == "0" && strings.Contains(f.Usage, "0 is ")
-		if f.DefValue != "" && f.DefValue != "[]" && f.DefValue != "false" && !isZero {
-			name += " (`" + f.DefValue + "`)"
-		}
-		fmt.Fprintf(&b, "- %s: %s\n", name, f.Usage)
-	}
-	return b.String()
 }
