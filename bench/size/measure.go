@@ -438,7 +438,8 @@ func (p place) follow(ctx context.Context, s *sidecar, r *report) (err error) {
 	return err
 }
 
-// changedStep returns the step between two items of the share that is written again, 0 if the share has no item.
+// changedStep returns n such that every n-th item is written again, so that s.changed of all items are; 0 if
+// that is none.
 func (s settings) changedStep() int {
 	changed := int(s.changed * float64(s.items))
 	if changed == 0 {
@@ -447,7 +448,7 @@ func (s settings) changedStep() int {
 	return s.items / changed
 }
 
-// pending returns the writes that the table does not show yet.
+// pending reads from the metrics how many writes the table does not show yet.
 func (s *sidecar) pending(ctx context.Context) (n float64, err error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+s.Admin+"/metrics", http.NoBody)
 	if err != nil {

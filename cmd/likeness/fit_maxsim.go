@@ -175,7 +175,7 @@ func (f *fitMaxSimFlags) cluster(ctx context.Context, d fit.Data, sink fitmaxsim
 	return fitmaxsim.Update(ctx, d, f.options, previous, touched, sink)
 }
 
-// printTraffic prints the paper's split of memorisation and generalisation.
+// printTraffic prints MRR@10 of queries that the log has (memorisation) and of new ones (generalisation).
 func printTraffic(w io.Writer, m *fitmaxsim.Report) error {
 	if m.Seen == nil {
 		return nil

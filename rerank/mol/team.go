@@ -19,7 +19,7 @@ type team struct {
 // of 256 KiB.
 const teamLogits = 128 << 10 / 4
 
-// alone returns a team of one query.
+// alone returns a team that holds the query e alone.
 func (e *encoded) alone() team { return team{s: e.s, queries: []*encoded{e}, scaled: e.scaled} }
 
 // teams divides the queries into teams, for groups of the given number of tiles. Their memory

@@ -122,7 +122,7 @@ func (c *candidates) pack(words []uint32, packing rerank.Packing, tiled bool, ne
 	}
 }
 
-// of returns the items [from, to) of query b.
+// of returns the candidates [from, to) of query b as feature rows.
 func (c *candidates) of(b, from, to int) rerank.Items {
 	items := c.table
 	switch {

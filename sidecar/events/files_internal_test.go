@@ -13,8 +13,8 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// TestTornRecordsAreCutDurably: what a crash left of a record behind the last one does not come back when the power
-// fails after the next start.
+// TestTornRecordsAreCutDurably: the next start cuts an incomplete last record and syncs the file, so that the
+// record does not come back if the power then fails.
 func TestTornRecordsAreCutDurably(t *testing.T) {
 	from := t.TempDir()
 	feedback := appendFeedback(nil, &Feedback{ID: "e", Item: rerank.TextID("x"), Kind: "click", Time: time.UnixMilli(2)})

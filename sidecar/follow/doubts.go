@@ -9,8 +9,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// patience is how long a write may be on its way before it counts as carried out. A database takes
-// about a millisecond to refuse a write.
+// patience is how long after a write was forwarded the database is taken to have carried it out, if it has
+// not answered. A database refuses a write within about a millisecond.
 const patience = 50 * time.Millisecond
 
 // doubts tracks the writes to one collection that are on their way and that the database may

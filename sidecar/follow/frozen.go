@@ -385,8 +385,8 @@ func (f *frozen) close() error {
 // have come.
 type written struct {
 	Last time.Time `json:"last,omitzero"`
-	// OnItsWay is the end of the lease: until then writes may have come that Last does not count.
-	// It is zero without a lease.
+	// OnItsWay is the end of the lease. Until then the proxy may have forwarded writes that Last does not
+	// count. It is zero without a lease.
 	OnItsWay time.Time `json:"on_its_way,omitzero"`
 }
 

@@ -6,8 +6,8 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// checkReembedding returns ErrSetup if the route is to embed its items again and its model is no
-// bridge: then the vector that the embedder makes of an item is not what the model compares.
+// checkReembedding returns ErrSetup if a route with reembed has a model that is no bridge. Only a bridge
+// compares the embedder's vectors as they are.
 func (c *Checked) checkReembedding() error {
 	switch {
 	case !c.Reembeds():

@@ -228,29 +228,30 @@ type Version struct {
 	unchecked *Checked      // the route with defaults, without what the store says
 	asking    chan struct{} // a semaphore: holds a value while a caller asks the store
 	checked   atomic.Pointer[Checked]
-	described atomic.Pointer[description] // of the field of checked; nil if not known
-	target    atomic.Pointer[string]      // the collection for which the route's alias last stood; nil if not known
+	described atomic.Pointer[description] // the last description of the field; nil if not known
+	target    atomic.Pointer[string]      // the collection that the route's alias last pointed at; nil if not known
 }
 
 const (
 	// describedFor is how long a store's description of a vector field counts as current.
 	describedFor = 5 * time.Second
-	// confirmFor bounds how long a search waits for a new one.
+	// confirmFor is how long a search waits at most for a new description.
 	confirmFor = time.Second
 )
 
-// description says of which collection, and when, a store last described the field of a route.
+// description records which collection a store described when it was last asked for a route's vector
+// field, and the time.
 type description struct {
 	collection string
 	at         time.Time
 }
 
-// covers reports whether the description is of the collection and recent enough.
+// covers reports whether the store described this collection within describedFor.
 func (d *description) covers(collection string) bool {
 	return d != nil && d.collection == collection && time.Since(d.at) < describedFor
 }
 
-// AliasTarget returns the collection for which the route's alias last stood.
+// AliasTarget returns the collection that the route's alias last pointed at.
 func (v *Version) AliasTarget() string {
 	if t := v.target.Load(); t != nil {
 		return *t
@@ -258,7 +259,7 @@ func (v *Version) AliasTarget() string {
 	return v.Current().OwnName
 }
 
-// SetAliasTarget records the collection for which the route's alias stands.
+// SetAliasTarget records the collection that the route's alias points at.
 func (v *Version) SetAliasTarget(collection string) { v.target.Store(&collection) }
 
 func newVersion(r *Route, t *turns.Turns) (*Version, error) {
@@ -285,7 +286,7 @@ func (v *Version) Hold() bool {
 	}
 }
 
-// Release ends what hold began: the last release lets the version's parts be closed.
+// Release removes a holder. When the last holder is gone, the version's parts can be closed.
 func (v *Version) Release() {
 	if v.holds.Add(-1) == 0 {
 		close(v.ended)

@@ -21,8 +21,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/plan"
 )
 
-// taste is a world of plain vectors and a ranker that sees more than they show: R is a bent sum of
-// the vectors' inner product with the query and with a direction of the query's own.
+// taste is a world of plain vectors whose ranker knows more than the vectors: R is a nonlinear function of
+// the sum of the item's inner products with the query and with a hidden direction of each query.
 type taste struct {
 	*world
 	items rerank.Matrix

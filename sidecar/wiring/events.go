@@ -10,9 +10,9 @@ import (
 	"github.com/likenessdb/likeness/sidecar/events"
 )
 
-// OpenEvents opens the events of the routes that keep some. The caller closes the book. A route whose
-// key or files cannot be used is logged; it answers searches, and keeps its events once they can be
-// used.
+// OpenEvents opens the event files of the routes whose events.share is above 0. The caller closes the
+// Book. If a route's key or files cannot be used, OpenEvents logs it: the route answers searches, and keeps
+// events as soon as the files can be used.
 func OpenEvents(c *config.Config, log *slog.Logger) events.Book {
 	book := events.Book{}
 	for _, name := range c.RouteNames() {

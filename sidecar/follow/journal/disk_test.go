@@ -65,7 +65,7 @@ func TestOpenOnAFullDisk(t *testing.T) {
 	}
 }
 
-// accepts appends a write as soon as the journal accepts one.
+// accepts retries until the journal takes write n.
 func accepts(t *testing.T, j *journal.Journal, n int) {
 	t.Helper()
 	for {

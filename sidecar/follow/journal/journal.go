@@ -103,7 +103,7 @@ type Journal struct {
 	closed bool
 }
 
-// books records which segment holds which write.
+// books records which segment file holds each write that is not done.
 type books struct {
 	pending  map[uint64]location // the writes that are not done, by number
 	needed   int64               // the total bytes of pending

@@ -32,7 +32,7 @@ func (s *scaling) Rewrite(_ context.Context, r search.Request) (*search.Rewritte
 	return &search.Rewritten{Route: r.Route, Vector: []float32{10 * q}, Scale: q, Offset: -q}, nil
 }
 
-// sends is an exchange of a call that is rewritten, and tells what is sent.
+// sends returns an exchange that stores the rewritten searches in sent.
 func sends(sent *[]routing.Rewritten, lists int, searches ...routing.Search) exchange {
 	x := asks(searches...)
 	x.rewrite = func(_ context.Context, all []routing.Rewritten) (answer, [][]search.Hit, error) {

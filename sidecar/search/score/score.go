@@ -26,7 +26,8 @@ type Query struct {
 	K            int // number of best candidates wanted
 	// Proof: the answer must be proved, so that a device's measured error is not enough.
 	Proof bool
-	// Settle: nothing is proved about the answer unless its scores are Found.Refined.
+	// Settle repeats a scan with more rows, time permitting, while float32's rounding may decide the answer.
+	// Nothing is proved about such an answer unless Found.Refined is set.
 	Settle bool
 	// Keep keeps the scored batches in Found.Kept.
 	Keep bool
