@@ -253,8 +253,8 @@ func (a Access) greet(ctx context.Context, s Server) (g greetings, err error) {
 	return greetings{http: fmt.Sprintf("%.60s (status %d)", name, answer.StatusCode)}, nil
 }
 
-// describeFailure reads what an HTTP request that failed says about the server: a gRPC
-// server closes or answers in HTTP/2.
+// describeFailure says what a failed HTTP request shows about the server. A gRPC server closes the connection,
+// or answers in HTTP/2.
 func describeFailure(err error) (g greetings) {
 	var unverified *tls.CertificateVerificationError
 	var record tls.RecordHeaderError

@@ -82,9 +82,9 @@ func (c *Candidates) makeLogits(row []float32, scale float32, target int32) {
 	row[target] = own
 }
 
-// unshownLooks is how often people looked at an item that no answer showed, beside the item of the
-// answers that they looked at least often. It stands for what the old ranking knew when it left the
-// item out, and keeps a fit from raising items at will about which the log says nothing.
+// unshownLooks is the weight of an item that no answer showed as a wrong answer, as a share of the weight
+// of the shown item that people looked at least often. The old ranking had a reason to leave the item out;
+// without this weight a fit could raise such items at will, because the log says nothing about them.
 const unshownLooks = 0.01
 
 // addLooks adds the logarithm of the looks to the logits of all candidates.

@@ -70,8 +70,8 @@ type checked struct {
 	unproved bool
 }
 
-// withSpare returns how many items to ask a device for, so that the first n are certain in spite of
-// its rounding.
+// withSpare returns how many items to ask a device for: n, and half of n but at least 16 more, so that its rounding
+// rarely leaves the first n undecided.
 func withSpare(n int) int { return n + max(n/2, 16) }
 
 // onDevice lets a device choose among the candidates from the table, and scores its choice on this
