@@ -89,7 +89,7 @@ routes:
 	}
 	for wants, flags := range map[string][]string{
 		"has no device": {"--route", "plain"}, "no route \"none\"": {"--route", "none"}, "start at 1": {"--route", "items", "--k", "0"},
-		"none of the others can be": {"--route", "items", "--plugin", "x"},
+		"leave out all but one of": {"--route", "items", "--plugin", "x"},
 	} {
 		if r := bench(flags...); r.code != 2 || !strings.Contains(r.err, wants) {
 			t.Errorf("%v: exit code %d, %s", flags, r.code, r.err)

@@ -57,6 +57,9 @@ func (f *credentialFlags) add(cmd *cobra.Command) {
 
 // connect returns a connection, which dials at the first call.
 func (f *dialFlags) connect() (*grpc.ClientConn, error) {
+	if scheme, rest, found := strings.Cut(f.address, "://"); found && (scheme == "http" || scheme == "https") {
+		return nil, usagef("%s is a URL; give the host:port of the sidecar's listen.grpc, as in %s, and --tls if it speaks TLS", f.address, rest)
+	}
 	secure, err := f.credentials()
 	if err != nil {
 		return nil, err
@@ -195,6 +198,9 @@ func (e *rpcError) Error() string {
 	}
 	if strings.HasPrefix(s.Message(), `connection error: desc = "transport: Error while dialing`) { //nolint:misspell // the library's word; a store's error, which the sidecar passes on, begins in another way
 		text = append(text, "  nothing answers there: start the sidecar with `likeness serve`, or give the address of its listen.grpc")
+	}
+	if s.Code() == codes.Unimplemented && !strings.Contains(s.Message(), "unknown method") {
+		text = append(text, "  a gRPC server that is no sidecar answers there, such as a database: give the address of the sidecar's listen.grpc")
 	}
 	if s.Code() == codes.ResourceExhausted && strings.Contains(s.Message(), "larger than max") {
 		text = append(text, "  the limit is limits.max_message_bytes of the sidecar, or --max-message-bytes of this command")

@@ -25,6 +25,9 @@ func TestRefusedConnections(t *testing.T) {
 			t.Errorf("%q, want a second line with %q", got, want)
 		}
 	}
+	if got := callError("a", status.Error(codes.Unimplemented, "")).Error(); !strings.Contains(got, "no sidecar answers there") {
+		t.Errorf("no remedy for a server without the service: %q", got)
+	}
 	if got := callError("a", status.Error(codes.Unavailable, "the store is unavailable")).Error(); strings.Contains(got, "\n") {
 		t.Errorf("a remedy for what has none: %q", got)
 	}

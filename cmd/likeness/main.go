@@ -10,6 +10,8 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"regexp"
+	"strings"
 	"syscall"
 
 	"google.golang.org/grpc/codes"
@@ -34,7 +36,7 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 		return nil
 	}
 	if !a.running {
-		err = usageError{err} // cobra refused the command line before any command ran
+		err = usageError{flagGroupError(err)} // cobra refused the command line before any command ran
 	}
 	if ctx.Err() != nil && (errors.Is(err, context.Canceled) || status.Code(err) == codes.Canceled) {
 		err = errors.Join(errInterrupted, err)
@@ -42,6 +44,26 @@ func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.
 	_, _ = fmt.Fprintln(stderr, "likeness:", err)
 	if errors.As(err, new(usageError)) {
 		_, _ = fmt.Fprintln(stderr, "See '"+cmd.CommandPath()+" --help'.")
+	}
+	return err
+}
+
+// flagGroupError rewords cobra's errors about flags that need or exclude each other, and returns others as they are.
+func flagGroupError(err error) error {
+	for pattern, sentence := range map[string]string{
+		`^if any flags in the group \[(.*)\] are set they must all be set; missing \[(.*)\]$`:           "%s go together; give %s too",
+		`^at least one of the flags in the group \[(.*)\] is required$`:                                 "give one of %s",
+		`^if any flags in the group \[(.*)\] are set none of the others can be; \[(.*)\] were all set$`: "of %s one is enough; leave out all but one of %s",
+	} {
+		found := regexp.MustCompile(pattern).FindStringSubmatch(err.Error())
+		if found == nil {
+			continue
+		}
+		var flags []any
+		for _, names := range found[1:] {
+			flags = append(flags, "--"+strings.Join(strings.Fields(names), ", --"))
+		}
+		return fmt.Errorf(sentence, flags...)
 	}
 	return err
 }

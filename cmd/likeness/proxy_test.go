@@ -17,12 +17,12 @@ import (
 
 func TestProxyUsage(t *testing.T) {
 	for want, args := range map[string][]string{
-		"no database to forward to": {"proxy"},
-		"gRPC needs both":           {"proxy", "--milvus", "127.0.0.1:1"},
-		"REST needs both":           {"proxy", "--qdrant-rest", "http://127.0.0.1:1"},
-		"write http://host:port":    {"proxy", "--qdrant-rest", "127.0.0.1:1", "--listen-rest", "127.0.0.1:0"},
-		"if any flags in the group": {"proxy", "--milvus", "127.0.0.1:1", "--qdrant-grpc", "127.0.0.1:2"},
-		"log level":                 {"proxy", "--log-level", "loud"},
+		"no database to forward to":                        {"proxy"},
+		"gRPC needs both":                                  {"proxy", "--milvus", "127.0.0.1:1"},
+		"REST needs both":                                  {"proxy", "--qdrant-rest", "http://127.0.0.1:1"},
+		"write http://host:port":                           {"proxy", "--qdrant-rest", "127.0.0.1:1", "--listen-rest", "127.0.0.1:0"},
+		"leave out all but one of --milvus, --qdrant-grpc": {"proxy", "--milvus", "127.0.0.1:1", "--qdrant-grpc", "127.0.0.1:2"},
+		"log level":                                        {"proxy", "--log-level", "loud"},
 	} {
 		if r := execute(t, "", args...); r.code != 2 || !strings.Contains(r.err, want) {
 			t.Errorf("%v: code %d, want 2 with %q in\n%s", args, r.code, want, r.err)

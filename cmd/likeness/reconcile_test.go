@@ -152,9 +152,9 @@ func reconcileServed(t *testing.T, config string, behind func()) {
 		t.Errorf("validate beside the sidecar: code %d, %s", r.code, r.err)
 	}
 	for want, args := range map[string][]string{
-		"--address":                 {"--config", config, "--route", "things"},
-		"ROUTE_NOT_FOUND":           {"--address", at, "--route", "none"},
-		"none of the others can be": {"--address", at, "--route", "things", "--compare"},
+		"--address":       {"--config", config, "--route", "things"},
+		"ROUTE_NOT_FOUND": {"--address", at, "--route", "none"},
+		"leave out all but one of --address, --compare": {"--address", at, "--route", "things", "--compare"},
 	} {
 		if r := execute(t, "", append([]string{"reconcile"}, args...)...); r.code == 0 || !strings.Contains(r.err, want) || r.out != "" {
 			t.Errorf("%v: code %d, want %q in %s", args, r.code, want, r.err)

@@ -44,6 +44,10 @@ func TestRerank(t *testing.T) {
 			path: "/v1/rerank?documents=ids", body: `{"model": "topics", ` + query + `, "documents": ["550e8400-e29b-41d4-a716-446655440000"]}`, status: 400,
 			want: []string{`"message":"request not valid: documents: none of the 1 is an item`},
 		},
+		"strings as numeric ids": {
+			path: "/v1/rerank?documents=ids", body: `{"model": "topics", ` + query + `, "documents": ["0", {"id": "5"}]}`, status: 200,
+			want: []string{`{"index":0,"relevance_score":`, `{"index":1,"relevance_score":`}, head: map[string]string{"Likeness-Missing": ""},
+		},
 		"no route":                {path: "/v2/rerank", body: `{"model": "none", ` + query + `, "documents": [1]}`, status: 404, want: []string{`"message":"route not found`}},
 		"no model":                {path: "/v2/rerank", body: `{` + query + `, "documents": [1]}`, status: 400, want: []string{`there are 4 routes; give the name of one as model`}},
 		"no model of TEI":         {path: "/rerank", body: `{` + query + `, "texts": ["a"]}`, status: 400, want: []string{`"error":"request not valid: model: it is empty`, `"error_type":"Validation"`}},

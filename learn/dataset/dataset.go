@@ -25,6 +25,9 @@ import (
 // not match another file. The message names the file, the place in it and the remedy.
 var ErrInput = errors.New("input is not valid")
 
+// ErrUnknown means that most rows of a log name ids that the items or queries do not have. Its errors are ErrInput too.
+var ErrUnknown = errors.New("ids not known")
+
 // Sources names the files, or the collection, that hold the parts of a dataset. A file
 // of vectors or ids can hold several arrays: FILE#NAME selects a tensor of
 // .safetensors or a column of .parquet.

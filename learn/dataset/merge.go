@@ -39,6 +39,7 @@ func (l *pairLog) check() error {
 	}
 	if l.firstUnknown != "" {
 		text += "; the first unknown is " + l.firstUnknown + l.queries.example() + l.items.example() + "; are the ids those of these vectors?"
+		return fmt.Errorf("%w: %s", ErrUnknown, text)
 	}
 	return errors.New(text)
 }
@@ -48,8 +49,8 @@ func (l *pairLog) checkUnknown(x idIndex, unknown int) error {
 	if float64(unknown) <= mostUnknown*float64(l.counts.Rows) {
 		return nil
 	}
-	return fmt.Errorf("%d of %d rows have an unknown %s, as %s, while the %s have ids as %s; are the ids those of these vectors?",
-		unknown, l.counts.Rows, x.column, strings.Join(l.unknown[x.column], ", "), pluralOf(x.column), x.known)
+	return fmt.Errorf("%w: %d of %d rows have an unknown %s, as %s, while the %s have ids as %s; are the ids those of these vectors?",
+		ErrUnknown, unknown, l.counts.Rows, x.column, strings.Join(l.unknown[x.column], ", "), pluralOf(x.column), x.known)
 }
 
 // countSeveralTimes counts the queries whose pairs have different times.

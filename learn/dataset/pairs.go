@@ -262,6 +262,9 @@ func (x idIndex) parseRow(text string) (int32, error) {
 		return 0, fmt.Errorf("%s %.80q is not a row number; %s", x.column, text, remedy)
 	}
 	if n < 0 || n >= int64(x.rows) {
+		if x.column == columnQuery {
+			remedy += ", and see that the columns query and item are not swapped"
+		}
 		return 0, fmt.Errorf("%s is row %d; the matrix has rows 0 to %d; %s", x.column, n, x.rows-1, remedy)
 	}
 	return int32(n), nil

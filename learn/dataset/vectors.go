@@ -80,7 +80,7 @@ func openVectors(ctx context.Context, path, name string) (*Vectors, error) {
 		}
 		return v, nil
 	default:
-		return nil, fmt.Errorf("%s: vectors come from .npy, .safetensors or .parquet, not %q", path, ext)
+		return nil, fmt.Errorf("%s: vectors come from .npy, .safetensors or .parquet, not %q; np.save writes .npy", path, ext)
 	}
 }
 

@@ -127,7 +127,7 @@ func TestTaskOfALabel(t *testing.T) {
 	}
 	s.labels[0], s.labels[1] = "a", "a"
 	var refusal *RefusalError
-	if _, err := tr.taskOfLabel(); !errors.As(err, &refusal) || !strings.Contains(refusal.Sentence, "it has 1 values, and 2 rows share theirs") {
+	if _, err := tr.taskOfLabel(); !errors.As(err, &refusal) || !strings.Contains(refusal.Sentence, "different values: 1, rows that share theirs with another: 2") {
 		t.Errorf("with two labelled rows: %v", err)
 	}
 }

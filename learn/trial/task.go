@@ -154,7 +154,7 @@ func (t *trial) taskOfLabel() (*task, error) {
 }
 
 func (t *trial) labelRefusal(labels, rows int) error {
-	hint := ""
+	hint := "; name another field, or bring a log with --pairs"
 	if others := t.look.labels(); len(others) > 0 {
 		hint = "; fields that group rows are " + strings.Join(others, ", ")
 	}
@@ -162,7 +162,7 @@ func (t *trial) labelRefusal(labels, rows int) error {
 	if labels == 0 {
 		return &RefusalError{fmt.Sprintf("none %s has a text or a number in field %q%s", of, t.Label, hint), nil}
 	}
-	return &RefusalError{fmt.Sprintf("field %q groups too few %s: it has %d values, and %d rows share theirs with another; a trial needs 2 values and %d such rows%s",
+	return &RefusalError{fmt.Sprintf("field %q groups too few %s: different values: %d, rows that share theirs with another: %d; a trial needs 2 and %d%s",
 		t.Label, of, labels, rows, 2*leastQueries, hint), nil}
 }
 
@@ -184,8 +184,11 @@ func (t *trial) taskOfLog(ctx context.Context, by embed.Embedder) (*task, error)
 		Queries: t.Log.Queries, Embedder: by, Pairs: t.Log.Pairs, QueryIDs: t.Log.QueryIDs,
 		RowPerTime: true, Progress: dataset.Progress(t.Progress),
 	})
-	if errors.Is(err, dataset.ErrInput) {
+	switch {
+	case errors.Is(err, dataset.ErrUnknown):
 		return nil, &RefusalError{err.Error() + t.unreadText(), err}
+	case errors.Is(err, dataset.ErrInput):
+		return nil, &RefusalError{err.Error(), err}
 	}
 	if err != nil {
 		return nil, err

@@ -105,11 +105,11 @@ func (h header) bytes(limit int) (int, error) {
 		return 0, fmt.Errorf("the elements of type %q are text, not numbers; ids that are text go into a text file with one a line", h.descr)
 	}
 	if len(h.descr) < 3 {
-		return 0, fmt.Errorf("numbers have type %q, which is not known", h.descr)
+		return 0, fmt.Errorf("numbers have type %q, which is not known; save them as float32: np.save(path, x.astype(\"float32\"))", h.descr)
 	}
 	size, err := strconv.ParseUint(h.descr[2:], 10, 8)
 	if err != nil || size == 0 {
-		return 0, fmt.Errorf("numbers have type %q, which is not known", h.descr)
+		return 0, fmt.Errorf("numbers have type %q, which is not known; save them as float32: np.save(path, x.astype(\"float32\"))", h.descr)
 	}
 	total := int(size)
 	for _, n := range h.shape {

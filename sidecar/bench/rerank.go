@@ -83,7 +83,10 @@ func (r Rerank) call(ctx context.Context, client *http.Client, body []byte) (htt
 		request.Header.Set("Authorization", "Bearer "+r.Token)
 	}
 	answer, err := client.Do(request)
-	if err != nil {
+	switch {
+	case err != nil && strings.Contains(err.Error(), "malformed HTTP"):
+		return nil, fmt.Errorf("%s: no HTTP server answers there, perhaps a gRPC one; give the URL of listen.rest: %w", request.URL.Host, err)
+	case err != nil:
 		return nil, err
 	}
 	defer answer.Body.Close()

@@ -11,6 +11,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/internal/caught"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/route"
@@ -141,7 +142,9 @@ func splitDocuments(c *route.Checked, r *ScoreRequest) (p documentPlaces) {
 	var ids, texts []int
 	for i, d := range r.Documents {
 		id := d.ID
-		if id.IsZero() {
+		if text, isText := id.Text(); isText {
+			id = adapters.ParseID(text, c.TextIDs)
+		} else if id.IsZero() {
 			id = idOf(c, d.Text)
 		}
 		if id.IsZero() {
