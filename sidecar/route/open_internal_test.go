@@ -468,7 +468,7 @@ func TestHoldersOfASet(t *testing.T) {
 	must(t, s.Open(t.Context()))
 	first := s.slots["r"].current.Load()
 	if n := first.holds.Load(); n != 1 {
-		t.Errorf("%d hold an open route, want its place alone", n)
+		t.Fatalf("%d hold an open route, want its place alone", n) // Switch would wait for it
 	}
 	next, err := s.Prepare(t.Context(), newTestRoute(t))
 	must(t, err)
