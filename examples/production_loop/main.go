@@ -2,7 +2,7 @@
 // Qdrant: cosine serves unmodified clients through the proxy, simulated people click, `likeness refit`
 // learns from what they clicked, and an experiment proves the new model better and puts it in service.
 // Then people ask about topics that the model has not learned: its gain falls, and another refit mends
-// that. A bad model that is tried next is found out and stopped.
+// that. A bad model that is tried next is found out and stopped. One sidecar serves all of this time.
 //
 //	make build && docker run -d -p 6334:6334 qdrant/qdrant
 //	go run ./examples/production_loop -qdrant 127.0.0.1:6334
@@ -13,6 +13,7 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -20,18 +21,25 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
 
+	"github.com/qdrant/go-client/qdrant"
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"github.com/likenessdb/likeness/examples/internal/sidecar"
+	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
+	"github.com/likenessdb/likeness/rerank/npy"
 	"github.com/likenessdb/likeness/sidecar/experiment"
+	"github.com/likenessdb/likeness/sidecar/trial"
 )
 
 // settings say what to run.
@@ -40,7 +48,8 @@ type settings struct {
 	data   string // directory of the data
 	dir    string // directory for the files; empty: a temporary directory
 	qdrant string // address of its gRPC API
-	people int    // whose clicks are learned from
+	topics int    // people ask about so many of the collection's
+	people int    // who ask before each refit
 }
 
 func main() {
@@ -72,19 +81,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) (err erro
 	if err := l.prepare(ctx); err != nil {
 		return err
 	}
-	// People first ask about some of the topics. Version v2 learns from their clicks.
-	if err := l.round(ctx, "Cosine in service", 50, "v2"); err != nil {
-		return err
-	}
-	// Then they ask about all. The gain of v2 falls, and v1, which was cosine, learns from all clicks so far.
-	if err := l.round(ctx, "The learned model in service, while people ask about 27 more topics", 77, "v1"); err != nil {
-		return err
-	}
-	// Better answers show more of the right topics, from which the next model learns.
-	if err := l.round(ctx, "The second model in service", 77, "v2"); err != nil {
-		return err
-	}
-	if err := l.protect(ctx); err != nil {
+	defer func() { err = errors.Join(err, l.questions.Close()) }()
+	if err := l.serve(ctx, l.live); err != nil {
 		return err
 	}
 	if err := l.judge(ctx); err != nil {
@@ -102,7 +100,8 @@ func parse(args []string) (settings, error) {
 	flags.StringVar(&s.data, "data", filepath.Join("examples", "data", "banking77"), "directory of the data")
 	flags.StringVar(&s.dir, "dir", "", "keep what is made in this directory")
 	flags.StringVar(&s.qdrant, "qdrant", "127.0.0.1:6334", "gRPC address of a Qdrant, in which the collection topics is made anew")
-	flags.IntVar(&s.people, "people", 24000, "people whose clicks are learned from")
+	flags.IntVar(&s.topics, "topics", 20, "people ask about so many of the 77 topics in the collection, at first about two thirds of these")
+	flags.IntVar(&s.people, "people", 5000, "people who ask before each of the two refits")
 	if err := flags.Parse(args); err != nil {
 		return s, err
 	}
@@ -121,11 +120,19 @@ type loop struct {
 	stdout, stderr io.Writer
 	rng            *rand.Rand
 
-	topics           int           // people ask about the first ones
-	collected        time.Duration // how long people clicked
-	before, after    float64       // MRR@10 of what was in service at first, and at last
-	labelled         float64       // MRR@10 of a fit on all labels
-	searches, failed int           // of the client of Qdrant
+	// The sidecar's API, and its proxy.
+	api      likenessv1.SearchServiceClient
+	feedback likenessv1.FeedbackServiceClient
+	points   qdrant.PointsClient
+
+	questions *npy.Matrix                 // of people
+	right     []int                       // the topic of each
+	asked     []int                       // the questions that people ask now
+	clicked   []*likenessv1.FeedbackEvent // not sent yet
+
+	before, after    float64 // MRR@10 of what was in service at first, and at last
+	labelled         float64 // MRR@10 of a fit on all labels
+	searches, failed int     // of the client of Qdrant
 }
 
 func (l *loop) print(format string, args ...any) { _, _ = fmt.Fprintf(l.stdout, format, args...) }
@@ -136,26 +143,24 @@ func (l *loop) heading(title string) {
 
 func (l *loop) path(name string) string { return filepath.Join(l.dir, name) }
 
-// configure writes the configuration, with an experiment if there is one.
-func (l *loop) configure(experiment string) error {
-	return os.WriteFile(l.path("likeness.yaml"), fmt.Appendf(nil, `
+// configuration has an experiment whose candidate has no model yet: refit fits it.
+const configuration = `
 listen: {grpc: "127.0.0.1:0", admin: "127.0.0.1:0"}
 state_dir: state
 stores: {qdrant: {kind: qdrant, address: %q}}
-models: {first: {path: v1.safetensors}, second: {path: v2.safetensors}, bad: {path: v3.safetensors}}
+models: {first: {path: v1.safetensors}, second: {path: v2.safetensors}, bad: {path: bad.safetensors}}
 routes:
   topics:
     store: qdrant
     collection: topics
     active: v1
-    versions: {v1: {model: first}, v2: {model: second}, v3: {model: bad}}
+    versions: {v1: {model: first}, v2: {model: second}, bad: {model: bad}}
     events: {share: 1, keep: [vector, user], hash: [user]}
-    experiment: %s
+    experiment: {candidate: v2, share: 0.25, session: 1s, feedback: {click: 1}, guard: {latency_p99: 5s}, promote: auto}
 proxy: {store: qdrant, listen_grpc: "127.0.0.1:0"}
-`, l.qdrant, experiment), 0o600)
-}
+`
 
-// addresses is where a sidecar listens.
+// addresses is where the sidecar listens.
 type addresses struct {
 	Admin string `json:"admin"`
 	Proxy struct {
@@ -164,11 +169,8 @@ type addresses struct {
 }
 
 // serve runs the sidecar while f runs.
-func (l *loop) serve(ctx context.Context, f func(api *grpc.ClientConn, at addresses) error) error {
-	if err := os.Remove(l.path("ready.json")); err != nil && !errors.Is(err, os.ErrNotExist) {
-		return err
-	}
-	return sidecar.Serve(ctx, l.binary, l.path("likeness.yaml"), l.stderr, func(conn *grpc.ClientConn) error {
+func (l *loop) serve(ctx context.Context, f func(ctx context.Context, admin string) error) error {
+	return sidecar.Serve(ctx, l.binary, l.path("likeness.yaml"), l.stderr, func(api *grpc.ClientConn) error {
 		text, err := os.ReadFile(l.path("ready.json"))
 		var at addresses
 		if err == nil {
@@ -177,45 +179,113 @@ func (l *loop) serve(ctx context.Context, f func(api *grpc.ClientConn, at addres
 		if err != nil {
 			return err
 		}
-		return f(conn, at)
+		proxy, err := grpc.NewClient(at.Proxy.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
+		if err != nil {
+			return err
+		}
+		defer proxy.Close()
+		l.api, l.points = likenessv1.NewSearchServiceClient(api), qdrant.NewPointsClient(proxy)
+		l.feedback = likenessv1.NewFeedbackServiceClient(api)
+		return f(ctx, "http://"+at.Admin)
 	})
+}
+
+// live is all that happens while the sidecar runs, whose admin port has a URL.
+func (l *loop) live(ctx context.Context, admin string) (err error) {
+	known := l.topics * 2 / 3
+	if err := l.round(ctx, admin, "Cosine in service", known); err != nil {
+		return err
+	}
+	if err := l.round(ctx, admin, fmt.Sprintf("The learned model in service, while people ask about %d more topics", l.topics-known), l.topics); err != nil {
+		return err
+	}
+	l.heading("A bad model, interleaved with the learned one")
+	began := time.Now()
+	if err := l.post(ctx, admin+"/experiments/restart?route=topics&version=bad"); err != nil {
+		return err
+	}
+	if err := l.compare(ctx, admin, began, experiment.Stopped); err != nil {
+		return err
+	}
+	l.after, err = l.quality(ctx)
+	return err
 }
 
 // round lets people ask about the first topics, measures what the model in service gains, learns from
 // all clicks so far, and tries what it learned if that is better by the clicks.
-func (l *loop) round(ctx context.Context, title string, topics int, candidate string) error {
-	l.topics = topics
-	if err := l.collect(ctx, title); err != nil {
-		return err
-	}
-	l.heading("Refit")
-	collected := time.Now()
-	// newest reaches back over the last fifth of the time in which people clicked, however long a command takes.
-	newest := func() string { return (time.Since(collected) + l.collected/5).Round(time.Millisecond).String() }
-	if err := l.likeness(ctx, "refit", "--config", "likeness.yaml", "--route", "topics", "--only-eval", "--newest", newest(), "--least", "500"); err != nil {
-		return err
-	}
-	before, err := l.modelOf(candidate)
+func (l *loop) round(ctx context.Context, admin, title string, topics int) error {
+	l.heading(title)
+	quality, err := l.quality(ctx)
 	if err != nil {
 		return err
 	}
-	if err := l.likeness(ctx, "refit", "--config", "likeness.yaml", "--route", "topics", "--version", candidate, "--newest", newest(), "--least", "500"); err != nil {
+	l.before = cmp.Or(l.before, quality)
+	began := time.Now()
+	l.asked = questionsOf(l.right, topics)
+	if err := l.visit(ctx, func(visits int) (bool, error) { return visits < l.people, nil }); err != nil {
 		return err
 	}
-	if after, err := l.modelOf(candidate); err != nil || bytes.Equal(before, after) {
+	l.print("%d people asked, MRR@10 %.3f on other questions about all topics\n", l.people, quality)
+	l.heading("Refit")
+	collected, lasted := time.Now(), time.Since(began)
+	// newest reaches back over the last fifth of the time in which people clicked, however long a command takes.
+	newest := func() string { return (time.Since(collected) + lasted/5).Round(time.Millisecond).String() }
+	refit := func(flags ...string) error {
+		return l.likeness(ctx, slices.Concat([]string{"refit", "--config", "likeness.yaml", "--route", "topics", "--newest", newest(), "--least", "500"}, flags)...)
+	}
+	if err := refit("--only-eval"); err != nil {
+		return err
+	}
+	before, err := l.models()
+	if err != nil {
+		return err
+	}
+	began = time.Now()
+	if err := refit("--admin", admin); err != nil {
+		return err
+	}
+	if after, err := l.models(); err != nil || bytes.Equal(before, after) {
 		return err
 	}
 	l.heading("The new model, interleaved with the one in service")
-	return l.compare(ctx, candidate, experiment.Promoted)
+	return l.compare(ctx, admin, began, experiment.Promoted)
 }
 
-// modelOf returns the model file of a version, or nothing if there is none yet.
-func (l *loop) modelOf(version string) ([]byte, error) {
-	b, err := os.ReadFile(l.path(version + ".safetensors"))
-	if errors.Is(err, os.ErrNotExist) {
-		return nil, nil
+// models returns the files of both models, which take turns to be in service. The second one is not there at first.
+func (l *loop) models() (all []byte, err error) {
+	for _, name := range []string{"v1", "v2"} {
+		b, err := os.ReadFile(l.path(name + ".safetensors"))
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
+		all = append(all, b...)
 	}
-	return b, err
+	return all, nil
+}
+
+// compare lets people ask until the experiment that began after a moment is over. It returns an error if it ends
+// otherwise than wanted.
+func (l *loop) compare(ctx context.Context, admin string, since time.Time, want experiment.Stage) error {
+	last := trial.Status{}
+	err := l.visit(ctx, func(visits int) (bool, error) {
+		now, err := l.status(ctx, admin)
+		if err != nil || now.Started.Before(since) {
+			return true, err
+		}
+		if now.Share != last.Share || now.Decision != last.Decision {
+			l.print("after %5d questions: %s at share %g, %d sessions, mean preference %+.2f: %s\n", visits, now.Stage, now.Share, now.Test.Units, now.Mean, now.Leader())
+		}
+		last = now
+		return now.Ended.IsZero(), nil
+	})
+	if err != nil {
+		return err
+	}
+	l.print("%s: %s\n", last.Stage, strings.Join(last.Why, "; "))
+	if last.Stage != want {
+		return fmt.Errorf("the experiment with %s is %s, and should be %s", last.Version, last.Stage, want)
+	}
+	return nil
 }
 
 // likeness runs a command.
@@ -227,4 +297,43 @@ func (l *loop) likeness(ctx context.Context, args ...string) error {
 		return fmt.Errorf("likeness %s: %w", args[0], err)
 	}
 	return nil
+}
+
+// status reads the state of the experiment from the admin port.
+func (l *loop) status(ctx context.Context, admin string) (trial.Status, error) {
+	var all []trial.Status
+	err := l.ask(ctx, http.MethodGet, admin+"/experiments", &all)
+	if err == nil && len(all) != 1 {
+		err = fmt.Errorf("the sidecar has %d experiments, want 1", len(all))
+	}
+	if err != nil {
+		return trial.Status{}, err
+	}
+	return all[0], nil
+}
+
+// post asks the admin port for a change.
+func (l *loop) post(ctx context.Context, url string) error {
+	return l.ask(ctx, http.MethodPost, url, nil)
+}
+
+// ask sends a request without a body, and reads the answer into a value unless that is nil.
+func (l *loop) ask(ctx context.Context, method, url string, answer any) error {
+	r, err := http.NewRequestWithContext(ctx, method, url, nil)
+	if err != nil {
+		return err
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	got, err := client.Do(r)
+	if err != nil {
+		return err
+	}
+	defer got.Body.Close()
+	switch {
+	case got.StatusCode/100 != 2:
+		return fmt.Errorf("%s: %s", url, got.Status)
+	case answer == nil:
+		return nil
+	}
+	return json.NewDecoder(got.Body).Decode(answer)
 }

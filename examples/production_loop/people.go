@@ -3,13 +3,10 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
-	"net/http"
 	"os"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/qdrant/go-client/qdrant"
 	"google.golang.org/grpc"
@@ -23,8 +20,6 @@ import (
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/npy"
 	"github.com/likenessdb/likeness/rerank/tensor"
-	"github.com/likenessdb/likeness/sidecar/experiment"
-	"github.com/likenessdb/likeness/sidecar/trial"
 )
 
 const shown = 10 // topics of an answer
@@ -74,73 +69,66 @@ func (l *loop) prepare(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for name, m := range map[string]*model.Model{"v1": plain, "v3": bad} {
+	for name, m := range map[string]*model.Model{"v1": plain, "bad": bad} {
 		if err := model.Write(l.path(name+".safetensors"), m); err != nil {
 			return err
 		}
 	}
-	return l.configure("{}")
-}
-
-// people asks questions through the proxy, as a client of Qdrant does, and says what it clicked.
-type people struct {
-	*loop
-	asked    *npy.Matrix // the questions
-	right    []int       // the topic of each
-	points   qdrant.PointsClient
-	feedback likenessv1.FeedbackServiceClient
-	clicked  []*likenessv1.FeedbackEvent // not sent yet
-	visits   int
-}
-
-// visit makes people ask as long as more says so, and sends their clicks.
-func (l *loop) visit(ctx context.Context, api *grpc.ClientConn, at addresses, more func(visits int) (bool, error)) (err error) {
-	rows, err := banking77.Rows(l.data + "/train.jsonl")
+	asked, err := banking77.Rows(l.data + "/train.jsonl")
 	if err != nil {
 		return err
 	}
-	p := &people{loop: l, feedback: likenessv1.NewFeedbackServiceClient(api)}
-	for _, r := range rows {
-		p.right = append(p.right, r.Item)
+	for _, r := range asked {
+		l.right = append(l.right, r.Item)
 	}
-	if p.asked, err = npy.Open(l.data + "/train_vectors.npy"); err != nil {
+	if l.questions, err = npy.Open(l.data + "/train_vectors.npy"); err != nil {
 		return err
 	}
-	defer p.asked.Close()
-	proxy, err := grpc.NewClient(at.Proxy.GRPC, grpc.WithTransportCredentials(insecure.NewCredentials()))
-	if err != nil {
-		return err
+	return os.WriteFile(l.path("likeness.yaml"), fmt.Appendf(nil, configuration, l.qdrant), 0o600)
+}
+
+// questionsOf returns the questions whose right topic is among the first ones.
+func questionsOf(right []int, topics int) (of []int) {
+	for q, topic := range right {
+		if topic < topics {
+			of = append(of, q)
+		}
 	}
-	defer proxy.Close()
-	p.points = qdrant.NewPointsClient(proxy)
-	for {
-		if p.visits%100 == 0 {
-			if err := p.send(ctx); err != nil {
+	return of
+}
+
+// visit makes people ask as long as more says so, and sends their clicks. Every question is asked as often as the others,
+// in an order at random.
+func (l *loop) visit(ctx context.Context, more func(visits int) (bool, error)) error {
+	var next []int
+	for visits := 0; ; visits++ {
+		if visits%100 == 0 {
+			if err := l.send(ctx); err != nil {
 				return err
 			}
-			if goOn, err := more(p.visits); err != nil || !goOn {
+			if goOn, err := more(visits); err != nil || !goOn {
 				return err
 			}
 		}
-		if err := p.ask(ctx); err != nil {
+		if len(next) == 0 {
+			next = slices.Clone(l.asked)
+			l.rng.Shuffle(len(next), func(i, j int) { next[i], next[j] = next[j], next[i] })
+		}
+		if err := l.read(ctx, next[0]); err != nil {
 			return err
 		}
+		next = next[1:]
 	}
 }
 
-// ask is one person who asks one question, reads the answer, and clicks.
-func (p *people) ask(ctx context.Context) error {
-	p.visits++
-	p.searches++
-	question := p.rng.IntN(len(p.right))
-	for p.right[question] >= p.topics {
-		question = p.rng.IntN(len(p.right))
-	}
-	user := metadata.AppendToOutgoingContext(ctx, "likeness-user", fmt.Sprintf("person %d", p.searches))
+// read is one person who asks a question through the proxy, as a client of Qdrant does, reads the answer, and clicks.
+func (l *loop) read(ctx context.Context, question int) error {
+	l.searches++
+	user := metadata.AppendToOutgoingContext(ctx, "likeness-user", fmt.Sprintf("person %d", l.searches))
 	var trailer metadata.MD
-	answer, err := p.points.Query(user, &qdrant.QueryPoints{CollectionName: "topics", Query: qdrant.NewQueryDense(p.asked.Row(question)), Limit: qdrant.PtrOf(uint64(shown))}, grpc.Trailer(&trailer))
+	answer, err := l.points.Query(user, &qdrant.QueryPoints{CollectionName: "topics", Query: qdrant.NewQueryDense(l.questions.Row(question)), Limit: qdrant.PtrOf(uint64(shown))}, grpc.Trailer(&trailer))
 	if err != nil {
-		p.failed++
+		l.failed++
 		return ctx.Err()
 	}
 	_, id, kept := strings.Cut(strings.Join(trailer.Get("likeness-status"), ""), "; answer=")
@@ -149,11 +137,11 @@ func (p *people) ask(ctx context.Context) error {
 	}
 	relevant := make([]bool, len(answer.GetResult()))
 	for i, hit := range answer.GetResult() {
-		relevant[i] = hit.GetId().GetNum() == uint64(p.right[question])
+		relevant[i] = hit.GetId().GetNum() == uint64(l.right[question])
 	}
-	for i, clicked := range (clicks.Person{Browsing: clicks.ByPosition, Severity: 1, Noise: 0.02}).Read(relevant, p.rng) {
+	for i, clicked := range (clicks.Person{Browsing: clicks.ByPosition, Severity: 1, Noise: 0.02}).Read(relevant, l.rng) {
 		if clicked {
-			p.clicked = append(p.clicked, &likenessv1.FeedbackEvent{AnswerId: id, Kind: "click",
+			l.clicked = append(l.clicked, &likenessv1.FeedbackEvent{AnswerId: id, Kind: "click",
 				Item: &likenessv1.ItemId{Id: &likenessv1.ItemId_Number{Number: answer.GetResult()[i].GetId().GetNum()}}})
 		}
 	}
@@ -161,105 +149,25 @@ func (p *people) ask(ctx context.Context) error {
 }
 
 // send sends the clicks so far.
-func (p *people) send(ctx context.Context) error {
-	if len(p.clicked) == 0 {
+func (l *loop) send(ctx context.Context) error {
+	if len(l.clicked) == 0 {
 		return nil
 	}
-	got, err := p.feedback.Feedback(ctx, &likenessv1.FeedbackRequest{Route: "topics", Events: p.clicked})
-	if err == nil && int(got.GetAccepted()) != len(p.clicked) {
-		err = fmt.Errorf("%d of %d clicks were accepted: %v", got.GetAccepted(), len(p.clicked), got.GetRefused())
+	got, err := l.feedback.Feedback(ctx, &likenessv1.FeedbackRequest{Route: "topics", Events: l.clicked})
+	if err == nil && int(got.GetAccepted()) != len(l.clicked) {
+		err = fmt.Errorf("%d of %d clicks were accepted: %v", got.GetAccepted(), len(l.clicked), got.GetRefused())
 	}
-	p.clicked = nil
+	l.clicked = nil
 	return err
-}
-
-// collect lets people click on what is in service.
-func (l *loop) collect(ctx context.Context, title string) error {
-	l.heading(title)
-	return l.serve(ctx, func(api *grpc.ClientConn, at addresses) (err error) {
-		if l.after, err = l.quality(ctx, api); err != nil {
-			return err
-		}
-		if l.before == 0 {
-			l.before = l.after
-		}
-		began := time.Now()
-		err = l.visit(ctx, api, at, func(visits int) (bool, error) { return visits < l.people, nil })
-		l.collected = time.Since(began)
-		l.print("%d people asked, MRR@10 %.3f on other questions about all topics\n", l.people, l.after)
-		return err
-	})
-}
-
-// protect tries a bad model, until it is stopped, and measures what is in service then.
-func (l *loop) protect(ctx context.Context) error {
-	l.heading("A bad model, interleaved with the learned one")
-	return l.compare(ctx, "v3", experiment.Stopped)
-}
-
-// compare runs an experiment until it is over. It returns an error if it ends otherwise than wanted.
-func (l *loop) compare(ctx context.Context, candidate string, want experiment.Stage) error {
-	if err := l.configure(fmt.Sprintf("{candidate: %s, share: 0.25, session: 1s, feedback: {click: 1}, guard: {latency_p99: 1s}, promote: auto}", candidate)); err != nil {
-		return err
-	}
-	return l.serve(ctx, func(api *grpc.ClientConn, at addresses) error {
-		last := trial.Status{}
-		err := l.visit(ctx, api, at, func(visits int) (bool, error) {
-			now, err := status(ctx, at.Admin)
-			if err != nil {
-				return false, err
-			}
-			if now.Share != last.Share || now.Decision != last.Decision {
-				l.print("after %5d questions: %s at share %g, %d sessions, mean preference %+.2f: %s\n", visits, now.Stage, now.Share, now.Test.Units, now.Mean, now.Leader())
-			}
-			last = now
-			return now.Ended.IsZero(), nil
-		})
-		if err != nil {
-			return err
-		}
-		l.print("%s: %s\n", last.Stage, strings.Join(last.Why, "; "))
-		if last.Stage != want {
-			return fmt.Errorf("the experiment with %s is %s, and should be %s", candidate, last.Stage, want)
-		}
-		l.after, err = l.quality(ctx, api)
-		return err
-	})
-}
-
-// status reads the state of the experiment from the admin port.
-func status(ctx context.Context, admin string) (trial.Status, error) {
-	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+admin+"/experiments", nil)
-	if err != nil {
-		return trial.Status{}, err
-	}
-	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
-	got, err := client.Do(r)
-	if err != nil {
-		return trial.Status{}, err
-	}
-	defer got.Body.Close()
-	var all []trial.Status
-	if err := json.NewDecoder(got.Body).Decode(&all); err != nil {
-		return trial.Status{}, err
-	}
-	if len(all) == 0 { // it has not begun
-		return trial.Status{}, nil
-	}
-	return all[0], nil
 }
 
 // judge fits a model to the right topic of every question that people asked, which no log of clicks has,
 // and measures it on the other questions.
 func (l *loop) judge(ctx context.Context) error {
 	l.heading("The fit on all labels")
-	asked, err := banking77.Rows(l.data + "/train.jsonl")
-	if err != nil {
-		return err
-	}
 	pairs := []byte("query,item\n")
-	for query, r := range asked {
-		pairs = fmt.Appendf(pairs, "%d,%d\n", query, r.Item)
+	for _, query := range questionsOf(l.right, l.topics) {
+		pairs = fmt.Appendf(pairs, "%d,%d\n", query, l.right[query])
 	}
 	if err := os.WriteFile(l.path("labels.csv"), pairs, 0o600); err != nil {
 		return err
@@ -299,10 +207,9 @@ func (l *loop) judge(ctx context.Context) error {
 
 // quality measures the MRR@10 of the version in service. Its requests name a depth, so that no
 // experiment answers them.
-func (l *loop) quality(ctx context.Context, api *grpc.ClientConn) (float64, error) {
-	c := likenessv1.NewSearchServiceClient(api)
+func (l *loop) quality(ctx context.Context) (float64, error) {
 	return l.meanReciprocalRank(func(query []float32) (found []uint64, err error) {
-		a, err := c.Search(ctx, &likenessv1.SearchRequest{Route: "topics", K: shown, Depth: shown, Query: &likenessv1.Query{Vector: query}})
+		a, err := l.api.Search(ctx, &likenessv1.SearchRequest{Route: "topics", K: shown, Depth: shown, Query: &likenessv1.Query{Vector: query}})
 		for _, hit := range a.GetHits() {
 			found = append(found, hit.GetId().GetNumber())
 		}
@@ -317,8 +224,14 @@ func (l *loop) meanReciprocalRank(search func(query []float32) ([]uint64, error)
 		return 0, err
 	}
 	defer task.Close()
+	right := make([]int, len(task.Queries))
+	for q, r := range task.Relevant {
+		right[q] = int(r[0])
+	}
+	asked := questionsOf(right, l.topics)
 	sum, n := 0.0, 0
-	for q := 0; q < len(task.Queries); q += 4 {
+	for i := 0; i < len(asked); i += max(1, len(asked)/700) {
+		q := asked[i]
 		found, err := search(task.Vector(q))
 		if err != nil {
 			return 0, err
