@@ -189,7 +189,7 @@ $(TOOLS)/.built-supply: tools/supply/go.mod tools/supply/go.sum tools/supply/hat
 	@cd tools/supply && CGO_ENABLED=0 GOFLAGS=-trimpath GOBIN=$(TOOLS) go install tool
 	@python3 -m venv --clear $(TOOLS)/hatchling.venv
 	@$(TOOLS)/hatchling.venv/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes --only-binary :all: -r tools/supply/hatchling.txt
-	@ln -sf hatchling.venv/bin/hatchling $(TOOLS)/hatchling
+	@printf '#!/bin/sh\nexec "$${0%%/*}/hatchling.venv/bin/python" -m hatchling "$$@"\n' >$(TOOLS)/hatchling && chmod +x $(TOOLS)/hatchling
 	@touch $@
 
 .PHONY: clean
