@@ -671,7 +671,7 @@ func TestDatabases(t *testing.T) {
 			ctx = metadata.NewOutgoingContext(ctx, metadata.Pairs("dbname", c.connection))
 		}
 		request := encoded(t, &milvuspb.SearchRequest{DbName: c.request, CollectionName: "c"})
-		if got := r.ours(ctx, request, databaseField); got != c.want {
+		if got := r.ours(ctx, request); got != c.want || r.mayBeOurs(ctx, request, databaseField) != c.want {
 			t.Errorf("%+v: %t", c, got)
 		}
 		if c.want {
@@ -680,6 +680,12 @@ func TestDatabases(t *testing.T) {
 		if _, covered := r.covered(ctx, request); covered {
 			t.Errorf("%+v: covered", c)
 		}
+	}
+	r := routerOf(t, "d", "") // some servers take the first of several names, and others the last
+	ctx := metadata.NewOutgoingContext(t.Context(), metadata.Pairs("dbname", "d", "dbname", "e"))
+	request := encoded(t, &milvuspb.SearchRequest{CollectionName: "c"})
+	if r.ours(ctx, request) || !r.mayBeOurs(ctx, request, databaseField) {
+		t.Error("a search by a connection that names two databases is answered, or a write is not followed")
 	}
 	both := routerOf(t, "", "").Intercept(nil)
 	if both[milvuspb.MilvusService_Search_FullMethodName].Answer == nil || both[milvuspb.MilvusService_HybridSearch_FullMethodName].Answer == nil || len(both) != 2 {
@@ -741,6 +747,10 @@ func TestMethodsThatWrite(t *testing.T) {
 		if got := r.readRename(t.Context(), encoded(t, c.request)); !reflect.DeepEqual(got, c.want) {
 			t.Errorf("a rename %s: %+v, want %+v", name, got, c.want)
 		}
+	}
+	ours := metadata.NewOutgoingContext(t.Context(), metadata.Pairs("dbname", "mine"))
+	if got := r.readRename(ours, encoded(t, &milvuspb.RenameCollectionRequest{DbName: "yours", OldName: "a", NewName: "b"})); !slices.Equal(got.Renamed, []string{"b"}) {
+		t.Errorf("a rename that may lead into the connection's database: %+v", got)
 	}
 	if got := r.readRename(t.Context(), []byte{10, 255}); !got.Everywhere || got.Kind != collection {
 		t.Errorf("a rename that is not read: %+v", got)

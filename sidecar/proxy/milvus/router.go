@@ -74,7 +74,7 @@ func (r *Router) ignores(request []byte) bool {
 // covered returns the collection that a request addresses, and whether it has a route. The request
 // names the database, or else the connection does.
 func (r *Router) covered(ctx context.Context, request []byte) (target routing.Target, ok bool) {
-	if !r.ours(ctx, request, databaseField) {
+	if !r.ours(ctx, request) {
 		return target, false
 	}
 	name, _ := routing.Text(request, collectionField)

@@ -3,7 +3,6 @@ package milvus
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"github.com/milvus-io/milvus-proto/go-api/v2/commonpb"
 	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
@@ -57,7 +56,7 @@ func (r *Router) writes() map[string]rawgrpc.Interceptor {
 	}
 	for method, w := range methodsThatWrite() {
 		out[method] = r.following(func(ctx context.Context, b []byte) routing.Writing {
-			if w.databaseField > 0 && !r.ours(ctx, b, w.databaseField) {
+			if w.databaseField > 0 && !r.mayBeOurs(ctx, b, w.databaseField) {
 				return routing.Writing{}
 			}
 			return w.read(b)
@@ -69,7 +68,7 @@ func (r *Router) writes() map[string]rawgrpc.Interceptor {
 
 // following forwards a request and tells the follower of the write.
 func (r *Router) following(read func(ctx context.Context, b []byte) routing.Writing) rawgrpc.Interceptor {
-	return rawgrpc.Interceptor{Answer: func(ctx context.Context, request []byte) rawgrpc.Reply {
+	return rawgrpc.Interceptor{MustRead: true, Answer: func(ctx context.Context, request []byte) rawgrpc.Reply {
 		ended, outlives, err := r.BeginWrite(ctx, func() routing.Writing { return read(ctx, request) })
 		switch {
 		case err != nil:
@@ -169,18 +168,30 @@ func generatedIDs(answer []byte, err error) []rerank.ID {
 	return idsOf(m.GetIDs())
 }
 
-// ours reports whether a request addresses the store's database, which is named by a field of the
-// request or by the connection.
-func (r *Router) ours(ctx context.Context, request []byte, field protowire.Number) bool {
-	database, _ := routing.Text(request, field)
-	return r.isOurs(ctx, database)
+// ours reports whether a request certainly addresses the store's database.
+func (r *Router) ours(ctx context.Context, request []byte) bool {
+	return !slices.ContainsFunc(databases(ctx, request, databaseField), func(d string) bool { return !r.isOwn(d) })
 }
 
-func (r *Router) isOurs(ctx context.Context, database string) bool {
-	if database == "" {
-		md, _ := metadata.FromOutgoingContext(ctx)
-		database = strings.Join(md.Get("dbname"), ",")
+// mayBeOurs reports whether a write may address the store's database, which a field of its request names.
+func (r *Router) mayBeOurs(ctx context.Context, request []byte, field protowire.Number) bool {
+	return slices.ContainsFunc(databases(ctx, request, field), r.isOwn)
+}
+
+// databases returns the databases that a request may address: the one that its field names, or else those that the
+// connection names. Servers differ in which of several counts. No name, "", is the default database.
+func databases(ctx context.Context, request []byte, field protowire.Number) []string {
+	if named, _ := routing.Text(request, field); named != "" {
+		return []string{named}
 	}
+	md, _ := metadata.FromOutgoingContext(ctx)
+	if all := md.Get("dbname"); len(all) > 0 {
+		return all
+	}
+	return []string{""}
+}
+
+func (r *Router) isOwn(database string) bool {
 	return canonicalName(database) == canonicalName(r.database)
 }
 
@@ -284,21 +295,20 @@ func readReplicated([]byte) routing.Writing {
 	return routing.Writing{Kind: journal.Upsert, Everywhere: true}
 }
 
-// readRename reads a rename, whose new name may lie in another database.
+// readRename reads a rename, whose new name may lie in another database. Without a name of that database some servers
+// take the collection's own, and others the connection's.
 func (r *Router) readRename(ctx context.Context, b []byte) routing.Writing {
+	const newDatabaseField = 5
 	m := &milvuspb.RenameCollectionRequest{}
 	if routing.Decode(b, m) != nil {
 		return routing.Writing{Kind: journal.Collection, Everywhere: true}
 	}
 	w := routing.Writing{Kind: journal.Collection}
-	to := m.GetNewDBName()
-	if to == "" {
-		to = m.GetDbName()
-	}
-	if r.isOurs(ctx, m.GetDbName()) {
+	fromOurs := r.mayBeOurs(ctx, b, databaseField)
+	if fromOurs {
 		w.Collections, w.Renamed = append(w.Collections, m.GetOldName()), append(w.Renamed, m.GetOldName())
 	}
-	if r.isOurs(ctx, to) {
+	if r.mayBeOurs(ctx, b, newDatabaseField) || fromOurs && m.GetNewDBName() == "" {
 		w.Renamed = append(w.Renamed, m.GetNewName())
 	}
 	return w

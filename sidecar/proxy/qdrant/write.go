@@ -66,7 +66,7 @@ func (r *Router) writes() map[string]rawgrpc.Interceptor {
 
 // following forwards a request and tells the follower of the write.
 func (r *Router) following(read func(b []byte) routing.Writing) rawgrpc.Interceptor {
-	return rawgrpc.Interceptor{Answer: func(ctx context.Context, request []byte) rawgrpc.Reply {
+	return rawgrpc.Interceptor{MustRead: true, Answer: func(ctx context.Context, request []byte) rawgrpc.Reply {
 		var several bool
 		ended, outlives, err := r.BeginWrite(ctx, func() routing.Writing {
 			w := read(request)

@@ -20,10 +20,11 @@ import (
 
 // The header fields of gRPC over HTTP/2.
 const (
-	timeoutField = "grpc-timeout"
-	statusField  = "grpc-status"
-	messageField = "grpc-message"
-	detailsField = "grpc-status-details-bin"
+	timeoutField  = "grpc-timeout"
+	encodingField = "grpc-encoding"
+	statusField   = "grpc-status"
+	messageField  = "grpc-message"
+	detailsField  = "grpc-status-details-bin"
 )
 
 // value returns the first value of a field, or "" without one.
@@ -55,7 +56,7 @@ func metadataOf(fields []hpack.HeaderField) metadata.MD {
 			continue
 		}
 		switch f.Name {
-		case "content-type", "user-agent", "te", timeoutField, "grpc-accept-encoding", "grpc-encoding", statusField, messageField, detailsField,
+		case "content-type", "user-agent", "te", timeoutField, "grpc-accept-encoding", encodingField, statusField, messageField, detailsField,
 			"content-length", "connection", "proxy-connection", "keep-alive", "transfer-encoding", "upgrade":
 			continue
 		}

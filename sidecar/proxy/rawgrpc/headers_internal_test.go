@@ -40,6 +40,18 @@ func TestMetadataOfACall(t *testing.T) {
 	}
 }
 
+// TestEncodingOfACall: a call that names two encodings has none that is known.
+func TestEncodingOfACall(t *testing.T) {
+	h := held{fields: []hpack.HeaderField{{Name: encodingField, Value: "gzip"}}}
+	if got := h.RecvCompress(); got != "gzip" {
+		t.Errorf("%q, want gzip", got)
+	}
+	h.fields = append(h.fields, hpack.HeaderField{Name: encodingField, Value: "zstd"})
+	if got := h.RecvCompress(); got != "" {
+		t.Errorf("two encodings: %q", got)
+	}
+}
+
 func TestTimeouts(t *testing.T) {
 	for v, want := range map[string]time.Duration{"1n": 1, "20u": 20 * time.Microsecond, "99999999H": 1<<63 - 1, "5S": 5 * time.Second, "2M": 2 * time.Minute} {
 		if got, err := parseTimeout(v); got != want || err != nil {

@@ -64,11 +64,16 @@ func (l *link) beforeClientRead() {
 }
 
 // accept receives the header list of a call.
-func (l *link) accept(s *h2.Stream, fields []hpack.HeaderField, end bool) h2.Sink {
-	if intercept, ok := l.server.options.Intercept[plainPath(value(fields, ":path"))]; ok && !end {
+func (l *link) accept(s *h2.Stream, fields []hpack.HeaderField, isWhole bool) h2.Sink {
+	method := value(fields, ":path")
+	if !strings.HasPrefix(method, "/") { // some databases read it as if it had the slash
+		end(s, nil, nil, status.New(codes.Unimplemented, "likeness: the path of the method has no leading slash"))
+		return nowhere{}
+	}
+	if intercept, ok := l.server.options.Intercept[plainPath(method)]; ok && !isWhole {
 		return l.intercept(s, fields, intercept)
 	}
-	return l.forward(s, fields, end)
+	return l.forward(s, fields, isWhole)
 }
 
 // plainPath returns the path of a method as databases read it. Qdrant treats the path as the target

@@ -19,6 +19,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
+	"google.golang.org/grpc/encoding"
 	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/grpc/mem"
 	"google.golang.org/grpc/metadata"
@@ -32,7 +33,10 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/rawgrpc"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) {
+	encoding.RegisterCompressor(otherCompressor{encoding.GetCompressor(gzip.Name)})
+	goleak.VerifyTestMain(m)
+}
 
 const (
 	knownMethod   = "/qdrant.Points/Search"
@@ -465,6 +469,43 @@ func TestCompressedRequests(t *testing.T) {
 	}
 	if !bytes.Equal(p.last(t).messages[0], request) || !bytes.Equal(answer, reversed(request)) {
 		t.Error("another message")
+	}
+}
+
+// otherCompressor compresses in a way that no interceptor can read.
+type otherCompressor struct{ encoding.Compressor }
+
+func (otherCompressor) Name() string { return "other" }
+
+// TestAMessageThatMustBeRead: a write that is compressed in another way than gzip is refused, and other calls are
+// forwarded as they came.
+func TestAMessageThatMustBeRead(t *testing.T) {
+	p := &peer{end: status.Error(codes.DataLoss, "the database's")}
+	unseen := func(context.Context, []byte) (r rawgrpc.Reply) { t.Error("an interceptor was asked"); return r }
+	conn := startWith(t, p, func(o *rawgrpc.Options) {
+		o.Intercept = map[string]rawgrpc.Interceptor{passedMethod: {Answer: unseen}, askedMethod: {Answer: unseen, MustRead: true}}
+	})
+	request, answer := []byte("abc"), []byte(nil)
+	for method, want := range map[string]codes.Code{passedMethod: codes.DataLoss, askedMethod: codes.Unimplemented} {
+		if err := conn.Invoke(t.Context(), method, &request, &answer, grpc.UseCompressor("other")); status.Code(err) != want {
+			t.Errorf("%s: %v, want %v", method, err, want)
+		}
+	}
+	if got := p.last(t).method; got != passedMethod {
+		t.Errorf("%s reached the database", got)
+	}
+}
+
+// TestAPathWithoutASlash: some databases read such a path as a method's, so it must not pass by the interceptors.
+func TestAPathWithoutASlash(t *testing.T) {
+	p := &peer{}
+	direct, err := rawgrpc.Dial(start(t, p).Target(), nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer direct.Close()
+	if _, _, _, err := direct.Call(t.Context(), knownMethod[1:], nil); status.Code(err) != codes.Unimplemented || len(p.calls) > 0 { //nolint:dogsled // only the error matters
+		t.Errorf("%v, and %d calls reached the database", err, len(p.calls))
 	}
 }
 

@@ -65,6 +65,9 @@ type Interceptor struct {
 	// Ignores, if set, reports whether a request is forwarded without calling Answer. It must be
 	// quick, because the connection is not read meanwhile.
 	Ignores func(request []byte) bool
+	// MustRead refuses a call whose message is compressed in a way that this server cannot read, instead of
+	// forwarding it unread.
+	MustRead bool
 	// Answer decides about a request. The context is the call's, with its metadata as both incoming
 	// and outgoing.
 	Answer func(ctx context.Context, request []byte) Reply
