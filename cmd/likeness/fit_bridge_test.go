@@ -70,11 +70,11 @@ func TestFitBridge(t *testing.T) {
 		t.Errorf("without pairs: code %d\n%s%s", r.code, r.out, r.err)
 	}
 	for want, more := range map[string][]string{
-		"give --queries-old and --queries-new": {"--force", "--pairs", pairsFile},
-		"exists; replace it with --force":      {},
-		"embedded again is 1":                  {"--force", "--lazy", "1"},
-		"queries-old queries-new":              {"--force", "--queries-old", pairsFile},
-		"no such file":                         {"--force", "--old", filepath.Join(dir, "none.npy")},
+		"give --queries-old and --queries-new":     {"--force", "--pairs", pairsFile},
+		"exists; replace it with --force":          {},
+		"embedded again is 1":                      {"--force", "--lazy", "1"},
+		"--queries-old, --queries-new go together": {"--force", "--queries-old", pairsFile},
+		"no such file":                             {"--force", "--old", filepath.Join(dir, "none.npy")},
 	} {
 		if r := execute(t, "", append(flags, more...)...); r.code != 2 || !strings.Contains(r.err, want) {
 			t.Errorf("%s: code %d\n%s", want, r.code, r.err)

@@ -148,7 +148,7 @@ func TestQueriesOfHistories(t *testing.T) {
 		t.Errorf("code %d, %v, counts %+v\n%s", r.code, err, report.Counts, r.err)
 	}
 	for want, args := range map[string][]string{
-		"[history queries]":    {"--queries", filepath.Join(dir, "queries.npy")},
+		"--history, --queries": {"--queries", filepath.Join(dir, "queries.npy")},
 		"want 0 or more":       {"--half-life", "-1h"},
 		"there is no --histor": {"--history", ""},
 		"leave out other":      {"--query-ids", path("ids.txt", "ann\nbob\n")},

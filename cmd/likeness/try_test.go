@@ -140,7 +140,7 @@ func TestTryRefuses(t *testing.T) {
 		"nothing answers at 127.0.0.1:1": {"127.0.0.1:1", "rows"},
 		"takes URL COLLECTION; got 127.": {"127.0.0.1:1"},
 		"--rows 1":                       {"127.0.0.1:1", "rows", "--rows", "1"},
-		"[pairs queries]":                {"127.0.0.1:1", "rows", "--pairs", "log.csv"},
+		"--pairs, --queries go together": {"127.0.0.1:1", "rows", "--pairs", "log.csv"},
 	} {
 		t.Chdir(t.TempDir())
 		r := execute(t, "", append([]string{"try"}, args...)...)
