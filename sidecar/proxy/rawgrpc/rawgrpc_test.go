@@ -496,7 +496,8 @@ func TestAMessageThatMustBeRead(t *testing.T) {
 	}
 }
 
-// TestAPathWithoutASlash: some databases read such a path as a method's, so it must not pass by the interceptors.
+// TestAPathWithoutASlash: some databases read such a path as a method's, so the proxy itself refuses it. The peer of
+// this test would refuse it too.
 func TestAPathWithoutASlash(t *testing.T) {
 	p := &peer{}
 	direct, err := rawgrpc.Dial(start(t, p).Target(), nil, nil)
@@ -504,7 +505,7 @@ func TestAPathWithoutASlash(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer direct.Close()
-	if _, _, _, err := direct.Call(t.Context(), knownMethod[1:], nil); status.Code(err) != codes.Unimplemented || len(p.calls) > 0 {
+	if _, _, _, err := direct.Call(t.Context(), knownMethod[1:], nil); status.Code(err) != codes.Unimplemented || !strings.Contains(err.Error(), "likeness:") || len(p.calls) > 0 {
 		t.Errorf("%v, and %d calls reached the database", err, len(p.calls))
 	}
 }
