@@ -16,10 +16,10 @@ import (
 // which a call waits for its store or its client. Values are means over some calls, in
 // milliseconds.
 type parts struct {
-	Work      float64 `json:"work"`      // the call's own goroutine runs, and does not collect
+	Work      float64 `json:"work"`      // the call's own goroutine runs
 	Calls     float64 `json:"calls"`     // it could run, and another call runs in its place
 	Transport float64 `json:"transport"` // … a goroutine that reads or writes a connection
-	Collector float64 `json:"collector"` // … the garbage collector, or it has stopped the program, or has the call itself assist it
+	Collector float64 `json:"collector"` // … the garbage collector, or it has stopped the program
 	Rest      float64 `json:"rest"`      // … another goroutine, or none: the scheduler and the kernel
 }
 
@@ -37,14 +37,12 @@ type tail struct {
 // span is a call that has begun and not ended: its parts so far, and the state of its goroutine.
 type span struct {
 	parts
-	state   trace.GoState
-	assists bool // it does work of the collector
+	state trace.GoState
 }
 
 // observer follows the goroutines of a trace of a program with one processor.
 type observer struct {
-	kind    map[trace.GoID]string // of each goroutine: call, transport, collector or ""
-	idle    map[trace.GoID]bool   // goroutines of kind call that serve none
+	kind    map[trace.GoID]string // of each goroutine that was seen to begin: call, transport, collector or ""
 	open    map[trace.GoID]*span
 	done    []parts
 	running trace.GoID // the goroutine that runs, or trace.NoGoroutine
@@ -58,7 +56,7 @@ func readTail(r io.Reader) (*tail, error) {
 	if err != nil {
 		return nil, fmt.Errorf("trace: %w", err)
 	}
-	o := observer{kind: map[trace.GoID]string{}, idle: map[trace.GoID]bool{}, open: map[trace.GoID]*span{}, running: trace.NoGoroutine}
+	o := observer{kind: map[trace.GoID]string{}, open: map[trace.GoID]*span{}, running: trace.NoGoroutine}
 	for {
 		e, err := reader.ReadEvent()
 		if errors.Is(err, io.EOF) {
@@ -80,24 +78,12 @@ func (o *observer) see(e trace.Event) {
 	o.last = e.Time()
 	switch kind := e.Kind(); {
 	case kind == trace.EventRangeBegin || kind == trace.EventRangeActive:
-		o.collect(e.Range(), true)
+		o.stopped = o.stopped || strings.HasPrefix(e.Range().Name, "stop-the-world")
 	case kind == trace.EventRangeEnd:
-		o.collect(e.Range(), false)
+		o.stopped = o.stopped && !strings.HasPrefix(e.Range().Name, "stop-the-world")
 	case kind == trace.EventStateTransition:
 		if change := e.StateTransition(); change.Resource.Kind == trace.ResourceGoroutine {
 			o.move(change)
-		}
-	}
-}
-
-// collect notes that the collector has stopped the program or has a call assist it, or no longer does.
-func (o *observer) collect(r trace.Range, now bool) {
-	switch {
-	case strings.HasPrefix(r.Name, "stop-the-world"):
-		o.stopped = now
-	case r.Name == "GC mark assist" && r.Scope.Kind == trace.ResourceGoroutine:
-		if s := o.open[r.Scope.Goroutine()]; s != nil {
-			s.assists = now
 		}
 	}
 }
@@ -106,8 +92,6 @@ func (o *observer) collect(r trace.Range, now bool) {
 // if that waits for the processor, on the goroutine that runs.
 func (o *observer) add(s *span, ms float64) {
 	switch kind := o.kind[o.running]; {
-	case (s.state == trace.GoRunning || s.state == trace.GoSyscall) && s.assists:
-		s.Collector += ms
 	case s.state == trace.GoRunning || s.state == trace.GoSyscall:
 		s.Work += ms
 	case s.state != trace.GoRunnable: // it waits for its store or its client
@@ -122,19 +106,21 @@ func (o *observer) add(s *span, ms float64) {
 	}
 }
 
-// move notes a goroutine's new state.
+// move notes a goroutine's new state. A call begins and ends with its goroutine.
 func (o *observer) move(change trace.StateTransition) {
 	id := change.Resource.Goroutine()
 	from, to := change.Goroutine()
-	waits := to == trace.GoWaiting && waitsForCall(change.Stack)
-	switch {
-	case waits: // a worker is known by that, even if it began before the trace
-		o.kind[id] = "call"
-	case from == trace.GoNotExist || from == trace.GoUndetermined:
-		o.kind[id], o.idle[id] = kindOf(change.Stack), from == trace.GoNotExist
+	if from == trace.GoNotExist || from == trace.GoUndetermined {
+		o.kind[id] = kindOf(change.Stack)
+		if o.kind[id] == "call" && from == trace.GoNotExist {
+			o.open[id] = &span{}
+		}
 	}
-	if o.kind[id] == "call" {
-		o.moveCall(id, to, waits || to == trace.GoNotExist)
+	if s := o.open[id]; s != nil {
+		if s.state = to; to == trace.GoNotExist {
+			o.done = append(o.done, s.parts)
+			delete(o.open, id)
+		}
 	}
 	switch {
 	case to == trace.GoRunning:
@@ -144,56 +130,20 @@ func (o *observer) move(change trace.StateTransition) {
 	}
 	if to == trace.GoNotExist {
 		delete(o.kind, id)
-		delete(o.idle, id)
 	}
-}
-
-// moveCall notes a new state of a goroutine that serves calls. A call begins when its goroutine
-// stops being idle, and ends when it is idle again.
-func (o *observer) moveCall(id trace.GoID, to trace.GoState, idle bool) {
-	if o.idle[id] && !idle {
-		o.open[id] = &span{}
-	}
-	o.idle[id] = idle
-	s := o.open[id]
-	if s == nil { // it began before that was known
-		return
-	}
-	if s.state = to; idle {
-		o.done = append(o.done, s.parts)
-		delete(o.open, id)
-	}
-}
-
-// worker is the function with which those goroutines of grpc-go begin that serve one call after the
-// other. Other calls have a goroutine of their own.
-const worker = "google.golang.org/grpc.(*Server).serverWorker"
-
-// waitsForCall reports whether a worker that waits with this stack waits for its next call.
-func waitsForCall(stack trace.Stack) bool {
-	for frame := range stack.Frames() {
-		if !strings.HasPrefix(frame.Func, "runtime.") {
-			return frame.Func == worker
-		}
-	}
-	return false
 }
 
 // kindOf returns the kind of a goroutine of grpc-go or of the runtime, which the function that it began with shows.
 func kindOf(stack trace.Stack) string {
-	began := ""
 	for frame := range stack.Frames() {
-		began = frame.Func
-	}
-	switch {
-	case began == worker: // serves no call yet
-		return ""
-	case strings.HasPrefix(began, "google.golang.org/grpc.(*Server).serveStreams.func"):
-		return "call"
-	case strings.HasPrefix(began, "google.golang.org/grpc/internal/transport."), strings.HasPrefix(began, "google.golang.org/grpc.(*Server)"):
-		return "transport"
-	case strings.HasPrefix(began, "runtime.gc"), strings.HasPrefix(began, "runtime.bg"):
-		return "collector"
+		switch f := frame.Func; {
+		case strings.HasPrefix(f, "google.golang.org/grpc.(*Server).serveStreams.func"):
+			return "call"
+		case strings.HasPrefix(f, "google.golang.org/grpc/internal/transport."), strings.HasPrefix(f, "google.golang.org/grpc.(*Server)"):
+			return "transport"
+		case strings.HasPrefix(f, "runtime.gc"), strings.HasPrefix(f, "runtime.bg"):
+			return "collector"
+		}
 	}
 	return ""
 }

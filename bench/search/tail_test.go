@@ -14,16 +14,16 @@ import (
 	"google.golang.org/grpc/health/grpc_health_v1"
 )
 
-// TestTail traces a real gRPC server, of which some calls have a goroutine of their own and others
-// share one. Each call collects garbage, so that other calls and the collector run in its place.
+// TestTail traces a real gRPC server. Each call collects garbage, so that other calls and the
+// collector run in its place.
 func TestTail(t *testing.T) {
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
 	const calls = 120
+	client := serveHealth(t)
 	var recorded bytes.Buffer
 	if err := trace.Start(&recorded); err != nil {
 		t.Skip("another trace runs:", err)
 	}
-	client := serveHealth(t)
 	done := make(chan error)
 	for range calls {
 		go func() {
@@ -62,7 +62,7 @@ func serveHealth(t *testing.T) grpc_health_v1.HealthClient {
 	if err != nil {
 		t.Fatal(err)
 	}
-	server := grpc.NewServer(grpc.NumStreamWorkers(2), grpc.UnaryInterceptor(func(ctx context.Context, in any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
+	server := grpc.NewServer(grpc.UnaryInterceptor(func(ctx context.Context, in any, _ *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {
 		runtime.GC()
 		return next(ctx, in)
 	}))

@@ -140,11 +140,6 @@ func newReceiver(o Options) *gate.Receiver {
 // maxHeaderBytes bounds the headers of a call: tokens and trace ids are short.
 const maxHeaderBytes = 64 << 10
 
-// streamWorkers is how many goroutines of a server wait for calls. The stack of a new goroutine grows
-// several times in a search, which takes some 5 % of its processor time. Calls that find none waiting get
-// a new one.
-const streamWorkers = 16
-
 // maxIdle is how long a client may keep a connection without a call. The server then closes it, and
 // the client opens another with its next call.
 const maxIdle = 30 * time.Minute
@@ -157,7 +152,6 @@ func (s *services) options(o Options, receiver *gate.Receiver) []grpc.ServerOpti
 		grpc.MaxRecvMsgSize(o.Limits.MaxMessageBytes),
 		grpc.MaxSendMsgSize(o.Limits.MaxMessageBytes),
 		grpc.MaxConcurrentStreams(uint32(o.Limits.MaxConcurrentStreams)),
-		grpc.NumStreamWorkers(streamWorkers),
 		// With gRPC's small windows, the messages of many simultaneous calls wait for window space
 		// behind the headers of further calls. When those have used up the connection's streams,
 		// nothing is read any more, and every call waits for its deadline.
