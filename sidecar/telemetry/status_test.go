@@ -118,7 +118,7 @@ func TestBoard(t *testing.T) {
 	for path, wants := range map[string][]string{
 		"/": {"&lt;i&gt;things", "not open", "quarantined", "half-open", "rerank:80", "345 ms", "left to the database", "the last 41, since never, were all answered by the database itself (passed; reason=vector)", "not rewritten: field &lt;i&gt;v",
 			`data-embedder="&lt;i&gt;mini">&lt;i&gt;mini at models:80, breaker <span class="bad">open<`, "9 calls, 12 ms in the median, 34 ms at", "2 failed, also the last (timeout)", "40 texts found in the cache, 7 not",
-			`data-count="proxy-rewritten">7<`, "5: ramp 3, filter 2", "<td>0.25</td><td><code>&lt;i&gt;x</code> </td><td><code>8</code> </td>", `data-post="/proxy/off" data-route="&lt;i&gt;things"`},
+			`data-count="proxy-rewritten">7<`, "5: ramp 3, filter 2", "<td>0.25</td><td class=\"ids\"><code>&lt;i&gt;x</code> </td><td class=\"ids\"><code>8</code> </td>", `data-post="/proxy/off" data-route="&lt;i&gt;things"`},
 		"/status.json": {`"name": "p"`, `"cache_found": 40`, `"call_p95_seconds": 0.034`, `"breaker": "open for \u003ci\u003ec, d"`, `"p50_seconds": 0.345`, `"status": "passed; reason=vector"`, `"why_not_rewritten": "field \u003ci\u003ev"`, `"rewritten": 7`, `"rank_biased_overlap": 0.25`},
 	} {
 		answer := httptest.NewRecorder()
