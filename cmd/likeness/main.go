@@ -28,6 +28,7 @@ func main() {
 
 // run executes one command line. It prints an error that it returns to stderr.
 func run(ctx context.Context, args []string, stdin io.Reader, stdout, stderr io.Writer) error {
+	stdout, stderr = forPeople(stdout), forPeople(stderr)
 	a := &app{stdin: stdin, stdout: stdout, stderr: stderr}
 	root := newRootCommand(a)
 	root.SetArgs(args)

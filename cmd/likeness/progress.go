@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -30,12 +29,8 @@ type progress struct {
 }
 
 func newProgress(w io.Writer) *progress {
-	p := &progress{w: w}
-	if f, ok := w.(*os.File); ok {
-		info, err := f.Stat()
-		p.terminal = err == nil && info.Mode()&os.ModeCharDevice != 0
-	}
-	return p
+	_, isTerminal := w.(*terminal)
+	return &progress{w: w, terminal: isTerminal}
 }
 
 // begin starts a stage with a number of steps, −1 if that is unknown. done counts n steps as

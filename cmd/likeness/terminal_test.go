@@ -1,0 +1,46 @@
+package main
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+func TestATerminalOnlyShowsText(t *testing.T) {
+	for text, want := range map[string]string{
+		"two words\tand a cell\r\n":          "two words\tand a cell\r\n",
+		"日本語　é 👩\u200d💻":                     "日本語　é 👩\u200d💻",
+		"\x1b]0;title\a\x1b[2Jgone":          "\ufffd]0;title\ufffd\ufffd[2Jgone",
+		"C1 \u009b31m and as a byte \x9b31m": "C1 \ufffd31m and as a byte \ufffd31m",
+		"\u202egnp.exe \u2066x\u2069 \x7f":   "\ufffdgnp.exe \ufffdx\ufffd \ufffd",
+	} {
+		var whole, piecewise bytes.Buffer
+		if n, err := (&terminal{w: &whole}).Write([]byte(text)); n != len(text) || err != nil || whole.String() != want {
+			t.Errorf("%q is shown as %q, want %q; %d bytes, %v", text, whole.String(), want, n, err)
+		}
+		screen := &terminal{w: &piecewise}
+		for i := range len(text) {
+			_, err := screen.Write([]byte{text[i]})
+			must(t, err)
+		}
+		if piecewise.String() != want {
+			t.Errorf("%q is shown as %q if it comes in bytes, want %q", text, piecewise.String(), want)
+		}
+	}
+}
+
+func TestAFileGetsEveryByte(t *testing.T) {
+	f, err := os.Create(filepath.Join(t.TempDir(), "out"))
+	must(t, err)
+	defer f.Close()
+	if w := forPeople(f); w != f {
+		t.Errorf("a file is written by %T", w)
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_WRONLY, 0)
+	must(t, err)
+	defer null.Close()
+	if w, ok := forPeople(null).(*terminal); !ok {
+		t.Errorf("a device is written by %T", w)
+	}
+}
