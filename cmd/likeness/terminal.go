@@ -3,6 +3,7 @@ package main
 import (
 	"io"
 	"os"
+	"slices"
 	"sync"
 	"unicode"
 	"unicode/utf8"
@@ -34,7 +35,7 @@ func forPeople(w io.Writer) io.Writer {
 func (t *terminal) Write(text []byte) (int, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	left := append(t.rest, text...)
+	left := slices.Concat(t.rest, text)
 	shown := make([]byte, 0, len(left))
 	for len(left) > 0 && utf8.FullRune(left) {
 		r, size := utf8.DecodeRune(left)
@@ -43,7 +44,7 @@ func (t *terminal) Write(text []byte) (int, error) {
 		}
 		shown, left = utf8.AppendRune(shown, r), left[size:]
 	}
-	t.rest = append([]byte(nil), left...)
+	t.rest = left
 	if _, err := t.w.Write(shown); err != nil {
 		return 0, err
 	}
