@@ -438,8 +438,8 @@ func (p place) follow(ctx context.Context, s *sidecar, r *report) (err error) {
 	return err
 }
 
-// changedStep returns n such that every n-th item is written again, so that s.changed of all items are; 0 if
-// that is none.
+// changedStep returns n such that writing every n-th item again writes the share s.changed of all items. It
+// returns 0 if that share has no item.
 func (s settings) changedStep() int {
 	changed := int(s.changed * float64(s.items))
 	if changed == 0 {

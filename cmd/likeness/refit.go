@@ -581,8 +581,8 @@ func copyFile(from, to string) error {
 	return atomicfile.Write(to, func(w io.Writer) error { _, err := io.Copy(w, f); return err })
 }
 
-// running says that an experiment of the route runs, or still searches its candidate, or "". It asks the sidecars of
-// --admin, or reads the state folders. An experiment whose candidate was never open, as before the first refit, does not run.
+// running describes the experiment of the route that runs, or whose candidate is still searched; it returns "" if there
+// is none. It asks the sidecars of --admin, or reads the state folders. An experiment whose candidate was never open, as before the first refit, does not run.
 func (r *refit) running(ctx context.Context) (string, error) {
 	var all []trial.Status
 	for _, dir := range r.dirs {

@@ -15,6 +15,7 @@ import (
 type terminal struct {
 	mu   sync.Mutex
 	w    io.Writer
+	fd   uintptr
 	rest []byte // the first bytes of a letter whose others come with the next Write
 }
 
@@ -28,8 +29,11 @@ func forPeople(w io.Writer) io.Writer {
 	if info, err := f.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
 		return w
 	}
-	return &terminal{w: f}
+	return &terminal{w: f, fd: f.Fd()}
 }
+
+// Fd returns the terminal's file descriptor, by which a log finds out that people read it.
+func (t *terminal) Fd() uintptr { return t.fd }
 
 // Write writes text with each control character replaced.
 func (t *terminal) Write(text []byte) (int, error) {

@@ -4,7 +4,10 @@ import (
 	"bytes"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
+
+	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
 
 func TestATerminalOnlyShowsText(t *testing.T) {
@@ -27,6 +30,27 @@ func TestATerminalOnlyShowsText(t *testing.T) {
 		if piecewise.String() != want {
 			t.Errorf("%q is shown as %q if it comes in bytes, want %q", text, piecewise.String(), want)
 		}
+	}
+}
+
+// TestTheLogOnATerminalIsText: a log of the format auto knows a terminal though its writer is wrapped.
+func TestTheLogOnATerminalIsText(t *testing.T) {
+	pty, err := os.OpenFile("/dev/ptmx", os.O_RDWR, 0)
+	if err != nil {
+		t.Skipf("this machine has no pseudo-terminal: %v", err)
+	}
+	defer pty.Close()
+	screen, ok := forPeople(pty).(*terminal)
+	if !ok {
+		t.Fatalf("a terminal is written by %T", forPeople(pty))
+	}
+	var out bytes.Buffer
+	screen.w = &out
+	log, err := telemetry.NewLogger(screen, "info", "auto")
+	must(t, err)
+	log.Info("hello")
+	if !strings.Contains(out.String(), "level=INFO msg=hello") {
+		t.Errorf("the log on a terminal is %q", out.String())
 	}
 }
 

@@ -216,8 +216,8 @@ func TestNobodyWaitsForTheStoresOrder(t *testing.T) {
 	}
 }
 
-// TestWhoTakesPart: unknown users are told apart by what they search for. Each session of a user has its own arm, and
-// each query of it its own seed.
+// TestWhoTakesPart: a search without a user is assigned by its query. Each session of a user gets an arm of its own, and
+// each query of the session a seed of its own.
 func TestWhoTakesPart(t *testing.T) {
 	half, all := &Trial{Name: "e", Share: 0.5, Session: time.Hour}, &Trial{Name: "e", Share: 1, Session: time.Hour}
 	asks := func(text string) Request { return Request{User: "u", Query: rerank.Query{Text: text}} }

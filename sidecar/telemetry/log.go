@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"os"
 	"strings"
 
 	"go.opentelemetry.io/otel/trace"
@@ -46,7 +45,7 @@ func SetLevel(log *slog.Logger, level string) error {
 }
 
 func isTerminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
+	f, ok := w.(interface{ Fd() uintptr }) // an *os.File, or what writes to one
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 

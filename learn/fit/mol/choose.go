@@ -103,7 +103,8 @@ func (f *fitter) isBetter(t, other *fit.PullTrial) bool {
 	return f.value(t) > f.value(other)
 }
 
-// value rates a trial for the traffic to come. A fit that has to guard items without logs weighs both sides alike.
+// value rates a trial for the traffic to come. A fit that has to guard items without logs gives these and the
+// others equal weight.
 func (f *fitter) value(t *fit.PullTrial) float64 {
 	if f.options.Cold == fit.ColdGuard {
 		return t.Value(0.5)
