@@ -66,10 +66,17 @@ func callWithRetry[Q, A any](ctx context.Context, s *Sidecar, r Q, method func(l
 	}
 }
 
-// isConnectionLost reports whether the call failed because the connection broke. An answer
-// of the sidecar would carry a request id.
+// isConnectionLost reports whether the call failed because the connection broke, or was
+// closed because the process ended. An answer of the sidecar would carry a request id.
 func isConnectionLost(p *hosted.Process, err error, header metadata.MD) bool {
-	return status.Code(err) == codes.Unavailable && (len(header.Get("x-request-id")) == 0 || p.Conn.GetState() != connectivity.Ready)
+	return isConnectionClosed(p, err) ||
+		status.Code(err) == codes.Unavailable && (len(header.Get("x-request-id")) == 0 || p.Conn.GetState() != connectivity.Ready)
+}
+
+// isConnectionClosed reports whether the call failed because this host had closed the
+// connection. gRPC then says CANCELED, as if the caller had given up.
+func isConnectionClosed(p *hosted.Process, err error) bool {
+	return status.Code(err) == codes.Canceled && p.Conn.GetState() == connectivity.Shutdown
 }
 
 // connection forwards calls to the process that is currently running.
@@ -82,7 +89,7 @@ func (c connection) Invoke(ctx context.Context, method string, args, reply any, 
 	if err != nil {
 		return err
 	}
-	return p.Conn.Invoke(ctx, method, args, reply, options...)
+	return endedError(p, p.Conn.Invoke(ctx, method, args, reply, options...))
 }
 
 func (c connection) NewStream(ctx context.Context, desc *grpc.StreamDesc, method string, options ...grpc.CallOption) (grpc.ClientStream, error) {
@@ -90,5 +97,14 @@ func (c connection) NewStream(ctx context.Context, desc *grpc.StreamDesc, method
 	if err != nil {
 		return nil, err
 	}
-	return p.Conn.NewStream(ctx, desc, method, options...)
+	stream, err := p.Conn.NewStream(ctx, desc, method, options...)
+	return stream, endedError(p, err)
+}
+
+// endedError turns the error of a connection that this host closed into UNAVAILABLE.
+func endedError(p *hosted.Process, err error) error {
+	if isConnectionClosed(p, err) {
+		return status.Error(codes.Unavailable, "the sidecar ended")
+	}
+	return err
 }
