@@ -111,15 +111,16 @@ mutants: ## Plant the defects of tools/mutants one at a time and see which the t
 mutants-sweep: $(TOOLS)/.built ## Change each comparison, sign and step of a package and print what its tests do not notice (PKG=./rerank/scan)
 	@tools/sweep.sh "$(PKG)"
 
-# Of `make mutants-sample`: how many defects, drawn with which seed, and the arguments of go test for
-# more tests than the packages' own.
-N    ?= 40
-SEED ?= 1
-ALSO ?=
+# Of `make mutants-sample`: how many defects, drawn with which seed, more arguments of go test for the
+# packages' own tests, and those for more tests than their own.
+N     ?= 40
+SEED  ?= 1
+TESTS ?=
+ALSO  ?=
 
 .PHONY: mutants-sample
-mutants-sample: ## Plant N random defects in packages and print the share that their tests notice, and the others (PKG=./sidecar/search/..., N=40, SEED=1, ALSO=./e2e/serve)
-	@go -C tools run ./mutants -root .. -sample "$(PKG)" -n "$(N)" -seed "$(SEED)" -also "$(ALSO)"
+mutants-sample: ## Plant N random defects in packages and print the share that their tests notice, and the others (PKG=./sidecar/search/..., N=40, SEED=1, TESTS="-skip Servers", ALSO=./e2e/serve)
+	@go -C tools run ./mutants -root .. -sample "$(PKG)" -n "$(N)" -seed "$(SEED)" -tests "$(TESTS)" -also "$(ALSO)"
 
 .PHONY: soak
 soak: build servers $(if $(filter 0,$(LONG)),,$(TOOLS)/.built-supply) ## Fuzz every parser for FUZZTIME and do the long runs (LONG=0: not), into docs/benchmarks

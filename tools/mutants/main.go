@@ -24,7 +24,8 @@
 //
 // mutants never changes the tree: the compiler reads the changed file by way of
 // go's flag -overlay. It reports each defect as noticed or survived, and exits with
-// status 1 if one survived, does not apply any more, or does not compile.
+// status 1 if one survived, does not apply any more, or does not compile. Tests that take
+// more than five times as long as without the defect have noticed it.
 //
 // With -sample, the defects are drawn at random from the code of some packages instead:
 //
@@ -50,11 +51,12 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
 	err := run(ctx, os.Args[1:], os.Stdout)
 	stop()
 	if err != nil {
@@ -73,6 +75,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	again := flags.Bool("again", false, "run only the defects that -results has as not noticed, of lists that are as they were")
 	check := flags.Bool("check", false, "only check that every defect still applies")
 	sample := flags.String("sample", "", "instead of the lists, draw defects from the packages of these patterns")
+	tests := flags.String("tests", "", "more arguments of go test, such as -run TestFast, for the own tests of a -sample's packages")
 	count := flags.Int("n", 40, "the defects that -sample draws")
 	seed := flags.Uint64("seed", 1, "the seed that -sample draws with")
 	also := flags.String("also", "", "arguments of go test: more tests, for what the own tests of a -sample's packages do not notice")
@@ -86,9 +89,12 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err != nil {
 		return err
 	}
-	r := runner{root: absolute, out: out, timeout: testTimeout}
+	r := runner{root: absolute, out: out, jobs: *jobs, limits: map[string]time.Duration{}}
 	if *sample != "" {
-		return r.runSample(ctx, sampling{strings.Fields(*sample), *count, *seed, strings.Fields(*also)})
+		r.jobs = 1
+		return r.runSample(ctx, sampling{
+			packages: strings.Fields(*sample), count: *count, seed: *seed, tests: strings.Fields(*tests), also: strings.Fields(*also),
+		})
 	}
 	mutants, err := readLists(filepath.Join(absolute, "tools", "mutants"), *area)
 	if err != nil {
@@ -107,7 +113,7 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	if err := r.checkAll(mutants); err != nil || *check {
 		return err
 	}
-	results, err := r.testAll(ctx, mutants, *jobs)
+	results, err := r.testAll(ctx, mutants)
 	if err != nil {
 		return err
 	}
@@ -230,13 +236,14 @@ func addLine(text, line string) string {
 
 // runner applies defects to the tree at root and writes what comes of them to out.
 type runner struct {
-	root    string
-	out     io.Writer
-	timeout time.Duration // of the tests of one package
+	root   string
+	out    io.Writer
+	jobs   int                      // defects to test at a time
+	limits map[string]time.Duration // how long tests may take with a defect, by their arguments
 }
 
-// testTimeout is enough for every package without a defect.
-const testTimeout = 10 * time.Minute
+// cleanLimit is enough for every package without a defect.
+const cleanLimit = 10 * time.Minute
 
 // checkAll reports every defect that does not apply.
 func (r *runner) checkAll(mutants []mutant) error {
@@ -267,9 +274,11 @@ func (r *runner) apply(m *mutant) ([]byte, error) {
 
 // testAll runs the tests of every mutant, some at a time, after the same tests
 // passed without a defect. It stops when ctx ends, and returns the context's error.
-func (r *runner) testAll(ctx context.Context, mutants []mutant, jobs int) ([]result, error) {
-	if err := r.testClean(ctx, mutants); err != nil {
-		return nil, err
+func (r *runner) testAll(ctx context.Context, mutants []mutant) ([]result, error) {
+	for i := range mutants {
+		if err := r.timeClean(ctx, &mutants[i]); err != nil {
+			return nil, err
+		}
 	}
 	dir, err := os.MkdirTemp("", "mutants")
 	if err != nil {
@@ -279,7 +288,7 @@ func (r *runner) testAll(ctx context.Context, mutants []mutant, jobs int) ([]res
 	results := make([]result, len(mutants))
 	next := make(chan int)
 	var wg sync.WaitGroup
-	for worker := range jobs {
+	for worker := range r.jobs {
 		wg.Go(func() {
 			for i := range next {
 				results[i] = r.testOne(ctx, &mutants[i], filepath.Join(dir, fmt.Sprint(worker)))
@@ -301,22 +310,23 @@ func (r *runner) testAll(ctx context.Context, mutants []mutant, jobs int) ([]res
 	return results, ctx.Err()
 }
 
-// testClean runs each set of tests without a defect. A test that fails anyway
-// would seem to notice everything.
-func (r *runner) testClean(ctx context.Context, mutants []mutant) error {
-	done := map[string]bool{}
-	for _, m := range mutants {
-		if args := strings.Join(m.test, " "); !done[args] && m.equivalent == "" {
-			done[args] = true
-			output, err := r.goTest(ctx, m.test)
-			if err != nil {
-				return fmt.Errorf("go test %s fails without a defect: %w\n%s", args, err, output)
-			}
-			if !ranTests(string(output)) {
-				return fmt.Errorf("%s: go test %s runs no test of one of the packages, or none at all", m.at, args)
-			}
-		}
+// timeClean runs the tests of a defect without it, once for each set of arguments, and sets the limit of
+// their time. It returns an error if they fail or run nothing: tests that fail anyway would seem to notice
+// everything.
+func (r *runner) timeClean(ctx context.Context, m *mutant) error {
+	args := strings.Join(m.test, " ")
+	if r.limits[args] > 0 || m.equivalent != "" {
+		return nil
 	}
+	began := time.Now()
+	output, err := r.goTest(ctx, cleanLimit, append([]string{"-count=1"}, m.test...))
+	if err != nil {
+		return fmt.Errorf("go test %s fails without a defect: %w\n%s", args, err, output)
+	}
+	if !ranTests(string(output)) {
+		return fmt.Errorf("%s: go test %s runs no test of one of the packages, or none at all", m.at, args)
+	}
+	r.limits[args] = 5*time.Duration(r.jobs)*time.Since(began) + 5*time.Second
 	return nil
 }
 
@@ -357,7 +367,7 @@ func (r *runner) testOne(ctx context.Context, m *mutant, scratch string) result 
 		return result{broken, ": " + err.Error()}
 	}
 	began := time.Now()
-	output, err := r.goTest(ctx, append([]string{"-overlay", overlay, "-count", "1", "-failfast"}, m.test...))
+	output, err := r.goTest(ctx, r.limits[strings.Join(m.test, " ")], append([]string{"-overlay", overlay, "-count=1", "-failfast"}, m.test...))
 	took := fmt.Sprintf(" (%.0f s)", time.Since(began).Seconds())
 	switch {
 	case err == nil:
@@ -368,15 +378,17 @@ func (r *runner) testOne(ctx context.Context, m *mutant, scratch string) result 
 	return result{noticed, took + noticedBy(string(output))}
 }
 
-// noticedBy names the first test that failed, for the report. It returns "" if no test says so, as after a panic or
-// the end of the time.
+// noticedBy names the first test that failed, for the report, or says that the time was over. It returns "" if the
+// output says neither, as after a panic.
 func noticedBy(output string) string {
-	_, after, failed := strings.Cut(output, "--- FAIL: ")
-	if !failed {
-		return ""
+	if _, after, failed := strings.Cut(output, "--- FAIL: "); failed {
+		test, _, _ := strings.Cut(after, " ")
+		return " by " + test
 	}
-	test, _, _ := strings.Cut(after, " ")
-	return " by " + test
+	if strings.Contains(output, "panic: test timed out after ") {
+		return " by the time that it took"
+	}
+	return ""
 }
 
 // overlay writes the mutated file and the JSON that go's flag -overlay reads, and
@@ -395,10 +407,13 @@ func (r *runner) overlay(m *mutant, scratch string) (string, error) {
 	return path, errors.Join(os.MkdirAll(scratch, 0o755), os.WriteFile(changed, source, 0o600), os.WriteFile(path, replace, 0o600))
 }
 
-func (r *runner) goTest(ctx context.Context, args []string) (output []byte, err error) {
-	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-vet=off", fmt.Sprint("-timeout=", r.timeout)}, args...)...)
+// goTest runs go test. When ctx ends, it interrupts go and the tests, which are a process group of their own.
+func (r *runner) goTest(ctx context.Context, limit time.Duration, args []string) (output []byte, err error) {
+	cmd := exec.CommandContext(ctx, "go", slices.Concat([]string{"test", "-vet=off"}, args, []string{fmt.Sprint("-timeout=", limit)})...)
 	cmd.Dir = r.root
-	cmd.Cancel = func() error { return cmd.Process.Signal(os.Interrupt) }
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGINT) }
+	cmd.WaitDelay = 10 * time.Second
 	return cmd.CombinedOutput()
 }
 

@@ -11,6 +11,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 )
 
 func TestParse(t *testing.T) {
@@ -75,6 +76,16 @@ func TestRun(t *testing.T) {
 				t.Errorf("error %v, want %q; the report, want %q:\n%s", err, c.err, c.report, out.String())
 			}
 		})
+	}
+}
+
+// TestHanging: tests that hang because of a defect have noticed it when their time is over, whatever time their record gives
+// them.
+func TestHanging(t *testing.T) {
+	m := mutant{file: "a.go", old: "return 1 + 1", new: "select {}", test: []string{".", "-timeout=1h"}}
+	r := runner{root: module(t, ""), limits: map[string]time.Duration{". -timeout=1h": time.Second}}
+	if got := r.testOne(t.Context(), &m, t.TempDir()); got.verdict != noticed || !strings.HasSuffix(got.detail, " by the time that it took") {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -14,7 +14,6 @@ import (
 	"slices"
 	"strings"
 	"syscall"
-	"time"
 )
 
 // sampling says which defects to draw at random, and which tests to run.
@@ -22,6 +21,7 @@ type sampling struct {
 	packages []string // patterns of packages
 	count    int
 	seed     uint64
+	tests    []string // more arguments of go test, for the packages' own tests
 	also     []string // arguments of go test, for the defects that a package's own tests do not notice
 }
 
@@ -29,7 +29,7 @@ type sampling struct {
 const memoryLimit = 8 << 30
 
 // runSample plants defects that are drawn at random, runs the tests of their packages, and writes the share noticed and
-// a record of every survivor.
+// a record of every survivor. If ctx ends, it says so of those that it tested, and returns the context's error.
 func (r *runner) runSample(ctx context.Context, s sampling) error {
 	if err := syscall.Setrlimit(syscall.RLIMIT_DATA, &syscall.Rlimit{Cur: memoryLimit, Max: memoryLimit}); err != nil {
 		return fmt.Errorf("limit the memory of the tests: %w", err)
@@ -48,31 +48,22 @@ func (r *runner) runSample(ctx context.Context, s sampling) error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	var own, also int
+	var own, also, ran int
 	var survivors []mutant
 	for i := range mutants {
 		m := &mutants[i]
-		if i == 0 || m.test[0] != mutants[i-1].test[0] {
-			if r.timeout, err = r.timeClean(ctx, mutants[i]); err != nil {
-				return err
-			}
+		verdict, err := r.testSampled(ctx, m, s.also, dir)
+		if ctx.Err() != nil {
+			break
 		}
-		verdict := r.testOne(ctx, m, dir)
-		if verdict.verdict == survived && len(s.also) > 0 {
-			elsewhere := *m
-			elsewhere.test = s.also
-			r.timeout = testTimeout
-			if got := r.testOne(ctx, &elsewhere, dir); got.verdict == noticed {
-				verdict = result{"elsewhere", got.detail}
-			}
-		}
-		if err := ctx.Err(); err != nil {
+		if err != nil {
 			return err
 		}
+		ran++
 		switch verdict.verdict {
 		case noticed:
 			own++
-		case "elsewhere":
+		case elsewhere:
 			also++
 		default:
 			survivors = append(survivors, *m)
@@ -80,13 +71,36 @@ func (r *runner) runSample(ctx context.Context, s sampling) error {
 		fmt.Fprintf(r.out, "%-9s %s: %q → %q%s\n", verdict.verdict, m.file, m.old, m.new, verdict.detail)
 	}
 	writeRecords(r.out, survivors)
-	low, high := wilson(own, len(mutants))
+	low, high := wilson(own, ran)
 	fmt.Fprintf(r.out, "\nThe packages' own tests noticed %d of %d defects (seed %d): %.0f %%, 95 %% interval %.0f to %.0f %%.\n",
-		own, len(mutants), s.seed, 100*float64(own)/float64(max(1, len(mutants))), 100*low, 100*high)
+		own, ran, s.seed, 100*float64(own)/float64(max(1, ran)), 100*low, 100*high)
 	if len(s.also) > 0 {
 		fmt.Fprintf(r.out, "%s noticed %d more.\n", strings.Join(s.also, " "), also)
 	}
-	return nil
+	return ctx.Err()
+}
+
+// elsewhere is the verdict on a mutant that the tests of other packages noticed.
+const elsewhere = "elsewhere"
+
+// testSampled runs the own tests of a mutant's package and, if they do not notice it, the tests that also names.
+func (r *runner) testSampled(ctx context.Context, m *mutant, also []string, scratch string) (result, error) {
+	if err := r.timeClean(ctx, m); err != nil {
+		return result{}, err
+	}
+	verdict := r.testOne(ctx, m, scratch)
+	if verdict.verdict != survived || len(also) == 0 {
+		return verdict, nil
+	}
+	other := *m
+	other.test = also
+	if err := r.timeClean(ctx, &other); err != nil {
+		return result{}, err
+	}
+	if got := r.testOne(ctx, &other, scratch); got.verdict == noticed {
+		return result{elsewhere, got.detail}, nil
+	}
+	return verdict, nil
 }
 
 // draw returns defects that compile, drawn at random from all packages that have tests, sorted by package. An edit keeps
@@ -111,7 +125,7 @@ func (s *sampling) draw(out io.Writer, packages []*goPackage, known map[string]b
 				old, changed := e.record(string(f.source))
 				hash := fnv.New64a()
 				fmt.Fprintf(hash, "%d\x00%s\x00%s\x00%s", s.seed, f.name, old, changed)
-				all = append(all, candidate{p, f, e, mutant{file: f.name, old: old, new: changed, test: []string{p.path}}, mix(hash.Sum64())})
+				all = append(all, candidate{p, f, e, mutant{file: f.name, old: old, new: changed, test: append([]string{p.path}, s.tests...)}, mix(hash.Sum64())})
 			}
 		}
 	}
@@ -160,15 +174,6 @@ func (r *runner) knownEquivalent() (map[string]bool, error) {
 // withoutSpace returns a file's text for a comparison that ignores its layout.
 func withoutSpace(name string, source []byte) string {
 	return name + "\x00" + string(bytes.Join(bytes.Fields(source), []byte(" ")))
-}
-
-// timeClean runs the tests of a defect without it, and returns five times as long as they took.
-func (r *runner) timeClean(ctx context.Context, m mutant) (time.Duration, error) {
-	r.timeout = testTimeout
-	m.test = append([]string{"-count=1"}, m.test...)
-	began := time.Now()
-	err := r.testClean(ctx, []mutant{m})
-	return 5*time.Since(began) + 5*time.Second, err
 }
 
 // writeRecords writes the defects in the form of a list, for somebody to say what each would harm.
