@@ -32,9 +32,7 @@ func (s *Store) Cut(ctx context.Context, collection string, parts int) ([]string
 			at.Div(at, big.NewInt(int64(parts)))
 			var u uuid.UUID
 			at.FillBytes(u[:])
-			if cuts[i], err = writeCursor(qdrant.NewID(u.String())); err != nil {
-				return nil, err
-			}
+			cuts[i] = writeCursor(qdrant.NewID(u.String()))
 		}
 		return cuts, nil
 	}
@@ -44,9 +42,7 @@ func (s *Store) Cut(ctx context.Context, collection string, parts int) ([]string
 		return nil, err
 	}
 	for i := range cuts {
-		if cuts[i], err = writeCursor(qdrant.NewIDNum(numberAt(least, greatest, i+1, parts))); err != nil {
-			return nil, err
-		}
+		cuts[i] = writeCursor(qdrant.NewIDNum(numberAt(least, greatest, i+1, parts)))
 	}
 	return cuts, nil
 }

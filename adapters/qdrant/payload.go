@@ -19,36 +19,30 @@ import (
 // payloadJSON encodes a payload as JSON with sorted keys. Integers stay integers;
 // doubles take their shortest form, with a point or an exponent, so that they stay
 // doubles.
-func payloadJSON(payload map[string]*qdrant.Value) (json.RawMessage, error) {
+func payloadJSON(payload map[string]*qdrant.Value) json.RawMessage {
 	return appendObject(nil, payload)
 }
 
-func appendObject(b []byte, fields map[string]*qdrant.Value) ([]byte, error) {
+func appendObject(b []byte, fields map[string]*qdrant.Value) []byte {
 	b = append(b, '{')
 	for i, name := range slices.Sorted(maps.Keys(fields)) {
 		if i > 0 {
 			b = append(b, ',')
 		}
-		var err error
-		if b, err = appendString(b, name); err != nil {
-			return nil, err
-		}
-		b = append(b, ':')
-		if b, err = appendValue(b, fields[name]); err != nil {
-			return nil, err
-		}
+		b = append(appendString(b, name), ':')
+		b = appendValue(b, fields[name])
 	}
-	return append(b, '}'), nil
+	return append(b, '}')
 }
 
-func appendValue(b []byte, v *qdrant.Value) ([]byte, error) {
+func appendValue(b []byte, v *qdrant.Value) []byte {
 	switch v := v.GetKind().(type) {
 	case *qdrant.Value_BoolValue:
-		return strconv.AppendBool(b, v.BoolValue), nil
+		return strconv.AppendBool(b, v.BoolValue)
 	case *qdrant.Value_IntegerValue:
-		return strconv.AppendInt(b, v.IntegerValue, 10), nil
+		return strconv.AppendInt(b, v.IntegerValue, 10)
 	case *qdrant.Value_DoubleValue:
-		return appendDouble(b, v.DoubleValue), nil
+		return appendDouble(b, v.DoubleValue)
 	case *qdrant.Value_StringValue:
 		return appendString(b, v.StringValue)
 	case *qdrant.Value_StructValue:
@@ -59,14 +53,11 @@ func appendValue(b []byte, v *qdrant.Value) ([]byte, error) {
 			if i > 0 {
 				b = append(b, ',')
 			}
-			var err error
-			if b, err = appendValue(b, e); err != nil {
-				return nil, err
-			}
+			b = appendValue(b, e)
 		}
-		return append(b, ']'), nil
+		return append(b, ']')
 	}
-	return append(b, "null"...), nil
+	return append(b, "null"...)
 }
 
 // appendDouble appends a double, or null for a value that JSON lacks.
@@ -86,14 +77,12 @@ func appendDouble(b []byte, f float64) []byte {
 	return b
 }
 
-func appendString(b []byte, s string) ([]byte, error) {
+func appendString(b []byte, s string) []byte {
 	var out bytes.Buffer
 	e := json.NewEncoder(&out)
 	e.SetEscapeHTML(false)
-	if err := e.Encode(s); err != nil {
-		return nil, fmt.Errorf("%w: payload text %q: %w", adapters.ErrStore, s, err)
-	}
-	return append(b, bytes.TrimSuffix(out.Bytes(), []byte("\n"))...), nil
+	_ = e.Encode(s) // never fails for a string
+	return append(b, bytes.TrimSuffix(out.Bytes(), []byte("\n"))...)
 }
 
 // payloadOf converts a JSON object to Qdrant's values. Qdrant has int64 and doubles;

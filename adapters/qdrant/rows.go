@@ -394,11 +394,7 @@ func (s *Store) Scan(ctx context.Context, r adapters.ScanRequest, yield func(ada
 		if err != nil {
 			return err
 		}
-		cursor, err := writeCursor(next)
-		if err != nil {
-			return err
-		}
-		if err := yield(rows, cursor); err != nil || next != nil {
+		if err := yield(rows, writeCursor(next)); err != nil || next != nil {
 			return err
 		}
 		return ended
@@ -434,12 +430,12 @@ func (s *Store) Match(ctx context.Context, collection, filter string) ([]rerank.
 }
 
 // writeCursor encodes the id of the next point as JSON.
-func writeCursor(next *qdrant.PointId) (string, error) {
+func writeCursor(next *qdrant.PointId) string {
 	if next == nil {
-		return endCursor, nil
+		return endCursor
 	}
-	text, err := idOf(next).MarshalJSON()
-	return string(text), err
+	text, _ := idOf(next).MarshalJSON() // never fails
+	return string(text)
 }
 
 func readCursor(cursor string) (*qdrant.PointId, error) {
@@ -489,10 +485,7 @@ func (s selection) convertPoints(points []*qdrant.RetrievedPoint) (adapters.Rows
 		if s.owner != "" && len(s.payloadFields) > 0 && !slices.Contains(s.payloadFields, s.owner) {
 			delete(p.GetPayload(), s.owner)
 		}
-		var err error
-		if rows.Payloads[i], err = payloadJSON(p.GetPayload()); err != nil {
-			return rows, err
-		}
+		rows.Payloads[i] = payloadJSON(p.GetPayload())
 	}
 	return rows, nil
 }

@@ -302,11 +302,7 @@ func (p *probe) makeList(r adapters.SearchRequest, in *info, answer *reply, poin
 			l.Versions[i] = points[row.Index].version
 		}
 		if r.Payload {
-			content, err := payloadJSON(points[row.Index].content)
-			if err != nil {
-				return l, fmt.Errorf("payload of %v: %w", row.ID, err)
-			}
-			l.Payloads = append(l.Payloads, content)
+			l.Payloads = append(l.Payloads, payloadJSON(points[row.Index].content))
 		}
 		if r.WithVectors {
 			answer.copyVector(l.Vectors.Row(i), points[row.Index], 0)

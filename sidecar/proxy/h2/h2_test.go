@@ -235,6 +235,7 @@ func TestRules(t *testing.T) {
 				}
 			}
 		}, "GOAWAY PROTOCOL_ERROR"},
+		"a frame size that no frame may have": {func(p *peer) { _ = p.WriteSettings(http2.Setting{ID: http2.SettingMaxFrameSize, Val: 1}) }, "GOAWAY PROTOCOL_ERROR"},
 		"settings for ever": {func(p *peer) {
 			for range h2.FreeSettings + 1 {
 				_ = p.WriteSettings(http2.Setting{ID: http2.SettingInitialWindowSize, Val: 1})
@@ -531,6 +532,23 @@ func TestMostStreams(t *testing.T) {
 		}
 		if !slices.Equal(opened, []error{nil, nil, h2.ErrFull}) {
 			t.Errorf("opened: %v", opened)
+		}
+	})
+}
+
+// The peer of a stream that is reset gets the reset's code.
+func TestResets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := h2.New(h2.Options{StreamWindow: window, ConnWindow: window, MaxHeaderBytes: 4 << 10})
+		stream, err := c.Open(ok, false, &recorder{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		p := run(t, c, false)
+		stream.Reset(http2.ErrCodeCancel)
+		c.Flush()
+		if p.count("RST_STREAM CANCEL") != 1 {
+			t.Errorf("%q came, want a reset with the code CANCEL", p.frames)
 		}
 	})
 }

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -102,6 +103,50 @@ func TestDrainingConnectionsEnd(t *testing.T) {
 	}
 	if close(s.draining); c.awaitRequest(false) || c.in.Buffered() == 0 {
 		t.Errorf("a draining server goes on with the %d bytes that are here", c.in.Buffered())
+	}
+	c.isInMemory = true // its client has announced the drain, and sends what it had accepted before
+	if !c.awaitRequest(false) {
+		t.Error("a draining server does not answer a stream that HTTP/2 has accepted")
+	}
+}
+
+// TestARequestWhoseClientLeft: a request that was written, perhaps, to a connection that then ended with its client
+// is not sent again, and does not count as one that the database never got.
+func TestARequestWhoseClientLeft(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	d := newDatabase(&url.URL{Scheme: "http", Host: listener.Addr().String()}, nil, nil)
+	defer d.close()
+	used, err := d.dial(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.giveBack(used)
+	ctx, leave := context.WithCancel(t.Context())
+	tried := 0
+	_, err = d.send(ctx, []byte("POST / HTTP/1.1\r\n\r\n"), nil, func(*databaseConn) { tried++; leave() })
+	if unsent := (unsentError{}); err == nil || errors.As(err, &unsent) || tried != 1 {
+		t.Errorf("sent %d times, error %v", tried, err)
+	}
+}
+
+// TestAnUnansweredRequestIsLogged: unless its client has left, which is why it has no answer.
+func TestAnUnansweredRequestIsLogged(t *testing.T) {
+	for _, left := range []bool{false, true} {
+		var log strings.Builder
+		s := newServer()
+		s.log, s.database = slog.New(slog.NewTextHandler(&log, nil)), newDatabase(&url.URL{Scheme: "http", Host: "127.0.0.1:1"}, nil, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		if left {
+			cancel()
+		}
+		a := s.ask(ctx, &requestHead{method: http.MethodGet}, "/a", nil, nil)
+		if cancel(); a.Status != http.StatusBadGateway || (log.Len() == 0) != left {
+			t.Errorf("the client left %t: status %d, logged %q", left, a.Status, log.String())
+		}
 	}
 }
 
@@ -242,6 +287,10 @@ func TestEndings(t *testing.T) {
 		return all
 	}
 	full := bytes.Repeat([]byte("x"), maxProblem)
+	unfollowed := &passing{status: 400}
+	if unfollowed.note(full, true); unfollowed.problem != nil {
+		t.Error("an error is kept although nobody waits for its end")
+	}
 	for name, c := range map[string]struct {
 		do   func(*conn, *passing)
 		want *Ending
