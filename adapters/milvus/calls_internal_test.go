@@ -270,10 +270,16 @@ func TestSchemasAreReadAgain(t *testing.T) {
 		read(0)
 		time.Sleep(time.Millisecond) //nolint:forbidigo // of the bubble: no time passes
 		read(1)
-		s.norms["c"] = map[string]normEstimate{"v": {greatest: 3, read: time.Now()}}
+		norm := func() (bool, error) {
+			_, cached, err := s.norms.Load(normsOf{"c", "v"}, func() (float64, error) { return 3, nil })
+			return cached, err
+		}
+		if _, err := norm(); err != nil {
+			t.Error(err)
+		}
 		s.forget("c")
-		if len(s.norms) > 0 {
-			t.Error("the norms of a forgotten collection are kept")
+		if cached, err := norm(); cached || err != nil {
+			t.Errorf("the norms of a forgotten collection are kept: %t, %v", cached, err)
 		}
 		for name, c := range map[string]struct {
 			err   error

@@ -34,6 +34,7 @@ import (
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/adapters/internal/wire"
+	"github.com/likenessdb/likeness/internal/recent"
 	"github.com/likenessdb/likeness/internal/traceparent"
 )
 
@@ -115,11 +116,11 @@ type Store struct {
 	conn    *grpc.ClientConn // connection of raw
 	wire    grpc.CallOption  // decodes a *reply
 	slots   *semaphore.Weighted
+	schemas recent.Cache[string, *collection] // by collection or alias
+	norms   recent.Cache[normsOf, float64]    // estimates of the greatest norm
 
-	mu            sync.Mutex // guards the fields below
-	schemas       map[string]*collection
-	norms         map[string]map[string]normEstimate // by collection and field
-	loweredLimits adapters.Limits                    // Options.Limits, lowered to the limits that the server has told
+	mu            sync.Mutex      // guards loweredLimits
+	loweredLimits adapters.Limits // Options.Limits, lowered to the limits that the server has told
 }
 
 var (
@@ -147,8 +148,8 @@ func New(ctx context.Context, o Options) (*Store, error) {
 		options:       o,
 		loweredLimits: o.Limits,
 		slots:         semaphore.NewWeighted(int64(o.MaxInFlight)),
-		schemas:       map[string]*collection{},
-		norms:         map[string]map[string]normEstimate{},
+		schemas:       recent.Cache[string, *collection]{Keep: o.SchemaTTL},
+		norms:         recent.Cache[normsOf, float64]{Keep: normTTL},
 	}
 	sdk, err := client.NewClient(ctx, client.Config{
 		Address:        o.Address,

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/milvus-io/milvus-proto/go-api/v2/commonpb"
 	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
@@ -34,7 +33,6 @@ type collection struct {
 	ids      idCodec
 	layout   *layout // nil for a user's own collection
 	settings map[string]string
-	read     time.Time
 }
 
 // vectorColumn is a vector field of the schema.
@@ -85,29 +83,21 @@ var metrics = map[string]adapters.Metric{"IP": adapters.InnerProduct, "COSINE": 
 
 // collection returns the schema of a collection or alias, at most SchemaTTL old.
 func (s *Store) collection(ctx context.Context, name string) (*collection, error) {
-	s.mu.Lock()
-	c := s.schemas[name]
-	s.mu.Unlock()
-	if c != nil && time.Since(c.read) < s.options.SchemaTTL {
+	c, _, err := s.schemas.Load(name, func() (*collection, error) {
+		c, err := s.describe(ctx, name)
+		if err != nil {
+			return nil, fmt.Errorf("collection %q: %w", name, err)
+		}
 		return c, nil
-	}
-	c, err := s.describe(ctx, name)
-	if err != nil {
-		return nil, fmt.Errorf("collection %q: %w", name, err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.schemas[name] = c
-	return c, nil
+	})
+	return c, err
 }
 
 // forget removes a cached schema and its norms, so that the next call reads them
 // again.
 func (s *Store) forget(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.schemas, name)
-	delete(s.norms, name)
+	s.schemas.Forget(name)
+	s.forgetNorms(name)
 }
 
 // withSchema calls do with the collection's schema. If do fails in a way that a stale
@@ -177,7 +167,7 @@ func (s *Store) describe(ctx context.Context, name string) (*collection, error) 
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	c := &collection{name: name, resolved: d.GetSchema().GetName(), dynamic: d.GetSchema().GetEnableDynamicField(), read: time.Now()}
+	c := &collection{name: name, resolved: d.GetSchema().GetName(), dynamic: d.GetSchema().GetEnableDynamicField()}
 	c.readFields(d.GetSchema().GetFields())
 	c.readIndexes(x.GetIndexDescriptions())
 	description := cmp.Or(d.GetSchema().GetDescription(), value(d.GetProperties(), companionProperty))

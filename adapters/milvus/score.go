@@ -2,6 +2,7 @@ package milvus
 
 import (
 	"context"
+	"errors"
 	"math"
 	"time"
 
@@ -70,39 +71,44 @@ const (
 	normTTL  = time.Minute
 )
 
-// normEstimate is an estimate of the greatest norm of a field's rows.
-type normEstimate struct {
-	greatest float64
-	read     time.Time
+// normsOf names the rows whose norms are estimated.
+type normsOf struct{ collection, field string }
+
+// forgetNorms makes the next searches of a collection estimate its norms again.
+func (s *Store) forgetNorms(collection string) {
+	s.norms.ForgetFunc(func(of normsOf) bool { return of.collection == collection })
 }
+
+// errNoRows means that there is no row whose norm could be measured.
+var errNoRows = errors.New("no rows")
 
 // greatestNorm estimates the greatest norm of a field's rows as twice the greatest
 // norm of the first 64 rows. Milvus neither tells norms nor samples at random.
 func (s *Store) greatestNorm(ctx context.Context, c *collection, col column) (float64, error) {
-	s.mu.Lock()
-	known := s.norms[c.name][col.field]
-	s.mu.Unlock()
-	if time.Since(known.read) < normTTL {
-		return known.greatest, nil
+	greatest, _, err := s.norms.Load(normsOf{c.name, col.field}, func() (float64, error) { return s.measureNorms(ctx, c, col) })
+	if errors.Is(err, errNoRows) {
+		return 1, nil // not cached, since rows may be written soon
 	}
+	return greatest, err
+}
+
+// measureNorms returns twice the greatest norm of the first rows of a field, or errNoRows.
+func (s *Store) measureNorms(ctx context.Context, c *collection, col column) (float64, error) {
 	r := reading{c: c, columns: []column{col}}
 	f, err := s.query(ctx, r, col.filter, normRows)
 	if err != nil {
 		return 0, err
 	}
 	rows, err := r.convertReply(f)
-	if err != nil || len(rows.IDs) == 0 {
-		return 1, err
+	if err != nil {
+		return 0, err
 	}
-	n := normEstimate{read: time.Now()}
+	if len(rows.IDs) == 0 {
+		return 0, errNoRows
+	}
+	greatest := 0.0
 	for i := range rows.IDs {
-		n.greatest = max(n.greatest, 2*rerank.Norm(rows.Vectors[0].Row(i)))
+		greatest = max(greatest, 2*rerank.Norm(rows.Vectors[0].Row(i)))
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.norms[c.name] == nil {
-		s.norms[c.name] = map[string]normEstimate{}
-	}
-	s.norms[c.name][col.field] = n
-	return n.greatest, nil
+	return greatest, nil
 }

@@ -48,9 +48,7 @@ func (s *Store) Write(ctx context.Context, collection string, schema adapters.Sc
 			}
 		}
 	}
-	s.mu.Lock()
-	delete(s.norms, collection)
-	s.mu.Unlock()
+	s.forgetNorms(collection)
 	return s.awaitVisible(ctx, c, rows.IDs[kept[len(kept)-1]])
 }
 

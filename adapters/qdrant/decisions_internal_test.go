@@ -422,6 +422,12 @@ func TestAnAnswerToFewerProbes(t *testing.T) {
 
 // TestWhenACollectionIsDescribedAgain: the description is read again, once, after an error that an outdated
 // description explains; not after other errors, and not if it was just read.
+// know caches a description of a collection, and reports whether the store has one already.
+func know(s *Store, in *info) (known bool) {
+	_, known, _ = s.infos.Load(in.collection, func() (*info, error) { return in, nil })
+	return known
+}
+
 func TestWhenACollectionIsDescribedAgain(t *testing.T) {
 	described := 0
 	counts := func(_ context.Context, method string, _, reply any, _ *grpc.ClientConn, _ grpc.UnaryInvoker, _ ...grpc.CallOption) error {
@@ -448,9 +454,9 @@ func TestWhenACollectionIsDescribedAgain(t *testing.T) {
 		"an error of the request": {true, adapters.ErrFilter, 0, 1},
 		"the store is down":       {true, adapters.ErrUnavailable, 0, 1},
 	} {
-		s.forget("c")
+		s.infos.Forget("c")
 		if c.known {
-			s.infos["c"] = &info{collection: "c", read: time.Now()}
+			know(s, &info{collection: "c"})
 		}
 		described = 0
 		calls := 0
@@ -459,7 +465,7 @@ func TestWhenACollectionIsDescribedAgain(t *testing.T) {
 			t.Errorf("%s: described %d times, called %d times, %v; want %d and %d", name, described, calls, err, c.described, c.calls)
 		}
 	}
-	s.infos["c"] = &info{collection: "c", read: time.Now().Add(-2 * time.Hour)}
+	s.infos.Keep = 0
 	if described = 0; s.withInfo(t.Context(), "c", func(*info) error { return nil }) != nil || described != 1 {
 		t.Errorf("an old description is read again %d times", described)
 	}
@@ -534,12 +540,13 @@ func TestLongerVectorsAreSampled(t *testing.T) {
 	defer s.Close()
 	for length, want := range map[float32]bool{1: true, 2: true, 2.5: false} {
 		f := fieldOf(adapters.InnerProduct, 2, true, true)
-		s.infos["c"] = &info{collection: "c", read: time.Now(), fields: []*field{f}}
+		s.infos.Forget("c")
+		know(s, &info{collection: "c", fields: []*field{f}})
 		rows := adapters.Rows{IDs: []rerank.ID{rerank.UintID(1)}, Vectors: []rerank.Matrix{{Rows: 1, Cols: 2, Data: []float32{0, length}}}}
 		if err := s.Write(t.Context(), "c", adapters.Schema{Collection: "c", Fields: []adapters.VectorField{f.VectorField}}, rows); err == nil {
 			t.Errorf("length %v: there is no server, and it is written", length)
 		}
-		if known := s.infos["c"] != nil; known != want {
+		if known := know(s, &info{collection: "c"}); known != want {
 			t.Errorf("after a vector of length %v, in a field of vectors up to 2, the description is known: %t", length, known)
 		}
 	}

@@ -8,7 +8,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"time"
 
 	"github.com/qdrant/go-client/qdrant"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -21,7 +20,6 @@ import (
 // info is the cached description of a collection.
 type info struct {
 	collection string
-	read       time.Time
 	fields     []*field // sorted by name
 	maxSim     []*field // fields with several vectors a row, also sorted
 	raw        *qdrant.CollectionInfo
@@ -75,14 +73,11 @@ func (s *Store) Count(ctx context.Context, collection string) (int64, error) {
 // info returns the description of a collection and reads it again if it is old. fresh
 // says whether it was just read.
 func (s *Store) info(ctx context.Context, collection string) (in *info, fresh bool, err error) {
-	s.mu.Lock()
-	in = s.infos[collection]
-	s.mu.Unlock()
-	if in != nil && time.Since(in.read) < s.options.DescribeFor {
-		return in, false, ctx.Err()
+	in, cached, err := s.infos.Load(collection, func() (*info, error) { return s.readInfo(ctx, collection) })
+	if cached {
+		err = ctx.Err()
 	}
-	in, err = s.refresh(ctx, collection)
-	return in, true, err
+	return in, !cached, err
 }
 
 // withInfo calls do with the description of the collection. If do fails in a way that
@@ -103,21 +98,22 @@ func (s *Store) withInfo(ctx context.Context, collection string, do func(*info) 
 	return do(in)
 }
 
-func (s *Store) forget(collection string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.infos, collection)
+// refresh reads the description of a collection again.
+func (s *Store) refresh(ctx context.Context, collection string) (*info, error) {
+	s.infos.Forget(collection)
+	in, _, err := s.info(ctx, collection)
+	return in, err
 }
 
-func (s *Store) refresh(ctx context.Context, collection string) (*info, error) {
-	s.forget(collection)
+// readInfo reads the description of a collection, and estimates the norms of its vectors.
+func (s *Store) readInfo(ctx context.Context, collection string) (*info, error) {
 	answer, err := call(ctx, s, "describe", collection, func(ctx context.Context, c *qdrant.GrpcClient) (*qdrant.GetCollectionInfoResponse, error) {
 		return c.Collections().Get(ctx, &qdrant.GetCollectionInfoRequest{CollectionName: collection})
 	})
 	if err != nil {
 		return nil, err
 	}
-	in := &info{collection: collection, read: time.Now(), raw: answer.GetResult(), limits: s.options.Limits}
+	in := &info{collection: collection, raw: answer.GetResult(), limits: s.options.Limits}
 	in.readStrictMode()
 	if err := in.readFields(); err != nil {
 		return nil, fmt.Errorf("qdrant at %s, collection %q: %w", s.options.Address, collection, err)
@@ -125,9 +121,6 @@ func (s *Store) refresh(ctx context.Context, collection string) (*info, error) {
 	if err := s.readNorms(ctx, in); err != nil {
 		return nil, err
 	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.infos[collection] = in
 	return in, nil
 }
 

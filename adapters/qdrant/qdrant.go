@@ -6,7 +6,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/adapters/internal/wire"
+	"github.com/likenessdb/likeness/internal/recent"
 	"github.com/likenessdb/likeness/internal/traceparent"
 	"github.com/likenessdb/likeness/internal/uncompressed"
 )
@@ -135,10 +135,8 @@ type Store struct {
 	options Options
 	clients []*qdrant.GrpcClient
 	next    atomic.Uint64
-	wire    grpc.CallOption // decodes a *reply
-
-	mu    sync.Mutex
-	infos map[string]*info
+	wire    grpc.CallOption             // decodes a *reply
+	infos   recent.Cache[string, *info] // by collection or alias
 }
 
 // Open prepares the connections to a server without calling it, so a server that is
@@ -152,7 +150,7 @@ func Open(o Options) (*Store, error) {
 		return nil, fmt.Errorf("%w: a limit, the connections or a time of Qdrant at %s is negative: %+v", adapters.ErrStore, o.Address, l)
 	}
 	o = o.completed()
-	s := &Store{options: o, infos: map[string]*info{}, wire: wire.CallOption()}
+	s := &Store{options: o, infos: recent.Cache[string, *info]{Keep: o.DescribeFor}, wire: wire.CallOption()}
 	for range o.Connections {
 		conn, err := grpc.NewClient(o.Address, o.dialOptions()...)
 		if err != nil {

@@ -24,7 +24,7 @@ func (s *Store) Create(ctx context.Context, schema adapters.Schema) error {
 	if err != nil {
 		return fmt.Errorf("collection %q: %w", schema.Collection, err)
 	}
-	defer s.forget(schema.Collection)
+	defer s.infos.Forget(schema.Collection)
 	_, err = call(ctx, s, "create", schema.Collection, func(ctx context.Context, c *qdrant.GrpcClient) (*qdrant.CollectionOperationResponse, error) {
 		return c.Collections().Create(ctx, &qdrant.CreateCollection{CollectionName: schema.Collection, VectorsConfig: config, Timeout: s.timeoutSeconds(ctx)})
 	})
@@ -108,7 +108,7 @@ func (s *Store) Write(ctx context.Context, collection string, schema adapters.Sc
 		return err
 	}
 	if longer { // norms are samples; the next search must sample the new rows too
-		defer s.forget(collection)
+		defer s.infos.Forget(collection)
 	}
 	for _, part := range s.splitBatches(points, rows) {
 		_, err := call(ctx, s, "write", collection, func(ctx context.Context, c *qdrant.GrpcClient) (*qdrant.PointsOperationResponse, error) {
@@ -245,7 +245,7 @@ func (s *Store) Delete(ctx context.Context, collection string, ids []rerank.ID) 
 
 // Drop removes a collection.
 func (s *Store) Drop(ctx context.Context, collection string) error {
-	defer s.forget(collection)
+	defer s.infos.Forget(collection)
 	_, err := call(ctx, s, "drop", collection, func(ctx context.Context, c *qdrant.GrpcClient) (*qdrant.CollectionOperationResponse, error) {
 		return c.Collections().Delete(ctx, &qdrant.DeleteCollection{CollectionName: collection, Timeout: s.timeoutSeconds(ctx)})
 	})
@@ -255,7 +255,7 @@ func (s *Store) Drop(ctx context.Context, collection string) error {
 // SwitchAlias deletes and creates the alias in one request, which Qdrant applies
 // atomically.
 func (s *Store) SwitchAlias(ctx context.Context, alias, collection string) error {
-	defer s.forget(alias)
+	defer s.infos.Forget(alias)
 	_, err := call(ctx, s, "switch of alias "+alias, collection, func(ctx context.Context, c *qdrant.GrpcClient) (*qdrant.CollectionOperationResponse, error) {
 		return c.Collections().UpdateAliases(ctx, &qdrant.ChangeAliases{
 			Actions: []*qdrant.AliasOperations{qdrant.NewAliasDelete(alias), qdrant.NewAliasCreate(alias, collection)},

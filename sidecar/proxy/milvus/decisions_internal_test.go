@@ -12,7 +12,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/milvus-io/milvus-proto/go-api/v2/commonpb"
 	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
@@ -174,7 +173,7 @@ func TestWhatASearchAsks(t *testing.T) {
 		"several lists":  {hybridOf(t, "v0", "w"), schema(commonpb.ConsistencyLevel_Bounded, schemapb.DataType_FloatVector), routing.Search{Vector: "v0", Offset: 2, Partitions: []string{"p"}, Needs: []string{"round-decimal", "hybrid"}}, true},
 		"one list":       {hybridOf(t, "v0"), schema(commonpb.ConsistencyLevel_Bounded, schemapb.DataType_FloatVector), routing.Search{Vector: "v0", Offset: 2, Filter: "n >  1 ", Partitions: []string{"p"}, Needs: []string{"round-decimal"}}, false},
 	} {
-		r.shapes = map[string]shape{}
+		r.shapes.Forget("c")
 		s.describeAnswer = c.schema
 		got, err := callOf(t, up, r, "c", c.request).Read(t.Context())
 		if err != nil || len(got.Searches) != 1 {
@@ -239,16 +238,14 @@ func TestSchemasAreKeptForAWhile(t *testing.T) {
 	if got := s.described[0]; got.GetDbName() != "d" || got.GetCollectionName() != "c" {
 		t.Errorf("asked for %v", got)
 	}
-	old := r.shapes["c"]
-	old.read = time.Now().Add(-shapeFor)
-	r.shapes["c"] = old
+	r.shapes.Keep = 0
 	read(2, true)
 
 	named := callOf(t, up, r, "c", plain(t, "anns_field", "v0"))
 	if got, err := named.Locate(t.Context()); err != nil || got.Searches[0].Vector != "v0" || len(s.described) != 2 {
 		t.Errorf("a search that names its field asks for the schema: %+v, %v", got, err)
 	}
-	r.shapes = map[string]shape{}
+	r.shapes.Forget("c")
 	unnamed := plain(t)
 	unnamed.DbName = "d"
 	if got, err := callOf(t, up, r, "c", unnamed).Locate(t.Context()); err != nil || got.Searches[0].Vector != "v0" || s.described[2].GetDbName() != "d" {

@@ -5,7 +5,6 @@ package milvus
 
 import (
 	"context"
-	"sync"
 	"time"
 
 	"github.com/milvus-io/milvus-proto/go-api/v2/commonpb"
@@ -13,6 +12,7 @@ import (
 	"github.com/milvus-io/milvus-proto/go-api/v2/schemapb"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/likenessdb/likeness/internal/recent"
 	"github.com/likenessdb/likeness/sidecar/proxy/rawgrpc"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 )
@@ -30,10 +30,8 @@ const shapeFor = 30 * time.Second
 // Router answers searches of Milvus's clients. It is safe for concurrent use.
 type Router struct {
 	*routing.Router
-	database string // the store's database
-
-	mu     sync.Mutex
-	shapes map[string]shape
+	database string                      // the store's database
+	shapes   recent.Cache[string, shape] // by collection
 }
 
 // shape is the part of a collection's schema that the router needs.
@@ -41,12 +39,11 @@ type shape struct {
 	primary string
 	vectors []string
 	level   commonpb.ConsistencyLevel
-	read    time.Time
 }
 
 // New returns a router for the searches of a store's database; "" names the default database.
 func New(r *routing.Router, database string) *Router {
-	return &Router{Router: r, database: database, shapes: map[string]shape{}}
+	return &Router{Router: r, database: database, shapes: recent.Cache[string, shape]{Keep: shapeFor}}
 }
 
 // Intercept returns the interceptors of the methods that search, and of those that
@@ -98,19 +95,17 @@ func searchedField(asked string, of shape) string {
 	return asked
 }
 
-// shape reads a collection's schema, as the caller.
+// shape returns a collection's schema, read as the caller or as an earlier one.
 func (r *Router) shape(ctx context.Context, upstream *rawgrpc.Upstream, collection string, m *milvuspb.SearchRequest) (shape, error) {
-	r.mu.Lock()
-	known := r.shapes[collection]
-	r.mu.Unlock()
-	if time.Since(known.read) < shapeFor {
-		return known, nil
-	}
-	answer, err := r.describe(ctx, upstream, collection, m)
-	if err != nil {
-		return shape{}, err
-	}
-	s := shape{level: answer.GetConsistencyLevel(), read: time.Now()}
+	s, _, err := r.shapes.Load(collection, func() (shape, error) {
+		answer, err := r.describe(ctx, upstream, collection, m)
+		return shapeOf(answer), err
+	})
+	return s, err
+}
+
+func shapeOf(answer *milvuspb.DescribeCollectionResponse) shape {
+	s := shape{level: answer.GetConsistencyLevel()}
 	for _, f := range answer.GetSchema().GetFields() {
 		if f.GetIsPrimaryKey() {
 			s.primary = f.GetName()
@@ -121,10 +116,7 @@ func (r *Router) shape(ctx context.Context, upstream *rawgrpc.Upstream, collecti
 			s.vectors = append(s.vectors, f.GetName())
 		}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.shapes[collection] = s
-	return s, nil
+	return s
 }
 
 // describe asks the database for a collection's schema, as the caller of a search.

@@ -80,7 +80,7 @@ func TestReadingACall(t *testing.T) {
 func TestSearchesCountForTheirCaller(t *testing.T) {
 	rt := &route.Route{Policy: route.Policy{MaxK: 9, Depth: 9, Ramp: 100}, Parts: route.Parts{Store: plainStore{}}}
 	r := routerOf(rt)
-	r.schemas, r.record, r.unanswered.runs = map[string]schema{}, silent{}, map[string]*Unanswered{}
+	r.record, r.unanswered.runs = silent{}, map[string]*Unanswered{}
 	r.unanswered.logged = map[string]map[string]time.Time{}
 	caller := ""
 	r.searcher = callers{routes: routes{all: map[string]*route.Route{"r": rt}}, of: func(ctx context.Context) { caller = gate.CallerOf(ctx) }}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/internal/recent"
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
@@ -40,12 +41,12 @@ func TestFieldsAreReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &namedStore{metric: adapters.Cosine}
 		rt := &route.Route{Policy: route.Policy{Collection: "c", Vector: "v"}, Parts: route.Parts{Store: store}}
-		r := &Router{schemas: map[string]schema{}, log: slog.New(slog.DiscardHandler)}
+		r := &Router{schemas: recent.Cache[string, adapters.Description]{Keep: schemaFor}, log: slog.New(slog.DiscardHandler)}
 		for _, c := range []struct {
 			after time.Duration
 			asked int
 			want  error
-		}{{0, 1, nil}, {schemaFor, 1, nil}, {1, 2, Pass("metric")}} {
+		}{{0, 1, nil}, {schemaFor - 1, 1, nil}, {1, 2, Pass("metric")}} {
 			time.Sleep(c.after) //nolint:forbidigo // of the bubble: no time passes
 			if err := r.checkMetric(t.Context(), rt); !errors.Is(err, c.want) || store.asked != c.asked {
 				t.Errorf("%s later: %v, asked %d times", c.after, err, store.asked)

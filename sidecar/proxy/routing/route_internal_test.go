@@ -260,7 +260,6 @@ func TestARankingOfASearch(t *testing.T) {
 			rt.Failure = route.FailClosed
 		}
 		r := routerOf(rt)
-		r.schemas = map[string]schema{}
 		r.searcher = core{routes: routes{all: map[string]*route.Route{"r": rt}}, search: func(search.Request) (search.Answer, error) { return c.answer, nil }}
 		got, err := r.rank(t.Context(), Target{Name: "c", Routed: "c", Own: "c"}, Search{Vector: "v", Query: []float32{1}, Limit: 2}, 0)
 		if got.score = nil; !reflect.DeepEqual(got, c.want) || !errors.Is(err, c.err) {

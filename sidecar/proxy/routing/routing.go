@@ -15,6 +15,8 @@ import (
 
 	"golang.org/x/sync/semaphore"
 
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/internal/recent"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/events"
 	"github.com/likenessdb/likeness/sidecar/gate"
@@ -54,9 +56,10 @@ type Router struct {
 
 	unanswered unanswered
 
-	mu      sync.Mutex
-	schemas map[string]schema // by the route's name for the collection
-	off     map[string]bool   // routes that are switched off
+	schemas recent.Cache[string, adapters.Description] // by the route's name for the collection
+
+	mu  sync.Mutex
+	off map[string]bool // routes that are switched off
 }
 
 // Recorder receives the outcomes of searches. Its methods are called concurrently and must not
@@ -120,7 +123,7 @@ type Options struct {
 // New returns a router for the searcher's routes. The caller must close it. It returns ErrRoutes.
 func New(searcher search.Searcher, o Options) (*Router, error) {
 	r := &Router{
-		searcher: searcher, routes: map[field]string{}, known: map[string][]string{}, schemas: map[string]schema{},
+		searcher: searcher, routes: map[field]string{}, known: map[string][]string{}, schemas: recent.Cache[string, adapters.Description]{Keep: schemaFor},
 		off: map[string]bool{}, log: o.Logger, record: o.Recorder, shadows: semaphore.NewWeighted(inShadow),
 		aliases: aliases{own: map[string]string{}}, gate: o.Gate, events: o.Events, trials: o.Trials, store: o.Store, follower: o.Follower, budget: cmp.Or(o.WriteBudget, writeBudget),
 	}

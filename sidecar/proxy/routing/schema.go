@@ -8,36 +8,24 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// schema holds the description of a collection, and when it was read.
-type schema struct {
-	have adapters.Description
-	read time.Time
-}
-
 // schemaFor is how long a collection's fields are used before they are read again.
 const schemaFor = 30 * time.Second
 
 // fieldsOf returns the vector fields of a route's collection that its clients search, read with the caller's rights, again
 // if they are old. It returns the Pass or Degraded of a failed read.
 func (r *Router) fieldsOf(ctx context.Context, rt *route.Route) ([]adapters.VectorField, error) {
-	r.mu.Lock()
-	last, ok := r.schemas[rt.Collection]
-	r.mu.Unlock()
-	if ok && time.Since(last.read) <= schemaFor {
-		return SearchedFields(rt, last.have), nil
-	}
-	describer := adapters.AbilitiesOf(rt.Store).Describe
-	if describer == nil {
-		return nil, Pass("metric")
-	}
-	d, err := describer.Describe(adapters.AsCaller(ctx), rt.Collection)
-	if err != nil {
-		return nil, r.failed(ctx, rt, err)
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.schemas[rt.Collection] = schema{d, time.Now()}
-	return SearchedFields(rt, d), nil
+	d, _, err := r.schemas.Load(rt.Collection, func() (adapters.Description, error) {
+		describer := adapters.AbilitiesOf(rt.Store).Describe
+		if describer == nil {
+			return adapters.Description{}, Pass("metric")
+		}
+		d, err := describer.Describe(adapters.AsCaller(ctx), rt.Collection)
+		if err != nil {
+			return d, r.failed(ctx, rt, err)
+		}
+		return d, nil
+	})
+	return SearchedFields(rt, d), err
 }
 
 // checkMetric returns the Pass of fields whose clients do not expect higher scores first, as
