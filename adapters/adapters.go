@@ -166,7 +166,7 @@ type Rows struct {
 }
 
 // Fetcher reads rows by id. The answer holds the rows in the order requested, each
-// once, without the ids that the store lacks.
+// once and with its id as the store spells it, without the ids that the store lacks.
 type Fetcher interface {
 	Fetch(ctx context.Context, r FetchRequest) (Rows, error)
 }

@@ -17,11 +17,10 @@ func (s *Store) Excluded(ids []rerank.ID, text string) (all []rerank.ID, rest st
 	}
 	all = make([]rerank.ID, 0, len(ids)+len(more))
 	for _, id := range slices.Concat(ids, more) {
-		p, _, err := pointID(id)
-		if err != nil {
+		if id, err = canonicalID(id); err != nil {
 			return nil, text, err
 		}
-		all = append(all, idOf(p))
+		all = append(all, id)
 	}
 	return all, rest, nil
 }
@@ -49,7 +48,7 @@ func hasID(ids []rerank.ID) ([]*qdrant.Condition, error) {
 	points := make([]*qdrant.PointId, len(ids))
 	for i, id := range ids {
 		var err error
-		if points[i], _, err = pointID(id); err != nil {
+		if points[i], err = pointID(id); err != nil {
 			return nil, err
 		}
 	}

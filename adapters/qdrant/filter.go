@@ -68,7 +68,7 @@ func condition(c filter.Condition) (*qdrant.Condition, error) {
 		ids := make([]*qdrant.PointId, len(c))
 		for i, id := range c {
 			var err error
-			if ids[i], _, err = pointID(id); err != nil {
+			if ids[i], err = pointID(id); err != nil {
 				return nil, fmt.Errorf("%w: has_id: %q is neither a number from 0 nor a UUID", adapters.ErrFilter, id)
 			}
 		}

@@ -3,29 +3,37 @@ package qdrant
 import (
 	"fmt"
 
-	"github.com/google/uuid"
 	"github.com/qdrant/go-client/qdrant"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// pointID converts an id to Qdrant's: an unsigned number or a UUID. Qdrant writes
-// every UUID in lower case with hyphens; canonical says whether the id already has
-// that form.
-func pointID(id rerank.ID) (p *qdrant.PointId, canonical bool, err error) {
-	if n, ok := id.Uint64(); ok {
-		return qdrant.NewIDNum(n), true, nil
+// canonicalID returns an id as Qdrant spells it: every UUID in lower case with hyphens. It returns
+// ErrID for an id that Qdrant cannot have.
+func canonicalID(id rerank.ID) (rerank.ID, error) {
+	if _, isNumber := id.Uint64(); isNumber {
+		return id, nil
 	}
-	text, ok := id.Text()
+	text, _ := id.Text()
+	canonical, ok := rerank.CanonicalUUID(text)
 	if !ok {
-		return nil, false, fmt.Errorf("%w: %q; Qdrant's ids are numbers from 0 to 2^64−1 and UUIDs", adapters.ErrID, id)
+		return id, fmt.Errorf("%w: %q; Qdrant's ids are numbers from 0 to 2^64−1 and UUIDs", adapters.ErrID, id)
 	}
-	u, err := uuid.Parse(text)
-	if err != nil || len(text) == 38 {
-		return nil, false, fmt.Errorf("%w: %q; Qdrant's ids are numbers from 0 to 2^64−1 and UUIDs", adapters.ErrID, text)
+	return rerank.TextID(canonical), nil
+}
+
+// pointID converts an id to Qdrant's. It returns ErrID for an id that Qdrant cannot have.
+func pointID(id rerank.ID) (*qdrant.PointId, error) {
+	id, err := canonicalID(id)
+	if err != nil {
+		return nil, err
 	}
-	return qdrant.NewIDUUID(u.String()), u.String() == text, nil
+	if n, ok := id.Uint64(); ok {
+		return qdrant.NewIDNum(n), nil
+	}
+	text, _ := id.Text()
+	return qdrant.NewIDUUID(text), nil
 }
 
 func idOf(p *qdrant.PointId) rerank.ID {

@@ -21,9 +21,7 @@ const (
 	endCursor  = "end"
 )
 
-// Fetch reads points by id, or by the owner in their payload. Ids come back in the
-// requested spelling: a UUID may be in upper case or without hyphens. A missing vector
-// becomes NaNs.
+// Fetch reads points by id, or by the owner in their payload. A missing vector becomes NaNs.
 func (s *Store) Fetch(ctx context.Context, r adapters.FetchRequest) (adapters.Rows, error) {
 	consistency, err := readConsistency(r.Consistency)
 	if err != nil {
@@ -118,31 +116,31 @@ func (s *Store) batchOf(fields []*field) int {
 
 // fetchByID reads points by id, in the requested order.
 func (s *Store) fetchByID(ctx context.Context, sel selection, ids []rerank.ID) (adapters.Rows, error) {
-	asked, as, place, err := distinctPoints(ids)
+	points, place, err := distinctPoints(ids)
 	if err != nil {
 		return adapters.Rows{}, err
 	}
 	if sel.payload || sel.isMulti() {
-		return s.fetchPoints(ctx, sel, asked, as, place)
+		return s.fetchPoints(ctx, sel, points, place)
 	}
-	return s.fetchVectors(ctx, sel, asked, as, place)
+	return s.fetchVectors(ctx, sel, points, place)
 }
 
-// distinctPoints returns the points that ids name, each once, and the first spelling of each.
-// place maps Qdrant's spelling of an id to the index of its point.
-func distinctPoints(ids []rerank.ID) (points []*qdrant.PointId, spelled []rerank.ID, place map[rerank.ID]int, err error) {
-	points, spelled, place = make([]*qdrant.PointId, 0, len(ids)), make([]rerank.ID, 0, len(ids)), make(map[rerank.ID]int, len(ids))
+// distinctPoints returns the points that ids name, each once. place maps an id, as Qdrant spells it, to
+// the index of its point.
+func distinctPoints(ids []rerank.ID) (points []*qdrant.PointId, place map[rerank.ID]int, err error) {
+	points, place = make([]*qdrant.PointId, 0, len(ids)), make(map[rerank.ID]int, len(ids))
 	for _, id := range ids {
-		p, _, err := pointID(id)
+		p, err := pointID(id)
 		if err != nil {
-			return nil, nil, nil, err
+			return nil, nil, err
 		}
 		if _, twice := place[idOf(p)]; !twice {
 			place[idOf(p)] = len(points)
-			points, spelled = append(points, p), append(spelled, id)
+			points = append(points, p)
 		}
 	}
-	return points, spelled, place, nil
+	return points, place, nil
 }
 
 func (s *Store) getPoints(ctx context.Context, sel selection, ids []*qdrant.PointId) *qdrant.GetPoints {
@@ -158,12 +156,15 @@ func (s *Store) getPoints(ctx context.Context, sel selection, ids []*qdrant.Poin
 
 // fetchVectors is fetchByID without payloads. Because queries wait for it, it decodes
 // the vectors from the wire directly into their places.
-func (s *Store) fetchVectors(ctx context.Context, sel selection, asked []*qdrant.PointId, as []rerank.ID, place map[rerank.ID]int) (adapters.Rows, error) {
-	rows := adapters.Rows{IDs: as, Vectors: make([]rerank.Matrix, len(sel.fields))}
-	for i, f := range sel.fields {
-		rows.Vectors[i] = rerank.NewMatrix(len(as), f.Dim)
+func (s *Store) fetchVectors(ctx context.Context, sel selection, asked []*qdrant.PointId, place map[rerank.ID]int) (adapters.Rows, error) {
+	rows := adapters.Rows{IDs: make([]rerank.ID, len(asked)), Vectors: make([]rerank.Matrix, len(sel.fields))}
+	for i, p := range asked {
+		rows.IDs[i] = idOf(p)
 	}
-	found := make([]bool, len(as))
+	for i, f := range sel.fields {
+		rows.Vectors[i] = rerank.NewMatrix(len(asked), f.Dim)
+	}
+	found := make([]bool, len(asked))
 	for part := range slices.Chunk(asked, s.batchOf(sel.fields)) {
 		answer := newReply(false, "", sel.fields)
 		_, err := call(ctx, s, "fetch", sel.collection, func(ctx context.Context, c *qdrant.GrpcClient) (*reply, error) {
@@ -209,7 +210,7 @@ func dropAbsent(rows adapters.Rows, found []bool) adapters.Rows {
 }
 
 // fetchPoints is fetchByID with payloads, or of a field with several vectors a row.
-func (s *Store) fetchPoints(ctx context.Context, sel selection, asked []*qdrant.PointId, as []rerank.ID, place map[rerank.ID]int) (adapters.Rows, error) {
+func (s *Store) fetchPoints(ctx context.Context, sel selection, asked []*qdrant.PointId, place map[rerank.ID]int) (adapters.Rows, error) {
 	points := make([]*qdrant.RetrievedPoint, len(asked))
 	numbers := 0
 	for rest, batch := asked, s.batchOf(sel.fields); len(rest) > 0; {
@@ -235,15 +236,7 @@ func (s *Store) fetchPoints(ctx context.Context, sel selection, asked []*qdrant.
 				Remedy: "score fewer candidates (depth), or keep the vectors in a table, which likeness index builds"}
 		}
 	}
-	found, ids := points[:0], as[:0]
-	for i, p := range points {
-		if p != nil {
-			found, ids = append(found, p), append(ids, as[i])
-		}
-	}
-	rows, err := sel.convertPoints(found)
-	rows.IDs = ids
-	return rows, err
+	return sel.convertPoints(slices.DeleteFunc(points, func(p *qdrant.RetrievedPoint) bool { return p == nil }))
 }
 
 // fetchOwned scrolls over the rows of the owners, 1,000 owners at a time.
@@ -446,8 +439,7 @@ func readCursor(cursor string) (*qdrant.PointId, error) {
 	if err := id.UnmarshalJSON([]byte(cursor)); err != nil {
 		return nil, fmt.Errorf("%w: the cursor %q is not one of a Qdrant scan", adapters.ErrStore, cursor)
 	}
-	p, _, err := pointID(id)
-	return p, err
+	return pointID(id)
 }
 
 // convertPoints converts points.

@@ -165,11 +165,11 @@ func pointsOf(schema adapters.Schema, rows adapters.Rows) ([]*qdrant.PointStruct
 	}
 	points := make([]*qdrant.PointStruct, len(rows.IDs))
 	for i, id := range rows.IDs {
-		p, canonical, err := pointID(id)
+		p, err := pointID(id)
 		if err != nil {
 			return nil, err
 		}
-		if !canonical {
+		if idOf(p) != id {
 			return nil, fmt.Errorf("%w: %q would come back as %q; write UUIDs in lower case with hyphens", adapters.ErrID, id, idOf(p))
 		}
 		payload := map[string]*qdrant.Value{}
@@ -227,7 +227,7 @@ func (s *Store) Delete(ctx context.Context, collection string, ids []rerank.ID) 
 	points := make([]*qdrant.PointId, len(ids))
 	for i, id := range ids {
 		var err error
-		if points[i], _, err = pointID(id); err != nil {
+		if points[i], err = pointID(id); err != nil {
 			return fmt.Errorf("collection %q: %w", collection, err)
 		}
 	}

@@ -330,11 +330,15 @@ func checkDistinct(ids []rerank.ID) error {
 	return nil
 }
 
-// storeIDs makes numbers of ids that are text, if the ids of the route's collection are numbers.
+// storeIDs spells ids as the store of the route's collection does, and makes numbers of texts if the
+// collection's ids may be numbers.
 func storeIDs(ctx context.Context, r *route.Route, ids []rerank.ID) ([]rerank.ID, error) {
 	have, err := adapters.AbilitiesOf(r.Store).Describe.Describe(ctx, r.Collection)
-	if err != nil || have.TextIDs {
+	if err != nil {
 		return ids, err
+	}
+	if have.TextIDs {
+		return r.CanonicalIDs(ids)
 	}
 	out := slices.Clone(ids)
 	for i, id := range ids {
@@ -343,7 +347,7 @@ func storeIDs(ctx context.Context, r *route.Route, ids []rerank.ID) ([]rerank.ID
 			out[i] = rerank.UintID(n)
 		}
 	}
-	return out, nil
+	return r.CanonicalIDs(out)
 }
 
 // openReembedded opens a part of a configuration, and a route that embeds its items again.

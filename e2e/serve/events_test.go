@@ -199,15 +199,19 @@ proxy: {store: main, listen_grpc: "127.0.0.1:0", listen_rest: "127.0.0.1:0", res
 				t.Fatal(err)
 			}
 			api, first := connect(t, at.GRPC), two.GetResult()[1].GetResult()[0].GetId().GetNum()
-			if got := feed(t, api, "things", batch+".1", &likenessv1.ItemId{Id: &likenessv1.ItemId_Number{Number: first}}); got.GetAccepted() != 1 {
-				t.Errorf("%v", got)
+			const inCapitals = "F47AC10B58CC4372A5670E02B2C3D479"
+			for _, id := range []*likenessv1.ItemId{{Id: &likenessv1.ItemId_Number{Number: first}}, textID(inCapitals), textID("no id of Qdrant")} {
+				if got := feed(t, api, "things", batch+".1", id); got.GetAccepted() != 1 {
+					t.Errorf("%v", got)
+				}
 			}
 			shown, chosen := readEvents(t, state, "things")
 			want := map[string][]hit{
 				answerOf(t, paged): hitsOf(one.GetResult()), batch: hitsOf(two.GetResult()[0].GetResult()),
 				batch + ".1": hitsOf(two.GetResult()[1].GetResult()), answerOf(t, rest): restHits(t, answer.Result),
 			}
-			if len(shown) != len(want) || len(chosen) != 1 || chosen[0].Answer.String() != batch+".1" {
+			if len(shown) != len(want) || len(chosen) != 3 || chosen[0].Answer.String() != batch+".1" ||
+				chosen[1].Item != rerank.TextID("f47ac10b-58cc-4372-a567-0e02b2c3d479") || chosen[2].Item != rerank.TextID("no id of Qdrant") {
 				t.Fatalf("%d impressions, feedback %+v", len(shown), chosen)
 			}
 			for _, m := range shown {

@@ -246,10 +246,10 @@ func TestUnknownIDs(t *testing.T) {
 	}
 }
 
-// UUIDs are the same in upper and lower case, with hyphens and without.
+// UUIDs are the same in upper and lower case, with hyphens and without, in braces and after "urn:uuid:".
 func TestUUIDs(t *testing.T) {
 	f := newFolder(t)
-	s := f.sources("log.csv", "query,item\n0,A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11\n1,b0eebc999c0b4ef8bb6d6bb9bd380a12\n1,c0eebc99-9c0b-4ef8-bb6d-6bb9bd380a13\n")
+	s := f.sources("log.csv", "query,item\n0,A0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A11\n0,{a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11}\n1,urn:uuid:b0eebc99-9c0b-4ef8-bb6d-6bb9bd380a12\n1,b0eebc999c0b4ef8bb6d6bb9bd380a12\n1,c0eebc99-9c0b-4ef8-bb6d-6bb9bd380a13\n")
 	s.ItemIDs = f.file("ids.txt", "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11\nb0eebc99-9c0b-4ef8-bb6d-6bb9bd380a12\nC0EEBC99-9C0B-4EF8-BB6D-6BB9BD380A13\n")
 	if d := open(t, s); !reflect.DeepEqual(d.Relevant, [][]int32{{0}, {1, 2}}) {
 		t.Errorf("pairs %v, counts %+v", d.Relevant, d.Counts)

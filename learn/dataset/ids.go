@@ -7,8 +7,6 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/google/uuid"
-
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/npy"
 )
@@ -91,7 +89,7 @@ func newIDIndex(column, file string, rows int, ids []rerank.ID) (idIndex, error)
 			return x, fmt.Errorf("%w: %s: rows %d and %d both have the %s id %s", ErrInput, file, before, row, column, text)
 		}
 		x.rowsByID[text] = int32(row)
-		if usual, is := usualUUID(text); is && usual != text {
+		if usual, is := rerank.CanonicalUUID(text); is && usual != text {
 			if x.rowsByUUID == nil {
 				x.rowsByUUID = map[string]int32{}
 			}
@@ -107,7 +105,7 @@ func (x idIndex) find(text string) (row int32, ok bool) {
 	if row, ok = x.rowsByID[text]; ok {
 		return row, true
 	}
-	usual, is := usualUUID(text)
+	usual, is := rerank.CanonicalUUID(text)
 	if !is {
 		return 0, false
 	}
@@ -115,16 +113,6 @@ func (x idIndex) find(text string) (row int32, ok bool) {
 		row, ok = x.rowsByUUID[usual]
 	}
 	return row, ok
-}
-
-// usualUUID returns the usual spelling of a UUID: lower case, with hyphens.
-func usualUUID(text string) (string, bool) {
-	const hyphenated, plain = 36, 32
-	if len(text) != hyphenated && len(text) != plain {
-		return "", false
-	}
-	u, err := uuid.Parse(text)
-	return u.String(), err == nil
 }
 
 // exampleIDs quotes the first, a middle and the last id.

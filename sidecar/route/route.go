@@ -204,6 +204,19 @@ func (r *Route) CurrentTable() *table.Table {
 	return r.Table
 }
 
+// CanonicalIDs returns the ids of items as the store spells them, so that two spellings of a UUID become one id. Where
+// a field names the items, ids stay as they are: the store compares its values as text. CanonicalIDs calls no store. It
+// returns adapters.ErrID for an id that the store cannot have.
+func (r *Route) CanonicalIDs(ids []rerank.ID) ([]rerank.ID, error) {
+	store := adapters.AbilitiesOf(r.Store).Exclude
+	ownersNamed := r.Owner != "" && (r.Broken != nil || !r.HasBehaviouralVectors())
+	if len(ids) == 0 || store == nil || ownersNamed {
+		return ids, nil
+	}
+	canonical, _, err := store.Excluded(ids, "")
+	return canonical, err
+}
+
 // ItemField returns the vector field from which items are scored.
 func (r *Route) ItemField() string {
 	if r.Vectors != "" {

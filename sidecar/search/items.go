@@ -9,8 +9,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/internal/caught"
 	"github.com/likenessdb/likeness/rerank"
@@ -48,7 +46,8 @@ type Document struct {
 type ScoreAnswer struct {
 	Scores       []float32
 	Explanations []rerank.Explanation
-	// Missing holds the ids that the store does not have. Their score is NaN.
+	// Missing holds the ids that the store does not have, as the request spells them. Their score is
+	// NaN.
 	Missing []rerank.ID
 	Model   string
 	Version string
@@ -162,8 +161,8 @@ func idOf(c *route.Checked, text string) rerank.ID {
 	if n, err := strconv.ParseUint(text, 10, 64); err == nil && !c.TextIDs {
 		return rerank.UintID(n)
 	}
-	if !c.TextIDs && uuid.Validate(text) == nil {
-		return rerank.TextID(text)
+	if canonical, ok := rerank.CanonicalUUID(text); ok && !c.TextIDs {
+		return rerank.TextID(canonical)
 	}
 	return rerank.ID{}
 }
@@ -284,8 +283,12 @@ func scoreIDs(ctx context.Context, version *route.Version, q rerank.Encoded, r S
 		}
 	}
 	c = c.ForCollection(r.Collection)
-	distinct := retrieve.NewIDSet(len(r.IDs))
-	for _, id := range r.IDs {
+	canonical, err := c.CanonicalIDs(r.IDs)
+	if err != nil {
+		return ScoreAnswer{}, err
+	}
+	distinct := retrieve.NewIDSet(len(canonical))
+	for _, id := range canonical {
 		distinct.Add(id, 0)
 	}
 	view := c.View()
@@ -310,7 +313,7 @@ func scoreIDs(ctx context.Context, version *route.Version, q rerank.Encoded, r S
 		}
 		scores, terms = append(scores, s...), append(terms, t...)
 	}
-	a := inOrder(r, place, scores, terms)
+	a := inOrder(r, canonical, place, scores, terms)
 	source := certify.Source{
 		Derived: !c.Placement.ScoresStored(), Behind: view.Behind, SeesEveryWrite: view.SeesEveryWrite(), AsOf: view.Horizon.AsOf,
 	}
@@ -318,13 +321,13 @@ func scoreIDs(ctx context.Context, version *route.Version, q rerank.Encoded, r S
 	return a, nil
 }
 
-// inOrder puts scores into the order of the request. place maps each scored item to its score's
-// index.
-func inOrder(r ScoreRequest, place map[rerank.ID]int, scores []float32, terms []rerank.Explanation) ScoreAnswer {
+// inOrder puts scores into the order of the request, whose ids canonical spells as the store does. place
+// maps each scored item to its score's index. Missing ids keep the request's spelling.
+func inOrder(r ScoreRequest, canonical []rerank.ID, place map[rerank.ID]int, scores []float32, terms []rerank.Explanation) ScoreAnswer {
 	nan := float32(math.NaN())
 	a := ScoreAnswer{Scores: make([]float32, len(r.IDs))}
 	for i, id := range r.IDs {
-		at, ok := place[id]
+		at, ok := place[canonical[i]]
 		e := rerank.Explanation{Score: nan}
 		a.Scores[i] = nan
 		if ok {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
+	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/events"
 	"github.com/likenessdb/likeness/sidecar/route"
 )
@@ -31,9 +32,16 @@ func (s feedback) Feedback(ctx context.Context, r *likenessv1.FeedbackRequest) (
 	if err != nil {
 		return nil, err
 	}
+	rt, err := s.searcher.Route(r.GetRoute())
+	if err != nil {
+		return nil, err
+	}
 	all := make([]events.Feedback, len(r.GetEvents()))
 	for i, e := range r.GetEvents() {
 		all[i] = toFeedback(e)
+		if ids, err := rt.CanonicalIDs([]rerank.ID{all[i].Item}); err == nil { // as the answer spelled it
+			all[i].Item = ids[0]
+		}
 	}
 	receipt, err := of.Feed(ctx, all)
 	if err != nil {

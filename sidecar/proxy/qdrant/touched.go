@@ -3,7 +3,6 @@ package qdrant
 import (
 	"slices"
 
-	"github.com/google/uuid"
 	"github.com/qdrant/go-client/qdrant"
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
@@ -57,12 +56,12 @@ func (t *touched) also(kind journal.Kind) {
 // uuid adds a text id in Qdrant's canonical form. After a text that is no UUID any row counts as
 // changed.
 func (t *touched) uuid(text string) {
-	u, err := uuid.Parse(text)
-	if err != nil || len(text) == 38 { // the form in braces, which Qdrant does not accept
+	canonical, ok := rerank.CanonicalUUID(text)
+	if !ok {
 		t.all = true
 		return
 	}
-	t.ids = append(t.ids, rerank.TextID(u.String()))
+	t.ids = append(t.ids, rerank.TextID(canonical))
 }
 
 // message is a protobuf message of the type M.

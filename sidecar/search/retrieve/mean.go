@@ -22,13 +22,21 @@ func Mean(ctx context.Context, v route.View, items []plan.WeightedID) ([]float32
 	if err := plan.CheckHistory(v.Checked, items); err != nil {
 		return nil, err
 	}
+	all := make([]rerank.ID, len(items))
+	for i, it := range items {
+		all[i] = it.ID
+	}
+	all, err := v.CanonicalIDs(all)
+	if err != nil {
+		return nil, fmt.Errorf("query.item_ids: %w", err)
+	}
 	weights := make(map[rerank.ID]float64, len(items))
 	ids := make([]rerank.ID, 0, len(items))
-	for _, it := range items {
-		if _, twice := weights[it.ID]; !twice {
-			ids = append(ids, it.ID)
+	for i, id := range all {
+		if _, twice := weights[id]; !twice {
+			ids = append(ids, id)
 		}
-		weights[it.ID] += it.Weight
+		weights[id] += items[i].Weight
 	}
 	ctx, s := span.StoreCall(ctx, "history", "fetch", v.Collection, attribute.Int("likeness.items", len(ids)))
 	defer s.End()

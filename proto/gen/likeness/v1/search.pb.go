@@ -388,7 +388,8 @@ type ItemId_Negative struct {
 }
 
 type ItemId_Text struct {
-	// A string: a UUID (Qdrant), a VarChar (Milvus).
+	// A string: a UUID (Qdrant), a VarChar (Milvus). A request may spell a UUID in any of its forms; answers have it in lower
+	// case with hyphens.
 	Text string `protobuf:"bytes,3,opt,name=text,proto3,oneof"`
 }
 
@@ -1840,7 +1841,8 @@ func (*ScoreRequest_Documents) isScoreRequest_Items() {}
 type ScoreResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// NaN for an id that the store does not have.
-	Scores  []float32 `protobuf:"fixed32,1,rep,packed,name=scores,proto3" json:"scores,omitempty"`
+	Scores []float32 `protobuf:"fixed32,1,rep,packed,name=scores,proto3" json:"scores,omitempty"`
+	// The ids that the store does not have, as the request spells them.
 	Missing []*ItemId `protobuf:"bytes,2,rep,name=missing,proto3" json:"missing,omitempty"`
 	Model   *ModelRef `protobuf:"bytes,3,opt,name=model,proto3" json:"model,omitempty"`
 	// What the scores rest on: exact where it is the vectors themselves, snapshot where it is a table or companion, unknown
