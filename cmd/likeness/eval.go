@@ -60,7 +60,7 @@ func newEvalCommand(a *app) *cobra.Command {
 	f.add(cmd)
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		r, log, err := f.run(cmd.Context(), newProgress(a.stderr))
+		r, log, err := f.run(cmd.Context(), a)
 		if err != nil {
 			return err
 		}
@@ -108,8 +108,8 @@ func (f *evalFlags) add(cmd *cobra.Command) {
 }
 
 // run evaluates the models. It also returns how many rows of the log were left out.
-func (f *evalFlags) run(ctx context.Context, p *progress) (_ *eval.Report, _ *dataset.Counts, err error) {
-	in := f.input
+func (f *evalFlags) run(ctx context.Context, a *app) (_ *eval.Report, _ *dataset.Counts, err error) {
+	in, p := f.input, newProgress(a.stderr)
 	in.Progress = p.begin
 	if in.Resamples < 1 || !(in.Confidence > 0 && in.Confidence < 1) {
 		return nil, nil, usagef("--resamples %d, --confidence %v: want 1 at least, and above 0 and below 1", in.Resamples, in.Confidence)
@@ -164,7 +164,7 @@ func (f *evalFlags) run(ctx context.Context, p *progress) (_ *eval.Report, _ *da
 	}
 	r.Counts.DuplicatePairs, r.Counts.UnknownItems = d.Counts.DuplicatePairs, d.Counts.UnknownItems
 	r.Counts.MissingItems, r.Counts.FirstMissingItem = d.Counts.MissingItems, d.Counts.FirstMissingItem
-	return r, &d.Counts, f.nameRegressions(ctx, r)
+	return r, &d.Counts, f.nameRegressions(ctx, a, r)
 }
 
 // findSeen marks the queries that the fit learned from, by their vectors or else by their ids.
@@ -188,7 +188,7 @@ func (f *evalFlags) findSeen(ctx context.Context, d *dataset.Dataset) ([]bool, e
 
 // nameRegressions reads what the rows in the regressions are, if they are rows of a
 // collection.
-func (f *evalFlags) nameRegressions(ctx context.Context, r *eval.Report) (err error) {
+func (f *evalFlags) nameRegressions(ctx context.Context, a *app, r *eval.Report) (err error) {
 	if f.Items != "" {
 		return nil
 	}
@@ -201,7 +201,10 @@ func (f *evalFlags) nameRegressions(ctx context.Context, r *eval.Report) (err er
 		return err
 	}
 	defer func() { err = errors.Join(err, store.Close()) }()
-	titles, err := trial.Titles(ctx, f.Collection.Store, f.Collection.Name, r.RegressionItems(), f.title)
+	titles, unknown, err := trial.Titles(ctx, f.Collection.Store, f.Collection.Name, r.RegressionItems(), f.title)
+	if unknown != "" {
+		a.warn([]string{"--title: " + unknown + "; regressions show ids"})
+	}
 	r.NameRegressions(titles)
 	return err
 }

@@ -165,7 +165,10 @@ func TestServeAndQuery(t *testing.T) {
 	if err := npy.Write(path("things.npy"), rerank.Matrix{Rows: 3, Cols: 2, Data: []float32{1, 0, 0, 1, 1, 1}}); err != nil {
 		t.Fatal(err)
 	}
-	text := "stores: {files: {kind: embedded, collections: {things: {vectors: things.npy}}}}\n" +
+	if err := os.WriteFile(path("things.jsonl"), []byte(strings.Repeat("{\"title\":\"t\",\"facts\":{\"size\":3}}\n", 3)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	text := "stores: {files: {kind: embedded, collections: {things: {vectors: things.npy, payload: things.jsonl}}}}\n" +
 		"models: {plain: {path: plain.safetensors}}\n" +
 		"routes: {things: {store: files, collection: things, model: plain, placement: stored, exact_search: true}}\n"
 	if err := os.WriteFile(path("likeness.yaml"), []byte(text), 0o600); err != nil {
@@ -220,6 +223,14 @@ func TestServeAndQuery(t *testing.T) {
 	}
 	if r := execute(t, "", "query", "-a", at.GRPC, "-r", "things", "--item", "0=much"); r.code != 2 || !strings.Contains(r.err, "no weight") {
 		t.Errorf("query of an item without a weight: %+v", r)
+	}
+	for fields, want := range map[string]string{
+		"title,facts.size": "", "titel": `no row has a field "titel"; the nearest of 2 fields are ["title" "facts.size"]`, "title,size": `["facts.size" "title"]`,
+	} {
+		r := execute(t, "[1, 2]", "query", "-a", at.GRPC, "-r", "things", "-k", "2", "--payload-fields", fields)
+		if r.code != 0 || !strings.Contains(r.err, want) || (want == "") == strings.Contains(r.err, "--payload-fields") {
+			t.Errorf("query of the fields %s: want %q in %+v", fields, want, r)
+		}
 	}
 	for row, code := range map[string]int{"2": 0, "3": 2} {
 		if r := execute(t, "", "query", "-a", at.GRPC, "-r", "things", "--vector-file", path("things.npy"), "--row", row); r.code != code {

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/likenessdb/likeness/learn/trial"
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 )
 
@@ -118,14 +119,51 @@ func (a *app) query(cmd *cobra.Command, f *queryFlags, out output) error {
 	if err != nil {
 		return err
 	}
-	response, err := likenessv1.NewSearchServiceClient(conn).Search(ctx, request, append(options, grpc.WaitForReady(false))...)
+	options = append(options, grpc.WaitForReady(false))
+	searches := likenessv1.NewSearchServiceClient(conn)
+	response, err := searches.Search(ctx, request, options...)
 	if err != nil {
 		return callError(f.dial.address, err)
 	}
+	a.warn(unknownFields(request, response, func(r *likenessv1.SearchRequest) (*likenessv1.SearchResponse, error) {
+		return searches.Search(ctx, r, options...)
+	}))
 	if out == outputJSON {
 		return a.printMessage(response)
 	}
 	return a.print(out, nil, func(w io.Writer) error { return printAnswer(w, request, response) })
+}
+
+// unknownFields says which of the payload fields that a request names no row of its answer has. Whatever
+// fields the best row has instead, it asks by search.
+func unknownFields(request *likenessv1.SearchRequest, response *likenessv1.SearchResponse, search func(*likenessv1.SearchRequest) (*likenessv1.SearchResponse, error)) (warnings []string) {
+	have := payloadsOf(response)
+	var whole []json.RawMessage
+	for _, name := range request.GetPayload().GetFields() {
+		if len(have) == 0 || trial.UnknownField(name, have) == "" {
+			continue
+		}
+		if whole == nil {
+			one, _ := proto.Clone(request).(*likenessv1.SearchRequest)
+			one.K, one.Payload, one.Explain = 1, &likenessv1.PayloadSelector{}, false
+			answer, err := search(one)
+			if err != nil {
+				return append(warnings, fmt.Sprintf("--payload-fields: no row of the answer has a field %q", name))
+			}
+			whole = payloadsOf(answer)
+		}
+		if unknown := trial.UnknownField(name, whole); unknown != "" {
+			warnings = append(warnings, "--payload-fields: "+unknown)
+		}
+	}
+	return warnings
+}
+
+func payloadsOf(r *likenessv1.SearchResponse) (all []json.RawMessage) {
+	for _, h := range r.GetHits() {
+		all = append(all, json.RawMessage(h.GetPayloadJson()))
+	}
+	return all
 }
 
 // apply copies the flags that were given into the request.

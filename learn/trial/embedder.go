@@ -108,7 +108,11 @@ func (t *trial) checkEmbedder(ctx context.Context, client embed.Embedder) error 
 		}
 	}
 	if len(texts) == 0 {
-		return &RefusalError{fmt.Sprintf("none of the first %d rows of collection %q has text in the field %q; name the field from which the vectors were made", len(rows.IDs), t.Collection, field), nil}
+		hint := nearestFields(field, t.look.Fields)
+		if hint != "" {
+			hint += "; "
+		}
+		return &RefusalError{fmt.Sprintf("none of the first %d rows of collection %q has text in the field %q; %sname the field from which the vectors were made", len(rows.IDs), t.Collection, field, hint), nil}
 	}
 	vectors, err := client.Embed(ctx, nil, texts...)
 	switch {

@@ -2,14 +2,17 @@ package trial
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/internal/edits"
 )
 
 // Field is a payload field, as some rows have it. Name is a path with dots into nested
@@ -65,6 +68,39 @@ func listFields(found map[string]*fieldCount) (fields []Field) {
 		fields = append(fields, f)
 	}
 	return fields
+}
+
+// UnknownField says that none of the payloads has a field, and which of their fields are most like it. It
+// returns "" if a payload has the field.
+func UnknownField(name string, payloads []json.RawMessage) string {
+	found := map[string]*fieldCount{}
+	for _, payload := range payloads {
+		countFields(found, "", payload, fieldDepth)
+	}
+	if nearest := nearestFields(name, listFields(found)); nearest != "" {
+		return fmt.Sprintf("no row has a field %q; %s", name, nearest)
+	}
+	return ""
+}
+
+// nearestFields says which fields are most like one that no row has. It returns "" if the rows have the
+// field. A name may also be a path below a field, or above several.
+func nearestFields(name string, fields []Field) string {
+	names := make([]string, len(fields))
+	for i, f := range fields {
+		names[i] = f.Name
+		if f.Name == name || strings.HasPrefix(f.Name, name+".") || strings.HasPrefix(name, f.Name+".") || strings.HasPrefix(name, f.Name+"[") {
+			return ""
+		}
+	}
+	if len(names) == 0 {
+		return "the rows have no fields"
+	}
+	near := edits.Nearest(name, names, len(names))
+	slices.SortStableFunc(near, func(a, b string) int { // meta.topic is nearer to topic than row is
+		return cmp.Compare(strings.Index(b, "."+name), strings.Index(a, "."+name))
+	})
+	return fmt.Sprintf("the nearest of %d fields are %q", len(names), near[:min(len(near), shownNames)])
 }
 
 // fieldCount counts the values of a field.

@@ -51,9 +51,10 @@ func (t *trial) readSample(ctx context.Context) error {
 	if err := t.readFields(ctx); err != nil {
 		return err
 	}
-	t.look.Title = t.Title
-	if t.Title == "" {
+	if t.look.Title = t.Title; t.Title == "" {
 		t.look.Title = pickTitle(t.look.Fields, t.Label)
+	} else if nearest := nearestFields(t.Title, t.look.Fields); nearest != "" {
+		t.note("examples show ids: no row looked at has a field %q; %s", t.Title, nearest)
 	}
 	logged, err := t.readLogged(ctx)
 	if err != nil {

@@ -101,7 +101,7 @@ func (t *trial) nameRegressions(ctx context.Context, k *task) error {
 			ids = append(ids, *x.QueryID)
 		}
 	}
-	titles, err := Titles(ctx, t.store, t.Collection, ids, t.look.Title)
+	titles, _, err := Titles(ctx, t.store, t.Collection, ids, t.look.Title)
 	if err != nil {
 		return t.explain(ctx, err)
 	}

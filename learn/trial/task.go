@@ -160,6 +160,9 @@ func (t *trial) labelRefusal(labels, rows int) error {
 	}
 	of := fmt.Sprintf("of the %d rows read of collection %q", len(t.sample.ids), t.Collection)
 	if labels == 0 {
+		if nearest := nearestFields(t.Label, t.look.Fields); nearest != "" {
+			hint = "; " + nearest + hint
+		}
 		return &RefusalError{fmt.Sprintf("none %s has a text or a number in field %q%s", of, t.Label, hint), nil}
 	}
 	return &RefusalError{fmt.Sprintf("field %q groups too few %s: different values: %d, rows that share theirs with another: %d; a trial needs 2 and %d%s",

@@ -9,19 +9,22 @@ import (
 )
 
 // Titles reads what rows are from a payload field, by their ids. If field is empty, it
-// picks one. Rows without the field are missing in the result.
-func Titles(ctx context.Context, store adapters.Store, collection string, ids []rerank.ID, field string) (map[rerank.ID]string, error) {
-	fetch := adapters.AbilitiesOf(store).Fetch
-	if fetch == nil || len(ids) == 0 {
-		return nil, nil //nolint:nilnil // no titles, and no failure
+// picks one. Rows without the field are missing in the result. unknown says, if no row has the
+// field, which fields are most like it.
+func Titles(ctx context.Context, store adapters.Store, collection string, ids []rerank.ID, field string) (titles map[rerank.ID]string, unknown string, err error) {
+	can := adapters.AbilitiesOf(store)
+	if can.Fetch == nil || len(ids) == 0 {
+		return nil, "", nil
 	}
-	request := adapters.FetchRequest{Collection: collection, IDs: ids, Payload: true}
-	if field != "" {
-		request.PayloadFields = []string{topKey(field)}
+	stored := ids // as the store spells them
+	if can.Exclude != nil {
+		if stored, _, err = can.Exclude.Excluded(ids, ""); err != nil {
+			return nil, "", err
+		}
 	}
-	rows, err := fetch.Fetch(ctx, request)
+	rows, err := can.Fetch.Fetch(ctx, adapters.FetchRequest{Collection: collection, IDs: stored, Payload: true})
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
 	if field == "" {
 		found := map[string]*fieldCount{}
@@ -29,12 +32,20 @@ func Titles(ctx context.Context, store adapters.Store, collection string, ids []
 			countFields(found, "", payload, fieldDepth)
 		}
 		field = pickTitle(listFields(found), "")
+	} else if len(rows.Payloads) > 0 {
+		unknown = UnknownField(field, rows.Payloads)
 	}
-	titles := map[rerank.ID]string{}
+	read := map[rerank.ID]string{}
 	for i := range rows.Payloads {
 		if text := dataset.PayloadText(rows.Payloads[i], field); text != "" {
-			titles[rows.IDs[i]] = shorten(text, titleBytes)
+			read[rows.IDs[i]] = shorten(text, titleBytes)
 		}
 	}
-	return titles, nil
+	titles = map[rerank.ID]string{}
+	for i, id := range ids {
+		if text := read[stored[i]]; text != "" {
+			titles[id] = text
+		}
+	}
+	return titles, unknown, nil
 }

@@ -99,11 +99,14 @@ func TestWhatAnExampleShows(t *testing.T) {
 			t.Errorf("queries of text %t: %+v, %v", text, e, err)
 		}
 	}
-	titles, err := Titles(t.Context(), tr.store, "things", ids[:2], "code")
-	if err != nil || titles[ids[1]] != "x1" {
-		t.Errorf("titles %q, %v", titles, err)
+	titles, unknown, err := Titles(t.Context(), tr.store, "things", ids[:2], "code")
+	if err != nil || titles[ids[1]] != "x1" || unknown != "" {
+		t.Errorf("titles %q, %q, %v", titles, unknown, err)
 	}
-	if titles, err = Titles(t.Context(), tr.store, "things", ids[:2], ""); err != nil || titles[ids[0]] != "thing 0" {
+	if titles, unknown, err = Titles(t.Context(), tr.store, "things", ids[:2], "cod"); err != nil || len(titles) > 0 || !strings.Contains(unknown, `["code" `) {
+		t.Errorf("titles of a field that no row has: %q, %q, %v", titles, unknown, err)
+	}
+	if titles, _, err = Titles(t.Context(), tr.store, "things", ids[:2], ""); err != nil || titles[ids[0]] != "thing 0" {
 		t.Errorf("titles of the field that is picked: %q, %v", titles, err)
 	}
 }

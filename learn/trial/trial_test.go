@@ -366,7 +366,7 @@ func TestRefusals(t *testing.T) {
 	wrong(t, in("goods", func(o *trial.Options) { o.URL = "ftp://db" }), "begins with ftp://")
 	wrong(t, in("goods", func(o *trial.Options) { o.URL = server.REST + "/collections/goods" }), "is no server's address")
 	wrong(t, in("goods", func(o *trial.Options) { o.URL = "127.0.0.1:1" }), "nothing answers at 127.0.0.1:1 (connect: connection refused)")
-	wrong(t, in("goods", func(o *trial.Options) { o.Label = "cod" }), `none of the 600 rows read of collection "goods" has a text or a number in field "cod"; fields that group rows are facts.group`)
+	wrong(t, in("goods", func(o *trial.Options) { o.Label = "cod" }), `none of the 600 rows read of collection "goods" has a text or a number in field "cod"; the nearest of 3 fields are ["code" "title" "facts.group"]; fields that group rows are facts.group`)
 	wrong(t, in("goods", func(o *trial.Options) {
 		o.Label, o.Out = "facts.group", "/proc/out"
 		o.Progress = func(stage string, _ int) func(int) {
