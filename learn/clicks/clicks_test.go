@@ -1,6 +1,7 @@
 package clicks_test
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"math/rand/v2"
@@ -80,11 +81,14 @@ func newWorld(queries, items, places int) world {
 
 // isRelevant draws the relevance of an item from a logistic function of the inner product.
 func (w world) isRelevant(q int, x int32, rng *rand.Rand) bool {
-	var dot float64
+	return rng.Float64() < 1/(1+math.Exp(2-6*w.dot(q, x)))
+}
+
+func (w world) dot(q int, x int32) (dot float64) {
 	for i, v := range w.queries.Row(q) {
 		dot += float64(v) * float64(w.items.Row(int(x))[i])
 	}
-	return rng.Float64() < 1/(1+math.Exp(2-6*dot))
+	return dot
 }
 
 // answers shows lists, a share of them with two places swapped, to people.
@@ -152,14 +156,44 @@ func TestRegression(t *testing.T) {
 	}
 }
 
-// TestRegressionOfALongLog: of more pairs than it reads, a regression reads some of every part of the log. Here
-// people look at the second position in the later half only.
+// TestRegressionOfARanking: in lists by the inner product, where the first item is right most often, a regression
+// tells that from how often people look.
+func TestRegressionOfARanking(t *testing.T) {
+	w := newWorld(1500, 60, 5)
+	rng := rand.New(rand.NewPCG(9, 10))
+	right := make([]int32, len(w.lists))
+	for q, list := range w.lists {
+		weights, sum := map[int32]float64{}, 0.0
+		for _, x := range list {
+			weights[x] = math.Exp(8 * w.dot(q, x))
+			sum += weights[x]
+		}
+		slices.SortFunc(list, func(a, b int32) int { return cmp.Compare(w.dot(q, b), w.dot(q, a)) })
+		left := rng.Float64() * sum
+		for _, x := range list {
+			if left -= weights[x]; left < 0 {
+				right[q] = x
+				break
+			}
+		}
+	}
+	p := clicks.Person{Browsing: clicks.ByPosition, Severity: 1, Noise: 0.02}
+	var answers []clicks.Answer
+	for n := range 6000 {
+		q := n % len(w.lists)
+		answers = append(answers, p.Answer(int32(q), w.lists[q], func(x int32) bool { return x == right[q] }, rng))
+	}
+	checkCurve(t, clicks.Estimator{Queries: w.queries, Items: w.items}.Estimate(answers), p, 0.05)
+}
+
+// TestRegressionOfALongLog: of more pairs than it reads, a regression reads some of every part of the log, and of
+// every position. Here people look at the second position in the last three quarters only.
 func TestRegressionOfALongLog(t *testing.T) {
 	const queries = 8000
 	var answers []clicks.Answer
 	for q := range int32(queries) {
 		a := clicks.Answer{Query: q, Items: []int32{0, 1}, Positions: []int32{1, 2}, Weights: []float32{1, 0}}
-		if q >= queries/2 {
+		if q >= queries/4 {
 			a.Weights[1] = 1
 		}
 		answers = append(answers, a)
@@ -168,8 +202,8 @@ func TestRegressionOfALongLog(t *testing.T) {
 		return rerank.Matrix{Rows: rows, Cols: 1, Data: slices.Repeat([]float32{1}, rows)}
 	}
 	c := clicks.Estimator{Method: clicks.Regression, Queries: ones(queries), Items: ones(2)}.Estimate(answers)
-	if got := c.At(2); math.Abs(got-0.5) > 0.1 {
-		t.Errorf("the second position is looked at %.3f times as often as the first, want 0.5", got)
+	if got := c.At(2); math.Abs(got-0.75) > 0.05 {
+		t.Errorf("the second position is looked at %.3f times as often as the first, want 0.75", got)
 	}
 }
 

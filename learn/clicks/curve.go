@@ -131,7 +131,7 @@ func (e Estimator) Estimate(answers []Answer) *Curve {
 		errs = jackknife(folds, func(fold int) []float64 { return swapped.harvest(fold) })
 	case Regression:
 		c.Clicks = cells.clicks()
-		r := newRegression(cells, e.Queries, e.Items)
+		r := newRegression(cells, e.Queries, e.Items, e.Seed)
 		steps = r.estimate(-1)
 		errs = jackknife(regressionFolds, r.estimate)
 	case Uncorrected:

@@ -2,7 +2,9 @@ package clicks
 
 import (
 	"math"
+	"math/rand/v2"
 
+	"github.com/likenessdb/likeness/learn/fit/linalg"
 	"github.com/likenessdb/likeness/rerank"
 )
 
@@ -10,13 +12,15 @@ const (
 	// regressionPairs is the number of pairs that Regression reads at most.
 	regressionPairs = 10_000
 	// regressionRounds is the number of its rounds, each of one expectation and one maximisation.
-	regressionRounds = 15
+	regressionRounds = 40
 	// regressionFolds is the number of parts of its queries, each left out once for standard errors.
 	regressionFolds = 5
 )
 
 // regression estimates propensities where nothing was shown at several positions. The relevance of
-// a pair is a logistic function of the elementwise product of the two vectors.
+// a pair is a logistic function of the elementwise product of the two vectors, and of the lead of their inner
+// product over the query's other items. Without the lead, relevance could not tell a list with one clear winner from a list of
+// near ties, and the fall of relevance along a list would count as a fall of propensities.
 type regression struct {
 	steps    int
 	rows     []regressionRow
@@ -28,22 +32,58 @@ type regressionRow struct {
 	fold, features int
 }
 
-func newRegression(c *cells, queries, items rerank.Matrix) *regression {
-	every := (len(c.all) + regressionPairs - 1) / regressionPairs
+// newRegression reads pairs at random. Every n-th pair would not do: a list has its pairs by position, so
+// that lists of ten would show every second pair at odd positions alone.
+func newRegression(c *cells, queries, items rerank.Matrix, seed uint64) *regression {
 	r := &regression{steps: c.steps}
-	used := (len(c.all) + every - 1) / every
-	r.features = rerank.NewMatrix(used, queries.Cols)
-	for n := range used {
-		p := c.all[n*every]
+	used := rand.New(rand.NewPCG(seed, 0x4e64)).Perm(len(c.all))
+	used = used[:min(regressionPairs, len(used))]
+	r.features = rerank.NewMatrix(len(used), queries.Cols+1)
+	leads := c.leads(queries, items)
+	for n, at := range used {
+		p := c.all[at]
 		f, q, x := r.features.Row(n), queries.Row(int(p.query)), items.Row(int(p.item))
-		for i := range f {
+		for i := range q {
 			f[i] = q[i] * x[i]
 		}
+		f[len(q)] = leads[at]
 		for _, one := range p.cells {
 			r.rows = append(r.rows, regressionRow{one, p.fold, n})
 		}
 	}
 	return r
+}
+
+// leads returns by how much the inner product of each pair is ahead of the greatest of the query's other items: below 0
+// for all but one. A query with one item has 0.
+func (c *cells) leads(queries, items rerank.Matrix) []float32 {
+	dots := make([]float32, len(c.all))
+	first, second := map[int32]float32{}, map[int32]float32{} // the greatest two of each query
+	for n, p := range c.all {
+		dot := float32(linalg.Dot(queries.Row(int(p.query)), items.Row(int(p.item))))
+		dots[n] = dot
+		switch most, ok := first[p.query]; {
+		case !ok:
+			first[p.query] = dot
+		case dot > most:
+			first[p.query], second[p.query] = dot, most
+		default:
+			if next, ok := second[p.query]; !ok || dot > next {
+				second[p.query] = dot
+			}
+		}
+	}
+	for n, p := range c.all {
+		rival, ok := second[p.query]
+		if ok && dots[n] < first[p.query] {
+			rival = first[p.query]
+		}
+		if !ok {
+			rival = dots[n]
+		}
+		dots[n] -= rival
+	}
+	return dots
 }
 
 // estimate estimates the propensities of the steps from pairs outside of a fold. Each round
@@ -98,6 +138,7 @@ func (r *regression) newLogistic() *logistic {
 	for i := range m.weights {
 		m.weights[i], m.rates[i] = 5, 0.3/math.Sqrt(squares[i]+1e-12)
 	}
+	m.weights[n-1] = 2 / math.Sqrt(squares[n-1]/squares[n]+1e-6) // leads of any size begin with one effect
 	m.weights[n] = -3
 	return m
 }
