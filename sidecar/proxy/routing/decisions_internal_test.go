@@ -2,6 +2,8 @@ package routing
 
 import (
 	"context"
+	"log/slog"
+	"reflect"
 	"slices"
 	"testing"
 	"time"
@@ -99,6 +101,32 @@ func (b *begun) end(applied bool, touched []rerank.ID) {
 
 func (b *begun) Doubt(string) func(*journal.Write) {
 	return func(w *journal.Write) { b.writes = append(b.writes, *w) }
+}
+
+// TestAliasesThatWereSwitched: the follower is told once that an alias stands for another collection, and not where
+// it stands for the same one, or where either is not known.
+func TestAliasesThatWereSwitched(t *testing.T) {
+	for name, c := range map[string]struct {
+		was, is, own string
+		told         int
+	}{
+		"another":            {"old", "new", "new", 1},
+		"the same":           {"old", "old", "old", 0},
+		"not known yet":      {"", "new", "new", 0},
+		"not known any more": {"old", "", "old", 0},
+	} {
+		b := &begun{}
+		r := &Router{follower: b, log: slog.New(slog.DiscardHandler), known: map[string][]string{"c": {"r"}}, searcher: routes{all: map[string]*route.Route{"r": {}}}}
+		r.aliases.own = map[string]string{"c": c.was}
+		r.tellSwitched(t.Context(), map[string]Target{"c": {Own: c.is}})
+		if len(b.writes) != c.told || len(b.applied) != c.told || r.aliases.own["c"] != c.own {
+			t.Errorf("%s: told %+v, the alias stands for %q", name, b.writes, r.aliases.own["c"])
+			continue
+		}
+		if c.told > 0 && !reflect.DeepEqual(b.writes[0], journal.Write{Collection: "c", Kind: journal.Collection, All: true, Waited: true}) {
+			t.Errorf("%s: told %+v", name, b.writes)
+		}
+	}
 }
 
 // TestEndOfAWrite: rows that the request names are touched in addition to those whose ids the

@@ -218,6 +218,28 @@ func TestTheFirstFailureSendsTheOriginal(t *testing.T) {
 	}
 }
 
+// TestPanicsOfTheConfirmingRead: they fail the call alone, also where it is answered in a goroutine of its own.
+func TestPanicsOfTheConfirmingRead(t *testing.T) {
+	for _, budget := range []time.Duration{0, time.Second} {
+		r := router(t, searcher{route: newRoute(func(r *route.Route) { r.LatencyBudget = budget }), rows: 9}, nil)
+		x := asks(plain(3))
+		x.shown = func(rerank.ID) bool { panic("planted") }
+		if o := ask(t.Context(), r, x); o.Answered || o.Status != "degraded; reason=panic" {
+			t.Errorf("with a budget of %s: %+v", budget, o)
+		}
+	}
+}
+
+// TestAnAnswerAtTheLastMoment: an answer that was there before the caller's time ended is the caller's.
+func TestAnAnswerAtTheLastMoment(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	x := asks(plain(3))
+	x.shown = func(rerank.ID) bool { cancel(); return true }
+	if o := ask(ctx, router(t, searcher{route: newRoute(nil), rows: 9}, nil), x); !o.Answered || o.Status != rescoredStatus || !slices.Equal(o.Answer.ids, ids(1, 2, 3)) {
+		t.Errorf("%+v", o)
+	}
+}
+
 func TestEveryOutcomeIsCounted(t *testing.T) {
 	record := &recorder{}
 	r := router(t, searcher{route: newRoute(nil), rows: 9}, record)
