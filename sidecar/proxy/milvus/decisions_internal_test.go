@@ -116,6 +116,8 @@ type manyRoutes struct {
 
 func (m manyRoutes) Routes() []*route.Route { return m.all }
 
+func (m manyRoutes) Route(string) (*route.Route, error) { return m.all[0], nil }
+
 // callOf returns a call of the named method on the collection c.
 func callOf(t *testing.T, up *rawgrpc.Upstream, r *Router, name string, request proto.Message) *call {
 	t.Helper()
@@ -387,6 +389,33 @@ func TestConfirmedAnswers(t *testing.T) {
 	flat := &schemapb.SearchResultData{FieldsData: []*schemapb.FieldData{{FieldName: "v", Field: &schemapb.FieldData_Vectors{Vectors: &schemapb.VectorField{Data: &schemapb.VectorField_FloatVector{FloatVector: &schemapb.FloatArray{Data: []float32{1}}}}}}}}
 	if got := vectorAt(flat, "v", 0); got != nil {
 		t.Errorf("a vector without a dimension is %v", got)
+	}
+}
+
+// TestInterceptedCalls: a call on a routed collection is read as its method demands, and what passes has the
+// database's own answer and says why.
+func TestInterceptedCalls(t *testing.T) {
+	s, up := startScripted(t)
+	s.searchAnswer = results([]int64{2}, 5, 4)
+	methods := routerOf(t, "", "v0").Intercept(up)
+	twoVectors := hybridOf(t, "v0", "v0")
+	twoVectors.DbName, twoVectors.Requests[1].PlaceholderGroup = "", vectorsOf(t, []float32{9, 9})
+	elsewhere := plain(t)
+	elsewhere.CollectionName = "d"
+	for name, c := range map[string]struct {
+		method  string
+		request proto.Message
+		status  []string
+	}{
+		"no route":     {milvuspb.MilvusService_Search_FullMethodName, elsewhere, nil},
+		"two vectors":  {milvuspb.MilvusService_HybridSearch_FullMethodName, twoVectors, []string{"passed; reason=hybrid"}},
+		"an iterator":  {milvuspb.MilvusService_Search_FullMethodName, plain(t, "iterator", "True"), []string{"passed; reason=iterator"}},
+		"other fields": {milvuspb.MilvusService_Search_FullMethodName, plain(t, "anns_field", "w"), []string{"passed; reason=vector"}},
+	} {
+		r := methods[c.method].Answer(t.Context(), encoded(t, c.request))
+		if got := r.Trailer.Get(routing.StatusKey); r.Err != nil || !slices.Equal(got, c.status) {
+			t.Errorf("%s: %q, %v", name, got, r.Err)
+		}
 	}
 }
 
@@ -873,5 +902,9 @@ func TestColumnsThatAreShort(t *testing.T) {
 		if _, ok := pickField(f, []int{2}, 3); ok {
 			t.Errorf("%v: has not three rows", f)
 		}
+	}
+	empty := &schemapb.FieldData{Field: &schemapb.FieldData_Vectors{Vectors: &schemapb.VectorField{Data: &schemapb.VectorField_Int8Vector{}}}}
+	if _, ok := pickField(empty, []int{0}, 1); ok {
+		t.Error("a row is picked from vectors of no dimension")
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"math"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/milvus-io/milvus-proto/go-api/v2/commonpb"
@@ -106,16 +107,21 @@ func TestLocate(t *testing.T) {
 		"range":           {[]string{"range_filter", "0.5"}, "search-params", true},
 		"nested rounding": {[]string{"params", `{"round_decimal":2}`}, "round-decimal", false},
 		"not JSON":        {[]string{"params", `{`}, "search-params", false},
+		"too long":        {[]string{"params", "{}" + strings.Repeat(" ", maxParamsBytes)}, "search-params", false},
 		"groups":          {[]string{"group_by_field", "n"}, "", true},
 		"tuning":          {[]string{"params", `{"ef":10}`, "ef", "10"}, "", false},
 	} {
 		m := &milvuspb.SearchRequest{SearchParams: params(tc.params...), Nq: 1, PlaceholderGroup: encoded(t, groupOf(commonpb.PlaceholderType_FloatVector, []float32{1}))}
 		got, err := locate(encoded(t, m))
-		if err != nil || got[0].Unmapped != tc.unmapped || got[0].Narrowed != tc.narrowed || got[0].HasEF != (name == "tuning" || name == "not JSON") {
+		if err != nil || got[0].Unmapped != tc.unmapped || got[0].Narrowed != tc.narrowed || got[0].HasEF != (name == "tuning" || name == "not JSON" || name == "too long") {
 			t.Errorf("%s: %+v, %v", name, got, err)
 		}
 	}
 	group := encoded(t, groupOf(commonpb.PlaceholderType_FloatVector, []float32{1}))
+	late := newer(groupOf(commonpb.PlaceholderType_FloatVector, []float32{1}), 9) // a group with a field that this version does not know
+	if got, err := locate(encoded(t, &milvuspb.SearchRequest{Nq: 1, PlaceholderGroup: encoded(t, late)})); err != nil || len(got) != 1 {
+		t.Errorf("a group of a newer client: %+v, %v", got, err)
+	}
 	for name, m := range map[string]*milvuspb.SearchRequest{
 		"no vectors":          {Nq: 1},
 		"another count":       {Nq: 2, PlaceholderGroup: group},

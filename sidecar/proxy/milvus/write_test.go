@@ -35,6 +35,8 @@ func TestKeysOfAnExpression(t *testing.T) {
 		"id in [1.5]":                   nil,
 		"id in [9223372036854775808]":   nil,
 		"id in []":                      nil,
+		"id in [1 2]":                   nil,
+		"id in 1]":                      nil,
 		"id > 1":                        nil,
 		"id == 1 or id == 2":            nil,
 		"id in [1] and x > 2":           nil,
