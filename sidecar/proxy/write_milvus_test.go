@@ -75,7 +75,7 @@ func milvusSteps(unclear bool) []milvusStep {
 		}, nil},
 		{"load", func(ctx context.Context, c c, name string) (any, error) {
 			return nothing(c.LoadCollection(ctx, name, false))
-		}, nil},
+		}, anyRow(journal.Upsert, false)},
 		{"insert", func(ctx context.Context, c c, name string) (any, error) {
 			return c.Insert(ctx, name, "", milvusColumns(1, -2, 3)...)
 		}, milvusRow(journal.Upsert, 1, -2, 3)},
@@ -232,7 +232,7 @@ func (w *milvusWorld) aliases(t *testing.T) {
 		{"insert elsewhere", insert("unrouted", 13), nil},
 		{"drop of that alias", func() error { return c.DropAlias(ctx, "other") }, moved},
 		{"partition", func() error { return c.CreatePartition(ctx, "routed", "p") }, nil},
-		{"release", func() error { return c.ReleaseCollection(ctx, "routed") }, nil},
+		{"release", func() error { return c.ReleaseCollection(ctx, "routed") }, anyRow(journal.Upsert, false)},
 		{"drop of the partition", func() error { return c.DropPartition(ctx, "routed", "p") }, anyRow(journal.Delete, false)},
 		{"rename", func() error { return c.RenameCollection(ctx, "routed", "renamed") }, anyRow(journal.Collection, true)},
 		{"insert into the renamed", insert("renamed", 14), nil},

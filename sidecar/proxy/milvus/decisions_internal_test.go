@@ -722,22 +722,28 @@ func TestDatabases(t *testing.T) {
 // TestMethodsThatWrite: the changes of each method, and the field with its database.
 func TestMethodsThatWrite(t *testing.T) {
 	const c, collection = "c", journal.Collection
+	rows := routing.Writing{Kind: journal.Upsert, Collections: []string{c}}
 	for method, want := range map[string]struct {
 		request proto.Message
 		writing routing.Writing
 	}{
-		milvuspb.MilvusService_Insert_FullMethodName:             {&milvuspb.InsertRequest{DbName: "d", CollectionName: c}, routing.Writing{Kind: journal.Upsert, Collections: []string{c}}},
-		milvuspb.MilvusService_Upsert_FullMethodName:             {&milvuspb.UpsertRequest{DbName: "d", CollectionName: c}, routing.Writing{Kind: journal.Upsert, Collections: []string{c}}},
-		milvuspb.MilvusService_Delete_FullMethodName:             {&milvuspb.DeleteRequest{DbName: "d", CollectionName: c}, routing.Writing{Kind: journal.Delete, Collections: []string{c}}},
-		milvuspb.MilvusService_Import_FullMethodName:             {&milvuspb.ImportRequest{DbName: "d", CollectionName: c}, routing.Writing{Kind: journal.Upsert, Collections: []string{c}}},
-		milvuspb.MilvusService_DropPartition_FullMethodName:      {&milvuspb.DropPartitionRequest{DbName: "d", CollectionName: c}, routing.Writing{Kind: journal.Delete, Collections: []string{c}}},
-		milvuspb.MilvusService_AddCollectionField_FullMethodName: {&milvuspb.AddCollectionFieldRequest{DbName: "d", CollectionName: c}, routing.Writing{Kind: journal.Payload, Collections: []string{c}}},
-		milvuspb.MilvusService_CreateCollection_FullMethodName:   {&milvuspb.CreateCollectionRequest{DbName: "d", CollectionName: c}, routing.Writing{Kind: collection, Collections: []string{c}, Renamed: []string{c}}},
-		milvuspb.MilvusService_DropCollection_FullMethodName:     {&milvuspb.DropCollectionRequest{DbName: "d", CollectionName: c}, routing.Writing{Kind: collection, Collections: []string{c}, Renamed: []string{c}}},
-		milvuspb.MilvusService_CreateAlias_FullMethodName:        {&milvuspb.CreateAliasRequest{DbName: "d", CollectionName: c, Alias: "a"}, routing.Writing{Kind: collection, Renamed: []string{"a"}}},
-		milvuspb.MilvusService_AlterAlias_FullMethodName:         {&milvuspb.AlterAliasRequest{DbName: "d", CollectionName: c, Alias: "a"}, routing.Writing{Kind: collection, Renamed: []string{"a"}}},
-		milvuspb.MilvusService_DropAlias_FullMethodName:          {&milvuspb.DropAliasRequest{DbName: "d", Alias: "a"}, routing.Writing{Kind: collection, Renamed: []string{"a"}}},
-		milvuspb.MilvusService_ReplicateMessage_FullMethodName:   {&milvuspb.ReplicateMessageRequest{}, routing.Writing{Kind: journal.Upsert, Everywhere: true}},
+		milvuspb.MilvusService_Insert_FullMethodName:               {&milvuspb.InsertRequest{DbName: "d", CollectionName: c}, routing.Writing{Kind: journal.Upsert, Collections: []string{c}}},
+		milvuspb.MilvusService_Upsert_FullMethodName:               {&milvuspb.UpsertRequest{DbName: "d", CollectionName: c}, routing.Writing{Kind: journal.Upsert, Collections: []string{c}}},
+		milvuspb.MilvusService_Delete_FullMethodName:               {&milvuspb.DeleteRequest{DbName: "d", CollectionName: c}, routing.Writing{Kind: journal.Delete, Collections: []string{c}}},
+		milvuspb.MilvusService_Import_FullMethodName:               {&milvuspb.ImportRequest{DbName: "d", CollectionName: c}, routing.Writing{Kind: journal.Upsert, Collections: []string{c}}},
+		milvuspb.MilvusService_DropPartition_FullMethodName:        {&milvuspb.DropPartitionRequest{DbName: "d", CollectionName: c}, routing.Writing{Kind: journal.Delete, Collections: []string{c}}},
+		milvuspb.MilvusService_AddCollectionField_FullMethodName:   {&milvuspb.AddCollectionFieldRequest{DbName: "d", CollectionName: c}, routing.Writing{Kind: journal.Payload, Collections: []string{c}}},
+		milvuspb.MilvusService_CreateCollection_FullMethodName:     {&milvuspb.CreateCollectionRequest{DbName: "d", CollectionName: c}, routing.Writing{Kind: collection, Collections: []string{c}, Renamed: []string{c}}},
+		milvuspb.MilvusService_DropCollection_FullMethodName:       {&milvuspb.DropCollectionRequest{DbName: "d", CollectionName: c}, routing.Writing{Kind: collection, Collections: []string{c}, Renamed: []string{c}}},
+		milvuspb.MilvusService_CreateAlias_FullMethodName:          {&milvuspb.CreateAliasRequest{DbName: "d", CollectionName: c, Alias: "a"}, routing.Writing{Kind: collection, Renamed: []string{"a"}}},
+		milvuspb.MilvusService_AlterAlias_FullMethodName:           {&milvuspb.AlterAliasRequest{DbName: "d", CollectionName: c, Alias: "a"}, routing.Writing{Kind: collection, Renamed: []string{"a"}}},
+		milvuspb.MilvusService_DropAlias_FullMethodName:            {&milvuspb.DropAliasRequest{DbName: "d", Alias: "a"}, routing.Writing{Kind: collection, Renamed: []string{"a"}}},
+		milvuspb.MilvusService_AlterCollection_FullMethodName:      {&milvuspb.AlterCollectionRequest{DbName: "d", CollectionName: c}, rows},
+		milvuspb.MilvusService_AlterCollectionField_FullMethodName: {&milvuspb.AlterCollectionFieldRequest{DbName: "d", CollectionName: c}, rows},
+		milvuspb.MilvusService_LoadCollection_FullMethodName:       {&milvuspb.LoadCollectionRequest{DbName: "d", CollectionName: c}, rows},
+		milvuspb.MilvusService_ReleaseCollection_FullMethodName:    {&milvuspb.ReleaseCollectionRequest{DbName: "d", CollectionName: c}, rows},
+		milvuspb.MilvusService_LoadPartitions_FullMethodName:       {&milvuspb.LoadPartitionsRequest{DbName: "d", CollectionName: c}, rows},
+		milvuspb.MilvusService_ReleasePartitions_FullMethodName:    {&milvuspb.ReleasePartitionsRequest{DbName: "d", CollectionName: c}, rows},
 	} {
 		w, known := methodsThatWrite()[method]
 		if !known {
@@ -754,13 +760,10 @@ func TestMethodsThatWrite(t *testing.T) {
 			t.Errorf("%s: the database is %q", method, database)
 		}
 	}
-	if n := len(methodsThatWrite()); n != 12 {
+	if n := len(methodsThatWrite()); n != 17 {
 		t.Errorf("%d methods write", n)
 	}
 	r, _ := following(t, false)
-	if n := len(r.writes()); n != 13 {
-		t.Errorf("%d methods are followed", n)
-	}
 	for name, c := range map[string]struct {
 		request *milvuspb.RenameCollectionRequest
 		want    routing.Writing
@@ -780,6 +783,41 @@ func TestMethodsThatWrite(t *testing.T) {
 	}
 	if got := r.readRename(t.Context(), []byte{10, 255}); !got.Everywhere || got.Kind != collection {
 		t.Errorf("a rename that is not read: %+v", got)
+	}
+}
+
+// TestEveryMethodHasAClass: each method of Milvus's services reads, writes to one collection or name, or is listed
+// here as one that may change anything. A method of a later version has to be put into a class.
+func TestEveryMethodHasAClass(t *testing.T) {
+	anything := []string{
+		"AddUserTags", "AlterDatabase", "CreateReplicateStream", "CreateRowPolicy", "DeleteUserTags", "DropDatabase", "DropRowPolicy", "ReplicateMessage",
+		"UpdateReplicateConfiguration",
+	}
+	r, _ := following(t, false)
+	all := r.Intercept(nil)
+	var other []string
+	services := milvuspb.File_milvus_proto.Services()
+	for i := range services.Len() {
+		methods := services.Get(i).Methods()
+		for j := range methods.Len() {
+			method := "/" + string(services.Get(i).FullName()) + "/" + string(methods.Get(j).Name())
+			_, writes := methodsThatWrite()[method]
+			writes = writes || method == milvuspb.MilvusService_RenameCollection_FullMethodName
+			intercept, isListed := all[method]
+			reads := slices.Contains(methodsThatRead(), method)
+			switch {
+			case reads == writes && isListed, reads && writes, writes && !intercept.MustRead:
+				t.Errorf("%s has no class, or two", method)
+			case !isListed:
+				other = append(other, string(methods.Get(j).Name()))
+			}
+		}
+	}
+	if slices.Sort(other); !slices.Equal(other, anything) {
+		t.Errorf("these methods may change anything: %v; want %v", other, anything)
+	}
+	if all[rawgrpc.AnyOther].Watch == nil {
+		t.Error("methods without a class are not followed")
 	}
 }
 

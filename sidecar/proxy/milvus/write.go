@@ -24,36 +24,44 @@ import (
 // columnsField is the field of an Insert or Upsert that holds the columns.
 const columnsField = 5
 
-// write is a method that writes: where its request names the database, and what
-// the rest of it means.
+// write is a method that changes one collection or one name: where its request names the database,
+// and what the rest of it means.
 type write struct {
 	databaseField protowire.Number
 	read          func(b []byte) routing.Writing
 }
 
 func methodsThatWrite() map[string]write {
+	rows := write{databaseField, anyRow(journal.Upsert, collectionField)}
 	return map[string]write{
-		milvuspb.MilvusService_Insert_FullMethodName:             {databaseField, readRows(&milvuspb.InsertRequest{}, true)},
-		milvuspb.MilvusService_Upsert_FullMethodName:             {databaseField, readRows(&milvuspb.UpsertRequest{}, false)},
-		milvuspb.MilvusService_Delete_FullMethodName:             {databaseField, readDelete},
-		milvuspb.MilvusService_Import_FullMethodName:             {7, anyRow(journal.Upsert, 1)},
-		milvuspb.MilvusService_DropPartition_FullMethodName:      {databaseField, anyRow(journal.Delete, collectionField)},
-		milvuspb.MilvusService_AddCollectionField_FullMethodName: {databaseField, anyRow(journal.Payload, collectionField)},
-		milvuspb.MilvusService_CreateCollection_FullMethodName:   {databaseField, readCollection},
-		milvuspb.MilvusService_DropCollection_FullMethodName:     {databaseField, readCollection},
-		milvuspb.MilvusService_CreateAlias_FullMethodName:        {databaseField, readName(4)},
-		milvuspb.MilvusService_AlterAlias_FullMethodName:         {databaseField, readName(4)},
-		milvuspb.MilvusService_DropAlias_FullMethodName:          {databaseField, readName(3)},
-		milvuspb.MilvusService_ReplicateMessage_FullMethodName:   {0, readReplicated},
+		milvuspb.MilvusService_Insert_FullMethodName:               {databaseField, readRows(&milvuspb.InsertRequest{}, true)},
+		milvuspb.MilvusService_Upsert_FullMethodName:               {databaseField, readRows(&milvuspb.UpsertRequest{}, false)},
+		milvuspb.MilvusService_Delete_FullMethodName:               {databaseField, readDelete},
+		milvuspb.MilvusService_Import_FullMethodName:               {7, anyRow(journal.Upsert, 1)},
+		milvuspb.MilvusService_DropPartition_FullMethodName:        {databaseField, anyRow(journal.Delete, collectionField)},
+		milvuspb.MilvusService_AddCollectionField_FullMethodName:   {databaseField, anyRow(journal.Payload, collectionField)},
+		milvuspb.MilvusService_AlterCollection_FullMethodName:      rows, // a time to live
+		milvuspb.MilvusService_AlterCollectionField_FullMethodName: rows,
+		milvuspb.MilvusService_LoadCollection_FullMethodName:       rows, // a search finds the rows of loaded partitions alone
+		milvuspb.MilvusService_ReleaseCollection_FullMethodName:    rows,
+		milvuspb.MilvusService_LoadPartitions_FullMethodName:       rows,
+		milvuspb.MilvusService_ReleasePartitions_FullMethodName:    rows,
+		milvuspb.MilvusService_CreateCollection_FullMethodName:     {databaseField, readCollection},
+		milvuspb.MilvusService_DropCollection_FullMethodName:       {databaseField, readCollection},
+		milvuspb.MilvusService_CreateAlias_FullMethodName:          {databaseField, readName(4)},
+		milvuspb.MilvusService_AlterAlias_FullMethodName:           {databaseField, readName(4)},
+		milvuspb.MilvusService_DropAlias_FullMethodName:            {databaseField, readName(3)},
 	}
 }
 
-// writes returns the interceptors of the methods that write.
+// writes returns the interceptors of the methods that write, and of those without an interceptor of
+// their own.
 func (r *Router) writes() map[string]rawgrpc.Interceptor {
 	out := map[string]rawgrpc.Interceptor{}
 	if !r.Follows() {
 		return out
 	}
+	r.Followed(out, methodsThatRead(), denies)
 	for method, w := range methodsThatWrite() {
 		out[method] = r.following(func(ctx context.Context, b []byte) routing.Writing {
 			if w.databaseField > 0 && !r.mayBeOurs(ctx, b, w.databaseField) {
@@ -287,12 +295,6 @@ func readName(field protowire.Number) func(b []byte) routing.Writing {
 		name, _ := routing.Text(b, field)
 		return routing.Writing{Kind: journal.Collection, Renamed: []string{name}}
 	}
-}
-
-// readReplicated reads a replication message of another cluster. It may change anything, because
-// its content is not read.
-func readReplicated([]byte) routing.Writing {
-	return routing.Writing{Kind: journal.Upsert, Everywhere: true}
 }
 
 // readRename reads a rename, whose new name may lie in another database. Without a name of that database some servers

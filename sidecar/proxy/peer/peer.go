@@ -12,8 +12,8 @@ import (
 )
 
 const (
-	// outlives is how long a request goes on after its client went away.
-	outlives = time.Second
+	// Outlives is how long a request goes on after its client went away.
+	Outlives = time.Second
 	// retryInterval is the time between a failure to accept a connection and the next try.
 	retryInterval = 10 * time.Millisecond
 )
@@ -62,7 +62,7 @@ func IsClosed(done <-chan struct{}) bool {
 // Outlive returns a context with the values of ctx that is cancelled one second after ctx.
 func Outlive(ctx context.Context) (context.Context, context.CancelFunc) {
 	own, cancel := context.WithCancel(context.WithoutCancel(ctx))
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(outlives, cancel) })
+	stop := context.AfterFunc(ctx, func() { time.AfterFunc(Outlives, cancel) })
 	return own, func() {
 		stop()
 		cancel()

@@ -175,7 +175,7 @@ func TestCostOfCallsGRPC(t *testing.T) {
 			})
 		}
 		for method, follow := range follows {
-			if searches[method].Answer == nil {
+			if follow.MustRead {
 				cost.Linear(t, method+", "+family, writeCost, input, func(b []byte) { follow.Answer(t.Context(), b) })
 			}
 		}

@@ -35,12 +35,38 @@ var rowWrites = map[string]struct {
 // waitField is the number of the field `wait` in all requests of rowWrites.
 const waitField = 2
 
-// writes returns the interceptors of the methods that write.
+// methodsThatRead lists the methods that change neither rows nor names of collections. Some of them change
+// settings, indexes or snapshots. A method that is neither here nor known to write may change anything.
+func methodsThatRead() []string {
+	return []string{
+		qdrant.Qdrant_HealthCheck_FullMethodName,
+
+		qdrant.Collections_Get_FullMethodName, qdrant.Collections_List_FullMethodName, qdrant.Collections_Update_FullMethodName,
+		qdrant.Collections_CollectionExists_FullMethodName, qdrant.Collections_CollectionClusterInfo_FullMethodName,
+		qdrant.Collections_ListCollectionAliases_FullMethodName, qdrant.Collections_ListAliases_FullMethodName,
+		qdrant.Collections_CreateShardKey_FullMethodName, qdrant.Collections_ListShardKeys_FullMethodName,
+
+		qdrant.Points_Get_FullMethodName, qdrant.Points_Scroll_FullMethodName, qdrant.Points_Count_FullMethodName, qdrant.Points_Facet_FullMethodName,
+		qdrant.Points_Search_FullMethodName, qdrant.Points_SearchBatch_FullMethodName, qdrant.Points_SearchGroups_FullMethodName,
+		qdrant.Points_SearchMatrixPairs_FullMethodName, qdrant.Points_SearchMatrixOffsets_FullMethodName,
+		qdrant.Points_Query_FullMethodName, qdrant.Points_QueryBatch_FullMethodName, qdrant.Points_QueryGroups_FullMethodName,
+		qdrant.Points_Recommend_FullMethodName, qdrant.Points_RecommendBatch_FullMethodName, qdrant.Points_RecommendGroups_FullMethodName,
+		qdrant.Points_Discover_FullMethodName, qdrant.Points_DiscoverBatch_FullMethodName,
+		qdrant.Points_CreateFieldIndex_FullMethodName, qdrant.Points_DeleteFieldIndex_FullMethodName, qdrant.Points_CreateVectorName_FullMethodName,
+
+		qdrant.Snapshots_Create_FullMethodName, qdrant.Snapshots_List_FullMethodName, qdrant.Snapshots_Delete_FullMethodName,
+		qdrant.Snapshots_CreateFull_FullMethodName, qdrant.Snapshots_ListFull_FullMethodName, qdrant.Snapshots_DeleteFull_FullMethodName,
+	}
+}
+
+// writes returns the interceptors of the methods that write, and of those without an interceptor of
+// their own.
 func (r *Router) writes() map[string]rawgrpc.Interceptor {
 	out := map[string]rawgrpc.Interceptor{}
 	if !r.Follows() {
 		return out
 	}
+	r.Followed(out, methodsThatRead(), nil)
 	for method, m := range rowWrites {
 		out[method] = r.following(func(b []byte) (w routing.Writing) {
 			name, _ := routing.Text(b, 1)

@@ -97,8 +97,22 @@ func TestWhatARequestOverRESTChanges(t *testing.T) {
 		{"POST", "/collections/c/points", `{"ids":[1]}`, "", all, false},
 		{"POST", "/collections/c/points/scroll", `{}`, "", all, false},
 		{"POST", "/collections/c/snapshots", `{}`, "", all, false},
+		{"POST", "/collections/c/points/search/", `{}`, "", all, false},
+		{"POST", "/collections/c/points/query/groups", `{}`, "", all, false},
+		{"POST", "/collections/c/points/search/matrix/pairs", `{}`, "", all, false},
+		{"POST", "/collections/c/facet", `{}`, "", all, false},
+		{"PATCH", "/collections/c", `{}`, "", all, false},
 		{"PUT", "/collections/c/index", `{}`, "", all, false},
-		{"PUT", "/telemetry", ``, "", all, false},
+		{"DELETE", "/collections/c/index/f", ``, "", all, false},
+		{"PUT", "/collections/c/vectors/v", `{}`, "", all, false},
+		{"PUT", "/collections/c/shards", `{}`, "", all, false},
+		{"DELETE", "/collections/c/snapshots/s", ``, "", all, false},
+		{"POST", "/collections/c/shards/0/snapshots", ``, "", all, false},
+		{"DELETE", "/collections/c/shards/0/snapshots/s", ``, "", all, false},
+		{"POST", "/collections/c/shards/0/snapshot/partial/create", ``, "", all, false},
+		{"POST", "/snapshots", ``, "", all, false},
+		{"DELETE", "/snapshots/s", ``, "", all, false},
+		{"POST", "/locks", `{}`, "", all, false},
 	} {
 		w := writesREST(httptest.NewRequest(c.method, c.path, nil), []byte(c.body))
 		name := fmt.Sprintf("%s %s %s", c.method, c.path, c.body)
@@ -123,6 +137,21 @@ func TestWhatARequestOverRESTChanges(t *testing.T) {
 	for _, method := range []string{http.MethodPut, http.MethodDelete} { // the name may stand for another collection after it
 		if w := writesREST(httptest.NewRequest(method, "/collections/c", nil), nil); w.Kind != whole || !reflect.DeepEqual(w.Renamed, []string{"c"}) || !reflect.DeepEqual(w.Collections, []string{"c"}) {
 			t.Errorf("%s of a collection: %+v", method, w)
+		}
+	}
+}
+
+// TestRequestsThatAreNotKnown: a request over REST that is not known to read may change anything.
+func TestRequestsThatAreNotKnown(t *testing.T) {
+	for _, request := range []string{
+		"POST /collections/c/truncate", "POST /collections/c/search", "PUT /collections/c/points/search", "DELETE /collections/c/points", "PATCH /collections/c/points",
+		"POST /collections/c/snapshots/s", "POST /collections/c/shards/0/truncate", "POST /collections/c/shards/index/x", "DELETE /cluster/peer/1", "PUT /telemetry", "POST /", "FOO /collections/c",
+		"POST /collections%2Fc%2Fpoints%2Fsearch",
+	} {
+		method, path, _ := strings.Cut(request, " ")
+		want := routing.AnyWrite(request)
+		if got := writesREST(httptest.NewRequest(method, path, nil), nil); !reflect.DeepEqual(got, want) {
+			t.Errorf("%s: %+v, want %+v", request, got, want)
 		}
 	}
 }

@@ -40,14 +40,47 @@ var restWrites = map[restWrite]struct {
 	{http.MethodPost, "shards/snapshots/upload"}: {kind: journal.Collection},
 }
 
-// writesREST reads a request.
+// restReads lists the requests that change neither rows nor names of collections, by their paths after the
+// collection. * stands for a name or a number. Some of them change settings, indexes or snapshots.
+var restReads = map[restWrite]bool{
+	{http.MethodPatch, ""}: true,
+
+	{http.MethodPost, "points"}: true, {http.MethodPost, "points/scroll"}: true, {http.MethodPost, "points/count"}: true, {http.MethodPost, "facet"}: true,
+	{http.MethodPost, "points/search/matrix/pairs"}: true, {http.MethodPost, "points/search/matrix/offsets"}: true,
+
+	{http.MethodPut, "index"}: true, {http.MethodDelete, "index/*"}: true, {http.MethodPut, "vectors/*"}: true, {http.MethodPut, "shards"}: true,
+
+	{http.MethodPost, "snapshots"}: true, {http.MethodDelete, "snapshots/*"}: true, {http.MethodPost, "shards/snapshots"}: true,
+	{http.MethodDelete, "shards/snapshots/*"}: true, {http.MethodPost, "shards/snapshot/partial/create"}: true,
+}
+
+// restServerReads are like restReads, for requests that address no collection.
+var restServerReads = map[restWrite]bool{
+	{http.MethodPost, "snapshots"}: true, {http.MethodDelete, "snapshots/*"}: true,
+	{http.MethodPost, "locks"}: true, {http.MethodPost, "logger"}: true, {http.MethodDelete, "issues"}: true,
+}
+
+// readsREST reports whether a request changes neither rows nor names of collections. path has the parts after
+// the collection, without a shard.
+func readsREST(of map[restWrite]bool, method string, path []string) bool {
+	if n := len(path) - 1; n >= 1 && (path[n-1] == "index" || path[n-1] == "vectors" || path[n-1] == "snapshots") && !of[restWrite{method, strings.Join(path, "/")}] {
+		path = append(slices.Clone(path[:n]), "*")
+	}
+	return of[restWrite{method, strings.Join(path, "/")}]
+}
+
+// writesREST reads a request. A request that is not known to read may change anything, for a newer Qdrant has
+// requests that are unknown here.
 func writesREST(in *http.Request, body []byte) (w routing.Writing) {
 	if in.Method == http.MethodGet || in.Method == http.MethodHead || in.Method == http.MethodOptions {
 		return w
 	}
 	parts := pathParts(in)
 	if len(parts) < 2 || parts[0] != "collections" {
-		return w
+		if readsREST(restServerReads, in.Method, parts) {
+			return w
+		}
+		return routing.AnyWrite(in.Method + " " + in.URL.EscapedPath())
 	}
 	name, rest := parts[1], parts[2:]
 	switch {
@@ -63,8 +96,15 @@ func writesREST(in *http.Request, body []byte) (w routing.Writing) {
 			rest = []string{"shards", "snapshots", "upload"}
 		}
 	}
-	found, ok := restWrites[restWrite{in.Method, strings.Join(rest, "/")}]
-	if !ok || rest[0] == "cluster" && movesOnly(body) {
+	path := strings.Join(rest, "/")
+	found, ok := restWrites[restWrite{in.Method, path}]
+	if !ok {
+		if _, isSearch := readPath(in); isSearch || readsREST(restReads, in.Method, rest) {
+			return w
+		}
+		return routing.AnyWrite(in.Method + " " + in.URL.EscapedPath())
+	}
+	if rest[0] == "cluster" && movesOnly(body) {
 		return w
 	}
 	w = routing.Writing{Kind: found.kind, Collections: []string{name}, Several: found.batch}

@@ -5,6 +5,7 @@ import (
 	"math"
 	"net"
 	"strings"
+	"sync"
 
 	"golang.org/x/net/http2"
 	"golang.org/x/net/http2/hpack"
@@ -25,6 +26,8 @@ type link struct {
 	sender string // the client's address
 	client *h2.Conn
 	legs   *pool
+	// outliving counts the watched calls whose answers are awaited even if the client leaves.
+	outliving sync.WaitGroup
 }
 
 func newLink(s *Server, sender string) *link {
@@ -43,6 +46,7 @@ func (l *link) hold(bytes int64) h2.Releaser { return l.server.options.Gate.Hold
 // run serves the client until its connection ends.
 func (l *link) run(conn net.Conn) error {
 	defer l.legs.close()
+	defer l.outliving.Wait()
 	secure := l.server.secure
 	if l.server.options.TLS == nil {
 		secure = nil
@@ -70,10 +74,21 @@ func (l *link) accept(s *h2.Stream, fields []hpack.HeaderField, isWhole bool) h2
 		end(s, nil, nil, status.New(codes.Unimplemented, "likeness: the path of the method has no leading slash"))
 		return nowhere{}
 	}
-	if intercept, ok := l.server.options.Intercept[plainPath(method)]; ok && !isWhole {
+	switch intercept := l.interceptor(plainPath(method)); {
+	case intercept.Watch != nil:
+		return l.watch(s, fields, isWhole, intercept)
+	case !isWhole && (intercept.Answer != nil || intercept.Ignores != nil):
 		return l.intercept(s, fields, intercept)
 	}
 	return l.forward(s, fields, isWhole)
+}
+
+// interceptor returns the interceptor of a method.
+func (l *link) interceptor(method string) Interceptor {
+	if i, ok := l.server.options.Intercept[method]; ok {
+		return i
+	}
+	return l.server.options.Intercept[AnyOther]
 }
 
 // plainPath returns the path of a method as databases read it. Qdrant treats the path as the target
@@ -88,8 +103,13 @@ func plainPath(method string) string {
 // forward opens a stream to the database for a client's stream, and returns the sink of the
 // client's frames.
 func (l *link) forward(client *h2.Stream, fields []hpack.HeaderField, end bool) h2.Sink {
+	return l.forwardTo(toClient{client}, client, fields, end)
+}
+
+// forwardTo is forward with a sink of its own for the database's frames.
+func (l *link) forwardTo(answer h2.Sink, client *h2.Stream, fields []hpack.HeaderField, end bool) h2.Sink {
 	l.server.options.Upstream.readdress(fields)
-	database, leg, err := l.legs.open(fields, end, toClient{client})
+	database, leg, err := l.legs.open(fields, end, answer)
 	if err != nil {
 		toClient{client}.Reset(nil, err)
 		return nowhere{}

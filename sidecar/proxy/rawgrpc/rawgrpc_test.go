@@ -11,6 +11,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -76,6 +77,7 @@ type peer struct {
 	end             error
 	blocked         chan context.Context // if set, a call waits here for its end
 	links           *links               // if set, counts the connections
+	received        atomic.Int64         // messages
 
 	mu    sync.Mutex
 	calls []call
@@ -110,6 +112,7 @@ func (p *peer) handle(_ any, s grpc.ServerStream) error {
 			return err
 		}
 		c.messages = append(c.messages, m)
+		p.received.Add(1)
 		if p.end == nil {
 			answer := reversed(m)
 			if err := s.SendMsg(&answer); err != nil {

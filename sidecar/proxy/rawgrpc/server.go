@@ -7,7 +7,9 @@
 // an Interceptor is held until its message is here (held); then, unless the interceptor
 // ignores the message, one of the server's workers runs the interceptor. Its answer is written
 // in the database's stead, or the held bytes go on as if nothing had been. What an interceptor
-// asks the database goes over connections that all clients share (Upstream.Call).
+// asks the database goes over connections that all clients share (Upstream.Call). A call that an
+// Interceptor watches is not read; only the end of its first message waits for the interceptor
+// (watched).
 package rawgrpc
 
 import (
@@ -54,13 +56,17 @@ type Options struct {
 	MaxUnpacked int
 	// Gate, if set, receives the messages that interceptors read, and counts kept bytes of others.
 	Gate *gate.Gate
-	// Intercept maps methods to the interceptors that see their requests first.
+	// Intercept maps methods to the interceptors that see their requests first. The interceptor of
+	// AnyOther is for every method that the map lacks.
 	Intercept map[string]Interceptor
 	Logger    *slog.Logger
 }
 
+// AnyOther is the key of Options.Intercept for the methods without a key of their own.
+const AnyOther = ""
+
 // Interceptor may answer the calls of a method in place of the database. It must not change
-// requests.
+// requests. The zero Interceptor forwards the calls unread.
 type Interceptor struct {
 	// Ignores, if set, reports whether a request is forwarded without calling Answer. It must be
 	// quick, because the connection is not read meanwhile.
@@ -71,6 +77,11 @@ type Interceptor struct {
 	// Answer decides about a request. The context is the call's, with its metadata as both incoming
 	// and outgoing.
 	Answer func(ctx context.Context, request []byte) Reply
+	// Watch, if set, replaces Answer. It is called before the database has the first message of a
+	// call, or the end of a call without messages. The call is then forwarded as it came, however
+	// many messages it has. Only Err, Ended and Outlives of the reply count, and Ended gets the
+	// beginning of the answer's frames.
+	Watch func(ctx context.Context, method string) Reply
 }
 
 // Reply is an interceptor's decision. Without Message and Err the request goes on to the

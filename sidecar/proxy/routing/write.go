@@ -51,6 +51,9 @@ type Writing struct {
 	// Several: the request has several operations. The database can refuse one after it has carried
 	// out those before it.
 	Several bool
+	// Unknown is the beginning of the method or path of a request that is not known. It is logged
+	// if the database carries the request out.
+	Unknown string
 	// Read returns which rows of a followed collection change. If it is nil, any row may change. It
 	// may give up when ctx ends.
 	Read func(ctx context.Context, of adapters.Identity) Rows
@@ -59,6 +62,14 @@ type Writing struct {
 func (w Writing) none() bool { return len(w.Collections) == 0 && !w.renames() }
 
 func (w Writing) renames() bool { return len(w.Renamed) > 0 || w.Everywhere }
+
+// maxRequestText limits the length of Writing.Unknown in the log.
+const maxRequestText = 100
+
+// AnyWrite returns the Writing of a request that is not known, and so may change anything.
+func AnyWrite(request string) Writing {
+	return Writing{Kind: journal.Upsert, Everywhere: true, Several: true, Unknown: request[:min(len(request), maxRequestText)]}
+}
 
 // right returns the right that the caller needs.
 func (w Writing) right() right {
@@ -253,6 +264,9 @@ func (f *flight) end(ctx context.Context, o WriteOutcome, chosen []rerank.ID) {
 	if o != Refused {
 		f.noteRenames()
 	}
+	if o == Answered && f.writing.Unknown != "" {
+		f.log.WarnContext(ctx, "proxy: unknown request counts as a write of every collection", "request", f.writing.Unknown)
+	}
 	switch o {
 	case Answered:
 		f.accepted.remember(f.writer)
@@ -281,6 +295,7 @@ func (f *flight) noteRenames() {
 	if f.writing.renames() {
 		f.names.renamed()
 		f.aliases.forget()
+		f.schemas.ForgetFunc(func(string) bool { return true })
 	}
 	if f.renamedByOthers() && !f.elsewhere && len(f.writing.Collections) > 0 {
 		f.elsewhere = true

@@ -1,0 +1,55 @@
+package routing
+
+import (
+	"context"
+
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	"github.com/likenessdb/likeness/sidecar/proxy/rawgrpc"
+)
+
+// DiagnosticMethods lists the methods of gRPC's own services, which change no data.
+func DiagnosticMethods() []string {
+	return []string{
+		"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/List", "/grpc.health.v1.Health/Watch",
+		"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
+	}
+}
+
+// Followed adds to interceptors those of the other methods of a database whose writes are followed. reads lists
+// the methods that change neither rows nor names of collections; their calls are forwarded unread. Every other
+// method may change anything, for a newer database has methods that are unknown here. denies, if not nil, reports
+// whether an answer without an error refuses the caller.
+func (r *Router) Followed(interceptors map[string]rawgrpc.Interceptor, reads []string, denies func(answer []byte) bool) {
+	for _, method := range append(reads, DiagnosticMethods()...) {
+		if _, ok := interceptors[method]; !ok {
+			interceptors[method] = rawgrpc.Interceptor{}
+		}
+	}
+	interceptors[rawgrpc.AnyOther] = rawgrpc.Interceptor{Watch: func(ctx context.Context, method string) rawgrpc.Reply {
+		ended, outlives, err := r.BeginWrite(ctx, func() Writing { return AnyWrite(method) })
+		switch {
+		case err != nil:
+			return rawgrpc.Reply{Err: status.Error(codes.Unavailable, err.Error())}
+		case ended == nil:
+			return rawgrpc.Reply{}
+		}
+		return rawgrpc.Reply{Outlives: outlives, Ended: func(frames []byte, err error) { ended(outcomeOfOther(frames, err, denies), nil) }}
+	}}
+}
+
+// outcomeOfOther derives the outcome of a call of an unknown method from the beginning of its answer's frames. Only a
+// refusal of the caller, or of the method, says that nothing was changed.
+func outcomeOfOther(frames []byte, err error, denies func(answer []byte) bool) WriteOutcome {
+	const frameHeader = 5
+	switch {
+	case rawgrpc.Unsent(err), rawgrpc.Denied(err), status.Code(err) == codes.Unimplemented:
+		return Refused
+	case err != nil:
+		return Unknown
+	case denies != nil && len(frames) > frameHeader && denies(frames[frameHeader:]):
+		return Refused
+	}
+	return Answered
+}
