@@ -7,6 +7,8 @@ import (
 	"sync"
 	"unicode"
 	"unicode/utf8"
+
+	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
 
 // terminal shows text on a terminal. Payload, names of fields and the errors of a server are written
@@ -19,20 +21,17 @@ type terminal struct {
 	rest []byte // the first bytes of a letter whose others come with the next Write
 }
 
-// forPeople returns w as a terminal if it is one. Files and pipes get every byte, for the programs
-// that read them.
+// forPeople returns a terminal that writes to w if w is one, and otherwise w: programs that read a
+// file or a pipe get every byte.
 func forPeople(w io.Writer) io.Writer {
 	f, ok := w.(*os.File)
-	if !ok {
-		return w
-	}
-	if info, err := f.Stat(); err != nil || info.Mode()&os.ModeCharDevice == 0 {
+	if !ok || !telemetry.IsTerminal(f) {
 		return w
 	}
 	return &terminal{w: f, fd: f.Fd()}
 }
 
-// Fd returns the terminal's file descriptor, by which a log finds out that people read it.
+// Fd returns the terminal's file descriptor, for telemetry.IsTerminal.
 func (t *terminal) Fd() uintptr { return t.fd }
 
 // Write writes text with each control character replaced.

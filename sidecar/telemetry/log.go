@@ -25,7 +25,7 @@ func NewLogger(w io.Writer, level, format string) (*slog.Logger, error) {
 	lowest.Set(least)
 	options := &slog.HandlerOptions{Level: lowest}
 	var handler slog.Handler = slog.NewJSONHandler(w, options)
-	if format == "text" || format == "auto" && isTerminal(w) {
+	if format == "text" || format == "auto" && IsTerminal(w) {
 		handler = slog.NewTextHandler(w, options)
 	}
 	return slog.New(idHandler{Handler: handler, least: lowest, left: maxLine - lineHead}), nil
@@ -44,8 +44,10 @@ func SetLevel(log *slog.Logger, level string) error {
 	return nil
 }
 
-func isTerminal(w io.Writer) bool {
-	f, ok := w.(interface{ Fd() uintptr }) // an *os.File, or what writes to one
+// IsTerminal reports whether people read on a terminal what is written to w: an *os.File, or a
+// writer with the method Fd of the file to which it writes.
+func IsTerminal(w io.Writer) bool {
+	f, ok := w.(interface{ Fd() uintptr })
 	return ok && term.IsTerminal(int(f.Fd()))
 }
 
