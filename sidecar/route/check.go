@@ -27,7 +27,7 @@ func (c *Checked) wrong(format string, args ...any) error {
 
 // configure fills in the defaults of a route, and makes every check that needs no call to the
 // store.
-func (c *Checked) configure() error {
+func (c *checking) configure() error {
 	if c.Name == "" {
 		return fmt.Errorf("%w: a route has no name", ErrSetup)
 	}
@@ -58,7 +58,7 @@ func (c *Checked) configure() error {
 	return c.CheckProbes(probes)
 }
 
-func (c *Checked) fillDefaults() error {
+func (c *checking) fillDefaults() error {
 	if c.Behavioural {
 		c.Owner = cmp.Or(c.Owner, maxsim.Owner)
 	}
@@ -80,7 +80,7 @@ func (c *Checked) fillDefaults() error {
 }
 
 // fillPlacement chooses a placement if the operator named none.
-func (c *Checked) fillPlacement() {
+func (c *checking) fillPlacement() {
 	switch {
 	case c.Placement != "" && c.Placement != config.PlacementAuto:
 	case c.Table != nil:
@@ -98,7 +98,7 @@ func (c *Checked) fillPlacement() {
 }
 
 // trialProbes makes the probes of the route's strategy for an arbitrary query.
-func (c *Checked) trialProbes() ([]rerank.Probe, error) {
+func (c *checking) trialProbes() ([]rerank.Probe, error) {
 	if c.Strategy == rerank.Scan {
 		return nil, nil
 	}
@@ -149,7 +149,7 @@ func (c *Checked) trialQuery() (rerank.Encoded, error) {
 	return c.Model.Similarity.Encode(q)
 }
 
-func (c *Checked) checkWords() error {
+func (c *checking) checkWords() error {
 	switch {
 	case !slices.Contains(rerank.Strategies(), c.Strategy):
 		return c.wrong("strategy %q is none of %q", c.Strategy, rerank.Strategies())
@@ -169,7 +169,7 @@ func (c *Checked) checkWords() error {
 	return nil
 }
 
-func (c *Checked) checkPlacement() error {
+func (c *checking) checkPlacement() error {
 	c.FeatureFields = nil
 	if c.Companion != "" {
 		for _, f := range c.ModelCan.Derive.Fields() {
@@ -205,7 +205,7 @@ func (c *Checked) checkPlacement() error {
 }
 
 // checkTable refuses a table that was built for another model or collection.
-func (c *Checked) checkTable() error {
+func (c *checking) checkTable() error {
 	if c.Table == nil {
 		return nil
 	}
@@ -225,7 +225,7 @@ func (c *Checked) checkTable() error {
 	return nil
 }
 
-func (c *Checked) checkOwner() error {
+func (c *checking) checkOwner() error {
 	switch {
 	case c.Spec.Kind == rerank.KindLate && c.Placement == PlacementStored && c.Owner == "" && c.Vectors == "":
 		return c.wrong("a model of kind %q scores items by several vectors; name the multi-vector field that has them as vectors, or keep them in a table", c.Spec.Kind)
@@ -246,7 +246,7 @@ func (c *Checked) checkOwner() error {
 // ordersFound reports whether a kind of opt_in has the similarity order rows that the client's own query finds.
 func ordersFound(optIn string) bool { return optIn == "prefetch" || optIn == "hybrid" }
 
-func (c *Checked) checkLimits() error {
+func (c *checking) checkLimits() error {
 	for _, l := range []struct {
 		name  string
 		value int
@@ -267,7 +267,7 @@ func (c *Checked) checkLimits() error {
 }
 
 // checkStore checks the route against its store and narrows its limits.
-func (c *Checked) checkStore(ctx context.Context) error {
+func (c *checking) checkStore(ctx context.Context) error {
 	d := c.StoreCan.Describe
 	if d == nil {
 		c.tellPromise(nil)
@@ -315,7 +315,7 @@ func (c *Checked) checkStore(ctx context.Context) error {
 }
 
 // narrow lowers the route's limits to the store's.
-func (c *Checked) narrow(l adapters.Limits) {
+func (c *checking) narrow(l adapters.Limits) {
 	if l.MaxDepth > 0 {
 		c.MaxDepth = min(c.MaxDepth, l.MaxDepth)
 		c.Depth, c.AverageDepth = min(c.Depth, c.MaxDepth), min(c.AverageDepth, c.MaxDepth)
@@ -327,7 +327,7 @@ func (c *Checked) narrow(l adapters.Limits) {
 
 // checkField returns the vector field of the route. It returns ErrSetup if the field contradicts
 // the model.
-func (c *Checked) checkField(d adapters.Description) (adapters.VectorField, error) {
+func (c *checking) checkField(d adapters.Description) (adapters.VectorField, error) {
 	f, ok := FindField(d.Fields, c.Vector)
 	if c.Vectors != "" {
 		if err := c.checkVectors(d); err != nil {
@@ -393,7 +393,7 @@ func fieldPhrase(name string) string {
 }
 
 // checkVectors returns ErrSetup if the field with the items' vectors contradicts the model.
-func (c *Checked) checkVectors(d adapters.Description) error {
+func (c *checking) checkVectors(d adapters.Description) error {
 	f, ok := FindField(d.MaxSim, c.Vectors)
 	switch {
 	case !ok:
@@ -409,7 +409,7 @@ func (c *Checked) checkVectors(d adapters.Description) error {
 
 // checkCompanion returns ErrSetup if the companion lacks fields that the placement needs. It adds
 // the companion's index settings to settings.
-func (c *Checked) checkCompanion(ctx context.Context, d adapters.Describer, settings map[string]string) error {
+func (c *checking) checkCompanion(ctx context.Context, d adapters.Describer, settings map[string]string) error {
 	if c.Companion == "" {
 		return nil
 	}
@@ -501,7 +501,7 @@ func (c *Checked) QueryFeatures() int {
 }
 
 // checkRanker fills in the defaults for a ranker and checks its limits.
-func (c *Checked) checkRanker() error {
+func (c *checking) checkRanker() error {
 	if c.Ranker == nil && c.RankerName == "" { // offline commands know the name and start no ranker
 		c.Calls, c.RankRounds = 0, 0
 		return nil
@@ -531,7 +531,7 @@ func (c *Checked) checkRanker() error {
 
 // checkEmbedding refuses an embedder that can make no vector: the query vectors of the route's model
 // are a ranker's scores alone, and the store is not searched by the query's own vector.
-func (c *Checked) checkEmbedding() error {
+func (c *checking) checkEmbedding() error {
 	if c.EmbedderName != "" && c.SupportItems() > 0 && (c.RankerName == "" || c.Store == nil && c.QueryFeatures() == 0) {
 		return c.wrong("a ranker's scores of support items make its model's query vectors, and embedder %q could only search the store for the ranker (mix); name a store and a ranker, or remove the embedder",
 			c.EmbedderName)

@@ -69,18 +69,23 @@ type Checked struct {
 	// scanner scans the snapshot that was last scanned, so that searches of one snapshot share a
 	// scanner.
 	scanner *atomic.Pointer[scan.Scanner]
-	// rewriteNamed reports that the operator named PlacementRewrite.
-	rewriteNamed bool
-	// strategyOpen reports that the operator named no strategy.
-	strategyOpen bool
 	// switched reports that the alias stands for another collection now than when the route was
 	// opened.
 	switched bool
 }
 
-// check fills in the defaults of a route and checks it without calling its store.
-func check(r *Route, t *turns.Turns) (*Checked, error) {
-	c := &Checked{Route: *r, Turns: t, SupportItemRows: new(ItemCache), scanner: new(atomic.Pointer[scan.Scanner])}
+// checking is a route while its checks go on. Its methods check the Checked, and fill in its fields.
+type checking struct {
+	Checked
+	// rewriteNamed reports that the operator named PlacementRewrite.
+	rewriteNamed bool
+	// strategyOpen reports that the operator named no strategy.
+	strategyOpen bool
+}
+
+// check fills in the defaults of a route and makes every check that needs no call to its store.
+func check(r *Route, t *turns.Turns) (*checking, error) {
+	c := &checking{Checked: Checked{Route: *r, Turns: t, SupportItemRows: new(ItemCache), scanner: new(atomic.Pointer[scan.Scanner])}}
 	if r.Broken != nil {
 		return c, nil //nolint:nilerr // there is nothing to check, and Find returns the error
 	}

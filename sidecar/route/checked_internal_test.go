@@ -265,12 +265,12 @@ func TestNarrow(t *testing.T) {
 		"lowest":  {adapters.Limits{MaxDepth: 20}, 20, 20, 20, 7},
 		"greater": {adapters.Limits{MaxDepth: 1000, MaxProbes: 9}, 100, 50, 80, 7},
 	} {
-		route := &Checked{MaxProbes: 7, Route: Route{Policy: Policy{MaxDepth: 100, Depth: 50, AverageDepth: 80}}}
+		route := &checking{Checked: Checked{MaxProbes: 7, Route: Route{Policy: Policy{MaxDepth: 100, Depth: 50, AverageDepth: 80}}}}
 		if route.narrow(c.store); route.MaxDepth != c.maxDepth || route.Depth != c.depth || route.AverageDepth != c.average || route.MaxProbes != c.most {
 			t.Errorf("%s: %d, %d, %d, %d probes", name, route.MaxDepth, route.Depth, route.AverageDepth, route.MaxProbes)
 		}
 	}
-	first := &Checked{}
+	first := &checking{}
 	if first.narrow(adapters.Limits{MaxProbes: 3}); first.MaxProbes != 3 {
 		t.Errorf("%d probes", first.MaxProbes)
 	}
@@ -302,7 +302,7 @@ func TestLimitsOfARoute(t *testing.T) {
 	} {
 		p := Policy{MaxK: 9, MaxDepth: 9, MaxRounds: 9, Depth: 5, AverageDepth: 5}
 		c.change(&p)
-		if err := (&Checked{Route: Route{Policy: p}}).checkLimits(); (err == nil) != c.ok || err != nil && !errors.Is(err, ErrSetup) {
+		if err := (&checking{Checked: Checked{Route: Route{Policy: p}}}).checkLimits(); (err == nil) != c.ok || err != nil && !errors.Is(err, ErrSetup) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -325,7 +325,7 @@ func TestLimitsOfARanker(t *testing.T) {
 		"cannot refine":   {Policy{Calls: 7, RankRounds: 2}, true, false, 0, 0},
 		"a gap":           {Policy{Calls: 7, RankRounds: 1, MaxGap: new(float32)}, true, false, 0, 0},
 	} {
-		route := &Checked{Route: Route{Policy: c.policy}}
+		route := &checking{Checked: Checked{Route: Route{Policy: c.policy}}}
 		if c.named {
 			route.Ranker = struct{ ranker.Ranker }{}
 		}
@@ -366,7 +366,7 @@ func TestFieldsOfARoute(t *testing.T) {
 		"a multi-vector, grouped":      {have: adapters.Description{MaxSim: []adapters.VectorField{multi}}, normalise: true, grouped: true, ok: true},
 		"a multi-vector with an owner": {have: adapters.Description{MaxSim: []adapters.VectorField{multi}}, normalise: true, grouped: true, owner: "item"},
 	} {
-		route := &Checked{Spec: rerank.Spec{ItemDim: 2, Normalise: c.normalise, GroupedRows: c.grouped}}
+		route := &checking{Checked: Checked{Spec: rerank.Spec{ItemDim: 2, Normalise: c.normalise, GroupedRows: c.grouped}}}
 		route.Vector, route.UnitVectors, route.Owner = "v", c.unit, c.owner
 		f, err := route.checkField(c.have)
 		if (err == nil) != c.ok || err != nil && !errors.Is(err, ErrSetup) {
@@ -396,7 +396,7 @@ func TestFieldsThatBarRewriting(t *testing.T) {
 		"one vector, several rows":  {adapters.VectorField{Metric: adapters.Cosine, Datatype: adapters.Float32}, true, false, false},
 		"several vectors, and rows": {adapters.VectorField{Metric: adapters.Cosine, Datatype: adapters.Float32, MaxSim: true}, true, false, true},
 	} {
-		route := &Checked{Spec: rerank.Spec{GroupedRows: c.grouped}, rewriteNamed: c.named}
+		route := &checking{Checked: Checked{Spec: rerank.Spec{GroupedRows: c.grouped}}, rewriteNamed: c.named}
 		if why := route.fieldBarsRewrite(c.f); (why == "") != c.ok {
 			t.Errorf("%s: %q", name, why)
 		}

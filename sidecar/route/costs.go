@@ -106,7 +106,7 @@ func (c *Costs) addWarmScan(scan func() (took time.Duration, items int, err erro
 }
 
 // measureScan measures a scan when the route is opened, if Choose will need it.
-func (c *Checked) measureScan(ctx context.Context) error {
+func (c *checking) measureScan(ctx context.Context) error {
 	if c.Costs == nil || c.Costs.scanMeasured() {
 		return nil
 	}

@@ -17,7 +17,7 @@ const probeTimeout = time.Second
 // checkEmbedder embeds a text and checks that the model takes the vector. If the embedder does not
 // answer, the route opens all the same: queries with a vector need no embedder, and Embed checks
 // again.
-func (c *Checked) checkEmbedder(ctx context.Context) error {
+func (c *checking) checkEmbedder(ctx context.Context) error {
 	if c.Embedder == nil {
 		return nil
 	}

@@ -65,7 +65,7 @@ var errSampled = errors.New("enough rows were read")
 
 // sampleNorms checks the first rows of the collection. Rows that it cannot read are checked when
 // searches read them.
-func (c *Checked) sampleNorms(ctx context.Context) {
+func (c *checking) sampleNorms(ctx context.Context) {
 	if c.Norms == nil || c.StoreCan.Scan == nil {
 		return
 	}

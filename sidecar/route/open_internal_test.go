@@ -183,7 +183,7 @@ func TestProbesOfARoute(t *testing.T) {
 func TestExactSearchesOfAField(t *testing.T) {
 	approximate := adapters.Description{Fields: []adapters.VectorField{{Name: "v", Dim: 4, Metric: adapters.InnerProduct, FullPrecision: true}}}
 	for placement, told := range map[Placement]bool{PlacementStored: true, PlacementDerived: false} {
-		checked := &Checked{Spec: rerank.Spec{ItemDim: 4}}
+		checked := &checking{Checked: Checked{Spec: rerank.Spec{ItemDim: 4}}}
 		checked.Placement, checked.ExactSearch = placement, true
 		if _, err := checked.checkField(approximate); err != nil || (checked.WhyNeverExact != "") != told {
 			t.Errorf("%s: %q, %v", placement, checked.WhyNeverExact, err)
@@ -233,8 +233,8 @@ func TestPlacements(t *testing.T) {
 	} {
 		r := newTestRoute(t)
 		r.Placement, r.Table = "", nil
-		checked := &Checked{Route: *r, Spec: r.Model.Similarity.Spec()}
-		c.change(checked)
+		checked := &checking{Checked: Checked{Route: *r, Spec: r.Model.Similarity.Spec()}}
+		c.change(&checked.Checked)
 		if checked.fillPlacement(); checked.Placement != c.want || (checked.WhyNotRewritten == "") != (c.why == "") || !strings.Contains(checked.WhyNotRewritten, c.why) {
 			t.Errorf("%s: placement %q, because %q; want %q, because %q", name, checked.Placement, checked.WhyNotRewritten, c.want, c.why)
 		}
@@ -262,7 +262,7 @@ func (p *planned) Probes(plan rerank.Plan) ([]rerank.Probe, error) {
 // TestPlanOfARoute: the trial query of a route is planned by all its settings.
 func TestPlanOfARoute(t *testing.T) {
 	p := &planned{Similarity: newDot(t, false)}
-	checked := &Checked{Spec: p.Spec()}
+	checked := &checking{Checked: Checked{Spec: p.Spec()}}
 	checked.Model.Similarity, checked.Companion = p, "d"
 	want := rerank.Plan{Strategy: rerank.Combined, Depth: 3, AverageDepth: 4, Weights: rerank.GateWeights, Head: "linear", Derived: true}
 	checked.Strategy, checked.Depth, checked.AverageDepth, checked.Weights, checked.Head = want.Strategy, want.Depth, want.AverageDepth, want.Weights, want.Head
@@ -288,7 +288,7 @@ func TestVectorsElsewhere(t *testing.T) {
 		"a dot":                  {rerank.KindDot, rerank.Scan, PlacementTable, "", false},
 	} {
 		store := &fieldStore{fields: map[string]adapters.VectorField{"c": {Name: "v", Dim: 4, Metric: adapters.InnerProduct, FullPrecision: true, Exact: true}}}
-		checked := &Checked{StoreCan: adapters.AbilitiesOf(store), Spec: rerank.Spec{Kind: c.kind, ItemDim: 7}}
+		checked := &checking{Checked: Checked{StoreCan: adapters.AbilitiesOf(store), Spec: rerank.Spec{Kind: c.kind, ItemDim: 7}}}
 		checked.Collection, checked.Strategy, checked.Placement, checked.Companion = "c", c.strategy, c.placement, c.companion
 		checked.Norms = new(Norms)
 		described, _ := store.Describe(t.Context(), "c")
@@ -305,7 +305,7 @@ func TestVectorsElsewhere(t *testing.T) {
 
 // TestFieldOfSeveralVectors: a route that scans a table of late interaction describes the field that it names as vectors.
 func TestFieldOfSeveralVectors(t *testing.T) {
-	checked := &Checked{Spec: rerank.Spec{Kind: rerank.KindLate, ItemDim: 4}}
+	checked := &checking{Checked: Checked{Spec: rerank.Spec{Kind: rerank.KindLate, ItemDim: 4}}}
 	checked.Vectors, checked.Strategy = "all", rerank.Scan
 	found, err := checked.checkField(adapters.Description{MaxSim: []adapters.VectorField{{Name: "some", Dim: 9}, {Name: "all", Dim: 4}}})
 	if err != nil || found.Name != "all" || checked.Field != found {
@@ -351,7 +351,7 @@ func TestCompanionOfARoute(t *testing.T) {
 				have.Fields = append(have.Fields, f)
 			}
 		}
-		checked := &Checked{ModelCan: rerank.AbilitiesOf(m.Similarity), Spec: m.Similarity.Spec()}
+		checked := &checking{Checked: Checked{ModelCan: rerank.AbilitiesOf(m.Similarity), Spec: m.Similarity.Spec()}}
 		checked.Companion, checked.Placement, checked.Table = "d", c.placement, new(table.Table)
 		settings := map[string]string{}
 		if err := checked.checkCompanion(t.Context(), describes(have), settings); settings["companion.m"] != "16" || (err == nil) != c.ok || err != nil && !errors.Is(err, ErrSetup) {
@@ -450,11 +450,11 @@ func TestScannerOfAView(t *testing.T) {
 	if s := v.Scanner(); s == nil || s.Table() != v.Table || v.Scanner() != s || checked.View().Scanner() != s {
 		t.Error("the scanner is of another table, or made for each search")
 	}
-	other := View{Checked: checked, Table: newTable(t, v.Table.Meta(), dim)}
+	other := View{Checked: &checked.Checked, Table: newTable(t, v.Table.Meta(), dim)}
 	if other.Scanner().Table() != other.Table {
 		t.Error("another snapshot is scanned by the scanner of the first")
 	}
-	if (View{Checked: checked}).Scanner() != nil {
+	if (View{Checked: &checked.Checked}).Scanner() != nil {
 		t.Error("a scanner without a table")
 	}
 }

@@ -22,7 +22,7 @@ type Promise interface {
 }
 
 // tellPromise calls Opened of the route's promise, with the index settings that the store told.
-func (c *Checked) tellPromise(settings map[string]string) {
+func (c *checking) tellPromise(settings map[string]string) {
 	if c.Promise != nil {
 		r := c.Route
 		c.Promise.Opened(&r, settings)

@@ -8,7 +8,7 @@ import (
 
 // checkReembedding returns ErrSetup if a route with reembed has a model that is no bridge. Only a bridge
 // compares the embedder's vectors as they are.
-func (c *Checked) checkReembedding() error {
+func (c *checking) checkReembedding() error {
 	switch {
 	case !c.Reembeds():
 		return nil
@@ -24,7 +24,7 @@ func (c *Checked) checkReembedding() error {
 
 // comparesQueriesWithFeatures reports whether φ of a query and a feature row is the inner product of
 // both, up to a positive factor. It tries some queries and rows of norm 1.
-func (c *Checked) comparesQueriesWithFeatures() bool {
+func (c *checking) comparesQueriesWithFeatures() bool {
 	const tries = 4
 	dim := c.Spec.QueryDim
 	if c.Spec.Features != dim || c.Spec.GroupedRows || !c.Spec.SingleInnerProduct {

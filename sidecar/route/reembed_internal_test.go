@@ -58,7 +58,7 @@ func TestReembedWantsABridge(t *testing.T) {
 		models[name] = m.Similarity
 	}
 	for name, s := range models {
-		c := &Checked{Route: Route{Policy: config.DefaultPolicy(), Parts: Parts{Model: Model{Name: name, Similarity: s}}}}
+		c := &checking{Checked: Checked{Route: Route{Policy: config.DefaultPolicy(), Parts: Parts{Model: Model{Name: name, Similarity: s}}}}}
 		c.Name, c.Placement, c.Reembed.Text, c.Spec, c.ModelCan = "r", PlacementDerived, "text", s.Spec(), rerank.AbilitiesOf(s)
 		err := c.checkReembedding()
 		if name == "a bridge" && err != nil || name != "a bridge" && (!errors.Is(err, ErrSetup) || !strings.Contains(err.Error(), "reembed is for a bridge")) {

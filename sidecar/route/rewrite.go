@@ -9,7 +9,7 @@ import (
 
 // modelBarsRewrite returns the reason why the model or the settings of the route rule out rewritten
 // searches, or "". It calls no store.
-func (c *Checked) modelBarsRewrite() string {
+func (c *checking) modelBarsRewrite() string {
 	switch {
 	case c.Store == nil:
 		return "it has no store that could search"
@@ -34,7 +34,7 @@ func (c *Checked) modelBarsRewrite() string {
 }
 
 // pullsBack reports whether an arbitrary query of the model can be pulled back.
-func (c *Checked) pullsBack() bool {
+func (c *checking) pullsBack() bool {
 	q, err := c.trialQuery()
 	if err != nil {
 		return false
@@ -49,7 +49,7 @@ func (c *Checked) pullsBack() bool {
 
 // fieldBarsRewrite returns the reason why the database's scores on a field are not inner products
 // with the query as it is sent, or "".
-func (c *Checked) fieldBarsRewrite(f adapters.VectorField) string {
+func (c *checking) fieldBarsRewrite(f adapters.VectorField) string {
 	where := fmt.Sprintf("%s of collection %q", fieldPhrase(f.Name), c.Collection)
 	switch {
 	case c.Spec.GroupedRows && !f.MaxSim:
@@ -67,7 +67,7 @@ func (c *Checked) fieldBarsRewrite(f adapters.VectorField) string {
 // settleRewrite decides, from the store's description of the vector field, whether the route's
 // searches are rewritten. It returns ErrSetup if the operator demands rewriting and the field rules
 // it out.
-func (c *Checked) settleRewrite(f adapters.VectorField) error {
+func (c *checking) settleRewrite(f adapters.VectorField) error {
 	if c.Placement != PlacementRewrite {
 		return nil
 	}
@@ -80,7 +80,7 @@ func (c *Checked) settleRewrite(f adapters.VectorField) error {
 
 // cannotRewrite makes the route PlacementStored, and records the reason. If the operator named
 // PlacementRewrite, it returns ErrSetup instead.
-func (c *Checked) cannotRewrite(why string) error {
+func (c *checking) cannotRewrite(why string) error {
 	if c.Spec.GroupedRows && c.Spec.Kind != rerank.KindLate && c.Owner == "" { // no other placement can score its items
 		return c.wrong("%s; name the field with each row's item as owner, or a multi-vector field", why)
 	}

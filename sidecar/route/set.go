@@ -225,7 +225,7 @@ func (p *pins) release() {
 type Version struct {
 	holds     atomic.Int64  // the searches, and the slot or the Standby that has it
 	ended     chan struct{} // closed when the last holder has released it
-	unchecked *Checked      // the route with defaults, without what the store says
+	unchecked *checking     // the route with defaults, without what the store says
 	asking    chan struct{} // a semaphore: holds a value while a caller asks the store
 	checked   atomic.Pointer[Checked]
 	described atomic.Pointer[description] // the last description of the field; nil if not known
@@ -298,7 +298,7 @@ func (v *Version) Current() *Checked {
 	if c := v.checked.Load(); c != nil {
 		return c
 	}
-	return v.unchecked
+	return &v.unchecked.Checked
 }
 
 // Check returns the route checked against its store. The first caller asks the
@@ -329,8 +329,8 @@ func (v *Version) Check(ctx context.Context) (*Checked, error) {
 	if err := c.measureScan(ctx); err != nil {
 		return nil, err
 	}
-	v.checked.Store(&c)
-	return &c, nil
+	v.checked.Store(&c.Checked)
+	return &c.Checked, nil
 }
 
 // Confirm makes sure that the store lately described the vector field of a collection as it was when

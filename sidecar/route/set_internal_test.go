@@ -5,7 +5,7 @@ import "testing"
 // TestHoldAllocatesNothing: a search pays two atomic operations for its route
 // being replaceable.
 func TestHoldAllocatesNothing(t *testing.T) {
-	l := &Version{unchecked: &Checked{Route: Route{Policy: Policy{Name: "r"}}}, ended: make(chan struct{})}
+	l := &Version{unchecked: &checking{Checked: Checked{Route: Route{Policy: Policy{Name: "r"}}}}, ended: make(chan struct{})}
 	l.holds.Store(1)
 	p := &Set{slots: map[string]*slot{"r": newSlot(l)}}
 	if n := testing.AllocsPerRun(100, func() {

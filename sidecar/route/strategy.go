@@ -9,7 +9,7 @@ import (
 
 // chooseStrategy gives a route whose operator named no strategy the first of preferredStrategies whose
 // probes its model makes and its collections can be searched with.
-func (c *Checked) chooseStrategy() error {
+func (c *checking) chooseStrategy() error {
 	var unsearchable error
 	for _, s := range c.preferredStrategies() {
 		if s == rerank.Scan && c.Table == nil {
@@ -39,7 +39,7 @@ const sameRecall = 0.005
 // those that found as much, the one of fewest searches is, and then one that searches the collection
 // itself. Strategies that were not measured as this route would search follow, and the scan of a table is
 // last.
-func (c *Checked) preferredStrategies() []rerank.Strategy {
+func (c *checking) preferredStrategies() []rerank.Strategy {
 	if c.Spec.SingleInnerProduct {
 		return []rerank.Strategy{rerank.Average, rerank.Scan}
 	}

@@ -38,13 +38,13 @@ func TestPreferredStrategies(t *testing.T) {
 		"a head not measured":   {false, table(pairs, linear), "residual", 100, []rerank.Strategy{rerank.PerEmbedding, rerank.Companion, rerank.Distilled}},
 		"beyond what was tried": {false, table(pairs, companion), "", 5000, []rerank.Strategy{rerank.PerEmbedding, rerank.Companion}},
 	} {
-		route := &Checked{Spec: rerank.Spec{SingleInnerProduct: c.single}}
+		route := &checking{Checked: Checked{Spec: rerank.Spec{SingleInnerProduct: c.single}}}
 		route.Companion, route.Head, route.Depth, route.Model.FirstStages = "things_mol", c.head, c.depth, c.table
 		if got := route.preferredStrategies(); !slices.Equal(got[:len(c.want)], c.want) || got[len(got)-1] != rerank.Scan {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
-	alone := &Checked{}
+	alone := &checking{}
 	alone.Depth, alone.Model.FirstStages = 100, table(pairs, linear)
 	if got := alone.preferredStrategies(); got[0] != rerank.Distilled {
 		t.Errorf("without the companion in which pairs were measured: %v", got)

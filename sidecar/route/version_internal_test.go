@@ -47,7 +47,7 @@ func TestPinnedVersions(t *testing.T) {
 // TestOneCallerAsksTheStore: callers that wait while another has the route checked take what it found.
 func TestOneCallerAsksTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		v := &Version{unchecked: &Checked{}, asking: make(chan struct{}, 1)}
+		v := &Version{unchecked: &checking{}, asking: make(chan struct{}, 1)}
 		v.asking <- struct{}{} // another caller asks
 		var got *Checked
 		go func() { got, _ = v.Check(t.Context()) }()
@@ -110,9 +110,9 @@ func TestAFieldIsConfirmed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := &fieldStore{fields: map[string]adapters.VectorField{"c": c.now, "green": c.now}, err: c.err}
-				unchecked := &Checked{StoreCan: adapters.AbilitiesOf(store), Spec: rerank.Spec{ItemDim: 4}}
+				unchecked := &checking{Checked: Checked{StoreCan: adapters.AbilitiesOf(store), Spec: rerank.Spec{ItemDim: 4}}}
 				unchecked.Collection, unchecked.Vector, unchecked.Placement, unchecked.Strategy = "c", "v", PlacementStored, c.strategy
-				v, checked := &Version{unchecked: unchecked, asking: make(chan struct{}, 1)}, *unchecked
+				v, checked := &Version{unchecked: unchecked, asking: make(chan struct{}, 1)}, unchecked.Checked
 				checked.Field, checked.OwnName, checked.Collection = flat, "c", cmp.Or(c.alias, "c")
 				v.checked.Store(&checked)
 				v.described.Store(&description{"c", time.Now()})
@@ -139,7 +139,7 @@ func TestOneCallerConfirms(t *testing.T) {
 		store := &fieldStore{fields: map[string]adapters.VectorField{"green": {Name: "v", Metric: adapters.Cosine}}}
 		c := &Checked{StoreCan: adapters.AbilitiesOf(store)}
 		c.Collection, c.Placement = "c", PlacementStored
-		v := &Version{unchecked: c, asking: make(chan struct{}, 1)}
+		v := &Version{unchecked: &checking{Checked: *c}, asking: make(chan struct{}, 1)}
 		v.checked.Store(c)
 		v.described.Store(&description{collection: "c"})
 		v.asking <- struct{}{} // another caller asks
@@ -176,7 +176,7 @@ func TestASilentStoreConfirmsNothing(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			c := &Checked{StoreCan: adapters.AbilitiesOf(&silentStore{})}
 			c.Collection, c.Placement = "c", PlacementStored
-			v := &Version{unchecked: c, asking: make(chan struct{}, 1)}
+			v := &Version{unchecked: &checking{Checked: *c}, asking: make(chan struct{}, 1)}
 			v.checked.Store(c)
 			ctx, cancel := context.WithTimeout(t.Context(), timeout)
 			defer cancel()
