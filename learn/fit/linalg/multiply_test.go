@@ -8,9 +8,17 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/likenessdb/likeness/learn/fit/fittest"
 	"github.com/likenessdb/likeness/rerank"
 )
+
+// normalMatrix returns a matrix of standard normal numbers. fittest, which makes such matrices for others, imports this package.
+func normalMatrix(rng *rand.Rand, rows, cols int) rerank.Matrix {
+	m := rerank.NewMatrix(rows, cols)
+	for i := range m.Data {
+		m.Data[i] = float32(rng.NormFloat64())
+	}
+	return m
+}
 
 // at is element (r, c) of op(m).
 func at(m rerank.Matrix, transposed bool, r, c int) float64 {
@@ -25,7 +33,7 @@ func operandOf(rng *rand.Rand, rows, cols int, transposed bool) rerank.Matrix {
 	if transposed {
 		rows, cols = cols, rows
 	}
-	return fittest.NormalMatrix(rng, rows, cols)
+	return normalMatrix(rng, rows, cols)
 }
 
 func TestMultiply(t *testing.T) {
@@ -36,7 +44,7 @@ func TestMultiply(t *testing.T) {
 		for flags := range 4 {
 			ta, tb := flags&1 > 0, flags&2 > 0
 			a, b := operandOf(rng, shape[0], shape[2], ta), operandOf(rng, shape[2], shape[1], tb)
-			dst := fittest.NormalMatrix(rng, shape[0], shape[1])
+			dst := normalMatrix(rng, shape[0], shape[1])
 			Multiply(dst, a, ta, b, tb)
 			for r := range dst.Rows {
 				for c := range dst.Cols {
