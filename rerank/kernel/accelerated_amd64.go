@@ -121,6 +121,19 @@ func (i isa) silu(x []float32) {
 	SiLU(x[whole*Lanes:])
 }
 
+func (i isa) exps(x []float32) {
+	whole := len(x) / Lanes
+	switch {
+	case i == plain || whole == 0:
+		whole = 0
+	case i == avx512:
+		expAVX512(&x[0], whole)
+	default:
+		expAVX2(&x[0], whole)
+	}
+	Exps(x[whole*Lanes:])
+}
+
 func (i isa) mix(out *[Lanes]float32, logits, gates []float32) {
 	switch i {
 	case avx512:

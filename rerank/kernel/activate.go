@@ -44,6 +44,13 @@ func exp(x float64) float64 {
 	return power + power*r*(c+r*(c*c/2+r*(c*c*c/6)))
 }
 
+// Exps replaces every x of v by Exp(x).
+func Exps(v []float32) {
+	for i, x := range v {
+		v[i] = Exp(x)
+	}
+}
+
 // SiLU replaces every x of v by x·sigmoid(x), with an error of at most one unit in the last
 // place. Below −700 the result is −0. NaN and infinities stay NaN or infinite.
 func SiLU(v []float32) {

@@ -3092,6 +3092,31 @@ siluAVX512end:
 	VZEROUPPER
 	RET
 
+// func expAVX512(x *float32, n int)
+// Requires: AVX, AVX512DQ, AVX512F
+TEXT ·expAVX512(SB), NOSPLIT, $0-16
+	MOVQ         x+0(FP), AX
+	MOVQ         n+8(FP), CX
+	VBROADCASTSS kd<>+0(SB), Z0
+	VBROADCASTSS kc<>+0(SB), Z1
+
+expAVX512loop:
+	VMULPS           (AX), Z0, Z1
+	VREDUCEPS        $0x09, Z1, Z2
+	VBROADCASTSS     kk<>+0(SB), Z3
+	VFMADD213PS.BCST kl<>+0(SB), Z2, Z3
+	VFMADD213PS.BCST km<>+0(SB), Z2, Z3
+	VFMADD213PS.BCST kn<>+0(SB), Z2, Z3
+	VFMADD213PS.BCST ko<>+0(SB), Z2, Z3
+	VFMADD213PS.BCST kp<>+0(SB), Z2, Z3
+	VSCALEFPS        Z1, Z3, Z1
+	VMOVUPS          Z1, (AX)
+	ADDQ             $0x40, AX
+	DECQ             CX
+	JNZ              expAVX512loop
+	VZEROUPPER
+	RET
+
 // func mixAVX512(out *float32, logits *float32, gates *float32, n int)
 // Requires: AVX, AVX512DQ, AVX512F
 TEXT ·mixAVX512(SB), NOSPLIT, $0-32
@@ -5373,6 +5398,51 @@ siluAVX2loop:
 	JMP         siluAVX2loop
 
 siluAVX2end:
+	VZEROUPPER
+	RET
+
+// func expAVX2(x *float32, n int)
+// Requires: AVX, AVX2, FMA3
+TEXT ·expAVX2(SB), NOSPLIT, $0-16
+	MOVQ    x+0(FP), AX
+	MOVQ    n+8(FP), CX
+	VMOVUPS kd<>+0(SB), Y0
+	VMOVUPS kc<>+0(SB), Y1
+
+expAVX2loop:
+	VMULPS      (AX), Y0, Y2
+	VMAXPS      Y2, Y1, Y2
+	VMOVUPS     Y2, Y3
+	VROUNDPS    $0x00, Y2, Y2
+	VSUBPS      Y2, Y3, Y3
+	VMOVUPS     kf<>+0(SB), Y4
+	VFMADD213PS kg<>+0(SB), Y3, Y4
+	VFMADD213PS kh<>+0(SB), Y3, Y4
+	VFMADD213PS ki<>+0(SB), Y3, Y4
+	VFMADD213PS kj<>+0(SB), Y3, Y4
+	VFMADD213PS ka<>+0(SB), Y3, Y4
+	VCVTPS2DQ   Y2, Y2
+	VPSLLD      $0x17, Y2, Y2
+	VPADDD      Y4, Y2, Y2
+	VMOVUPS     Y2, (AX)
+	VMULPS      32(AX), Y0, Y2
+	VMAXPS      Y2, Y1, Y2
+	VMOVUPS     Y2, Y3
+	VROUNDPS    $0x00, Y2, Y2
+	VSUBPS      Y2, Y3, Y3
+	VMOVUPS     kf<>+0(SB), Y4
+	VFMADD213PS kg<>+0(SB), Y3, Y4
+	VFMADD213PS kh<>+0(SB), Y3, Y4
+	VFMADD213PS ki<>+0(SB), Y3, Y4
+	VFMADD213PS kj<>+0(SB), Y3, Y4
+	VFMADD213PS ka<>+0(SB), Y3, Y4
+	VCVTPS2DQ   Y2, Y2
+	VPSLLD      $0x17, Y2, Y2
+	VPADDD      Y4, Y2, Y2
+	VMOVUPS     Y2, 32(AX)
+	ADDQ        $0x40, AX
+	DECQ        CX
+	JNZ         expAVX2loop
 	VZEROUPPER
 	RET
 

@@ -91,6 +91,10 @@ func (s *Set) SiLU(v []float32) {
 	}
 }
 
+// Exps replaces every x of v by eˣ for x ≤ 0, with a relative error of at most (5 + 1.25·|x|)·2⁻²⁴ for
+// x > −80. For smaller x the result is below 2e-35. NaN stays NaN.
+func (s *Set) Exps(v []float32) { s.isa.exps(v) }
+
 // Mix writes Σ_l softmax(gates)_l·logits_l of every lane to out. Both tiles have the same
 // number of values. If a gate or logit is not finite, the result is not finite.
 func (s *Set) Mix(out *[Lanes]float32, logits, gates []float32) {

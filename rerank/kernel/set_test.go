@@ -105,6 +105,26 @@ func TestSiLU(t *testing.T) {
 	})
 }
 
+func TestExps(t *testing.T) {
+	each(t, func(t *testing.T, s *kernel.Set, off int) {
+		x := fenced(t, 4099, off) // a tail of three
+		in := make([]float32, len(x))
+		for i := range x {
+			x[i] = float32(-i) / 52 // down to −79
+		}
+		x[100], x[101], x[102], x[103], x[4098] = -1e-40, -1e30, float32(math.Inf(-1)), float32(math.NaN()), -100
+		copy(in, x)
+		s.Exps(x)
+		for i, v := range in {
+			want := math.Exp(float64(v))
+			diff := math.Abs(float64(x[i]) - want)
+			if v <= -80 && !(x[i] >= 0 && x[i] < 2e-35) || v > -80 && diff > (5-1.25*float64(v))*0x1p-24*want || v != v && x[i] == x[i] {
+				t.Fatalf("exp(%v) = %v, want %v", v, x[i], want)
+			}
+		}
+	})
+}
+
 func TestSiLUOfExtremes(t *testing.T) {
 	inf := math.Inf(1)
 	for _, s := range kernel.Sets() {

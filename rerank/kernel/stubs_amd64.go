@@ -19,6 +19,11 @@ func productBFloat16AVX512(args *byte)
 //go:noescape
 func siluAVX512(x *float32, n int)
 
+// expAVX512 replaces every one of the n·16 numbers x ≤ 0 by eˣ; n > 0.
+//
+//go:noescape
+func expAVX512(x *float32, n int)
+
 // mixAVX512 writes Σ_l softmax(gates)_l · logits_l of each of 16 lanes to out; both are n×16, n > 0.
 //
 //go:noescape
@@ -134,6 +139,11 @@ func productBFloat16AVX2(args *byte)
 //
 //go:noescape
 func siluAVX2(x *float32, n int)
+
+// expAVX2 replaces every one of the n·16 numbers x ≤ 0 by eˣ; n > 0.
+//
+//go:noescape
+func expAVX2(x *float32, n int)
 
 // mixAVX2 writes Σ_l softmax(gates)_l · logits_l of each of 16 lanes to out; both are n×16, n > 0.
 //

@@ -10,6 +10,7 @@ func (isa) widen(f rerank.Format, dst []float32, words, scales []uint32, n int) 
 	widenGo(f, dst, words, scales, n)
 }
 
+func (isa) exps(x []float32)                                                    { Exps(x) }
 func (isa) fold(dst, c []float32, rows int)                                     { foldGo(dst, c, rows) }
 func (isa) spread([]float32, int, []float32, int, int, int) (rows, columns int) { return 0, 0 }
 func (isa) divide(v []float32, by float32)                                      { divideGo(v, by) }

@@ -182,6 +182,31 @@ func (s isa) silu() {
 	RET()
 }
 
+// exp: over n tiles of 16. NaN stays, because VMAXPS returns its second source where one is NaN.
+func (s isa) exp() {
+	TEXT("exp"+s.name, NOSPLIT, "func(x *float32, n int)")
+	Pragma("noescape")
+	Doc("exp" + s.name + " replaces every one of the n·16 numbers x ≤ 0 by eˣ; n > 0.")
+	x, n := Load(Param("x"), GP64()), Load(Param("n"), GP64())
+	s = s.hold(func() reg.Register { return s.vec() }, math.Log2E, -clamp)
+	loop := "exp" + s.name + "loop"
+	Label(loop)
+	for i := range s.parts {
+		w := work{s.vec(), s.vec(), s.vec()}
+		VMULPS(Mem{Base: x, Disp: i * s.bytes}, s.held[math.Log2E], w.t)
+		if s.parts == 2 {
+			VMAXPS(w.t, s.held[-clamp], w.t)
+		}
+		s.exp2(s.expPoly(), w)
+		VMOVUPS(w.t, Mem{Base: x, Disp: i * s.bytes})
+	}
+	ADDQ(Imm(lanes*4), x)
+	DECQ(n)
+	JNZ(LabelRef(loop))
+	VZEROUPPER()
+	RET()
+}
+
 // mix: out = Σ softmax(gate)·logit, lane by lane.
 func (s isa) mix() {
 	TEXT("mix"+s.name, NOSPLIT, "func(out, logits, gates *float32, n int)")

@@ -196,6 +196,7 @@ func main() {
 			(&product{isa: s, format: f.format, name: f.name + s.name}).generate(f.doc)
 		}
 		s.silu()
+		s.exp()
 		s.mix()
 		s.madd()
 		s.divide()

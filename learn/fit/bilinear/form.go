@@ -67,8 +67,9 @@ func newForm(kind bilinear.Form, rank int, l *samples.Log, seed uint64, s start)
 		return newLowRank(start, rerank.NewMatrix(dim, rank), true)
 	default:
 		w := s.value(dim)
-		w.Data = slices.Clone(w.Data)
-		return &fullForm{w: w, grad: rerank.NewMatrix(w.Rows, w.Cols), start: s}
+		start := w.Data
+		w.Data = slices.Clone(start)
+		return &fullForm{w: w, grad: rerank.NewMatrix(w.Rows, w.Cols), start: start}
 	}
 }
 
@@ -90,7 +91,7 @@ func lowRankStart(l *samples.Log, rank int, s start) (p, q rerank.Matrix) {
 type fullForm struct {
 	w, grad rerank.Matrix
 	between rerank.Matrix // W Xᵀ or Q W, then the gradient of that
-	start   start
+	start   []float32     // W₀
 }
 
 func (f *fullForm) params() [][]float32 { return [][]float32{f.w.Data} }
@@ -123,18 +124,7 @@ func (f *fullForm) backward(ds, q, x rerank.Matrix) {
 }
 
 func (f *fullForm) addPull(lambda float64) float64 {
-	var sum float64
-	for i, w := range f.w.Data {
-		switch {
-		case f.start.w != nil:
-			w -= f.start.w.Data[i]
-		case i%(f.w.Cols+1) == 0:
-			w--
-		}
-		sum += float64(w) * float64(w)
-		f.grad.Data[i] += float32(2*lambda) * w
-	}
-	return lambda * sum
+	return linalg.AddPull(f.grad.Data, f.w.Data, f.start, lambda)
 }
 
 func (f *fullForm) probe(u, q rerank.Matrix) { linalg.Multiply(u, q, false, f.w, false) }

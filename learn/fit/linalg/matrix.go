@@ -4,9 +4,11 @@
 package linalg
 
 import (
+	"math"
 	"slices"
 
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/kernel"
 )
 
 // Resize returns a matrix of the given shape with arbitrary content. It uses the
@@ -39,6 +41,53 @@ func AddScaled(dst, v []float32, scale float64) {
 	for i, x := range v {
 		dst[i] += factor * x
 	}
+}
+
+// AddPull adds the gradient of λ‖v − start‖² to grad, and returns the value of that term.
+func AddPull(grad, v, start []float32, lambda float64) float64 {
+	grad, start = grad[:len(v)], start[:len(v)]
+	factor := float32(2 * lambda)
+	var sum float64
+	for i, x := range v {
+		d := x - start[i]
+		sum += float64(d) * float64(d)
+		grad[i] += factor * d
+	}
+	return lambda * sum
+}
+
+// Softmax replaces v by exp(v − max v) / Σ exp(v − max v), summed in float32. If an element is NaN or +Inf, every
+// result is NaN.
+func Softmax(v []float32) {
+	top := float32(math.Inf(-1))
+	for _, x := range v {
+		if x > top {
+			top = x
+		}
+	}
+	for i := range v {
+		v[i] -= top
+	}
+	kernel.Best().Exps(v)
+	scale := 1 / sum(v)
+	for i := range v {
+		v[i] *= scale
+	}
+}
+
+// sum adds up v in four parts, which do not wait for each other.
+func sum(v []float32) float32 {
+	var parts [4]float32
+	for len(v) >= 4 {
+		for i := range parts {
+			parts[i] += v[i]
+		}
+		v = v[4:]
+	}
+	for i, x := range v {
+		parts[i] += x
+	}
+	return parts[0] + parts[1] + parts[2] + parts[3]
 }
 
 // Dot returns the inner product of a and b, summed in float64.

@@ -165,11 +165,7 @@ func (n *net) addPull(lambda float64) float64 {
 		if n.guarded && k >= len(sides) {
 			factor *= guardGates
 		}
-		for i, v := range p.Data {
-			d := v - p.start[i]
-			sum += factor * float64(d) * float64(d)
-			p.grad.Data[i] += float32(2*factor) * d
-		}
+		sum += linalg.AddPull(p.grad.Data, p.Data, p.start, factor)
 	}
 	if n.guarded {
 		clear(n.query.out.bias.grad.Data)

@@ -7,7 +7,6 @@ import (
 	"github.com/likenessdb/likeness/learn/fit/linalg"
 	"github.com/likenessdb/likeness/learn/fit/samples"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/rerank/kernel"
 )
 
 // Excluded is a logit that no softmax sees.
@@ -50,7 +49,7 @@ func (e CrossEntropy) Apply(scores rerank.Matrix, batch []samples.Pair, c *Candi
 			if e.Log.Looks != nil {
 				c.addLooks(row, e.Log.Looks[batch[b].Query])
 			}
-			kernel.Softmax(row)
+			linalg.Softmax(row)
 			weight := share * float64(batch[b].Weight)
 			losses[b] = -weight * math.Log(max(float64(row[target]), math.SmallestNonzeroFloat32))
 			row[target]--
