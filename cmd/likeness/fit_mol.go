@@ -83,7 +83,7 @@ func (f *fitMoLFlags) flags(cmd *cobra.Command) {
 	flags.Float64SliceVar(&o.Pulls, "pulls", o.Pulls, "pulls to the bilinear form to try, ascending; empty is 1e-5 (full gates: 1e-4),0.003,0.01,0.03")
 	flags.Float64Var(&o.Rate, "rate", o.Rate, "learning rate")
 	flags.IntVar(&o.Batch, "batch", o.Batch, "pairs a step")
-	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "rounds of 16,384 pairs, at most; 0 is 16 (full gates: 8), half if guarded")
+	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "rounds of 16,384 pairs, at most, and twice as many of the bilinear form; 0 is 16 (full gates: 8), half if guarded")
 	flags.IntVar(&o.Softmax, "softmax", o.Softmax, "logged items up to which the softmax covers all")
 	flags.IntVar(&o.Draws, "draws", o.Draws, "sampled items a step beyond that, beside the batch's own")
 	for name, values := range map[string][]string{"gates": {"query", "full"}, "query-activation": {"swiglu", "geglu"}} {

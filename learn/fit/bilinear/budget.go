@@ -9,14 +9,14 @@ import (
 	"github.com/likenessdb/likeness/rerank/bilinear"
 )
 
-// Limits of a fit to a large log. Its settings are chosen by short fits, which together cost less
-// than one fit, and of the best of them by whole fits: two pulls, and perhaps a slower rate.
+// Limits of a fit to a large log.
 const (
-	largePairs   = 100_000
-	shortRounds  = 1   // of a trial
-	simpleRounds = 2   // of the diagonal form, which learns fast
-	leastJudges  = 500 // queries that judge a round
+	largePairs  = 100_000
+	leastJudges = 500 // queries that judge a round
 )
+
+// shortShare is how many times as long as a short trial a whole fit is; in a large log a short trial has one round.
+const shortShare = 4
 
 // itemSets returns how many sets of held-out items decide the setting. In a large log one
 // set has items and queries enough.
@@ -26,6 +26,9 @@ func (f *fitter) itemSets() int {
 	}
 	return itemSets
 }
+
+// simpleRounds returns the rounds of the diagonal form that others are compared with: it learns fast.
+func (f *fitter) simpleRounds() int { return max(2, f.short) }
 
 // thin returns a judge of a round or a trial, which costs no more than a round of the fit.
 func (f *fitter) thin(j *judge.Judge) *judge.Judge { return j.Within(f.plans.round, leastJudges) }
@@ -40,6 +43,9 @@ func (f *fitter) planRounds() {
 		candidates = size + o.Draws
 	}
 	f.rounds = o.roundsFor(size, steps)
+	if f.short = (f.rounds + shortShare - 1) / shortShare; f.large {
+		f.short = 1
+	}
 	f.plans.round = float64(steps) * stepCost(size, candidates, f.log.Items.Cols)
 	f.judge = f.thin(f.judge)
 }
@@ -102,9 +108,9 @@ func (f *fitter) planWork(trials int) {
 	}
 	setup := f.speeds.setup
 	p.judged, p.final = setup+rounds*perRound, setup+rounds*p.round
-	learned, judgements := rounds*perRound, 1.0
-	if f.large {
-		learned = shortRounds * p.round
+	learned, judgements, wholeTrials := float64(f.short)*p.round, 1.0, 2.0
+	if f.mustGuard() && !f.large {
+		learned, wholeTrials = rounds*perRound, 0
 	}
 	if f.report.Guarded {
 		kept := 1 - o.ColdShare // of the items, and of their pairs
@@ -117,17 +123,11 @@ func (f *fitter) planWork(trials int) {
 	if o.Form == bilinear.Full {
 		p.spectrum, rivals = spectrumRanks*judged, 4
 		if f.isSquare() {
-			if p.simple = p.judged; f.large {
-				p.simple = setup + simpleRounds*p.round
-			}
+			p.simple = setup + float64(f.simpleRounds())*p.round
 		}
 	}
 	p.decision = rivals * ranked
 	f.plans = p
-	wholeTrials := 0.0
-	if f.large {
-		wholeTrials = 2
-	}
 	total := float64(trials)*p.trial + wholeTrials*p.judged + p.judged + p.final + p.simple + p.spectrum + p.decision
 	f.work = fit.NewWork(o.Progress, "fitting", total)
 }

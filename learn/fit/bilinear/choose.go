@@ -55,56 +55,55 @@ type chooser struct {
 	holdouts []holdout
 	trials   map[setting]*trial // with these holdouts
 	tried    []*trial           // in the order in which they were tried
-	whole    bool               // trials are whole fits, of a large log too
+	whole    bool               // trials are whole fits
+	sets     [][]bool           // of items to hold out; nil if nothing is to be measured on new items
 }
 
 // chooseSetting finds the scale under which held-out queries find logged items best,
-// then the pull, then, where nothing else holds the fit back, the rate.
+// then the pull, then, where nothing else holds the fit back, the rate. Short trials choose the scale
+// and two pulls, between which whole fits decide.
 //
 // Where items without logs matter, trials are judged on held-out items too, weighed by
 // their share of the traffic to come. If the options ask to guard them, the pull also has
 // to be admissible: held-out items are found better than by the plain inner product, by a
-// standard error.
-func (f *fitter) chooseSetting(ctx context.Context) (setting, error) {
+// standard error. All its trials are whole fits, because new items lose more the longer a fit is.
+func (f *fitter) chooseSetting(ctx context.Context) (*chooser, *trial, error) {
 	o := f.options
-	sets := f.log.DecidingItemSets(f.split, o.ColdShare, f.itemSets(), o.Seed)
-	canHoldOut := o.Cold != fit.ColdIgnore && len(sets) > 0
+	c := &chooser{fitter: f}
+	if o.Cold != fit.ColdIgnore {
+		c.sets = f.log.DecidingItemSets(f.split, o.ColdShare, f.itemSets(), o.Seed)
+	}
 	f.report.ColdTraffic = o.ColdTraffic
 	if o.ColdTraffic < 0 {
 		f.report.ColdTraffic = f.log.ColdTraffic()
 	}
-	f.report.Guarded = canHoldOut && (o.Cold == fit.ColdGuard || f.report.ColdTraffic >= fit.LeastColdTraffic)
-	c := &chooser{fitter: f}
+	f.report.Guarded = len(c.sets) > 0 && (o.Cold == fit.ColdGuard || f.report.ColdTraffic >= fit.LeastColdTraffic)
+	c.whole = f.mustGuard() && !f.large
 	var withheld [][]bool
 	if f.report.Guarded {
-		withheld = sets
+		withheld = c.sets
 	}
 	if err := c.holdOut(withheld); err != nil {
-		return setting{}, err
+		return nil, nil, err
 	}
 	if err := f.measureSpeeds(); err != nil {
-		return setting{}, err
+		return nil, nil, err
 	}
-	f.planWork(c.estimateFits(len(sets)))
+	f.planWork(c.estimateFits(len(c.sets)))
 	s, err := c.chooseScale(ctx)
 	if err != nil {
-		return s, err
+		return nil, nil, err
 	}
 	chosen, err := c.choosePull(ctx, s)
 	if err != nil {
-		return s, err
+		return nil, nil, err
 	}
-	if chosen, err = c.chooseRate(ctx, chosen); err != nil {
-		return s, err
-	}
-	if !f.report.Guarded && canHoldOut {
-		if err := c.compareCold(ctx, chosen, sets[0]); err != nil {
-			return s, err
-		}
-	}
-	c.reportTrials(chosen)
-	return chosen.setting, nil
+	chosen, err = c.chooseRate(ctx, chosen)
+	return c, chosen, err
 }
+
+// mustGuard reports whether the fit has to keep items without logs, whatever their traffic.
+func (f *fitter) mustGuard() bool { return f.report.Guarded && f.options.Cold == fit.ColdGuard }
 
 // holdOut makes the later trials withhold these sets of items, one set per fit. Without sets they
 // withhold nothing.
@@ -127,7 +126,8 @@ func (c *chooser) holdOut(sets [][]bool) error {
 	return nil
 }
 
-// chooseScale returns a setting with the best scale, under a pull of medium strength.
+// chooseScale returns a setting with the best scale, under a pull of medium strength. The middle scale stands unless another
+// gains two standard errors, because a short trial says little about scales that are about as good.
 func (c *chooser) chooseScale(ctx context.Context) (setting, error) {
 	o := c.options
 	s := setting{scale: o.Scale, rate: o.rateFor(o.Form)}
@@ -149,7 +149,7 @@ func (c *chooser) chooseScale(ctx context.Context) (setting, error) {
 		if err != nil {
 			return s, err
 		}
-		if c.value(t) > c.value(best) {
+		if c.value(t)-c.value(best) > 2*c.compareLogged(t, best).StandardError {
 			return t.setting, nil
 		}
 	}
@@ -163,26 +163,29 @@ func (c *chooser) choosePull(ctx context.Context, s setting) (*trial, error) {
 		s.pull = pulls[i]
 		return c.try(ctx, s)
 	}
-	if c.options.Cold == fit.ColdGuard && c.report.Guarded {
+	if c.mustGuard() {
 		return searchGuarded(len(pulls), try)
+	}
+	if len(pulls) == 1 {
+		s.pull = pulls[0]
+		return c.tryWhole(ctx, s)
 	}
 	tried, err := searchUnguarded(len(pulls), try, c.value, !c.large)
 	if err != nil {
 		return nil, err
 	}
 	best := bestTrial(tried, c.value)
-	if c.large {
-		return c.tryWhole(ctx, c.weakestAsGood(tried, best), best)
-	}
-	return best, nil
+	return c.tryWhole(ctx, c.weakestAsGood(tried, best).setting, best.setting)
 }
 
-// tryWhole makes whole fits with the settings of short trials, and returns the best.
-func (c *chooser) tryWhole(ctx context.Context, short ...*trial) (*trial, error) {
-	c.whole, c.trials = true, map[setting]*trial{}
+// tryWhole makes whole fits with the settings, and returns the best.
+func (c *chooser) tryWhole(ctx context.Context, settings ...setting) (*trial, error) {
+	if !c.whole {
+		c.whole, c.trials = true, map[setting]*trial{}
+	}
 	var whole []*trial
-	for _, s := range short {
-		t, err := c.try(ctx, s.setting)
+	for _, s := range settings {
+		t, err := c.try(ctx, s)
 		if err != nil {
 			return nil, err
 		}
@@ -195,11 +198,20 @@ func (c *chooser) tryWhole(ctx context.Context, short ...*trial) (*trial, error)
 // errors behind the best. A short trial favours a strong pull, which can hold back a longer fit.
 func (c *chooser) weakestAsGood(tried []*trial, best *trial) *trial {
 	for _, t := range tried {
-		if lost := c.holdouts[0].logged.Compare(best.ranks, t.ranks); max(lost.Gain, c.value(best)-c.value(t)) <= 2*lost.StandardError {
+		if lost := c.compareLogged(best, t); max(lost.Gain, c.value(best)-c.value(t)) <= 2*lost.StandardError {
 			return t
 		}
 	}
 	return best
+}
+
+// compareLogged compares two trials on the held-out queries, for items that the fits have seen.
+func (c *chooser) compareLogged(a, b *trial) fit.Comparison {
+	o := judge.Outcomes{Scores: a.ranks, Baseline: b.ranks}
+	for _, h := range c.holdouts {
+		o.Weights, o.Items = append(o.Weights, h.logged.Weights...), append(o.Items, h.logged.FirstItems...)
+	}
+	return judge.Compare(o)
 }
 
 // value rates a trial for the traffic to come. A fit that has to guard items without logs
@@ -299,12 +311,15 @@ func (c *chooser) chooseRate(ctx context.Context, chosen *trial) (*trial, error)
 }
 
 // compareCold fits with the chosen setting once more, without a set of items, and reports how well
-// these items are found.
-func (c *chooser) compareCold(ctx context.Context, chosen *trial, set []bool) error {
-	if err := c.holdOut([][]bool{set}); err != nil {
+// these items are found. If new items are guarded, the trials have measured that.
+func (c *chooser) compareCold(ctx context.Context, chosen *trial) error {
+	if c.report.Guarded || len(c.sets) == 0 {
+		return nil
+	}
+	if err := c.holdOut(c.sets[:1]); err != nil {
 		return err
 	}
-	c.whole = false
+	c.whole = !c.large
 	t, err := c.try(ctx, chosen.setting)
 	if err != nil {
 		return err
@@ -319,8 +334,14 @@ func (c *chooser) reportTrials(chosen *trial) {
 	chosen.Chosen = true
 	r := &c.report
 	r.Cold = chosen.Cold
+	last := map[setting]*trial{} // a whole fit comes after the short trial of its setting
 	for _, t := range c.tried {
-		r.Pulls = append(r.Pulls, t.PullTrial)
+		last[t.setting] = t
+	}
+	for _, t := range c.tried {
+		if last[t.setting] == t {
+			r.Pulls = append(r.Pulls, t.PullTrial)
+		}
 	}
 	if r.Guarded {
 		r.Guarding = fit.NewGuarding(r.ColdTraffic, chosen.PullTrial, r.Pulls)
@@ -338,7 +359,7 @@ func (c *chooser) try(ctx context.Context, s setting) (*trial, error) {
 	var all []marks
 	for i, h := range c.holdouts {
 		planned := c.plans.trial
-		if c.whole {
+		if c.whole && !c.mustGuard() {
 			planned = c.plans.judged
 		}
 		c.begin(planned)
@@ -388,8 +409,7 @@ func (c *chooser) fitWithout(ctx context.Context, s setting, i int, h holdout) (
 	if h.items != nil {
 		name = fmt.Sprintf("%s, without item set %d of %d", s, i+1, len(c.holdouts))
 	}
-	short := c.large && !c.whole
-	if short {
+	if !c.whole {
 		name += ", in short"
 	}
 	return train.Try(c.fitter.trials, name, func() (marks, error) {
@@ -401,13 +421,14 @@ func (c *chooser) fitWithout(ctx context.Context, s setting, i int, h holdout) (
 		if err != nil {
 			return marks{}, err
 		}
-		l := c.newLearner(form, pairs, s)
-		plan := c.plan(name, l, h.logged)
-		if short {
-			l = c.watch(newLearner(c.log, form, pairs, s, shortRounds, c.options))
-			plan = train.Plan{Name: name, Rounds: shortRounds, Note: c.noteRound}
+		var trained *train.Snapshot
+		if c.whole {
+			l := c.newLearner(form, pairs, s)
+			trained, err = c.fitter.trials.Train(ctx, l, c.plan(name, l, h.logged))
+		} else {
+			l := c.watch(newLearner(c.log, form, pairs, s, c.short, c.options))
+			trained, err = c.fitter.trials.Train(ctx, l, train.Plan{Name: name, Rounds: c.short, Note: c.noteRound})
 		}
-		trained, err := c.fitter.trials.Train(ctx, l, plan)
 		if err != nil {
 			return marks{}, err
 		}
@@ -417,21 +438,21 @@ func (c *chooser) fitWithout(ctx context.Context, s setting, i int, h holdout) (
 		if h.cold != nil {
 			m.ColdReciprocalRanks = h.cold.ReciprocalRanks(form.probe)
 		} else if !c.report.Guarded {
-			c.keepIfBest(form, h.logged.Mean(m.ReciprocalRanks), s)
+			c.keepIfBest(form, h.logged.Mean(m.ReciprocalRanks), s, m.Rounds)
 		}
 		return m, nil
 	})
 }
 
-// keepIfBest keeps the form of a trial, in case the fit is interrupted, if the form is the best so
-// far and better than the plain similarity.
-func (c *chooser) keepIfBest(form form, mrr float64, s setting) {
+// keepIfBest keeps the form of a trial if it is the best so far and better than the plain similarity: the fit may need
+// it again, or be interrupted. A whole fit takes the place of a short trial.
+func (c *chooser) keepIfBest(form form, mrr float64, s setting, rounds int) {
 	least := c.judge.Mean(c.judge.ReciprocalRanks(c.plain))
-	if c.best != nil {
+	if c.best != nil && c.best.whole == c.whole {
 		least = c.best.mrr
 	}
 	if mrr > least {
-		c.best = &bestForm{form: form, judged: form, mrr: mrr, setting: s}
+		c.best = &bestForm{form: form, judged: form, mrr: mrr, setting: s, rounds: rounds, whole: c.whole}
 	}
 }
 

@@ -147,18 +147,22 @@ func TestTheBestFormIsKeptUnlessGuarded(t *testing.T) {
 	j := judge.New(l, fittest.AllRows(60), nil)
 	plain := j.Mean(j.ReciprocalRanks(judge.InnerProduct))
 	ch := &chooser{fitter: &fitter{judge: j, plain: judge.InnerProduct}}
-	if ch.keepIfBest(nil, plain, setting{pull: 1}); ch.best != nil {
+	if ch.keepIfBest(nil, plain, setting{pull: 1}, 1); ch.best != nil {
 		t.Error("a form that is no better than the plain inner product is kept")
 	}
 	for i, mrr := range []float64{plain + 0.1, plain + 0.05, plain + 0.2} {
-		ch.keepIfBest(nil, mrr, setting{pull: float64(i)})
+		ch.keepIfBest(nil, mrr, setting{pull: float64(i)}, 1)
 	}
 	if ch.best == nil || ch.best.mrr != plain+0.2 || ch.best.setting.pull != 2 {
 		t.Errorf("kept %+v", ch.best)
 	}
-	ch.keepIfBest(nil, plain+0.1, setting{pull: 3})
+	ch.keepIfBest(nil, plain+0.1, setting{pull: 3}, 1)
 	if ch.best.setting.pull != 2 {
 		t.Errorf("a worse form takes its place: %+v", ch.best)
+	}
+	ch.whole = true
+	if ch.keepIfBest(nil, plain+0.1, setting{pull: 4}, 5); ch.best.setting.pull != 4 || ch.best.rounds != 5 || !ch.best.whole {
+		t.Errorf("a whole fit does not take the place of a short trial: %+v", ch.best)
 	}
 }
 
@@ -167,7 +171,8 @@ func TestTheBestFormIsKeptUnlessGuarded(t *testing.T) {
 func TestAutoWeighsItemsByTheirTraffic(t *testing.T) {
 	for traffic, want := range map[float64]float64{0: 0, 0.05: 0, 0.2: 1, 0.5: 1} {
 		o := Options{Common: fit.Common{Cold: fit.ColdAuto}, Pulls: []float64{0, 1}}
-		ch := &chooser{fitter: &fitter{report: Report{Guarded: true, ColdTraffic: traffic}, options: o}, trials: map[setting]*trial{}}
+		ch := &chooser{fitter: &fitter{report: Report{Guarded: true, ColdTraffic: traffic}, options: o}, trials: map[setting]*trial{}, whole: true}
+		ch.holdouts = []holdout{{logged: &judge.Judge{}}}
 		weak, strong := &trial{setting: setting{pull: 0}}, &trial{setting: setting{pull: 1}}
 		weak.LoggedMRR, weak.Cold = 0.9, &fit.Comparison{MRR: 0.5}
 		strong.LoggedMRR, strong.Cold = 0.88, &fit.Comparison{MRR: 0.7}
@@ -180,6 +185,30 @@ func TestAutoWeighsItemsByTheirTraffic(t *testing.T) {
 		g := fit.NewGuarding(traffic, chosen.PullTrial, []fit.PullTrial{weak.PullTrial, strong.PullTrial})
 		if lost := 0.9 - chosen.LoggedMRR; g.LoggedLoss != lost || g.ColdGain != chosen.Cold.MRR-0.5 {
 			t.Errorf("traffic %g: %+v", traffic, g)
+		}
+	}
+}
+
+// TestTheMiddleScaleStands: another scale is taken only if it gains two standard errors.
+func TestTheMiddleScaleStands(t *testing.T) {
+	l, err := samples.Prepare(fittest.RandomData(60, 12, 4), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := judge.New(l, fittest.AllRows(60), nil)
+	for found, want := range map[int]float64{1: 20, 40: 40} { // queries that only the scale 40 finds
+		c := &chooser{fitter: &fitter{options: Options{Pulls: []float64{1}, Rate: 1}}, holdouts: []holdout{{logged: j}}, trials: map[setting]*trial{}}
+		for _, scale := range []float64{10, 20, 40} {
+			s := setting{pull: 1, scale: scale, rate: 1}
+			c.trials[s] = &trial{setting: s, ranks: make([]float64, len(j.Queries))}
+		}
+		other := c.trials[setting{1, 40, 1}]
+		for i := range found {
+			other.ranks[i] = 1
+		}
+		other.LoggedMRR = j.Mean(other.ranks)
+		if s, err := c.chooseScale(t.Context()); err != nil || s.scale != want {
+			t.Errorf("with %d queries more the scale is %v (%v), want %g", found, s.scale, err, want)
 		}
 	}
 }
@@ -216,7 +245,7 @@ func TestAShortTrialTakesTheWeakestPull(t *testing.T) {
 	}
 }
 
-// TestWholeFitsChooseAmongShortTrials: a fit to a large log does not stay with what one round says.
+// TestWholeFitsChooseAmongShortTrials: a fit does not stay with what a short trial says, and fits the chosen form once.
 func TestWholeFitsChooseAmongShortTrials(t *testing.T) {
 	d, o := fittest.FlippedData(), DefaultOptions()
 	l, err := samples.Prepare(d, true)
@@ -233,7 +262,6 @@ func TestWholeFitsChooseAmongShortTrials(t *testing.T) {
 	}
 	f := &fitter{log: l, options: o, split: split, judge: judge.New(l, split.HeldOut, nil), trials: trials}
 	f.planRounds()
-	f.large = true
 	if f.plain, err = f.plainWithout(nil); err != nil {
 		t.Fatal(err)
 	}
@@ -251,11 +279,19 @@ func TestWholeFitsChooseAmongShortTrials(t *testing.T) {
 		t.Fatal(err)
 	}
 	strong.LoggedMRR = 1 // as if the round had favoured it
-	chosen, err := c.tryWhole(t.Context(), weak, strong)
+	chosen, err := c.tryWhole(t.Context(), weak.setting, strong.setting)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if weak.Rounds != shortRounds || len(c.tried) != 4 || chosen.pull != 1e-5 || chosen.Rounds <= shortRounds || chosen.LoggedMRR <= weak.LoggedMRR {
+	if weak.Rounds != f.short || 4*f.short < f.rounds || f.short >= f.rounds || len(c.tried) != 4 || chosen.pull != 1e-5 || chosen.Rounds <= f.short || chosen.LoggedMRR <= weak.LoggedMRR {
 		t.Errorf("%d trials, chosen %v of %d rounds; in short %v of %d", len(c.tried), chosen, chosen.Rounds, weak, weak.Rounds)
+	}
+	judged, rounds, err := f.trainJudged(t.Context(), chosen.setting)
+	if err != nil || judged != f.best.judged || rounds != chosen.Rounds {
+		t.Errorf("the chosen form is fitted again: %d rounds, %v; want %d", rounds, err, chosen.Rounds)
+	}
+	c.reportTrials(chosen)
+	if len(f.report.Pulls) != 2 || f.report.Pulls[0].Rounds <= f.short {
+		t.Errorf("reported %+v; want the whole fits", f.report.Pulls)
 	}
 }

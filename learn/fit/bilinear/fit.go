@@ -63,8 +63,9 @@ type fitter struct {
 	rivals  []judge.Rival // of the plain similarity, for the verdict
 	report  Report
 
-	large    bool // the log is so large that trials are short
+	large    bool // the log is so large that every part of the fit is short
 	rounds   int  // of a whole fit
+	short    int  // rounds of a short trial
 	plans    plans
 	speeds   speeds
 	work     *fit.Work // the progress of the whole fit
@@ -79,6 +80,8 @@ type bestForm struct {
 	judged  form
 	mrr     float64 // MRR@10 of judged on the held-out queries
 	setting setting
+	rounds  int  // that it took
+	whole   bool // it is no short trial's
 }
 
 // newFitter begins a fit: it decides where W starts.
@@ -96,13 +99,17 @@ func newFitter(log *samples.Log, split samples.Split, trials *train.Trials, o Op
 
 // run chooses the setting, judges it on the held-out queries and fits all pairs.
 func (f *fitter) run(ctx context.Context) (*Fitted, error) {
-	s, err := f.chooseSetting(ctx)
+	c, chosen, err := f.chooseSetting(ctx)
 	if err != nil {
 		return f.interrupt(err)
 	}
+	if err := c.compareCold(ctx, chosen); err != nil {
+		return f.interrupt(err)
+	}
+	c.reportTrials(chosen)
+	s := chosen.setting
 	f.report.setSetting(s)
-	f.begin(f.plans.judged)
-	judged, rounds, err := f.trainWithoutHeldOut(ctx, f.options.Form, s)
+	judged, rounds, err := f.trainJudged(ctx, s)
 	if err != nil {
 		if rounds > 0 {
 			f.best = &bestForm{form: judged, judged: judged, setting: s}
@@ -183,6 +190,16 @@ func (f *fitter) begin(planned float64) {
 	f.task = f.work.Begin(planned)
 }
 
+// trainJudged returns the form of the chosen setting without the held-out queries, and its rounds. Where nothing was
+// withheld from the trials, the chosen one has fitted it.
+func (f *fitter) trainJudged(ctx context.Context, s setting) (form, int, error) {
+	f.begin(f.plans.judged)
+	if b := f.best; b != nil && b.whole && b.setting == s {
+		return b.judged, b.rounds, nil
+	}
+	return f.trainWithoutHeldOut(ctx, f.options.Form, s)
+}
+
 // trainWithoutHeldOut fits a form to the pairs of the training queries, and returns
 // the number of rounds that the held-out queries judged best.
 func (f *fitter) trainWithoutHeldOut(ctx context.Context, kind bilinear.Form, s setting) (form, int, error) {
@@ -194,9 +211,9 @@ func (f *fitter) trainWithoutHeldOut(ctx context.Context, kind bilinear.Form, s 
 	name := fmt.Sprintf("%s without the held-out queries", kind)
 	l := f.newLearner(form, pairs, s)
 	plan := f.plan(name, l, f.judge)
-	if f.large && kind != f.options.Form { // a simpler form, to compare with
-		l = f.watch(newLearner(f.log, form, pairs, s, simpleRounds, f.options))
-		plan = train.Plan{Name: name, Rounds: simpleRounds, Note: f.noteRound}
+	if kind != f.options.Form { // a simpler form, to compare with
+		l = f.watch(newLearner(f.log, form, pairs, s, f.simpleRounds(), f.options))
+		plan = train.Plan{Name: name, Rounds: f.simpleRounds(), Note: f.noteRound}
 	}
 	plan.KeepTrained = true
 	trained, err := f.trials.Train(ctx, l, plan)

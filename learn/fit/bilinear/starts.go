@@ -19,25 +19,23 @@ type Starts struct {
 	fitted  map[string]rerank.Matrix // by the name of the trial
 }
 
-// ChooseStarts chooses the setting as Fit does. The trials are the caller's, which remember it. It
+// ChooseStarts chooses the setting as Fit does, without the report. The trials are the caller's, which remember it. It
 // returns fit.ErrData, fit.ErrCheckpoint or the context's error.
 func ChooseStarts(ctx context.Context, log *samples.Log, split samples.Split, trials *train.Trials, o Options) (*Starts, error) {
 	f, err := newFitter(log, split, trials, o)
 	if err != nil {
 		return nil, err
 	}
-	t := &Starts{fitter: f, fitted: map[string]rerank.Matrix{}}
-	if t.setting, err = f.chooseSetting(ctx); err != nil {
+	_, chosen, err := f.chooseSetting(ctx)
+	if err != nil {
 		return nil, err
 	}
-	f.begin(f.plans.judged)
-	judged, rounds, err := f.trainWithoutHeldOut(ctx, bilinear.Full, t.setting)
+	judged, rounds, err := f.trainJudged(ctx, chosen.setting)
 	if err != nil {
 		return nil, err
 	}
 	f.task.End()
-	t.rounds, t.judged = rounds, judged.(*fullForm).w
-	return t, nil
+	return &Starts{fitter: f, setting: chosen.setting, rounds: rounds, judged: judged.(*fullForm).w, fitted: map[string]rerank.Matrix{}}, nil
 }
 
 // Scale returns the factor of φ before the softmax.

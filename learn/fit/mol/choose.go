@@ -45,10 +45,10 @@ func (f *fitter) setGuard() [][]bool {
 }
 
 // chooseStarts chooses the setting of the bilinear forms at which the mixtures start, and takes the temperature of their
-// softmax if the options give none. The progress begins when the work of this choice is known.
-func (f *fitter) chooseStarts(ctx context.Context, sets int) (err error) {
-	o := bilinear.DefaultOptions()
-	o.Common, o.Batch, o.Softmax, o.Draws = f.options.Common, f.options.Batch, f.options.Softmax, f.options.Draws
+// softmax if the options give none. The progress begins when the work of this choice is known. rounds is the number of
+// rounds that the options ask for.
+func (f *fitter) chooseStarts(ctx context.Context, rounds, sets int) (err error) {
+	o := f.options.formOptions(rounds)
 	o.Progress = func(_ string, steps int) func(int) {
 		planned := fit.WorkUnit * float64(steps)
 		f.planWork(planned, sets)

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/likenessdb/likeness/learn/fit"
+	"github.com/likenessdb/likeness/learn/fit/bilinear"
 	"github.com/likenessdb/likeness/learn/fit/fittest"
 	"github.com/likenessdb/likeness/learn/fit/judge"
 	"github.com/likenessdb/likeness/learn/fit/train"
@@ -54,6 +55,17 @@ func TestAGuardedFitIsShort(t *testing.T) {
 		f, _ := fitterOf(t, func(o *Options) { o.Rounds, o.Cold = 7, cold })
 		if sets := f.setGuard(); f.options.Rounds != want.rounds || (sets != nil) != want.sets || f.report.Guarded != want.sets || (f.patience() == 0) != want.sets {
 			t.Errorf("%s: %d rounds, guarded %t; want %+v", cold, f.options.Rounds, f.report.Guarded, want)
+		}
+	}
+}
+
+// TestRoundsLimitTheBilinearForm at which a mixture starts, where twice as many are fewer than its own.
+func TestRoundsLimitTheBilinearForm(t *testing.T) {
+	own := bilinear.DefaultOptions()
+	for rounds, want := range map[int][2]int{1: {2, own.Steps * 2 / own.Rounds}, own.Rounds / 2: {own.Rounds, own.Steps}, 100: {own.Rounds, own.Steps}} {
+		o := DefaultOptions()
+		if got := o.formOptions(rounds); got.Rounds != want[0] || got.Steps != want[1] || got.Rate != formRate {
+			t.Errorf("with %d rounds the form takes %d, or %d steps, at the rate %g; want %v", rounds, got.Rounds, got.Steps, got.Rate, want)
 		}
 	}
 }

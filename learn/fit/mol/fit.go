@@ -77,8 +77,9 @@ type fitter struct {
 
 // run chooses the pull, judges a fit on the held-out queries, and fits all pairs.
 func (f *fitter) run(ctx context.Context) (*Fitted, error) {
+	rounds := f.options.Rounds
 	sets := f.setGuard()
-	if err := f.chooseStarts(ctx, len(sets)); err != nil {
+	if err := f.chooseStarts(ctx, rounds, len(sets)); err != nil {
 		return nil, err
 	}
 	if f.report.Guarded {

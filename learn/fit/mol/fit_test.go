@@ -88,14 +88,12 @@ func TestMoLSameSeedSameModel(t *testing.T) {
 func TestWithoutAGainTheModelIsTheBilinearForm(t *testing.T) {
 	for _, cold := range []fit.Cold{fit.ColdIgnore, fit.ColdGuard} {
 		d := fittest.FlippedData()
-		form := bilinear.DefaultOptions()
-		form.Cold, form.Batch = cold, 64
-		want, err := bilinear.Fit(t.Context(), d, form)
+		o := smallMoL()
+		o.Cold, o.Rounds, o.Rate = cold, 1, 1e-12
+		want, err := bilinear.Fit(t.Context(), d, o.formOptions(o.Rounds))
 		if err != nil {
 			t.Fatal(err)
 		}
-		o := smallMoL()
-		o.Cold, o.Rounds, o.Rate = cold, 1, 1e-12
 		got, err := Fit(t.Context(), d, o)
 		if err != nil {
 			t.Fatal(err)

@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/likenessdb/likeness/learn/fit"
+	"github.com/likenessdb/likeness/learn/fit/bilinear"
 	"github.com/likenessdb/likeness/rerank/mol"
 )
 
@@ -58,7 +59,7 @@ type Options struct {
 	Batch int
 	// Rounds is the greatest number of rounds. A round has 16,384 pairs, or all pairs if
 	// there are fewer. 0 stands for 16, or 8 for full gates. If items without logs are
-	// guarded, the fit takes exactly half as many, or none.
+	// guarded, the fit takes exactly half as many, or none. The bilinear form takes twice as many at most.
 	Rounds int
 	// Softmax is the number of items with pairs up to which the softmax runs over all
 	// of them. Beyond it, it runs over the items of the batch and Draws sampled ones.
@@ -90,6 +91,21 @@ func (o *Options) setDefaults() {
 		o.Rounds = rounds
 	}
 }
+
+// formOptions returns the options of the bilinear forms at which mixtures start. They take twice the rounds of the
+// mixtures at most, because a round of theirs takes a fraction of the time, and one rate: a mixture goes on from where they end.
+func (o *Options) formOptions(rounds int) bilinear.Options {
+	b := bilinear.DefaultOptions()
+	b.Common, b.Batch, b.Softmax, b.Draws = o.Common, o.Batch, o.Softmax, o.Draws
+	b.Rate = formRate
+	if most := 2 * rounds; most < b.Rounds {
+		b.Rounds, b.Steps = most, b.Steps*most/b.Rounds
+	}
+	return b
+}
+
+// formRate is the rate with which a bilinear form learns.
+const formRate = 5e-3
 
 // check returns fit.ErrOption.
 func (o *Options) check(d fit.Data) error {
