@@ -6,22 +6,20 @@ import (
 	"testing"
 	"time"
 
+	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/sidecar/calibrate"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
 )
 
-// TestSelfCalibrationOnQdrant: a route of a bilinear form over Qdrant's own index, without a table, calibrates itself on
-// two hundred questions, and later questions keep what it promises.
-func TestSelfCalibrationOnQdrant(t *testing.T) {
-	m, err := model.Open("../../examples/models/banking77-questions-bilinear")
-	must(t, err)
-	items := vectors(t, "train_vectors.npy", 1)
+// calibratesItself: a route of a bilinear form over the store's own index, without a table, calibrates itself on two hundred
+// questions, and later questions keep what it promises.
+func calibratesItself(t *testing.T, store adapters.Store) {
+	t.Helper()
 	r := route.Route{
 		Policy: route.Policy{Name: questions, Collection: questions, Vector: "vector", StoreName: "qdrant", Placement: route.PlacementRewrite, EF: 4},
-		Parts:  route.Parts{Store: qdrantHNSW(t, items), Model: route.Model{Name: "questions", Version: m.Version, Similarity: m.Similarity}},
+		Parts:  route.Parts{Store: store, Model: questionsModel(t, "bilinear")},
 	}
 	exact := r
 	exact.Name, exact.ExactSearch = "exact", true
@@ -68,18 +66,13 @@ func TestSelfCalibrationOnQdrant(t *testing.T) {
 	}
 }
 
-// TestSelfCalibrationByScanOnQdrant: a Mixture-of-Logits without a table has no exact answers. The route reads its collection
-// once, and later questions keep what it then promises.
-func TestSelfCalibrationByScanOnQdrant(t *testing.T) {
-	m, err := model.Open("../../examples/models/banking77-questions-mol")
-	must(t, err)
-	items := vectors(t, "train_vectors.npy", 8)
-	withoutTable := route.Route{
-		Policy: route.Policy{Name: questions, Collection: questions, Vector: "vector", StoreName: "qdrant", UnitVectors: true, Strategy: rerank.Distilled, Head: "residual", Depth: 100, Placement: route.PlacementStored},
-		Parts:  route.Parts{Store: qdrantHNSW(t, items), Model: route.Model{Name: "questions", Version: m.Version, Similarity: m.Similarity}},
-	}
-	scan := withoutTable
-	scan.Name, scan.Strategy, scan.Head, scan.Depth, scan.Placement, scan.Table = "exact", rerank.Scan, "", 0, route.PlacementTable, tableOf(t, m, items)
+// calibratesItselfByAScan: a Mixture-of-Logits without a table has no exact answers. The route reads its collection
+// once, and later questions keep what it then promises. given has the table of the collection, which answers exactly.
+func calibratesItselfByAScan(t *testing.T, given route.Route) {
+	t.Helper()
+	withoutTable, scan := given, given
+	withoutTable.Head, withoutTable.Depth, withoutTable.Placement, withoutTable.Table = "residual", 100, route.PlacementStored, nil
+	scan.Name, scan.Strategy, scan.Head, scan.Placement = "exact", rerank.Scan, "", route.PlacementTable
 	withoutTable.Promise = calibrate.Keep("", .01)
 	auditor := calibrate.NewAuditor(calibrate.AuditorOptions{
 		Routes:   map[string]calibrate.Audits{questions: {Self: true, Every: 1, Scans: calibrate.Scans{RowsPerSecond: 1 << 30}}},
