@@ -1,15 +1,20 @@
 package calibrate
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/adapters/embedded"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/bilinear"
@@ -58,6 +63,61 @@ func TestWhatIsSkippedDoesNotDependOnTheAnswer(t *testing.T) {
 		if recall != c.recall || skipped != c.skipped {
 			t.Errorf("%s: recall %g, skipped %q; want %g, %q", name, recall, skipped, c.recall, c.skipped)
 		}
+	}
+}
+
+// TestAnAuditEndsWithItsContext: an answer is not compared any more once the process ends, and counts as one that could not be.
+func TestAnAuditEndsWithItsContext(t *testing.T) {
+	rows := rerank.Matrix{Rows: 2, Cols: 2, Data: []float32{1, 0.1, 0, 0.3}}
+	all, err := table.FromMemory(table.Meta{}, []rerank.ID{rerank.UintID(1), rerank.UintID(2)}, rows, nil)
+	must(t, err)
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	d := drawn{certificate: rerank.Certificate{Status: rerank.StatusCalibrated}}
+	d.request.K, d.request.Query.Vector = 1, []float32{1, 0}
+	if recall, skipped := NewAuditor(AuditorOptions{}).recall(ended, &route.Route{Parts: route.Parts{Table: all, Model: route.Model{Similarity: dotOfTwo(t)}}}, d); skipped != SkippedFailed {
+		t.Errorf("recall %g, skipped %q", recall, skipped)
+	}
+}
+
+// overlaps is a BatchScorer that notes the most calls at the same time.
+type overlaps struct {
+	mu        sync.Mutex
+	now, most int
+}
+
+func (o *overlaps) ScoreBatch([]float32, []rerank.Encoded, rerank.Items) error {
+	o.add(1)
+	<-time.After(time.Second) // of a bubble's clock, so that every call that may overlap does
+	o.add(-1)
+	return nil
+}
+
+func (o *overlaps) add(n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.now += n
+	o.most = max(o.most, o.now)
+}
+
+// TestAScanLeavesProcessorsAlone: a scan of live answers scores on one core, and a calibration of an operator on as many as there are.
+func TestAScanLeavesProcessorsAlone(t *testing.T) {
+	const groups = 3
+	for cores, want := range map[int]int{1: 1, 2: 2, 0: min(groups, runtime.GOMAXPROCS(0))} {
+		synctest.Test(t, func(t *testing.T) {
+			var o overlaps
+			s := &streamSource{route: &route.Route{Parts: route.Parts{Model: route.Model{Similarity: dotOfTwo(t)}}}, can: rerank.Abilities{ScoreBatch: &o}, cores: cores}
+			queries := make([]rerank.Encoded, groups*queriesTogether)
+			tops := make([]*exactTop, len(queries))
+			for n := range queries {
+				queries[n] = wideScores{errors: make([]float64, 1), calls: new(int)}
+				tops[n] = newExactTop(queries[n], 1, nil)
+			}
+			rows := adapters.Rows{IDs: []rerank.ID{rerank.UintID(1)}, Vectors: []rerank.Matrix{rerank.NewMatrix(1, 2)}}
+			if must(t, s.score(t.Context(), rows, queries, tops)); o.most != want {
+				t.Errorf("%d cores: %d groups of queries are scored at the same time, want %d", cores, o.most, want)
+			}
+		})
 	}
 }
 

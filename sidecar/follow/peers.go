@@ -264,15 +264,16 @@ func (p *peers) takeEvents(q *peer, events []journal.Event, lost bool) {
 	for _, e := range events {
 		o, known := q.open[e.Seq]
 		switch {
-		case !e.Done && !known:
-			q.open[e.Seq] = openWrite{p.writes.seePeerWrite(e.Write), e.Write}
-		case !e.Done && reflect.DeepEqual(o.written, e.Write): // it was copied to another segment
-		case !e.Done:
-			p.miss(q, "its journal has two of one number")
-			q.open[e.Seq] = openWrite{p.writes.seePeerWrite(e.Write), e.Write}
-		case known:
+		case e.Done && known:
 			delete(q.open, e.Seq)
 			p.writes.queuePeerWrite(o)
+		case e.Done: // it was missed, or taken up when its process ended
+		case known && reflect.DeepEqual(o.written, e.Write): // it was copied to another segment
+		default:
+			if known {
+				p.miss(q, "its journal has two of one number")
+			}
+			q.open[e.Seq] = openWrite{p.writes.seePeerWrite(e.Write), e.Write}
 		}
 	}
 }

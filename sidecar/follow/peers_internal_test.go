@@ -1,6 +1,7 @@
 package follow
 
 import (
+	"context"
 	"errors"
 	"io/fs"
 	"log/slog"
@@ -8,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/likenessdb/likeness/internal/disk"
@@ -193,4 +195,36 @@ func TestNumbersOfAPeer(t *testing.T) {
 	if want := []string{"see 1", "miss", "open 1", "see 2", "done 2"}; !slices.Equal(*seen, want) || len(q.open) != 0 {
 		t.Errorf("%q, %d writes are open; want %q", *seen, len(q.open), want)
 	}
+}
+
+// TestWatchTicks: the journals of the others are read at intervals, after which this process looks whether its own can be resumed,
+// and whenever a search waits for a read. The search learns why a write may have been missed.
+func TestWatchTicks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithCancel(t.Context())
+		defer cancel()
+		o := Options{Shared: t.TempDir(), Replica: "own", Replicas: 1, Logger: slog.New(slog.DiscardHandler)}
+		p, ticks := newPeers(o, "items", &recordedWrites{}), 0
+		go p.watch(ctx, func() { ticks++ })
+		for range 3 {
+			if err := p.awaitRead(peerPatience); !errors.Is(err, fs.ErrNotExist) || p.lastProblem() == nil {
+				t.Errorf("without a folder: %v, %v", err, p.lastProblem())
+			}
+		}
+		if err := os.MkdirAll(p.dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := p.awaitRead(peerPatience); err != nil || p.lastProblem() != nil || ticks != 0 {
+			t.Errorf("with a folder: %v, %v; %d ticks", err, p.lastProblem(), ticks)
+		}
+		<-time.After(3*peerInterval + 1)
+		if synctest.Wait(); ticks != 3 {
+			t.Errorf("%d ticks in three intervals", ticks)
+		}
+		cancel()
+		p.waitForWatch()
+		if err := p.awaitRead(time.Hour); !errors.Is(err, errHangs) {
+			t.Errorf("after the end: %v", err)
+		}
+	})
 }

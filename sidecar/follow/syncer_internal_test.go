@@ -219,6 +219,37 @@ func TestPayloadIsComparedForCompanions(t *testing.T) {
 	}
 }
 
+// TestStatus: every route of a collection shows what is known of the collection, and its own drift.
+func TestStatus(t *testing.T) {
+	s := newSyncer(t, t.TempDir())
+	s.routes = []*derivation{{route: &route.Route{Policy: route.Policy{Name: "a"}}}, {route: &route.Route{Policy: route.Policy{Name: "b"}}}}
+	s.record.Reconciled, s.record.Complete, s.record.Foreign = at(2), at(1), &Foreign{Rows: 3}
+	s.record.Drift = map[string]Drift{"a": {Rows: 4}, "b": {Missing: 5}}
+	s.unjournaled, s.reconciles, s.failures, s.rowsRead = 6, 7, 8, 9
+	s.pass, s.missed = &pass{}, gap{}
+	s.backlog.addWrite(time.Now().Add(-time.Hour))
+	want := Status{
+		Route: "a", Pending: 1, Unjournaled: 6, Drift: Drift{Rows: 4}, Reconciled: at(2), AsOf: at(1), Foreign: s.record.Foreign, Reconciling: true,
+		Reconciles: 7, Failures: 8, Rows: 9,
+	}
+	for i, got := range s.status() {
+		if got.Age < time.Hour || got.Age > 2*time.Hour {
+			t.Errorf("a write of an hour ago has the age %s", got.Age)
+		}
+		got.Age = 0
+		if i == 1 {
+			want.Route, want.Drift = "b", Drift{Missing: 5}
+		}
+		if got != want {
+			t.Errorf("%+v\nwant %+v", got, want)
+		}
+	}
+	s.missed.note(time.Now().Add(-3 * time.Hour))
+	if got := s.status()[0]; !got.Stale || got.Age < 3*time.Hour {
+		t.Errorf("three hours after a write was missed: stale %t, age %s", got.Stale, got.Age)
+	}
+}
+
 // horizon is a Freshness with a horizon.
 type horizon struct {
 	route.Freshness

@@ -120,3 +120,26 @@ func TestTheReserveIsGivenBack(t *testing.T) {
 		t.Errorf("in the end %d bytes and %d senders are left", r.used, len(r.senders))
 	}
 }
+
+// crowded is a limiter with searches in flight and in its queue.
+type crowded struct {
+	adaptivelimiter.AdaptiveLimiter[any]
+}
+
+func (crowded) Limit() int    { return 7 }
+func (crowded) Inflight() int { return 5 }
+func (crowded) Queued() int   { return 3 }
+
+// TestLoad: the load of a route is what its limiter says, if its limit adapts.
+func TestLoad(t *testing.T) {
+	g := New(Options{})
+	g.searches.bounds.Store(&bounds{routes: map[string]*routeBounds{"r": {adaptive: crowded{}}, "fixed": {}}})
+	if l, ok := g.Load("r"); !ok || l != (Load{Limit: 7, InFlight: 5, Queued: 3}) {
+		t.Errorf("%+v, %t", l, ok)
+	}
+	for _, route := range []string{"fixed", "unknown"} {
+		if l, ok := g.Load(route); ok || l != (Load{}) {
+			t.Errorf("%s: %+v, %t", route, l, ok)
+		}
+	}
+}

@@ -5,9 +5,12 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/likenessdb/likeness/internal/filelock"
 	"github.com/likenessdb/likeness/rerank"
 )
 
@@ -120,4 +123,97 @@ func TestReaderBeginsAgain(t *testing.T) {
 	if _, isWhole, err := r.readAll(); err != nil || isWhole {
 		t.Errorf("a journal without its first write is whole: %t, %v", isWhole, err)
 	}
+}
+
+// TestListSegments: only files with the name of a segment are read, removed and counted as one.
+func TestListSegments(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{filepath.Base(segmentPath(dir, 12)), filepath.Base(segmentPath(dir, 3)), "7.journal", "+0000000000000000008.journal", "a.journal", "00000000000000000009.journal.tmp", "00000000000000000010"} {
+		if err := os.WriteFile(filepath.Join(dir, name), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := listSegments(dir); err != nil || !slices.Equal(got, []uint64{3, 12}) {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// TestAReaderHoldsTheLockForAMoment: a shared journal opens though a reader tests its lock just then, and any other journal refuses
+// at once. Neither waits longer than lockPatience.
+func TestAReaderHoldsTheLockForAMoment(t *testing.T) {
+	for name, c := range map[string]struct {
+		shared      bool
+		held, waits time.Duration
+		isTaken     bool
+	}{
+		"shared": {true, lockPatience / 4, lockPatience / 4, true}, "shared, for long": {true, time.Hour, lockPatience, false}, "of one process": {false, lockPatience / 4, 0, false},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			dir := t.TempDir()
+			held, err := filelock.Take(filepath.Join(dir, lockName))
+			if err != nil {
+				t.Fatal(err)
+			}
+			timer := time.AfterFunc(c.held, func() { _ = held.Close() })
+			defer timer.Stop()
+			began := time.Now()
+			lock, err := (&Journal{dir: dir, o: Options{Shared: c.shared}}).takeLock()
+			if (err == nil) != c.isTaken || err != nil && !errors.Is(err, filelock.ErrHeld) {
+				t.Errorf("%s: %v", name, err)
+			}
+			if took := time.Since(began); took < c.waits || took > c.waits+lockPatience/10 {
+				t.Errorf("%s: it waited for %s, want %s", name, took, c.waits)
+			}
+			if err == nil {
+				err = lock.Close()
+			} else if timer.Stop() {
+				err = held.Close()
+			}
+			if err != nil && !errors.Is(err, filelock.ErrHeld) {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestDoneIsWrittenDown: the next process does not follow again what was done, though no other write followed it into the file.
+func TestDoneIsWrittenDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := opened(t, t.TempDir(), Options{})
+		seq := added(t, j, 1)
+		synctest.Wait()
+		before := j.Stats().Bytes
+		j.Done(seq)
+		if synctest.Wait(); j.Stats().Bytes <= before {
+			t.Errorf("the file has %d bytes, as before the write was done", before)
+		}
+	})
+}
+
+// TestCompactsInOneCommit: a commit copies from one segment after the other until the files take less than half of the limit.
+func TestCompactsInOneCommit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		j := opened(t, t.TempDir(), Options{Limit: 4000, Segment: 200})
+		var all []uint64
+		for id := uint64(0); j.Stats().Bytes < 1800; id++ {
+			all = append(all, added(t, j, id))
+		}
+		j.mu.Lock()
+		for i, seq := range all {
+			if i%3 != 0 { // each segment keeps a pending write
+				j.forget(seq)
+			}
+		}
+		j.mu.Unlock()
+		large, err := j.Append(t.Context(), Write{Collection: "c", Kind: Upsert, IDs: slices.Repeat([]rerank.ID{rerank.UintID(1)}, 600)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		before := j.Stats()
+		j.Done(large)
+		synctest.Wait()
+		if s := j.Stats(); before.Bytes < 3000 || s.Bytes >= 2000 {
+			t.Errorf("after one commit: %+v, before: %+v", s, before)
+		}
+	})
 }

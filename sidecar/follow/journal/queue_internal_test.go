@@ -1,9 +1,12 @@
 package journal
 
 import (
+	"errors"
 	"slices"
+	"strings"
 	"testing"
 
+	"github.com/likenessdb/likeness/internal/powerloss"
 	"github.com/likenessdb/likeness/internal/record"
 )
 
@@ -36,6 +39,59 @@ func TestCompactionPays(t *testing.T) {
 	}{{50, 25, 2, true}, {49, 0, 2, false}, {50, 26, 2, false}, {100, 25, 1, false}, {100, 25, 9, true}} {
 		if got := compactionPays(c.size, c.needed, 100, c.segments); got != c.want {
 			t.Errorf("%d of 100 bytes, %d needed, %d segments: %t", c.size, c.needed, c.segments, got)
+		}
+	}
+}
+
+// TestBooks: the bytes that are needed, of a segment and of the journal, are those of the writes that are pending there.
+func TestBooks(t *testing.T) {
+	b, first, second := newBooks(), &segment{size: 70}, &segment{size: 50}
+	b.segments = []*segment{first, second}
+	check := func(firstLive, secondLive int, firstNeeded, secondNeeded int64) {
+		t.Helper()
+		if first.live != firstLive || second.live != secondLive || first.needed != firstNeeded || second.needed != secondNeeded ||
+			b.needed != firstNeeded+secondNeeded || len(b.pending) != firstLive+secondLive {
+			t.Errorf("%+v and %+v; %d bytes of %d writes are needed", first, second, b.needed, len(b.pending))
+		}
+	}
+	b.add(1, location{first, 30})
+	b.add(2, location{first, 40})
+	b.add(3, location{second, 50})
+	check(2, 1, 70, 50)
+	if b.remove(4) || !b.remove(2) || b.remove(2) {
+		t.Error("a write is removed that is not there, or is not removed")
+	}
+	check(1, 1, 30, 50)
+	if b.measure(); b.size != 120 {
+		t.Errorf("the segments have %d bytes, want 120", b.size)
+	}
+}
+
+// TestSealing: a finished segment whose trailer is not durable is not sealed, since a reader would wait there for ever. Sealed once,
+// it is not sealed again.
+func TestSealing(t *testing.T) {
+	d := powerloss.New(t)
+	s, err := createSegment(d, d.Root(), 1, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.complete()
+	broken := errors.New("the disk is broken")
+	for _, failing := range []string{"truncate", "write", "sync"} {
+		d.Fail(func(call string) error {
+			if strings.HasPrefix(call, failing) {
+				return broken
+			}
+			return nil
+		})
+		if err := s.seal(d, 2); !errors.Is(err, broken) || s.sealed || s.size != segmentHeader {
+			t.Errorf("%s: %v, sealed %t, %d bytes", failing, err, s.sealed, s.size)
+		}
+	}
+	d.Fail(nil)
+	for range 2 {
+		if err := s.seal(d, 2); err != nil || !s.sealed || s.size != segmentHeader+int64(len(encodeTrailer(2))) {
+			t.Errorf("%v, sealed %t, %d bytes", err, s.sealed, s.size)
 		}
 	}
 }
