@@ -11,6 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	names "github.com/prometheus/common/model"
+	"github.com/prometheus/prometheus/model/rulefmt"
+	promql "github.com/prometheus/prometheus/promql/parser"
 	"helm.sh/helm/v4/pkg/chart/common"
 	"helm.sh/helm/v4/pkg/chart/common/util"
 	"helm.sh/helm/v4/pkg/chart/v2/loader"
@@ -125,7 +128,7 @@ func TestWritesProxyNeedsOnePod(t *testing.T) {
 
 const sharedJournal = "state: {enabled: true, sharedJournal: {persistentVolumeClaim: {claimName: journals}}}\n"
 
-// TestAlerts: the chart's alerts equal deploy/prometheus.
+// TestAlerts: the chart's alerts equal deploy/prometheus, which Prometheus reads: names, expressions and templates.
 func TestAlerts(t *testing.T) {
 	text, err := render(parse(t, read(t, filepath.Join(root, "deploy/helm/likeness/ci/minimal.yaml"))+"prometheusRule: {enabled: true}\n"))
 	if err != nil {
@@ -135,6 +138,9 @@ func TestAlerts(t *testing.T) {
 	alerts := read(t, filepath.Join(root, "deploy/prometheus/alerts.yaml"))
 	if indented := "\n  " + strings.ReplaceAll(strings.TrimSpace(alerts), "\n", "\n  "); !strings.Contains(text, indented) {
 		t.Error("the rule is not deploy/prometheus/alerts.yaml")
+	}
+	if _, errs := rulefmt.Parse([]byte(alerts), false, names.UTF8Validation, promql.NewParser(promql.Options{})); len(errs) > 0 {
+		t.Errorf("Prometheus refuses deploy/prometheus/alerts.yaml: %v", errs)
 	}
 }
 
