@@ -49,6 +49,7 @@ func newExperimentPlanCommand(a *app) *cobra.Command {
 func addPlanFlags(cmd *cobra.Command, q *experiment.Question) {
 	flags := cmd.Flags()
 	flags.Float64Var(&q.Preference, "preference", q.Preference, "share of the sessions with a preference that prefer the better version")
+	flags.Float64Var(&q.Measured, "measured", 0, "sessions with a preference in which --preference was measured, as of an experiment before; 0: it is assumed")
 	flags.Float64Var(&q.Decisive, "decisive", q.Decisive, "share of the sessions with a preference: with clicks, and not as many for both versions")
 	flags.Float64Var(&q.Impressions, "impressions", q.Impressions, "answers in a session")
 	flags.Float64Var(&q.PerDay, "per-day", 0, "answers of the route in a day; 0: unknown")

@@ -304,6 +304,8 @@ func TestRefused(t *testing.T) {
 		"power":       func(q *experiment.Question) { q.Power = 1 },
 		"impressions": func(q *experiment.Question) { q.Impressions = 0 },
 		"per day":     func(q *experiment.Question) { q.PerDay = math.Inf(1) },
+		"measured":    func(q *experiment.Question) { q.Measured = -1 },
+		"chance":      func(q *experiment.Question) { q.Measured = 40 },
 		"endless":     func(q *experiment.Question) { q.Preference = 0.50001 },
 	} {
 		q := good

@@ -10,6 +10,9 @@ type Question struct {
 	// Preference is the share of the sessions with a preference that prefer the better arm, such as
 	// 0.52.
 	Preference float64
+	// Measured is the number of sessions with a preference in which Preference was measured. The plan then holds
+	// with chance Power over what such a measurement finds. 0 takes Preference for the truth.
+	Measured float64
 	// Decisive is the share of the sessions that have a preference: some feedback, and not as much for
 	// both arms.
 	Decisive float64
@@ -38,8 +41,9 @@ type Plan struct {
 const mixtureCost = 1.5
 
 // NewPlan answers the question. The best bet on a mean difference δ multiplies the fortune by
-// exp(δ²/2) a preference, with a standard deviation of δ in the logarithm; the plan is the number of
-// preferences after which the fortune decides with chance Power. It returns ErrSetting.
+// exp(δ²/2) a preference, with a standard deviation of δ in the logarithm; the plan is the number n of
+// preferences after which the fortune decides with chance Power. A δ that was measured over m preferences
+// has a standard error of 1/√m, beside which n's own is 1/√n. NewPlan returns ErrSetting, also if such a δ may be 0.
 func NewPlan(q Question) (Plan, error) {
 	isShare := func(v float64) bool { return v > 0 && v <= 1 }
 	switch {
@@ -49,12 +53,23 @@ func NewPlan(q Question) (Plan, error) {
 		return Plan{}, fmt.Errorf("%w: %g of the sessions have a preference and %g of the traffic takes part; want above 0, and 1 at most", ErrSetting, q.Decisive, q.Share)
 	case !(q.Alpha > 0 && q.Alpha < 0.5) || !(q.Power >= 0.5 && q.Power < 1):
 		return Plan{}, fmt.Errorf("%w: alpha is %g and power %g; want above 0 and below 0.5, and 0.5 to below 1", ErrSetting, q.Alpha, q.Power)
+	case !(q.Measured >= 0) || math.IsInf(q.Measured, 0):
+		return Plan{}, fmt.Errorf("%w: the preference was measured in %g sessions; want 0 at least", ErrSetting, q.Measured)
 	case !(q.Impressions >= 1) || !(q.PerDay >= 0) || math.IsInf(q.Impressions+q.PerDay, 0):
 		return Plan{}, fmt.Errorf("%w: %g answers in a session and %g in a day; want 1 and 0 at least", ErrSetting, q.Impressions, q.PerDay)
 	}
 	z := math.Sqrt2 * math.Erfinv(2*q.Power-1)
-	root := z + math.Sqrt(z*z+2*(math.Log(2/q.Alpha)+mixtureCost))
-	preferences := math.Ceil(math.Pow(root/(2*q.Preference-1), 2))
+	difference, spread := 2*q.Preference-1, 0.0 // spread is the variance of a measured difference
+	if q.Measured > 0 {
+		spread = 1 / q.Measured
+	}
+	known := difference*difference - z*z*spread
+	if known <= 0 {
+		return Plan{}, fmt.Errorf("%w: a preference of %g in %g sessions may be none; measure it in more than %.0f", ErrSetting, q.Preference, q.Measured, z*z/(difference*difference))
+	}
+	enough := 2 * (math.Log(2/q.Alpha) + mixtureCost)
+	root := (difference*math.Sqrt(z*z+enough) + z*math.Sqrt(difference*difference+enough*spread)) / known
+	preferences := math.Ceil(root * root)
 	if preferences/q.Decisive*q.Impressions > math.MaxInt32 {
 		return Plan{}, fmt.Errorf("%w: a preference of %g takes %.3g answers; ask for a greater difference", ErrSetting, q.Preference, preferences/q.Decisive*q.Impressions)
 	}
