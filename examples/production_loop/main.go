@@ -193,7 +193,9 @@ func (l *loop) serve(ctx context.Context, f func(ctx context.Context, admin stri
 // live is all that happens while the sidecar runs, whose admin port has a URL.
 func (l *loop) live(ctx context.Context, admin string) (err error) {
 	known := l.topics * 2 / 3
-	if err := l.round(ctx, admin, "Cosine in service", known); err != nil {
+	// The first fit has no clicks on the topics to come. Unguarded, it would find them worse than cosine, people would not see them
+	// among the first, and the next fit would have few clicks to learn them from.
+	if err := l.round(ctx, admin, "Cosine in service", known, "--", "--cold", "guard"); err != nil {
 		return err
 	}
 	if err := l.round(ctx, admin, fmt.Sprintf("The learned model in service, while people ask about %d more topics", l.topics-known), l.topics); err != nil {
@@ -212,8 +214,8 @@ func (l *loop) live(ctx context.Context, admin string) (err error) {
 }
 
 // round lets people ask about the first topics, measures what the model in service gains, learns from
-// all clicks so far, and tries what it learned if that is better by the clicks.
-func (l *loop) round(ctx context.Context, admin, title string, topics int) error {
+// all clicks so far, and tries what it learned if that is better by the clicks. fit has more arguments of the refit.
+func (l *loop) round(ctx context.Context, admin, title string, topics int, fit ...string) error {
 	l.heading(title)
 	quality, err := l.quality(ctx)
 	if err != nil {
@@ -241,7 +243,7 @@ func (l *loop) round(ctx context.Context, admin, title string, topics int) error
 		return err
 	}
 	began = time.Now()
-	if err := refit("--admin", admin); err != nil {
+	if err := refit(append([]string{"--admin", admin}, fit...)...); err != nil {
 		return err
 	}
 	if after, err := l.models(); err != nil || bytes.Equal(before, after) {
