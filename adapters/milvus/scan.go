@@ -26,7 +26,7 @@ func (s *Store) Scan(ctx context.Context, r adapters.ScanRequest, yield func(row
 const scanRows = 1000
 
 func (s *Store) scan(ctx context.Context, r adapters.ScanRequest, strong bool, yield func(rows adapters.Rows, cursor string) error) error {
-	if err := checkFilter(r.Filter); err != nil {
+	if err := CheckFilter(r.Filter); err != nil {
 		return err
 	}
 	c, err := s.collection(ctx, r.Collection)

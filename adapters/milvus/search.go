@@ -9,7 +9,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"unicode/utf8"
 
 	"github.com/milvus-io/milvus-proto/go-api/v2/commonpb"
 	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
@@ -31,7 +30,7 @@ func (s *Store) Search(ctx context.Context, r adapters.SearchRequest) ([]rerank.
 	if err := r.Check(s.limits()); err != nil {
 		return nil, err
 	}
-	if err := checkFilter(r.Filter); err != nil {
+	if err := CheckFilter(r.Filter); err != nil {
 		return nil, err
 	}
 	if _, err := consistencyLevel(r.Consistency); err != nil {
@@ -57,13 +56,6 @@ func (s *Store) Search(ctx context.Context, r adapters.SearchRequest) ([]rerank.
 		return nil, err
 	}
 	return lists, nil
-}
-
-func checkFilter(filter string) error {
-	if !utf8.ValidString(filter) {
-		return fmt.Errorf("%w: %q is not valid UTF-8", adapters.ErrFilter, filter)
-	}
-	return nil
 }
 
 // fieldSearch is one Milvus search: all probes of one field.

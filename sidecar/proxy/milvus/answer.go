@@ -210,6 +210,9 @@ func narrow(m *milvuspb.SearchRequest, target routing.Target, q query, primary s
 	if err != nil {
 		return nil, err
 	}
+	if err := adapter.CheckFilter(m.GetDsl()); err != nil {
+		return nil, err
+	}
 	n := proto.Clone(m).(*milvuspb.SearchRequest)
 	if target.Aliased() {
 		n.CollectionName = target.Own

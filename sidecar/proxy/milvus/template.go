@@ -51,7 +51,7 @@ func render(expression string, values map[string]*schemapb.TemplateValue) (text 
 func pieceLength(template string) int {
 	switch template[0] {
 	case '"', '\'':
-		return literalLength(template)
+		return adapter.LiteralLength(template)
 	case '{':
 		return strings.IndexByte(template, '}') + 1
 	}
@@ -59,25 +59,6 @@ func pieceLength(template string) int {
 		return cmp.Or(n, -1) // n is 0 at a closing brace
 	}
 	return len(template)
-}
-
-// literalLength returns the length of the string literal at the start of text, or -1 if it is not
-// closed on its line.
-func literalLength(text string) int {
-	for n := 1; n < len(text); n++ {
-		switch text[n] {
-		case text[0]:
-			return n + 1
-		case '\\':
-			n++
-			if n < len(text) && text[n] == '\n' {
-				return -1
-			}
-		case '\r', '\n':
-			return -1
-		}
-	}
-	return -1
 }
 
 // templateName returns the name within braces.

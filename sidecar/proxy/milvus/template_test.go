@@ -2,6 +2,7 @@ package milvus
 
 import (
 	"encoding/json"
+	"errors"
 	"math"
 	"os"
 	"slices"
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/grpc/credentials/insecure"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
@@ -211,6 +213,11 @@ func TestTheDatabaseHasTheClientsOwnTemplate(t *testing.T) {
 	if err != nil || q.filter != "n in  [1, 2] " {
 		t.Fatalf("%q, %v", q.filter, err)
 	}
+	m.Dsl = "a == 1) or (b == 2"
+	if _, err := narrow(m, routing.Target{}, q, "id", []rerank.ID{rerank.UintID(7)}, true); !errors.Is(err, adapters.ErrFilter) {
+		t.Errorf("an expression that reaches out of its parentheses: %v", err)
+	}
+	m.Dsl = "n in {x}"
 	b, err := narrow(m, routing.Target{}, q, "id", []rerank.ID{rerank.UintID(7)}, true)
 	n := &milvuspb.SearchRequest{}
 	if err != nil || proto.Unmarshal(b, n) != nil || n.GetDsl() != "(n in {x}) and (id in [7])" || !proto.Equal(n.GetExprTemplateValues()["x"], wholes(1, 2)) {
