@@ -203,7 +203,7 @@ func (f *evalFlags) nameRegressions(ctx context.Context, a *app, r *eval.Report)
 	defer func() { err = errors.Join(err, store.Close()) }()
 	titles, unknown, err := trial.Titles(ctx, f.Collection.Store, f.Collection.Name, r.RegressionItems(), f.title)
 	if unknown != "" {
-		a.warn([]string{"--title: " + unknown + "; regressions show ids"})
+		a.warn([]string{"--title: " + unknown + "; regressions show the one that was picked"})
 	}
 	r.NameRegressions(titles)
 	return err

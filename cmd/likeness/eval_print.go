@@ -93,7 +93,7 @@ func printMetrics(w io.Writer, r *eval.Report) error {
 		_, _ = fmt.Fprintf(t, "%s\t", m.Name)
 	}
 	_, _ = fmt.Fprintln(t)
-	for _, names := range equalMetrics(r) {
+	for _, names := range r.MetricGroups() {
 		name := names[0]
 		_, _ = fmt.Fprintf(t, "%s\t", strings.Join(names, " = "))
 		if r.Baseline != nil {
@@ -105,20 +105,6 @@ func printMetrics(w io.Writer, r *eval.Report) error {
 		_, _ = fmt.Fprintln(t)
 	}
 	return t.Flush()
-}
-
-// equalMetrics lists the metrics, those together that are equal for every model and the
-// baseline.
-func equalMetrics(r *eval.Report) (groups [][]string) {
-	for _, name := range eval.MetricNames(r.K) {
-		at := slices.IndexFunc(groups, func(group []string) bool { return r.EqualMetrics(group[0], name) })
-		if at < 0 {
-			groups = append(groups, []string{name})
-		} else {
-			groups[at] = append(groups[at], name)
-		}
-	}
-	return groups
 }
 
 func printModelReport(w io.Writer, r *eval.Report, m *eval.ModelReport) error {

@@ -7,6 +7,7 @@ package eval
 
 import (
 	"errors"
+	"slices"
 
 	"github.com/likenessdb/likeness/learn/clicks"
 	"github.com/likenessdb/likeness/learn/verdict"
@@ -53,8 +54,22 @@ type Report struct {
 	Plan *Plan `json:"plan,omitempty"`
 }
 
-// EqualMetrics reports whether two metrics are equal for every model and the baseline.
-func (r *Report) EqualMetrics(a, b string) bool {
+// MetricGroups lists the metrics in reading order. Those that are equal for every model and the baseline
+// share a group.
+func (r *Report) MetricGroups() (groups [][]string) {
+	for _, name := range MetricNames(r.K) {
+		at := slices.IndexFunc(groups, func(group []string) bool { return r.equalMetrics(group[0], name) })
+		if at < 0 {
+			groups = append(groups, []string{name})
+		} else {
+			groups[at] = append(groups[at], name)
+		}
+	}
+	return groups
+}
+
+// equalMetrics reports whether two metrics are equal for every model and the baseline.
+func (r *Report) equalMetrics(a, b string) bool {
 	equal := r.Baseline[a] == r.Baseline[b]
 	for _, m := range r.Models {
 		equal = equal && m.Metrics[a] == m.Metrics[b]

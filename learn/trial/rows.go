@@ -51,10 +51,13 @@ func (t *trial) readSample(ctx context.Context) error {
 	if err := t.readFields(ctx); err != nil {
 		return err
 	}
-	if t.look.Title = t.Title; t.Title == "" {
+	t.look.Title = t.Title
+	unknown := t.Title != "" && nearestFields(t.Title, t.look.Fields) != ""
+	if t.Title == "" || unknown {
 		t.look.Title = pickTitle(t.look.Fields, t.Label)
-	} else if nearest := nearestFields(t.Title, t.look.Fields); nearest != "" {
-		t.note("examples show ids: no row looked at has a field %q; %s", t.Title, nearest)
+	}
+	if unknown {
+		t.note("--title: no row looked at has a field %q; %s; examples show %q", t.Title, nearestFields(t.Title, t.look.Fields), t.look.Title)
 	}
 	logged, err := t.readLogged(ctx)
 	if err != nil {

@@ -8,9 +8,9 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
-// Titles reads what rows are from a payload field, by their ids. If field is empty, it
-// picks one. Rows without the field are missing in the result. unknown says, if no row has the
-// field, which fields are most like it.
+// Titles reads what rows are from a payload field, by their ids. If field is empty, or if no row has it,
+// Titles picks one; unknown then says which fields are most like it. Rows without the field are missing in
+// the result.
 func Titles(ctx context.Context, store adapters.Store, collection string, ids []rerank.ID, field string) (titles map[rerank.ID]string, unknown string, err error) {
 	can := adapters.AbilitiesOf(store)
 	if can.Fetch == nil || len(ids) == 0 {
@@ -26,14 +26,15 @@ func Titles(ctx context.Context, store adapters.Store, collection string, ids []
 	if err != nil {
 		return nil, "", err
 	}
-	if field == "" {
+	if field != "" && len(rows.Payloads) > 0 {
+		unknown = UnknownField(field, rows.Payloads)
+	}
+	if field == "" || unknown != "" {
 		found := map[string]*fieldCount{}
 		for _, payload := range rows.Payloads {
 			countFields(found, "", payload, fieldDepth)
 		}
 		field = pickTitle(listFields(found), "")
-	} else if len(rows.Payloads) > 0 {
-		unknown = UnknownField(field, rows.Payloads)
 	}
 	read := map[rerank.ID]string{}
 	for i := range rows.Payloads {

@@ -178,7 +178,7 @@ func parseDocument(text string) (node, error) {
 		if errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) {
 			return n, n.errorf("the JSON ends early")
 		}
-		return n, n.errorf("%v", err)
+		return n, n.errorf(`%v; it is JSON, such as {"must": [{"key": "size", "match": {"value": 3}}]}`, err)
 	}
 	if _, err := d.Token(); !errors.Is(err, io.EOF) {
 		return n, n.errorf("something follows the JSON value")

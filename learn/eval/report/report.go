@@ -14,6 +14,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/likenessdb/likeness/learn/eval"
 	"github.com/likenessdb/likeness/learn/verdict"
@@ -38,7 +39,7 @@ func Write(w io.Writer, r *eval.Report) error {
 func evaluationFunctions() template.FuncMap {
 	return template.FuncMap{
 		"number": number, "signed": signed, "percent": percent, "interval": interval, "paired": formatPaired,
-		"metrics": eval.MetricNames, "trafficMetrics": eval.TrafficMetrics, "answer": formatAnswer, "negate": func(v float64) float64 { return -v },
+		"join": strings.Join, "trafficMetrics": eval.TrafficMetrics, "answer": formatAnswer, "negate": func(v float64) float64 { return -v },
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"math"
 	"net/http"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
@@ -14,6 +15,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
+	"github.com/likenessdb/likeness/internal/edits"
 	"github.com/likenessdb/likeness/sidecar/server"
 )
 
@@ -36,7 +38,9 @@ func (g *Gateway) count(ctx context.Context, code codes.Code) {
 
 // refusePath answers a request for a path, or a method on a path, that does not exist.
 func (g *Gateway) refusePath(ctx context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, r *http.Request, code int) {
-	st := server.StatusOf(fmt.Errorf("%w: there is no %s %q; GET /openapi.json lists the paths", server.ErrPath, r.Method, r.URL.Path))
+	const near = 3
+	st := server.StatusOf(fmt.Errorf("%w: there is no %s %q; the nearest paths are %s; GET /openapi.json lists all", server.ErrPath, r.Method, r.URL.Path,
+		strings.Join(edits.Nearest(r.Method+" "+r.URL.Path, g.paths, near), ", ")))
 	if code == http.StatusBadRequest {
 		st = server.StatusOf(fmt.Errorf("%w: the path is not escaped as URLs are", server.ErrMessage))
 	}

@@ -7,11 +7,14 @@ import (
 	"context"
 	"crypto/tls"
 	_ "embed" // the schema
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/grpc-ecosystem/grpc-gateway/v2/runtime"
@@ -69,6 +72,7 @@ type Options struct {
 // Gateway serves JSON over HTTP. Its methods are safe for concurrent use.
 type Gateway struct {
 	options Options
+	paths   []string // methods and paths of the API, as "POST /v1/routes/{route}:search"
 	http    *http.Server
 	local   *grpc.Server
 	pipe    *bufconn.Listener
@@ -87,6 +91,9 @@ func New(o Options) (*Gateway, error) {
 		}
 	}
 	var err error
+	if g.paths, err = listPaths(schema); err != nil {
+		return nil, err
+	}
 	if g.conn, err = dial(g.pipe, o.MaxMessageBytes); err != nil {
 		return nil, err
 	}
@@ -101,6 +108,23 @@ func New(o Options) (*Gateway, error) {
 		ErrorLog:       slog.NewLogLogger(o.Logger.Handler(), slog.LevelDebug), // errors of callers that went away
 	}
 	return g, nil
+}
+
+// listPaths lists the methods and paths of an OpenAPI document, sorted.
+func listPaths(document []byte) (paths []string, err error) {
+	var api struct {
+		Paths map[string]map[string]json.RawMessage `json:"paths"`
+	}
+	if err := json.Unmarshal(document, &api); err != nil {
+		return nil, fmt.Errorf("openapi.swagger.json: %w", err)
+	}
+	for path, methods := range api.Paths {
+		for method := range methods {
+			paths = append(paths, strings.ToUpper(method)+" "+path)
+		}
+	}
+	slices.Sort(paths)
+	return paths, nil
 }
 
 func dial(pipe *bufconn.Listener, maxBytes int) (*grpc.ClientConn, error) {
