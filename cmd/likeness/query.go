@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -154,6 +155,8 @@ func unknownFields(request *likenessv1.SearchRequest, response *likenessv1.Searc
 		}
 		if unknown := trial.UnknownField(name, whole); unknown != "" {
 			warnings = append(warnings, "--payload-fields: "+unknown)
+		} else if object, _, nested := strings.Cut(name, "."); nested {
+			warnings = append(warnings, fmt.Sprintf("--payload-fields: the database has %q, and returns whole fields only; ask for %q", name, object))
 		}
 	}
 	return warnings

@@ -103,6 +103,16 @@ func nearestFields(name string, fields []Field) string {
 	return fmt.Sprintf("the nearest of %d fields are %q", len(names), near[:min(len(near), shownNames)])
 }
 
+// fieldsWithin lists the fields of an object.
+func fieldsWithin(object string, fields []Field) (names []string) {
+	for _, f := range fields {
+		if strings.HasPrefix(f.Name, object+".") {
+			names = append(names, f.Name)
+		}
+	}
+	return names
+}
+
 // fieldCount counts the values of a field.
 type fieldCount struct {
 	kind   string

@@ -162,6 +162,8 @@ func (t *trial) labelRefusal(labels, rows int) error {
 	if labels == 0 {
 		if nearest := nearestFields(t.Label, t.look.Fields); nearest != "" {
 			hint = "; " + nearest + hint
+		} else if within := fieldsWithin(t.Label, t.look.Fields); within != nil {
+			hint = fmt.Sprintf("; within it are %q%s", within, hint)
 		}
 		return &RefusalError{fmt.Sprintf("none %s has a text or a number in field %q%s", of, t.Label, hint), nil}
 	}

@@ -130,14 +130,14 @@ func (t *trial) run(ctx context.Context) error {
 		return err
 	}
 	t.look.tellSimilarities(t.sample)
-	if err := t.measureDatabase(ctx); err != nil {
-		return err
-	}
 	task, err := t.newTask(ctx)
 	if err != nil {
 		return err
 	}
 	if err := t.makeFolder(); err != nil {
+		return err
+	}
+	if err := t.measureDatabase(ctx); err != nil {
 		return err
 	}
 	if task == nil {

@@ -360,6 +360,7 @@ func TestRefusals(t *testing.T) {
 	wrong(t, in("late"), "several vectors a row")
 	wrong(t, in("far"), "compared by Manhattan")
 	wrong(t, in("lacks", func(o *trial.Options) { o.Vector = "text" }), `none of the 2 rows read of collection "lacks"`)
+	wrong(t, in("goods", func(o *trial.Options) { o.Label = "facts" }), `in field "facts"; within it are ["facts.group"]`)
 	wrong(t, in("goods", func(o *trial.Options) { o.Label = "code" }), `field "code" groups too few of the 600 rows`)
 	wrong(t, in("goods", func(o *trial.Options) { o.GRPC = "127.0.0.1:1" }), "its gRPC port does not at 127.0.0.1:1; publish it")
 	wrong(t, in("goods", func(o *trial.Options) { o.URL = "https" + strings.TrimPrefix(server.REST, "http") }), "does not speak TLS; write http://")
