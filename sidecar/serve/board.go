@@ -13,11 +13,11 @@ import (
 )
 
 // showStatus serves the status page on the admin port.
-func (s *sidecar) showStatus(c *config.Config, parts *wiring.Assembly, rankers *wiring.Rankers, embedders wiring.Embedders) error {
+func (s *sidecar) showStatus(c *config.Config) error {
 	from := telemetry.StatusSources{
 		Build: s.options.Build, Watch: s.watch, Ready: s.openings.ready, Routes: s.engine.Routes, Waiting: s.openings.reasonNotOpen,
-		Versions: s.versions.List, Load: s.gate.Load, Plugins: rankers.States, Devices: rankers.Devices, Following: s.followers.Status, Trials: s.trials.Statuses,
-		Rankers: func() []telemetry.RankerStatus { return rankerStates(c, rankers) }, Embedders: embedders.States, Reembedding: s.reembeds.States,
+		Versions: s.versions.List, Load: s.gate.Load, Plugins: s.rankers.States, Devices: s.rankers.Devices, Following: s.followers.Status, Trials: s.trials.Statuses,
+		Rankers: func() []telemetry.RankerStatus { return rankerStates(c, s.rankers) }, Embedders: s.embedders.States, Reembedding: s.reembeds.States,
 		Proxied: s.metrics.ProxyOf,
 		Off: func() map[string]bool {
 			if s.switches == nil {
@@ -36,7 +36,7 @@ func (s *sidecar) showStatus(c *config.Config, parts *wiring.Assembly, rankers *
 		},
 	}
 	for _, name := range c.StoreNames() {
-		from.Stores = append(from.Stores, telemetry.StoreStatus{Name: name, Kind: c.Stores[name].Kind, Address: c.Stores[name].Address, Pinged: parts.Stores[name]})
+		from.Stores = append(from.Stores, telemetry.StoreStatus{Name: name, Kind: c.Stores[name].Kind, Address: c.Stores[name].Address, Pinged: s.assembly.Stores[name]})
 	}
 	page, err := telemetry.NewStatusBoard(from).Handler()
 	if err != nil {

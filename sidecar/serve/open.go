@@ -11,6 +11,8 @@ import (
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/otel/sdk/trace"
+
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/internal/edits"
 	"github.com/likenessdb/likeness/internal/filelock"
@@ -19,7 +21,6 @@ import (
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/events"
 	"github.com/likenessdb/likeness/sidecar/follow"
-	"github.com/likenessdb/likeness/sidecar/plugins"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/telemetry"
@@ -68,73 +69,32 @@ func open(ctx context.Context, c *config.Config, o Options, check bool) (s *side
 		return nil
 	})
 	debug.SetMemoryLimit(cmp.Or(int64(c.Limits.Memory), memory))
-	parts, err := openParts(ctx, c, check)
+	p, err := openPieces(ctx, c, o, check, &opened)
 	if err != nil {
 		return nil, err
 	}
-	opened.add(parts.Close)
-	traces, err := telemetry.NewTracerProvider(ctx, telemetry.TraceOptions{
-		Endpoint: c.Trace.Endpoint, Insecure: c.Trace.Insecure, SampleRatio: c.Trace.SampleRatio, Version: o.Build.Version, Logger: o.Logger,
-	})
-	if err != nil {
-		return nil, err
-	}
-	opened.add(func() error {
-		flush(traces, o.Logger)
-		return nil
-	})
-	metrics := telemetry.NewMetrics(o.Build, parts.Routes)
-	rankers, err := openRankers(ctx, c, parts, wiring.RankerOptions{Logger: o.Logger, Observer: metrics}, check)
-	if err != nil {
-		return nil, err
-	}
-	opened.add(rankers.Close)
-	embedders, err := wiring.OpenEmbedders(c, wiring.EmbedderOptions{Logger: o.Logger, Observer: metrics})
-	if err != nil {
-		return nil, err
-	}
-	opened.add(embedders.Close)
-	parts.EmbedBy(embedders)
-	background, err := openBackground(c)
-	if err != nil {
-		return nil, err
-	}
-	opened.add(background.Close)
-	if err := keepBroken(c, parts, o.Logger, check); err != nil {
-		return nil, err
-	}
-	parts.Watch(metrics)
-	metrics.WatchPlugins(rankers.States)
-	metrics.WatchDevices(rankers.Devices)
-	followers, err := openFollowers(c, parts, follow.Options{Logger: o.Logger, OnRequest: o.ReconcileOnRequest}, check)
-	if err != nil {
-		return nil, err
-	}
-	opened.add(func() error {
-		err := endFollowing(followers, c.Shutdown.Grace)
-		if s == nil { // open failed, and nothing was served
-			return err
+	opened.add(func() error { // after following has ended: a comparison may use a version that was replaced
+		if s == nil {
+			return nil
 		}
-		return errors.Join(err, s.closeVersions()) // afterwards: a comparison may use a version that was replaced
+		return s.closeVersions()
 	})
-	book, err := openEvents(c, o.Logger, check)
-	if err != nil {
+	if p.followers, err = openFollowers(c, p.assembly, follow.Options{Logger: o.Logger, OnRequest: o.ReconcileOnRequest}, check); err != nil {
 		return nil, err
 	}
-	opened.add(book.Close)
-	metrics.WatchEvents(book.Stats)
-	if s, err = newSidecar(c, o, parts, followers, traces, metrics, book, background); err != nil {
+	opened.add(func() error { return endFollowing(p.followers, c.Shutdown.Grace) })
+	if p.events, err = openEvents(c, o.Logger, check); err != nil {
 		return nil, err
 	}
-	s.follow(followers)
-	s.openings.rankers, s.openings.devices = rankers.States, rankers.Devices
-	s.openings.troubles = func() []string { return s.troubles(c.RouteNames()) }
-	s.admin.Handle("GET /plugins", plugins.Handler(rankers.States))
+	opened.add(p.events.Close)
+	if s, err = newSidecar(c, o, p); err != nil {
+		return nil, err
+	}
 	if o.Reload != nil {
 		s.reloader = &reloader{sidecar: s, started: c, current: c, memory: memory, asked: make(chan chan reloaded)}
 		s.admin.Handle("POST /reload", s.reloader)
 	}
-	if err := s.showStatus(c, parts, rankers, embedders); err != nil {
+	if err := s.showStatus(c); err != nil {
 		return nil, err
 	}
 	if err := s.openDoors(c, &opened); err != nil {
@@ -142,6 +102,51 @@ func open(ctx context.Context, c *config.Config, o Options, check bool) (s *side
 	}
 	s.opened = opened
 	return s, nil
+}
+
+// pieces holds what a sidecar is put together from: the open parts of its configuration.
+type pieces struct {
+	assembly   *wiring.Assembly
+	traces     *trace.TracerProvider // nil: no traces are sent
+	metrics    *telemetry.Metrics
+	rankers    *wiring.Rankers
+	embedders  wiring.Embedders // of queries
+	background wiring.Embedders // of items; nil if no route embeds them again
+	followers  wiring.Followers
+	events     events.Book // what routes keep of their answers
+}
+
+// openPieces opens every piece except the followers and the events. Also if it fails, opened then
+// closes the pieces that are open.
+func openPieces(ctx context.Context, c *config.Config, o Options, check bool, opened *closers) (p pieces, err error) {
+	if p.assembly, err = openParts(ctx, c, check); err != nil {
+		return p, err
+	}
+	opened.add(p.assembly.Close)
+	if p.traces, err = telemetry.NewTracerProvider(ctx, telemetry.TraceOptions{
+		Endpoint: c.Trace.Endpoint, Insecure: c.Trace.Insecure, SampleRatio: c.Trace.SampleRatio, Version: o.Build.Version, Logger: o.Logger,
+	}); err != nil {
+		return p, err
+	}
+	opened.add(func() error {
+		flush(p.traces, o.Logger)
+		return nil
+	})
+	p.metrics = telemetry.NewMetrics(o.Build, p.assembly.Routes)
+	if p.rankers, err = openRankers(ctx, c, p.assembly, wiring.RankerOptions{Logger: o.Logger, Observer: p.metrics}, check); err != nil {
+		return p, err
+	}
+	opened.add(p.rankers.Close)
+	if p.embedders, err = wiring.OpenEmbedders(c, wiring.EmbedderOptions{Logger: o.Logger, Observer: p.metrics}); err != nil {
+		return p, err
+	}
+	opened.add(p.embedders.Close)
+	p.assembly.EmbedBy(p.embedders)
+	if p.background, err = openBackground(c); err != nil {
+		return p, err
+	}
+	opened.add(p.background.Close)
+	return p, keepBroken(c, p.assembly, o.Logger, check)
 }
 
 // openDoors makes the servers beside the gRPC API: JSON, proxy, and the guard of the admin

@@ -26,11 +26,10 @@ import (
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
 	"github.com/likenessdb/likeness/sidecar/calibrate"
 	"github.com/likenessdb/likeness/sidecar/config"
-	"github.com/likenessdb/likeness/sidecar/events"
 	"github.com/likenessdb/likeness/sidecar/follow"
 	"github.com/likenessdb/likeness/sidecar/gain"
 	"github.com/likenessdb/likeness/sidecar/gate"
-
+	"github.com/likenessdb/likeness/sidecar/plugins"
 	"github.com/likenessdb/likeness/sidecar/proxy"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 	"github.com/likenessdb/likeness/sidecar/reembed"
@@ -128,35 +127,29 @@ func endFollowing(followers wiring.Followers, grace time.Duration) error {
 
 // sidecar holds the parts of a running sidecar.
 type sidecar struct {
-	options   Options
-	engine    *search.Engine
-	gate      *gate.Gate
-	searcher  search.Searcher // the engine behind the gate
-	versions  *rollout.Manager
-	server    *server.Server
-	metrics   *telemetry.Metrics
-	admin     *telemetry.Admin
-	openings  *openings
-	watch     *telemetry.SearchHistory
-	queries   *telemetry.QueryLog
-	switches  *routing.Router  // the proxy's switches; nil without a proxy
-	gateway   *gateway.Gateway // nil without listen.rest
-	proxy     *proxy.Proxy     // nil if the configuration has no proxy
-	auditor   *calibrate.Auditor
-	reembeds  *reembed.Filler
-	followers wiring.Followers
-	events    events.Book // what routes keep of their answers
-	trials    *trial.Runner
-	reloader  *reloader   // nil if the configuration is never read again
-	adminTLS  *tls.Config // nil if the admin port has no TLS
-	opened    closers
+	pieces
+	options  Options
+	engine   *search.Engine
+	gate     *gate.Gate
+	searcher search.Searcher // the engine behind the gate
+	versions *rollout.Manager
+	recent   *rollout.Recent
+	server   *server.Server
+	admin    *telemetry.Admin
+	openings *openings
+	watch    *telemetry.SearchHistory
+	queries  *telemetry.QueryLog
+	switches *routing.Router  // the proxy's switches; nil without a proxy
+	gateway  *gateway.Gateway // nil without listen.rest
+	proxy    *proxy.Proxy     // nil if the configuration has no proxy
+	auditor  *calibrate.Auditor
+	reembeds *reembed.Filler
+	trials   *trial.Runner
+	reloader *reloader   // nil if the configuration is never read again
+	adminTLS *tls.Config // nil if the admin port has no TLS
+	opened   closers
 	// requestLog logs events that requests cause; it limits the lines per caller.
 	requestLog *slog.Logger
-}
-
-func (s *sidecar) follow(followers wiring.Followers) {
-	s.followers = followers
-	s.metrics.WatchFollowing(followers.Status)
 }
 
 // reconcile compares the table and the companion of a route with all rows of its collection,
@@ -170,60 +163,93 @@ func (s *sidecar) reconcile(ctx context.Context, rt string) (follow.Drift, error
 	return follow.Drift{}, fmt.Errorf("%w: %q", route.ErrUnknown, rt)
 }
 
-func newSidecar(c *config.Config, o Options, parts *wiring.Assembly, followers wiring.Followers, traces *trace.TracerProvider, metrics *telemetry.Metrics, book events.Book, background wiring.Embedders) (*sidecar, error) {
-	s := &sidecar{options: o, metrics: metrics, events: book, watch: telemetry.NewSearchHistory(c.RouteNames())}
-	s.gate = gate.New(gate.Options{Limits: searchLimits(c), ReceivedBytes: receivedBytes(c.Limits), Processors: parts.Turns, Refused: metrics.Refused})
-	s.queries = telemetry.NewQueryLog(o.Logger, c.Log.Queries, c.Log.Slow)
-	recent := rollout.NewRecent(c.RouteNames())
-	s.auditor = calibrate.NewAuditor(calibrate.AuditorOptions{
-		Routes: wiring.Audits(c), Busy: s.gate.Busy, Recorder: s.metrics, Logger: o.Logger,
-	})
-	s.requestLog = loglimit.Logger(o.Logger, gate.CallerOf)
+// newSidecar puts the pieces together. It returns the errors of search.New and server.New.
+func newSidecar(c *config.Config, o Options, p pieces) (s *sidecar, err error) {
+	s = &sidecar{
+		pieces: p, options: o, requestLog: loglimit.Logger(o.Logger, gate.CallerOf),
+		gate:     gate.New(gate.Options{Limits: searchLimits(c), ReceivedBytes: receivedBytes(c.Limits), Processors: p.assembly.Turns, Refused: p.metrics.Refused}),
+		recent:   rollout.NewRecent(c.RouteNames()),
+		watch:    telemetry.NewSearchHistory(c.RouteNames()),
+		queries:  telemetry.NewQueryLog(o.Logger, c.Log.Queries, c.Log.Slow),
+		openings: newOpenings(c.RouteNames(), c.Proxy.Listens()),
+	}
+	s.openings.rankers, s.openings.devices = p.rankers.States, p.rankers.Devices
+	s.openings.troubles = func() []string { return s.troubles(c.RouteNames()) }
+	s.auditor = calibrate.NewAuditor(calibrate.AuditorOptions{Routes: wiring.Audits(c), Busy: s.gate.Busy, Recorder: s.metrics, Logger: o.Logger})
 	s.reembeds = reembed.New(reembed.Options{
 		Routes: reembeddedRoutes(c), Route: func(name string) (*route.Route, error) { return s.engine.Route(name) },
-		Embedder: background.Embedder, Write: followers.Reembed, Logger: o.Logger,
+		Embedder: s.background.Embedder, Write: s.followers.Reembed, Logger: o.Logger,
 	})
-	settings := search.Options{Turns: parts.Turns, Observer: search.Observers{s.metrics, recent, s.auditor, s.watch, s.queries, s.reembeds}, Logger: s.requestLog, Events: book}
-	serverOptions := server.Options{
-		OpenAdmin: o.Answer != nil || loopback(c.Listen.GRPC) && (c.Listen.REST == "" || loopback(c.Listen.REST)), Logger: o.Logger, Recorder: s.metrics,
-		Limits: apiLimits(c.Limits), TokensFile: tokensFile(c, o), Gate: s.gate, Events: book,
-	}
-	if o.Answer == nil {
-		serverOptions.TLS = s.watchedTLS(c.Listen.TLS, "api")
-	}
-	if traces != nil {
-		settings.Tracer = traces.Tracer("github.com/likenessdb/likeness")
-		serverOptions.TracerProvider = traces
-	}
-	var err error
-	if s.engine, err = search.New(parts.Routes, settings); err != nil {
+	if s.engine, err = s.newEngine(); err != nil {
 		return nil, err
 	}
-	s.metrics.WatchNorms(s.engine.Routes)
-	s.metrics.WatchReembedding(s.reembeds.States)
+	s.searcher = search.Admitted{Searcher: s.engine, By: s.gate}
 	if s.versions, err = rollout.New(rollout.Options{
-		Engine: s.engine, Assembly: parts, Config: c, Reload: o.Reload, Recent: recent, Logger: o.Logger,
-		Follower: followers, Switched: s.metrics.RouteServed,
+		Engine: s.engine, Assembly: s.assembly, Config: c, Reload: o.Reload, Recent: s.recent, Logger: o.Logger,
+		Follower: s.followers, Switched: s.metrics.RouteServed,
 	}); err != nil {
 		return nil, err
 	}
-	s.trials = trial.New(trial.Options{Engine: s.engine, Versions: s.versions, Events: book, StateDir: c.StateDir, Logger: o.Logger}, c)
-	s.metrics.WatchTrials(s.trials.Statuses)
-	s.metrics.WatchGains(func() map[string]gain.State { return s.gains(c.StateDir) })
-	serverOptions.Admin, serverOptions.Models, serverOptions.Reconcile = s.versions, s.versions.Models, s.reconcile
-	s.metrics.WatchGate(s.gate)
-	s.searcher = search.Admitted{Searcher: s.engine, By: s.gate}
-	serverOptions.Searcher = s.searcher
-	if s.server, err = server.New(serverOptions); err != nil {
+	s.trials = trial.New(trial.Options{Engine: s.engine, Versions: s.versions, Events: s.events, StateDir: c.StateDir, Logger: o.Logger}, c)
+	if s.server, err = s.newServer(c); err != nil {
 		return nil, err
 	}
-	metrics.WatchFiles("tokens", s.server.TokensFile)
-	s.openings = newOpenings(c.RouteNames(), c.Proxy.Listens())
-	s.admin = telemetry.NewAdmin(s.metrics, s.openings.ready, o.Logger)
-	s.admin.Handle("GET /experiments", http.HandlerFunc(s.showTrials))
-	s.admin.Handle("POST /experiments/stop", changeTrial(func(route, _ string) error { return s.trials.Stop(route) }))
-	s.admin.Handle("POST /experiments/restart", changeTrial(s.trials.Restart))
+	s.admin = s.newAdmin()
+	s.showInMetrics(c.StateDir)
 	return s, nil
+}
+
+// newEngine makes the engine of the routes. Everything that counts or logs searches observes it.
+func (s *sidecar) newEngine() (*search.Engine, error) {
+	o := search.Options{
+		Turns: s.assembly.Turns, Logger: s.requestLog, Events: s.events,
+		Observer: search.Observers{s.metrics, s.recent, s.auditor, s.watch, s.queries, s.reembeds},
+	}
+	if s.traces != nil {
+		o.Tracer = s.traces.Tracer("github.com/likenessdb/likeness")
+	}
+	return search.New(s.assembly.Routes, o)
+}
+
+// newServer makes the server of the gRPC API.
+func (s *sidecar) newServer(c *config.Config) (*server.Server, error) {
+	o := server.Options{
+		Searcher: s.searcher, Admin: s.versions, Models: s.versions.Models, Reconcile: s.reconcile,
+		OpenAdmin: s.options.Answer != nil || loopback(c.Listen.GRPC) && (c.Listen.REST == "" || loopback(c.Listen.REST)), Logger: s.options.Logger, Recorder: s.metrics,
+		Limits: apiLimits(c.Limits), TokensFile: tokensFile(c, s.options), Gate: s.gate, Events: s.events,
+	}
+	if s.options.Answer == nil {
+		o.TLS = s.watchedTLS(c.Listen.TLS, "api")
+	}
+	if s.traces != nil {
+		o.TracerProvider = s.traces
+	}
+	return server.New(o)
+}
+
+// newAdmin makes the server of the admin port, without its guard, its status page and its reloads.
+func (s *sidecar) newAdmin() *telemetry.Admin {
+	a := telemetry.NewAdmin(s.metrics, s.openings.ready, s.options.Logger)
+	a.Handle("GET /experiments", http.HandlerFunc(s.showTrials))
+	a.Handle("POST /experiments/stop", changeTrial(func(route, _ string) error { return s.trials.Stop(route) }))
+	a.Handle("POST /experiments/restart", changeTrial(s.trials.Restart))
+	a.Handle("GET /plugins", plugins.Handler(s.rankers.States))
+	return a
+}
+
+// showInMetrics has the metrics show the state of the sidecar's parts.
+func (s *sidecar) showInMetrics(stateDir string) {
+	s.assembly.Watch(s.metrics)
+	s.metrics.WatchPlugins(s.rankers.States)
+	s.metrics.WatchDevices(s.rankers.Devices)
+	s.metrics.WatchFollowing(s.followers.Status)
+	s.metrics.WatchEvents(s.events.Stats)
+	s.metrics.WatchNorms(s.engine.Routes)
+	s.metrics.WatchReembedding(s.reembeds.States)
+	s.metrics.WatchTrials(s.trials.Statuses)
+	s.metrics.WatchGains(func() map[string]gain.State { return s.gains(stateDir) })
+	s.metrics.WatchGate(s.gate)
+	s.metrics.WatchFiles("tokens", s.server.TokensFile)
 }
 
 // reembeddedRoutes names the routes that embed their items again.
