@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -154,6 +155,23 @@ func TestPassesThatProveNothingForeign(t *testing.T) {
 	if s.beginPass(); s.foreign.unnamed {
 		t.Error("without a write no row is foreign")
 	}
+}
+
+// TestFactsOfASchedule: whatever decides when a pass is due is the state of the syncer.
+func TestFactsOfASchedule(t *testing.T) {
+	s := newSyncer(t, t.TempDir())
+	s.pass, s.requests, s.draining, s.o.OnRequest = &pass{}, make([]chan<- map[string]Drift, 1), true, true
+	s.interval, s.record.Reconciled, s.ended, s.missed = time.Hour, at(1), at(2), gap{at(3), at(4)}
+	s.backlog.leaveToPass(&write{})
+	s.backlog.rowsChanged = true
+	want := schedule{
+		underWay: true, requested: true, draining: true, onRequest: true, interval: time.Hour, full: at(1), ended: at(2),
+		missed: gap{at(3), at(4)}, writes: s.backlog.forPass, rowsChanged: true,
+	}
+	if got := s.schedule(); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	s.pass = nil
 }
 
 // TestWhatAPassCloses: only a pass over all rows, from the first one on, shows the writes that were missed before it.
