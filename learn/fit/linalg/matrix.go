@@ -77,17 +77,14 @@ func Softmax(v []float32) {
 
 // sum adds up v in four parts, which do not wait for each other.
 func sum(v []float32) float32 {
-	var parts [4]float32
-	for len(v) >= 4 {
-		for i := range parts {
-			parts[i] += v[i]
-		}
-		v = v[4:]
+	var a, b, c, d float32
+	for ; len(v) >= 4; v = v[4:] {
+		a, b, c, d = a+v[0], b+v[1], c+v[2], d+v[3]
 	}
-	for i, x := range v {
-		parts[i] += x
+	for _, x := range v {
+		a += x
 	}
-	return parts[0] + parts[1] + parts[2] + parts[3]
+	return a + b + c + d
 }
 
 // Dot returns the inner product of a and b, summed in float64.
