@@ -1,7 +1,9 @@
 package dataset_test
 
 import (
+	"context"
 	"errors"
+	"io/fs"
 	"math"
 	"os"
 	"path/filepath"
@@ -74,7 +76,7 @@ func TestPairsByRow(t *testing.T) {
 		"plain.csv":   "query,item\n0,2\n0,1\n1,0\n0,2\n",
 		"swapped.csv": "\ufeffitem,query\r\n2,0\r\n1, 0\r\n0,1\r\n2,0\r\n",
 		"other.csv":   "query,shown,item\n0,7,2\n0,7,1\n1,x,0\n0,,2\n",
-		"log.jsonl":   `{"query":0,"item":2}` + "\n\n" + `{"item":"1","query":"0"}` + "\n" + `{"query":1,"item":0}` + "\n" + `{"query":0,"item":2}`,
+		"log.jsonl":   `{"query":0,"item":2,"shown":7}` + "\n\n" + `{"item":"1","query":"0"}` + "\n" + `{"query":1,"item":0}` + "\n" + `{"query":0,"item":2}`,
 	} {
 		d := open(t, newFolder(t).sources(name, text))
 		if want := [][]int32{{1, 2}, {0}}; !reflect.DeepEqual(d.Relevant, want) || d.Weights != nil || d.Times != nil {
@@ -85,8 +87,8 @@ func TestPairsByRow(t *testing.T) {
 		if want := (dataset.Counts{Items: 3, Queries: 2, Rows: 4, Pairs: 3, DuplicatePairs: 1}); !reflect.DeepEqual(d.Counts, want) {
 			t.Errorf("%s: counts %+v, want %+v", name, d.Counts, want)
 		}
-		if name == "other.csv" && !reflect.DeepEqual(ignored, []string{"shown"}) {
-			t.Errorf("ignored %v", ignored)
+		if strings.Contains(text, "shown") && !reflect.DeepEqual(ignored, []string{"shown"}) {
+			t.Errorf("%s: ignored %v", name, ignored)
 		}
 	}
 }
@@ -291,6 +293,35 @@ func TestRowPerTime(t *testing.T) {
 	}
 	if d.Counts.SeveralTimes != 1 || d.Counts.DuplicatePairs != 1 || d.Counts.Pairs != 4 {
 		t.Errorf("counts %+v", d.Counts)
+	}
+}
+
+// TestNoRoomForRows: rows for each time need a file, without which the dataset is not opened.
+func TestNoRoomForRows(t *testing.T) {
+	f := newFolder(t)
+	s := f.sources("log.csv", "query,item,time\n0,0,5\n0,1,9\n")
+	s.RowPerTime = true
+	t.Setenv("TMPDIR", filepath.Join(f.dir, "missing"))
+	if _, err := dataset.Open(t.Context(), s); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("%v, want ErrNotExist", err)
+	}
+}
+
+// TestFilesThatCannotBeRead: a read that fails, or that its caller gave up, is an error and not an empty log.
+func TestFilesThatCannotBeRead(t *testing.T) {
+	f := newFolder(t)
+	if digest, err := dataset.FileDigest(f.dir); err == nil {
+		t.Errorf("a folder has the digest %q", digest)
+	}
+	s := f.sources("log.csv", "query,item\n0,0\n")
+	s.ManyVectors, s.ItemCounts = true, filepath.Join(f.dir, "missing.npy")
+	if _, err := dataset.Open(t.Context(), s); !errors.Is(err, dataset.ErrInput) || !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("counts that are missing: %v", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if items, err := dataset.LoggedItems(ended, s.Pairs); !errors.Is(err, context.Canceled) {
+		t.Errorf("items %v of a log whose reader is gone, %v", items, err)
 	}
 }
 

@@ -78,6 +78,18 @@ func TestDigestOfALog(t *testing.T) {
 	}
 }
 
+// TestAPageBeyondTheFile: a page header that the file does not hold cannot be read.
+func TestAPageBeyondTheFile(t *testing.T) {
+	file, err := os.Create(filepath.Join(t.TempDir(), "short.parquet"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if h, err := (&parquetFile{file: file}).readPageHeader(0, 100); err == nil {
+		t.Errorf("the header is %+v", h)
+	}
+}
+
 // TestSpacesInARecord: a table that people look at has spaces around its cells.
 func TestSpacesInARecord(t *testing.T) {
 	text := "query , item, weight , time , seen , answer, position \n1, 2, 3 , 40 , true , a, 5 \n"

@@ -15,7 +15,10 @@ import (
 )
 
 // lengths is an embedder whose vectors are the lengths of the texts.
-type lengths struct{ calls int }
+type lengths struct {
+	calls  int
+	failed error // of every call
+}
 
 func (l *lengths) Embed(_ context.Context, texts []string, _ ...string) ([][]float32, error) {
 	l.calls++
@@ -23,7 +26,7 @@ func (l *lengths) Embed(_ context.Context, texts []string, _ ...string) ([][]flo
 	for i, text := range texts {
 		vectors[i] = []float32{float32(len(text)), 1}
 	}
-	return vectors, nil
+	return vectors, l.failed
 }
 
 func textFile(t *testing.T, lines string) string {
@@ -75,6 +78,9 @@ func TestTexts(t *testing.T) {
 	}
 	if _, err := dataset.OpenQueries(t.Context(), textFile(t, "{\"query\": \"a\"}"), nil, nil); !errors.Is(err, dataset.ErrInput) || !strings.Contains(err.Error(), "an embedder makes vectors") {
 		t.Errorf("no embedder: %v", err)
+	}
+	if v, err := dataset.OpenQueries(t.Context(), textFile(t, "{\"query\": \"a\"}"), &lengths{failed: os.ErrDeadlineExceeded}, nil); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("an embedder that fails: %+v, %v", v, err)
 	}
 }
 

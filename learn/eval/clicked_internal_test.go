@@ -68,6 +68,13 @@ func TestClickEstimates(t *testing.T) {
 	if after := got["mrr@2"].IPSInterval; !(after.High > after.Low) || math.Abs(before.Low-after.Low*3/4) > 1e-9 || math.Abs(before.High-after.High*3/4) > 1e-9 {
 		t.Errorf("the interval is %v of all answers and %v of those to ranked queries", before, after)
 	}
+	in.K, in.Pairs, in.Items, in.Model.Similarity = 2, NewPairs(make([][]int32, 4)), rerank.NewMatrix(9, 1), described{}
+	for metric, want := range map[string]bool{"": true, "recall@2": true, "map@2": false} {
+		in.Metric = metric
+		if m := newJudge(in, rows).report.Method; m.FromClicks != want {
+			t.Errorf("the verdict by %s is from clicks: %t", m.Metric, m.FromClicks)
+		}
+	}
 	if newClickJudge(&Input{}, rows) != nil {
 		t.Error("a log without positions has clicks to judge by")
 	}

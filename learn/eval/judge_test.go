@@ -231,6 +231,20 @@ func TestSpectrum(t *testing.T) {
 	}
 }
 
+// TestSpectrumOfARectangle: a form of queries and items of different dimensions has no W − I.
+func TestSpectrumOfARectangle(t *testing.T) {
+	m, err := model.New(model.Parameters{
+		Kind: rerank.KindBilinear, Config: json.RawMessage(`{"query_embedding_dim": 3, "item_embedding_dim": 2, "normalise": false, "form": "full"}`),
+		Tensors: tensor.Set{"W": {Shape: []int{3, 2}, Data: make([]float32, 6)}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if traits, err := eval.TraitsOf(m, true); err != nil || traits.Spectrum != nil || traits.Form != bilinear.Full {
+		t.Errorf("%+v, %v", traits, err)
+	}
+}
+
 // Queries with equal vectors are one draw of the bootstrap.
 func TestEqualQueriesAreOneCluster(t *testing.T) {
 	in := world(t)

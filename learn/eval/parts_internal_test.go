@@ -193,6 +193,9 @@ func TestTraffic(t *testing.T) {
 	if !slices.Equal(j.sampler.weights, []float64{7, 3, 1}) {
 		t.Errorf("the queries count %v in means, want as often as they were asked", j.sampler.weights)
 	}
+	if got := j.sampler.meansOf(map[string][]float64{"m": {1, 0.5, 0}})["m"]; got != 8.5/11 {
+		t.Errorf("the mean is %v, want that of the traffic", got)
+	}
 	got := j.measureTraffic(map[string][]float64{"m": {1, 0.5, 0}}, nil)
 	want := []Traffic{
 		{"all", 1, 3, Metrics{"m": 8.5 / 11}, nil}, {segmentSeen, 7. / 11, 1, Metrics{"m": 1}, nil}, {segmentNew, 4. / 11, 2, Metrics{"m": 1.5 / 4}, nil},
@@ -213,6 +216,31 @@ func TestTraffic(t *testing.T) {
 	}
 	if got = j.measureTraffic(map[string][]float64{"m": {1, 0.5, 0}}, nil); got[0].Metrics["m"] != 0.5 {
 		t.Errorf("queries that were asked once: %+v", got)
+	}
+}
+
+// TestSampledScores: a sample tells the scores of relevant items from all others.
+func TestSampledScores(t *testing.T) {
+	got := sampleScores([]float32{1, 2, 3, 4}, []int32{1, 3})
+	if !slices.Equal(got.relevant, []float32{2, 4}) || !slices.Equal(got.others, []float32{1, 3}) {
+		t.Errorf("relevant are %v, the others %v", got.relevant, got.others)
+	}
+	many := make([]float32, 3*sampledScores)
+	if got := sampleScores(many, []int32{0}); len(got.others) != sampledScores-1 {
+		t.Errorf("%d scores are sampled of %d", len(got.others), len(many))
+	}
+}
+
+// TestAnUnknownItem: an answer with an item that the models did not rank has no metrics.
+func TestAnUnknownItem(t *testing.T) {
+	tb, err := table.FromMemory(table.Meta{}, []rerank.ID{rerank.UintID(1)}, rerank.NewMatrix(1, 1), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &trialRunner{table: tb, rows: []int{7}}
+	_, err = b.summariseAnswers(t.Context(), []search.Answer{{Hits: []search.Hit{{ID: rerank.UintID(2)}}}}, nil)
+	if err == nil || !strings.Contains(err.Error(), "query row 7: the answer has the unknown item 2") {
+		t.Errorf("%v", err)
 	}
 }
 
@@ -307,6 +335,9 @@ func TestDecisions(t *testing.T) {
 		v := r.decide()
 		if v.Answer != c.answer || v.Choose != c.choose {
 			t.Errorf("%s: %+v, want %s, %s", name, v, c.answer, c.choose)
+		}
+		if text := strings.Join(v.Text, " "); !strings.Contains(text, "better in 90.0 % of 100 resamples") {
+			t.Errorf("%s: %q does not say in how many resamples the model is better", name, text)
 		}
 		for _, m := range r.Models {
 			if m.AsGood != slices.Contains(v.AsGood, m.Name) || (m.Standing == verdict.Unknown) != slices.Contains(v.Unknown, m.Name) {

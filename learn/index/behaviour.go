@@ -35,30 +35,26 @@ var rowSpace = uuid.MustParse("6d2b1a54-6f6e-4d4f-9f0e-7f1d2c5a9be1")
 
 // rowID returns the id of an item's n-th row in a companion. It is the same in every
 // build.
-func rowID(item rerank.ID, n int) (rerank.ID, error) {
-	text, err := json.Marshal([]any{item, n})
-	return rerank.TextID(uuid.NewSHA1(rowSpace, text).String()), err
+func rowID(item rerank.ID, n int) rerank.ID {
+	text, _ := json.Marshal([]any{item, n}) // an id is a number or a string, which JSON always has
+	return rerank.TextID(uuid.NewSHA1(rowSpace, text).String())
 }
 
 // expandVectors makes one row for each behavioural vector of the given items. The
 // row's owner is the item, and the row carries the item's payload, so that a filter
 // selects all rows of an item or none.
-func expandVectors(rows adapters.Rows, v *maxsim.Vectors) (adapters.Rows, error) {
+func expandVectors(rows adapters.Rows, v *maxsim.Vectors) adapters.Rows {
 	all, starts := v.Behind(rows.Vectors[0], rows.IDs)
 	out := adapters.Rows{Vectors: []rerank.Matrix{all}}
 	for i, item := range rows.IDs {
 		for n := range starts[i+1] - starts[i] {
-			id, err := rowID(item, int(n))
-			if err != nil {
-				return out, err
-			}
-			out.IDs, out.Owners = append(out.IDs, id), append(out.Owners, item)
+			out.IDs, out.Owners = append(out.IDs, rowID(item, int(n))), append(out.Owners, item)
 			if rows.Payloads != nil {
 				out.Payloads = append(out.Payloads, rows.Payloads[i])
 			}
 		}
 	}
-	return out, nil
+	return out
 }
 
 // appendItems appends items to the table, each with its own feature row and the rows

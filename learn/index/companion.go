@@ -251,10 +251,7 @@ func (b *companionBuild) copyCollection(ctx context.Context, rows int) error {
 func (b *companionBuild) writeRows(ctx context.Context, rows adapters.Rows) error {
 	items := len(rows.IDs)
 	if b.Vectors != nil {
-		var err error
-		if rows, err = expandVectors(rows, b.Vectors); err != nil {
-			return err
-		}
+		rows = expandVectors(rows, b.Vectors)
 	}
 	features, err := b.encodeRows(ctx, &rows)
 	if err != nil || len(rows.IDs) == 0 {

@@ -4,7 +4,9 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"math"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +14,7 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/table"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // TestABuildGoesOnOnlyAsTheSame: with the same collection, companion, model, fields and part.
@@ -78,7 +81,8 @@ func TestRowsReadBack(t *testing.T) {
 // listing is a store that notes the scan that it is asked for, and counts ten rows.
 type listing struct {
 	adapters.Store
-	asked adapters.ScanRequest
+	asked   adapters.ScanRequest
+	uncount error // of every count
 }
 
 func (l *listing) Scan(_ context.Context, r adapters.ScanRequest, yield func(adapters.Rows, string) error) error {
@@ -86,7 +90,7 @@ func (l *listing) Scan(_ context.Context, r adapters.ScanRequest, yield func(ada
 	return yield(adapters.Rows{IDs: []rerank.ID{rerank.UintID(1), rerank.UintID(2), rerank.UintID(3), rerank.UintID(4)}}, "next")
 }
 
-func (*listing) Count(context.Context, string) (int64, error) { return 10, nil }
+func (l *listing) Count(context.Context, string) (int64, error) { return 10, l.uncount }
 
 // TestPartsAreScanned: from their beginning, or where the last run stopped, to their end. Where
 // the store cannot divide a collection, each row belongs to one part.
@@ -134,6 +138,10 @@ func TestRowsOfAPartAreNotCounted(t *testing.T) {
 		if err != nil || ok != c.ok || ok && found != (rowRange{min(c.before, 10), max(c.before, 10)}) {
 			t.Errorf("part %s, %d rows before: %+v, %t, %v", c.part, c.before, found, ok, err)
 		}
+	}
+	down := &listing{uncount: adapters.ErrUnavailable}
+	if found, ok, err := (Source{Store: down}).countAgain(t.Context(), 7); ok || err != nil {
+		t.Errorf("a store that cannot count any more: %+v, %t, %v", found, ok, err)
 	}
 }
 
@@ -189,6 +197,57 @@ func TestItemsAreCompared(t *testing.T) {
 	}
 }
 
+// TestCheckpointsAreRare: a build writes none before it is due.
+func TestCheckpointsAreRare(t *testing.T) {
+	b := &tableBuild{saved: time.Now()} // without a writer
+	if err := b.saveIfDue("7"); err != nil || b.cursor != "7" {
+		t.Errorf("%v at cursor %q", err, b.cursor)
+	}
+}
+
+// lateDeriver is late interaction with a learned companion, of which it computes nothing.
+type lateDeriver struct{ rerank.Similarity }
+
+func (lateDeriver) Spec() rerank.Spec { return rerank.Spec{Kind: rerank.KindLate} }
+
+func (lateDeriver) Fields() []rerank.Field {
+	return []rerank.Field{{Name: "learned", Dim: 1, Strategies: []rerank.Strategy{rerank.Companion}}}
+}
+
+func (lateDeriver) Derive(rerank.Matrix, string, rerank.Items) error { return rerank.ErrItems }
+
+func (lateDeriver) Features(rerank.Matrix, []rerank.Matrix) error { return rerank.ErrItems }
+
+// TestJobsThatCannotBeDone: a store that lists no rows, and rows that have a vector each of an item, make no companion.
+func TestJobsThatCannotBeDone(t *testing.T) {
+	silent := struct{ adapters.Store }{}
+	if err := (Source{Store: silent}).Read(t.Context(), nil); !errors.Is(err, ErrSource) || !errors.Is(err, adapters.ErrUnsupported) {
+		t.Errorf("a store that lists no rows: %v", err)
+	}
+	job := CompanionJob{Source: Source{Store: silent, Owner: "item"}, Model: route.Model{Similarity: lateDeriver{}}, Strategies: []rerank.Strategy{rerank.Companion}}
+	if _, err := BuildCompanion(t.Context(), job); !errors.Is(err, ErrSource) || !strings.Contains(err.Error(), "takes all vectors of an item at once") {
+		t.Errorf("a learned companion of rows with owners: %v", err)
+	}
+}
+
+// uncreated is a store that creates no companion.
+type uncreated struct{ adapters.Writer }
+
+func (uncreated) Create(context.Context, adapters.Schema) error { return adapters.ErrUnavailable }
+
+// TestACompanionThatNobodyCreates: a part waits for another to create the companion, and says after a time why it could
+// not do so itself.
+func TestACompanionThatNobodyCreates(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &companionBuild{CompanionJob: CompanionJob{Source: Source{Part: Part{1, 2}}, Writer: uncreated{}, Name: "learned"}}
+		began := time.Now()
+		err := b.create(t.Context(), false)
+		if !errors.Is(err, adapters.ErrUnavailable) || !errors.Is(err, adapters.ErrNotFound) || time.Since(began) < 10*time.Second {
+			t.Errorf("after %v: %v", time.Since(began), err)
+		}
+	})
+}
+
 // TestSpeedOfReading: rows are read no faster than permitted, those too that belong to another part.
 func TestSpeedOfReading(t *testing.T) {
 	for name, c := range map[string]struct {
@@ -215,10 +274,16 @@ func TestSpeedOfReading(t *testing.T) {
 	}
 }
 
-// owned lists rows of twenty items, two of each, one row of three without a vector.
-type owned struct{ adapters.Store }
+// owned lists rows of twenty items, two of each, one row of three without a vector. It takes scans of one batch.
+type owned struct {
+	adapters.Store
+	batch int
+}
 
-func (owned) Scan(_ context.Context, _ adapters.ScanRequest, yield func(adapters.Rows, string) error) error {
+func (o owned) Scan(_ context.Context, r adapters.ScanRequest, yield func(adapters.Rows, string) error) error {
+	if r.Batch != o.batch {
+		return fmt.Errorf("the scan has batches of %d rows, want %d", r.Batch, o.batch)
+	}
 	rows := adapters.Rows{Vectors: []rerank.Matrix{rerank.NewMatrix(40, 1)}}
 	for i := range uint64(40) {
 		rows.IDs, rows.Owners = append(rows.IDs, rerank.UintID(i)), append(rows.Owners, rerank.UintID(100+i%20))
@@ -233,7 +298,7 @@ func (owned) Scan(_ context.Context, _ adapters.ScanRequest, yield func(adapters
 func TestItemsOfParts(t *testing.T) {
 	listed := map[rerank.ID]int{}
 	for n := range 3 {
-		b := &tableBuild{TableJob: TableJob{Source: Source{Store: owned{}, Owner: "item", Part: Part{n + 1, 3}}}}
+		b := &tableBuild{TableJob: TableJob{Source: Source{Store: owned{batch: 9}, Batch: 9, Owner: "item", Part: Part{n + 1, 3}}}}
 		owners, err := b.listOwners(t.Context())
 		if err != nil || len(owners) == 0 {
 			t.Fatalf("part %d has the items %v, %v", n+1, owners, err)

@@ -111,12 +111,16 @@ func TestBuildTable(t *testing.T) {
 	m := molModel(t)
 	store := collection(t, m.Similarity.Spec().ItemDim)
 	path := filepath.Join(t.TempDir(), "items.table")
-	job := index.TableJob{Source: index.Source{Store: store, Collection: "items", Batch: 128}, Model: m, Path: path}
+	done := map[string]int{}
+	job := index.TableJob{Source: index.Source{Store: store, Collection: "items", Batch: 128}, Model: m, Path: path, Progress: countSteps(done)}
 	r, err := index.BuildTable(t.Context(), job)
 	if err != nil || r != (index.Result{Rows: rows, Items: rows, Verified: index.Verified{Rows: rows, Counted: true}}) {
 		t.Fatalf("%+v, %v", r, err)
 	}
 	checkTable(t, path, m, store)
+	if done["indexing items"] != rows {
+		t.Errorf("progress of %v, want %d rows", done, rows)
+	}
 	if _, err := index.BuildTable(t.Context(), job); !errors.Is(err, index.ErrExists) {
 		t.Errorf("a second build: got %v, want ErrExists", err)
 	}
@@ -124,6 +128,15 @@ func TestBuildTable(t *testing.T) {
 	if _, err := index.BuildTable(t.Context(), job); err != nil {
 		t.Errorf("with Force: %v", err)
 	}
+	job.Path = filepath.Dir(path)
+	if _, err := index.BuildTable(t.Context(), job); err == nil || errors.Is(err, index.ErrVerify) {
+		t.Errorf("in place of a folder: %v, want the reason", err)
+	}
+}
+
+// countSteps returns a Progress that adds up the steps of each stage.
+func countSteps(done map[string]int) index.Progress {
+	return func(stage string, _ int) func(int) { return func(n int) { done[stage] += n } }
 }
 
 func TestBuildTableGoesOnWhereItStopped(t *testing.T) {
@@ -170,7 +183,11 @@ func TestBuildTableGroupsRowsByItem(t *testing.T) {
 	if from, to := got.Rows(item); !ok || to-from != 4 { // rows 5, 305, 605, 905
 		t.Errorf("item 5 has the rows %d to %d", from, to)
 	}
-	job.Source.Owner, job.Force = "", true
+	job.Force, job.Source.Batch, job.Source.Store = true, 128, &interrupted{job.Source.Store.(*embedded.Store), 2}
+	if _, err := index.BuildTable(t.Context(), job); !errors.Is(err, errInterrupted) {
+		t.Errorf("of the items listed so far: %v", err)
+	}
+	job.Source.Owner = ""
 	if _, err := index.BuildTable(t.Context(), job); !errors.Is(err, index.ErrSource) {
 		t.Errorf("without an owner field: got %v, want ErrSource", err)
 	}
@@ -234,10 +251,14 @@ func TestBuildCompanion(t *testing.T) {
 	if _, err := index.BuildCompanion(t.Context(), other); !errors.Is(err, index.ErrSource) {
 		t.Errorf("another job with this state: got %v, want ErrSource", err)
 	}
-	job.Source.Store = store
+	done := map[string]int{}
+	job.Source.Store, job.Progress = store, countSteps(done)
 	r, err := index.BuildCompanion(t.Context(), job)
 	if err != nil || r.Resumed != 256 || r.Rows != rows-256 {
 		t.Fatalf("%+v, %v", r, err)
+	}
+	if done["writing companion companion"] != rows {
+		t.Errorf("progress of %v, want %d rows, with those of the run before", done, rows)
 	}
 	d, err := store.Describe(t.Context(), "companion")
 	if err != nil || d.Rows != rows || len(d.Fields) != 5 { // c0 … c3 and the mean

@@ -112,6 +112,60 @@ func TestLengthsOfAnEmbedder(t *testing.T) {
 	}
 }
 
+// TestWhatAnEmbedderIsFor: beside a model of scores an embedder makes vectors for the mix or for the model's own part
+// of the query. Where nobody reads its vectors the route is refused.
+func TestWhatAnEmbedderIsFor(t *testing.T) {
+	for name, c := range map[string]struct {
+		asks                    rerank.SupportAsker
+		embedder, ranker, store bool
+		ok                      bool
+	}{
+		"a model of vectors":            {nil, true, false, true, true},
+		"scores, no embedder":           {supports{}, false, false, false, true},
+		"scores, and no ranker":         {supports{own: 2}, true, false, true, false},
+		"scores, for the mix":           {supports{}, true, true, true, true},
+		"scores, nothing to search":     {supports{}, true, true, false, false},
+		"scores and a vector, no store": {supports{own: 2}, true, true, false, true},
+	} {
+		route := &checking{}
+		route.ModelCan.Supports = c.asks
+		if c.embedder {
+			route.EmbedderName = "e"
+		}
+		if c.ranker {
+			route.RankerName = "r"
+		}
+		if c.store {
+			route.Store = searchOnly{}
+		}
+		if err := route.checkEmbedding(); (err == nil) != c.ok || err != nil && !errors.Is(err, ErrSetup) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for name, c := range map[string]struct {
+		asks rerank.SupportAsker
+		text string
+		mix  float64
+		want bool
+	}{
+		"for the mix":        {supports{}, "q", 0.5, true},
+		"for the model":      {supports{own: 2}, "q", 0, true},
+		"for nothing":        {supports{}, "q", 0, false},
+		"of no text":         {supports{own: 2}, "", 0.5, false},
+		"a model of vectors": {nil, "q", 0.5, false},
+	} {
+		route := &Checked{}
+		route.ModelCan.Supports, route.Embedder = c.asks, &lengths{}
+		if got := route.EmbedsBesideScores(rerank.Query{Text: c.text}, c.mix); got != c.want {
+			t.Errorf("%s: a vector beside the scores: %t", name, got)
+		}
+		route.Embedder = nil
+		if route.EmbedsBesideScores(rerank.Query{Text: c.text}, c.mix) {
+			t.Errorf("%s: a vector without an embedder", name)
+		}
+	}
+}
+
 // TestSeesEveryWrite: the operator's declaration counts while nothing contradicts it.
 func TestSeesEveryWrite(t *testing.T) {
 	for _, c := range []struct {
@@ -314,18 +368,22 @@ func TestLimitsOfARanker(t *testing.T) {
 	for name, c := range map[string]struct {
 		policy        Policy
 		named         bool
+		asks          rerank.SupportAsker
 		ok            bool
 		calls, rounds int
 	}{
-		"no ranker":       {Policy{Calls: 5, RankRounds: 3}, false, true, 0, 0},
-		"usual":           {Policy{}, true, true, config.DefaultPolicy().Calls, config.DefaultPolicy().RankRounds},
-		"as named":        {Policy{Calls: 7, RankRounds: 1}, true, true, 7, 1},
-		"no calls":        {Policy{Calls: -1}, true, false, 0, 0},
-		"too many rounds": {Policy{Calls: 7, RankRounds: MaxRankRounds + 1}, true, false, 0, 0},
-		"cannot refine":   {Policy{Calls: 7, RankRounds: 2}, true, false, 0, 0},
-		"a gap":           {Policy{Calls: 7, RankRounds: 1, MaxGap: new(float32)}, true, false, 0, 0},
+		"no ranker":         {Policy{Calls: 5, RankRounds: 3}, false, nil, true, 0, 0},
+		"usual":             {Policy{}, true, nil, true, config.DefaultPolicy().Calls, config.DefaultPolicy().RankRounds},
+		"as named":          {Policy{Calls: 7, RankRounds: 1}, true, nil, true, 7, 1},
+		"no calls":          {Policy{Calls: -1}, true, nil, false, 0, 0},
+		"for supports only": {Policy{Calls: 3, RankRounds: 1}, true, supports{}, false, 0, 0},
+		"for one item more": {Policy{Calls: 4, RankRounds: 1}, true, supports{}, true, 4, 1},
+		"too many rounds":   {Policy{Calls: 7, RankRounds: MaxRankRounds + 1}, true, nil, false, 0, 0},
+		"cannot refine":     {Policy{Calls: 7, RankRounds: 2}, true, nil, false, 0, 0},
+		"a gap":             {Policy{Calls: 7, RankRounds: 1, MaxGap: new(float32)}, true, nil, false, 0, 0},
 	} {
 		route := &checking{Checked: Checked{Route: Route{Policy: c.policy}}}
+		route.ModelCan.Supports = c.asks
 		if c.named {
 			route.Ranker = struct{ ranker.Ranker }{}
 		}

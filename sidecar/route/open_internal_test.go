@@ -93,6 +93,7 @@ func TestWrongRoutes(t *testing.T) {
 		"rewritten":             {func(r *Route) { r.Placement, r.Table = "", nil }, ""},
 		"several rows, owned":   {func(r *Route) { r.Model.Similarity, r.Owner = grouped, "item" }, ""},
 		"scan if faster":        {func(r *Route) { r.ScanIfFaster = true }, ""},
+		"orders what is found":  {func(r *Route) { r.OptIn = []string{"hybrid"} }, ""},
 		"raw, cosine":           {compared(adapters.Cosine, true, false), "loses their norms"},
 		"raw, L2":               {compared(adapters.L2, false, false), "unit_vectors: true"},
 		"unit, cosine":          {compared(adapters.Cosine, false, true), ""},

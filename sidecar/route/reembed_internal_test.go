@@ -19,15 +19,16 @@ import (
 func oneLogit(t *testing.T, query []float32) rerank.Similarity {
 	t.Helper()
 	const queryName, itemName, gate = "_query_embeddings_fn._query_emb_proj_module.1", "_item_embeddings_fn._item_emb_proj_module.1", "_gating_fn._query_only_partial_module"
+	features := len(query) / 3
 	settings, err := json.Marshal(mol.Config{
-		QueryDim: 3, ItemDim: 2, Dim: 3, PairsQuery: 1, PairsItem: 1, Temperature: 1, L2Norm: true, Normalise: true, GatingQueryHidden: 1, Combination: mol.None,
+		QueryDim: 3, ItemDim: 2, Dim: features, PairsQuery: 1, PairsItem: 1, Temperature: 1, L2Norm: true, Normalise: true, GatingQueryHidden: 1, Combination: mol.None,
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	m, err := model.New(model.Parameters{Kind: rerank.KindMoL, Name: "m", Config: settings, Tensors: tensor.Set{
-		queryName + ".weight": {Shape: []int{3, 3}, Data: query}, queryName + ".bias": {Shape: []int{3}, Data: make([]float32, 3)},
-		itemName + ".weight": {Shape: []int{3, 2}, Data: []float32{1, 0, 0, 1, 1, 1}}, itemName + ".bias": {Shape: []int{3}, Data: make([]float32, 3)},
+		queryName + ".weight": {Shape: []int{features, 3}, Data: query}, queryName + ".bias": {Shape: []int{features}, Data: make([]float32, features)},
+		itemName + ".weight": {Shape: []int{features, 2}, Data: []float32{1, 0, 0, 1, 1, 1}[:2*features]}, itemName + ".bias": {Shape: []int{features}, Data: make([]float32, features)},
 		gate + ".0.weight": {Shape: []int{1, 3}, Data: make([]float32, 3)}, gate + ".0.bias": {Shape: []int{1}, Data: make([]float32, 1)},
 		gate + ".2.weight": {Shape: []int{1, 1}, Data: make([]float32, 1)},
 	}})
@@ -44,6 +45,7 @@ func TestReembedWantsABridge(t *testing.T) {
 		"a bridge":                    oneLogit(t, []float32{1, 0, 0, 0, 1, 0, 0, 0, 1}),
 		"a query that is turned":      oneLogit(t, []float32{0, 1, 0, 0, 0, 1, 1, 0, 0}),
 		"a query that is turned away": oneLogit(t, []float32{-1, 0, 0, 0, -1, 0, 0, 0, -1}),
+		"a query that is cut short":   oneLogit(t, []float32{1, 0, 0, 0, 1, 0}),
 	}
 	rows, err := maxsim.New(maxsim.Config{Dim: 3, Normalise: true}, nil)
 	if err != nil {

@@ -49,4 +49,8 @@ func TestPreferredStrategies(t *testing.T) {
 	if got := alone.preferredStrategies(); got[0] != rerank.Distilled {
 		t.Errorf("without the companion in which pairs were measured: %v", got)
 	}
+	alone.Model.FirstStages = table(stage(rerank.PerEmbedding, "", 16, false, .95), stage(rerank.Average, "", 16, false, .95))
+	if got := alone.preferredStrategies(); got[0] != rerank.Average {
+		t.Errorf("of two strategies that are alike: %v", got)
+	}
 }

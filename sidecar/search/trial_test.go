@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/adapters/embedded"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/experiment"
 	"github.com/likenessdb/likeness/sidecar/route"
@@ -263,7 +265,30 @@ func TestTrialInTime(t *testing.T) {
 	until.Store(nil)
 }
 
-// TestTrialNeverHurts: where the candidate fails, degrades, or is late, the answer is the version in
+// TestATrialOfABrokenVersion: the error of the version in service is the caller's, whatever the candidate found.
+func TestATrialOfABrokenVersion(t *testing.T) {
+	control := &toy{dim: 6, blocks: 1}
+	w := newWorld(t, control, random(1, 90, 6))
+	e, err := search.New([]*route.Route{w.route(route.PlacementStored, func(r *route.Route) { r.Failure = route.FailClosed })}, search.Options{})
+	must(t, err)
+	must(t, e.Open(t.Context()))
+	other := w.route(route.PlacementStored)
+	other.Model = route.Model{Name: "candidate", Version: "candidate", Similarity: &toy{dim: 6, blocks: 2}}
+	standby, err := e.Prepare(t.Context(), other)
+	must(t, err)
+	control.broken = errors.New("out of registers")
+	e.SetTrial("r", &search.Trial{
+		Name: "r/v2", Kind: experiment.Interleaving, Share: 1, Session: time.Hour, Patience: time.Minute, Candidate: standby,
+		Attempted: func(a search.Attempt) { t.Errorf("the candidate was compared: %+v", a) },
+	})
+	if a, err := e.Search(t.Context(), trialRequest()); !errors.Is(err, control.broken) {
+		t.Errorf("%+v, %v", a, err)
+	}
+	e.SetTrial("r", nil)
+	awaitEnd(t, standby.Discard())
+}
+
+// TestTrialNeverHurts: where the candidate fails, degrades, finds nothing or is late, the answer is the version in
 // service's, and what happened is counted.
 func TestTrialNeverHurts(t *testing.T) {
 	broken := errors.New("out of registers")
@@ -276,7 +301,13 @@ func TestTrialNeverHurts(t *testing.T) {
 	}{
 		"failed":   {&toy{dim: 6, blocks: 2, broken: broken}, time.Minute, func(r *route.Route) { r.Failure = route.FailClosed }, search.Attempt{Err: broken}},
 		"degraded": {&toy{dim: 6, blocks: 2, broken: broken}, time.Minute, func(*route.Route) {}, search.Attempt{Degraded: true}},
-		"late":     {slowSimilarity{&toy{dim: 6, blocks: 2}, until}, time.Millisecond, func(*route.Route) {}, search.Attempt{Slow: true}},
+		"empty": {&toy{dim: 6, blocks: 2}, time.Minute, func(r *route.Route) {
+			r.Collection = "nothing"
+			must(t, r.Store.(*embedded.Store).Load(r.Collection, embedded.Collection{Fields: []embedded.Field{{
+				VectorField: adapters.VectorField{Metric: adapters.InnerProduct}, Vectors: rerank.NewMatrix(0, 6),
+			}}}))
+		}, search.Attempt{Empty: true}},
+		"late": {slowSimilarity{&toy{dim: 6, blocks: 2}, until}, time.Millisecond, func(*route.Route) {}, search.Attempt{Slow: true}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e, trial, attempts := tryCandidate(t, experiment.Interleaving, c.candidate, c.change)
@@ -290,7 +321,7 @@ func TestTrialNeverHurts(t *testing.T) {
 			if a.Experiment != "" || !reflect.DeepEqual(a.Hits, want.Hits) || a.Certificate.Status != want.Certificate.Status {
 				t.Errorf("%+v, want %+v", a, want)
 			}
-			if got := *attempts; len(got) != 1 || got[0].Slow != c.want.Slow || got[0].Degraded != c.want.Degraded || !errors.Is(got[0].Err, c.want.Err) {
+			if got := *attempts; len(got) != 1 || got[0].Slow != c.want.Slow || got[0].Degraded != c.want.Degraded || got[0].Empty != c.want.Empty || !errors.Is(got[0].Err, c.want.Err) {
 				t.Errorf("%+v, want %+v", got, c.want)
 			}
 			e.SetTrial("r", nil)

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -90,25 +91,38 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// TestSample draws every defect of a module: one is noticed, one survives and is printed as a record, and one is known
-// to be equivalent.
+// TestSample draws every defect of a module: its own test notices one, the tests of another package one more, one
+// survives and is printed as a record, and one is known to be equivalent.
 func TestSample(t *testing.T) {
 	root := module(t, "file: b.go\nold: x = unused\nharm: none\ntest: .\nequivalent: nobody calls it\n")
-	source := "package a\n\nvar x int\n\nfunc set() { x = unused }\n\nfunc clear() { x = 0 }\n"
-	test := "package a\n\nimport \"testing\"\n\nfunc TestClear(t *testing.T) {\n\tx = 1\n\tif clear(); x != 0 {\n\t\tt.Fail()\n\t}\n}\n"
-	for name, text := range map[string]string{"b.go": source + "\nfunc reset() {\n\tx = 0\n}\n", "b_test.go": test} {
-		if err := os.WriteFile(filepath.Join(root, name), []byte(text), 0o600); err != nil {
+	for name, text := range map[string]string{
+		"b.go": "package a\n\nvar x int\n\nfunc set() { x = unused }\n\nfunc clear() { x = 0 }\n\nfunc reset() {\n\tx = 0\n}\n" +
+			"\n// One returns 1.\nfunc One() int {\n\tx = 1\n\treturn x\n}\n",
+		"b_test.go":      "package a\n\nimport \"testing\"\n\nfunc TestClear(t *testing.T) {\n\tx = 1\n\tif clear(); x != 0 {\n\t\tt.Fail()\n\t}\n}\n",
+		"user/a_test.go": "package user\n\nimport (\n\t\"testing\"\n\n\t\"a\"\n)\n\nfunc TestOne(t *testing.T) {\n\tif a.One() != 1 {\n\t\tt.Fail()\n\t}\n}\n",
+	} {
+		path := filepath.Join(root, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)); err != nil {
 			t.Fatal(err)
 		}
 	}
 	var out bytes.Buffer
-	if err := run(t.Context(), []string{"-root", root, "-sample", "."}, &out); err != nil {
+	if err := run(t.Context(), []string{"-root", root, "-sample", ".", "-also", "./user"}, &out); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"2 defects drawn", " by TestClear", "\nfile: b.go\nold: func reset() {\nold: \tx = 0\nnew: func reset() {\nnew: \t\nharm: \ntest: .\n", "noticed 1 of 2 defects (seed 1): 50 %"} {
+	for _, want := range []string{
+		"3 defects drawn", " by TestClear", "elsewhere b.go", " by TestOne", "\nfile: b.go\nold: func reset() {\nold: \tx = 0\nnew: func reset() {\nnew: \t\nharm: \ntest: .\n",
+		"noticed 1 of 3 defects (seed 1): 33 %", "./user noticed 1 more",
+	} {
 		if !strings.Contains(out.String(), want) {
 			t.Errorf("the report lacks %q:\n%s", want, out.String())
 		}
+	}
+	if strings.Count(out.String(), "harm:") != 1 {
+		t.Errorf("the report has another record than the survivor's:\n%s", out.String())
+	}
+	if err := run(t.Context(), []string{"-root", root, "-sample", ".", "-also", "./missing"}, &out); err == nil || !strings.Contains(err.Error(), "fails without a defect") {
+		t.Errorf("tests that fail without a defect would notice every one: %v", err)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/likenessdb/likeness/learn/clicks"
 	"github.com/likenessdb/likeness/learn/fit/fittest"
 	"github.com/likenessdb/likeness/learn/fit/linalg"
 	"github.com/likenessdb/likeness/learn/fit/samples"
@@ -117,6 +118,10 @@ func TestParts(t *testing.T) {
 	if p := j.Part(17, 50); p.FirstItems[0] != j.FirstItems[17] || p.WantedCounts[32] != j.WantedCounts[49] || p.Weights[3] != j.Weights[20] {
 		t.Errorf("a part is %+v", p)
 	}
+	rival := RivalOf("dot", 7, InnerProduct)
+	if ranks, err := rival.Ranks(j); err != nil || !slices.Equal(ranks, got) || rival.Name != "dot" || rival.Numbers != 7 {
+		t.Errorf("the rival of a probe is %+v, with other ranks than the probe: %v", rival, err)
+	}
 }
 
 // TestWeightsOfAJudge: a query has the mean weight of its wanted pairs; items that it chose
@@ -139,7 +144,11 @@ func TestWeightsOfAJudge(t *testing.T) {
 	if hits := j.HitsOf([]float32{1, 9, 2, 3}, 0); hits != 0b110 { // item 3, then the wanted ones
 		t.Errorf("hits %b, want the second and third place", hits)
 	}
-	l.Weights[2] = []float32{30, 40}
+	l.Looks = [][]clicks.Look{{{Item: 3}}, nil, {{Item: 1}}}
+	if j.LeavesOut(0, 3) || !j.LeavesOut(2, 0) {
+		t.Error("a ranking has the items that were shown for its query, and no others")
+	}
+	l.Looks, l.Weights[2] = nil, []float32{30, 40}
 	all := New(l, []int32{0, 1, 2}, nil)
 	thin := all.Thin(2)
 	if !slices.Equal(thin.Queries, []int32{0, 2}) || !slices.Equal(thin.Weights, []float64{3, 35}) || !slices.Equal(thin.WantedCounts, []int32{3, 2}) || !slices.Equal(thin.Vectors.Data, []float32{1, 3}) {
@@ -168,13 +177,14 @@ func TestAMixOfJudges(t *testing.T) {
 	all := manyQueries(10)
 	first, second := all.Part(0, 8), all.Part(8, 10)
 	first.Weights[0] = 9 // of 16
+	second.WantedCounts[1] = 4
 	mix := Mix(first, second, 0.6)
 	ranks := make([]float64, 10)
 	ranks[0], ranks[9] = 1, 1
 	if got := mix.Mean(ranks); math.Abs(got-(0.4*9/16+0.6/2)) > 1e-12 {
 		t.Errorf("the mean is %v", got)
 	}
-	if !slices.Equal(mix.Queries, all.Queries) || !slices.Equal(mix.FirstItems, all.FirstItems) || mix.Vectors.Rows != 10 || len(mix.Part(3, 9).Queries) != 6 {
+	if !slices.Equal(mix.Queries, all.Queries) || !slices.Equal(mix.FirstItems, all.FirstItems) || !slices.Equal(mix.WantedCounts, all.WantedCounts) || mix.Vectors.Rows != 10 || len(mix.Part(3, 9).Queries) != 6 {
 		t.Errorf("the mix is %+v", mix)
 	}
 }

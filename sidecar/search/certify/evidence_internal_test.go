@@ -121,6 +121,7 @@ func TestEvidence(t *testing.T) {
 			rerank.Evidence{Returned: 3, KthScore: 4, Bound: rerank.Bound{Max: -infinite, Epsilon: 0.25}, ListsExact: true, SingleInnerProduct: true}},
 		"a probe that only suggests": {func(s *Evidence) { s.Target = nil }, rerank.Evidence{Returned: 3, KthScore: 4, Bound: bound, ListsExact: true}},
 		"rounded rows":               {func(s *Evidence) { s.RoundingError = 0.5 }, rerank.Evidence{Returned: 3, KthScore: 4, Bound: rerank.Bound{Max: 7, Epsilon: 0.75}, ListsExact: true, SingleInnerProduct: true}},
+		"rows of gates":              {func(s *Evidence) { s.SingleInnerProduct = false }, rerank.Evidence{Returned: 3, KthScore: 4, Bound: bound, ListsExact: true}},
 		"rounded rows of gates": {func(s *Evidence) { s.RoundingError, s.SingleInnerProduct = 0.5, false },
 			rerank.Evidence{Returned: 3, KthScore: 4, Bound: rerank.Bound{Max: 7, Epsilon: infinite}, ListsExact: true}},
 		"scored in float64": {func(s *Evidence) {

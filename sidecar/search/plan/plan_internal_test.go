@@ -336,6 +336,10 @@ func TestProbes(t *testing.T) {
 			t.Errorf("asked for %+v, %v; want %+v", asked, err, want)
 		}
 	}
+	v.Companion, want.Derived = "companion", true
+	if err := p.Deepen(v); err != nil || asked != want {
+		t.Errorf("of a companion: asked for %+v, %v; want %+v", asked, err, want)
+	}
 	p.Encoded = encoded{asked: &asked}
 	if err := p.Start(v); !errors.Is(err, rerank.ErrStrategy) {
 		t.Errorf("no probes: err = %v, want ErrStrategy", err)

@@ -406,6 +406,12 @@ func TestPayloads(t *testing.T) {
 	if err != nil || len(got) != 2 || string(got[rerank.UintID(7)]) != string(a) || store.fetch.Owner != "owner" {
 		t.Errorf("of owners: %s, %v", got, err)
 	}
+	for rows, ok := range map[int]bool{2: false, 3: true} {
+		store.rows.Vectors = []rerank.Matrix{rerank.NewMatrix(rows, 2)}
+		if _, _, err := Payloads(t.Context(), view(store), idsOf(1, 2, 3), nil, true); (err == nil) != ok || err != nil && !errors.Is(err, errContract) {
+			t.Errorf("%d vectors of three rows: %v", rows, err)
+		}
+	}
 	store.rows.Payloads = store.rows.Payloads[:2]
 	if _, _, err := Payloads(t.Context(), view(store), idsOf(1), nil, false); !errors.Is(err, errContract) {
 		t.Errorf("too few payloads: %v", err)
@@ -435,6 +441,10 @@ func TestFetchPassesOn(t *testing.T) {
 	}
 	r.View.Reembed.Text = ""
 	if _, err := r.fetch(t.Context(), "companion", idsOf(1), []string{"f"}); err != nil || store.fetch.Payload {
+		t.Errorf("the companion was asked %+v, %v", store.fetch, err)
+	}
+	store.failure, r.View.Placement = adapters.ErrUnavailable, route.PlacementDerived
+	if _, err := r.Read(t.Context(), idsOf(1, 2)); !errors.Is(err, adapters.ErrUnavailable) || store.fetch.Collection != "companion" || !slices.Equal(store.fetch.IDs, idsOf(1, 2)) {
 		t.Errorf("the companion was asked %+v, %v", store.fetch, err)
 	}
 	r.View.StoreCan.Fetch = nil

@@ -148,6 +148,15 @@ func TestFinite(t *testing.T) {
 	}
 }
 
+// TestClosest: the least difference among the first k hits that are finite numbers.
+func TestClosest(t *testing.T) {
+	for k, want := range map[int]float32{1: infinite, 2: 4, 3: 2, 4: 1, 9: 1} {
+		if got := (&Found{Hits: hits(9, 5, 3, 2, -infinite)}).Closest(k); got != want {
+			t.Errorf("of %d hits the closest are %v apart, want %v", k, got, want)
+		}
+	}
+}
+
 // TestRefine: refining ends with the order of full precision. Nothing is settled if a
 // candidate that was dropped may reach the last hit, or if there is no full precision.
 func TestRefine(t *testing.T) {
@@ -314,15 +323,40 @@ func TestRefineFromBatches(t *testing.T) {
 	}
 }
 
-// told is a Device that is told what became of its answer, and gives none.
-type told struct{ verdict error }
+// told is a Device that is told what became of its answer, and gives none. It notes the items that it is asked about.
+type told struct {
+	verdict error
+	asked   []int32
+}
 
 func (d *told) Judge(err error) { d.verdict = err }
-func (d *told) Rescore(context.Context, *table.Table, rerank.Query, []int32, int) (Selection, error) {
+func (d *told) Rescore(_ context.Context, _ *table.Table, _ rerank.Query, items []int32, _ int) (Selection, error) {
+	d.asked = items
 	return Selection{}, nil
 }
 func (d *told) Scan(context.Context, *table.Table, rerank.Query, *scan.Bitmap, int) (Selection, error) {
 	return Selection{}, nil
+}
+
+// TestADeviceIsAsked about the candidates of a batch, unless they are few.
+func TestADeviceIsAsked(t *testing.T) {
+	tab, _ := oneColumn(t, make([]float32, minOnDevice)...)
+	for n, want := range map[int]int{minOnDevice - 1: 0, minOnDevice: minOnDevice} {
+		ids, numbers := make([]rerank.ID, n), make([]int32, n)
+		for i := range n {
+			ids[i], numbers[i] = tab.ID(i), int32(i)
+		}
+		b := NewBatch(ids, nil, n, 1)
+		if b.Numbers = numbers; len(b.IDs) != n || b.Items.Features.Rows != n {
+			t.Errorf("a batch of %d rows is %+v", n, b)
+		}
+		device := &told{}
+		s := &Scorer{Device: device, Table: tab}
+		if _, _, ok := s.rescoreOnDevice(t.Context(), Query{K: 5}, b, &Found{}); ok != (want > 0) || len(device.asked) != want {
+			t.Errorf("the device was asked about %d of %d candidates, want %d", len(device.asked), n, want)
+		}
+		b.Free()
+	}
 }
 
 // TestDecides: a device's choice is an answer only if nothing that it left out can
@@ -419,7 +453,9 @@ func TestScanRestsOnWhatWasMeasured(t *testing.T) {
 type unsure struct{ rerank.Encoded }
 
 func (unsure) ScoreWide(scores []float64, items rerank.Items) (float64, error) {
-	clear(scores)
+	if clear(scores); items.Features.Data[0] < 0 {
+		return 0, rerank.ErrItems
+	}
 	return float64(items.Features.Data[0]), nil
 }
 
@@ -436,6 +472,12 @@ func TestWideError(t *testing.T) {
 		if got, err := s.scoreWide(t.Context(), unsure{}, c.batches, f); err != nil || len(got) != len(c.batches) || f.rounding.wideError != c.want {
 			t.Errorf("call %d: %d scores, off by %v, %v; want %v", i, len(got), f.rounding.wideError, err, c.want)
 		}
+	}
+	if got, epsilon, err := s.Wide(t.Context(), unsure{}, batch(2)); err != nil || len(got) != 1 || epsilon != 2 {
+		t.Errorf("%v, off by %v, %v", got, epsilon, err)
+	}
+	if got, _, err := s.Wide(t.Context(), unsure{}, batch(-1)); !errors.Is(err, rerank.ErrItems) {
+		t.Errorf("rows that cannot be scored have the scores %v, %v", got, err)
 	}
 }
 
