@@ -155,6 +155,9 @@ type Counts struct {
 	// DuplicatePairs counts pairs that were given more than once. Each pair counts
 	// once.
 	DuplicatePairs int `json:"duplicate_pairs"`
+	// Copies counts the queries for which the baseline ranks first an item with the query's own vector that
+	// they did not choose, as where the items are questions. Input.Seen can leave such items out.
+	Copies int `json:"copies,omitempty"`
 	// UnknownItems counts pairs that were dropped because they name an unknown item.
 	UnknownItems int `json:"unknown_items"`
 	// NotFiniteItems counts items with NaN or an infinity in their vector. They rank

@@ -108,6 +108,45 @@ func TestVerdictNeedsAnIntervalAboveZero(t *testing.T) {
 	}
 }
 
+// TestCopiesOfQuestions plants a leak: the items are questions, each asked again for the one beside it, and the model
+// is cosine with noise. It gains because cosine always ranks the question's own copy first, and the report says so.
+// Without the copies nothing is gained.
+func TestCopiesOfQuestions(t *testing.T) {
+	const pairs = 150
+	items, noise := matrix(2*pairs, 5), matrix(2*pairs, 6)
+	relevant, seen := make([][]int32, items.Rows), make([][]int32, items.Rows)
+	for q := range items.Rows {
+		if q%2 == 1 {
+			for i, x := range items.Row(q - 1) {
+				items.Row(q)[i] = x + 0.02*noise.Row(q)[i]
+			}
+		}
+		relevant[q], seen[q] = []int32{int32(q ^ 1)}, []int32{int32(q)}
+	}
+	w := tensor.Tensor{Shape: []int{4, 4}, Data: []float32{1, 0.2, -0.1, 0, -0.2, 1, 0, 0.1, 0.1, 0, 1, -0.2, 0, -0.1, 0.2, 1}}
+	noisy, err := bilinear.New(bilinear.Config{QueryDim: 4, ItemDim: 4, Normalise: true}, tensor.Set{"W": w})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := eval.Input{
+		Model: route.Model{Name: "noisy", Similarity: noisy}, Baseline: cosine(t), Items: items, Queries: items, Pairs: eval.NewPairs(relevant), K: 10,
+	}
+	r, err := eval.Run(t.Context(), in)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if warned := strings.Join(r.Verdict.Warnings, " "); r.Verdict.Answer != verdict.Yes || r.Counts.Copies != items.Rows || !strings.Contains(warned, "300 of 300 queries have the vector of an item") {
+		t.Errorf("mrr@10 %.3f of the model, %.3f of cosine: %s, %d copies, %q", r.Metrics["mrr@10"], r.Baseline["mrr@10"], r.Verdict.Answer, r.Counts.Copies, warned)
+	}
+	in.Seen = seen
+	if r, err = eval.Run(t.Context(), in); err != nil {
+		t.Fatal(err)
+	}
+	if r.Verdict.Answer == verdict.Yes || r.Counts.Copies != 0 || r.Verdict.Warnings != nil {
+		t.Errorf("without the copies, mrr@10 %.3f of the model, %.3f of cosine: %s, %d copies, %q", r.Metrics["mrr@10"], r.Baseline["mrr@10"], r.Verdict.Answer, r.Counts.Copies, r.Verdict.Warnings)
+	}
+}
+
 // TestRepeatedQueriesAreOneDraw: a query that was asked fifteen times wins once.
 func TestRepeatedQueriesAreOneDraw(t *testing.T) {
 	in := divided(t, 15)
