@@ -209,8 +209,10 @@ func (r *Route) CurrentTable() *table.Table {
 // returns adapters.ErrID for an id that the store cannot have.
 func (r *Route) CanonicalIDs(ids []rerank.ID) ([]rerank.ID, error) {
 	store := adapters.AbilitiesOf(r.Store).Exclude
-	ownersNamed := r.Owner != "" && (r.Broken != nil || !r.HasBehaviouralVectors())
-	if len(ids) == 0 || store == nil || ownersNamed {
+	if len(ids) == 0 || store == nil {
+		return ids, nil
+	}
+	if ownersNamed := r.Owner != "" && (r.Broken != nil || !r.HasBehaviouralVectors()); ownersNamed {
 		return ids, nil
 	}
 	canonical, _, err := store.Excluded(ids, "")
