@@ -257,7 +257,7 @@ func TestBuildCompanion(t *testing.T) {
 	if err != nil || r.Resumed != 256 || r.Rows != rows-256 {
 		t.Fatalf("%+v, %v", r, err)
 	}
-	if done["writing companion companion"] != rows {
+	if done["writing companion "+job.Name] != rows {
 		t.Errorf("progress of %v, want %d rows, with those of the run before", done, rows)
 	}
 	d, err := store.Describe(t.Context(), "companion")
