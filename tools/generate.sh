@@ -22,7 +22,7 @@ generate() { # generate DIRECTORY
 	buf build -o - | (cd tools && go run ./apidoc) >"$1/docs/reference/api.md"
 	mkdir -p "$1/docs/benchmarks"
 	go run ./bench/pages -out "$1/docs/benchmarks"
-	go run ./e2e/chaos/reliability -figures docs/benchmarks/reliability.json -mutants docs/benchmarks/mutants.json >"$1/docs/reference/reliability.md"
+	go run ./e2e/chaos/reliability -figures docs/benchmarks/reliability.json -mutants docs/benchmarks/mutants.json -samples docs/benchmarks/mutants-sample.json >"$1/docs/reference/reliability.md"
 }
 
 if [ "${1:-}" != --check ]; then

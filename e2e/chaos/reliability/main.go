@@ -1,7 +1,7 @@
 // Command reliability writes docs/reference/reliability.md: what likeness promises under
 // faults (rows.yaml), the tests that verify it, and the figures that they reached.
 //
-//	go run ./e2e/chaos/reliability -figures docs/benchmarks/reliability.json -mutants docs/benchmarks/mutants.json >docs/reference/reliability.md
+//	go run ./e2e/chaos/reliability -figures docs/benchmarks/reliability.json -mutants docs/benchmarks/mutants.json -samples docs/benchmarks/mutants-sample.json >docs/reference/reliability.md
 //	go test -v ./... | go run ./e2e/chaos/reliability -collect -figures docs/benchmarks/reliability.json
 //
 //	go test -json ./... | go run ./e2e/chaos/reliability -shown
@@ -35,13 +35,14 @@ func run(args []string, stdin io.Reader, stdout io.Writer) error {
 	flags := flag.NewFlagSet("reliability", flag.ContinueOnError)
 	file := flags.String("figures", "", "the figures that were reached, JSON")
 	mutants := flags.String("mutants", "", "what came of the planted defects (make mutants), JSON")
+	samples := flags.String("samples", "", "how many random defects the tests noticed (make mutants-sample), JSON")
 	shown := flags.Bool("shown", false, "read the output of `go test -json` and fail where a test of rows.yaml did not pass")
 	collect := flags.Bool("collect", false, "read the output of `go test -v` and put its figures into that file")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
 	if *file == "" && !*shown || flags.NArg() > 0 {
-		return errors.New("usage: reliability [-collect] -figures FILE [-mutants FILE], or reliability -shown")
+		return errors.New("usage: reliability [-collect] -figures FILE [-mutants FILE] [-samples FILE], or reliability -shown")
 	}
 	rows, err := parseRows(table)
 	if err != nil {
@@ -55,11 +56,15 @@ func run(args []string, stdin io.Reader, stdout io.Writer) error {
 		return err
 	}
 	if !*collect {
-		planted, err := readPlanted(*mutants)
+		lists, err := readList[planted](*mutants)
 		if err != nil {
 			return err
 		}
-		_, err = io.WriteString(stdout, page(rows, figures)+plantedSection(planted))
+		drawn, err := readList[sample](*samples)
+		if err != nil {
+			return err
+		}
+		_, err = io.WriteString(stdout, page(rows, figures)+plantedSection(lists)+samplesSection(drawn))
 		return err
 	}
 	found, err := parseLog(stdin)

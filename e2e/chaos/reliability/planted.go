@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strings"
 )
 
 // planted is the result of one list of tools/mutants, as `make mutants` stores it in
@@ -15,8 +16,18 @@ type planted struct {
 	Equivalent []any  `json:"equivalent"`
 }
 
-// readPlanted reads the file at path; without a path there are no results.
-func readPlanted(path string) ([]planted, error) {
+// sample says how many of the random defects that `make mutants-sample` drew the tests noticed at first sight, before
+// anybody wrote a test for the others. docs/benchmarks/mutants-sample.json lists the samples.
+type sample struct {
+	Packages string `json:"packages"`
+	Seed     int    `json:"seed"`
+	Date     string `json:"date"`
+	Drawn    int    `json:"drawn"`
+	Noticed  int    `json:"noticed"`
+}
+
+// readList reads the JSON array in the file at path; without a path it is empty.
+func readList[T any](path string) ([]T, error) {
 	if path == "" {
 		return nil, nil
 	}
@@ -24,7 +35,7 @@ func readPlanted(path string) ([]planted, error) {
 	if err != nil {
 		return nil, err
 	}
-	var all []planted
+	var all []T
 	if err := json.Unmarshal(text, &all); err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -49,4 +60,24 @@ func plantedSection(all []planted) string {
 		noticed, survived, equivalent = noticed+p.Noticed, survived+len(p.Survived), equivalent+len(p.Equivalent)
 	}
 	return fmt.Sprintf("%sOf %d defects in %d areas the tests notice %d; %d more can be shown by no input.\n", plantedHeader, noticed+survived+equivalent, len(all), noticed, equivalent)
+}
+
+const samplesHeader = `
+` + "`make mutants-sample`" + ` plants random defects. Of those, the packages' own tests noticed at first sight, before the others got a test or were shown to harm nobody:
+
+| packages | seed | drawn | noticed | day |
+|---|---|---|---|---|
+`
+
+// samplesSection lists the samples of random defects.
+func samplesSection(all []sample) string {
+	if len(all) == 0 {
+		return ""
+	}
+	var text strings.Builder
+	text.WriteString(samplesHeader)
+	for _, s := range all {
+		fmt.Fprintf(&text, "| `%s` | %d | %d | %d (%.0f %%) | %s |\n", s.Packages, s.Seed, s.Drawn, s.Noticed, 100*float64(s.Noticed)/float64(s.Drawn), s.Date)
+	}
+	return text.String()
 }
