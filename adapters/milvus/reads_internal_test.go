@@ -346,6 +346,31 @@ func TestFetchesOfComponents(t *testing.T) {
 	}
 }
 
+// TestWhatIsNeitherReadNorDeleted: a field that the collection lacks, a key that no companion has, and rows of a
+// collection that is no companion are errors, and nothing is sent for them.
+func TestWhatIsNeitherReadNorDeleted(t *testing.T) {
+	s, r := record(t, Options{})
+	r.answers("DescribeCollection", described("c"))
+	if _, err := s.Fetch(t.Context(), adapters.FetchRequest{Collection: "c", IDs: intIDs(1), Vectors: []string{"none"}}); !errors.Is(err, adapters.ErrField) {
+		t.Errorf("a field that is not there: %v", err)
+	}
+	if err := s.Delete(t.Context(), "c", intIDs(1)); !errors.Is(err, adapters.ErrUnsupported) {
+		t.Errorf("a row of somebody's collection: %v", err)
+	}
+	if sent := len(r.take("Query")) + len(r.take("Delete")); sent > 0 {
+		t.Errorf("%d calls are made", sent)
+	}
+	r.answers("DescribeCollection", inRows(t))
+	r.answers("Query", &milvuspb.QueryResults{FieldsData: []*schemapb.FieldData{textData(companionID, []string{"0:%zz"})}})
+	err := s.Scan(t.Context(), adapters.ScanRequest{Collection: "c"}, func(rows adapters.Rows, _ string) error {
+		t.Errorf("the rows %v are read", rows.IDs)
+		return nil
+	})
+	if !errors.Is(err, adapters.ErrStore) {
+		t.Errorf("a key that no companion has: %v", err)
+	}
+}
+
 // texts is a collection with text keys.
 func texts(t *testing.T) (*Store, *recorded) {
 	t.Helper()

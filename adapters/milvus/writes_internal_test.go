@@ -127,6 +127,27 @@ func TestWritesAsSent(t *testing.T) {
 	}
 }
 
+// TestRowsOfNumbers: a companion of items with numbers has their numbers as its keys.
+func TestRowsOfNumbers(t *testing.T) {
+	l := layout{Version: layoutVersion, Fields: []layoutField{{Name: "a", Column: "a", Dim: 2, Metric: adapters.InnerProduct}}}
+	description, err := l.describe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, r := record(t, Options{})
+	r.answers("DescribeCollection", described("c", func(s *schemapb.CollectionSchema) {
+		s.Description = description
+		s.Fields = []*schemapb.FieldSchema{{Name: companionID, IsPrimaryKey: true, DataType: schemapb.DataType_Int64}, {Name: "a", DataType: schemapb.DataType_FloatVector, TypeParams: pairs("dim", "2")}}
+	}))
+	rows := adapters.Rows{IDs: intIDs(7, -1), Vectors: []rerank.Matrix{{Rows: 2, Cols: 2, Data: []float32{1, 2, 3, 4}}}}
+	if err := s.Write(t.Context(), "c", adapters.Schema{Collection: "c", Fields: []adapters.VectorField{{Name: "a", Dim: 2}}}, rows); err != nil {
+		t.Fatal(err)
+	}
+	meta, v := jsons("$meta", "{}", "{}"), floats("a", 2, 1, 2, 3, 4)
+	meta.IsDynamic, v.Type = true, schemapb.DataType_FloatVector
+	r.wantSent(t, "write", "Upsert", &milvuspb.UpsertRequest{CollectionName: "c", NumRows: 2, FieldsData: []*schemapb.FieldData{longs(companionID, 7, -1), v, meta}})
+}
+
 // TestCompanionsAreMadeWhole: indexed as configured, loaded before Create returns, and dropped
 // again where a step fails; what is there already stays.
 func TestCompanionsAreMadeWhole(t *testing.T) {
@@ -196,6 +217,16 @@ func TestCompanionsAreMadeWhole(t *testing.T) {
 	twice := adapters.Schema{Collection: "c", Fields: []adapters.VectorField{{Name: "a", Dim: 2}, {Name: "a", Dim: 3}}}
 	if err := s.Create(t.Context(), twice); !errors.Is(err, adapters.ErrField) {
 		t.Errorf("two fields of one name: %v", err)
+	}
+	s, r = record(t, o)
+	if err := s.Create(t.Context(), adapters.Schema{Collection: "c", Fields: []adapters.VectorField{{Name: "a"}}}); !errors.Is(err, adapters.ErrDimension) || len(r.take("HasCollection")) > 0 {
+		t.Errorf("a field without a dimension: %v", err)
+	}
+	for want, status := range map[error]*commonpb.Status{nil: refused(1, "the collection does not exist"), adapters.ErrRefused: refused(1401, "permission deny")} {
+		r.answers("DropCollection", status)
+		if err := s.Drop(t.Context(), "c"); !errors.Is(err, want) {
+			t.Errorf("a drop that is answered by %v: %v, want %v", status, err, want)
+		}
 	}
 	if l := newLayout(adapters.Schema{Fields: []adapters.VectorField{{Name: "a", Dim: 5}, {Name: "b", Dim: 3}}}, 1); l.width(l.Fields[1]) != 5 {
 		t.Errorf("a shared column has %d numbers, want 5", l.width(l.Fields[1]))

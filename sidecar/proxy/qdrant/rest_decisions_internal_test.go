@@ -71,6 +71,75 @@ func TestConfirmingReadsOverREST(t *testing.T) {
 	}
 }
 
+// TestListsOfAnAnswer: each kind of request has its points in another place of the answer.
+func TestListsOfAnAnswer(t *testing.T) {
+	for name, c := range map[string]struct {
+		of   request
+		body string
+		want string
+	}{
+		"search":       {request{}, `{"result":[{"id":1}]}`, `[{"id":1}]`},
+		"searches":     {request{batch: true}, `{"result":[[{"id":1}],[]]}`, `[{"id":1}] []`},
+		"query":        {request{query: true}, `{"result":{"points":[{"id":1}]}}`, `[{"id":1}]`},
+		"queries":      {request{query: true, batch: true}, `{"result":[{"points":[{"id":1}]},{"points":[]}]}`, `[{"id":1}] []`},
+		"groups":       {request{query: true, groups: true}, `{"result":{"groups":[{"hits":[{"id":1}]},{"hits":[{"id":2}]}]}}`, `[{"id":1},{"id":2}]`},
+		"another form": {request{query: true}, `{"result":7}`, ""},
+		"no batch":     {request{batch: true}, `{"result":{}}`, ""},
+		"not JSON":     {request{}, `{`, ""},
+	} {
+		lists, err := c.of.lists([]byte(c.body))
+		var got []string
+		for _, list := range lists {
+			got = append(got, string(list))
+		}
+		if text := strings.Join(got, " "); (err != nil) != (c.want == "") || err == nil && text != c.want {
+			t.Errorf("%s: %s, %v, want %s", name, text, err, c.want)
+		}
+	}
+}
+
+// TestAnswersMadeOfHits: an answer that is made from hits has the form of its request, and says how long it took.
+func TestAnswersMadeOfHits(t *testing.T) {
+	hits := func() []routing.Ranked {
+		hit := search.Hit{ID: rerank.UintID(4), Score: 2, Version: 3}
+		return []routing.Ranked{{Hits: []search.Hit{hit}, Limit: 1}}
+	}
+	began := time.Now().Add(-time.Second)
+	points := []*qdrant.ScoredPoint{{Id: qdrant.NewIDNum(4), Score: 2, Version: 3}}
+	lists := []*qdrant.BatchResult{{Result: points}}
+	for _, c := range []struct{ request, want proto.Message }{
+		{&qdrant.SearchPoints{}, &qdrant.SearchResponse{Result: points}},
+		{&qdrant.QueryPoints{}, &qdrant.QueryResponse{Result: points}},
+		{&qdrant.SearchBatchPoints{}, &qdrant.SearchBatchResponse{Result: lists}},
+		{&qdrant.QueryBatchPoints{}, &qdrant.QueryBatchResponse{Result: lists}},
+	} {
+		r, err := (&call{request: c.request, began: began}).makeAnswer(t.Context(), hits())
+		got := proto.Clone(c.want)
+		proto.Reset(got)
+		if err != nil || proto.Unmarshal(r.Message, got) != nil {
+			t.Fatal(err)
+		}
+		took := got.ProtoReflect().Descriptor().Fields().ByName("time")
+		if seconds := got.ProtoReflect().Get(took).Float(); seconds < 1 {
+			t.Errorf("%T took %v seconds", got, seconds)
+		}
+		if got.ProtoReflect().Clear(took); !proto.Equal(got, c.want) {
+			t.Errorf("%v, want %v", got, c.want)
+		}
+	}
+	const point = `{"id":4,"version":3,"score":2.0}`
+	for want, of := range map[string]request{
+		`{"result":[` + point + `],"status":"ok","time":1.`:              {},
+		`{"result":{"points":[` + point + `]},"status":"ok","time":1.`:   {query: true},
+		`{"result":[[` + point + `]],"status":"ok","time":1.`:            {batch: true},
+		`{"result":[{"points":[` + point + `]}],"status":"ok","time":1.`: {query: true, batch: true},
+	} {
+		if a, err := (&restCall{request: of, began: began}).makeAnswer(t.Context(), hits()); err != nil || a.Status != http.StatusOK || !strings.HasPrefix(string(a.Body), want) {
+			t.Errorf("%+v: %s, %v, want %s…", of, a.Body, err, want)
+		}
+	}
+}
+
 // TestFusionsThatAreOneSearch: a fusion is scored by its dense vector only if all its dense prefetches search the same
 // field by the same vector.
 func TestFusionsThatAreOneSearch(t *testing.T) {

@@ -239,7 +239,7 @@ func (t *touched) batched(number protowire.Number, value []byte) bool {
 		return !t.all
 	}
 	operation := (*qdrant.PointsUpdateOperation)(nil).ProtoReflect().Descriptor().Fields().ByNumber(number)
-	if operation == nil || value == nil {
+	if operation == nil {
 		return false
 	}
 	switch operation.Name() {
