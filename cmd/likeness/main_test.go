@@ -225,7 +225,7 @@ func TestServeAndQuery(t *testing.T) {
 		t.Errorf("query of an item without a weight: %+v", r)
 	}
 	for fields, want := range map[string]string{
-		"title,facts.size": "", "titel": `no row has a field "titel"; the nearest of 2 fields are ["title" "facts.size"]`, "title,size": `["facts.size" "title"]`,
+		"title": "", "facts.size": `returns whole fields only; ask for "facts"`, "titel": `no row has a field "titel"; the nearest of 2 fields are ["title" "facts.size"]`, "title,size": `["facts.size" "title"]`,
 	} {
 		r := execute(t, "[1, 2]", "query", "-a", at.GRPC, "-r", "things", "-k", "2", "--payload-fields", fields)
 		if r.code != 0 || !strings.Contains(r.err, want) || (want == "") == strings.Contains(r.err, "--payload-fields") {

@@ -146,7 +146,7 @@ func TestREST(t *testing.T) {
 		{name: "not JSON", path: searchThings, body: `k=3`, status: 400, want: []string{`MESSAGE_INVALID`}},
 		{name: "two messages", path: searchThings, body: `{} {}`, status: 400, want: []string{`MESSAGE_INVALID`}},
 		{name: "no body", path: searchThings, status: 400, want: []string{`FIELD_INVALID`}},
-		{name: "no such path", path: "/v1/search", body: `{}`, status: 404, want: []string{`PATH_NOT_FOUND`, `the nearest paths are POST /v1/search:batch, `}},
+		{name: "no such path", path: "/v1/search", body: `{}`, status: 404, want: []string{`PATH_NOT_FOUND`, `POST /v1/search:batch, `}},
 		{name: "no such method", method: "DELETE", path: searchThings, status: 405, want: []string{`PATH_NOT_FOUND`}},
 		{name: "another method by header", method: "GET", path: searchThings, header: map[string]string{"X-Http-Method-Override": "POST"}, status: 404, want: []string{`ROUTE_NOT_FOUND`}},
 		{name: "too large", path: searchThings, body: strings.Repeat(" ", 4097), status: 413, want: []string{`"code":8`, `MESSAGE_TOO_LARGE`}},

@@ -33,11 +33,24 @@ func Distance[T comparable](a, b []T) int {
 // Nearest returns the names that are most like a word, whatever their case: the nearest first, and at
 // most as many as most says. Long names are compared by their beginnings.
 func Nearest(word string, names []string, most int) []string {
-	sorted := slices.Clone(names)
-	distance := func(name string) int {
-		a, b := []rune(strings.ToLower(word)), []rune(strings.ToLower(name))
-		return Distance(a[:min(len(a), 256)], b[:min(len(b), 256)])
+	type scored struct {
+		name     string
+		distance int
 	}
-	slices.SortStableFunc(sorted, func(a, b string) int { return cmp.Compare(distance(a), distance(b)) })
-	return sorted[:min(len(sorted), most)]
+	asked, sorted := beginning(word), make([]scored, len(names))
+	for i, name := range names {
+		sorted[i] = scored{name, Distance(asked, beginning(name))}
+	}
+	slices.SortStableFunc(sorted, func(a, b scored) int { return cmp.Compare(a.distance, b.distance) })
+	nearest := make([]string, min(len(names), most))
+	for i := range nearest {
+		nearest[i] = sorted[i].name
+	}
+	return nearest
+}
+
+// beginning returns the letters of a name that Nearest compares.
+func beginning(name string) []rune {
+	letters := []rune(strings.ToLower(name[:min(len(name), 1024)]))
+	return letters[:min(len(letters), 256)]
 }

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -204,8 +205,8 @@ func TestWatchTicks(t *testing.T) {
 		ctx, cancel := context.WithCancel(t.Context())
 		defer cancel()
 		o := Options{Shared: t.TempDir(), Replica: "own", Replicas: 1, Logger: slog.New(slog.DiscardHandler)}
-		p, ticks := newPeers(o, "items", &recordedWrites{}), 0
-		go p.watch(ctx, func() { ticks++ })
+		p, ticks := newPeers(o, "items", &recordedWrites{}), atomic.Int64{}
+		go p.watch(ctx, func() { ticks.Add(1) })
 		for range 3 {
 			if err := p.awaitRead(peerPatience); !errors.Is(err, fs.ErrNotExist) || p.lastProblem() == nil {
 				t.Errorf("without a folder: %v, %v", err, p.lastProblem())
@@ -214,12 +215,12 @@ func TestWatchTicks(t *testing.T) {
 		if err := os.MkdirAll(p.dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
-		if err := p.awaitRead(peerPatience); err != nil || p.lastProblem() != nil || ticks != 0 {
-			t.Errorf("with a folder: %v, %v; %d ticks", err, p.lastProblem(), ticks)
+		if err := p.awaitRead(peerPatience); err != nil || p.lastProblem() != nil || ticks.Load() != 0 {
+			t.Errorf("with a folder: %v, %v; %d ticks", err, p.lastProblem(), ticks.Load())
 		}
 		<-time.After(3*peerInterval + 1)
-		if synctest.Wait(); ticks != 3 {
-			t.Errorf("%d ticks in three intervals", ticks)
+		if synctest.Wait(); ticks.Load() != 3 {
+			t.Errorf("%d ticks in three intervals", ticks.Load())
 		}
 		cancel()
 		p.waitForWatch()
