@@ -14,10 +14,13 @@ import (
 
 // Limits of the open sessions of an experiment. Answers and feedback beyond them are not counted.
 const (
-	maxItems = 1 << 20 // shown items of all sessions, about 50 MB
-	maxFed   = 1 << 20 // feedback of all sessions, about 50 MB
-	mostFed  = 1000    // feedback of one session, so that a bot leaves room for people
+	maxBytes = 128 << 20 // memory of the answers of all sessions, see room
+	maxFed   = 1 << 20   // feedback of all sessions, about 50 MB
+	mostFed  = 1000      // feedback of one session, so that a bot leaves room for people
 )
+
+// mostWaiting is how many sessions of an arm may wait for a partner. Of more, the oldest are not compared.
+const mostWaiting = 1000
 
 // tally credits feedback to the arms of an experiment, and counts each session once, when it is over.
 // A session is one user's answers of one period, or the answers to one query if users are unknown.
@@ -30,7 +33,7 @@ type tally struct {
 	asked   queryMemory // the queries of the experiment
 	open    map[sessionKey]*session
 	answers map[events.AnswerID]*answer // the answers of open sessions
-	items   int                         // items of the answers, see room
+	bytes   int                         // memory of the answers, see room
 	counts  Counts
 	fed     int   // events of feedback on the answers
 	dropped int64 // answers and feedback that were not counted
@@ -91,16 +94,18 @@ func (t *tally) show(m *events.Impression) {
 	if t.answers[m.Answer] != nil || !t.isOf(m) {
 		return
 	}
-	if t.items+room(len(m.Items)) > maxItems {
-		t.dropped++
-		return
-	}
 	who, query := m.User, m.QueryKey()
 	if who == "" && query != 0 {
 		who = strconv.FormatUint(query, 16)
 	}
+	who = cmp.Or(who, m.Answer.String())
+	bytes := room(who, m.Items)
+	if t.bytes+bytes > maxBytes {
+		t.dropped++
+		return
+	}
 	returning := query != 0 && t.asked.add(query)
-	key := sessionKey{who: cmp.Or(who, m.Answer.String()), period: t.periodOf(m.Time)}
+	key := sessionKey{who: who, period: t.periodOf(m.Time)}
 	if t.kind == experiment.Dividing {
 		key.arm = m.Arm
 	}
@@ -111,12 +116,19 @@ func (t *tally) show(m *events.Impression) {
 	}
 	s.answers, s.filtered = append(s.answers, m.Answer), s.filtered || m.Narrowed
 	t.answers[m.Answer] = &answer{s, slices.Clone(m.Items)}
-	t.items += room(len(m.Items))
+	t.bytes += bytes
 }
 
-// room returns what an answer adds to tally.items: its items, or 1 if it is empty, so that the limit bounds
-// empty answers too.
-func room(items int) int { return max(items, 1) }
+// room returns an upper bound of the bytes that an answer takes, together with a session of its own.
+func room(who string, items []events.Item) int {
+	const session, item = 576, 48 // without texts
+	bytes := session + len(who) + item*len(items)
+	for i := range items {
+		text, _ := items[i].ID.Text()
+		bytes += len(text)
+	}
+	return bytes
+}
 
 // feed credits feedback to the arm of its item. Feedback on an answer whose session is over, or that is
 // known, changes nothing.
@@ -168,7 +180,7 @@ func (t *tally) end(now time.Time) (next int64, err error) {
 		delete(t.open, key)
 		t.fed -= len(s.seen)
 		for _, id := range s.answers {
-			t.items -= room(len(t.answers[id].items))
+			t.bytes -= room(key.who, t.answers[id].items)
 			delete(t.answers, id)
 		}
 		if err := t.count(s, key.arm); err != nil {
@@ -192,7 +204,7 @@ func (t *tally) count(s *session, arm experiment.Arm) error {
 }
 
 // count adds an ended session to the test. In an experiment that divides requests, it compares the worth of each session
-// with that of a session of the other arm, in the order in which they ended.
+// with that of a session of the other arm, in the order in which they ended. Which sessions are compared does not depend on their worth.
 func (c *Comparison) count(s *session, kind experiment.Kind, arm experiment.Arm, worth float64) error {
 	if kind == experiment.Interleaving {
 		_, err := c.Test.Add(s.credit.Preference())
@@ -205,6 +217,9 @@ func (c *Comparison) count(s *session, kind experiment.Kind, arm experiment.Arm,
 			return err
 		}
 		*control, *candidate = (*control)[1:], (*candidate)[1:]
+	}
+	if over := len(c.Waiting[arm]) - mostWaiting; over > 0 {
+		c.Waiting[arm] = c.Waiting[arm][over:]
 	}
 	return nil
 }

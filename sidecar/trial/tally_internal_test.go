@@ -3,6 +3,8 @@ package trial
 import (
 	"fmt"
 	"math"
+	"runtime"
+	"strings"
 	"testing"
 	"time"
 
@@ -53,8 +55,8 @@ func TestTally(t *testing.T) {
 	for _, m := range []*events.Impression{ann, ann, again, bob, silent, {Time: at(10), Answer: events.AnswerID{Part: 9}, Items: []events.Item{{ID: rerank.UintID(1)}}}} {
 		y.show(m)
 	}
-	if len(y.open) != 3 || y.items != 16 {
-		t.Fatalf("%d sessions, %d items", len(y.open), y.items)
+	if len(y.open) != 3 || y.bytes <= 0 {
+		t.Fatalf("%d sessions, %d bytes", len(y.open), y.bytes)
 	}
 	for _, f := range []*events.Feedback{
 		clickOn(ann, 0, "click"), clickOn(again, 2, "click"), clickOn(again, 1, "purchase"), // 2 for the control, 5 for the candidate
@@ -78,8 +80,8 @@ func TestTally(t *testing.T) {
 		segmentOneAnswer: {{1, 2}, {}}, segmentSeveral: {{}, {1, 5}}, segmentUnfiltered: {{}, {1, 5}}, segmentFiltered: {{1, 2}, {}},
 	})
 	y.feed(clickOn(ann, 3, "purchase"))
-	if _, err := y.end(at(20)); err != nil || y.Test.Units != 3 || len(y.open)+len(y.answers)+y.items != 0 {
-		t.Errorf("%+v, %d sessions, %d answers, %d items are left, %v", y.Test, len(y.open), len(y.answers), y.items, err)
+	if _, err := y.end(at(20)); err != nil || y.Test.Units != 3 || len(y.open)+len(y.answers)+y.bytes != 0 {
+		t.Errorf("%+v, %d sessions, %d answers, %d bytes are left, %v", y.Test, len(y.open), len(y.answers), y.bytes, err)
 	}
 }
 
@@ -130,6 +132,49 @@ func TestTallyIsBounded(t *testing.T) {
 	if _, err := y.end(at(12)); err != nil || y.fed != 0 || y.Test.Units != 2 || y.Test.Sum != 0 {
 		t.Errorf("%+v, %d events are left, %v", y.Test, y.fed, err)
 	}
+}
+
+// TestSessionsAreBounded: sessions with long users and long ids take no more memory than the limit, and those that
+// find no partner do not pile up.
+func TestSessionsAreBounded(t *testing.T) {
+	y := tallyOf(t, experiment.Dividing)
+	item := rerank.TextID(strings.Repeat("i", 60<<10))
+	const users = 2*mostWaiting + 1000
+	for i := range users {
+		m := shownTo(fmt.Sprint("user ", i), uint16(i+1), 10)
+		m.Arm, m.Items = experiment.Control, []events.Item{{ID: item}}
+		y.show(m)
+	}
+	if most := maxBytes / (60 << 10); len(y.open) > most || len(y.open) < most*9/10 || int(y.dropped) != users-len(y.open) {
+		t.Errorf("%d sessions are open, %d answers are dropped; want about %d open", len(y.open), y.dropped, most)
+	}
+	if _, err := y.end(at(12)); err != nil || len(y.Waiting[experiment.Control]) != mostWaiting || y.bytes != 0 {
+		t.Errorf("%d sessions wait, want %d; %d bytes are left, %v", len(y.Waiting[experiment.Control]), mostWaiting, y.bytes, err)
+	}
+	for name, of := range y.counts.Segments {
+		if n := len(of.Waiting[experiment.Control]); n > mostWaiting {
+			t.Errorf("%s: %d sessions wait, at most %d", name, n, mostWaiting)
+		}
+	}
+}
+
+// TestShortSessionsAreBounded: a session of one short answer counts with what it takes, not only with its item.
+func TestShortSessionsAreBounded(t *testing.T) {
+	var before, after runtime.MemStats
+	y := tallyOf(t, experiment.Dividing)
+	runtime.GC()
+	runtime.ReadMemStats(&before)
+	for i := range 20_000 {
+		m := shownTo(fmt.Sprintf("%0240d", i), uint16(i), 10)
+		m.Arm, m.Items = experiment.Control, m.Items[:1:1]
+		y.show(m)
+	}
+	runtime.GC()
+	runtime.ReadMemStats(&after)
+	if took := int(after.HeapAlloc - before.HeapAlloc); took > y.bytes {
+		t.Errorf("20,000 sessions take %d bytes and count as %d", took, y.bytes)
+	}
+	runtime.KeepAlive(y)
 }
 
 // checkSides compares the sides of all segments with the control's and the candidate's that are wanted.
