@@ -65,10 +65,40 @@ func (a *Admin) Guard(before func(next http.Handler) http.Handler) {
 }
 
 // Handler returns the handler that Serve uses.
-func (a *Admin) Handler() http.Handler { return a.server.Handler }
+func (a *Admin) Handler() http.Handler { return closeStalled(a.server.Handler) }
+
+// patience is how long a write of an answer waits for the client to read.
+const patience = 30 * time.Second
+
+// closeStalled makes writes fail whose client does not read in time, so that it cannot hold an answer's memory for ever.
+// http.Server.WriteTimeout would also count the time of a long profile or reload.
+func closeStalled(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		p := pacedWriter{w}
+		defer p.extend() // for what is written when the handler has returned
+		next.ServeHTTP(p, r)
+	})
+}
+
+// pacedWriter moves the deadline of the connection before each write.
+type pacedWriter struct{ http.ResponseWriter }
+
+func (w pacedWriter) extend() {
+	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(patience))
+}
+
+// Unwrap lets http.ResponseController find the connection.
+func (w pacedWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Write implements http.ResponseWriter.
+func (w pacedWriter) Write(b []byte) (int, error) {
+	w.extend()
+	return w.ResponseWriter.Write(b)
+}
 
 // Serve answers requests until Shutdown, and closes the listener.
 func (a *Admin) Serve(listener net.Listener) error {
+	a.server.Handler = a.Handler()
 	if err := a.server.Serve(listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("admin on %s: %w", listener.Addr(), err)
 	}
