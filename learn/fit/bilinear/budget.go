@@ -109,7 +109,7 @@ func (f *fitter) planWork(trials int) {
 	setup := f.speeds.setup
 	p.judged, p.final = setup+rounds*perRound, setup+rounds*p.round
 	learned, judgements, wholeTrials := float64(f.short)*p.round, 1.0, 2.0
-	if f.mustGuard() && !f.large {
+	if f.triesWhole() {
 		learned, wholeTrials = rounds*perRound, 0
 	}
 	if f.report.Guarded {

@@ -60,13 +60,13 @@ type chooser struct {
 }
 
 // chooseSetting finds the scale under which held-out queries find logged items best,
-// then the pull, then, where nothing else holds the fit back, the rate. Short trials choose the scale
-// and two pulls, between which whole fits decide.
+// then the pull, then, where nothing else holds the fit back, the rate. Unless triesWhole, short trials choose
+// the scale and two pulls, between which whole fits decide.
 //
 // Where items without logs matter, trials are judged on held-out items too, weighed by
 // their share of the traffic to come. If the options ask to guard them, the pull also has
 // to be admissible: held-out items are found better than by the plain inner product, by a
-// standard error. All its trials are whole fits, because new items lose more the longer a fit is.
+// standard error.
 func (f *fitter) chooseSetting(ctx context.Context) (*chooser, *trial, error) {
 	o := f.options
 	c := &chooser{fitter: f}
@@ -78,7 +78,7 @@ func (f *fitter) chooseSetting(ctx context.Context) (*chooser, *trial, error) {
 		f.report.ColdTraffic = f.log.ColdTraffic()
 	}
 	f.report.Guarded = len(c.sets) > 0 && (o.Cold == fit.ColdGuard || f.report.ColdTraffic >= fit.LeastColdTraffic)
-	c.whole = f.mustGuard() && !f.large
+	c.whole = f.triesWhole()
 	var withheld [][]bool
 	if f.report.Guarded {
 		withheld = c.sets
@@ -104,6 +104,12 @@ func (f *fitter) chooseSetting(ctx context.Context) (*chooser, *trial, error) {
 
 // mustGuard reports whether the fit has to keep items without logs, whatever their traffic.
 func (f *fitter) mustGuard() bool { return f.report.Guarded && f.options.Cold == fit.ColdGuard }
+
+// triesWhole reports whether all trials are whole fits: where items without logs are judged, because they lose more the
+// longer a fit is. If the fit only weighs these items, the log has to be so short that it takes more rounds than the options say.
+func (f *fitter) triesWhole() bool {
+	return f.report.Guarded && !f.large && (f.mustGuard() || f.rounds > f.options.Rounds)
+}
 
 // holdOut makes the later trials withhold these sets of items, one set per fit. Without sets they
 // withhold nothing.
@@ -359,7 +365,7 @@ func (c *chooser) try(ctx context.Context, s setting) (*trial, error) {
 	var all []marks
 	for i, h := range c.holdouts {
 		planned := c.plans.trial
-		if c.whole && !c.mustGuard() {
+		if c.whole && !c.triesWhole() {
 			planned = c.plans.judged
 		}
 		c.begin(planned)

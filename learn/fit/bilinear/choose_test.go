@@ -189,6 +189,27 @@ func TestAutoWeighsItemsByTheirTraffic(t *testing.T) {
 	}
 }
 
+// TestTrialsAreWholeWhereNewItemsAreJudged: all of them, if the fit has to keep such items or the log is short.
+func TestTrialsAreWholeWhereNewItemsAreJudged(t *testing.T) {
+	for _, c := range []struct {
+		guarded, large bool
+		cold           fit.Cold
+		rounds         int
+		want           bool
+	}{
+		{true, false, fit.ColdAuto, 20, true},
+		{true, false, fit.ColdAuto, 10, false},
+		{true, false, fit.ColdGuard, 10, true},
+		{true, true, fit.ColdGuard, 10, false},
+		{false, false, fit.ColdGuard, 20, false},
+	} {
+		f := &fitter{report: Report{Guarded: c.guarded}, large: c.large, rounds: c.rounds, options: Options{Common: fit.Common{Cold: c.cold}, Rounds: 10}}
+		if got := f.triesWhole(); got != c.want {
+			t.Errorf("%+v: %v", c, got)
+		}
+	}
+}
+
 // TestTheMiddleScaleStands: another scale is taken only if it gains two standard errors.
 func TestTheMiddleScaleStands(t *testing.T) {
 	l, err := samples.Prepare(fittest.RandomData(60, 12, 4), true)
