@@ -29,10 +29,10 @@ func want(t *testing.T, c *recent.Cache[string, int], read func() (int, error), 
 func TestAValueIsUsedUntilItIsOld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c, read := &recent.Cache[string, int]{Keep: time.Minute}, counted()
-		want(t, c, func() (int, error) { time.Sleep(time.Second); return read() }, 1, false)
-		time.Sleep(58 * time.Second)
+		want(t, c, func() (int, error) { <-time.After(time.Second); return read() }, 1, false)
+		<-time.After(58 * time.Second)
 		want(t, c, read, 1, true)
-		time.Sleep(time.Second) // a minute after the reading began
+		<-time.After(time.Second) // a minute after the reading began
 		want(t, c, read, 2, false)
 	})
 }
@@ -68,7 +68,7 @@ func TestOldKeysAreDropped(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			time.Sleep(20 * time.Second)
+			<-time.After(20 * time.Second)
 		}
 		c.ForgetFunc(func(string) bool { left++; return false })
 		if left != 3 {
