@@ -105,10 +105,10 @@ func (f *fitter) chooseSetting(ctx context.Context) (*chooser, *trial, error) {
 // mustGuard reports whether the fit has to keep items without logs, whatever their traffic.
 func (f *fitter) mustGuard() bool { return f.report.Guarded && f.options.Cold == fit.ColdGuard }
 
-// triesWhole reports whether all trials are whole fits: where items without logs are judged, because they lose more the
-// longer a fit is. If the fit only weighs these items, the log has to be so short that it takes more rounds than the options say.
+// triesWhole reports whether all trials are whole fits: where items without logs are guarded, because they lose more the
+// longer a fit is, and in a log so short that it takes more rounds than the options say, where whole fits cost little.
 func (f *fitter) triesWhole() bool {
-	return f.report.Guarded && !f.large && (f.mustGuard() || f.rounds > f.options.Rounds)
+	return !f.large && (f.mustGuard() || f.rounds > f.options.Rounds)
 }
 
 // holdOut makes the later trials withhold these sets of items, one set per fit. Without sets they
@@ -132,8 +132,8 @@ func (c *chooser) holdOut(sets [][]bool) error {
 	return nil
 }
 
-// chooseScale returns a setting with the best scale, under a pull of medium strength. The middle scale stands unless another
-// gains two standard errors, because a short trial says little about scales that are about as good.
+// chooseScale returns a setting with the best scale, under a pull of medium strength. In short trials the middle scale stands
+// unless another gains two standard errors, because they say little about scales that are about as good.
 func (c *chooser) chooseScale(ctx context.Context) (setting, error) {
 	o := c.options
 	s := setting{scale: o.Scale, rate: o.rateFor(o.Form)}
@@ -155,8 +155,12 @@ func (c *chooser) chooseScale(ctx context.Context) (setting, error) {
 		if err != nil {
 			return s, err
 		}
-		if c.value(t)-c.value(best) > 2*c.compareLogged(t, best).StandardError {
-			return t.setting, nil
+		least := 0.0
+		if !c.whole {
+			least = 2 * c.compareLogged(t, best).StandardError
+		}
+		if c.value(t)-c.value(best) > least {
+			best = t
 		}
 	}
 	return best.setting, nil

@@ -189,8 +189,8 @@ func TestAutoWeighsItemsByTheirTraffic(t *testing.T) {
 	}
 }
 
-// TestTrialsAreWholeWhereNewItemsAreJudged: all of them, if the fit has to keep such items or the log is short.
-func TestTrialsAreWholeWhereNewItemsAreJudged(t *testing.T) {
+// TestWhichTrialsAreWhole: all of them, if the fit has to keep items without logs or the log is short.
+func TestWhichTrialsAreWhole(t *testing.T) {
 	for _, c := range []struct {
 		guarded, large bool
 		cold           fit.Cold
@@ -201,7 +201,9 @@ func TestTrialsAreWholeWhereNewItemsAreJudged(t *testing.T) {
 		{true, false, fit.ColdAuto, 10, false},
 		{true, false, fit.ColdGuard, 10, true},
 		{true, true, fit.ColdGuard, 10, false},
-		{false, false, fit.ColdGuard, 20, false},
+		{false, false, fit.ColdGuard, 20, true},
+		{false, false, fit.ColdGuard, 10, false},
+		{false, true, fit.ColdAuto, 20, false},
 	} {
 		f := &fitter{report: Report{Guarded: c.guarded}, large: c.large, rounds: c.rounds, options: Options{Common: fit.Common{Cold: c.cold}, Rounds: 10}}
 		if got := f.triesWhole(); got != c.want {
