@@ -409,3 +409,13 @@ type Excluder interface {
 	// "" without any. Excluded returns ErrID, or ErrFilter.
 	Excluded(ids []rerank.ID, filter string) (all []rerank.ID, rest string, err error)
 }
+
+// CanonicalIDs returns ids as a store spells them, so that two spellings of a UUID become one id. store is
+// nil for a store that spells ids as they are. CanonicalIDs returns ErrID for an id that the store cannot have.
+func CanonicalIDs(store Excluder, ids []rerank.ID) ([]rerank.ID, error) {
+	if store == nil {
+		return ids, nil
+	}
+	canonical, _, err := store.Excluded(ids, "")
+	return canonical, err
+}

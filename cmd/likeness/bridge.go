@@ -337,17 +337,16 @@ func storeIDs(ctx context.Context, r *route.Route, ids []rerank.ID) ([]rerank.ID
 	if err != nil {
 		return ids, err
 	}
-	if have.TextIDs {
-		return r.CanonicalIDs(ids)
-	}
-	out := slices.Clone(ids)
-	for i, id := range ids {
-		text, _ := id.Text()
-		if n, err := strconv.ParseUint(text, 10, 64); err == nil {
-			out[i] = rerank.UintID(n)
+	if !have.TextIDs {
+		ids = slices.Clone(ids)
+		for i, id := range ids {
+			text, _ := id.Text()
+			if n, err := strconv.ParseUint(text, 10, 64); err == nil {
+				ids[i] = rerank.UintID(n)
+			}
 		}
 	}
-	return r.CanonicalIDs(out)
+	return r.CanonicalIDs(ids)
 }
 
 // openReembedded opens a part of a configuration, and a route that embeds its items again.

@@ -16,11 +16,9 @@ func Titles(ctx context.Context, store adapters.Store, collection string, ids []
 	if can.Fetch == nil || len(ids) == 0 {
 		return nil, "", nil
 	}
-	stored := ids // as the store spells them
-	if can.Exclude != nil {
-		if stored, _, err = can.Exclude.Excluded(ids, ""); err != nil {
-			return nil, "", err
-		}
+	stored, err := adapters.CanonicalIDs(can.Exclude, ids)
+	if err != nil {
+		return nil, "", err
 	}
 	rows, err := can.Fetch.Fetch(ctx, adapters.FetchRequest{Collection: collection, IDs: stored, Payload: true})
 	if err != nil {

@@ -54,11 +54,9 @@ func (r *run) spellSeen(ctx context.Context) error {
 
 // itemsOf returns the items of these ids, spelled as the store does.
 func itemsOf(store adapters.Store, ids []rerank.ID) (seenItems, error) {
-	if can := adapters.AbilitiesOf(store).Exclude; can != nil {
-		var err error
-		if ids, _, err = can.Excluded(ids, ""); err != nil {
-			return nil, err
-		}
+	ids, err := adapters.CanonicalIDs(adapters.AbilitiesOf(store).Exclude, ids)
+	if err != nil {
+		return nil, err
 	}
 	items := make(seenItems, len(ids))
 	for _, id := range ids {

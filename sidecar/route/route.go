@@ -215,8 +215,7 @@ func (r *Route) CanonicalIDs(ids []rerank.ID) ([]rerank.ID, error) {
 	if ownersNamed := r.Owner != "" && (r.Broken != nil || !r.HasBehaviouralVectors()); ownersNamed {
 		return ids, nil
 	}
-	canonical, _, err := store.Excluded(ids, "")
-	return canonical, err
+	return adapters.CanonicalIDs(store, ids)
 }
 
 // ItemField returns the vector field from which items are scored.
