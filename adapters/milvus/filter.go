@@ -23,8 +23,12 @@ func CheckFilter(filter string) error {
 			if n = LiteralLength(rest); n < 0 {
 				return fmt.Errorf("%w: %.200q has a text that is not closed; close it with %c", adapters.ErrFilter, filter, c)
 			}
-		case '(', '[', '{':
-			open = append(open, c+1+c>>6) // the closing bracket's code is one more, or two
+		case '(':
+			open = append(open, ')')
+		case '[':
+			open = append(open, ']')
+		case '{':
+			open = append(open, '}')
 		case ')', ']', '}':
 			if len(open) == 0 || open[len(open)-1] != c {
 				return fmt.Errorf("%w: %.200q closes %q without opening it", adapters.ErrFilter, filter, c)

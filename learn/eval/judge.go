@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/kernel"
 	"github.com/likenessdb/likeness/rerank/table"
 )
 
@@ -90,11 +91,7 @@ func (j *measureModel) countCopies() int {
 
 // isCopy reports whether two vectors have the same direction, up to rounding.
 func isCopy(query, item []float32) bool {
-	var product float64
-	for i, x := range query {
-		product += float64(x) * float64(item[i])
-	}
-	return product > (1-1e-6)*rerank.Norm(query)*rerank.Norm(item)
+	return kernel.DotWide(query, item) > (1-1e-6)*rerank.Norm(query)*rerank.Norm(item)
 }
 
 // meansOf returns the mean of each metric.
