@@ -144,7 +144,7 @@ func ids(n ...uint64) (all []rerank.ID) {
 	return all
 }
 
-// TestWritesAsSent compares the whole request of every call that writes with what the caller gave.
+// TestWritesAsSent: Create, Write, Delete and the like send Qdrant all that their caller gave, and nothing else.
 func TestWritesAsSent(t *testing.T) {
 	r := record(t, Options{})
 	r.answers["Collections.Get"] = []any{described()}

@@ -212,7 +212,7 @@ func TestWhichTrialsAreWhole(t *testing.T) {
 	}
 }
 
-// TestTheMiddleScaleStands: another scale is taken only if it gains two standard errors.
+// TestTheMiddleScaleStands: of short trials, another scale is taken only if it gains two standard errors.
 func TestTheMiddleScaleStands(t *testing.T) {
 	l, err := samples.Prepare(fittest.RandomData(60, 12, 4), true)
 	if err != nil {

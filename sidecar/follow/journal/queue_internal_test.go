@@ -43,7 +43,7 @@ func TestCompactionPays(t *testing.T) {
 	}
 }
 
-// TestBooks: the bytes that are needed, of a segment and of the journal, are those of the writes that are pending there.
+// TestBooks: a segment, and the whole journal, need the bytes of their pending writes, and none of those that were removed.
 func TestBooks(t *testing.T) {
 	b, first, second := newBooks(), &segment{size: 70}, &segment{size: 50}
 	b.segments = []*segment{first, second}
