@@ -90,7 +90,7 @@ type TLS struct {
 	CertFile string `yaml:"cert_file" path:"true"`
 	// Private key, PEM.
 	KeyFile string `yaml:"key_file" path:"true"`
-	// Authorities that sign client certificates, PEM. If set, a client must present a certificate.
+	// Authorities of client certificates, PEM. If set, a client must present a certificate.
 	ClientCAFile string `yaml:"client_ca_file" path:"true"`
 	// Oldest TLS version that is accepted.
 	MinVersion string `yaml:"min_version" enum:"1.2,1.3"`
@@ -111,19 +111,20 @@ type AdminAuth struct {
 
 // Limits are the limits of the sidecar.
 type Limits struct {
-	// Largest message in either direction, after decompression. Over the proxy it limits only compressed requests that a route may answer.
+	// Largest message in either direction, after decompression; over the proxy only of compressed requests that a
+	// route may answer.
 	MaxMessageBytes Bytes `yaml:"max_message_bytes" min:"1024" max:"2147483647"`
-	// Most bytes of unanswered requests, over all listeners, and of the database's answers that
-	// the proxy's clients do not have yet. 0 means an eighth of the memory limit; without a limit there is no bound.
-	// Requests beyond it wait with their senders; one larger than the whole is refused, or streamed if the proxy need
-	// not read it. Messages up to 16 KiB do not count.
+	// Most bytes of unanswered requests, and of the database's answers that the proxy's clients do not have yet. 0
+	// means an eighth of the memory limit; without a limit there is no bound. Requests beyond it wait with their
+	// senders; one larger than the whole is refused, or streamed if the proxy need not read it. Messages up to 16
+	// KiB do not count.
 	MaxReceivedBytes Bytes `yaml:"max_received_bytes" min:"0"`
 	// Most calls in flight on one connection, of the API or of the proxy.
 	MaxConcurrentStreams int `yaml:"max_concurrent_streams" min:"1"`
 	// Most searches in flight in the process; one more is refused at once. Each search of a batch counts.
 	MaxSearches int `yaml:"max_searches" min:"1" reload:"live"`
-	// Admit fewer searches of a route than max_searches when more in flight make all slower: some wait briefly, the
-	// rest are refused.
+	// Admit fewer searches of a route than max_searches when more would make all slower; the others wait briefly or
+	// are refused.
 	Adaptive bool `yaml:"adaptive" reload:"live"`
 	// Greatest k of any route.
 	MaxK int `yaml:"max_k" min:"1" reload:"live"`
@@ -144,8 +145,7 @@ type Log struct {
 	Level string `yaml:"level" enum:"debug,info,warn,error" reload:"live"`
 	// auto writes text to a terminal and JSON to anything else.
 	Format string `yaml:"format" enum:"auto,text,json"`
-	// Share of the searches that are logged at level info, with what they cost and gave. The query itself is never
-	// logged.
+	// Share of the searches that are logged at level info. The query itself is never logged.
 	Queries float64 `yaml:"queries" min:"0" max:"1" reload:"live"`
 	// Searches that take at least this long are logged likewise at level warn, at most ten in a second. 0 logs none.
 	Slow time.Duration `yaml:"slow" min:"0" reload:"live"`
@@ -235,12 +235,11 @@ type StoreLimits struct {
 type StoreGuard struct {
 	// Failed reads in a row that open the circuit breaker of a collection.
 	BreakAfter int `yaml:"break_after" min:"1"`
-	// How long an open breaker refuses reads, give or take a fifth; then one at a time is tried until one succeeds.
+	// How long an open breaker refuses reads; then one at a time is tried until one succeeds.
 	BreakFor time.Duration `yaml:"break_for" min:"1"`
 	// Share of the reads, over ten seconds, that may be retried after a transient failure. Writes are never retried.
 	RetryBudget float64 `yaml:"retry_budget" min:"0" max:"1"`
-	// Send a first-stage search a second time if it has no answer after this long, at most one in twenty; the first
-	// answer counts. 0 hedges none.
+	// Send a first-stage search again if it has no answer after this long, at most one in twenty. 0 hedges none.
 	HedgeAfter time.Duration `yaml:"hedge_after" min:"0"`
 }
 
@@ -289,7 +288,8 @@ type Plugin struct {
 	Env []string `yaml:"env"`
 	// SHA-256 of the executable, in hexadecimal; an executable with another hash is not started.
 	SHA256 string `yaml:"sha256"`
-	// A file with a line `SHA-256 path` for each of the plugin's files, as sha256sum writes it, relative to its folder.
+	// A file with a line `SHA-256 path` for each of the plugin's files, relative to its folder, as sha256sum writes
+	// it.
 	Manifest string `yaml:"manifest" path:"true"`
 	// Address of a plugin that runs already, instead of path: unix:///folder/socket, in a folder that no other user can
 	// enter, or host:port.
@@ -331,8 +331,7 @@ type Ranker struct {
 	BreakFor time.Duration `yaml:"break_for" min:"1"`
 	// Share of the calls, over ten seconds, that may be retried after a transient failure.
 	RetryBudget float64 `yaml:"retry_budget" min:"0" max:"1"`
-	// Score one item of each call again, outside the calls of a search, to find wrong order, or scores that depend on
-	// other items.
+	// Score one item of each call again, to find wrong order, or scores that depend on other items.
 	Twice bool `yaml:"twice"`
 }
 

@@ -103,9 +103,7 @@ type Policy struct {
 	Placement Placement `yaml:"placement" enum:"auto,rewrite,table,stored,derived" reload:"activation"`
 	// The companion collection that `likeness index` wrote.
 	Companion string `yaml:"companion" reload:"activation"`
-	// First-stage searches of a request that names no strategy. auto takes average for one inner product, otherwise
-	// what found most when a fit measured it, otherwise the first of companion, distilled, average, per_embedding and
-	// scan that the route can serve.
+	// First-stage searches of a request that names no strategy (docs/concepts.md).
 	Strategy rerank.Strategy `yaml:"strategy" enum:"auto,per_embedding,average,combined,distilled,companion,scan" reload:"live"`
 	// For requests that name no strategy: scan the table, with exact answers, while that is not slower than searching
 	// the store.
@@ -122,8 +120,8 @@ type Policy struct {
 	MaxGap *float32 `yaml:"max_gap" min:"0" reload:"live"`
 	// Time limit of a request, which may set a shorter one.
 	Timeout time.Duration `yaml:"timeout" min:"1" reload:"live"`
-	// Time within which a client of the proxy gets an answer: the database's own if rescoring takes longer. 0 leaves
-	// the call's deadline.
+	// Time within which a client of the proxy gets an answer, the database's own if need be. 0 leaves the call's
+	// deadline.
 	LatencyBudget time.Duration `yaml:"latency_budget" min:"0" reload:"live"`
 	// When the proxy sends the original request to the database. late: at the first failure, or the last moment for an
 	// answer. eager: at once; the first answer counts.
@@ -138,20 +136,19 @@ type Policy struct {
 	// Kinds of request that this route answers although rescoring changes their meaning (docs/proxy.md): score-threshold,
 	// indexed-only, consistency, round-decimal, prefetch, hybrid.
 	OptIn []string `yaml:"opt_in" reload:"live"`
-	// Where the route rewrites: also the prefetches of Qdrant's queries, and the lists of Milvus's hybrid searches with an RRF
-	// ranker, that are by a vector of this field (docs/proxy.md).
+	// Where the route rewrites: also prefetches of Qdrant's queries and lists of Milvus's hybrid searches by a
+	// vector of this field (docs/proxy.md).
 	RewriteLegs bool `yaml:"rewrite_legs" reload:"live"`
-	// Rows that an HNSW index keeps in view (hnsw_ef of Qdrant, ef of Milvus) in a rewritten search, unless the client
-	// names a number or wants more rows. 0 leaves it to the database.
+	// Candidates of an HNSW index (hnsw_ef of Qdrant, ef of Milvus) in a rewritten search, unless the client names
+	// a number. 0 leaves it to the database.
 	EF int `yaml:"ef" min:"0" reload:"live"`
 	// Ask the store for exhaustive search, so that answers can be proved exact.
 	ExactSearch bool `yaml:"exact_search" reload:"live"`
 	// Who writes to the collection. any: writes may bypass the proxy, so answers from a table or companion are
-	// snapshots. proxy: all writes pass through the proxy of this sidecar, or of those that share its journal, and such
+	// snapshots. proxy: all writes pass through this sidecar's proxy, or those that share its journal, and such
 	// answers can be exact (docs/proxy.md).
 	Writes Writes `yaml:"writes" enum:"any,proxy" reload:"restart"`
-	// Declares that the stored vectors have norm 1, where the database does not see to it. A row of another norm ends
-	// what first-stage lists prove.
+	// Declares that the stored vectors have norm 1, where the database does not see to it.
 	UnitVectors bool `yaml:"unit_vectors" reload:"live"`
 	// Field that names the item of each row, for max-sim; empty for a multi-vector field of Qdrant. With behavioural
 	// vectors a field of the companion, likeness_owner if empty.
@@ -171,8 +168,8 @@ type Policy struct {
 	RankerName string `yaml:"ranker" reload:"activation"`
 	// Items that the ranker may score for one search, including the supports of a relevance-based model.
 	Calls int `yaml:"calls" min:"1" reload:"live"`
-	// Rounds over which the calls are spread; after each the query's vector is fitted to the scores so far. Above 1 the
-	// model must be dot, bilinear, rbe, or mol whose gates depend on the query alone.
+	// Rounds over which the calls are spread; after each the query's vector is fitted to the scores so far. Above 1
+	// the model must be one inner product.
 	RankRounds int `yaml:"rank_rounds" min:"1" max:"16" reload:"live"`
 	// Share of the first round that is taken from the database's own order. For rbe the query then needs a
 	// stored_vector or a text for the embedder.
@@ -244,8 +241,7 @@ type Route struct {
 	WriteBudget time.Duration `yaml:"write_budget" min:"1" reload:"restart"`
 	// Compares all rows of the collection with the live table and the companion, to find writes that bypassed the proxy.
 	Reconcile Reconcile `yaml:"reconcile"`
-	// Lets a route without a calibration make one of its live answers, of which at most one in 5 s is compared with the
-	// exact answer, for at most a twentieth of the time.
+	// Lets a route without a calibration make one of its live answers.
 	SelfCalibration bool `yaml:"self_calibration" reload:"live"`
 	// Reads the whole collection to calibrate the route, where it has no table and the store gives no exact answers.
 	CalibrationScan CalibrationScan `yaml:"calibration_scan"`
@@ -315,8 +311,8 @@ func (s CalibrationScan) TimeOfDay() (time.Duration, error) {
 
 // Audit compares live answers with exact answers.
 type Audit struct {
-	// Share of the answers drawn for an audit, which scores the whole table on one core. Some are skipped: per_second,
-	// a queue of 64, load; likeness_audited_answers_total counts them by reason.
+	// Share of the answers drawn for an audit, which scores the whole table on one core. Some are skipped, and
+	// counted in likeness_audited_answers_total.
 	Share float64 `yaml:"share" min:"0" max:"1" reload:"live"`
 	// Most audits in a second; more are skipped, outcome="rate".
 	PerSecond float64 `yaml:"per_second" min:"0" reload:"live"`
