@@ -3,6 +3,7 @@ package route
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -513,5 +514,38 @@ func TestVersionsThatAreNotServed(t *testing.T) {
 	<-next.Discard()
 	if _, err := s.Find(t.Context(), "broken"); !errors.Is(err, ErrSetup) || strings.Contains(err.Error(), "no such file") || s.slots["broken"].current.Load().holds.Load() != 1 {
 		t.Errorf("a broken route: %v", err)
+	}
+}
+
+// settingsOf is a store whose collections have one index setting each.
+type settingsOf struct {
+	adapters.Store
+
+	of map[string]string // by collection
+}
+
+func (s settingsOf) Describe(_ context.Context, collection string) (adapters.Description, error) {
+	value, ok := s.of[collection]
+	if !ok {
+		return adapters.Description{}, adapters.ErrNotFound
+	}
+	return adapters.Description{Settings: map[string]string{"m": value}}, nil
+}
+
+// TestSettings: a route's searches depend on the indices of the collection and, if it has one, of the companion.
+func TestSettings(t *testing.T) {
+	store := settingsOf{of: map[string]string{"items": "16", "derived": "32"}}
+	for companion, want := range map[string]map[string]string{
+		"":        {"collection.m": "16"},
+		"derived": {"collection.m": "16", "companion.m": "32"},
+		"gone":    {"collection.m": "16"},
+	} {
+		got, err := Settings(t.Context(), &Route{Policy: Policy{Collection: "items", Companion: companion}, Parts: Parts{Store: store}})
+		if !maps.Equal(got, want) || errors.Is(err, adapters.ErrNotFound) != (companion == "gone") {
+			t.Errorf("companion %q: %v, %v; want %v", companion, got, err, want)
+		}
+	}
+	if got, err := Settings(t.Context(), &Route{Parts: Parts{Store: searchOnly{}}}); got != nil || err != nil {
+		t.Errorf("of a store that does not tell: %v, %v", got, err)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/adapters/embedded"
 	"github.com/likenessdb/likeness/plugin"
@@ -342,6 +344,32 @@ func TestSomethingElseIsMixedIn(t *testing.T) {
 	}
 }
 
+// TestARankerThatIsNotAsked: a degraded answer says that the ranker scored nothing of what it should have, and why.
+func TestARankerThatIsNotAsked(t *testing.T) {
+	store, calls, mix := embedded.New(), 6, 0.0
+	in := embedded.Collection{Fields: []embedded.Field{{VectorField: adapters.VectorField{Metric: adapters.InnerProduct}, Vectors: rerank.Matrix{Rows: 1, Cols: 2, Data: []float32{1, 0}}}}}
+	if err := store.Load("items", in); err != nil {
+		t.Fatal(err)
+	}
+	for reason, want := range map[string]string{failure.Deadline: rank.CutDeadline, failure.Store: rank.CutFailed} {
+		v := viewOf(func(c *route.Checked) {
+			c.Store, c.StoreCan, c.Ranker, c.Failure, c.MaxDepth = store, adapters.AbilitiesOf(store), describing{}, route.FailOpen, 10
+		})
+		r := plan.Request{Query: rerank.Query{Vector: []float32{1, 0}}, K: 1, Calls: &calls, Rounds: 1, Mix: &mix, Strategy: rerank.Average}
+		spending, r, err := rank.Begin(t.Context(), v, r, slog.New(slog.DiscardHandler))
+		if err != nil {
+			t.Fatal(err)
+		}
+		s := &search{engine: &Engine{log: slog.New(slog.DiscardHandler)}, view: v, plan: &plan.Plan{Request: r, AnswerRows: 1}, spending: spending}
+		if err := s.fallBack(t.Context(), &failure.Error{Reason: reason, Err: errors.New("broken")}); err != nil || len(s.answer.Hits) != 1 {
+			t.Fatal(s.answer.Hits, err)
+		}
+		if spending.Cut != calls || spending.Reason != want {
+			t.Errorf("%s: %d calls are cut because of %q; want %d, %q", reason, spending.Cut, spending.Reason, calls, want)
+		}
+	}
+}
+
 // describing is a ranker with only a description.
 type describing struct {
 	ranker.Ranker
@@ -578,5 +606,46 @@ func TestWhatMayStandIn(t *testing.T) {
 	}
 	if err := s.fallBack(t.Context(), &failure.Error{Reason: failure.Deadline, Err: errors.New("late")}); err != nil || s.answer.Certificate.Stop != rerank.StopDeadline || s.answer.Degraded.Detail != "late" {
 		t.Errorf("at the deadline: %+v, %v", s.answer, err)
+	}
+}
+
+// TestWrongNormsOfADatabase: a row that contradicts unit_vectors leaves the database's answer unproved.
+func TestWrongNormsOfADatabase(t *testing.T) {
+	for norm, want := range map[float32]rerank.Status{1: rerank.StatusExact, 2: rerank.StatusUnknown} {
+		r := rewrittenOf(func(c *route.Checked) { c.Field.AlwaysExact, c.UnitVectors, c.Norms = true, true, &route.Norms{} })
+		r.route.Norms.See([]rerank.ID{rerank.UintID(1)}, rerank.Matrix{Rows: 1, Cols: 2, Data: []float32{norm, 0}})
+		if got := r.evidence(DatabaseAnswer{Hits: []Hit{{Score: 9}}}).Certificate(); got.Status != want {
+			t.Errorf("a row of norm %g: %+v, want %s", norm, got, want)
+		}
+	}
+}
+
+// observed keeps what an observer was told last.
+type observed struct {
+	answer Answer
+	err    error
+}
+
+func (o *observed) Searched(_ context.Context, _ string, _ Request, a Answer, err error) {
+	o.answer, o.err = a, err
+}
+
+// TestObserversOfADatabasesAnswer: whoever audits answers, or keeps them, learns what the database answered, and whether
+// the client had narrowed its search.
+func TestObserversOfADatabasesAnswer(t *testing.T) {
+	failed := errors.New("the database is down")
+	for name, got := range map[string]DatabaseAnswer{
+		"whole": {Hits: []Hit{{Score: 9}}}, "narrowed": {Hits: []Hit{{Score: 9}}, Narrowed: true}, "failed": {Err: failed},
+	} {
+		r, told := rewrittenOf(func(c *route.Checked) { c.Model.Name, c.Model.Version = "m", "v" }), &observed{}
+		r.engine, r.span, r.request.Strategy = &Engine{observer: told}, trace.SpanFromContext(t.Context()), rerank.Average
+		c := r.Answered(t.Context(), got)
+		a := told.answer
+		if len(a.Hits) != len(got.Hits) || a.Narrowed != got.Narrowed || !errors.Is(told.err, got.Err) || a.Certificate != c {
+			t.Errorf("%s: %+v, %v", name, a, told.err)
+		}
+		if a.Model != "m" || a.Version != "v" || a.Strategy != rerank.Average {
+			t.Errorf("%s: strategy %q of model %q, version %q", name, a.Strategy, a.Model, a.Version)
+		}
 	}
 }

@@ -582,6 +582,35 @@ func TestCallsNameTheCollection(t *testing.T) {
 	}
 }
 
+// confirmed is a store whose collections can be told apart. It notes which were described.
+type confirmed struct {
+	*embedded.Store
+
+	described []string
+}
+
+func (*confirmed) Identify(context.Context, string) (adapters.Identity, error) {
+	return adapters.Identity{}, nil
+}
+
+func (c *confirmed) Describe(ctx context.Context, name string) (adapters.Description, error) {
+	c.described = append(c.described, name)
+	return c.Store.Describe(ctx, name)
+}
+
+// TestTheNamedCollectionIsConfirmed: before a search of a collection that the request names, the store describes that one.
+func TestTheNamedCollectionIsConfirmed(t *testing.T) {
+	w := newWorld(t, &toy{dim: 6, blocks: 3}, random(1, 90, 6))
+	store := &confirmed{Store: w.store}
+	p := pipe(t, w.route(route.PlacementStored, func(r *route.Route) { r.Store = store }))
+	must(t, p.Open(t.Context()))
+	store.described = nil
+	q := rerank.Query{Vector: random(2, 1, 6).Row(0)}
+	if _, err := p.Search(t.Context(), search.Request{Route: "r", Collection: "other", Query: q, K: 3}); err == nil || !slices.Contains(store.described, "other") {
+		t.Errorf("%q were described, %v; want the collection that the request names", store.described, err)
+	}
+}
+
 // TestRefiningReadsWhole: scores that the table's format rounded are recomputed from stored vectors
 // if a proof is requested.
 func TestRefiningReadsWhole(t *testing.T) {

@@ -146,3 +146,27 @@ func TestEvidence(t *testing.T) {
 		}
 	}
 }
+
+// TestVacuous: a rounding error that is no small part of the scores, whatever their sign, proves nothing while it leaves
+// the K-th place open. What needs no bound is proved all the same.
+func TestVacuous(t *testing.T) {
+	for name, c := range map[string]struct {
+		median, kth, max, epsilon float32
+		proof                     rerank.Proof
+		want                      bool
+	}{
+		"small beside the scores":        {2, 1, 1, 1e-3, rerank.ProofInnerProduct, false},
+		"large beside the scores":        {2, 1, 1, 3e-3, rerank.ProofInnerProduct, true},
+		"by a bound":                     {2, 1, 1, 3e-3, rerank.ProofBound, true},
+		"large, every item was scored":   {2, 1, 1, 3e-3, rerank.ProofScan, false},
+		"large, the place is settled":    {2, 1, 0.9, 3e-3, rerank.ProofInnerProduct, false},
+		"small, negative scores":         {-1, -2, -2, 1e-3, rerank.ProofInnerProduct, false},
+		"large, negative scores":         {-1, -2, -2, 3e-3, rerank.ProofInnerProduct, true},
+		"small beside a negative median": {-2, -1, -1, 1e-3, rerank.ProofInnerProduct, false},
+	} {
+		e := &Evidence{MedianScore: c.median}
+		if got := e.isVacuous(rerank.Certificate{Proof: c.proof, Epsilon: c.epsilon, KthScore: c.kth, Max: c.max}); got != c.want {
+			t.Errorf("%s: %t", name, got)
+		}
+	}
+}

@@ -261,6 +261,19 @@ func TestSupportItemsInTheAnswer(t *testing.T) {
 	}
 }
 
+// TestSupportItemThatTies: a support item with the ranker's score of the last row is in the answer if its id comes first.
+func TestSupportItemThatTies(t *testing.T) {
+	for id, want := range map[uint64][]rerank.ID{3: idsOf(hits(3)), 7: idsOf(hits(5))} {
+		s, _, _ := spending(&rows{}, 5)
+		s.view.Placement, s.view.Table = route.PlacementTable, tableOf(t, id)
+		s.candidates.Add(rerank.UintID(5), 0)
+		s.scores[rerank.UintID(5)], s.scores[rerank.UintID(id)] = 1, 1
+		if got, err := s.Order(t.Context(), hits(5), 1, true); err != nil || !slices.Equal(idsOf(got), want) {
+			t.Errorf("items 5 and %d have one score: %v, %v; want %v", id, got, err, want)
+		}
+	}
+}
+
 // TestOrder: items that the ranker scored come first, then the others by φ, without those that are gone.
 func TestOrder(t *testing.T) {
 	s, _, _ := spending(&rows{}, 5)

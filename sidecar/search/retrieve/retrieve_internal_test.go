@@ -655,3 +655,45 @@ func TestEncode(t *testing.T) {
 		t.Errorf("vectors of another length: %v", err)
 	}
 }
+
+// TestWhoseVersions: only rows of the collection itself have the versions that a client can make a write depend on.
+func TestWhoseVersions(t *testing.T) {
+	for name, c := range map[string]struct {
+		field string // of the probe
+		owner string
+		want  bool
+	}{"rows of the collection": {"", "", true}, "rows of the companion": {"f", "", false}, "rows of items": {"", "owner", false}} {
+		store := &recorder{lists: [][]rerank.List{{owned(list(1, 2), 7, 8)}}}
+		p := asked(rerank.Probe{Field: c.field, Depth: 4})
+		p.Request.Versions = true
+		if _, err := Lists(t.Context(), view(store, func(r *route.Checked) { r.Companion, r.Owner = "companion", c.owner }), p, 2); err != nil {
+			t.Fatal(name, err)
+		}
+		if store.search.Versions != c.want {
+			t.Errorf("%s: versions are asked for: %t", name, store.search.Versions)
+		}
+	}
+}
+
+// TestNormsOfFetchedVectors: every stored vector that is read for its features is checked on a route with unit_vectors,
+// and none of a field with several vectors a row.
+func TestNormsOfFetchedVectors(t *testing.T) {
+	for name, c := range map[string]struct {
+		starts []int32
+		wrong  bool
+	}{"a vector a row": {nil, true}, "several": {[]int32{0, 1, 2}, false}} {
+		sim, err := dot.New(dot.Config{Dim: 2}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		store := &recorder{rows: adapters.Rows{IDs: idsOf(1, 2), Starts: c.starts, Vectors: []rerank.Matrix{{Rows: 2, Cols: 2, Data: []float32{1, 0, 0, 2}}}}}
+		v := view(store, func(c *route.Checked) { c.Norms, c.Turns, c.Model.Similarity = &route.Norms{}, turns.New(1), sim })
+		r := &Reader{View: v}
+		if _, err := r.Read(t.Context(), idsOf(1, 2)); err != nil {
+			t.Fatal(name, err)
+		}
+		if w := v.Norms.Wrong(); (w != nil) != c.wrong || w != nil && w.ID != rerank.UintID(2) {
+			t.Errorf("%s: %v", name, w)
+		}
+	}
+}

@@ -279,6 +279,11 @@ func (d *ascending) Scan(_ context.Context, _ *table.Table, _ rerank.Query, _ *s
 	return out, nil
 }
 
+// Rescore expects to be asked about every row.
+func (d *ascending) Rescore(ctx context.Context, tab *table.Table, q rerank.Query, _ []int32, k int) (Selection, error) {
+	return d.Scan(ctx, tab, q, nil, k)
+}
+
 func (*ascending) Judge(error) {}
 
 // TestASecondScanIsMadeHere: a device makes the first scan, and this machine the second, because a
@@ -514,5 +519,41 @@ func TestRowsFromTheStore(t *testing.T) {
 	}
 	if scores, err := (&Scorer{Turns: turns.New(1)}).inFullPrecision(t.Context(), Query{Encoded: encoded, Proof: true}, ids, nil, &Found{}); err != nil || scores != nil {
 		t.Errorf("without a store: %v, %v", scores, err)
+	}
+}
+
+// TestMerge: candidates of later rounds join the hits and those kept after them, which rounding may have put there.
+func TestMerge(t *testing.T) {
+	f := NewFound(nil, false, true, rerank.EncodedAbilities{})
+	all := hits(9, 8, 7, 6)
+	f.Hits, f.rounding.spare, f.Scored = all[:2], all[2:], 4
+	next := Batch{IDs: []rerank.ID{rerank.UintID(4), rerank.UintID(5)}}
+	f.merge([]Batch{next}, [][]float32{{8.5, infinite}}, Query{K: 2})
+	var scores []float32
+	for _, h := range slices.Concat(f.Hits, f.rounding.spare) {
+		scores = append(scores, h.Score)
+	}
+	if !slices.Equal(scores, []float32{9, 8.5, 8, 7, 6, infinite}) || len(f.Hits) != 2 || f.Scored != 6 || f.NotFinite != 1 || f.Kept != nil {
+		t.Errorf("%v, %d hits of %d, %d not finite, %d kept", scores, len(f.Hits), f.Scored, f.NotFinite, len(f.Kept))
+	}
+}
+
+// TestCandidatesOfADevice: candidates that only a device scored count, too.
+func TestCandidatesOfADevice(t *testing.T) {
+	scores := make([]float32, 2*minOnDevice)
+	for i := range scores {
+		scores[i] = float32(i)
+	}
+	tab, encoded := oneColumn(t, scores...)
+	b := Batch{IDs: make([]rerank.ID, len(scores)), Numbers: make([]int32, len(scores))}
+	for i := range scores {
+		b.IDs[i], b.Numbers[i] = tab.ID(i), int32(i)
+	}
+	s, f := &Scorer{Turns: turns.New(1), Table: tab, Device: &ascending{tab: tab}}, NewFound(tab, false, false, rerank.EncodedAbilities{})
+	if err := s.Candidates(t.Context(), Query{Encoded: encoded, K: 2}, []Batch{b}, &f); err != nil {
+		t.Fatal(err)
+	}
+	if f.Hits[0].Score != scores[len(scores)-1] || f.Spared == 0 || f.Scored+f.Spared != len(scores) {
+		t.Errorf("%+v: %d scored here and %d on the device, want %d in all", f.Hits, f.Scored, f.Spared, len(scores))
 	}
 }
