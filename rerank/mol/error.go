@@ -108,8 +108,18 @@ func (e *encoded) largestLogit() float64 {
 }
 
 // roundingOf bounds how far φ is off when it is computed in p from numbers of the given
-// extents (docs/concepts/mathematics.md, rounding). It follows the computation: logits,
-// hidden layer, inputs of the softmax, weighted mean.
+// extents. u is the unit of p; N and G are the greatest norms of a component of an item and
+// of all its components together, F_1 and F those of the query's components over τ.
+//
+//  1. A logit is off by γ_{D+4}·F_1·N, all logits together by ‖Δl‖ ≤ γ_{D+4}·F·G.
+//  2. Before SiLU, the hidden layer is off by ‖W₁‖·‖Δl‖ + γ_{L+2}·(‖|W₁|‖·‖l‖ + ‖b₁‖). SiLU
+//     takes σ = 1.1 of that, and adds u·(8·‖·‖ + √n).
+//  3. An input of the softmax is off by ‖row of W₂‖·‖Δh‖ + γ_{H+6}·(its summands), with
+//     glu_silu by σ of that, and by 8u of its size for the difference from the greatest
+//     input and the exponential.
+//  4. Inputs that are off by δ change gates by Σ |π̂ − π| ≤ 2·tanh(δ/2), and each by no more
+//     than e^{2δ} − 1. So φ moves by min(tanh(δ/2)·(max l − min l), (e^{2δ} − 1)·Σ π̂·|l − φ̂|).
+//  5. The weighted mean adds 2·γ_{L+6}·max |l|.
 func (e *encoded) roundingOf(p precision, x extents) float64 {
 	c, q, w := &e.s.c, e.norms(), &e.s.weightNorms
 	pairs := c.pairs()

@@ -61,19 +61,17 @@ func read(r io.Reader) ([]harness.Result, error) {
 
 const head = `# What crosses the proxy, as tested
 
-Everything: no official client sees a difference between a call through the proxy and a direct one. One scenario of calls runs through each client three
-times, each time on a fresh real server: directly, directly again, and through the proxy. What the client saw of every call, result or error with its
-type, text and status, is compared, and so is every byte before and behind the proxy. A step of the table is a call with its result. ` + "`make compatibility`" + `
-makes this page from the results.
+No official client sees a difference between a call through the proxy and a direct one. One scenario of calls runs through each client directly and
+through the proxy, on fresh real servers. What the client saw of every call is compared (result or error with its type, text and status), and so is every byte before and
+behind the proxy. A step is a call with its result. ` + "`make compatibility`" + ` makes this page.
 
 | client | servers | steps | differences |
 |---|---|---|---|
 `
 
 const tail = `
-Left out are what two direct runs differ in as well, such as times and numbers that the server draws (` + "`QdrantRules` and `MilvusRules` of [package harness](../../e2e/harness)" + ` list
-them); a space at the end of an error, which gRPC clients on Node do not get; hop-by-hop headers, lengths, and how bodies and messages are cut and compressed; the value of ` + "`grpc-timeout`" + `, which runs down; and what had crossed
-of a call that was cancelled.
+Left out are what two direct runs differ in as well, such as times (` + "`QdrantRules` and `MilvusRules` of [package harness](../../e2e/harness)" + ` list
+them), a space at the end of an error, which gRPC clients on Node do not get, hop-by-hop headers, lengths, how bodies are cut and compressed, the value of ` + "`grpc-timeout`" + `, and what had crossed of a call that was cancelled.
 `
 
 func page(all []harness.Result) string {
