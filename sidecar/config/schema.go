@@ -54,8 +54,7 @@ type Config struct {
 
 // Journal says where the journals of writes are kept.
 type Journal struct {
-	// Folder on a volume that all sidecars of this configuration share, for their journals. The volume needs fsync,
-	// flock between the hosts and close-to-open consistency.
+	// Folder on a volume that all sidecars of this configuration share, for their journals (docs/proxy.md).
 	Shared string `yaml:"shared" path:"true"`
 	// Name of this sidecar in the shared folder, unique and the same after a restart. Empty takes the host's name.
 	Replica string `yaml:"replica"`
@@ -79,8 +78,8 @@ type Listen struct {
 	TLS TLS `yaml:"tls"`
 	// Who may call the API. Without a tokens file everybody who can connect may.
 	Auth Auth `yaml:"auth"`
-	// Further host names under which a listener without credentials answers (rest on a loopback address, admin), beside
-	// IP addresses, localhost and the listener's own name.
+	// Further host names under which a listener without credentials answers, beside IP addresses, localhost and its
+	// own name.
 	AllowedHosts []string `yaml:"allowed_hosts"`
 }
 
@@ -119,7 +118,7 @@ type Limits struct {
 	// senders; one larger than the whole is refused, or streamed if the proxy need not read it. Messages up to 16
 	// KiB do not count.
 	MaxReceivedBytes Bytes `yaml:"max_received_bytes" min:"0"`
-	// Most calls in flight on one connection, of the API or of the proxy.
+	// Most calls in flight on one connection.
 	MaxConcurrentStreams int `yaml:"max_concurrent_streams" min:"1"`
 	// Most searches in flight in the process; one more is refused at once. Each search of a batch counts.
 	MaxSearches int `yaml:"max_searches" min:"1" reload:"live"`
@@ -147,7 +146,7 @@ type Log struct {
 	Format string `yaml:"format" enum:"auto,text,json"`
 	// Share of the searches that are logged at level info. The query itself is never logged.
 	Queries float64 `yaml:"queries" min:"0" max:"1" reload:"live"`
-	// Searches that take at least this long are logged likewise at level warn, at most ten in a second. 0 logs none.
+	// Searches that take at least this long are logged at level warn, at most ten in a second. 0 logs none.
 	Slow time.Duration `yaml:"slow" min:"0" reload:"live"`
 }
 
@@ -172,7 +171,7 @@ type Shutdown struct {
 // Reload says when the configuration is read again, beside SIGHUP and POST /reload of the
 // admin port.
 type Reload struct {
-	// Read this file again at this interval; 0 never does. A file that cannot be used changes nothing.
+	// Read this file again at this interval; 0 never does.
 	Interval time.Duration `yaml:"interval" min:"0" reload:"live"`
 }
 
@@ -291,8 +290,7 @@ type Plugin struct {
 	// A file with a line `SHA-256 path` for each of the plugin's files, relative to its folder, as sha256sum writes
 	// it.
 	Manifest string `yaml:"manifest" path:"true"`
-	// Address of a plugin that runs already, instead of path: unix:///folder/socket, in a folder that no other user can
-	// enter, or host:port.
+	// Address of a plugin that runs already, instead of path: unix:///folder/socket, or host:port.
 	Address string `yaml:"address"`
 	// TLS to an address. host:port needs certificates on both sides.
 	TLS StoreTLS `yaml:"tls"`
@@ -306,7 +304,7 @@ type Plugin struct {
 	Memory Bytes `yaml:"memory" min:"0"`
 	// Largest message in either direction.
 	MaxMessageBytes Bytes `yaml:"max_message_bytes" min:"1024" max:"2147483647"`
-	// Ends of the plugin within a minute after which it is not restarted for the time of quarantine.
+	// Ends within a minute after which the plugin is not restarted for the time of quarantine.
 	QuarantineAfter int `yaml:"quarantine_after" min:"1"`
 	// How long such a plugin is not restarted.
 	Quarantine time.Duration `yaml:"quarantine" min:"1"`

@@ -92,8 +92,7 @@ type Policy struct {
 	Collection string `yaml:"collection" required:"true" reload:"restart"`
 	// The vector field that is searched; empty takes the collection's only field, or its unnamed one.
 	Vector string `yaml:"vector" reload:"restart"`
-	// The multi-vector field that holds an item's vectors, for a model of kind late. The first stage then searches
-	// vector by the mean of the query's vectors.
+	// The multi-vector field that holds an item's vectors, for a model of kind late.
 	Vectors string `yaml:"vectors" reload:"restart"`
 	// Name of a model. Either the route or each of its versions must name one.
 	ModelName string `yaml:"model" reload:"activation"`
@@ -130,8 +129,7 @@ type Policy struct {
 	Ramp int `yaml:"ramp" min:"0" max:"100" reload:"live"`
 	// Serve the proxy's clients the database's order, and measure how the rescored order differs.
 	Shadow Shadow `yaml:"shadow"`
-	// Which scores the proxy's clients see and compare with score_threshold: the learned scores, or the store's in the
-	// learned order.
+	// Which scores the proxy's clients see: the learned scores, or the store's in the learned order.
 	Score ScoreKind `yaml:"score" enum:"learned,store" reload:"live"`
 	// Kinds of request that this route answers although rescoring changes their meaning (docs/proxy.md): score-threshold,
 	// indexed-only, consistency, round-decimal, prefetch, hybrid.
@@ -150,8 +148,7 @@ type Policy struct {
 	Writes Writes `yaml:"writes" enum:"any,proxy" reload:"restart"`
 	// Declares that the stored vectors have norm 1, where the database does not see to it.
 	UnitVectors bool `yaml:"unit_vectors" reload:"live"`
-	// Field that names the item of each row, for max-sim; empty for a multi-vector field of Qdrant. With behavioural
-	// vectors a field of the companion, likeness_owner if empty.
+	// Field that names the item of each row, for max-sim; empty for a multi-vector field of Qdrant.
 	Owner string `yaml:"owner" reload:"activation"`
 	// Read consistency, in the store's words; empty takes the store's default.
 	Consistency string `yaml:"consistency" reload:"live"`
@@ -163,8 +160,7 @@ type Policy struct {
 	EmbedderName string `yaml:"embedder" reload:"activation"`
 	// Embeds the items of a bridge again, a few at a time.
 	Reembed Reembed `yaml:"reembed"`
-	// Name of a ranker, which orders the best candidates. A relevance-based model (rbe) also takes a query's vector
-	// from it.
+	// Name of a ranker, which orders the best candidates.
 	RankerName string `yaml:"ranker" reload:"activation"`
 	// Items that the ranker may score for one search, including the supports of a relevance-based model.
 	Calls int `yaml:"calls" min:"1" reload:"live"`
@@ -231,13 +227,12 @@ type Route struct {
 	Device string `yaml:"device" reload:"activation"`
 	// Searches of this route in flight; one more is refused at once. 0 means limits.max_searches.
 	MaxSearches int `yaml:"max_searches" min:"0" reload:"live"`
-	// Searches of this route in a second, each of a batch counted. More are refused, or over the proxy answered by the
-	// database. 0 sets no limit.
+	// Searches of this route in a second. More are refused, or over the proxy answered by the database. 0 sets no
+	// limit.
 	Rate float64 `yaml:"rate" min:"0" reload:"live"`
 	// Searches that may come at once after a pause; 0 means the searches of one second.
 	Burst int `yaml:"burst" min:"0" reload:"live"`
-	// How long the proxy may hold a write back until the journal has it. Then it is forwarded without a record, and all
-	// rows are compared later.
+	// How long the proxy may hold a write back until the journal has it.
 	WriteBudget time.Duration `yaml:"write_budget" min:"1" reload:"restart"`
 	// Compares all rows of the collection with the live table and the companion, to find writes that bypassed the proxy.
 	Reconcile Reconcile `yaml:"reconcile"`
@@ -259,8 +254,7 @@ type Route struct {
 	// How many of the versions that were served `likeness model gc` keeps. The active and the previous one are always
 	// among them.
 	KeepVersions int `yaml:"keep_versions" min:"2" reload:"activation"`
-	// An alias in the store for clients that search the companion themselves. Activation points it at the companion of
-	// the new version.
+	// An alias that activation points at the companion of the new version, for clients that search it themselves.
 	CompanionAlias string `yaml:"companion_alias" reload:"activation"`
 }
 
