@@ -83,7 +83,7 @@ func (f *evalFlags) add(cmd *cobra.Command) {
 	f.registerData(cmd, true)
 	f.registerCounts(cmd)
 	flags.StringVar(&f.trainedPairs, "trained-pairs", "", "log of the fit: gives items' popularity, which are cold, and, by query ids, which queries are new")
-	flags.StringVar(&f.trainedQueries, "trained-queries", "", "queries of the fit: those with an equal vector were seen before")
+	flags.StringVar(&f.trainedQueries, "trained-queries", "", "queries of the fit: those with an equal vector were seen before, and count with --by-traffic only")
 	flags.BoolVar(&in.ByTraffic, "by-traffic", false, "count a query as often as --pairs has it, in every mean and in the verdict")
 	flags.StringVar(&f.html, "html", "", "write a report with plots to this file")
 	flags.IntVar(&in.K, "k", 10, "length of an answer")
@@ -147,6 +147,7 @@ func (f *evalFlags) run(ctx context.Context, a *app) (_ *eval.Report, _ *dataset
 	if in.SeenBefore, err = f.findSeen(ctx, d); err != nil {
 		return nil, nil, badDataset(err)
 	}
+	in.NewOnly = f.trainedQueries != "" && !in.ByTraffic
 	if f.trainedPairs != "" {
 		if in.Popularity, err = d.Popularity(ctx, f.trainedPairs); err != nil {
 			return nil, nil, badDataset(err)

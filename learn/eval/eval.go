@@ -155,9 +155,11 @@ type Counts struct {
 	// DuplicatePairs counts pairs that were given more than once. Each pair counts
 	// once.
 	DuplicatePairs int `json:"duplicate_pairs"`
-	// Copies counts the queries for which the baseline ranks first an item with the query's own vector that
-	// they did not choose, as where the items are questions. Input.Seen can leave such items out.
+	// Copies counts the queries whose rankings are without the items that have the query's own vector, as where
+	// the items are questions.
 	Copies int `json:"copies,omitempty"`
+	// SeenBefore counts the queries that were left out because the fit learned from them; see Input.NewOnly.
+	SeenBefore int `json:"seen_before,omitempty"`
 	// UnknownItems counts pairs that were dropped because they name an unknown item.
 	UnknownItems int `json:"unknown_items"`
 	// NotFiniteItems counts items with NaN or an infinity in their vector. They rank

@@ -8,7 +8,6 @@ import (
 	"slices"
 
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/rerank/kernel"
 	"github.com/likenessdb/likeness/rerank/table"
 )
 
@@ -65,7 +64,6 @@ func (j *measureModel) rankBaseline(ctx context.Context) error {
 		return err
 	}
 	j.report.Baseline = j.sampler.meansOf(j.baselineScan.values)
-	j.report.Counts.Copies = j.countCopies()
 	if j.clicks != nil {
 		if j.report.BaselineClicks, err = j.clicks.estimate(ctx, j.baselineScan.rankings, nil, j.in.K, j.sampler); err != nil {
 			return err
@@ -74,24 +72,6 @@ func (j *measureModel) rankBaseline(ctx context.Context) error {
 	j.report.BaselineHistogram = newHistogram(j.baselineScan.samples)
 	j.report.BaselineIntervals, err = j.resampleIntervals(ctx, j.baselineScan.values)
 	return err
-}
-
-// countCopies counts the queries for which the baseline ranks first a copy of the query that they did not choose.
-func (j *measureModel) countCopies() int {
-	n := 0
-	for i, ranking := range j.baselineScan.rankings {
-		if q := j.rows[i]; len(ranking) > 0 && isCopy(j.in.Queries.Row(q), j.in.Items.Row(ranking[0].Index)) {
-			if _, chosen := slices.BinarySearch(j.in.Pairs.relevant[q], int32(ranking[0].Index)); !chosen {
-				n++
-			}
-		}
-	}
-	return n
-}
-
-// isCopy reports whether two vectors have the same direction, up to rounding.
-func isCopy(query, item []float32) bool {
-	return kernel.DotWide(query, item) > (1-1e-6)*rerank.Norm(query)*rerank.Norm(item)
 }
 
 // meansOf returns the mean of each metric.

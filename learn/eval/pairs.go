@@ -91,6 +91,30 @@ func (p *Pairs) idealGains(query, k int) []float64 {
 	return gains
 }
 
+// remove removes the pairs of a query with the items for which is returns true, unless they are all that the query
+// has. It returns how many it removed, and changes no slice that the caller of NewPairs gave.
+func (p *Pairs) remove(query int, is func(item int32) bool) int {
+	var items []int32
+	var weights []float32
+	for at, x := range p.relevant[query] {
+		if is(x) {
+			continue
+		}
+		items = append(items, x)
+		if p.weights != nil {
+			weights = append(weights, p.weights[query][at])
+		}
+	}
+	removed := len(p.relevant[query]) - len(items)
+	if len(items) == 0 {
+		return 0
+	}
+	if p.relevant[query] = items; p.weights != nil {
+		p.weights[query] = weights
+	}
+	return removed
+}
+
 // Choose takes the query rows 0, every, 2·every, …, returns the rows with pairs, and counts
 // the others. Rows at even distances sample a file evenly that is sorted by answer.
 func (p *Pairs) Choose(every int) (queries []int, counts Counts) {

@@ -53,8 +53,10 @@ type Input struct {
 	// often in every mean, and so in the verdict.
 	Asked     []float64
 	ByTraffic bool
-	// SeenBefore marks the query rows that the training log has. If nil, that is unknown.
+	// SeenBefore marks the query rows that the training log has. If nil, that is unknown. With NewOnly these rows are
+	// left out, because a model may know them by heart.
 	SeenBefore []bool
+	NewOnly    bool
 	K          int
 	// Metric, one of MetricNames, is the metric of differences, segments and the verdict.
 	// If empty, it is mrr@K.
@@ -111,6 +113,10 @@ func Run(ctx context.Context, in Input) (*Report, error) {
 	counts.Items, counts.NotFiniteItems = in.Items.Rows, countNotFinite(in.Items)
 	if len(rows) == 0 {
 		return nil, fmt.Errorf("%w: no query that was chosen has a pair", ErrInput)
+	}
+	rows, err := in.leaveOut(rows, &counts)
+	if err != nil {
+		return nil, err
 	}
 	j := newJudge(&in, rows)
 	j.report.Counts = counts

@@ -104,6 +104,7 @@ func (r *Report) decide() Verdict {
 		}
 		v.Text = append(v.Text, fmt.Sprintf("%s %.1f %% win, %.1f %% tie and %.1f %% lose.", of, 100*g.Wins, 100*g.Ties, 100*g.Losses))
 	}
+	v.Text = append(v.Text, r.Counts.describeLeftOut()...)
 	return v
 }
 
@@ -150,9 +151,6 @@ func formatShare(p float64, resamples int) string {
 	}
 }
 
-// mostCopies is the share of the queries with a copy among the items above which a warning says so.
-const mostCopies = 0.01
-
 // listWarnings lists reasons against a choice: segments that lose, and first stages that
 // find too few of the items that the similarity ranks first.
 func (r *Report) listWarnings(m *ModelReport) []string {
@@ -166,10 +164,6 @@ func (r *Report) listWarnings(m *ModelReport) []string {
 		case s.Name == "cold":
 			found = append(found, fmt.Sprintf("cold items may lose: %s %.4f against %.4f (%d queries)", r.JudgedBy(), s.Metric, *s.Baseline, s.Queries))
 		}
-	}
-	if n := r.Counts.Copies; float64(n) > mostCopies*float64(r.Counts.Queries) {
-		found = append(found, fmt.Sprintf("%d of %d queries have the vector of an item that they did not choose, which %s ranks first: "+
-			"a model gains where this copy falls, though nobody searches for it; leave the copies out as seen items", n, r.Counts.Queries, r.BaselineName))
 	}
 	best := -1.0
 	for _, s := range m.Strategies {

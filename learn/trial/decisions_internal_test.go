@@ -147,8 +147,8 @@ func TestDivisionOfALog(t *testing.T) {
 	k := &task{popularity: make([]float64, 2), queries: rerank.Matrix{Cols: 1}, teach: fit.Data{Queries: rerank.Matrix{Cols: 1}}}
 	k.divide(d)
 	// Of nine queries with pairs the two latest are 0 and 2.
-	if !slices.Equal(k.queries.Data, []float32{2}) || !slices.Equal(k.queryIDs, []rerank.ID{rerank.UintID(2)}) || !reflect.DeepEqual(k.weights, [][]float32{{3}}) {
-		t.Errorf("vectors %v of queries %v judge, with weights %v", k.queries.Data, k.queryIDs, k.weights)
+	if k.repeated != 1 || !slices.Equal(k.queries.Data, []float32{2}) || !slices.Equal(k.queryIDs, []rerank.ID{rerank.UintID(2)}) || !reflect.DeepEqual(k.weights, [][]float32{{3}}) {
+		t.Errorf("vectors %v of queries %v judge, with weights %v; %d are left out", k.queries.Data, k.queryIDs, k.weights, k.repeated)
 	}
 	if !slices.Equal(k.teach.Queries.Data, []float32{3, 4, 5, 6, 7, 8, 9}) || !reflect.DeepEqual(k.teach.Weights[0], []float32{4}) {
 		t.Errorf("vectors %v teach", k.teach.Queries.Data)

@@ -40,6 +40,8 @@ type task struct {
 	rowsAsQueries bool
 	// textQueries: queryIDs are the texts of the queries.
 	textQueries bool
+	// repeated is the number of queries that judge nothing, because their vectors teach.
+	repeated int
 }
 
 // Bounds of a task, so that a trial takes minutes and not hours.
@@ -216,6 +218,9 @@ func (t *trial) taskOfLog(ctx context.Context, by embed.Embedder) (*task, error)
 	if d.Times != nil {
 		k.from += ", which were asked later"
 	}
+	if k.repeated > 0 {
+		k.from += fmt.Sprintf("; %d that also taught were left out", k.repeated)
+	}
 	return k, d.Close()
 }
 
@@ -250,8 +255,12 @@ func (k *task) divide(d *dataset.Dataset) {
 		taught[hashes[q]] = true
 	}
 	for _, q := range order[:judges] {
-		if taught[hashes[q]] || k.queries.Rows >= mostJudges {
+		if taught[hashes[q]] {
+			k.repeated++
 			continue
+		}
+		if k.queries.Rows >= mostJudges {
+			break
 		}
 		k.queries.Data = append(k.queries.Data, d.Queries.Row(q)...)
 		k.queries.Rows++

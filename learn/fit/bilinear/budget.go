@@ -36,8 +36,8 @@ func (f *fitter) thin(j *judge.Judge) *judge.Judge { return j.Within(f.plans.rou
 // planRounds finds how large the log is and plans the cost of a round.
 func (f *fitter) planRounds() {
 	o := f.options
-	f.large = f.log.Counts.Pairs >= largePairs
-	size, steps := train.BatchSize(o.Batch, len(f.split.Train), f.log.Counts.Pairs)
+	f.large = f.countPairs(f.split.All()) >= largePairs
+	size, steps := train.BatchSize(o.Batch, len(f.split.Train), f.countPairs(f.split.Train))
 	candidates := f.log.Counts.LoggedItems
 	if candidates > o.Softmax {
 		candidates = size + o.Draws
@@ -48,6 +48,19 @@ func (f *fitter) planRounds() {
 	}
 	f.plans.round = float64(steps) * stepCost(size, candidates, f.log.Items.Cols)
 	f.judge = f.thin(f.judge)
+}
+
+// countPairs returns how many pairs of the queries a fit learns from.
+func (f *fitter) countPairs(queries []int32) int {
+	n := 0
+	for _, q := range queries {
+		own := len(f.log.Relevant[q])
+		if most := f.options.PairsPerQuery; most > 0 {
+			own = min(own, most)
+		}
+		n += own
+	}
+	return n
 }
 
 // speeds says how long the parts of a fit take, as multiplications of steps that take as long, so

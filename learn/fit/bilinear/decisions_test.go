@@ -31,6 +31,33 @@ func fitterOf(t *testing.T, queries int, heldOut float64) *fitter {
 	return f
 }
 
+// TestPlannedRoundsAreThoseOfTheLearner: where a query teaches by some of its pairs only, as in a trial by labels, the log
+// is as short as these pairs are few. Otherwise short trials would be shorter than planned, and choose badly.
+func TestPlannedRoundsAreThoseOfTheLearner(t *testing.T) {
+	d := fittest.RandomData(1000, 12, 4)
+	for q := range d.Relevant {
+		d.Relevant[q] = []int32{0, 1, 2, 3, 4, 5, 6, 7}
+	}
+	l, err := samples.Prepare(d, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for most, want := range map[int]int{0: 10, 4: 20} {
+		o := DefaultOptions()
+		o.PairsPerQuery = most
+		split, err := l.Split(o.Common)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := &fitter{log: l, options: o, split: split, judge: judge.New(l, split.HeldOut, nil)}
+		f.planRounds()
+		learner := newLearner(l, newForm(o.Form, 0, l, 1, start{}), l.TrainingPairs(split, nil), setting{scale: 1}, 0, o)
+		if f.rounds != want || learner.rounds != want || f.triesWhole() != (want > o.Rounds) {
+			t.Errorf("of %d pairs of a query, %d rounds are planned and %d taken, want %d; whole trials: %v", most, f.rounds, learner.rounds, want, f.triesWhole())
+		}
+	}
+}
+
 // TestWhatJudgesNewItems: a set of held-out items is judged alone, by queries that the fit has not learned.
 func TestWhatJudgesNewItems(t *testing.T) {
 	f := fitterOf(t, 200, 0.3)
