@@ -16,8 +16,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/span"
 )
 
-// finder runs the steps retrieve, score and certify of one plan, and holds their results. Its loop,
-// find, is in search.go.
+// finder runs the steps retrieve, score and certify of one plan, and holds their results.
 type finder struct {
 	view    route.View
 	plan    *plan.Plan
@@ -35,29 +34,118 @@ type finder struct {
 	certificate rerank.Certificate
 }
 
+// newFinder returns a finder for a plan that has its probes. It scores on this machine's processor.
 func (s *search) newFinder(p *plan.Plan) *finder {
-	v := s.view
+	v, r := s.view, p.Request
 	f := &finder{
-		view: v, plan: p, reader: &retrieve.Reader{View: v},
-		query: score.Query{Query: p.Request.Query, Encoded: p.Encoded, K: p.Request.K, Proof: p.Request.MaxGap != nil, Settle: !v.Spec.SingleInnerProduct && v.Spec.Kind != rerank.KindLate, Keep: p.Request.Explain || s.spending.KeepsRows()},
+		view: v, plan: p, reader: &retrieve.Reader{View: v}, certifiedK: p.AnswerRows,
+		scorer: &score.Scorer{Turns: v.Turns, Table: v.Table, Scanner: v.Scanner()},
+		query: score.Query{
+			Query: r.Query, Encoded: p.Encoded, K: r.K, Proof: r.MaxGap != nil,
+			Settle: !v.Spec.SingleInnerProduct && v.Spec.Kind != rerank.KindLate,
+			Keep:   r.Explain || s.spending.KeepsRows(),
+		},
 	}
-	if f.certifiedK = p.AnswerRows; s.spending.OrdersAnswer() {
-		f.certifiedK = p.Request.K
+	if s.spending.OrdersAnswer() {
+		f.certifiedK = r.K
 	}
-	f.scorer = &score.Scorer{Turns: v.Turns, Table: v.Table, Scanner: v.Scanner()}
 	if v.StoreCan.Fetch != nil {
 		f.scorer.ReadExact = f.reader.Exact
 	}
+	scans := r.Strategy == rerank.Scan
 	rows := v.Table
-	if v.Placement != route.PlacementTable && p.Request.Strategy != rerank.Scan {
-		rows = nil
+	if v.Placement != route.PlacementTable && !scans {
+		rows = nil // the scored rows come from the store
 	}
-	f.found = score.NewFound(rows, p.Request.Strategy == rerank.Scan, f.query.Proof, p.Can)
+	f.found = score.NewFound(rows, scans, f.query.Proof, p.Can)
 	return f
 }
 
-// scan scores every item of the table, or every item that the filter lets through.
-func (f *finder) scan(ctx context.Context) error {
+// find retrieves and scores candidates, certifies, and repeats that with deeper lists as long as
+// another round can improve the answer. A scan and a rewritten search take a single round.
+func (f *finder) find(ctx context.Context) error {
+	defer func() { f.timings.Retrieve, f.timings.Score = f.timings.Retrieve+f.reader.Fetching, f.found.Time }()
+	switch {
+	case f.plan.Request.Strategy == rerank.Scan:
+		return f.scanTable(ctx)
+	case f.plan.Rewritten:
+		return f.searchRewritten(ctx)
+	}
+	var last rerank.Certificate // the certificate of the previous round
+	for round := 1; ; round++ {
+		began := time.Now()
+		if err := f.round(ctx, round); err != nil {
+			if f.certificate.Stop = stoppedBy(ctx, round, err); f.certificate.Stop != "" {
+				return nil
+			}
+			return err
+		}
+		evidence, c := f.certify(ctx, round)
+		limits := certify.Limits{MaxGap: f.plan.Request.MaxGap, MaxRounds: f.view.MaxRounds, MaxDepth: f.view.MaxDepth}
+		if f.certificate.Stop = evidence.Stop(ctx, limits, c, last, time.Since(began)); f.certificate.Stop != "" {
+			return nil
+		}
+		last = c
+		if err := f.plan.Deepen(f.view); err != nil {
+			return err
+		}
+	}
+}
+
+// round retrieves lists and scores the candidates that are new.
+func (f *finder) round(ctx context.Context, round int) error {
+	began := time.Now()
+	lists, err := retrieve.Lists(ctx, f.view, f.plan, round)
+	f.timings.Retrieve += time.Since(began)
+	if err != nil {
+		return err
+	}
+	fresh, err := f.union.Add(f.view, f.plan, lists, round)
+	if err != nil {
+		return err
+	}
+	batches, err := f.reader.Candidates(ctx, f.plan, fresh, lists, round)
+	if err != nil {
+		return err
+	}
+	err = f.scorer.Candidates(ctx, f.query, batches, &f.found)
+	for i := range batches {
+		if !f.query.Keep {
+			batches[i].Free()
+		}
+	}
+	if err != nil {
+		return err
+	}
+	f.lists = lists
+	return nil
+}
+
+// searchRewritten answers with the rows of one search by φ, in the store's order and with its scores.
+// Which of the rows that tie with the K-th are in the answer is the store's choice.
+func (f *finder) searchRewritten(ctx context.Context) error {
+	began := time.Now()
+	lists, err := retrieve.Lists(ctx, f.view, f.plan, 1)
+	if errors.Is(err, adapters.ErrLimit) && retrieve.WithPayload(f.plan) { // the list would be too long for one message
+		f.plan.PayloadApart = true
+		lists, err = retrieve.Lists(ctx, f.view, f.plan, 1)
+	}
+	f.timings.Retrieve += time.Since(began)
+	if err != nil {
+		return err
+	}
+	if _, err := f.union.Add(f.view, f.plan, lists, 1); err != nil {
+		return err
+	}
+	f.lists = lists
+	f.found = score.FromList(lists[0], f.plan.Probes[0])
+	evidence, c := f.certify(ctx, 1)
+	f.certificate.Stop = evidence.StopRewritten(f.plan.Request.MaxGap, c)
+	return nil
+}
+
+// scanTable scores every item of the table, or every item that the filter lets through.
+func (f *finder) scanTable(ctx context.Context) error {
 	within, notIndexed, err := f.reader.Matching(ctx, f.plan)
 	if err != nil {
 		return err

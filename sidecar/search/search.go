@@ -1,7 +1,7 @@
 // Package search answers a query in four steps: plan, retrieve, score, certify,
 // deeper each round while that pays; then a heavy ranker may order the answer. Each
 // step is a package of its own; this one alone knows all of them. Where φ is one inner
-// product with the stored vector, one search of the store is all four (rewritten).
+// product with the stored vector, one search of the store is all four (searchRewritten).
 package search
 
 import (
@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/internal/caught"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/route"
@@ -21,7 +20,6 @@ import (
 	"github.com/likenessdb/likeness/sidecar/search/plan"
 	"github.com/likenessdb/likeness/sidecar/search/rank"
 	"github.com/likenessdb/likeness/sidecar/search/retrieve"
-	"github.com/likenessdb/likeness/sidecar/search/score"
 	"github.com/likenessdb/likeness/sidecar/search/span"
 )
 
@@ -84,7 +82,7 @@ func (e *Engine) searchCollection(ctx context.Context, version *route.Version, r
 	if err := s.addPayload(ctx); err != nil {
 		return Answer{}, err
 	}
-	s.dropGone(ctx)
+	s.dropDeleted(ctx)
 	s.addTimings()
 	return s.answer, nil
 }
@@ -112,15 +110,15 @@ type search struct {
 	payloadIsThere bool
 }
 
-// rescore runs the four steps and the ranker. It ends early enough to leave time for
-// fallBack.
+// rescore runs the steps after the plan, and the ranker. It ends early enough to leave time
+// for fallBack.
 func (s *search) rescore(ctx context.Context) error {
 	ctx, cancel := s.keepTimeBack(ctx)
 	defer cancel()
 	f := s.newFinder(s.plan)
 	f.scorer.Device = s.view.Device
 	err := f.find(ctx)
-	s.view = f.view // the finder has settled the view's doubt
+	s.view = f.view // find may have settled the view's doubt
 	s.answer.Timings.add(f.timings)
 	s.answer.NotFinite, s.answer.NotIndexed, s.answer.Certificate = f.found.NotFinite, f.reader.NotIndexed, f.certificate
 	if err != nil {
@@ -141,89 +139,6 @@ func (s *search) rescore(ctx context.Context) error {
 	s.takeVersions(f)
 	s.countReembedded(f)
 	return s.explain(f, hits)
-}
-
-// find retrieves and scores candidates, certifies, and repeats that with deeper lists as long as
-// another round can improve the answer. A scan and a rewritten search take a single round.
-func (f *finder) find(ctx context.Context) error {
-	defer func() { f.timings.Retrieve, f.timings.Score = f.timings.Retrieve+f.reader.Fetching, f.found.Time }()
-	switch {
-	case f.plan.Request.Strategy == rerank.Scan:
-		return f.scan(ctx)
-	case f.plan.Rewritten:
-		return f.rewritten(ctx)
-	}
-	var last rerank.Certificate // the certificate of the previous round
-	for round := 1; ; round++ {
-		began := time.Now()
-		if err := f.round(ctx, round); err != nil {
-			if f.certificate.Stop = stoppedBy(ctx, round, err); f.certificate.Stop != "" {
-				return nil
-			}
-			return err
-		}
-		evidence, c := f.certify(ctx, round)
-		limits := certify.Limits{MaxGap: f.plan.Request.MaxGap, MaxRounds: f.view.MaxRounds, MaxDepth: f.view.MaxDepth}
-		if f.certificate.Stop = evidence.Stop(ctx, limits, c, last, time.Since(began)); f.certificate.Stop != "" {
-			return nil
-		}
-		last = c
-		if err := f.plan.Deepen(f.view); err != nil {
-			return err
-		}
-	}
-}
-
-// round retrieves lists and scores the candidates that are new.
-func (f *finder) round(ctx context.Context, round int) error {
-	began := time.Now()
-	lists, err := retrieve.Lists(ctx, f.view, f.plan, round)
-	f.timings.Retrieve += time.Since(began)
-	if err != nil {
-		return err
-	}
-	fresh, err := f.union.Add(f.view, f.plan, lists, round)
-	if err != nil {
-		return err
-	}
-	batches, err := f.reader.Candidates(ctx, f.plan, fresh, lists, round)
-	if err != nil {
-		return err
-	}
-	err = f.scorer.Candidates(ctx, f.query, batches, &f.found)
-	for i := range batches {
-		if !f.query.Keep {
-			batches[i].Free()
-		}
-	}
-	if err != nil {
-		return err
-	}
-	f.lists = lists
-	return nil
-}
-
-// rewritten answers with the rows of one search by φ, in the store's order and with its scores.
-// Which of the rows that tie with the K-th are in the answer is the store's choice.
-func (f *finder) rewritten(ctx context.Context) error {
-	began := time.Now()
-	lists, err := retrieve.Lists(ctx, f.view, f.plan, 1)
-	if errors.Is(err, adapters.ErrLimit) && retrieve.WithPayload(f.plan) { // the list would be too long for one message
-		f.plan.PayloadApart = true
-		lists, err = retrieve.Lists(ctx, f.view, f.plan, 1)
-	}
-	f.timings.Retrieve += time.Since(began)
-	if err != nil {
-		return err
-	}
-	if _, err := f.union.Add(f.view, f.plan, lists, 1); err != nil {
-		return err
-	}
-	f.lists = lists
-	f.found = score.FromList(lists[0], f.plan.Probes[0])
-	evidence, c := f.certify(ctx, 1)
-	f.certificate.Stop = evidence.StopRewritten(f.plan.Request.MaxGap, c)
-	return nil
 }
 
 // countReembedded says how many candidates have a vector of the new model, on a route that embeds its

@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/likenessdb/likeness/sidecar/gate"
 )
 
 // Admin serves metrics, health and profiles over HTTP: /metrics, /livez and /healthz (the process
@@ -67,9 +69,6 @@ func (a *Admin) Guard(before func(next http.Handler) http.Handler) {
 // Handler returns the handler that Serve uses.
 func (a *Admin) Handler() http.Handler { return closeStalled(a.server.Handler) }
 
-// patience is how long a write of an answer waits for the client to read.
-const patience = 30 * time.Second
-
 // closeStalled makes writes fail whose client does not read in time, so that it cannot hold an answer's memory for ever.
 // http.Server.WriteTimeout would also count the time of a long profile or reload.
 func closeStalled(next http.Handler) http.Handler {
@@ -84,7 +83,7 @@ func closeStalled(next http.Handler) http.Handler {
 type pacedWriter struct{ http.ResponseWriter }
 
 func (w pacedWriter) extend() {
-	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(patience))
+	_ = http.NewResponseController(w.ResponseWriter).SetWriteDeadline(time.Now().Add(gate.StallTimeout))
 }
 
 // Unwrap lets http.ResponseController find the connection.

@@ -16,6 +16,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/likenessdb/likeness/internal/edits"
+	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/server"
 )
 
@@ -83,7 +84,7 @@ func write(w http.ResponseWriter, code int, st *status.Status) {
 
 // writeText writes a status in the words of text.
 func writeText(w http.ResponseWriter, code int, st *status.Status, text []byte) {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(patience))
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(gate.StallTimeout))
 	if code == 0 {
 		code = runtime.HTTPStatusFromCode(st.Code())
 	}

@@ -36,9 +36,6 @@ const StatusHeader = "Likeness-Status"
 // takes no token.
 const healthPath = "/healthz"
 
-// patience is how long a caller may take to send a request, or to receive an answer.
-const patience = 30 * time.Second
-
 // maxHeaderBytes bounds the headers of a request.
 const maxHeaderBytes = 64 << 10
 
@@ -180,7 +177,7 @@ func incoming(header string) (string, bool) {
 
 // answering sets the headers of an answer.
 func answering(ctx context.Context, w http.ResponseWriter, _ proto.Message) error {
-	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(patience))
+	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(gate.StallTimeout))
 	if call, ok := runtime.ServerMetadataFromContext(ctx); ok {
 		for _, value := range call.TrailerMD.Get(server.StatusTrailer) {
 			w.Header().Add(StatusHeader, value)

@@ -25,7 +25,7 @@ func (g *Gateway) guard(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		control := http.NewResponseController(w)
 		_ = control.SetWriteDeadline(time.Time{})
-		_ = control.SetReadDeadline(time.Now().Add(patience)) // bounds how much of a refused request's body net/http still reads
+		_ = control.SetReadDeadline(time.Now().Add(gate.StallTimeout)) // bounds how much of a refused request's body net/http still reads
 		id := server.RequestID(r.Header.Get(server.RequestIDHeader))
 		r.Header.Set(server.RequestIDHeader, id)
 		w.Header().Set(server.RequestIDHeader, id)
@@ -59,7 +59,7 @@ func (g *Gateway) guard(next http.Handler) http.Handler {
 			data, err = g.read(w, r)
 		}
 		if err != nil {
-			_ = control.SetReadDeadline(time.Now().Add(patience))
+			_ = control.SetReadDeadline(time.Now().Add(gate.StallTimeout))
 			status := 0
 			if errors.Is(err, errEncoding) {
 				status = http.StatusUnsupportedMediaType

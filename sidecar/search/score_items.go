@@ -88,7 +88,7 @@ func (e *Engine) score(ctx context.Context, version *route.Version, r ScoreReque
 	if len(r.Documents) > 0 && (len(r.IDs) > 0 || r.Vectors.Rows > 0) {
 		return a, plan.BadField("items", "documents are given beside ids or vectors; give one of them")
 	}
-	places := splitDocuments(c, &r)
+	documents := splitDocuments(c, &r)
 	if err := checkScore(c, r); err != nil {
 		return a, err
 	}
@@ -97,7 +97,7 @@ func (e *Engine) score(ctx context.Context, version *route.Version, r ScoreReque
 			return a, err
 		}
 	}
-	took, err := e.embedScore(ctx, c, &r, places.texts)
+	took, err := e.embedScore(ctx, c, &r, documents.texts)
 	if err != nil {
 		return a, err
 	}
@@ -120,23 +120,23 @@ func (e *Engine) score(ctx context.Context, version *route.Version, r ScoreReque
 	if errors.Is(err, caught.ErrPanic) {
 		err = &failure.Error{Reason: failure.Scoring, Err: err}
 	}
-	if places.of != nil {
-		a.inPlaces(places.of)
+	if documents.order != nil {
+		a.reorder(documents.order)
 	}
 	a.Embed = took
 	return a, err
 }
 
-// documentPlaces says where the documents of a request went.
-type documentPlaces struct {
-	texts []string
-	of    []int // for each score, the place of its document; nil if the request has no documents
+// splitResult is the result of splitDocuments.
+type splitResult struct {
+	texts []string // the documents to embed
+	order []int    // order[i] numbers the document of score i, ids before texts; nil without documents
 }
 
-// splitDocuments moves the documents of a request to its ids, and their texts to the result.
-func splitDocuments(c *route.Checked, r *ScoreRequest) (p documentPlaces) {
+// splitDocuments adds the documents that are ids to the ids of a request, and returns the others.
+func splitDocuments(c *route.Checked, r *ScoreRequest) (out splitResult) {
 	if len(r.Documents) == 0 {
-		return p
+		return out
 	}
 	var ids, texts []int
 	for i, d := range r.Documents {
@@ -147,13 +147,13 @@ func splitDocuments(c *route.Checked, r *ScoreRequest) (p documentPlaces) {
 			id = idOf(c, d.Text)
 		}
 		if id.IsZero() {
-			texts, p.texts = append(texts, i), append(p.texts, d.Text)
+			texts, out.texts = append(texts, i), append(out.texts, d.Text)
 		} else {
 			ids, r.IDs = append(ids, i), append(r.IDs, id)
 		}
 	}
-	p.of = slices.Concat(ids, texts)
-	return p
+	out.order = slices.Concat(ids, texts)
+	return out
 }
 
 // idOf returns the id that the text of a document is, or the zero ID if it is a text to embed.
@@ -241,10 +241,10 @@ func (a *ScoreAnswer) addVectors(ctx context.Context, c *route.Checked, q rerank
 	return err
 }
 
-// inPlaces puts the scores into the order of the documents.
-func (a *ScoreAnswer) inPlaces(of []int) {
+// reorder puts the scores into the order of the documents: score i moves to place order[i].
+func (a *ScoreAnswer) reorder(order []int) {
 	scores, terms := make([]float32, len(a.Scores)), make([]rerank.Explanation, len(a.Explanations))
-	for i, place := range of[:len(a.Scores)] {
+	for i, place := range order[:len(a.Scores)] {
 		scores[place] = a.Scores[i]
 		if len(terms) > 0 {
 			terms[place] = a.Explanations[i]
