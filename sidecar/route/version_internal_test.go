@@ -118,7 +118,7 @@ func TestAFieldIsConfirmed(t *testing.T) {
 				v.described.Store(&description{"c", time.Now()})
 				time.Sleep(c.later) //nolint:forbidigo // of the bubble: no time passes
 				for range 2 {
-					v.Confirm(t.Context(), c.collection)
+					v.ConfirmField(t.Context(), c.collection)
 				}
 				want := c.asked
 				if c.err != nil && c.kept {
@@ -143,12 +143,12 @@ func TestOneCallerConfirms(t *testing.T) {
 		v.checked.Store(c)
 		v.described.Store(&description{collection: "c"})
 		v.asking <- struct{}{} // another caller asks
-		if v.Confirm(t.Context(), ""); store.asked != 0 {
+		if v.ConfirmField(t.Context(), ""); store.asked != 0 {
 			t.Error("two callers asked at a time")
 		}
 		done := false
 		go func() {
-			v.Confirm(t.Context(), "green")
+			v.ConfirmField(t.Context(), "green")
 			done = true
 		}()
 		if synctest.Wait(); done {
@@ -181,7 +181,7 @@ func TestASilentStoreConfirmsNothing(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), timeout)
 			defer cancel()
 			began := time.Now()
-			if v.Confirm(ctx, ""); time.Since(began) != want || v.checked.Load() != c { // by the bubble's clock
+			if v.ConfirmField(ctx, ""); time.Since(began) != want || v.checked.Load() != c { // by the bubble's clock
 				t.Errorf("of %s it waited %s, want %s; kept %t", timeout, time.Since(began), want, v.checked.Load() == c)
 			}
 		})

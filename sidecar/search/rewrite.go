@@ -183,7 +183,7 @@ func (e *Engine) rewrite(ctx context.Context, r Request) (*Rewritten, error) {
 		return nil, err
 	}
 	defer version.Release()
-	version.Confirm(ctx, r.Collection)
+	version.ConfirmField(ctx, r.Collection)
 	c, err := version.Check(ctx)
 	if err != nil {
 		return nil, err

@@ -276,7 +276,7 @@ func scoreBatch(ctx context.Context, c *route.Checked, b score.Batch, q rerank.E
 func scoreIDs(ctx context.Context, version *route.Version, q rerank.Encoded, r ScoreRequest) (ScoreAnswer, error) {
 	c := version.Current()
 	if c.Store != nil && c.Placement != route.PlacementTable {
-		version.Confirm(ctx, r.Collection)
+		version.ConfirmField(ctx, r.Collection)
 		var err error
 		if c, err = version.Check(ctx); err != nil {
 			return ScoreAnswer{}, err

@@ -57,7 +57,7 @@ func (e *Engine) searchCollection(ctx context.Context, version *route.Version, r
 	ctx, cancel := version.Current().WithTimeout(ctx)
 	defer cancel()
 	if !isScan(version.Current(), r) {
-		version.Confirm(ctx, r.Collection)
+		version.ConfirmField(ctx, r.Collection)
 	}
 	view := version.Current().ForCollection(r.Collection).View()
 	defer view.Release()
