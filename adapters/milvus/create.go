@@ -177,24 +177,6 @@ func (s *Store) indexParams(metric adapters.Metric) map[string]string {
 	return params
 }
 
-// sdkError wraps an error of the SDK itself in a sentinel error.
-func (s *Store) sdkError(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	for _, sentinel := range sentinels {
-		if errors.Is(err, sentinel) {
-			return err
-		}
-	}
-	return fmt.Errorf("%w: %w", adapters.ErrStore, err)
-}
-
-var sentinels = []error{
-	adapters.ErrNotFound, adapters.ErrField, adapters.ErrDimension, adapters.ErrMetric, adapters.ErrFilter, adapters.ErrID,
-	adapters.ErrLimit, adapters.ErrUnsupported, adapters.ErrUnavailable, adapters.ErrRefused, adapters.ErrStore,
-}
-
 // Drop removes a collection.
 func (s *Store) Drop(ctx context.Context, collection string) error {
 	defer s.forget(collection)

@@ -69,7 +69,7 @@ func TestWhichFieldsAreSearched(t *testing.T) {
 // TestPlanOfSearches: the probes of a field share a search of the greatest depth.
 func TestPlanOfSearches(t *testing.T) {
 	c := &collection{name: "c", vectors: []vectorColumn{columnOf(adapters.InnerProduct, "FLAT").vectorColumn, {name: "w", dim: 2, kind: schemapb.DataType_FloatVector, metric: adapters.InnerProduct, index: "FLAT"}}}
-	s := &Store{options: Options{}.withDefaults()}
+	s := &Store{server: server{options: Options{}.withDefaults()}}
 	probe := func(depth int, field string) rerank.Probe {
 		return rerank.Probe{Vector: []float32{1, 0}, Depth: depth, Field: field}
 	}
@@ -156,7 +156,7 @@ func TestItemsThatLackAComponent(t *testing.T) {
 
 // TestLimitsThatTheServerTells are kept, where they are lower.
 func TestLimitsThatTheServerTells(t *testing.T) {
-	s := &Store{options: Options{Limits: adapters.Limits{MaxDepth: 100, MaxProbes: 10, MaxMessageBytes: 8000}}.withDefaults()}
+	s := &Store{server: server{options: Options{Limits: adapters.Limits{MaxDepth: 100, MaxProbes: 10, MaxMessageBytes: 8000}}.withDefaults()}}
 	s.loweredLimits = s.options.Limits
 	for _, told := range []adapters.LimitError{{Limit: limitDepth, Max: 50}, {Limit: limitDepth, Max: 70}, {Limit: limitProbes, Max: 0}, {Limit: limitMessage, Max: 1}} {
 		s.lowerLimit(&told)
@@ -166,18 +166,18 @@ func TestLimitsThatTheServerTells(t *testing.T) {
 		t.Errorf("%+v", l)
 	}
 	c := &collection{name: "c", pk: "id", vectors: []vectorColumn{columnOf(adapters.L2, "FLAT").vectorColumn}}
-	r := reading{c: c, columns: []column{columnOf(adapters.L2, "FLAT")}}
-	if n := s.pageRows(r); n != 50 {
+	r := s.read(reading{c: c, columns: []column{columnOf(adapters.L2, "FLAT")}})
+	if n := r.pageRows(); n != 50 {
 		t.Errorf("a page has %d rows, want the server's 50", n)
 	}
 	r.payload = true
-	if n := s.pageRows(r); n != 1 {
+	if n := r.pageRows(); n != 1 {
 		t.Errorf("a page of payloads has %d rows", n)
 	}
 	if n := s.writeBatch(c, adapters.Rows{}); n != 4000/(64+8) {
 		t.Errorf("%d rows are written at once", n)
 	}
-	if got := s.batches(r, make([]key, 3)); len(got) != 3 {
+	if got := r.batches(make([]key, 3)); len(got) != 3 {
 		t.Errorf("three keys are read in %d calls of a row", len(got))
 	}
 	for name, ok := range map[string]bool{"": true, "Strong": true, "Bounded": true, "Eventually": true, "Session": true, "Customized": false, "strong": false} {

@@ -28,9 +28,9 @@ func (s *Store) Fetch(ctx context.Context, r adapters.FetchRequest) (adapters.Ro
 		}
 		reading.level = r.Consistency
 		if r.Owner != "" {
-			rows, err = s.fetchOwned(ctx, reading, distinctIDs(r.IDs))
+			rows, err = s.read(reading).fetchOwned(ctx, distinctIDs(r.IDs))
 		} else {
-			rows, err = s.fetch(ctx, reading, distinctIDs(r.IDs))
+			rows, err = s.read(reading).fetch(ctx, distinctIDs(r.IDs))
 		}
 		return err
 	})
@@ -50,13 +50,13 @@ func distinctIDs(ids []rerank.ID) []rerank.ID {
 }
 
 // fetch reads rows by distinct ids, in the order of the ids.
-func (s *Store) fetch(ctx context.Context, r reading, ids []rerank.ID) (adapters.Rows, error) {
+func (r reader) fetch(ctx context.Context, ids []rerank.ID) (adapters.Rows, error) {
 	parts := r.components()
 	results := make([]adapters.Rows, len(parts))
 	g, gctx := errgroup.WithContext(ctx)
 	for i, part := range parts {
 		g.Go(func() (err error) {
-			results[i], err = s.fetchPart(gctx, part, ids)
+			results[i], err = part.fetchPart(gctx, ids)
 			return err
 		})
 	}
@@ -66,15 +66,15 @@ func (s *Store) fetch(ctx context.Context, r reading, ids []rerank.ID) (adapters
 	return r.joinComponents(results, ids)
 }
 
-// components splits a reading into one reading for each component whose rows must be
+// components splits a reader into one reader for each component whose rows must be
 // read. If every field has its own column, there is only one.
-func (r reading) components() []reading {
+func (r reader) components() []reader {
 	if r.c.layout == nil || !r.c.layout.Rows || len(r.columns) < 2 {
-		return []reading{r}
+		return []reader{r}
 	}
-	parts := make([]reading, len(r.columns))
+	parts := make([]reader, len(r.columns))
 	for i, col := range r.columns {
-		parts[i] = reading{c: r.c, columns: []column{col}, level: r.level, strong: r.strong}
+		parts[i] = r.read(reading{c: r.c, columns: []column{col}, level: r.level, strong: r.strong})
 	}
 	first := r
 	first.columns = r.columns[:1]
@@ -90,7 +90,7 @@ func (r reading) component() int {
 	return r.columns[0].comp
 }
 
-func (s *Store) fetchPart(ctx context.Context, r reading, ids []rerank.ID) (adapters.Rows, error) {
+func (r reader) fetchPart(ctx context.Context, ids []rerank.ID) (adapters.Rows, error) {
 	keys := make([]key, len(ids))
 	for i, id := range ids {
 		var err error
@@ -98,12 +98,12 @@ func (s *Store) fetchPart(ctx context.Context, r reading, ids []rerank.ID) (adap
 			return adapters.Rows{}, fmt.Errorf("collection %q: ids[%d]: %w", r.c.name, i, err)
 		}
 	}
-	batches := s.batches(r, keys)
+	batches := r.batches(keys)
 	results := make([]adapters.Rows, len(batches))
 	g, gctx := errgroup.WithContext(ctx)
 	for i, batch := range batches {
 		g.Go(func() (err error) {
-			results[i], err = s.lookup(gctx, r, batch)
+			results[i], err = r.lookup(gctx, batch)
 			return err
 		})
 	}
@@ -118,8 +118,8 @@ func (s *Store) fetchPart(ctx context.Context, r reading, ids []rerank.ID) (adap
 }
 
 // batches splits keys so that neither the expression nor the reply becomes too long.
-func (s *Store) batches(r reading, keys []key) [][]key {
-	page, room := s.pageRows(r), s.options.Limits.MaxMessageBytes/2
+func (r reader) batches(keys []key) [][]key {
+	page, room := r.pageRows(), r.options.Limits.MaxMessageBytes/2
 	var batches [][]key
 	from, size := 0, 0
 	for i, k := range keys {
@@ -166,7 +166,7 @@ func (r reading) joinComponents(parts []adapters.Rows, ids []rerank.ID) (adapter
 }
 
 // fetchOwned reads all rows of owners, ordered by owner as requested, then by id.
-func (s *Store) fetchOwned(ctx context.Context, r reading, owners []rerank.ID) (adapters.Rows, error) {
+func (r reader) fetchOwned(ctx context.Context, owners []rerank.ID) (adapters.Rows, error) {
 	rank := make(map[rerank.ID]int, len(owners))
 	literals := make([]string, len(owners))
 	for i, o := range owners {
@@ -188,8 +188,8 @@ func (s *Store) fetchOwned(ctx context.Context, r reading, owners []rerank.ID) (
 	const ownersAtOnce = 1000
 	for batch := range slices.Chunk(literals, ownersAtOnce) {
 		expr := name + " in [" + strings.Join(batch, ",") + "]"
-		err := s.readPages(ctx, parts[0], expr, key{}, false, s.pageRows(r), func(rows adapters.Rows, _ key) error {
-			rows, err := s.fetchOthers(ctx, parts, rows)
+		err := parts[0].readPages(ctx, expr, nil, r.pageRows(), func(rows adapters.Rows, _ key) error {
+			rows, err := fetchOthers(ctx, parts, rows)
 			all = concatRows(all, rows)
 			return err
 		})

@@ -16,26 +16,15 @@ package milvus
 import (
 	"context"
 	"crypto/tls"
-	"encoding/base64"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
-	grpc_retry "github.com/grpc-ecosystem/go-grpc-middleware/retry"
 	"github.com/milvus-io/milvus-proto/go-api/v2/milvuspb"
-	"github.com/milvus-io/milvus-sdk-go/v2/client"
-	"golang.org/x/sync/semaphore"
 	"google.golang.org/grpc"
-	"google.golang.org/grpc/backoff"
-	"google.golang.org/grpc/credentials"
-	"google.golang.org/grpc/keepalive"
-	"google.golang.org/grpc/metadata"
 
 	"github.com/likenessdb/likeness/adapters"
-	"github.com/likenessdb/likeness/adapters/internal/wire"
 	"github.com/likenessdb/likeness/internal/recent"
-	"github.com/likenessdb/likeness/internal/traceparent"
 )
 
 // Default limits, used if neither Options nor the server gives others.
@@ -110,17 +99,9 @@ func (o Options) withDefaults() Options {
 
 // Store is a Milvus server. It is safe for concurrent use.
 type Store struct {
-	options Options
-	sdk     client.Client
-	raw     milvuspb.MilvusServiceClient
-	conn    *grpc.ClientConn // connection of raw
-	wire    grpc.CallOption  // decodes a *reply
-	slots   *semaphore.Weighted
+	server
 	schemas recent.Cache[string, *collection] // by collection or alias
 	norms   recent.Cache[normsOf, float64]    // estimates of the greatest norm
-
-	mu            sync.Mutex      // guards loweredLimits
-	loweredLimits adapters.Limits // Options.Limits, lowered to the limits that the server has told
 }
 
 var (
@@ -145,62 +126,14 @@ func New(ctx context.Context, o Options) (*Store, error) {
 	}
 	o = o.withDefaults()
 	s := &Store{
-		options:       o,
-		loweredLimits: o.Limits,
-		slots:         semaphore.NewWeighted(int64(o.MaxInFlight)),
-		schemas:       recent.Cache[string, *collection]{Keep: o.SchemaTTL},
-		norms:         recent.Cache[normsOf, float64]{Keep: normTTL},
+		server:  server{options: o},
+		schemas: recent.Cache[string, *collection]{Keep: o.SchemaTTL},
+		norms:   recent.Cache[normsOf, float64]{Keep: normTTL},
 	}
-	sdk, err := client.NewClient(ctx, client.Config{
-		Address:        o.Address,
-		DBName:         o.Database,
-		DisableConn:    true,
-		RetryRateLimit: &client.RetryRateLimitOption{MaxRetry: 0},
-		DialOptions:    s.dialOptions(),
-	})
-	if err != nil {
-		return nil, fmt.Errorf("%w: milvus at %s: %w", adapters.ErrUnavailable, o.Address, err)
+	if err := s.connect(ctx); err != nil {
+		return nil, err
 	}
-	grpcClient, ok := sdk.(*client.GrpcClient)
-	if !ok {
-		return nil, errors.Join(fmt.Errorf("%w: the SDK returned a %T", adapters.ErrStore, sdk), sdk.Close())
-	}
-	s.sdk, s.raw, s.conn, s.wire = sdk, grpcClient.Service, grpcClient.Conn, wire.CallOption()
 	return s, nil
-}
-
-// authorize adds the store's credentials to a call, as the SDK would, unless the call
-// uses a caller's own credentials.
-func (s *Store) authorize(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	secret := s.options.APIKey
-	if s.options.Username != "" || s.options.Password != "" {
-		secret = s.options.Username + ":" + s.options.Password
-	}
-	if secret != "" && !adapters.IsAsCaller(ctx) {
-		ctx = metadata.AppendToOutgoingContext(ctx, "authorization", base64.StdEncoding.EncodeToString([]byte(secret)))
-	}
-	return invoke(ctx, method, req, reply, cc, opts...)
-}
-
-// dialOptions replaces the SDK's defaults: no blocking dial, keepalive pings only
-// during a call (milvus-lite answers other pings with too_many_pings), no retries, the
-// adapter's own error conversion, and TLS with the given configuration, where the SDK
-// only supports an empty tls.Config.
-func (s *Store) dialOptions() []grpc.DialOption {
-	o := s.options
-	options := append(traceparent.DialOptions(),
-		grpc.WithChainUnaryInterceptor(s.intercept, s.authorize),
-		grpc.WithDefaultCallOptions(grpc_retry.Disable(), grpc.MaxCallRecvMsgSize(o.Limits.MaxMessageBytes)),
-		// Detects a dead link within half a minute.
-		grpc.WithKeepaliveParams(keepalive.ClientParameters{Time: 20 * time.Second, Timeout: 8 * time.Second}),
-		grpc.WithConnectParams(grpc.ConnectParams{
-			Backoff:           backoff.Config{BaseDelay: 50 * time.Millisecond, Multiplier: 1.6, Jitter: 0.2, MaxDelay: 500 * time.Millisecond},
-			MinConnectTimeout: 3 * time.Second,
-		}))
-	if o.TLS != nil {
-		options = append(options, grpc.WithTransportCredentials(credentials.NewTLS(o.TLS)))
-	}
-	return append(options, o.DialOptions...)
 }
 
 // Ping asks the server for its version. A server that does not implement the call
@@ -228,12 +161,4 @@ func (s *Store) SwitchAlias(ctx context.Context, alias, collection string) error
 		return fmt.Errorf("switch alias %q to %q: %w", alias, collection, err)
 	}
 	return nil
-}
-
-// limits returns the configured limits, lowered to the limits that the server has
-// told.
-func (s *Store) limits() adapters.Limits {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.loweredLimits
 }

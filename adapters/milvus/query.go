@@ -28,6 +28,15 @@ type reading struct {
 	strong  bool // see all earlier writes, whatever the collection's level
 }
 
+// reader reads rows of a collection from its server.
+type reader struct {
+	*server
+	reading
+}
+
+// read returns a reader of a collection's rows.
+func (s *server) read(r reading) reader { return reader{server: s, reading: r} }
+
 // newReading checks the requested parts of a row against the schema.
 func newReading(c *collection, vectors []string, owner string, payload bool, fields []string) (reading, error) {
 	r := reading{c: c, owner: owner, payload: payload || len(fields) > 0}
@@ -119,8 +128,8 @@ func (r reading) rowBytes() int {
 }
 
 // pageRows returns the number of rows that fit one reply.
-func (s *Store) pageRows(r reading) int {
-	return max(1, min(s.limits().MaxDepth, s.options.Limits.MaxMessageBytes/2/r.rowBytes()))
+func (r reader) pageRows() int {
+	return max(1, min(r.limits().MaxDepth, r.options.Limits.MaxMessageBytes/2/r.rowBytes()))
 }
 
 // isTooLong reports whether a reply failed because its rows were larger than rowBytes
@@ -138,7 +147,7 @@ type queryReply struct {
 }
 
 // query returns at most limit matching rows, ordered by primary key.
-func (s *Store) query(ctx context.Context, r reading, expr string, limit int, extra ...string) (queryReply, error) {
+func (r reader) query(ctx context.Context, expr string, limit int, extra ...string) (queryReply, error) {
 	level, err := consistencyLevel(r.level)
 	if err != nil {
 		return queryReply{}, err
@@ -146,8 +155,8 @@ func (s *Store) query(ctx context.Context, r reading, expr string, limit int, ex
 	if r.strong {
 		level = commonpb.ConsistencyLevel_Strong
 	}
-	reply, err := s.raw.Query(ctx, &milvuspb.QueryRequest{
-		DbName: s.options.Database, CollectionName: r.c.name, Expr: expr, OutputFields: r.outputFields(),
+	reply, err := r.raw.Query(ctx, &milvuspb.QueryRequest{
+		DbName: r.options.Database, CollectionName: r.c.name, Expr: expr, OutputFields: r.outputFields(),
 		QueryParams:      pairs(append(extra, "limit", strconv.Itoa(limit))...),
 		ConsistencyLevel: level, UseDefaultConsistency: r.level == "" && !r.strong,
 	})
@@ -199,14 +208,14 @@ func (r reading) convertReply(f queryReply) (adapters.Rows, error) {
 
 // lookup finds rows by primary key. If the reply is too large, it splits the keys in
 // two.
-func (s *Store) lookup(ctx context.Context, r reading, keys []key) (adapters.Rows, error) {
-	f, err := s.query(ctx, r, oneOf(r.c.pk, keys), len(keys))
+func (r reader) lookup(ctx context.Context, keys []key) (adapters.Rows, error) {
+	f, err := r.query(ctx, oneOf(r.c.pk, keys), len(keys))
 	if half := len(keys) / 2; isTooLong(err) && half > 0 {
-		a, err := s.lookup(ctx, r, keys[:half])
+		a, err := r.lookup(ctx, keys[:half])
 		if err != nil {
 			return a, err
 		}
-		b, err := s.lookup(ctx, r, keys[half:])
+		b, err := r.lookup(ctx, keys[half:])
 		return concatRows(a, b), err
 	}
 	if err != nil {
@@ -224,7 +233,7 @@ func (s *Store) lookup(ctx context.Context, r reading, keys []key) (adapters.Row
 		if got[k] {
 			continue
 		}
-		one, err := s.lookupHard(ctx, r, k)
+		one, err := r.lookupHard(ctx, k)
 		if err != nil {
 			return rows, err
 		}
@@ -236,10 +245,10 @@ func (s *Store) lookup(ctx context.Context, r reading, keys []key) (adapters.Row
 // lookupHard finds the existing rows that a query by key misses: text with a line
 // break on milvus-lite, and the greatest int64 on Milvus, whose proxy takes it for the
 // end of its merge. For other keys it returns no rows.
-func (s *Store) lookupHard(ctx context.Context, r reading, k key) (adapters.Rows, error) {
+func (r reader) lookupHard(ctx context.Context, k key) (adapters.Rows, error) {
 	switch {
 	case k.inexpressible():
-		f, err := s.query(ctx, r, r.c.pk+" like "+quote(wildcard(k.text)), s.pageRows(r))
+		f, err := r.query(ctx, r.c.pk+" like "+quote(wildcard(k.text)), r.pageRows())
 		if errors.Is(err, adapters.ErrFilter) {
 			return adapters.Rows{}, nil // the server has no such pattern, and took it for the key itself
 		}
@@ -252,7 +261,7 @@ func (s *Store) lookupHard(ctx context.Context, r reading, k key) (adapters.Rows
 			}
 		}
 	case !k.isText && k.num == math.MaxInt64:
-		f, err := s.searchKey(ctx, r, k, "")
+		f, err := r.searchKey(ctx, k, "")
 		if err != nil || len(f.keys) == 0 {
 			return adapters.Rows{}, err
 		}
@@ -282,7 +291,7 @@ func (r reading) rowAt(f queryReply, i int) (adapters.Rows, error) {
 }
 
 // searchKey finds a row by key with a search, where a query cannot find it.
-func (s *Store) searchKey(ctx context.Context, r reading, k key, filter string) (queryReply, error) {
+func (r reader) searchKey(ctx context.Context, k key, filter string) (queryReply, error) {
 	cols := r.c.columns()
 	i := slices.IndexFunc(cols, func(col column) bool { return col.kind == schemapb.DataType_FloatVector && col.index != "" })
 	if i < 0 {
@@ -295,12 +304,12 @@ func (s *Store) searchKey(ctx context.Context, r reading, k key, filter string) 
 	if r.strong {
 		f.request.Consistency = commonpb.ConsistencyLevel_Strong.String()
 	}
-	request, err := s.searchRequest(f)
+	request, err := r.searchRequest(f)
 	if err != nil {
 		return queryReply{}, err
 	}
 	request.OutputFields = r.outputFields()[1:]
-	reply, err := s.raw.Search(ctx, request)
+	reply, err := r.raw.Search(ctx, request)
 	if errors.Is(err, adapters.ErrStore) {
 		return queryReply{}, fmt.Errorf("%w: collection %q has a row with the id %v, which this Milvus finds but cannot read; write it under another id: %s", adapters.ErrUnsupported, r.c.name, k.num, err.Error())
 	}

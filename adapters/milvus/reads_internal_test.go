@@ -65,7 +65,7 @@ func TestQueriesAsSent(t *testing.T) {
 		"everything":        {whole, base(func(m *milvuspb.QueryRequest) { m.OutputFields = []string{"id", "n", "text", "$meta"} })},
 	} {
 		r.take("")
-		if _, err := s.query(t.Context(), q.r, "n > 1", 9, "iterator", "True"); err != nil {
+		if _, err := s.read(q.r).query(t.Context(), "n > 1", 9, "iterator", "True"); err != nil {
 			t.Error(err)
 		}
 		r.wantSent(t, name, "Query", q.want)
@@ -285,7 +285,7 @@ func TestFetchesInParts(t *testing.T) {
 		want []int
 	}{"short": {make([]key, 5), []int{2, 2, 1}}, "long": {[]key{long, long, {}, {}}, []int{1, 2, 1}}} {
 		var got []int
-		for _, b := range s.batches(reading, c.keys) {
+		for _, b := range s.read(reading).batches(c.keys) {
 			got = append(got, len(b))
 		}
 		if !slices.Equal(got, c.want) {

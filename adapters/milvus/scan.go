@@ -37,17 +37,18 @@ func (s *Store) scan(ctx context.Context, r adapters.ScanRequest, strong bool, y
 	if err != nil {
 		return err
 	}
-	after, resumed, err := c.readCursor(r.Cursor)
+	after, err := c.readCursor(r.Cursor)
 	if err != nil {
 		return err
 	}
-	batch := min(s.pageRows(reading), cmp.Or(r.Batch, scanRows))
+	whole := s.read(reading)
+	batch := min(whole.pageRows(), cmp.Or(r.Batch, scanRows))
 	// Pages hold the rows of one component. The vectors of the other components are
 	// fetched by id.
-	parts := reading.components()
+	parts := whole.components()
 	parts[0].strong = strong
-	return s.readPages(ctx, parts[0], r.Filter, after, resumed, batch, func(rows adapters.Rows, last key) error {
-		rows, err := s.fetchOthers(ctx, parts, rows)
+	return parts[0].readPages(ctx, r.Filter, after, batch, func(rows adapters.Rows, last key) error {
+		rows, err := fetchOthers(ctx, parts, rows)
 		if err != nil {
 			return err
 		}
@@ -61,13 +62,13 @@ func (s *Store) scan(ctx context.Context, r adapters.ScanRequest, strong bool, y
 
 // fetchOthers adds the vectors of the other components, if there are any, to rows of
 // the first component.
-func (s *Store) fetchOthers(ctx context.Context, parts []reading, rows adapters.Rows) (adapters.Rows, error) {
+func fetchOthers(ctx context.Context, parts []reader, rows adapters.Rows) (adapters.Rows, error) {
 	if len(parts) == 1 {
 		return rows, nil
 	}
 	results := []adapters.Rows{rows}
 	for _, part := range parts[1:] {
-		more, err := s.fetchPart(ctx, part, rows.IDs)
+		more, err := part.fetchPart(ctx, rows.IDs)
 		if err != nil {
 			return rows, err
 		}
@@ -76,14 +77,14 @@ func (s *Store) fetchOthers(ctx context.Context, parts []reading, rows adapters.
 	return parts[0].joinComponents(results, rows.IDs)
 }
 
-// readPages reads the matching rows after the key `after`, page by page, ordered by
-// primary key.
-func (s *Store) readPages(ctx context.Context, r reading, filter string, after key, resumed bool, batch int, yield func(rows adapters.Rows, last key) error) error {
+// readPages reads the matching rows, page by page, ordered by primary key. It begins after the key
+// `after`, or with the first row if after is nil.
+func (r reader) readPages(ctx context.Context, filter string, after *key, batch int, yield func(rows adapters.Rows, last key) error) error {
 	if r.c.layout != nil && r.c.layout.Rows {
 		filter = joinConditions(filter, fmt.Sprintf("%s == %d", companionField, r.component()))
 	}
 	for {
-		f, err := s.pageAfter(ctx, r, filter, after, resumed, batch)
+		f, err := r.pageAfter(ctx, filter, after, batch)
 		if isTooLong(err) && batch > 1 {
 			batch /= 2
 			continue
@@ -92,30 +93,30 @@ func (s *Store) readPages(ctx context.Context, r reading, filter string, after k
 			return err
 		}
 		if len(f.keys) == 0 {
-			return s.lastPage(ctx, r, filter, after, resumed, yield)
+			return r.lastPage(ctx, filter, after, yield)
 		}
 		last := f.keys[len(f.keys)-1]
-		if resumed && !last.isAfter(after) { // a scan of a broken server ends
+		if after != nil && !last.isAfter(*after) { // a scan of a broken server ends
 			return fmt.Errorf("%w: the page of collection %q after %s ends at %s, not later", adapters.ErrStore, r.c.name, after.literal(), last.literal())
 		}
-		after, resumed, r.strong = last, true, false
+		after, r.strong = &last, false
 		rows, err := r.convertReply(f)
 		if err != nil {
 			return err
 		}
-		if err := yield(rows, after); err != nil {
+		if err := yield(rows, last); err != nil {
 			return err
 		}
 	}
 }
 
 // lastPage reads the row with the greatest int64, which Milvus's queries omit.
-func (s *Store) lastPage(ctx context.Context, r reading, filter string, after key, resumed bool, yield func(rows adapters.Rows, last key) error) error {
+func (r reader) lastPage(ctx context.Context, filter string, after *key, yield func(rows adapters.Rows, last key) error) error {
 	greatest := key{num: math.MaxInt64}
-	if r.c.ids.textKeys() || resumed && after == greatest {
+	if r.c.ids.textKeys() || after != nil && *after == greatest {
 		return nil
 	}
-	f, err := s.searchKey(ctx, r, greatest, filter)
+	f, err := r.searchKey(ctx, greatest, filter)
 	if err != nil || len(f.keys) == 0 {
 		return err
 	}
@@ -133,24 +134,24 @@ func iteratorParams() []string { return []string{"iterator", "True", "reduce_sto
 // pageAfter reads the next page after a key. milvus-lite cannot express a text with a
 // line break; for such a key the page begins at a smaller text, and rows seen before
 // are skipped.
-func (s *Store) pageAfter(ctx context.Context, r reading, filter string, after key, resumed bool, batch int) (queryReply, error) {
+func (r reader) pageAfter(ctx context.Context, filter string, after *key, batch int) (queryReply, error) {
 	bound := ""
 	switch {
-	case !resumed:
+	case after == nil:
 	case !after.isText && after.num == math.MinInt64:
 		bound = fmt.Sprintf("%s >= %d", r.c.pk, int64(math.MinInt64+1))
 	case !after.inexpressible():
 		bound = r.c.pk + " > " + after.literal()
 	default:
-		return s.behindBreak(ctx, r, filter, after, batch)
+		return r.behindBreak(ctx, filter, *after, batch)
 	}
-	return s.query(ctx, r, joinConditions(filter, bound), batch, iteratorParams()...)
+	return r.query(ctx, joinConditions(filter, bound), batch, iteratorParams()...)
 }
 
-func (s *Store) behindBreak(ctx context.Context, r reading, filter string, after key, batch int) (queryReply, error) {
+func (r reader) behindBreak(ctx context.Context, filter string, after key, batch int) (queryReply, error) {
 	prefix := after.text[:strings.IndexAny(after.text, "\r\n")]
 	for {
-		f, err := s.query(ctx, r, joinConditions(filter, r.c.pk+" >= "+quote(prefix)), batch, iteratorParams()...)
+		f, err := r.query(ctx, joinConditions(filter, r.c.pk+" >= "+quote(prefix)), batch, iteratorParams()...)
 		if err != nil {
 			return f, err
 		}
@@ -161,11 +162,11 @@ func (s *Store) behindBreak(ctx context.Context, r reading, filter string, after
 		if seen < len(f.keys) || len(f.keys) < batch {
 			return f.withoutFirst(seen), nil
 		}
-		if batch >= s.limits().MaxDepth {
+		if batch >= r.limits().MaxDepth {
 			return f, fmt.Errorf("%w: collection %q has more than %d keys that begin with %q and have a line break",
 				adapters.ErrUnsupported, r.c.name, batch, prefix)
 		}
-		batch = min(2*batch, s.limits().MaxDepth)
+		batch = min(2*batch, r.limits().MaxDepth)
 	}
 }
 
@@ -200,17 +201,18 @@ func writeCursor(k key) (string, error) {
 	return string(b), nil
 }
 
-func (c *collection) readCursor(text string) (k key, resumed bool, err error) {
+// readCursor returns the key that a cursor holds, or nil for the empty cursor.
+func (c *collection) readCursor(text string) (*key, error) {
 	if text == "" {
-		return key{}, false, nil
+		return nil, nil //nolint:nilnil // no key: a scan from the beginning
 	}
 	var cur cursor
-	err = json.Unmarshal([]byte(text), &cur)
+	err := json.Unmarshal([]byte(text), &cur)
 	switch textKeys := c.ids.textKeys(); {
 	case err == nil && textKeys && cur.Text != nil:
-		return key{text: *cur.Text, isText: true}, true, nil
+		return &key{text: *cur.Text, isText: true}, nil
 	case err == nil && !textKeys && cur.Num != nil:
-		return key{num: *cur.Num}, true, nil
+		return &key{num: *cur.Num}, nil
 	}
-	return key{}, false, fmt.Errorf("%w: %q is not a cursor of a scan of collection %q; start without one", adapters.ErrStore, text, c.name)
+	return nil, fmt.Errorf("%w: %q is not a cursor of a scan of collection %q; start without one", adapters.ErrStore, text, c.name)
 }

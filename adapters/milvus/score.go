@@ -94,8 +94,8 @@ func (s *Store) greatestNorm(ctx context.Context, c *collection, col column) (fl
 
 // measureNorms returns twice the greatest norm of the first rows of a field, or errNoRows.
 func (s *Store) measureNorms(ctx context.Context, c *collection, col column) (float64, error) {
-	r := reading{c: c, columns: []column{col}}
-	f, err := s.query(ctx, r, col.filter, normRows)
+	r := s.read(reading{c: c, columns: []column{col}})
+	f, err := r.query(ctx, col.filter, normRows)
 	if err != nil {
 		return 0, err
 	}

@@ -96,7 +96,7 @@ func (s *Store) planSearches(c *collection, r adapters.SearchRequest) ([]fieldSe
 		f.probes, f.depth = append(f.probes, i), max(f.depth, p.Depth)
 	}
 	for i := range searches {
-		if err := s.complete(&searches[i]); err != nil {
+		if err := s.readExtras(&searches[i]); err != nil {
 			return nil, err
 		}
 	}
@@ -106,7 +106,9 @@ func (s *Store) planSearches(c *collection, r adapters.SearchRequest) ([]fieldSe
 // topk returns the number of rows to request, which includes rows that will be dropped.
 func (f fieldSearch) topk() int { return f.depth + len(f.exclude.dropped) }
 
-func (s *Store) complete(f *fieldSearch) (err error) {
+// readExtras fills in what a search excludes and which fields it returns beside the ids. It returns an
+// error if the rows with their vectors would not fit one message.
+func (s *server) readExtras(f *fieldSearch) (err error) {
 	if f.exclude, err = f.c.exclude(f.request.Exclude, f.request.Owner, f.col.comp); err != nil {
 		return err
 	}
@@ -186,11 +188,11 @@ func (s *Store) searchField(ctx context.Context, f fieldSearch, lists []rerank.L
 
 // searchWire calls Search and decodes the answer into r. The interceptor sees the call
 // like any other.
-func (s *Store) searchWire(ctx context.Context, request *milvuspb.SearchRequest, r *reply) error {
+func (s *server) searchWire(ctx context.Context, request *milvuspb.SearchRequest, r *reply) error {
 	return s.conn.Invoke(ctx, milvuspb.MilvusService_Search_FullMethodName, request, r, s.wire)
 }
 
-func (s *Store) searchRequest(f fieldSearch) (*milvuspb.SearchRequest, error) {
+func (s *server) searchRequest(f fieldSearch) (*milvuspb.SearchRequest, error) {
 	group, err := proto.Marshal(&commonpb.PlaceholderGroup{Placeholders: []*commonpb.PlaceholderValue{{
 		Tag: "$0", Type: commonpb.PlaceholderType_FloatVector, Values: f.vectors(),
 	}}})
@@ -206,7 +208,7 @@ func (s *Store) searchRequest(f fieldSearch) (*milvuspb.SearchRequest, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: search parameters: %w", adapters.ErrStore, err)
 	}
-	level, _ := consistencyLevel(f.request.Consistency) // checked by plan
+	level, _ := consistencyLevel(f.request.Consistency) // checked by Search
 	request := &milvuspb.SearchRequest{
 		DbName: s.options.Database, CollectionName: f.request.Collection, PartitionNames: f.request.Partitions,
 		Dsl: joinConditions(f.request.Filter, f.col.filter, f.exclude.condition), DslType: commonpb.DslType_BoolExprV1,

@@ -5,102 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"math"
-	"path"
 	"regexp"
 	"strconv"
 	"strings"
 
 	"github.com/milvus-io/milvus-proto/go-api/v2/commonpb"
-	"google.golang.org/grpc"
-	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/status"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/likenessdb/likeness/adapters"
-	"github.com/likenessdb/likeness/adapters/internal/wire"
 )
 
 // errNoAlias means that the alias to alter does not exist yet.
 var errNoAlias = fmt.Errorf("%w: alias not found", adapters.ErrStore)
-
-// intercept wraps every call of the connection, including the SDK's. It limits the
-// calls in flight and the size of requests, and is the only place that converts
-// Milvus's refusals to errors.
-func (s *Store) intercept(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, invoke grpc.UnaryInvoker, opts ...grpc.CallOption) error {
-	call := path.Base(method)
-	if m, ok := req.(proto.Message); ok {
-		if size := proto.Size(m); size > s.options.Limits.MaxMessageBytes {
-			return fmt.Errorf("milvus %s: %w", call, s.messageLimit(int64(size)))
-		}
-	}
-	if err := s.slots.Acquire(ctx, 1); err != nil {
-		return fmt.Errorf("milvus %s: %w", call, err)
-	}
-	defer s.slots.Release(1)
-	if err := invoke(ctx, method, req, reply, cc, opts...); err != nil {
-		return fmt.Errorf("milvus %s: %w", call, s.callError(ctx, err))
-	}
-	if err := statusError(replyStatus(reply)); err != nil {
-		s.lowerLimit(err)
-		return fmt.Errorf("milvus %s: %w", call, err)
-	}
-	return nil
-}
-
-// lowerLimit lowers a limit to the value that the server has told.
-func (s *Store) lowerLimit(err error) {
-	var told *adapters.LimitError
-	if !errors.As(err, &told) {
-		return
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	known := map[string]*int{
-		limitDepth: &s.loweredLimits.MaxDepth, limitProbes: &s.loweredLimits.MaxProbes, limitVectorFields: &s.loweredLimits.MaxVectorFields,
-	}[told.Limit]
-	if known != nil && told.Max > 0 && told.Max < int64(*known) {
-		*known = int(told.Max)
-	}
-}
-
-func (s *Store) messageLimit(size int64) error {
-	return &adapters.LimitError{
-		Limit: limitMessage, Value: size, Max: int64(s.options.Limits.MaxMessageBytes),
-		Remedy: "ask for fewer rows or vectors at a time, or raise the limit here and on the server (proxy.grpc.serverMaxRecvSize)",
-	}
-}
-
-var tooLarge = regexp.MustCompile(`larger than max \((\d+) vs\.? \d+\)`)
-
-// callError converts the error of a call without a reply.
-func (s *Store) callError(ctx context.Context, err error) error {
-	if ctx.Err() != nil {
-		return ctx.Err()
-	}
-	st := status.Convert(err)
-	switch st.Code() {
-	case codes.Canceled:
-		return context.Canceled
-	case codes.DeadlineExceeded:
-		return context.DeadlineExceeded
-	case codes.Unavailable:
-		if wire.AnsweredHTTP1(st.Message()) {
-			return fmt.Errorf("%w: the server at %s speaks HTTP/1.1, and not gRPC; give Milvus's gRPC port, 19530 by default", adapters.ErrUnavailable, s.options.Address)
-		}
-		return fmt.Errorf("%w: %s at %s", adapters.ErrUnavailable, st.Message(), s.options.Address)
-	case codes.Unauthenticated, codes.PermissionDenied:
-		return fmt.Errorf("%w: %s; check user, password or API key", adapters.ErrRefused, st.Message())
-	case codes.Unimplemented:
-		return fmt.Errorf("%w: this server has no such call", adapters.ErrUnsupported)
-	case codes.ResourceExhausted:
-		if m := tooLarge.FindStringSubmatch(st.Message()); m != nil {
-			return s.messageLimit(parseNumber(m[1]))
-		}
-		return fmt.Errorf("%w: %s", adapters.ErrUnavailable, st.Message())
-	default:
-		return fmt.Errorf("%w: %s: %s", adapters.ErrStore, st.Code(), st.Message())
-	}
-}
 
 func replyStatus(reply any) *commonpb.Status {
 	switch r := reply.(type) {

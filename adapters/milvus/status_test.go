@@ -81,7 +81,7 @@ func TestToldLimit(t *testing.T) {
 }
 
 func TestCallError(t *testing.T) {
-	s := &Store{options: Options{Address: "db:19530"}.withDefaults()}
+	s := &server{options: Options{Address: "db:19530"}.withDefaults()}
 	for _, c := range []struct {
 		code codes.Code
 		text string

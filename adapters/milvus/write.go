@@ -92,7 +92,7 @@ func (s *Store) awaitVisible(ctx context.Context, c *collection, last rerank.ID)
 	if err != nil {
 		return err
 	}
-	_, err = s.query(ctx, reading{c: c, strong: true}, oneOf(c.pk, []key{k}), 1)
+	_, err = s.read(reading{c: c, strong: true}).query(ctx, oneOf(c.pk, []key{k}), 1)
 	return err
 }
 
