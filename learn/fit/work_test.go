@@ -23,7 +23,13 @@ func TestWorkEndsAtItsPlan(t *testing.T) {
 		t.Errorf("a task of 4 that does 9 counts %d", done)
 	}
 	early := w.Begin(6e6)
+	if !early.Has(6e6) || early.Has(6.5e6) {
+		t.Error("a task of 6 has not 6, or has 6.5")
+	}
 	early.Add(0.5e6)
+	if !early.Has(5.5e6) || early.Has(6e6) {
+		t.Error("a task of 6 that did 0.5 has not 5.5, or has 6")
+	}
 	if done != 4 {
 		t.Errorf("half a unit counts: %d", done)
 	}
@@ -36,6 +42,9 @@ func TestWorkEndsAtItsPlan(t *testing.T) {
 		t.Errorf("%d of %d are done after a task that the plan lacks", done, planned)
 	}
 	var none *fit.Task
+	if none.Has(0) {
+		t.Error("no task has something left")
+	}
 	none.Add(1)
 	none.End()
 }

@@ -21,6 +21,8 @@ type Exam struct {
 	k       int
 	depths  []int
 	fields  map[string]rerank.Matrix // the fields derived so far, by name; "" is items
+	// blockScores bounds the scores that are held at a time, beyond eight queries.
+	blockScores int
 }
 
 // NewExam ranks the items for the queries that judge. items are the stored vectors as the database
@@ -28,7 +30,7 @@ type Exam struct {
 // all there; if fewer than two are left, 2K is one of them. NewExam returns fit.ErrData or the
 // context's error.
 func NewExam(ctx context.Context, t *Teacher, items rerank.Matrix, queries []int32, k int, depths []int, done func(int)) (*Exam, error) {
-	x := &Exam{teacher: t, items: items, queries: queries, k: k, depths: chooseDepths(depths, k, items.Rows), fields: map[string]rerank.Matrix{"": items}}
+	x := &Exam{teacher: t, items: items, queries: queries, k: k, depths: chooseDepths(depths, k, items.Rows), fields: map[string]rerank.Matrix{"": items}, blockScores: 1 << 22}
 	var err error
 	x.top, err = t.RankAll(ctx, queries, k, done)
 	return x, err
@@ -58,7 +60,7 @@ func (x *Exam) Vectors(s rerank.FirstStage, vectors rerank.Matrix) rerank.FirstS
 func (x *Exam) Products(s rerank.FirstStage, vectors, items rerank.Matrix) rerank.FirstStage {
 	found := make([][]float64, vectors.Rows)
 	most := min(x.depths[len(x.depths)-1], items.Rows)
-	block := min(vectors.Rows, max(8, (1<<22)/items.Rows))
+	block := min(vectors.Rows, max(8, x.blockScores/items.Rows))
 	scores := rerank.NewMatrix(block, items.Rows)
 	for from := 0; from < vectors.Rows; from += block {
 		to := min(from+block, vectors.Rows)

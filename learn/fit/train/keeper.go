@@ -163,11 +163,13 @@ func (h *Hasher) addData(d fit.Data) {
 		}
 		h.addBytes(b)
 	}
-	b = b[:0]
-	for _, n := range slices.Concat(d.Asked, d.Inverse) {
-		b = binary.LittleEndian.AppendUint64(b, math.Float64bits(n))
+	for _, numbers := range [][]float64{d.Asked, d.Inverse} {
+		b = b[:0]
+		for _, n := range numbers {
+			b = binary.LittleEndian.AppendUint64(b, math.Float64bits(n))
+		}
+		h.addBytes(b)
 	}
-	h.addBytes(b)
 	for _, numbers := range [][]int64{d.Times, d.UserIDs} {
 		b = b[:0]
 		for _, n := range numbers {

@@ -1,6 +1,7 @@
 package train
 
 import (
+	"cmp"
 	"errors"
 	"math"
 	"math/rand/v2"
@@ -81,6 +82,10 @@ func TestBatches(t *testing.T) {
 	if b.Size != 32 || b.Steps != minRoundSteps || math.Abs(b.MeanWeight-(32.*1+32*6)/(32+96)) > 1e-9 {
 		t.Fatalf("batches of %d, %d a round, of weight %v", b.Size, b.Steps, b.MeanWeight)
 	}
+	if slices.IsSortedFunc(b.Next(), func(a, b samples.Pair) int { return cmp.Compare(a.Query, b.Query) }) {
+		t.Error("the first batch goes through the log in its own order")
+	}
+	b.Next()
 	items, sorted := map[int32]bool{}, true
 	for pass := range 50 {
 		seen := map[int32]bool{}

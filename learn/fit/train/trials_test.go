@@ -7,6 +7,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/likenessdb/likeness/learn/clicks"
 	"github.com/likenessdb/likeness/learn/fit"
 	"github.com/likenessdb/likeness/learn/fit/fittest"
 )
@@ -36,12 +37,12 @@ func (c *counter) TakeRound(ctx context.Context, round int) (float64, error) {
 }
 
 func (c *counter) Position() Position {
-	return Position{Steps: int(c.rounds[0]), Moments: [][]float32{c.moments}}
+	return Position{Steps: int(c.rounds[0]), Moments: [][]float32{c.moments}, Other: [][]float32{c.rounds}}
 }
 
 func (c *counter) Resume(p Position) error {
 	c.resumed = true
-	if p.Steps != int(c.rounds[0]) || p.Moments[0][0] != c.rounds[0] {
+	if p.Steps != int(c.rounds[0]) || p.Moments[0][0] != c.rounds[0] || p.Other[0][0] != c.rounds[0] {
 		return fit.ErrCheckpoint
 	}
 	copy(c.moments, p.Moments[0])
@@ -117,6 +118,13 @@ func TestTrialsResume(t *testing.T) {
 		t.Errorf("the outcome became %d, %v", n, err)
 	}
 	kept, resumed := newCounter(), newCounter()
+	for range 2 { // what becomes of the learner does not reach the remembered parameters
+		l := newCounter()
+		if _, err := again.Train(t.Context(), l, finished); err != nil || l.rounds[0] != 2 {
+			t.Errorf("the finished trial left the parameter %v, %v", l.rounds, err)
+		}
+		l.rounds[0] = 99
+	}
 	if _, err := again.Train(t.Context(), kept, finished); err != nil || kept.taken != 0 || kept.rounds[0] != 2 {
 		t.Errorf("the finished trial took %d rounds again, its parameter is %v, %v", kept.taken, kept.rounds, err)
 	}
@@ -124,6 +132,37 @@ func TestTrialsResume(t *testing.T) {
 	s, err = again.Train(t.Context(), resumed, running)
 	if err != nil || !resumed.resumed || resumed.taken != 2 || s.TakenRounds != 5 || resumed.rounds[0] != 5 || len(s.History) != 5 {
 		t.Errorf("resumed: took %d rounds, %+v, parameter %v, %v", resumed.taken, s, resumed.rounds, err)
+	}
+}
+
+// TestTrainEndsWithAnError: a trial whose judge or round fails says so, and its rating is not taken.
+func TestTrainEndsWithAnError(t *testing.T) {
+	broken := errors.New("broken")
+	for failing := range 3 {
+		judge := func(rounds int) (float64, error) {
+			if rounds == failing {
+				return 9, broken
+			}
+			return 1, nil
+		}
+		if _, err := newTrials(t, nil).Train(t.Context(), newCounter(), Plan{Rounds: 3, Patience: 3, Judge: judge}); !errors.Is(err, broken) {
+			t.Errorf("the judge fails after %d rounds: %v", failing, err)
+		}
+	}
+	trials := newTrials(t, &fittest.Checkpoint{})
+	if _, err := Try(trials, "a", func() (chan int, error) { return nil, nil }); err == nil {
+		t.Error("an outcome that cannot be kept is taken")
+	}
+}
+
+// TestTrialsOfOneName: a trial that ended does not go on.
+func TestTrialsOfOneName(t *testing.T) {
+	trials := newTrials(t, &fittest.Checkpoint{})
+	for range 2 {
+		l := newCounter()
+		if _, err := trials.Train(t.Context(), l, Plan{Name: "a", Rounds: 2}); err != nil || l.taken != 2 {
+			t.Errorf("%d rounds were taken, want 2; %v", l.taken, err)
+		}
 	}
 }
 
@@ -182,6 +221,8 @@ func TestCheckpointsOfOtherFits(t *testing.T) {
 		return fit.Data{
 			Items: fittest.NormalMatrix(rand.New(rand.NewPCG(1, 1)), 3, 2), Queries: fittest.NormalMatrix(rand.New(rand.NewPCG(1, 2)), 2, 2),
 			Relevant: [][]int32{{0, 1}, {2}}, Weights: [][]float32{{1, 2}, {3}}, Times: []int64{5, 6}, UserIDs: []int64{7, 8},
+			Seen: [][]int32{{2}, {0, 1}}, Looks: [][]clicks.Look{{{Item: 0, Times: 1}}, {{Item: 1, Times: 2}, {Item: 2, Times: 3}}},
+			Asked: []float64{4, 5}, Inverse: []float64{1, 2},
 		}
 	}
 	resume := func(state []byte, kind string, d fit.Data, options any) (*Trials, error) {
@@ -221,11 +262,28 @@ func TestCheckpointsOfOtherFits(t *testing.T) {
 		"no weights":      func(d *fit.Data) { d.Weights = nil },
 		"times":           func(d *fit.Data) { d.Times[1] = 9 },
 		"users":           func(d *fit.Data) { d.UserIDs[1] = 9 },
+		"seen items":      func(d *fit.Data) { d.Seen[1] = []int32{1} },
+		"looked-at items": func(d *fit.Data) { d.Looks[1][0].Item = 0 },
+		"looks":           func(d *fit.Data) { d.Looks[0][0].Times = 2 },
+		"traffic":         func(d *fit.Data) { d.Asked[0] = 9 },
+		"propensities":    func(d *fit.Data) { d.Inverse[0] = 9 },
 	} {
 		d := data()
 		change(&d)
 		_, err := resume(state(), "kind", d, "options")
 		refused("other "+name, err)
+	}
+	traffic, propensities := data(), data() // the same numbers, with another meaning
+	traffic.Inverse, propensities.Inverse, propensities.Asked = nil, traffic.Asked, nil
+	one, err := newKeeper(&fittest.Checkpoint{}, "kind", traffic, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if other, err := newKeeper(&fittest.Checkpoint{}, "kind", propensities, nil); err != nil || one.owner == other.owner {
+		t.Errorf("traffic and inverse propensities of the same numbers have one state, %v", err)
+	}
+	if _, err := newKeeper(&fittest.Checkpoint{}, "kind", data(), func() {}); err == nil {
+		t.Error("options that cannot be compared are taken")
 	}
 	_, err = resume(state(), "kind", data(), "others")
 	refused("other options", err)

@@ -1,0 +1,51 @@
+package fit_test
+
+import (
+	"testing"
+
+	"github.com/likenessdb/likeness/learn/fit"
+)
+
+// TestAGainIsClear: a gain is clear if it is above 0 and reaches its standard error.
+func TestAGainIsClear(t *testing.T) {
+	for _, c := range []struct {
+		gain, standardError float64
+		want                bool
+	}{{0.02, 0.01, true}, {0.01, 0.01, true}, {0.01, 0.02, false}, {0, 0, false}, {-0.02, 0.01, false}} {
+		if got := (fit.Comparison{Gain: c.gain, StandardError: c.standardError}).ClearlyBetter(); got != c.want {
+			t.Errorf("%+v is clear: %t", c, got)
+		}
+	}
+}
+
+// TestTrafficWeighsItemsWithoutLogs: a trial is worth its MRR@10 over all traffic, of which the given share looks for items
+// without logs.
+func TestTrafficWeighsItemsWithoutLogs(t *testing.T) {
+	trial := fit.PullTrial{LoggedMRR: 0.75, LoggedNDCG: 0.9, Cold: &fit.Comparison{MRR: 0.375, Baseline: 0.5}}
+	if got := trial.Value(0.25); got != 0.75*0.75+0.25*0.375 {
+		t.Errorf("the value is %g", got)
+	}
+	trial.Cold = nil
+	if got := trial.Value(0.25); got != 0.75 {
+		t.Errorf("without held-out items the value is %g", got)
+	}
+}
+
+// TestWhatGuardingCosts: the chosen trial is compared with the one that is best for logged items by MRR@10.
+func TestWhatGuardingCosts(t *testing.T) {
+	trial := func(logged, ndcg, cold float64) fit.PullTrial {
+		return fit.PullTrial{LoggedMRR: logged, LoggedNDCG: ndcg, Cold: &fit.Comparison{MRR: cold, Baseline: 0.5}}
+	}
+	chosen := trial(0.625, 0.5, 0.5)
+	all := []fit.PullTrial{trial(0.5, 0.9, 0.125), chosen, trial(0.75, 0.6, 0.25), trial(0.6875, 0.7, 0.375)}
+	if got := *fit.NewGuarding(0.25, chosen, all); got != (fit.Guarding{Traffic: 0.25, LoggedLoss: 0.125, ColdGain: 0.25}) {
+		t.Errorf("guarding: %+v", got)
+	}
+	if got := *fit.NewGuarding(0.25, all[2], all); got != (fit.Guarding{Traffic: 0.25}) {
+		t.Errorf("the best trial for logged items: %+v", got)
+	}
+	want := "Holding back for items without logs (25.0 % of the traffic to come) costs logged items 0.1250 of MRR@10 and buys the others 0.2500: -0.0312 over all traffic."
+	if got := fit.NewGuarding(0.25, chosen, all).Text(); got != want {
+		t.Errorf("%s\nwant %s", got, want)
+	}
+}
