@@ -10,10 +10,12 @@ import (
 
 	"github.com/likenessdb/likeness/learn/fit"
 	"github.com/likenessdb/likeness/learn/fit/fittest"
+	"github.com/likenessdb/likeness/learn/fit/linalg"
 	"github.com/likenessdb/likeness/learn/fit/teacher"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/companion"
 	"github.com/likenessdb/likeness/rerank/model"
+	"github.com/likenessdb/likeness/rerank/tensor"
 )
 
 // TestWhoPlacesAndWhoJudges: later queries judge where times are known, queries of zeros take no part, and an error says how
@@ -127,10 +129,131 @@ func TestWhatItemsAreFittedTo(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	row, vectors := 0, tensors[companion.Anchors]
+	for i, q := range anchors {
+		own := f.Queries.Slice(int(f.QueryStarts[q]), int(f.QueryStarts[q+1]))
+		if got := tensors[companion.Counts].Data[i]; got != float32(own.Rows) || !slices.Equal(vectors.Data[row*12:(row+own.Rows)*12], own.Data) {
+			t.Errorf("anchor %d is not query %d, of %d vectors but %g", i, q, own.Rows, got)
+		}
+		row += own.Rows
+	}
+	checkJudged(t, f, c, tensors)
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := f.place(ended, c); !errors.Is(err, context.Canceled) {
 		t.Errorf("items are placed after the end: %v", err)
+	}
+}
+
+// checkJudged compares the recall that judge reports for two queries with its definition.
+func checkJudged(t *testing.T, f *fitter, c *companion.Companion, tensors tensor.Set) {
+	t.Helper()
+	f.options.K, f.options.Depths = 4, []int{6, 20}
+	var r Report
+	judges := []int32{30, 33}
+	if err := f.judge(t.Context(), &r, tensors, judges); err != nil {
+		t.Fatal(err)
+	}
+	placed, err := f.place(t.Context(), c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := make([]float64, len(r.Depths))
+	products := make([]float32, placed.Rows)
+	ranked, err := f.RankAll(t.Context(), judges, 4, func(int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, q := range judges {
+		e, err := f.Encode(q)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for x := range products {
+			products[x] = float32(linalg.Dot(c.Query(features(e)), placed.Row(x)))
+		}
+		for d, depth := range r.Depths {
+			for _, x := range teacher.BestRows(products, depth) {
+				if slices.Contains(ranked[i].Rows, x) {
+					want[d] += 1. / 8
+				}
+			}
+		}
+	}
+	own := r.Find(rerank.Companion, "")
+	if r.K != 4 || r.Dim != c.Dim() || !own.Companion || !slices.EqualFunc(own.Recall, want, func(a, b float64) bool { return math.Abs(a-b) < 1e-9 }) {
+		t.Errorf("reported %+v, want recall %v of the first 4", r.RecallTable, want)
+	}
+	if r.Find(rerank.Average, "") == nil {
+		t.Errorf("the model's own first stage is not measured: %+v", r.RecallTable)
+	}
+}
+
+// TestSampledItems: a sample is of the whole collection, ascending, each item with its own vectors, and the seed draws it.
+func TestSampledItems(t *testing.T) {
+	d, o := lateData(40, 2, 3), DefaultOptions()
+	o.Items = 40
+	if got := sampleItems(d, o); got.ItemCount() != 40 || &got.Items.Data[0] != &d.Items.Data[0] {
+		t.Errorf("a small collection is sampled to %d items", got.ItemCount())
+	}
+	o.Items = 15
+	var samples [][]int
+	for _, o.Seed = range []uint64{1, 1, 2} {
+		got, rows := sampleItems(d, o), []int{}
+		for x := range got.ItemCount() {
+			own := got.Items.Slice(int(got.ItemStarts[x]), int(got.ItemStarts[x+1]))
+			for from := range 40 {
+				if all := d.Items.Slice(int(d.ItemStarts[from]), int(d.ItemStarts[from+1])); slices.Equal(own.Data, all.Data) {
+					rows = append(rows, from)
+				}
+			}
+		}
+		samples = append(samples, rows)
+		if len(rows) != 15 || !slices.IsSorted(rows) || rows[14] < 20 {
+			t.Errorf("the sample is %v", rows)
+		}
+	}
+	if !slices.Equal(samples[0], samples[1]) || slices.Equal(samples[0], samples[2]) {
+		t.Errorf("the seeds 1, 1 and 2 draw %v", samples)
+	}
+}
+
+// TestRandomFeatures: the seed draws them, and together they have about the norm of the query vector.
+func TestRandomFeatures(t *testing.T) {
+	o := DefaultOptions()
+	o.Hidden = 400
+	first := randomFeatures(o, 5)
+	query := []float32{1, 2, 0, -2, 4}
+	var square float64
+	for r := range first.Rows {
+		square += math.Pow(linalg.Dot(first.Row(r), query), 2)
+	}
+	if norm := math.Sqrt(square); first.Rows != 400 || math.Abs(norm-5) > 0.5 {
+		t.Errorf("the features of a query of norm 5 have norm %g", norm)
+	}
+	if !slices.Equal(randomFeatures(o, 5).Data, first.Data) {
+		t.Error("one seed draws two sets of features")
+	}
+	if o.Seed++; slices.Equal(randomFeatures(o, 5).Data, first.Data) {
+		t.Error("another seed draws the same features")
+	}
+}
+
+// TestUsersOfALog: a log of users teaches a model that does not know them.
+func TestUsersOfALog(t *testing.T) {
+	m, err := model.New(model.Parameters{Name: "late", Kind: rerank.KindLate, Config: []byte(`{"dim": 12, "normalise": true}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, o := lateData(30, 30, 12), DefaultOptions()
+	o.Dim, o.Hidden, o.K, o.Depths = 4, 4, 3, []int{10}
+	want, err := Fit(t.Context(), m.Similarity, d, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	d.UserIDs = []int64{7} // of another number of queries: nobody reads them
+	if got, err := Fit(t.Context(), m.Similarity, d, o); err != nil || !slices.Equal(got.Tensors[companion.Out].Data, want.Tensors[companion.Out].Data) {
+		t.Errorf("users change the companion: %v", err)
 	}
 }
 

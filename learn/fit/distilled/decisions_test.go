@@ -59,6 +59,7 @@ func TestRecommendedStage(t *testing.T) {
 	}{
 		"a little better":     {[]rerank.FirstStage{linear, residual, stored}, nil, "Use the strategy distilled with head linear.", "even 50 candidates hold 0.900 of the exact top 7 only"},
 		"better":              {[]rerank.FirstStage{linear, better, stored}, nil, "Use the strategy distilled with head residual: 50 candidates hold 0.970 of the exact top 7.", ""},
+		"better in the mean":  {[]rerank.FirstStage{better, average}, nil, "Use the strategy distilled with head residual", ""},
 		"no better than this": {[]rerank.FirstStage{linear, average}, nil, "Use the strategy average: no learned probe finds more. It needs a companion collection", "even 50 candidates"},
 		"exact":               {[]rerank.FirstStage{linear, average}, []HeadReport{{Start: startExact}}, "Keep the strategy average", ""},
 	} {

@@ -88,8 +88,7 @@ func newFitter(m rerank.Similarity, d fit.Data, o Options) (*fitter, error) {
 	if err := checkData(spec, d); err != nil {
 		return nil, err
 	}
-	slices.Sort(o.Depths)
-	o.Depths = slices.Compact(o.Depths)
+	o.Depths = slices.Compact(slices.Sorted(slices.Values(o.Depths)))
 	f := &fitter{options: o, heads: map[string]*head{}, queryScale: 1}
 	f.report = Report{Seed: o.Seed, Items: d.Items.Rows, Queries: d.Queries.Rows, RecallTable: rerank.RecallTable{K: min(o.K, d.Items.Rows-1)}}
 	log, err := f.prepareLog(d)
