@@ -80,27 +80,35 @@ func (t *trial) chooseShare(ctx context.Context, e Evidence, answers ranking, do
 	if err != nil || e == Agreement {
 		return plain, err
 	}
-	all := make([]candidate, len(answerShares))
-	found, best := make([]marks, len(all)), 0
+	all, found := make([]candidate, len(answerShares)), make([][]float64, len(answerShares))
 	for i, share := range answerShares {
 		if all[i], err = t.tryShare(ctx, share, answers, done); err != nil {
 			return plain, err
 		}
-		if found[i] = t.mark(all[i].bridge); judge.Mean(found[i].ndcg, nil) > judge.Mean(found[best].ndcg, nil) {
+		found[i] = t.mark(all[i].bridge).ndcg
+	}
+	if i := t.decideShare(t.mark(plain.bridge).ndcg, found); i >= 0 {
+		return all[i], nil
+	}
+	return plain, nil
+}
+
+// decideShare returns the first share that is as good as the best one and better than the share 0, or −1 if none is
+// better. plain and found hold nDCG@10 of each query: for the share 0, and for each of the other shares.
+func (t *trial) decideShare(plain []float64, found [][]float64) int {
+	best, everyone := 0, t.everyone()
+	for i, ndcg := range found {
+		if judge.Mean(ndcg, nil) > judge.Mean(found[best], nil) {
 			best = i
 		}
 	}
-	base, everyone := t.mark(plain.bridge).ndcg, t.everyone()
-	c := verdict.Comparison{Metric: "ndcg@10", Plain: Bridged, PlainValue: judge.Mean(base, nil)}
-	for _, m := range found {
+	c := verdict.Comparison{Metric: "ndcg@10", Plain: Bridged, PlainValue: judge.Mean(plain, nil)}
+	for _, ndcg := range found {
 		c.Models = append(c.Models, verdict.Model{
-			Value: judge.Mean(m.ndcg, nil), Gain: t.difference(m.ndcg, base, everyone), ToBest: t.difference(m.ndcg, found[best].ndcg, everyone),
+			Value: judge.Mean(ndcg, nil), Gain: t.difference(ndcg, plain, everyone), ToBest: t.difference(ndcg, found[best], everyone),
 		})
 	}
 	rule := verdict.DefaultRule()
 	rule.Confidence = t.options.Confidence
-	if d := verdict.Decide(c, rule); d.Choice >= 0 {
-		return all[d.Choice], nil
-	}
-	return plain, nil
+	return verdict.Decide(c, rule).Choice
 }
