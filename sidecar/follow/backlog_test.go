@@ -260,3 +260,18 @@ func TestTheStrictestRouteCounts(t *testing.T) {
 		t.Errorf("a write waits %d, comparisons begin after %d and read %d rows a second", s.budget, s.interval, s.rate)
 	}
 }
+
+// TestWritesOfOthersAtTheEnd: a process that ends waits for the writes that it sent or read, not for those that another
+// sidecar follows.
+func TestWritesOfOthersAtTheEnd(t *testing.T) {
+	b := newBacklog()
+	w := b.addWrite(at(0))
+	w.peers = true
+	if !b.waitsForPassOnly() {
+		t.Error("it waits for a write that its own sidecar settles")
+	}
+	w.readable = at(1)
+	if b.waitsForPassOnly() {
+		t.Error("it does not wait for the rows of a write that the other sidecar has done")
+	}
+}

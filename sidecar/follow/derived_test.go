@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"math"
+	"path/filepath"
 	"slices"
 	"testing"
 
@@ -12,6 +13,7 @@ import (
 	"github.com/likenessdb/likeness/adapters/embedded"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/dot"
+	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/derive"
 	"github.com/likenessdb/likeness/sidecar/route"
 )
@@ -135,6 +137,32 @@ func TestNewVectorsAreChecked(t *testing.T) {
 	}
 }
 
+// TestRowsThatATableLacks: a table writes nothing for rows that it lacks already, each of which would cost a sync of its log.
+func TestRowsThatATableLacks(t *testing.T) {
+	d, path := withCompanion(t), filepath.Join(t.TempDir(), "t")
+	w, err := table.NewWriter(path, table.Meta{Model: "m", ModelVersion: "v", Collection: "items", Kind: "dot", Features: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(w.Append(idsOf(1), rerank.NewMatrix(1, 2)), w.Close()); err != nil {
+		t.Fatal(err)
+	}
+	live, err := table.OpenLive(path, table.Expect{}, table.LiveOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer live.Close()
+	d.route.Companion, d.route.Live = "", live
+	for i, gone := range [][]rerank.ID{idsOf(2, 3), idsOf(1, 2), idsOf(1)} {
+		if _, err := d.apply(t.Context(), rows{features: rerank.Matrix{Cols: 2}}, gone); err != nil {
+			t.Fatal(err)
+		}
+		if s := live.Stats(); s.Sequence != uint64(min(i, 1)) || s.Items != 1-min(i, 1) {
+			t.Errorf("after rows %v are gone: %d writes, %d items", gone, s.Sequence, s.Items)
+		}
+	}
+}
+
 // TestSurplusOfTheSecondRoute: rows that only a companion has count for its own route, whichever number that has.
 func TestSurplusOfTheSecondRoute(t *testing.T) {
 	d := withCompanion(t)
@@ -148,5 +176,44 @@ func TestSurplusOfTheSecondRoute(t *testing.T) {
 	})
 	if err != nil || len(pages) != 1 || pages[0].rows != 2 || !slices.Equal(pages[0].ids, idsOf(2)) || !slices.Equal(pages[0].drift, []Drift{{}, {Surplus: 1}}) {
 		t.Errorf("%+v, %v", pages, err)
+	}
+}
+
+// described is a Describer of one description.
+type described adapters.Description
+
+func (d described) Describe(context.Context, string) (adapters.Description, error) {
+	return adapters.Description(d), nil
+}
+
+// TestSchemaOfTheCompanion: rows are written as the companion was made: with its fields, in its order, and ids of its kind.
+func TestSchemaOfTheCompanion(t *testing.T) {
+	d := withCompanion(t)
+	have := described{Fields: []adapters.VectorField{{Name: "f", Dim: 2, Metric: adapters.InnerProduct}}, TextIDs: true}
+	d.store.Describe = have
+	if err := d.open(t.Context()); err != nil || !slices.Equal(d.fieldNames(), []string{"f"}) {
+		t.Fatal(d.fieldNames(), err)
+	}
+	if s := d.schema; s.Collection != "derived" || !slices.Equal(s.Fields, have.Fields) || !s.TextIDs {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestNormsOfFollowedRows: each row that is read is checked on a route with unit_vectors, and none of a field with several
+// vectors a row.
+func TestNormsOfFollowedRows(t *testing.T) {
+	for name, c := range map[string]struct {
+		starts []int32
+		wrong  bool
+	}{"a vector a row": {nil, true}, "several": {[]int32{0, 1, 2}, false}} {
+		d := withCompanion(t)
+		d.route.Norms, d.route.Reembed.Text = &route.Norms{}, ""
+		vectors := rerank.Matrix{Rows: 2, Cols: 2, Data: []float32{1, 0, 0, 2}}
+		if _, err := d.encode(adapters.Rows{IDs: idsOf(1, 2), Starts: c.starts}, vectors); err != nil {
+			t.Fatal(name, err)
+		}
+		if w := d.route.Norms.Wrong(); (w != nil) != c.wrong || w != nil && w.ID != rerank.UintID(2) {
+			t.Errorf("%s: %v", name, w)
+		}
 	}
 }

@@ -94,3 +94,17 @@ func TestLateDoubts(t *testing.T) {
 		end(false)
 	})
 }
+
+// TestAskedTooLate: a search that asks when its write is late already learns nothing good of it.
+func TestAskedTooLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &doubts{}
+		end := d.begin()
+		defer end(false)
+		met, _ := d.lastRound()
+		<-time.After(2 * patience)
+		if synctest.Wait(); met.Cleared(t.Context()) {
+			t.Error("a write that the database has not answered counts as refused")
+		}
+	})
+}

@@ -205,6 +205,19 @@ func TestChangedRowsOfSeveralVectors(t *testing.T) {
 	}
 }
 
+// TestFieldsThatChangeAlike: two fields of a row that are read apart do not hide each other's changes.
+func TestFieldsThatChangeAlike(t *testing.T) {
+	part := func(x float32) adapters.Rows {
+		return adapters.Rows{IDs: idsOf(1), Vectors: []rerank.Matrix{{Rows: 1, Cols: 1, Data: []float32{x}}}, Starts: []int32{0, 1}}
+	}
+	rows := rowsOfIDs(1)
+	_, checksums := changedRows([]adapters.Rows{part(1), part(1)}, rows)
+	rows[0].checksum, rows[0].applied = checksums[0], true
+	if got, _ := changedRows([]adapters.Rows{part(2), part(2)}, rows); len(got) != 1 {
+		t.Errorf("%v changed, want the row", got)
+	}
+}
+
 // TestRowFailuresAreLoggedOnce: rows that fail at every retry make one log line when they begin to
 // fail, and one when no row fails any more.
 func TestRowFailuresAreLoggedOnce(t *testing.T) {

@@ -181,11 +181,15 @@ func TestWhatAPassCloses(t *testing.T) {
 	}{"whole": {true, true, true}, "resumed": {true, false, false}, "surplus rows alone": {false, true, false}} {
 		s := newSyncer(t, t.TempDir())
 		s.record.Complete = time.Time{}
+		s.missed = gap{}
 		s.missed.note(time.Now().Add(-time.Hour))
-		s.missed.last = s.missed.since
-		s.pass = &pass{began: time.Now(), full: c.full, complete: c.complete}
+		began := time.Now().Add(-time.Minute)
+		s.pass = &pass{began: began, full: c.full, complete: c.complete}
 		if err := s.endPass(t.Context(), s.pass); err != nil {
 			t.Fatal(err)
+		}
+		if c.closes && !s.record.Complete.Equal(began) {
+			t.Errorf("%s: it shows the writes before %s, want those before it began, %s", name, s.record.Complete, began)
 		}
 		if s.missed.isOpen() == c.closes || s.record.Complete.IsZero() == c.closes || (s.reconciles == 1) != c.full {
 			t.Errorf("%s: missed %t, complete %s, %d reconciles", name, s.missed.isOpen(), s.record.Complete, s.reconciles)
@@ -442,4 +446,129 @@ func TestRemovedFilesStayRemoved(t *testing.T) {
 	if err := removeFile(d, path); err != nil {
 		t.Errorf("a file that is not there: %v", err)
 	}
+}
+
+// assessed is a Freshness with a doubt.
+type assessed struct {
+	route.Freshness
+
+	doubt route.Doubt
+}
+
+func (a assessed) Assess() (bool, route.Doubt) { return true, a.doubt }
+
+// TestDoubtsOfBothKindsOfData: where a route has data that is followed too, a search waits for the write that its Freshness
+// has found on its way.
+func TestDoubtsOfBothKindsOfData(t *testing.T) {
+	d, later := &doubts{}, newRound()
+	o := &frozenData{clock: &writeClock{doubts: d}, followed: assessed{doubt: later}}
+	if fresh, doubt := o.Assess(); !fresh || doubt != route.Doubt(later) {
+		t.Errorf("a write that began between two looks: fresh %t, doubt %v", fresh, doubt)
+	}
+	o.followed = assessed{}
+	end := d.begin()
+	defer end(false)
+	if fresh, doubt := o.Assess(); !fresh || doubt == nil {
+		t.Errorf("a write that only the first look found: fresh %t, doubt %v", fresh, doubt)
+	}
+}
+
+// TestLastWriteIsSavedAtTheEnd: a process that ends saves when the last write came, even if the disk failed a moment before.
+func TestLastWriteIsSavedAtTheEnd(t *testing.T) {
+	for atEnd, want := range map[bool]bool{true: true, false: false} {
+		c := &writeClock{path: filepath.Join(t.TempDir(), "written.json"), doubts: &doubts{}, tried: make(chan struct{}), wake: make(chan struct{}, 1)}
+		c.written()
+		c.retry, c.failure = time.Now().Add(time.Hour), errors.New("the disk is full")
+		if err := c.save(disk.OrOS(nil), atEnd); (err == nil) != want {
+			t.Errorf("at the end %t: %v", atEnd, err)
+		}
+		if w, err := readWritten(c.path); err != nil || w.Last.IsZero() == want {
+			t.Errorf("at the end %t: %+v, %v", atEnd, w, err)
+		}
+	}
+}
+
+// TestStrictestWriteBudget: of the routes of a collection the shortest wait holds, and 0 is no limit.
+func TestStrictestWriteBudget(t *testing.T) {
+	c := &writeClock{}
+	for _, budget := range []time.Duration{3, 0, 2, 5} {
+		c.limit(budget)
+	}
+	if c.budget != 2 {
+		t.Errorf("a write waits %d, want 2", c.budget)
+	}
+}
+
+// TestAccusationsWait: a row that differs accuses nobody while a write on its way may explain it, or while writes of another
+// sidecar may be missed.
+func TestAccusationsWait(t *testing.T) {
+	s := newSyncer(t, t.TempDir())
+	suspected := func() { s.foreign.suspects = []suspect{{rerank.UintID(1), time.Now()}} }
+	suspected()
+	end := s.doubts.begin()
+	if s.findForeign(time.Now(), false); s.record.Foreign != nil {
+		t.Fatal("a write whose answer is not here yet is called foreign")
+	}
+	end(false)
+	s.peers = newPeers(Options{Shared: t.TempDir(), Replica: "own", Replicas: 2, Logger: s.log}, "items", s)
+	close(s.peers.watchEnded) // nobody reads the others' journals
+	if s.beginStep(); s.record.Foreign != nil {
+		t.Fatal("a write that another sidecar may have sent is called foreign")
+	}
+	s.peers = nil
+	if s.beginStep(); s.record.Foreign == nil || s.record.Foreign.Rows != 1 {
+		t.Errorf("%+v, want the row that nothing explains", s.record.Foreign)
+	}
+}
+
+// TestWritesThatAPeerLeft: the database may carry out the writes of a sidecar that was killed at any moment, so their rows
+// are read once more later.
+func TestWritesThatAPeerLeft(t *testing.T) {
+	s := newSyncer(t, t.TempDir())
+	s.peers = newPeers(Options{Shared: t.TempDir(), Replica: "own", Replicas: 2, Logger: s.log}, "items", s)
+	defer func() { s.peers = nil }()
+	jw := journal.Write{Collection: "items", Kind: journal.Upsert, IDs: idsOf(1), Waited: true}
+	w, began := s.seePeerWrite(jw), time.Now()
+	s.missPeerWrites("it ended", []openWrite{{w, jw}})
+	if w.readable.Before(began.Add(lag)) || !s.missed.isOpen() || s.backlog.rows.len() != 1 {
+		t.Errorf("readable after %s, missed %t, %d rows wait", w.readable.Sub(began), s.missed.isOpen(), s.backlog.rows.len())
+	}
+}
+
+// down is a store that is down. It calls ask at each read.
+type down struct {
+	adapters.Store
+
+	ask func()
+}
+
+func (d down) Fetch(context.Context, adapters.FetchRequest) (adapters.Rows, error) {
+	d.ask()
+	return adapters.Rows{}, adapters.ErrUnavailable
+}
+
+func (d down) Scan(context.Context, adapters.ScanRequest, func(adapters.Rows, string) error) error {
+	d.ask()
+	return adapters.ErrUnavailable
+}
+
+// TestADatabaseThatIsDown: it is asked again after longer and longer waits.
+func TestADatabaseThatIsDown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		asked := 0
+		store := down{ask: func() {
+			if asked++; asked == 1000 {
+				cancel() // without waits a minute never ends
+			}
+		}}
+		s := newSyncer(t, t.TempDir())
+		s.reader.fetch, s.scanner = store, store
+		s.backlog.apply(s.backlog.addWrite(time.Now()), journal.Write{Kind: journal.Upsert, IDs: idsOf(1)}, time.Now(), time.Now())
+		s.run(ctx)
+		if asked < 5 || asked > 50 {
+			t.Errorf("in a minute it was asked %d times", asked)
+		}
+	})
 }

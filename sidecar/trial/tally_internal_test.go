@@ -85,6 +85,28 @@ func TestTally(t *testing.T) {
 	}
 }
 
+// TestFilteredSessions: a session with a filter in any of its searches counts as filtered.
+func TestFilteredSessions(t *testing.T) {
+	for name, narrowed := range map[string][2]bool{"the first search": {true, false}, "the last": {false, true}, "none": {}} {
+		y := tallyOf(t, experiment.Interleaving)
+		for i, is := range narrowed {
+			m := shownTo("ann", uint16(i+1), 10)
+			m.Narrowed = is
+			y.show(m)
+		}
+		if _, err := y.end(at(12)); err != nil {
+			t.Fatal(err)
+		}
+		in := segmentUnfiltered
+		if narrowed[0] || narrowed[1] {
+			in = segmentFiltered
+		}
+		if of := y.counts.Segments; of[segmentFiltered].Test.Units+of[segmentUnfiltered].Test.Units != 1 || of[in].Test.Units != 1 {
+			t.Errorf("%s has a filter: the session is not in %q alone", name, in)
+		}
+	}
+}
+
 // TestTallyOfDivided: sessions of the two arms are compared in pairs, and one without a partner waits.
 func TestTallyOfDivided(t *testing.T) {
 	y := tallyOf(t, experiment.Dividing)

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 )
 
@@ -16,15 +17,16 @@ type planted struct {
 	Equivalent []any  `json:"equivalent"`
 }
 
-// sample says how many of the random defects that `make mutants-sample` drew the tests noticed at first sight, before
-// anybody wrote a test for the others. docs/benchmarks/mutants-sample.json lists the samples.
+// sample says how many defects the tests noticed at first sight, before anybody wrote a test for the others.
+// docs/benchmarks/mutants-sample.json lists the samples.
 type sample struct {
 	Packages string `json:"packages"`
-	Seed     int    `json:"seed"`
-	Date     string `json:"date"`
-	Drawn    int    `json:"drawn"`
-	Noticed  int    `json:"noticed"`
-	Servers  bool   `json:"servers"` // the tests on real databases ran too
+	// Seed is the seed with which `make mutants-sample` drew the defects; 0: a person chose them by reading the code.
+	Seed    int    `json:"seed"`
+	Date    string `json:"date"`
+	Drawn   int    `json:"drawn"`
+	Noticed int    `json:"noticed"`
+	Servers bool   `json:"servers"` // the tests on real databases ran too
 }
 
 // readList reads the JSON array in the file at path; without a path it is empty.
@@ -64,7 +66,7 @@ func plantedSection(all []planted) string {
 }
 
 const samplesHeader = `
-` + "`make mutants-sample`" + ` plants random defects. Of those, the packages' own tests noticed at first sight, before the others got a test or were shown to harm nobody:
+` + "`make mutants-sample`" + ` plants random defects; those without a seed were chosen by reading the code, and not its tests. The packages' own tests noticed at first sight, before the others got a test or were shown to harm nobody:
 
 | packages | tests on databases | seed | drawn | noticed | day |
 |---|---|---|---|---|---|
@@ -82,7 +84,11 @@ func samplesSection(all []sample) string {
 		if s.Servers {
 			servers = "ran"
 		}
-		fmt.Fprintf(&text, "| `%s` | %s | %d | %d | %d (%.0f %%) | %s |\n", s.Packages, servers, s.Seed, s.Drawn, s.Noticed, 100*float64(s.Noticed)/float64(s.Drawn), s.Date)
+		seed := "chosen"
+		if s.Seed > 0 {
+			seed = strconv.Itoa(s.Seed)
+		}
+		fmt.Fprintf(&text, "| `%s` | %s | %s | %d | %d (%.0f %%) | %s |\n", s.Packages, servers, seed, s.Drawn, s.Noticed, 100*float64(s.Noticed)/float64(s.Drawn), s.Date)
 	}
 	return text.String()
 }

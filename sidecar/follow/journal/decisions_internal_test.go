@@ -125,6 +125,48 @@ func TestReaderBeginsAgain(t *testing.T) {
 	}
 }
 
+// TestReaderOfAFileThatFails: a reader that lost its place and then met a file that it cannot read begins again at the
+// oldest one, with what it has not passed on.
+func TestReaderOfAFileThatFails(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "journal")
+	j := opened(t, dir, Options{Shared: true, Segment: 1}) // each write has its own segment
+	for id := range uint64(3) {
+		added(t, j, id)
+	}
+	numbers, err := listSegments(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := NewReader(dir)
+	if events, _, err := r.Read(); err != nil || len(events) != 3 {
+		t.Fatal(events, err)
+	}
+	aside := t.TempDir()
+	for _, n := range []uint64{numbers[1], numbers[len(numbers)-1]} {
+		if err := os.Rename(segmentPath(dir, n), segmentPath(aside, n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	second := segmentPath(dir, numbers[1])
+	if err := os.Mkdir(second, 0o700); err != nil { // which cannot be read as a file
+		t.Fatal(err)
+	}
+	if events, lost, err := r.Read(); err == nil || !lost || len(events) > 0 {
+		t.Fatalf("%d events, lost %t, %v", len(events), lost, err)
+	}
+	if err := os.Remove(second); err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []uint64{numbers[1], numbers[len(numbers)-1]} {
+		if err := os.Rename(segmentPath(aside, n), segmentPath(dir, n)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if events, _, err := r.Read(); err != nil || len(events) != 3 {
+		t.Errorf("%d events, %v; want every write again", len(events), err)
+	}
+}
+
 // TestListSegments: only files with the name of a segment are read, removed and counted as one.
 func TestListSegments(t *testing.T) {
 	dir := t.TempDir()
