@@ -233,7 +233,7 @@ func TestEveryFlagReachesWhatItSets(t *testing.T) {
 				f := &tryFlags{}
 				f.add(cmd)
 				return func() any {
-					o, err := f.of("http://h", "c")
+					o, err := f.of([]string{"http://h", "c"})
 					if err != nil {
 						t.Fatal(err)
 					}

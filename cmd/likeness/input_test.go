@@ -195,12 +195,12 @@ func TestWarningsOfAnExperiment(t *testing.T) {
 func TestWhatIsTried(t *testing.T) {
 	f := tryFlags{questions: "q.jsonl"}
 	f.options.Embedder.Field, f.options.Embedder.URL = "text", "http://h/embed#m"
-	o, err := f.of("http://db", "c")
+	o, err := f.of([]string{"http://db", "c"})
 	if err != nil || o.Title != "text" || o.Embedder.URL != "http://h/embed" || o.Embedder.Model != "m" || o.URL != "http://db" || o.Collection != "c" || o.Log.Queries != "q.jsonl" || o.Log.Pairs != "q.jsonl" {
 		t.Errorf("%+v, %v", o, err)
 	}
 	f.options.Title = "title"
-	if o, err := f.of("http://db", "c"); err != nil || o.Title != "title" {
+	if o, err := f.of([]string{"http://db", "c"}); err != nil || o.Title != "title" {
 		t.Errorf("title %q, %v", o.Title, err)
 	}
 }

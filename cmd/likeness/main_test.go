@@ -72,6 +72,8 @@ func TestExitCodes(t *testing.T) {
 		{[]string{"version", "--nothing"}, 2, "unknown flag"},
 		{[]string{"eval", "--power", "0.005"}, 2, "eval takes no arguments; got 0.005; write --power=0.005"},
 		{[]string{"version", "extra"}, 2, "likeness: version takes no arguments; got extra"},
+		{[]string{"serve", "likeness.yaml"}, 2, "serve takes no arguments; got likeness.yaml; write --config=likeness.yaml"},
+		{[]string{"try", "goods", "http://127.0.0.1:1"}, 2, "http://127.0.0.1:1 looks like a URL; the URL comes first"},
 		{[]string{"model", "diff", "a"}, 2, "model diff takes A B; got a"},
 		{[]string{"model", "show"}, 2, "model show takes PATH; got none"},
 		{[]string{"fit", "bilnear"}, 2, `unknown command "bilnear" for "likeness fit"; did you mean bilinear?`},

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -163,14 +164,17 @@ func nameArguments(cmd *cobra.Command) {
 		case len(args) == 0:
 			return fmt.Errorf("%s takes %s; got none", name, takes)
 		default:
-			return fmt.Errorf("%s takes %s; got %s%s", name, takes, strings.Join(args, " "), optionalValues(cmd, args[0]))
+			return fmt.Errorf("%s takes %s; got %s%s", name, takes, strings.Join(args, " "), flagFor(cmd, args[0]))
 		}
 	}
 }
 
-// optionalValues says how a value is given to the flags in use that need none, for a command that took the value for an
-// argument.
-func optionalValues(cmd *cobra.Command, value string) (text string) {
+// flagFor says which flag a superfluous argument was probably meant for: --config for a YAML file, and a flag in use whose
+// value is optional, which takes its value after "=" only.
+func flagFor(cmd *cobra.Command, value string) (text string) {
+	if ext := filepath.Ext(value); cmd.Flag("config") != nil && (ext == ".yaml" || ext == ".yml") {
+		return "; write --config=" + value
+	}
 	cmd.Flags().Visit(func(f *pflag.Flag) {
 		if f.NoOptDefVal != "" && f.Value.Type() != "bool" {
 			text += fmt.Sprintf("; write --%s=%s for a value of --%s", f.Name, value, f.Name)

@@ -23,7 +23,7 @@ configuration and writes nothing to the database.
 
 It learns from a log (--pairs with --queries, or with queries as text --questions with
 --embedder) or from a payload field whose rows belong together by value (--label).
-Without any it says what is missing.
+Without any it says what is missing; without COLLECTION it lists the collections.
 
 The folder --out gets a report with examples, the model, and likeness.yaml, which
 serves exactly this.`
@@ -31,19 +31,19 @@ serves exactly this.`
 func newTryCommand(a *app) *cobra.Command {
 	f := &tryFlags{}
 	cmd := &cobra.Command{
-		Use:   "try URL COLLECTION",
+		Use:   "try URL [COLLECTION]",
 		Short: "Try likeness on a collection of Qdrant or Milvus, without writing to it",
 		Long:  tryLong,
 		Example: `  likeness try http://localhost:6333 products
   likeness try localhost:19530 products --label category
   likeness try https://db.example.com:6333 products --queries queries.npy --pairs log.csv
   likeness try localhost:6333 products --questions log.jsonl --text title --embedder http://localhost:11434/v1/embeddings#all-minilm`,
-		Args: cobra.ExactArgs(2),
+		Args: cobra.RangeArgs(1, 2),
 	}
 	f.add(cmd)
 	out := addOutput(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		o, err := f.of(args[0], args[1])
+		o, err := f.of(args)
 		if err != nil {
 			return err
 		}
@@ -64,9 +64,16 @@ type tryFlags struct {
 	questions string
 }
 
-// of returns the options for a collection of a database.
-func (f *tryFlags) of(url, collection string) (trial.Options, error) {
+// of returns the options for the arguments, a database and perhaps a collection.
+func (f *tryFlags) of(args []string) (trial.Options, error) {
 	o := f.options
+	o.URL = args[0]
+	if len(args) == 2 {
+		o.Collection = args[1]
+	}
+	if strings.Contains(o.Collection, "://") {
+		return o, usagef("%s looks like a URL; the URL comes first, and then the collection", o.Collection)
+	}
 	if f.questions != "" {
 		if !dataset.HoldsTexts(f.questions) {
 			return o, usagef("--questions %s: want .jsonl or .ndjson", f.questions)
@@ -74,7 +81,7 @@ func (f *tryFlags) of(url, collection string) (trial.Options, error) {
 		o.Log.Queries, o.Log.Pairs = f.questions, f.questions
 	}
 	o.Embedder.URL, o.Embedder.Model, _ = strings.Cut(o.Embedder.URL, "#")
-	o.URL, o.Collection, o.Title = url, collection, cmp.Or(o.Title, o.Embedder.Field)
+	o.Title = cmp.Or(o.Title, o.Embedder.Field)
 	return o, nil
 }
 

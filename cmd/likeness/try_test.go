@@ -137,10 +137,10 @@ func serveArgs(t *testing.T, args ...string) string {
 
 func TestTryRefuses(t *testing.T) {
 	for want, args := range map[string][]string{
-		"nothing answers at 127.0.0.1:1": {"127.0.0.1:1", "rows"},
-		"takes URL COLLECTION; got 127.": {"127.0.0.1:1"},
-		"--rows 1":                       {"127.0.0.1:1", "rows", "--rows", "1"},
-		"--pairs, --queries go together": {"127.0.0.1:1", "rows", "--pairs", "log.csv"},
+		"nothing answers at 127.0.0.1:1":   {"127.0.0.1:1", "rows"},
+		"takes URL [COLLECTION]; got 127.": {"127.0.0.1:1", "a", "b"},
+		"--rows 1":                         {"127.0.0.1:1", "rows", "--rows", "1"},
+		"--pairs, --queries go together":   {"127.0.0.1:1", "rows", "--pairs", "log.csv"},
 	} {
 		t.Chdir(t.TempDir())
 		r := execute(t, "", append([]string{"try"}, args...)...)

@@ -50,7 +50,7 @@ func (t *trial) taskOfTexts(ctx context.Context) (_ *task, err error) {
 		return nil, &RefusalError{fmt.Sprintf("%s holds texts; name with --embedder the service that made the vectors of collection %q", t.Log.Queries, t.Collection), nil}
 	}
 	client, err := embed.New(embed.Options{
-		Name: "of --embedder", URL: e.URL, Model: e.Model, QueryPrefix: e.QueryPrefix, DocumentPrefix: e.DocumentPrefix, Token: os.Getenv(EmbedderKey), Batch: embedBatch, Timeout: embedWithin, RetryBudget: 0.1,
+		Name: "--embedder", URL: e.URL, Model: e.Model, QueryPrefix: e.QueryPrefix, DocumentPrefix: e.DocumentPrefix, Token: os.Getenv(EmbedderKey), Batch: embedBatch, Timeout: embedWithin, RetryBudget: 0.1,
 	})
 	if err != nil {
 		return nil, &RefusalError{fmt.Sprintf("--embedder %s: %v", e.host(), err), err}

@@ -119,22 +119,25 @@ func vectorOf(f adapters.VectorField, kind string) Vector {
 func (t *trial) chooseField(d adapters.Description) (adapters.VectorField, error) {
 	var none adapters.VectorField
 	of := fmt.Sprintf("collection %q of %s", t.Collection, t.look.Server)
-	asked := slices.IndexFunc(d.Fields, func(f adapters.VectorField) bool { return f.Name == t.Vector })
+	named := func(f adapters.VectorField) bool { return f.Name == t.Vector }
+	asked := slices.IndexFunc(d.Fields, named)
 	switch {
 	case asked >= 0:
 		return usable(d.Fields[asked], of)
 	case t.Vector == "" && len(d.Fields) == 1:
 		return usable(d.Fields[0], of)
 	case t.Vector == "" && len(d.Fields) > 1:
-		return none, &RefusalError{fmt.Sprintf("%s has several vectors; name one with --vector: %s", of, t.listVectors()), nil}
+		return none, &RefusalError{fmt.Sprintf("%s has several vectors; name one with --vector: %s", of, listVectors(t.look.Vectors)), nil}
 	case len(d.Fields) == 0 && len(d.MaxSim) > 0:
-		return none, &RefusalError{fmt.Sprintf("%s has only vectors of several rows (%s), and a trial learns from one vector a row; see docs/concepts.md#max-sim", of, t.listVectors()), nil}
+		return none, &RefusalError{fmt.Sprintf("%s has only vectors of several rows (%s), and a trial learns from one vector a row; see docs/concepts.md#max-sim", of, listVectors(t.look.Vectors)), nil}
 	case len(d.Fields) == 0 && len(d.Others) > 0:
-		return none, &RefusalError{fmt.Sprintf("%s has no dense vector, only %s; add a dense one, from an embedding model, which likeness can learn from", of, t.listVectors()), nil}
+		return none, &RefusalError{fmt.Sprintf("%s has no dense vector, only %s; add a dense one, from an embedding model, which likeness can learn from", of, listVectors(t.look.Vectors)), nil}
 	case len(d.Fields) == 0:
 		return none, &RefusalError{of + " has no vector field; add a dense one, from an embedding model", nil}
+	case slices.ContainsFunc(d.MaxSim, named):
+		return none, &RefusalError{fmt.Sprintf("vector %q of %s has several vectors a row, and a trial learns from one vector a row; name another with --vector: %s", t.Vector, of, listVectors(t.look.Vectors[:len(d.Fields)])), nil}
 	}
-	return none, &RefusalError{fmt.Sprintf("%s has no dense vector %q; it has %s", of, t.Vector, t.listVectors()), nil}
+	return none, &RefusalError{fmt.Sprintf("%s has no dense vector %q; it has %s", of, t.Vector, listVectors(t.look.Vectors)), nil}
 }
 
 // usable returns a *RefusalError for a field whose metric says nothing about inner products.
@@ -148,9 +151,9 @@ func usable(f adapters.VectorField, of string) (adapters.VectorField, error) {
 	return f, &RefusalError{fmt.Sprintf("%s of %s is compared by %s, from which no inner product follows; likeness needs cosine, inner product or L2", vectorOf(f, "").phrase(), of, f.Metric), nil}
 }
 
-func (t *trial) listVectors() string {
-	all := make([]string, len(t.look.Vectors))
-	for i, v := range t.look.Vectors {
+func listVectors(vectors []Vector) string {
+	all := make([]string, len(vectors))
+	for i, v := range vectors {
 		all[i] = v.String()
 	}
 	return strings.Join(all, ", ")
@@ -165,7 +168,11 @@ func (t *trial) explain(ctx context.Context, err error) error {
 	case errors.Is(err, adapters.ErrRefused) && t.KeyEnv == "" && t.KeyFile == "":
 		return &RefusalError{fmt.Sprintf("%s wants an %s; set %s, or give --api-key-env or --api-key-file", server, keyWord(server), KeyVariable(server.Kind)), err}
 	case errors.Is(err, adapters.ErrRefused):
-		return &RefusalError{fmt.Sprintf("%s refuses to show collection %q to the credentials in %s; give some that may read it", server, t.Collection, cmp.Or(t.KeyFile, t.KeyEnv)), err}
+		what := "its collections"
+		if t.Collection != "" {
+			what = fmt.Sprintf("collection %q", t.Collection)
+		}
+		return &RefusalError{fmt.Sprintf("%s refuses to show %s to the credentials in %s; give some that may read it", server, what, cmp.Or(t.KeyFile, t.KeyEnv)), err}
 	}
 	return err
 }
@@ -186,6 +193,19 @@ func KeyVariable(kind string) string {
 
 // shownNames is the number of collections that a message lists.
 const shownNames = 5
+
+// nameOne refuses a trial without a collection, and lists the collections that there are.
+func (t *trial) nameOne(ctx context.Context) error {
+	names, err := t.can.Inspect.Collections(ctx)
+	switch {
+	case err != nil:
+		return t.explain(ctx, err)
+	case len(names) == 0:
+		return &RefusalError{fmt.Sprintf("%s has no collection that these credentials may see; there is nothing to try", t.look.Server), nil}
+	}
+	slices.Sort(names)
+	return &RefusalError{fmt.Sprintf("name a collection of %s: %s", t.look.Server, strings.Join(names, ", ")), nil}
+}
 
 // nearest lists the collections whose names are most like the one that is missing.
 func (t *trial) nearest(ctx context.Context) string {

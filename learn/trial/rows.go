@@ -194,8 +194,11 @@ func (t *trial) checkSample() error {
 	case len(s.ids) == 0 && s.missing.Rows == 0:
 		return &RefusalError{of + " has no rows; there is nothing to try", nil}
 	case len(s.ids) == 0:
-		return &RefusalError{fmt.Sprintf("none of the %d rows read of %s has %s, as row %s; write vectors, or name another with --vector: %s",
-			s.missing.Rows, of, t.look.Vector.phrase(), s.missing.First, t.listVectors()), nil}
+		remedy := "write vectors"
+		if others := slices.DeleteFunc(slices.Clone(t.look.Vectors), func(v Vector) bool { return v.Name == t.look.Vector.Name }); len(others) > 0 {
+			remedy += ", or name another with --vector: " + listVectors(others)
+		}
+		return &RefusalError{fmt.Sprintf("none of the %d rows read of %s has %s: row %s lacks it; %s", s.missing.Rows, of, t.look.Vector.phrase(), s.missing.First, remedy), nil}
 	case len(s.ids) < 2:
 		return &RefusalError{fmt.Sprintf("%s has one row with a vector; likeness orders rows, so there have to be more", of), nil}
 	}

@@ -156,10 +156,15 @@ func TestTheFieldToTry(t *testing.T) {
 		"the only one": {"", []adapters.VectorField{cosine}, "a"}, "by name": {"a", []adapters.VectorField{far, cosine}, "a"},
 		"of two": {"", []adapters.VectorField{cosine, bare}, "name one with --vector"}, "not there": {"b", []adapters.VectorField{cosine}, `no dense vector "b"`},
 		"another metric": {"far", []adapters.VectorField{cosine, far}, "is compared by MANHATTAN"}, "without an index": {"", []adapters.VectorField{bare}, "has no index"},
-		"no field": {"", nil, "has no vector field"},
+		"no field": {"", nil, "has no vector field"}, "several vectors a row": {"late", []adapters.VectorField{cosine}, `of collection "things" of  at  has several vectors a row`},
 	} {
 		tr := &trial{Options: Options{Collection: "things", Vector: c.asked}, look: &Look{}}
-		got, err := tr.chooseField(adapters.Description{Fields: c.fields})
+		d := adapters.Description{Fields: c.fields}
+		if c.asked == "late" {
+			d.MaxSim = []adapters.VectorField{{Name: "late"}}
+		}
+		tr.look.Vectors = make([]Vector, len(c.fields))
+		got, err := tr.chooseField(d)
 		var refusal *RefusalError
 		if errors.As(err, &refusal) {
 			if !strings.Contains(refusal.Sentence, c.want) {
@@ -167,6 +172,22 @@ func TestTheFieldToTry(t *testing.T) {
 			}
 		} else if got.Name != c.want || err != nil {
 			t.Errorf("%s: field %q, %v", name, got.Name, err)
+		}
+	}
+}
+
+// TestFolderToWrite: a second trial replaces the report of a first one that only looked, and no model.
+func TestFolderToWrite(t *testing.T) {
+	o := Options{Out: t.TempDir()}
+	for file, replaced := range map[string]bool{ReportFile: true, ConfigFile: false} {
+		if err := os.WriteFile(filepath.Join(o.Out, file), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if err := o.checkOut(); (err == nil) != replaced {
+			t.Errorf("%s: %v", file, err)
+		}
+		if err := os.Remove(filepath.Join(o.Out, file)); err != nil {
+			t.Fatal(err)
 		}
 	}
 }

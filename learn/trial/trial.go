@@ -32,6 +32,7 @@ func (r *RefusalError) Unwrap() error { return r.Cause }
 // Options says what to try and how.
 type Options struct {
 	Access
+	// Collection is the collection to try. If empty, Run refuses with the names of all collections.
 	Collection string
 	// Vector is the vector field. If empty, it is the only or unnamed one.
 	Vector string
@@ -50,7 +51,7 @@ type Options struct {
 	// a label.
 	Metric string
 	Seed   uint64
-	// Out is the folder that is written. It must not exist, or Force must be set.
+	// Out is the folder that is written. It must not exist, be empty or hold a report alone, or Force must be set.
 	Out   string
 	Force bool
 	// Progress reports long work, Note single lines. Either may be nil.
@@ -96,9 +97,6 @@ type trial struct {
 // Run tries a collection. It returns a *RefusalError for everything that the user can mend,
 // and otherwise the store's error or the context's.
 func Run(ctx context.Context, o Options) (_ *Report, err error) {
-	if err := o.checkOut(); err != nil {
-		return nil, err
-	}
 	o.note("looking for a server at %s", o.URL)
 	server, err := Find(ctx, o.Access)
 	if err != nil {
@@ -123,7 +121,13 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 }
 
 func (t *trial) run(ctx context.Context) error {
+	if t.Collection == "" {
+		return t.nameOne(ctx)
+	}
 	if err := t.lookAt(ctx); err != nil {
+		return err
+	}
+	if err := t.checkOut(); err != nil {
 		return err
 	}
 	if err := t.readSample(ctx); err != nil {

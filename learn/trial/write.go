@@ -23,7 +23,8 @@ const (
 // which answers then can be proved by.
 const exactRows = 200_000
 
-// checkOut returns a *RefusalError if the folder exists and may not be replaced.
+// checkOut returns a *RefusalError if the folder exists and may not be replaced. A folder with a report alone, of a trial
+// that learned nothing, may.
 func (o Options) checkOut() error {
 	entries, err := os.ReadDir(o.Out)
 	switch {
@@ -31,7 +32,7 @@ func (o Options) checkOut() error {
 		return nil
 	case err != nil:
 		return &RefusalError{fmt.Sprintf("the folder %s cannot be used: %v; name another with --out", o.Out, err), err}
-	case len(entries) == 0 || o.Force:
+	case len(entries) == 0, len(entries) == 1 && entries[0].Name() == ReportFile, o.Force:
 		return nil
 	}
 	return &RefusalError{fmt.Sprintf("the folder %s is not empty; replace what is in it with --force, or name another with --out", o.Out), nil}
