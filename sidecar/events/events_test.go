@@ -3,6 +3,7 @@ package events_test
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -274,6 +275,10 @@ func TestRefusedFeedback(t *testing.T) {
 		if r := got.Refused[i]; r.Index != i+1 || r.Reason != c.want || !strings.Contains(r.Err.Error(), c.says) {
 			t.Errorf("case %d: %+v: %v, want %v with %q", i, r, r.Err, c.want, c.says)
 		}
+	}
+	counted := map[events.Reason]int64{events.ReasonUnknown: 4, events.ReasonExpired: 1, events.ReasonInvalid: 7, events.ReasonNotKept: 0}
+	if s := r.Stats(); s.Accepted != 1 || !maps.Equal(s.Refused, counted) {
+		t.Errorf("%d events and %v are counted, want 1 and %v", s.Accepted, s.Refused, counted)
 	}
 }
 

@@ -2,8 +2,10 @@ package events
 
 import (
 	"bytes"
+	"errors"
 	"math/rand/v2"
 	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -11,6 +13,7 @@ import (
 	"github.com/likenessdb/likeness/internal/powerloss"
 	"github.com/likenessdb/likeness/internal/record"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/experiment"
 )
 
 // TestTornRecordsAreCutDurably: the next start cuts an incomplete last record and syncs the file, so that the
@@ -68,6 +71,63 @@ func TestRoomForTheNextFile(t *testing.T) {
 		f := files{disk: kept{}, segments: []*segment{{size: 100, ended: now}, {size: o.Size - room - 100, ended: now}}}
 		if err := f.prune(now, o); err != nil || len(f.segments) != want {
 			t.Errorf("%d bytes are left: %d files are kept, want %d; %v", room, len(f.segments), want, err)
+		}
+	}
+}
+
+// TestADiskThatFailsIsLeftAlone for a while, however many answers come, and is tried again then.
+func TestADiskThatFailsIsLeftAlone(t *testing.T) {
+	d, now, calls := powerloss.New(t), time.Unix(1e9, 0), 0
+	l := &Log{dir: d.Root(), o: LogOptions{Disk: d, Now: func() time.Time { return now }}.withDefaults(), wake: make(chan struct{}, 1)}
+	l.recent = newWindow(1)
+	if err := l.load(); err != nil {
+		t.Fatal(err)
+	}
+	d.Fail(func(string) error { calls++; return errors.New("the disk fails") })
+	show := func() {
+		l.Show(&Impression{Answer: AnswerID{Part: 1}})
+		l.commit()
+	}
+	show()
+	tried := calls
+	for range 3 {
+		show()
+	}
+	if tried == 0 || calls != tried || !errors.Is(l.Stats().Failed, ErrDisk) {
+		t.Errorf("%d calls of the disk, and %d in the moment after; it failed with %v", tried, calls-tried, l.Stats().Failed)
+	}
+	now = now.Add(retryAfter)
+	d.Fail(nil)
+	show()
+	if s := l.Stats(); s.Failed != nil || s.Impressions != 1 || s.Dropped != 4 {
+		t.Errorf("when it works again: %+v", s)
+	}
+	if err := l.files.close(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestTheKeyIsPrivate: nobody else on the machine can read the key that answers are signed with.
+func TestTheKeyIsPrivate(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := ownKey(dir); err != nil {
+		t.Fatal(err)
+	}
+	if is, err := os.Stat(filepath.Join(dir, keyName)); err != nil || is.Mode().Perm() != 0o600 {
+		t.Errorf("%v, %v", is.Mode(), err)
+	}
+}
+
+// TestFlagsOfAnImpression: what an impression says with one bit comes back, whatever the others say.
+func TestFlagsOfAnImpression(t *testing.T) {
+	for _, arm := range []experiment.Arm{experiment.Neither, experiment.Control, experiment.Candidate} {
+		for _, degraded := range []bool{false, true} {
+			for _, narrowed := range []bool{false, true} {
+				m := &Impression{Arm: arm, Degraded: degraded, Narrowed: narrowed}
+				if got, err := decodeImpression(appendImpression(nil, m)); err != nil || got.Arm != arm || got.Degraded != degraded || got.Narrowed != narrowed {
+					t.Errorf("arm %q, degraded %t, narrowed %t: %+v, %v", arm, degraded, narrowed, got, err)
+				}
+			}
 		}
 	}
 }

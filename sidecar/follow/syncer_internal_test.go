@@ -572,3 +572,111 @@ func TestADatabaseThatIsDown(t *testing.T) {
 		}
 	})
 }
+
+// TestRowsThatFail: a row that failed waits, one that was not tried is tried at once, and the others are done with. Whatever
+// the table cannot hold is remembered.
+func TestRowsThatFail(t *testing.T) {
+	s, now := newSyncer(t, t.TempDir()), time.Now()
+	w := s.backlog.addWrite(now)
+	s.backlog.apply(w, journal.Write{Kind: journal.Upsert, IDs: idsOf(1, 2, 3)}, now.Add(-time.Minute), now.Add(-time.Minute))
+	rows, _ := takeAll(s.backlog, now)
+	if len(rows) != 3 {
+		t.Fatalf("%d rows are due", len(rows))
+	}
+	slices.SortFunc(rows, func(a, b *row) int { return a.id.Compare(b.id) })
+	s.noteRows(rows, []rowFailure{{rows[0], errors.New("broken")}}, rows[1:2], now, true)
+	if !s.unfit || s.failures != 1 || w.unread != 2 || s.backlog.rows.len() != 2 || s.backlog.rows.byID[rows[2].id] != nil {
+		t.Errorf("unfit %t, %d failures, %d rows of the write and %d in all are left", s.unfit, s.failures, w.unread, s.backlog.rows.len())
+	}
+	if early := rows[0].due.Sub(now); early < retryRow || rows[1].due.Sub(now) > retryRow/2 {
+		t.Errorf("the row that failed is due after %s, the one that was not tried after %s", early, rows[1].due.Sub(now))
+	}
+	rows, _ = takeAll(s.backlog, now.Add(time.Hour))
+	if s.noteRows(rows, nil, nil, now, false); !s.unfit || len(s.backlog.writes) != 0 {
+		t.Errorf("after the last row: unfit %t, %d writes are pending", s.unfit, len(s.backlog.writes))
+	}
+}
+
+// TestWhatAPassCompares: a pass for rows that were deleted by a filter looks only for rows that the collection lacks. A pass
+// that somebody asked for begins at the first row, and answers those who asked until then.
+func TestWhatAPassCompares(t *testing.T) {
+	for name, c := range map[string]struct {
+		write journal.Write
+		asked int
+		full  bool
+	}{
+		"rows were deleted":  {journal.Write{Kind: journal.Delete, Filter: "{}"}, 0, false},
+		"rows were changed":  {journal.Write{Kind: journal.Payload, Filter: "{}"}, 0, true},
+		"somebody asked for": {journal.Write{Kind: journal.Delete, Filter: "{}"}, 2, true},
+	} {
+		s, now := newSyncer(t, t.TempDir()), time.Now()
+		s.missed, s.requests = gap{}, make([]chan<- map[string]Drift, c.asked)
+		w := s.backlog.addWrite(now)
+		s.backlog.apply(w, c.write, now, now)
+		p, _ := s.beginPass()
+		if p.full != c.full || (p.stage == 0) != c.full || !p.complete || len(p.requests) != c.asked || len(s.requests) != 0 || !slices.Equal(p.writes, []*write{w}) {
+			t.Errorf("%s: %+v; %d wait for the next one", name, p, len(s.requests))
+		}
+		if again, _ := s.beginPass(); again != p {
+			t.Errorf("%s: a second pass begins beside the first", name)
+		}
+		s.pass = nil
+	}
+}
+
+// TestStatusOfFrozenData: a route with data that cannot follow is listed, and stale since the first write that the data does not
+// show, or for as long as its other data.
+func TestStatusOfFrozenData(t *testing.T) {
+	f := newFrozen(disk.OrOS(nil), "", slog.New(slog.DiscardHandler), func(string) *doubts { return &doubts{} })
+	c, now := &writeClock{}, time.Now()
+	c.last.Store(now.Add(-time.Minute).UnixNano())
+	outlived := func(since time.Duration) *frozenData {
+		o := &frozenData{clock: c}
+		if since > 0 {
+			o.since.Store(now.Add(-since).UnixNano())
+		}
+		return o
+	}
+	f.served = map[string]*frozenData{
+		"fresh": {clock: c, built: now.UnixNano()}, "just seen": outlived(0), "long ago": outlived(time.Hour), "both": outlived(time.Minute),
+	}
+	all := f.status([]Status{{Route: "both", Age: 3 * time.Hour}, {Route: "other"}})
+	for _, s := range all {
+		want := map[string]time.Duration{"just seen": time.Minute, "long ago": time.Hour, "both": 3 * time.Hour}[s.Route]
+		if s.Stale != (want > 0) || s.Age < want || s.Age > want+time.Minute/2 {
+			t.Errorf("%s: stale %t, age %s; want %s", s.Route, s.Stale, s.Age, want)
+		}
+	}
+	if len(all) != 5 {
+		t.Errorf("%d routes, want each once", len(all))
+	}
+}
+
+// stuck is a disk on which nothing can be removed before freed is closed.
+type stuck struct {
+	disk.Disk
+
+	freed chan struct{}
+}
+
+func (s stuck) Remove(path string) error {
+	<-s.freed
+	return s.Disk.Remove(path)
+}
+
+// TestAFolderThatDoesNotAnswer: while the others cannot be told that the journal lacks writes, writes are refused. They are let
+// through once the others were told.
+func TestAFolderThatDoesNotAnswer(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		freed := make(chan struct{})
+		j := openShared(t, Options{Shared: t.TempDir(), Replica: "own", Disk: stuck{disk.OrOS(nil), freed}})
+		began := time.Now()
+		if j.interrupt(); time.Since(began) != sharedBudget || !errors.Is(j.blocked, errHangs) || !j.isBlocked() {
+			t.Errorf("blocked after %s by %v", time.Since(began), j.blocked)
+		}
+		close(freed)
+		if synctest.Wait(); j.isBlocked() || !j.Interrupted() {
+			t.Errorf("when the folder answers again: %v, interrupted %t", j.blocked, j.Interrupted())
+		}
+	})
+}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"testing"
+	"time"
 
 	"github.com/failsafe-go/failsafe-go/adaptivelimiter"
 )
@@ -140,6 +141,31 @@ func TestLoad(t *testing.T) {
 	for _, route := range []string{"fixed", "unknown"} {
 		if l, ok := g.Load(route); ok || l != (Load{}) {
 			t.Errorf("%s: %+v, %t", route, l, ok)
+		}
+	}
+}
+
+// waiting is a limiter without a free permit. Whoever waits for one gets an error.
+type waiting struct{ taught }
+
+func (*waiting) TryAcquirePermit() (adaptivelimiter.Permit, bool) { return nil, false }
+func (*waiting) AcquirePermitWithMaxWait(context.Context, time.Duration) (adaptivelimiter.Permit, error) {
+	return nil, adaptivelimiter.ErrExceeded
+}
+func (*waiting) Limit() int { return 1 }
+
+// TestWhoGivesUpIsNoOverload: a search whose caller goes away while it waits says nothing about the load.
+func TestWhoGivesUpIsNoOverload(t *testing.T) {
+	gone, leave := context.WithCancel(t.Context())
+	leave()
+	for name, c := range map[string]struct {
+		ctx  context.Context
+		want error
+		over bool
+	}{"gone": {gone, context.Canceled, false}, "refused": {t.Context(), ErrOverload, true}} {
+		g, r := New(Options{}), &routeBounds{adaptive: &waiting{}}
+		if _, err := g.permit(c.ctx, "r", r); !errors.Is(err, c.want) || g.Overloaded() != c.over || (r.overUntil.Load() > 0) != c.over {
+			t.Errorf("%s: %v, overloaded %t", name, err, g.Overloaded())
 		}
 	}
 }

@@ -339,6 +339,9 @@ func TestADeviceThatCannotBeAsked(t *testing.T) {
 	}
 	say(nil)
 	ready(t, s)
+	if got := s.Status(); got.Detail != "" || got.Rows != items {
+		t.Errorf("in use again, it has %d rows and says %q", got.Rows, got.Detail)
+	}
 }
 
 // TestItemsOfSeveralRows: a device scores rows, and is not used for items with several rows.
