@@ -284,10 +284,10 @@ type VectorField struct {
 	// Exact: the store can be asked for an exhaustive search of it. AlwaysExact: every
 	// search of it is exhaustive.
 	Exact, AlwaysExact bool
-	// Chain is the most additions that follow one another when the store sums an inner
-	// product; 0 means as many as there are dimensions.
+	// Chain is the length of the longest run of dependent additions when the store sums an inner product, which
+	// bounds its rounding error; 0 means one addition for each dimension.
 	Chain int
-	// MaxSim: it is one of Description.MaxSim.
+	// MaxSim: the field is listed in Description.MaxSim.
 	MaxSim bool
 	// Unsearched asks Create to leave out the index: no probe searches the field.
 	Unsearched bool

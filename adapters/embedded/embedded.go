@@ -215,7 +215,7 @@ type collection struct {
 	rows     int
 	fields   []field
 	ids      []rerank.ID       // nil if ids are row numbers
-	serials  []int             // ascending number of each row, which deletions do not change, so that a scan can resume; nil if these are row numbers
+	serials  []int             // a number for each row, ascending and unchanged by deletions, at which a scan resumes; nil if these are row numbers
 	next     int               // serial number of the next row
 	index    map[rerank.ID]int // nil if ids are row numbers
 	owner    string

@@ -221,7 +221,7 @@ func (c *collection) ownerName(field string) (string, error) {
 	return field, nil
 }
 
-// ownerLiteral returns an owner's literal in an expression.
+// ownerLiteral formats an owner's id as a literal of Milvus's expression language: a number, or a quoted text.
 func (c *collection) ownerLiteral(field string, owner rerank.ID) (string, error) {
 	if c.layout != nil && field == c.layout.Owner {
 		t, err := ownerText(owner)

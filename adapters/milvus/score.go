@@ -71,7 +71,7 @@ const (
 	normTTL  = time.Minute
 )
 
-// normsOf names the rows whose norms are estimated.
+// normsOf is the cache key of a norm: the vector field of a collection.
 type normsOf struct{ collection, field string }
 
 // forgetNorms makes the next searches of a collection estimate its norms again.

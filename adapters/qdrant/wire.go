@@ -25,11 +25,11 @@ type reply struct {
 	batch   bool
 	vectors []*field
 	owner   string
-	payload bool // all that the answer has of it
+	payload bool // keep each point's whole payload
 
 	points []wirePoint
 	ends   []int  // ends[i] is the end of list i in points
-	spans  []span // vectors of every point, as positions in floats
+	spans  []span // where each vector lies in floats
 	floats []float32
 	text   []byte
 	texts  string // all text as one string, after decoding
@@ -40,7 +40,7 @@ type reply struct {
 type wirePoint struct {
 	id, owner wireValue
 	score     float32
-	vectors   int // of the first in reply.spans
+	vectors   int // index of the point's first vector in reply.spans
 	content   map[string]*qdrant.Value
 	version   uint64
 	hasKey    bool // it has a shard key

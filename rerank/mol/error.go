@@ -54,7 +54,7 @@ func (m *mlp) norms() weightNorms {
 
 // queryNorms holds norms of the query's side.
 type queryNorms struct {
-	component, components, spectral float64 // of f_i/τ: the greatest norm, the norm of all, the spectral norm of the matrix
+	component, components, spectral float64 // of the components f_i/τ: the greatest norm, the norm of all as one vector, the spectral norm of their matrix
 	// The largest summand of a gate's input that does not depend on the item, and the
 	// largest factor of the item's part.
 	bias, factor float64

@@ -269,7 +269,8 @@ func (s *Similarity) ScreenBatch(level int, dst []float32, queries []rerank.Enco
 	return nil
 }
 
-// screen writes the bounds of all queries, one query after the other.
+// screen writes an upper bound of φ for every query and item to dst: all items of the first query, then of the
+// next.
 func (s *Similarity) screen(level int, dst []float32, queries []*encoded, items rerank.Items, loss rerank.Loss, reach []float32) {
 	sc := s.borrow()
 	defer s.scratch.Put(sc)

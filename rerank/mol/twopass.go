@@ -73,7 +73,7 @@ func FindTwoPass(query rerank.Encoded, items rerank.Items, k int, printed bool) 
 	return out, err
 }
 
-// scoreSome scores the items with the given numbers and passes each to f.
+// scoreSome scores the items with the given indices into items, and passes each item with its score to f.
 func (e *encoded) scoreSome(items rerank.Items, numbers []int32, f func(rerank.Scored)) error {
 	some := rerank.Items{Features: items.Features, Packed: items.Packed, Rows: make([]int32, len(numbers))}
 	for i, n := range numbers {

@@ -82,7 +82,7 @@ func (b *backlog) apply(w *write, jw journal.Write, now, readable time.Time) (se
 	for _, id := range jw.IDs {
 		r := b.rows.put(id, now.Add(debounce))
 		if n := len(r.writes); n > 0 && r.writes[n-1] == w {
-			continue // the write names the row twice
+			continue // the write named this row before, and counts it once
 		}
 		r.writes = append(r.writes, w)
 		w.unread++

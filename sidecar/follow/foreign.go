@@ -125,8 +125,9 @@ func (s *syncer) declaresProxy() bool {
 	return false
 }
 
-// Horizon implements route.Freshness. If the operator declares that all writes pass through the
-// sidecars that share journals, Horizon first waits until the others' writes are in the backlog.
+// Horizon implements route.Freshness: it says up to when the derived data shows every write. If the operator
+// declares that all writes pass through proxies, Horizon first waits until this sidecar has read the writes that
+// the other sidecars journalled. Horizon is disputed if it cannot read them in time.
 func (s *syncer) Horizon() route.Horizon {
 	s.mu.Lock()
 	declares := s.declaresProxy()

@@ -162,7 +162,8 @@ func (f *frozen) cover(ctx context.Context, c *writeClock) {
 	}
 }
 
-// limit lowers the longest time that cover waits. It does nothing on a nil clock.
+// limit makes cover wait at most for budget, if that is stricter than the present limit. It does nothing on a nil
+// clock.
 func (c *writeClock) limit(budget time.Duration) {
 	if c == nil {
 		return

@@ -59,7 +59,7 @@ func readRecord(path string) (r record, err error) {
 	return r, nil
 }
 
-// write replaces the file of the record.
+// write stores the record as JSON in the file at path, which it replaces atomically.
 func (r record) write(d disk.Disk, path string) error {
 	return atomicfile.WriteOn(d, path, func(w io.Writer) error { return json.NewEncoder(w).Encode(r) })
 }

@@ -141,8 +141,9 @@ func mixOf(c *route.Checked, r Request) float64 {
 	return c.Mix
 }
 
-// embedRequest makes the query's vector of its text, or StoredVector. If the embedder fails to make the
-// latter, the ranker's calls are not mixed, unless the model reads it too.
+// embedRequest embeds the query's text: into the query's vector if it has none, otherwise into StoredVector, which
+// mixing needs. If the embedder fails to make a StoredVector that the model does not read, embedRequest logs that
+// and switches mixing off.
 func (e *Engine) embedRequest(ctx context.Context, c *route.Checked, r *Request) (took time.Duration, err error) {
 	if c.NeedsEmbedder(r.Query) {
 		r.Query, took, err = e.embed(ctx, c, r.Query)

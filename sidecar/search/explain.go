@@ -17,7 +17,7 @@ func (s *search) explain(f *finder, hits []rerank.Scored) error {
 		items, ok := s.spending.Rows(h.ID)
 		switch {
 		case !ok && s.spending.Ranked(h.ID):
-			continue // its rows could not be read
+			continue // the hit's feature rows could not be read, so it has no explanation
 		case !ok:
 			items = f.itemRows(h)
 		}

@@ -195,7 +195,7 @@ func (f *finder) evidence(round, k int) *certify.Evidence {
 		RoundingError: f.found.RoundingError(), Refined: f.found.Refined(), Source: f.source(), WrongNorm: v.Norms.Wrong() != nil,
 		Restricted: !p.Request.IsUnrestricted(), HidesRows: p.Request.HidesRows(), OwnersInCollection: v.OwnerIn(v.Collection) != "", Rule: p.Rule(v),
 	}
-	if !p.Rewritten { // a rewritten answer has the store's scores, which may be off by more
+	if !p.Rewritten { // Closest and Outside assume scores of this machine; the store's may be off by more
 		e.Closest, e.Outside = f.found.Closest(k), f.found.Outside
 	}
 	if field := v.Field; p.Rewritten && field.Quantized != "" && !field.Rescores {

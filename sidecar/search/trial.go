@@ -152,10 +152,10 @@ func (e *Engine) compare(ctx context.Context, version *route.Version, t *Trial, 
 		done <- got
 	}()
 	a, err := e.searchVersion(ctx, version, r)
-	if err != nil || a.Degraded != nil { // whatever is wrong, the candidate cannot be compared with it
+	if err != nil || a.Degraded != nil { // there is no sound answer to compare the candidate with
 		return a, err
 	}
-	end := began.Add(t.Patience) // a candidate that answers later is slow
+	end := began.Add(t.Patience) // a later answer of the candidate counts as slow
 	until := end
 	if by := r.AnswerBy; !by.IsZero() && by.Before(end) {
 		if until = by; time.Now().Before(by) {
@@ -165,7 +165,7 @@ func (e *Engine) compare(ctx context.Context, version *route.Version, t *Trial, 
 	got, ok := await(ctx, done, time.Until(until))
 	attempt := Attempt{Slow: !ok || got.took > t.Patience, Err: got.err, Degraded: got.answer.Degraded != nil}
 	attempt.Empty = ok && got.err == nil && len(got.answer.Hits) == 0 && len(a.Hits) > 0
-	if ctx.Err() == nil && (ok || !time.Now().Before(end)) { // a caller in a greater hurry proves nothing
+	if ctx.Err() == nil && (ok || !time.Now().Before(end)) { // if the caller waits less than Patience, a missing answer proves nothing
 		t.Attempted(attempt)
 	}
 	if !ok || attempt.Err != nil || attempt.Degraded || attempt.Empty {

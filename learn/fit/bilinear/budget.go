@@ -104,9 +104,9 @@ func (f *fitter) measureSpeeds() error {
 // costOf returns how long a judgement takes.
 func (f *fitter) costOf(j *judge.Judge) float64 { return float64(len(j.Queries)) * f.speeds.judgement }
 
-// plans are the multiplications that the parts of a fit take, as planned: a trial's fit
-// without one set of items, the fit that is judged, the fit to all pairs, the simpler form,
-// the ranks of the spectrum, and the decision.
+// plans holds the estimated multiplications of each part of a fit: one round, a trial without one set of items, the
+// fit that is judged, the final fit to all pairs, the simpler form, the ranks of the spectrum, and the decision
+// between forms.
 type plans struct{ round, trial, judged, final, simple, spectrum, decision float64 }
 
 // planWork plans the fit and begins its stage of the progress. trials is how many fits

@@ -11,7 +11,7 @@ import (
 	"github.com/likenessdb/likeness/learn/fit/train"
 )
 
-// itemSets is the number of sets of held-out items that decide the pull, at most.
+// itemSets is the most sets of held-out items by which the pull is chosen.
 const itemSets = 5
 
 // scales returns the scales to try if the options give none: the middle one first.
@@ -21,7 +21,7 @@ func scales() (middle float64, others []float64) { return 20, []float64{40, 10} 
 type trial struct {
 	setting
 	fit.PullTrial
-	ranks []float64 // reciprocal ranks of the held-out queries, for items that the fits have seen
+	ranks []float64 // reciprocal rank of each held-out query, for items that no trial held out
 }
 
 // String describes the trial in one line.
@@ -35,7 +35,7 @@ func (t *trial) String() string {
 
 // marks rates the fits of one setting; each slice has one number for each query of the judges.
 type marks struct {
-	ReciprocalRanks, NDCG []float64 // of held-out queries, for items that the fit has seen
+	ReciprocalRanks, NDCG []float64 // of held-out queries, for items that the fit did not hold out
 	ColdReciprocalRanks   []float64 // for held-out items
 	Rounds                int       // that the fit took
 }
@@ -44,9 +44,9 @@ type marks struct {
 // that fit.
 type holdout struct {
 	items  []bool       // nil: no item is held out
-	logged *judge.Judge // of held-out queries for the other items
+	logged *judge.Judge // judges held-out queries by the items that are not held out
 	cold   *judge.Judge // judges the items of the set; nil without such items
-	plain  judge.Probe  // what cold compares with
+	plain  judge.Probe  // ranks by the plain inner product, the baseline of cold
 }
 
 // chooser chooses a setting by trials. Each trial fits once per holdout.
@@ -56,7 +56,7 @@ type chooser struct {
 	trials   map[setting]*trial // with these holdouts
 	tried    []*trial           // in the order in which they were tried
 	whole    bool               // trials are whole fits
-	sets     [][]bool           // of items to hold out; nil if nothing is to be measured on new items
+	sets     [][]bool           // the sets of items to hold out, as a mark for each item; nil if items without logs are not judged
 }
 
 // chooseSetting finds the scale under which held-out queries find logged items best,

@@ -188,7 +188,7 @@ type lowRankForm struct {
 	gradP, gradQ rerank.Matrix
 	a, b         rerank.Matrix // QP and XQ, then their gradients
 	direct       rerank.Matrix // Q Xᵀ
-	start        start         // W₀ of PQᵀ; I + PQᵀ starts at I
+	start        start         // the matrix at which PQᵀ starts; I + PQᵀ starts at I and has none
 }
 
 func newLowRank(p, q rerank.Matrix, identity bool) *lowRankForm {

@@ -33,7 +33,7 @@ type learner struct {
 	loss       train.CrossEntropy
 	adam       *train.Adam
 
-	worked func(multiplications float64) // is told of each step; may be nil
+	worked func(multiplications float64) // called after each step with its multiplications; may be nil
 
 	batchQueries, scores rerank.Matrix
 }

@@ -40,8 +40,8 @@ type Judge struct {
 	Weights      []float64
 }
 
-// New makes a judge of the queries that have a wanted item. If wanted is nil, every item is
-// wanted.
+// New makes a judge that asks how well rankings find the chosen items for which wanted is true. It leaves out
+// queries that chose no such item. If wanted is nil, every item is wanted.
 func New(l *samples.Log, queries []int32, wanted func(item int32) bool) *Judge {
 	j := &Judge{log: l, wanted: wanted}
 	for _, q := range queries {
@@ -51,15 +51,15 @@ func New(l *samples.Log, queries []int32, wanted func(item int32) bool) *Judge {
 	return j
 }
 
-// NewShuffled makes the judge of a decision: of the queries that have an item, in an order
-// that depends on the seed alone.
+// NewShuffled makes the judge of a decision, which takes the queries in order until it knows enough. It wants every
+// item, and shuffles the queries by the seed alone.
 func NewShuffled(l *samples.Log, queries []int32, seed uint64) *Judge {
 	queries = slices.Clone(queries)
 	rand.New(rand.NewPCG(seed, 0x9ed9e)).Shuffle(len(queries), func(i, j int) { queries[i], queries[j] = queries[j], queries[i] })
 	return New(l, queries, nil)
 }
 
-// addQuery adds a query that has a wanted item.
+// addQuery adds query q, unless it chose no wanted item.
 func (j *Judge) addQuery(q int32) {
 	var count int32
 	var weight float64

@@ -17,12 +17,12 @@ import (
 type marks struct {
 	Vectors          int       // how many vectors the budget made
 	ReciprocalRanks  []float64 // of the held-out queries, with the budget
-	SeenRanks        []float64 // of each query that the log repeats: the mean over its choices, with the budget
+	SeenRanks        []float64 // of each query that the log repeats: the mean reciprocal rank of its choices, with the budget
 	SeenRanksByPlain []float64 // of the same queries, by the plain inner product
 	NDCG             []float64
 	PlainRanks       []float64 // of the same queries, by the plain inner product
-	ColdRanks        []float64 // of held-out items, with the budget
-	ColdRanksByPlain []float64 // of held-out items, by the plain inner product
+	ColdRanks        []float64 // reciprocal ranks of held-out items, with the budget
+	ColdRanksByPlain []float64 // reciprocal ranks of held-out items, by the plain inner product
 }
 
 // judges rank items for a budget.

@@ -32,8 +32,8 @@ type clustering struct {
 	sums       []float64
 }
 
-// begin starts with an item, and makes room for the given number of groups besides its own vector.
-// rows and weights are the item's queries.
+// begin resets c to cluster the queries of another item around its vector and groups further centres. rows and
+// weights hold the row number and the weight of each query.
 func (c *clustering) begin(item []float32, rows []int32, weights []float32, groups int) {
 	c.rows, c.weights, c.blockStart = rows, weights, -1
 	c.centres = linalg.Resize(c.centres, groups+1, len(item))

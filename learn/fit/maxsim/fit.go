@@ -123,7 +123,7 @@ func (f *fitter) clusterQueries(ctx context.Context, queries []int32, sink Vecto
 const (
 	chunkItems   = 4096
 	chunkPairs   = 1 << 16
-	chunkNumbers = 1 << 24 // of all vectors of a chunk
+	chunkNumbers = 1 << 24 // the most numbers in all vectors of a chunk
 )
 
 // cluster finds the vectors of all items for a budget of vectors per item, divided by beta. It calls yield for

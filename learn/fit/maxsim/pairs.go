@@ -37,7 +37,7 @@ func groupByItem(l *samples.Log, queries []int32) itemPairs {
 			p.starts[x]++
 		}
 	}
-	copy(p.starts[1:], p.starts) // each start has moved to where the next item begins
+	copy(p.starts[1:], p.starts) // the loop moved each start to the item's end, where the next item begins
 	p.starts[0] = 0
 	return p
 }

@@ -34,9 +34,9 @@ type Report struct {
 	Trials  []Trial `json:"trials"`
 	// UpdatedItems counts the items that an update clustered.
 	UpdatedItems int `json:"updated_items,omitempty"`
-	// Logged compares on held-out queries, which are new, Seen on queries seen before (absent if
-	// no traffic repeats), Traffic on both by their shares, Cold on held-out items; all with the
-	// chosen budget.
+	// These compare the chosen budget with the plain inner product: Logged on held-out queries, which are new; Seen
+	// on queries that the log has (absent if no traffic repeats); Traffic on both, weighed by their shares of the
+	// traffic; Cold on held-out items.
 	Logged  fit.Comparison  `json:"logged"`
 	Seen    *fit.Comparison `json:"seen,omitempty"`
 	Traffic fit.Comparison  `json:"traffic"`

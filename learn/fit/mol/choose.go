@@ -11,12 +11,12 @@ import (
 	"github.com/likenessdb/likeness/learn/fit/train"
 )
 
-// itemSets is the number of sets of held-out items that decide the pull, at most.
+// itemSets is the most sets of held-out items by which the pull is chosen.
 const itemSets = 3
 
 // marks holds the ratings of a fit that was trained without some items.
 type marks struct {
-	LoggedMRR float64 // of held-out queries, for items that the fit has seen
+	LoggedMRR float64 // of held-out queries, for items that the fit did not hold out
 	// Scores and Baseline are reciprocal ranks of held-out items, by the fit and by the
 	// plain inner product. Items names the item of each.
 	Scores, Baseline []float64

@@ -18,8 +18,8 @@ const (
 	leastFullJudges = 100
 )
 
-// thin returns a judge of a round or a trial, which computes no more scores than a round of the
-// fit does.
+// thin returns a judge of a part of j's queries, so that judging a round or a trial costs at most as much as
+// training one round.
 func (f *fitter) thin(j *judge.Judge) *judge.Judge {
 	least := leastJudges
 	if f.options.Gates == GatesFull {

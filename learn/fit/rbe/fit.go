@@ -18,7 +18,7 @@ import (
 type Fitted struct {
 	SupportItems, SupportQueries []int
 	Hidden, Out                  int
-	Features                     int // numbers of a query's own that the perceptrons read
+	Features                     int // how many numbers of a query's own vector the perceptrons read; 0 if none
 	Tensors                      tensor.Set
 	Report                       Report
 }

@@ -106,7 +106,7 @@ type learner struct {
 	// that they are as large as the scores.
 	features     rerank.Matrix
 	featureScale float32
-	truth        rerank.Matrix // R of all items for these queries
+	truth        rerank.Matrix // the ranker's scores: a row for each training query, a column for each item
 	items        rerank.Matrix // CUR vectors of the items
 	adam         *train.Adam
 	tau          float64

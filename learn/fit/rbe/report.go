@@ -45,7 +45,7 @@ type Round struct {
 	HitRate float64 `json:"hit_rate"`
 }
 
-// Compared is the quality of a selection without perceptrons.
+// Compared says how well support items of one Selection do, without perceptrons.
 type Compared struct {
 	Select Selection `json:"select"`
 	Quality

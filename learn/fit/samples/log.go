@@ -25,8 +25,8 @@ type Pair struct {
 
 // Log is a log of chosen items, prepared for a fit. It is only read.
 type Log struct {
-	// Items and Queries have unit rows, or rows divided by their root mean square
-	// norm, or rows as they are stored; see Unscaled.
+	// Items and Queries hold vectors as rows, scaled to norm 1, or by one factor to a root mean square norm of 1.
+	// If Unscaled is set, rows are as they were given.
 	Items, Queries rerank.Matrix
 	Relevant       [][]int32   // chosen items of each query, ascending
 	Weights        [][]float32 // weights of these pairs; if nil, every weight is 1

@@ -61,8 +61,8 @@ type Evidence struct {
 	SumsInnerProducts bool
 	MaxScore          float32
 
-	// Known bounds φ of the items outside the answer, if that is known without looking at the
-	// lists; otherwise it is nil.
+	// Known is a bound of φ over the items outside the answer that does not depend on the lists, as of a rewritten
+	// search; nil if there is none.
 	Known *rerank.Bound
 
 	Probes []rerank.Probe
@@ -104,8 +104,8 @@ type Evidence struct {
 	OwnersInCollection bool
 	// Rule says how the candidates were found.
 	Rule rerank.Rule
-	// Audited: the route has a promise. Calibration is its calibration, or nil; Void
-	// says why no answer may carry it.
+	// Audited: the route promises a recall. Calibration is the calibration behind the promise, or nil; Void says
+	// why answers may not carry it at present.
 	Audited     bool
 	Calibration *rerank.Calibration
 	Void        string

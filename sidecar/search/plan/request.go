@@ -66,8 +66,8 @@ type Request struct {
 	// Payload asks for the payload of the returned rows: all of it, or PayloadFields.
 	Payload       bool
 	PayloadFields []string
-	// NoFallback asks for failure.ErrDegraded instead of the store's own order, which the caller
-	// has already, from a fail_open route.
+	// NoFallback makes a fail_open route return failure.ErrDegraded in place of an answer in the store's own order,
+	// because the caller has that already.
 	NoFallback bool
 	// Calls is the number of items that the route's ranker may score, Rounds the number
 	// of rounds.
@@ -75,8 +75,8 @@ type Request struct {
 	Rounds int
 	// Mix is the share of the ranker's first round that is taken from the store's own order.
 	Mix *float64
-	// StoredVector is the query as the collection's own vectors were made, for Mix; if empty, the
-	// query's vector is that.
+	// StoredVector is the query's vector by the model that embedded the collection, which Mix searches with. If it
+	// is empty, the query's own vector serves.
 	StoredVector []float32
 	// Confirms: the caller asks the store itself for the rows of the answer, so the answer may
 	// contain rows that are gone.
@@ -87,14 +87,14 @@ type Request struct {
 	// differ only in K, up to MaxRank, are answered from the same first-stage lists, so that pages
 	// neither repeat nor skip an item.
 	MaxRank int
-	// Shown: the answer is for somebody's eyes, and an impression of it is kept if the route keeps
-	// events. User is who that is, if known.
+	// Shown: a person will see the answer, so a route that keeps events keeps an impression of it. User names the
+	// person, if known.
 	Shown bool
 	User  string
 	// Tried: the route's experiment may answer the request, as it may a Shown one.
 	Tried bool
-	// AnswerBy is when the caller must have the answer to use it; zero if the context's deadline says so.
-	// Until then an answer of an experiment waits for the candidate at most.
+	// AnswerBy is the time after which the answer is of no use to the caller. An experiment waits for its candidate
+	// no longer than that. The zero time stands for the context's deadline.
 	AnswerBy time.Time
 }
 
@@ -120,8 +120,8 @@ func (r Request) IsUnrestricted() bool {
 	return !r.HidesRows() && len(r.Exclude) == 0 && (len(r.History) == 0 || r.KeepHistory)
 }
 
-// HidesRows reports whether some rows of an item may be searched and others not. Exclude hides
-// all rows of an item.
+// HidesRows reports whether the search may leave out some rows of an item and find others, as a filter or
+// partitions do. Exclude does not, because it leaves out all rows of an item.
 func (r Request) HidesRows() bool { return r.Filter != "" || len(r.Partitions) > 0 }
 
 // NeedsStore reports whether answering the request calls the store.
@@ -187,7 +187,7 @@ func resolveExcluded(c *route.Checked, r *Request) error {
 			return BadField("exclude_ids", "exclude_ids[%d], %q, is no id of collection %q", i, id, c.Collection)
 		}
 	}
-	if c.StoreCan.Exclude == nil || c.OwnerIn(c.Collection) != "" { // an item of several rows has no id in a filter
+	if c.StoreCan.Exclude == nil || c.OwnerIn(c.Collection) != "" { // a filter cannot exclude an item of several rows by its id
 		return nil
 	}
 	var err error

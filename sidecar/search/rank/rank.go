@@ -45,8 +45,8 @@ const (
 // Spending counts how much a search asks of its route's ranker, and keeps the ranker's scores.
 type Spending struct {
 	Ranking
-	// Time is the time spent on the ranker and on reading rows for it, Fetching the
-	// time spent on reading feature rows.
+	// Time is the time that the ranker and the reads for it took; Fetching is the time of the reads of feature
+	// rows.
 	Time, Fetching time.Duration
 
 	view      route.View
@@ -56,19 +56,18 @@ type Spending struct {
 	maxRounds int // the most rounds; 0 if the ranker does not order the answer
 	keepRows  bool
 	explains  bool // scores of the answer are explained
-	// scores holds the ranker's score of every scored item. asked holds every item that
-	// the ranker was asked about or that is gone, and gone the items that the collection
-	// does not have any more.
+	// scores holds the ranker's scores. asked holds the items that need not be asked about again: those that the
+	// ranker was asked about, scored or not, and those in gone, which the collection no longer has.
 	scores map[rerank.ID]float32
 	asked  map[rerank.ID]bool
 	gone   map[rerank.ID]bool
-	// candidates holds the items found in any round; rows holds the feature rows of scored items, if
-	// keepRows is set. Items whose rows could not be read are in it without rows.
+	// candidates holds the items that any round found. rows holds the feature rows of scored items, if keepRows is
+	// set; an item whose rows could not be read has an empty entry.
 	candidates *retrieve.IDSet
 	rows       map[rerank.ID]rerank.Items
 	err        error // why items were not scored
-	// planned is how many candidates the rounds were to score, known how many scores there were
-	// before the first round.
+	// planned is the number of candidates that all rounds together should score, known the number of scores before
+	// the first round.
 	planned, known int
 	best           []rerank.ID // the first rows of the answer after the last round
 }

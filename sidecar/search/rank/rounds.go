@@ -21,9 +21,9 @@ import (
 // Candidates are the items that one search found for the ranker to score.
 type Candidates struct {
 	Hits []rerank.Scored
-	// Rows returns the feature rows of a hit. It is called only if KeepsRows.
+	// Rows returns the feature rows of a hit. Round calls it only if Spending.KeepsRows is true.
 	Rows func(rerank.Scored) rerank.Items
-	// Database lists items of the store's own order, which are scored before Hits.
+	// Database lists items in the order of the store. Round spends calls on them before it scores Hits.
 	Database []rerank.ID
 }
 
@@ -38,8 +38,8 @@ func (s *Spending) FromDatabase(hits []rerank.Scored, n int) []rerank.ID {
 // Asked returns the number of items that the ranker was asked about.
 func (s *Spending) Asked() int { return len(s.asked) }
 
-// Shares returns, for each round, how many calls may have been made by its end. first are the
-// candidates of the first round.
+// Shares divides the remaining calls among the rounds. It returns, for each round, the total number of calls that
+// the search may have made when the round ends. first are the candidates of the first round.
 func (s *Spending) Shares(first Candidates) []int {
 	s.planned, s.known = len(s.unasked(first, s.left())), len(s.scores)
 	shares := rbe.Shares(s.left(), s.maxRounds)
@@ -227,7 +227,7 @@ func (s *Spending) Order(ctx context.Context, hits []rerank.Scored, k int, unres
 	if unrestricted {
 		s.addSupportItems(ctx, k)
 	}
-	if s.explains { // items of the store's order came without rows
+	if s.explains { // Candidates.Database brings no feature rows
 		s.readMissingRows(ctx)
 	}
 	ranked := s.scoredCandidates()

@@ -152,7 +152,7 @@ func (r *Reader) fromTable(ids []rerank.ID) ([]score.Batch, []rerank.ID) {
 	return []score.Batch{{IDs: have, Numbers: numbers, Items: t.Items(numbers, &rerank.Items{}), Rounded: t.Rounded()}}, missing
 }
 
-// split separates the ids at the given places, which ascend, from the others.
+// split returns the ids at the given ascending positions as taken, and the others as rest, both in their order.
 func split(ids []rerank.ID, places []int) (rest, taken []rerank.ID) {
 	if len(places) == 0 {
 		return ids, nil

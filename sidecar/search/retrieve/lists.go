@@ -102,7 +102,7 @@ func storeFailed(ctx context.Context, err error, onCompanion bool) error {
 		return failure.TimedOut(ctx, err)
 	}
 	final := []error{adapters.ErrFilter, adapters.ErrID, adapters.ErrLimit, adapters.ErrRefused, rerank.ErrQuery}
-	if !onCompanion { // the store's own answer comes from the same collection
+	if !onCompanion { // a fallback to the store's own order would fail in the same way
 		final = append(final, adapters.ErrUnavailable, adapters.ErrNotFound, adapters.ErrField, adapters.ErrDimension, adapters.ErrMetric)
 	}
 	for _, f := range final {

@@ -47,7 +47,7 @@ func Payloads(ctx context.Context, v route.View, ids []rerank.ID, fields []strin
 	return payloads, rows, nil
 }
 
-// Existing returns the set of rows that the collection still has.
+// Existing returns which of the ids the collection still has.
 func Existing(ctx context.Context, v route.View, ids []rerank.ID) (map[rerank.ID]bool, error) {
 	ctx, s := span.StoreCall(ctx, "confirm", "fetch", v.Collection)
 	defer s.End()

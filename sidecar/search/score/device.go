@@ -157,8 +157,8 @@ func (c *checked) addSample(item int32) {
 	}
 }
 
-// decides reports whether the best n of the device's choice and of the candidates in others are the
-// best n of all, by this machine's scores. It tells the device the verdict.
+// decides reports whether the best n of all items are certainly among the device's choice c and the candidates in
+// others, by this machine's scores. It tells Judge the verdict: nil, ErrUndecided or ErrContradicted.
 func (s *Scorer) decides(ctx context.Context, q Query, c checked, n int, others ...[]rerank.Scored) bool {
 	own := q.Encoded.Bound(nil, nil).Epsilon
 	err := c.contradicted(own)

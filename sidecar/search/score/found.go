@@ -38,8 +38,8 @@ type rounding struct {
 	wide bool
 	// rows bounds how far the table's format moves a score; 0 if it rounded no row.
 	rows float32
-	// spare holds the best candidates after the hits. dropped is the best score of the candidates
-	// in neither.
+	// spare holds the best candidates behind the hits. dropped is the best score of the candidates that are in
+	// neither list.
 	spare   []rerank.Scored
 	dropped float32
 	// exact holds the candidates that were scored in float64, with an error of at most wideError.
@@ -49,8 +49,8 @@ type rounding struct {
 	lacksRows bool
 	// settled: the hits are the best of all candidates, and each was scored in float64.
 	settled bool
-	// max bounds how far off a score is that was not computed in float64. remaining bounds how far
-	// off the hits' scores are, apart from Score's own rounding.
+	// max bounds the error of scores that were computed in float32. remaining bounds the error of the hits' scores
+	// by the table's format, without the rounding of Score.
 	max, remaining float32
 }
 

@@ -26,8 +26,8 @@ type Query struct {
 	K            int // number of best candidates wanted
 	// Proof: the answer must be proved, so that a device's measured error is not enough.
 	Proof bool
-	// Settle repeats a scan with more rows, time permitting, while float32's rounding may decide the answer.
-	// Nothing is proved about such an answer unless Found.Refined is set.
+	// Settle repeats a scan with more rows, time permitting, as long as rounding to float32 could change the
+	// answer. The answer is proved only if Found.Refined is set.
 	Settle bool
 	// Keep keeps the scored batches in Found.Kept.
 	Keep bool
@@ -133,7 +133,7 @@ func (s *Scorer) scanHere(ctx context.Context, request scan.Query) (scan.Result,
 	}
 }
 
-// Wide scores a batch in float64 on this machine, and bounds the scores' error. It returns
+// Wide scores a batch in float64 on this machine. epsilon bounds the error of each score. It returns
 // *failure.Error, or the context's error.
 func (s *Scorer) Wide(ctx context.Context, q rerank.Encoded, b Batch) (scores map[rerank.ID]float64, epsilon float64, err error) {
 	var f Found
