@@ -83,7 +83,7 @@ func sameItem(a *table.Table, i int, b *table.Table, k int) bool {
 	for ; from < to; from, at = from+1, at+1 {
 		a.Row32(x, from)
 		b.Row32(y, at)
-		if !slices.EqualFunc(x, y, func(a, b float32) bool { return a == b || a != a && b != b }) {
+		if !slices.EqualFunc(x, y, sameNumber) {
 			return false
 		}
 	}
@@ -164,9 +164,12 @@ func (c *comparer) Write(ctx context.Context, companion string, _ adapters.Schem
 // sameRow reports whether row i of a and row k of b are equal in every field.
 func sameRow(a []rerank.Matrix, i int, b []rerank.Matrix, k int) bool {
 	for f := range a {
-		if !slices.Equal(a[f].Row(i), b[f].Row(k)) {
+		if !slices.EqualFunc(a[f].Row(i), b[f].Row(k), sameNumber) {
 			return false
 		}
 	}
 	return true
 }
+
+// sameNumber reports whether two numbers are equal, or both NaN: what a ranker did not score stays so.
+func sameNumber(a, b float32) bool { return a == b || a != a && b != b }

@@ -268,7 +268,7 @@ func TestBuildCompanion(t *testing.T) {
 	if err != nil || len(got.IDs) != 1 || string(got.Payloads[0]) != `{"row": 500}` {
 		t.Errorf("row 500 is %+v, %v", got, err)
 	}
-	if r, err := index.BuildCompanion(t.Context(), job); err != nil || r.Resumed != rows { // a queue may run it twice
+	if r, err := index.BuildCompanion(t.Context(), job); err != nil || r.Resumed != rows || r.Rows != rows || r.Items != rows { // a queue may run it twice
 		t.Errorf("a second build: %+v, %v", r, err)
 	}
 	job.State = filepath.Join(t.TempDir(), "another.json")

@@ -3,6 +3,7 @@ package relevance
 import (
 	"encoding/binary"
 	"encoding/json"
+	"errors"
 	"math"
 	"slices"
 	"testing"
@@ -83,6 +84,34 @@ func TestNaNIsKept(t *testing.T) {
 	})
 	if len(missing) != 1 || missing[0] != 3 || nans != 2 {
 		t.Errorf("%d scores are not a number, and the items %v have none", nans, missing)
+	}
+}
+
+// TestManyScores: more scores than a record holds are all there for the next process.
+func TestManyScores(t *testing.T) {
+	dir := t.TempDir()
+	c, err := openCache(disk.OS{}, dir, someRanker)
+	if err != nil {
+		t.Fatal(err)
+	}
+	items, scores := make([]key, maxEntries+5), make([]float32, maxEntries+5)
+	for i := range items {
+		items[i], scores[i] = key{byte(i), byte(i >> 8)}, float32(i)
+	}
+	if err := errors.Join(c.put(key{9}, items, scores), c.close()); err != nil {
+		t.Fatal(err)
+	}
+	if c, err = openCache(disk.OS{}, dir, someRanker); err != nil {
+		t.Fatal(err)
+	}
+	defer c.close()
+	missing := c.get(key{9}, c.itemNumbers(items), func(at int, score float32) {
+		if score != float32(at) {
+			t.Errorf("item %d has the score %g", at, score)
+		}
+	})
+	if len(missing) != 0 || c.lostBytes != 0 || c.storedScores != maxEntries+5 {
+		t.Errorf("%d of %d scores are missing, %d bytes lost", len(missing), len(items), c.lostBytes)
 	}
 }
 

@@ -320,7 +320,7 @@ func TestOptionsOfABridge(t *testing.T) {
 	}
 	for name, d := range map[string]Data{
 		"pairs": {Relevant: [][]int32{{1}}}, "hidden items": {Hidden: [][]int32{{1}}}, "segments": {Segments: []string{"a"}},
-		"other numbers": {OldQueries: rerank.NewMatrix(2, 3), NewQueries: rerank.NewMatrix(2, 1)},
+		"other numbers": {OldQueries: rerank.NewMatrix(2, 3), NewQueries: rerank.NewMatrix(2, 1)}, "other new numbers": {OldQueries: rerank.NewMatrix(2, 1), NewQueries: rerank.NewMatrix(2, 3)},
 	} {
 		d.Old, d.New = rerank.NewMatrix(60, 1), rerank.NewMatrix(60, 1)
 		if d.check() == nil {

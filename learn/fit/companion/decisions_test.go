@@ -257,6 +257,53 @@ func TestUsersOfALog(t *testing.T) {
 	}
 }
 
+// underived derives the fields of a similarity, but cannot compute them.
+type underived struct{ rerank.Deriver }
+
+var errUnderived = errors.New("the field cannot be derived")
+
+func (underived) Derive(rerank.Matrix, string, rerank.Items) error { return errUnderived }
+
+// TestAStageThatCannotBeMeasured ends the fit.
+func TestAStageThatCannotBeMeasured(t *testing.T) {
+	m, d := questions(t, 60)
+	taught, err := teacher.New(m.Similarity, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := DefaultOptions()
+	o.Dim, o.Hidden, o.K, o.Depths = 4, 2, 3, []int{10}
+	f := &fitter{Teacher: taught, options: o}
+	tensors, err := f.learn(t.Context(), []int32{1, 2, 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Abilities.Derive = underived{f.Abilities.Derive}
+	var r Report
+	if err := f.judge(t.Context(), &r, tensors, []int32{7}); !errors.Is(err, errUnderived) {
+		t.Errorf("reported %+v", r)
+	}
+}
+
+// TestOptionsOfACompanion: each has its range.
+func TestOptionsOfACompanion(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(*Options)
+		ok     bool
+	}{
+		"defaults": {func(*Options) {}, true}, "no leak": {func(o *Options) { o.Leak = 0 }, true}, "all leak": {func(o *Options) { o.Leak = 1 }, true}, "no random features": {func(o *Options) { o.Hidden = 0 }, true},
+		"a negative leak": {func(o *Options) { o.Leak = -0.1 }, false}, "no ridge": {func(o *Options) { o.Ridge = 0 }, false}, "a ridge of one": {func(o *Options) { o.Ridge = 1 }, false},
+		"no dim": {func(o *Options) { o.Dim = 0 }, false}, "one anchor": {func(o *Options) { o.Anchors = 1 }, false}, "two items": {func(o *Options) { o.Items = 2 }, false}, "no k": {func(o *Options) { o.K = 0 }, false},
+		"no focus": {func(o *Options) { o.Focus = 0 }, false}, "negative features": {func(o *Options) { o.Hidden = -1 }, false}, "no depth": {func(o *Options) { o.Depths = nil }, false}, "depth 0": {func(o *Options) { o.Depths = []int{5, 0} }, false},
+	} {
+		o := DefaultOptions()
+		c.change(&o)
+		if err := o.check(); (err == nil) != c.ok || err != nil && !errors.Is(err, fit.ErrOption) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
 // unitSimilarity is a similarity of which only its specification is asked.
 type unitSimilarity struct {
 	rerank.Similarity

@@ -20,6 +20,7 @@ import (
 
 	"github.com/likenessdb/likeness/learn/fit"
 	"github.com/likenessdb/likeness/learn/fit/fittest"
+	"github.com/likenessdb/likeness/learn/fit/judge"
 	"github.com/likenessdb/likeness/learn/fit/linalg"
 	"github.com/likenessdb/likeness/learn/fit/teacher"
 )
@@ -197,7 +198,17 @@ func TestDistilledTensors(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	var stages []string
+	for _, s := range found.Report.Stages {
+		stages = append(stages, s.Name())
+	}
+	if want := []string{"distilled linear", "distilled residual", string(rerank.Average), string(rerank.PerEmbedding), string(rerank.StoredSearch)}; !slices.Equal(stages, want) {
+		t.Errorf("the stages %q are measured, want %q", stages, want)
+	}
 	for i, head := range []string{HeadLinear, HeadResidual} {
+		if kept, judged := judge.Mean(found.Report.Stages[i].Recall, nil), found.Report.Heads[i].Recall; math.Abs(kept-judged) > 1e-9 {
+			t.Errorf("%s: the best round finds %g, the probe that was kept %g", head, judged, kept)
+		}
 		u := rerank.NewMatrix(len(f.heldOut), 12)
 		for r, q := range f.heldOut {
 			probe, err := p.Probe(d.Queries.Row(int(q)), rerank.Plan{Head: head, Depth: 1})

@@ -1,6 +1,7 @@
 package distilled
 
 import (
+	"errors"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -230,5 +231,60 @@ func TestZeroQueriesOfRawVectors(t *testing.T) {
 	f := &fitter{options: Options{Common: fit.Common{Normalise: true}}}
 	if l, err := f.prepareLog(d); err != nil || !slices.Equal(l.Times, d.Times) {
 		t.Errorf("the times are %v, %v", l.Times, err)
+	}
+}
+
+// probeless is a similarity without probes.
+type probeless struct{ rerank.Similarity }
+
+func (p probeless) Encode(q rerank.Query) (rerank.Encoded, error) {
+	e, err := p.Similarity.Encode(q)
+	return probesOf{Encoded: e, err: rerank.ErrStrategy}, err
+}
+
+// TestFirstListsOfALargeCollection: the items that the query's own vector finds are ranked, if the similarity has no averaged probe.
+func TestFirstListsOfALargeCollection(t *testing.T) {
+	d := lessonData(5, 2000, 12)
+	taught, err := teacher.New(probeless{teacherMoL(t, 12, nil)}, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fitter{options: quick(), teacher: taught, lessons: lessons{items: d.Items, queries: d.Queries, train: fittest.AllRows(5)}}
+	got, err := f.makeFirstLists(t.Context(), func(int) {})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := f.rankFound(t.Context(), d.Queries, nil, func(int) {})
+	if err != nil || !slices.EqualFunc(got, want, func(a, b teacher.Ranked) bool { return slices.Equal(a.Rows, b.Rows) }) {
+		t.Errorf("%v, %v", got, err)
+	}
+}
+
+// probesOf is an encoded query with these probes.
+type probesOf struct {
+	rerank.Encoded
+	probes []rerank.Probe
+	err    error
+}
+
+func (p probesOf) Probes(rerank.Plan) ([]rerank.Probe, error) { return p.probes, p.err }
+
+// TestAveragedProbe: the only probe of the stored vectors. A strategy that the similarity lacks is no error, any other one is.
+func TestAveragedProbe(t *testing.T) {
+	broken, one := errors.New("broken"), rerank.Probe{Vector: []float32{7}}
+	for name, c := range map[string]struct {
+		e    probesOf
+		want []float32
+		err  error
+	}{
+		"one":          {probesOf{probes: []rerank.Probe{one}}, one.Vector, nil},
+		"two":          {probesOf{probes: []rerank.Probe{one, one}}, nil, nil},
+		"of a field":   {probesOf{probes: []rerank.Probe{{Field: "a", Vector: one.Vector}}}, nil, nil},
+		"no strategy":  {probesOf{err: rerank.ErrStrategy}, nil, nil},
+		"other errors": {probesOf{err: broken}, nil, broken},
+	} {
+		if got, err := averagedProbe(c.e); !slices.Equal(got, c.want) || !errors.Is(err, c.err) {
+			t.Errorf("%s: %v, %v", name, got, err)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package maxsim
 
 import (
+	"errors"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -12,6 +13,7 @@ import (
 	"github.com/likenessdb/likeness/learn/fit/judge"
 	"github.com/likenessdb/likeness/learn/fit/linalg"
 	"github.com/likenessdb/likeness/learn/fit/samples"
+	"github.com/likenessdb/likeness/learn/fit/train"
 	"github.com/likenessdb/likeness/learn/verdict"
 	"github.com/likenessdb/likeness/rerank"
 )
@@ -375,5 +377,73 @@ func TestRankingInChunks(t *testing.T) {
 		}) {
 			t.Errorf("query %d ranks %v", q, whole[q])
 		}
+	}
+}
+
+// TestWhatIsReportedAsGuarded: not what nothing measured.
+func TestWhatIsReportedAsGuarded(t *testing.T) {
+	for share, want := range map[float64]bool{0: false, 0.4: true} {
+		f := fitterOf(t, 200, 20, func(o *Options) {
+			o.Cold, o.ColdShare, o.MAvg, o.Betas = fit.ColdGuard, share, []float64{1}, []float64{0.5}
+		})
+		var err error
+		if f.trials, err = train.OpenTrials(nil, "maxsim", fit.Data{}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.chooseBudget(t.Context()); err != nil || f.report.Guarded != want || len(f.report.Trials) != 1 || f.report.MAvg != 1 {
+			t.Errorf("with %g of the items held out: guarded %t, %+v, %v", share, f.report.Guarded, f.report.Trials, err)
+		}
+	}
+}
+
+// TestBetasAreTriedWithTheChosenBudget, after it was chosen with the first of them.
+func TestBetasAreTriedWithTheChosenBudget(t *testing.T) {
+	f := fitterOf(t, 60, 6, func(o *Options) { o.MAvg, o.Betas, o.Cold = []float64{1, 2}, []float64{0.5, 0.3, 0.8}, fit.ColdIgnore })
+	var err error
+	if f.trials, err = train.OpenTrials(&fittest.Checkpoint{}, "maxsim", fit.Data{}, nil); err != nil {
+		t.Fatal(err)
+	}
+	j, err := f.newJudges()
+	if err != nil {
+		t.Fatal(err)
+	}
+	rank := func(v float64) marks {
+		n := len(j.logged.Queries)
+		same := func(v float64, n int) []float64 { return slices.Repeat([]float64{v}, n) }
+		m := marks{Vectors: 1, ReciprocalRanks: same(v, n), PlainRanks: same(0.1, n), NDCG: same(v, n)}
+		if j.seen != nil {
+			m.SeenRanks, m.SeenRanksByPlain = same(v, len(j.seen.Queries)), same(0.1, len(j.seen.Queries))
+		}
+		return m
+	}
+	for name, v := range map[string]float64{"1 vectors an item, beta 0.5": 0.5, "2 vectors an item, beta 0.5": 0.9, "2 vectors an item, beta 0.3": 0.4, "2 vectors an item, beta 0.8": 0.95} {
+		if _, err := train.Try(f.trials, name, func() (marks, error) { return rank(v), nil }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := f.chooseBudget(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var tried []string
+	for _, trial := range f.report.Trials {
+		tried = append(tried, trial.name())
+	}
+	want := []string{"1 vectors an item, beta 0.5", "2 vectors an item, beta 0.5", "2 vectors an item, beta 0.3", "2 vectors an item, beta 0.8"}
+	if !slices.Equal(tried, want) || f.report.MAvg != 2 || f.report.Beta != 0.5 { // 0.8 gains less than the margin
+		t.Errorf("%q are tried, and %g with %g is taken", tried, f.report.MAvg, f.report.Beta)
+	}
+}
+
+// TestUpdatesNeedNoBudget of the options: it is the one of the fit before.
+func TestUpdatesNeedNoBudget(t *testing.T) {
+	d, o := fittest.RandomData(40, 5, 4), DefaultOptions()
+	o.MAvg, o.Betas = nil, nil
+	before := Previous{MAvg: 2, Beta: 0.3, VectorsOf: func(int) rerank.Matrix { return rerank.Matrix{} }}
+	got, err := Update(t.Context(), d, o, before, []bool{true, false, true, true, true}, func(int, rerank.Matrix) error { return nil })
+	if err != nil || got.Report.Beta != 0.3 || got.Report.MAvg != 2 || got.Report.UpdatedItems != 4 || got.Report.Vectors == 0 {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if _, err := Update(t.Context(), d, o, before, []bool{true}, nil); !errors.Is(err, fit.ErrData) {
+		t.Errorf("marks of other items: %v", err)
 	}
 }

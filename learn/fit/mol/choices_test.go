@@ -352,3 +352,60 @@ func TestOptionsOfAMixture(t *testing.T) {
 		}
 	}
 }
+
+// TestUsageOfGates: the entropy of a query's gates and of their mean, and the share of the largest.
+func TestUsageOfGates(t *testing.T) {
+	var u GateUsage
+	u.add([]float64{0.5, 0.5, 0})
+	u.add([]float64{0, 0, 1})
+	if math.Abs(u.MeanEntropy-math.Log(2)) > 1e-9 || u.Largest != 1.5 || !slices.Equal(u.Mass, []float64{0.5, 0.5, 1}) {
+		t.Errorf("%+v", u)
+	}
+	f, n := fitterOf(t, func(*Options) {})
+	v, err := f.newView(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := judge.New(f.log, f.split.HeldOut, nil)
+	got, err := v.measureGates(j)
+	var sum float64
+	for _, m := range got.Mass {
+		sum += m
+	}
+	if err != nil || got.Queries != len(j.Queries) || math.Abs(sum-1) > 1e-4 || got.MeanEntropy <= 0 || got.MeanEntropy > got.Entropy+1e-9 || got.Largest > 1 {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// TestPullOfTheFits: the fit that is judged and the fit to all pairs are pulled as the report says, for its rounds.
+func TestPullOfTheFits(t *testing.T) {
+	for pull, still := range map[float64]bool{0: false, 1e8: true} {
+		f, _ := fitterOf(t, func(o *Options) { o.Rounds, o.Cold, o.Batch = 3, fit.ColdIgnore, 8 })
+		var err error
+		if f.trials, err = train.OpenTrials(nil, "mol", fit.Data{}, nil); err != nil {
+			t.Fatal(err)
+		}
+		if err := f.chooseStarts(t.Context(), 3, 0); err != nil {
+			t.Fatal(err)
+		}
+		f.report.Pull, f.report.Guarded, f.report.Rounds = pull, true, 3 // so that every round is taken
+		judged, trained, err := f.trainJudged(t.Context())
+		if err != nil || trained.TakenRounds != 3 || f.report.Rounds != 3 {
+			t.Fatalf("%+v, %v", trained, err)
+		}
+		final, err := f.trainFinal(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, n := range map[string]*net{"judged": judged, "final": final} {
+			gates := n.learned[len(n.learned)-1]
+			var moved float64
+			for i, v := range gates.Data {
+				moved = max(moved, math.Abs(float64(v-gates.start[i])))
+			}
+			if (moved < 2e-3) != still {
+				t.Errorf("%s, pulled by %g: the gates move by %g", name, pull, moved)
+			}
+		}
+	}
+}
