@@ -1,9 +1,11 @@
 package fit_test
 
 import (
+	"reflect"
 	"testing"
 
 	"github.com/likenessdb/likeness/learn/fit"
+	"github.com/likenessdb/likeness/learn/verdict"
 )
 
 // TestAGainIsClear: a gain is clear if it is above 0 and reaches its standard error.
@@ -47,5 +49,31 @@ func TestWhatGuardingCosts(t *testing.T) {
 	want := "Holding back for items without logs (25.0 % of the traffic to come) costs logged items 0.1250 of MRR@10 and buys the others 0.2500: -0.0312 over all traffic."
 	if got := fit.NewGuarding(0.25, chosen, all).Text(); got != want {
 		t.Errorf("%s\nwant %s", got, want)
+	}
+}
+
+// TestVerdictOfADecision has all that the decision says.
+func TestVerdictOfADecision(t *testing.T) {
+	d := verdict.Decision{Answer: verdict.Unclear, Choice: 1, Margin: 0.02, QueriesNeeded: 900, Text: []string{"a", "b"}}
+	got := fit.NewVerdict(d, 40, "full")
+	want := fit.Verdict{Answer: verdict.Unclear, Choose: "full", Margin: 0.02, Queries: 40, QueriesNeeded: 900, Text: []string{"a", "b"}}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// TestSentencesOfAReport name the figures, and what to do.
+func TestSentencesOfAReport(t *testing.T) {
+	c := fit.Comparison{Gain: -0.04, StandardError: 0.01}
+	for got, want := range map[string]string{
+		fit.ColdWarning(c, true):                           "items without logs lose 0.0400 ± 0.0100 of MRR@10; no pull that was tried keeps them",
+		fit.ColdWarning(c, false):                          "items without logs lose 0.0400 ± 0.0100 of MRR@10; when the collection gets such items, fit again with --cold guard",
+		fit.UnguardedText(c, 0.25):                         "Items without logs (25.0 % of the traffic to come) are not guarded: -0.0400 of MRR@10 against the plain similarity, -0.0100 over all traffic.",
+		fit.Guarding{}.Text():                              "Nothing is held back for items without logs (0.0 % of the traffic to come): the setting that is best for logged items is taken.",
+		fit.NotOneOf("a", "x", []string{"y", "z"}).Error(): "fit option is not valid: a \"x\" is none of y, z",
+	} {
+		if got != want {
+			t.Errorf("%s\nwant %s", got, want)
+		}
 	}
 }

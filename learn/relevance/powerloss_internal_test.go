@@ -1,6 +1,7 @@
 package relevance
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -142,7 +143,8 @@ func TestPowerLoss(t *testing.T) {
 // fullDisk is the operating system's, on which nothing can be written at times.
 type fullDisk struct {
 	disk.OS
-	full bool
+	full   bool
+	unread error // of every question for a file's size
 }
 
 type fullFile struct {
@@ -155,6 +157,13 @@ func (d *fullDisk) OpenFile(path string, flag int, perm os.FileMode) (disk.File,
 	return &fullFile{f, d}, err
 }
 
+func (f *fullFile) Stat() (os.FileInfo, error) {
+	if f.disk.unread != nil {
+		return nil, f.disk.unread
+	}
+	return f.File.Stat()
+}
+
 // WriteAt writes half of the bytes.
 func (f *fullFile) WriteAt(b []byte, at int64) (int, error) {
 	if !f.disk.full {
@@ -162,6 +171,14 @@ func (f *fullFile) WriteAt(b []byte, at int64) (int, error) {
 	}
 	n, _ := f.File.WriteAt(b[:len(b)/2], at)
 	return n, os.ErrDeadlineExceeded
+}
+
+// TestUnreadableFile: stored scores that cannot be read are not taken for none.
+func TestUnreadableFile(t *testing.T) {
+	d := &fullDisk{unread: os.ErrDeadlineExceeded}
+	if _, err := openCache(d, t.TempDir(), someRanker); !errors.Is(err, ErrCache) || !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("a file of unknown size: %v", err)
+	}
 }
 
 // TestFailedWrite: scores that could not be written are not kept, and nothing is written after

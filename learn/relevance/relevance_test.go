@@ -463,6 +463,17 @@ func TestPartOfAnAnswer(t *testing.T) {
 	if kept, _ := a.Kept(); kept != 3 {
 		t.Errorf("%d scores are kept, want 3", kept)
 	}
+	c.scores = func(r ranker.Result) (ranker.Result, error) { // of which items?
+		r.Scores = r.Scores[1:]
+		return r, broken
+	}
+	a = open(t, relevance.Options{Ranker: c, Dir: t.TempDir()})
+	if err := a.Fill(t.Context(), rerank.NewMatrix(4, 1), itemsOf(t, a, things(4)), questions(1), columns(1)); !errors.Is(err, broken) {
+		t.Errorf("err = %v", err)
+	}
+	if kept, _ := a.Kept(); kept != 0 {
+		t.Errorf("%d scores of unknown items are kept", kept)
+	}
 }
 
 // TestPaceOfAsking: a ranker gets no more items a second than its owner permits, and one that is

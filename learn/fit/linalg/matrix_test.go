@@ -2,7 +2,10 @@ package linalg
 
 import (
 	"math"
+	"slices"
 	"testing"
+
+	"github.com/likenessdb/likeness/rerank"
 )
 
 // TestSoftmax: the results add up to 1 and are in the proportions of the exponentials, also where these alone would overflow.
@@ -18,7 +21,7 @@ func TestSoftmax(t *testing.T) {
 			total += math.Exp(float64(x) - top)
 		}
 		for i, x := range c {
-			if want := math.Exp(float64(x)-top) / total; math.Abs(float64(v[i])-want) > 1e-6 {
+			if want := math.Exp(float64(x)-top) / total; !(math.Abs(float64(v[i])-want) <= 1e-6) {
 				t.Errorf("softmax of %v has %v at %d, want %v", c, v[i], i, want)
 			}
 		}
@@ -40,5 +43,44 @@ func TestAddPull(t *testing.T) {
 	value := AddPull(grad, []float32{3, 0, 1}, []float32{1, 1, 1}, 0.5)
 	if value != 0.5*(4+1) || grad[0] != 3 || grad[1] != 0 || grad[2] != 1 {
 		t.Errorf("the pull is %g, the gradient %v", value, grad)
+	}
+}
+
+// TestShapes: a matrix of another shape uses the memory that is there, if it is enough.
+func TestShapes(t *testing.T) {
+	m := rerank.Matrix{Rows: 2, Cols: 3, Data: []float32{1, 2, 3, 4, 5, 6}}
+	for _, c := range []struct {
+		rows, cols int
+		same       bool
+	}{{3, 2, true}, {1, 1, true}, {6, 1, true}, {7, 1, false}, {3, 3, false}} {
+		got := Resize(m, c.rows, c.cols)
+		if got.Rows != c.rows || got.Cols != c.cols || len(got.Data) != c.rows*c.cols || (&got.Data[0] == &m.Data[0]) != c.same {
+			t.Errorf("%d by %d: %d by %d, %d numbers", c.rows, c.cols, got.Rows, got.Cols, len(got.Data))
+		}
+	}
+	if got := Gather(m, []int32{1, 0, 1}); got.Rows != 3 || got.Cols != 3 || !slices.Equal(got.Data, []float32{4, 5, 6, 1, 2, 3, 4, 5, 6}) {
+		t.Errorf("gathered %+v", got)
+	}
+	sums := []float32{9, 9, 9}
+	if SumRows(sums, m); !slices.Equal(sums, []float32{5, 7, 9}) {
+		t.Errorf("sums %v", sums)
+	}
+	copies := CloneArrays([][]float32{m.Row(0), m.Row(1)})
+	copies[1][2] = 7
+	if m.Data[5] != 6 {
+		t.Error("a copy shares its memory")
+	}
+	if CopyArrays([][]float32{m.Row(0), m.Row(1)}, copies); m.Data[5] != 7 || m.Data[0] != 1 {
+		t.Errorf("copied back: %v", m.Data)
+	}
+	if Dot([]float32{1, 2, 3}, []float32{4, 5, 6}) != 32 {
+		t.Error("1·4 + 2·5 + 3·6 is not 32")
+	}
+	wide := Narrow(Widen(m))
+	if wide.Rows != 2 || wide.Cols != 3 || !slices.Equal(wide.Data, m.Data) {
+		t.Errorf("in float64 and back: %+v", wide)
+	}
+	if got := Symmetric(rerank.Matrix{Rows: 2, Cols: 2, Data: []float32{1, 2, 9, 3}}); got.At(0, 0) != 1 || got.At(1, 0) != 2 || got.At(0, 1) != 2 || got.At(1, 1) != 3 {
+		t.Errorf("the symmetric matrix is %v", got)
 	}
 }

@@ -53,7 +53,7 @@ func TestMultiply(t *testing.T) {
 						p := at(a, ta, r, k) * at(b, tb, k, c)
 						want, size = want+p, size+math.Abs(p)
 					}
-					if got := float64(dst.Row(r)[c]); math.Abs(got-want) > 1e-5*(size+1e-30) {
+					if got := float64(dst.Row(r)[c]); !(math.Abs(got-want) <= 1e-5*(size+1e-30)) {
 						t.Fatalf("%v, transposed %t %t: (%d, %d) is %g, want %g", shape, ta, tb, r, c, got, want)
 					}
 				}

@@ -2,6 +2,7 @@ package teacher
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -230,6 +231,48 @@ func TestNewEncodesItems(t *testing.T) {
 	}
 	if _, err := New(doubling{failure: rerank.ErrItems}, d); !errors.Is(err, fit.ErrData) || !errors.Is(err, rerank.ErrItems) {
 		t.Errorf("items that cannot be encoded: %v", err)
+	}
+}
+
+// unscorable is a similarity that cannot score.
+type unscorable struct {
+	rerank.Similarity
+	failure error
+}
+
+func (u unscorable) Encode(rerank.Query) (rerank.Encoded, error) {
+	return unscorableQuery{failure: u.failure}, nil
+}
+
+type unscorableQuery struct {
+	rerank.Encoded
+	failure error
+}
+
+func (u unscorableQuery) Score([]float32, rerank.Items) error { return u.failure }
+
+// TestScoresThatFail end a ranking, and so do a query that cannot be encoded, the caller and the context.
+func TestScoresThatFail(t *testing.T) {
+	broken := errors.New("broken")
+	taught := taughtBy(products{})
+	taught.Similarity = unscorable{failure: broken}
+	if _, err := taught.RankAll(t.Context(), []int32{1}, 2, func(int) {}); !errors.Is(err, broken) {
+		t.Errorf("of all items: %v", err)
+	}
+	if _, err := taught.Rescore(t.Context(), []int32{1}, [][]int32{{0, 2}}, 2, func(int) {}); !errors.Is(err, broken) {
+		t.Errorf("of some items: %v", err)
+	}
+	if _, err := NewExam(t.Context(), taught, taught.Items, []int32{1}, 2, []int{3}, func(int) {}); !errors.Is(err, broken) {
+		t.Errorf("of an exam: %v", err)
+	}
+	taught = taughtBy(products{})
+	if err := taught.EachScored(t.Context(), []int32{1}, func(int) {}, func(int, rerank.Encoded, []float32) error { return broken }); !errors.Is(err, broken) {
+		t.Errorf("of the caller: %v", err)
+	}
+	ended, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := taught.RankAll(ended, []int32{1}, 2, func(int) {}); !errors.Is(err, context.Canceled) {
+		t.Errorf("after its end: %v", err)
 	}
 }
 
