@@ -4,8 +4,12 @@ import (
 	"encoding/binary"
 	"encoding/json"
 	"errors"
+	"hash/crc32"
 	"math"
+	"os"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/likenessdb/likeness/adapters"
@@ -112,6 +116,26 @@ func TestManyScores(t *testing.T) {
 	})
 	if len(missing) != 0 || c.lostBytes != 0 || c.storedScores != maxEntries+5 {
 		t.Errorf("%d of %d scores are missing, %d bytes lost", len(missing), len(items), c.lostBytes)
+	}
+}
+
+// TestHeaderOfAFile: other versions read it, so that its bytes do not change.
+func TestHeaderOfAFile(t *testing.T) {
+	got, err := header(plugin.Description{Name: "bert", Version: "7"})
+	want := append([]byte("LKNSREL\n\x01\x00\x00\x00\x06\x00\x00\x00bert\x007"), 0, 0, 0, 0)
+	binary.LittleEndian.PutUint32(want[len(want)-4:], crc32.Checksum(want[:len(want)-4], castagnoli))
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%q, %v, want %q", got, err, want)
+	}
+	if _, err := header(plugin.Description{Name: strings.Repeat("x", maxHeader), Version: "1"}); !errors.Is(err, ErrCache) {
+		t.Errorf("a name that is too long: %v", err)
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openCache(disk.OS{}, filepath.Join(file, "folder"), someRanker); !errors.Is(err, ErrCache) {
+		t.Errorf("a folder that cannot be made: %v", err)
 	}
 }
 

@@ -140,3 +140,16 @@ func TestSidesOfTheStart(t *testing.T) {
 		t.Errorf("mapped queries have the norm %g, items %g", math.Sqrt(square), want)
 	}
 }
+
+// TestStartOfAFewItems: where none can be held out, the fit starts at the identity.
+func TestStartOfAFewItems(t *testing.T) {
+	l := prepare(t, 30, 2, 4)
+	split, err := l.Split(DefaultOptions().Common)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := &fitter{log: l, options: DefaultOptions(), split: split}
+	if err := f.chooseStart(); err != nil || f.report.Start != FromIdentity || len(l.HoldOutItems(farShare, 1, 1)) != 0 {
+		t.Errorf("%d sets of items are held out, and the fit starts at %s, %v", len(l.HoldOutItems(farShare, 1, 1)), f.report.Start, err)
+	}
+}

@@ -285,6 +285,25 @@ func TestAStageThatCannotBeMeasured(t *testing.T) {
 	}
 }
 
+// TestAQueryThatCannotBeEncoded is named.
+func TestAQueryThatCannotBeEncoded(t *testing.T) {
+	m, err := model.New(model.Parameters{Name: "late", Kind: rerank.KindLate, Config: []byte(`{"dim": 12, "normalise": true}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := lateData(20, 5, 12)
+	d.Queries.Row(int(d.QueryStarts[3]))[0] = float32(math.NaN())
+	taught, err := teacher.New(m.Similarity, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o := DefaultOptions()
+	o.Dim, o.Hidden = 4, 2
+	if _, err := (&fitter{Teacher: taught, options: o}).learn(t.Context(), []int32{3, 1}); !errors.Is(err, fit.ErrData) || !strings.Contains(err.Error(), "query 3") {
+		t.Errorf("%v", err)
+	}
+}
+
 // TestOptionsOfACompanion: each has its range.
 func TestOptionsOfACompanion(t *testing.T) {
 	for name, c := range map[string]struct {
