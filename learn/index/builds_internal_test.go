@@ -3,6 +3,7 @@ package index
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"math"
 	"path/filepath"
 	"slices"
@@ -176,4 +177,27 @@ func (p *paged) Fetch(_ context.Context, r adapters.FetchRequest) (adapters.Rows
 	}
 	rows.Vectors = []rerank.Matrix{m}
 	return rows, nil
+}
+
+// TestFilesThatCannotBeMade: a companion of files says so before its first row, and takes no folder that has some.
+func TestFilesThatCannotBeMade(t *testing.T) {
+	dir := t.TempDir()
+	schema := adapters.Schema{Fields: []adapters.VectorField{{Name: "no/such", Dim: 2}}}
+	if err := (&Files{Dir: filepath.Join(dir, "a")}).Create(t.Context(), schema); err == nil {
+		t.Error("a field without a file is taken")
+	}
+	schema.Fields[0].Name = "f"
+	first := &Files{Dir: filepath.Join(dir, "b")}
+	if err := first.Create(t.Context(), schema); err != nil {
+		t.Fatal(err)
+	}
+	if err := first.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := (&Files{Dir: first.Dir}).Create(t.Context(), schema); !errors.Is(err, adapters.ErrStore) {
+		t.Errorf("a folder with files: %v", err)
+	}
+	if err := (&Files{Dir: filepath.Join(first.Dir, "payload.jsonl", "c")}).Create(t.Context(), schema); err == nil {
+		t.Error("a folder below a file is made")
+	}
 }

@@ -288,3 +288,23 @@ func TestAveragedProbe(t *testing.T) {
 		}
 	}
 }
+
+// TestOptionsOfAProbe: each has its range.
+func TestOptionsOfAProbe(t *testing.T) {
+	inf := math.Inf(1)
+	for name, c := range map[string]struct {
+		change func(*Options)
+		ok     bool
+	}{
+		"defaults": {func(*Options) {}, true}, "its own focus": {func(o *Options) { o.Focus = 1.5 }, true}, "all items sampled": {func(o *Options) { o.Softmax = 0 }, true}, "one head": {func(o *Options) { o.Heads = []string{HeadLinear} }, true},
+		"an endless rate": {func(o *Options) { o.Rate = inf }, false}, "no rate": {func(o *Options) { o.Rate = 0 }, false}, "an endless focus": {func(o *Options) { o.Focus = inf }, false}, "a focus of one": {func(o *Options) { o.Focus = 1 }, false}, "no number": {func(o *Options) { o.Focus = math.NaN() }, false},
+		"lists of one": {func(o *Options) { o.List = 1 }, false}, "no batch": {func(o *Options) { o.Batch = 0 }, false}, "no rounds": {func(o *Options) { o.Rounds = 0 }, false}, "no width": {func(o *Options) { o.Hidden = 0 }, false}, "no draws": {func(o *Options) { o.Draws = 0 }, false},
+		"no scores": {func(o *Options) { o.Scores = 0 }, false}, "negative softmax": {func(o *Options) { o.Softmax = -1 }, false}, "no depth": {func(o *Options) { o.Depths = nil }, false}, "depth 0": {func(o *Options) { o.Depths = []int{5, 0} }, false},
+	} {
+		o := DefaultOptions()
+		c.change(&o)
+		if err := o.check(); (err == nil) != c.ok || err != nil && !errors.Is(err, fit.ErrOption) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
