@@ -14,6 +14,7 @@ import (
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
+	"github.com/likenessdb/likeness/sidecar/search/plan"
 )
 
 // outcomes records the outcomes of audits. It is also the Holder of one route.
@@ -54,9 +55,12 @@ func TestDrawnAnswers(t *testing.T) {
 		"unknown":      {change: func(_ *search.Request, a *search.Answer) { a.Certificate.Status = rerank.StatusUnknown }},
 		"failed":       {err: errors.New("failed")},
 		"degraded":     {change: func(_ *search.Request, a *search.Answer) { a.Degraded = &search.Degraded{Reason: "store"} }},
-		"filtered":     {change: func(r *search.Request, _ *search.Answer) { r.Filter = "{}" }},
-		"narrowed":     {change: func(_ *search.Request, a *search.Answer) { a.Narrowed = true }},
-		"a scan's":     {change: func(_ *search.Request, a *search.Answer) { a.Strategy = rerank.Scan }},
+		"a history's": {change: func(r *search.Request, _ *search.Answer) {
+			r.History = []plan.WeightedID{{ID: rerank.UintID(1), Weight: 1}}
+		}},
+		"filtered": {change: func(r *search.Request, _ *search.Answer) { r.Filter = "{}" }},
+		"narrowed": {change: func(_ *search.Request, a *search.Answer) { a.Narrowed = true }},
+		"a scan's": {change: func(_ *search.Request, a *search.Answer) { a.Strategy = rerank.Scan }},
 	} {
 		a := (&outcomes{}).auditor(Audits{Share: 1, PerSecond: 1})
 		vector, vectors, excluded := []float32{1, 2}, []float32{3, 4}, []rerank.ID{rerank.UintID(5)}

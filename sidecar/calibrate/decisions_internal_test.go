@@ -261,3 +261,35 @@ func TestExactAnswersOfAStore(t *testing.T) {
 		t.Errorf("of an answer that is not proved: %+v, %v", exact, err)
 	}
 }
+
+// TestAnIndexThatChangedEndsAPromise that the route made of its live answers, whether or not a file keeps it.
+func TestAnIndexThatChangedEndsAPromise(t *testing.T) {
+	for _, path := range []string{"", Path(t.TempDir(), "things", "v")} {
+		k := Keep(path, 0.01)
+		r := &route.Route{Policy: route.Policy{Name: "things", Strategy: rerank.Average, MaxDepth: 5}, Parts: route.Parts{Model: route.Model{Version: "v"}}}
+		k.Opened(r, map[string]string{"collection.m": "16"})
+		report := selfReport(r, kind{k: 10, rule: rerank.Rule{Strategy: rerank.Average, Depth: 5}}, slices.Repeat([]float64{1}, selfQueries), "table")
+		must(t, k.adopt(report))
+		for m, holds := range map[string]bool{"16": true, "32": false} {
+			k.Described(map[string]string{"collection.m": m})
+			if c, void := k.Calibration(); c == nil || (void == "") != holds {
+				t.Errorf("file %q, m is %s: %+v, %q", path, m, c, void)
+			}
+		}
+	}
+}
+
+// TestExactAnswersThatFailInARow: only those in a row end a route's own calibration.
+func TestExactAnswersThatFailInARow(t *testing.T) {
+	all, err := table.FromMemory(table.Meta{}, []rerank.ID{rerank.UintID(1)}, rerank.Matrix{Rows: 1, Cols: 2, Data: []float32{1, 0}}, nil)
+	must(t, err)
+	o := &outcomes{}
+	a := o.auditor(Audits{Self: true})
+	r := &route.Route{Policy: route.Policy{Name: "things"}, Parts: route.Parts{Table: all, Model: route.Model{Similarity: dotOfTwo(t)}}}
+	d := drawn{route: "things", certificate: rerank.Certificate{Status: rerank.StatusExact, Depth: 1}, self: true}
+	a.sample("things", "").failed = selfFailures - 1
+	a.collect(t.Context(), r, Keep("", 0.01), d)
+	if s := a.samples["things"]; s.failed != 0 || !slices.Equal(o.all, []string{OutcomeSampled}) {
+		t.Errorf("after an answer that was compared, %d failed in a row, outcomes %q", s.failed, o.all)
+	}
+}

@@ -130,6 +130,7 @@ func TestJournalFingerprint(t *testing.T) {
 		return r.fingerprint()
 	}
 	want := made(func(*run) {})
+	seen := map[string]string{want: "nothing"} // by fingerprint
 	for _, of := range []string{"collection", "companion"} {
 		if got := made(func(r *run) { r.settings[of+".segments"] = "2" }); got != want {
 			t.Errorf("segments of the %s that the store merged make another calibration", of)
@@ -160,11 +161,16 @@ func TestJournalFingerprint(t *testing.T) {
 		"the vector":     func(r *run) { r.route.Vector = "w" },
 		"the companion":  func(r *run) { r.route.Companion = "f" },
 		"exact search":   func(r *run) { r.route.ExactSearch = !r.route.ExactSearch },
+		"a seen item":    func(r *run) { r.seen = []seenItems{{rerank.UintID(1): true}, nil} },
+		"another item":   func(r *run) { r.seen = []seenItems{{rerank.UintID(2): true}, nil} },
+		"who saw it":     func(r *run) { r.seen = []seenItems{nil, {rerank.UintID(1): true}} },
 		"the placement":  func(r *run) { r.route.Placement = route.PlacementStored },
 	} {
-		if made(change) == want {
-			t.Errorf("%s changed, and the fingerprint did not", what)
+		got := made(change)
+		if other, is := seen[got]; is {
+			t.Errorf("%s changed, and the fingerprint is the one of a change of %s", what, other)
 		}
+		seen[got] = what
 	}
 }
 

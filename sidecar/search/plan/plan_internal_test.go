@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"context"
 	"errors"
 	"math"
 	"slices"
@@ -10,9 +11,11 @@ import (
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/adapters/embedded"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/dot"
 	"github.com/likenessdb/likeness/rerank/table"
 	"github.com/likenessdb/likeness/sidecar/ranker"
 	"github.com/likenessdb/likeness/sidecar/route"
+	"github.com/likenessdb/likeness/sidecar/search/failure"
 )
 
 // promise is a calibration that a test sets.
@@ -365,7 +368,10 @@ func TestCanRewrite(t *testing.T) {
 		"no direction":          {func(p *Plan, _ *route.Checked) { p.Probes[0].Vector = []float32{0, 0} }, false},
 		"a norm beyond float32": {func(p *Plan, _ *route.Checked) { p.Probes[0].Vector = []float32{huge, huge} }, true},
 		"not a number":          {func(p *Plan, _ *route.Checked) { p.Probes[0].Vector = []float32{float32(math.NaN()), 1} }, false},
-		"infinite":              {func(p *Plan, _ *route.Checked) { p.Probes[0].Vector = []float32{float32(math.Inf(1)), 1} }, false},
+		"beyond a float16": {func(p *Plan, c *route.Checked) {
+			p.Probes[0].Vector, c.Field.Datatype = []float32{1e6, 1}, adapters.Float16
+		}, false},
+		"infinite": {func(p *Plan, _ *route.Checked) { p.Probes[0].Vector = []float32{float32(math.Inf(1)), 1} }, false},
 	} {
 		r := checked(func(c *route.Checked) { c.Placement = route.PlacementRewrite })
 		p := &Plan{Probes: []rerank.Probe{probe}, Can: rerank.EncodedAbilities{PullBack: pullBacker{}}}
@@ -574,5 +580,55 @@ func TestExcludedItems(t *testing.T) {
 	most.Exclude = append(most.Exclude, two)
 	if _, err := Resolve(checked(), most); !errors.Is(err, ErrRequest) {
 		t.Errorf("%d ids: err = %v, want ErrRequest", len(most.Exclude), err)
+	}
+}
+
+// threeSupports is a model that asks a ranker about three items.
+type threeSupports struct{ rerank.SupportAsker }
+
+func (threeSupports) Supports() []rerank.ID { return make([]rerank.ID, 3) }
+func (threeSupports) QueryFeatures() int    { return 0 }
+
+// TestCallsForTheVector: a request without a vector needs a call for each support item, or none but those. One that brings
+// the vector may make any number.
+func TestCallsForTheVector(t *testing.T) {
+	c := checked(ranked, func(c *route.Checked) { c.ModelCan.Supports = threeSupports{} })
+	for name, try := range map[string]struct {
+		vector []float32
+		calls  int
+		ok     bool
+	}{
+		"too few": {nil, 2, false}, "enough": {nil, 3, true}, "the support items alone": {nil, 0, true}, "with a vector": {[]float32{1, 2}, 2, true},
+	} {
+		_, err := Resolve(c, Request{Query: rerank.Query{Vector: try.vector}, K: 1, Calls: calls(try.calls)})
+		if (err == nil) != try.ok || err != nil && !errors.Is(err, ErrRequest) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestAScanThatTakesTooLong: if time runs out while a scan is measured, the search may still fall back.
+func TestAScanThatTakesTooLong(t *testing.T) {
+	store := embedded.New()
+	in := embedded.Collection{Fields: []embedded.Field{{VectorField: adapters.VectorField{Metric: adapters.InnerProduct}, Vectors: rerank.NewMatrix(1, 1)}}}
+	sim, err := dot.New(dot.Config{Dim: 1}, nil)
+	if err := errors.Join(err, store.Load("", in)); err != nil {
+		t.Fatal(err)
+	}
+	c, err := route.Open(t.Context(), &route.Route{
+		Policy: route.Policy{Name: "r", StoreName: "s", Strategy: rerank.Average, ScanIfFaster: true},
+		Parts:  route.Parts{Store: store, Table: oneRow(t), Model: route.Model{Name: "m", Version: "v", Similarity: sim}},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Costs = &route.Costs{} // no scan was measured yet
+	late, end := context.WithTimeout(t.Context(), 0)
+	defer end()
+	view := c.View()
+	defer view.Release()
+	var f *failure.Error
+	if _, err := New(late, view, Request{Query: rerank.Query{Vector: []float32{1}}, K: 1, Strategy: rerank.Average}, false); !errors.As(err, &f) || f.Reason != failure.Deadline {
+		t.Errorf("%v", err)
 	}
 }

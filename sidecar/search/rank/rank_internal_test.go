@@ -306,3 +306,52 @@ func TestTheRankerGetsWhatItReads(t *testing.T) {
 		}
 	}
 }
+
+// fitted is a model that records what a query is fitted to.
+type fitted struct {
+	rows   rerank.Matrix
+	scores []float32
+}
+
+func (f *fitted) Refine(q rerank.Encoded, rows rerank.Matrix, scores []float32) (rerank.Encoded, error) {
+	f.rows, f.scores = rows, scores
+	return q, nil
+}
+
+// TestWhatAQueryIsFittedTo: the feature rows of the items that the ranker scored, each beside its score. Items without rows are
+// left out, and without any there is nothing to fit.
+func TestWhatAQueryIsFittedTo(t *testing.T) {
+	s, _, _ := spending(&rows{}, 5)
+	model := &fitted{}
+	s.view.ModelCan.Refine, s.view.Spec.Features = model, 2
+	if _, err := s.Refine(t.Context(), nil); !errors.Is(err, rerank.ErrStrategy) {
+		t.Errorf("without a score: %v", err)
+	}
+	all := rerank.Matrix{Rows: 2, Cols: 2, Data: []float32{1, 2, 3, 4}}
+	for i, n := range []uint64{7, 8} {
+		s.scores[rerank.UintID(n)], s.rows[rerank.UintID(n)] = float32(n), rerank.Items{Features: all.Slice(i, i+1)}
+	}
+	s.scores[rerank.UintID(9)], s.rows[rerank.UintID(9)] = 9, rerank.Items{}
+	if _, err := s.Refine(t.Context(), nil); err != nil {
+		t.Fatal(err)
+	}
+	if model.rows.Rows != 2 || !slices.Equal(model.rows.Data, []float32{3, 4, 1, 2}) || !slices.Equal(model.scores, []float32{8, 7}) {
+		t.Errorf("%+v with scores %v", model.rows, model.scores)
+	}
+}
+
+// TestRowsToExplain: to explain an answer, the rows of items that came from the store's order are read.
+func TestRowsToExplain(t *testing.T) {
+	for _, explains := range []bool{false, true} {
+		s, _, _ := spending(&rows{}, 5)
+		s.view.Placement, s.view.Table, s.explains = route.PlacementTable, tableOf(t, 4), explains
+		s.candidates.Add(rerank.UintID(4), 0)
+		s.scores[rerank.UintID(4)] = 1
+		if _, err := s.Order(t.Context(), nil, 1, false); err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := s.Rows(rerank.UintID(4)); ok != explains {
+			t.Errorf("explains %t: the rows are there: %t", explains, ok)
+		}
+	}
+}

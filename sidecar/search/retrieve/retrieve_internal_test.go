@@ -228,6 +228,9 @@ func TestUnion(t *testing.T) {
 	if got, err := items.Add(v, p, []rerank.List{owned(list(1, 2, 3), 7, 8, 7)}, 1); err != nil || !slices.Equal(got, idsOf(7, 8)) {
 		t.Errorf("the items of three rows are %v, %v", got, err)
 	}
+	if got, err := new(Union).Add(v, p, []rerank.List{owned(list(1, 2), 7, 8), owned(list(3, 1), 9, 7)}, 1); err != nil || !slices.Equal(got, idsOf(7, 8, 9)) {
+		t.Errorf("the items of a row in two lists are %v, %v", got, err)
+	}
 	for name, l := range map[string]rerank.List{"a row twice": owned(list(1, 1), 7, 7), "no owner": owned(list(1), 0)} {
 		if _, err := new(Union).Add(v, p, []rerank.List{l}, 1); !errors.Is(err, errContract) {
 			t.Errorf("%s: err = %v", name, err)
@@ -532,6 +535,34 @@ func TestNoteChanged(t *testing.T) {
 	}
 }
 
+// copied is a Deriver whose feature rows are the vectors of its only field.
+type copied struct{ rerank.Deriver }
+
+func (copied) Features(dst rerank.Matrix, fields []rerank.Matrix) error {
+	copy(dst.Data, fields[0].Data)
+	return nil
+}
+
+// TestCandidatesThatChanged: the rows of new candidates are held against the lists that found them, and those of earlier rounds
+// against later lists.
+func TestCandidatesThatChanged(t *testing.T) {
+	for name, c := range map[string]struct {
+		read    float32
+		changed [2]bool
+	}{"as they were": {100, [2]bool{false, true}}, "another vector": {90, [2]bool{true, true}}} {
+		store := &recorder{rows: adapters.Rows{IDs: idsOf(1), Vectors: []rerank.Matrix{{Rows: 1, Cols: 2, Data: []float32{c.read, 0}}}, Payloads: make([]json.RawMessage, 1)}}
+		r := &Reader{View: view(store, reembeds, func(c *route.Checked) { c.Placement, c.ModelCan.Derive = route.PlacementDerived, copied{} })}
+		p, first, later := asked(rerank.Probe{Vector: []float32{1, 0}, Field: "new"}), list(1), list(1)
+		later.Scores = []float32{99}
+		if _, err := r.Candidates(t.Context(), p, idsOf(1), []rerank.List{first}, 1); err != nil || r.Changed != c.changed[0] {
+			t.Errorf("%s: changed %t, %v", name, r.Changed, err)
+		}
+		if _, err := r.Candidates(t.Context(), p, nil, []rerank.List{later}, 2); err != nil || r.Changed != c.changed[1] {
+			t.Errorf("%s: changed %t after a second list, %v", name, r.Changed, err)
+		}
+	}
+}
+
 // TestMean: items count by their weights, whatever the number of their rows and, for a model of
 // directions, whatever the norms of their vectors.
 func TestMean(t *testing.T) {
@@ -694,6 +725,26 @@ func TestNormsOfFetchedVectors(t *testing.T) {
 		}
 		if w := v.Norms.Wrong(); (w != nil) != c.wrong || w != nil && w.ID != rerank.UintID(2) {
 			t.Errorf("%s: %v", name, w)
+		}
+	}
+}
+
+// TestPrecisionOfATable: rows that the table rounded are good enough for a search, and are read from the store where full
+// precision is asked for.
+func TestPrecisionOfATable(t *testing.T) {
+	for _, format := range []rerank.Format{rerank.FormatFloat32, rerank.FormatInt8} {
+		tab, err := table.FromMemory(table.Meta{Format: format}, idsOf(1, 2), rerank.Matrix{Rows: 2, Cols: 2, Data: []float32{1, .3, .2, 1}}, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, full := range []bool{false, true} {
+			v := view(&recorder{})
+			v.Table = tab
+			batches, missing := (&Reader{View: v, FullPrecision: full}).fromTable(idsOf(1, 2))
+			fromStore := full && format == rerank.FormatInt8
+			if (len(missing) == 2) != fromStore || (len(batches) == 0) != fromStore || len(batches) > 0 && batches[0].Rounded != tab.Rounded() {
+				t.Errorf("%s, full precision %t: %+v; %v are read from the store", format, full, batches, missing)
+			}
 		}
 	}
 }

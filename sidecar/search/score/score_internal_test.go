@@ -557,3 +557,17 @@ func TestCandidatesOfADevice(t *testing.T) {
 		t.Errorf("%+v: %d scored here and %d on the device, want %d in all", f.Hits, f.Scored, f.Spared, len(scores))
 	}
 }
+
+// unscorable is an Encoded that scores nothing.
+type unscorable struct{ rerank.Encoded }
+
+func (unscorable) Score([]float32, rerank.Items) error { return errors.New("broken") }
+
+// TestAChoiceThatCannotBeScored here decides nothing, and is no fault of the device.
+func TestAChoiceThatCannotBeScored(t *testing.T) {
+	tab, encoded := oneColumn(t, 1, 2)
+	s, c := &Scorer{Table: tab}, checked{items: []int32{1}}
+	if err := s.scoreChecked(&c, Query{Encoded: unscorable{encoded}}, nil); !errors.Is(err, ErrUndecided) {
+		t.Errorf("%v", err)
+	}
+}
