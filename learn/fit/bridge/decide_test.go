@@ -44,12 +44,37 @@ func TestShareOfTheAnswers(t *testing.T) {
 		"the least as good": {around(0.5, 0, queries), [][]float64{around(0.699, 0, queries), around(0.7, 0, queries), around(0.69, 0, queries)}, 0.95, 0},
 		"none is better":    {around(0.5, 0, queries), [][]float64{around(0.5, 0, queries), around(0.4, 0, queries), around(0.3, 0, queries)}, 0.95, -1},
 		"a sure gain":       {around(0.5, 0, queries), [][]float64{around(0.4, 0.1, queries), around(0.53, 0.1, queries), around(0.3, 0, queries)}, 0.9, 1},
+		"just sure enough":  {around(0.5, 0, queries), [][]float64{around(0.4, 0.1, queries), around(0.539, 0.1, queries), around(0.3, 0, queries)}, 0.999, 1},
 		"not sure enough":   {around(0.5, 0, queries), [][]float64{around(0.4, 0.1, queries), around(0.53, 0.1, queries), around(0.3, 0, queries)}, 0.999, -1},
 	} {
 		x := judgedBy(queries)
 		x.options.Confidence = c.confidence
 		if got := x.decideShare(c.plain, c.found); got != c.want {
 			t.Errorf("%s: share %d, want %d", name, got, c.want)
+		}
+	}
+}
+
+// TestSharesThatAreTried: all of them by right answers, and none by the new model's own answers.
+func TestSharesThatAreTried(t *testing.T) {
+	const queries, items = 2 * queryParts, 30
+	rng := rand.New(rand.NewPCG(1, 2))
+	for evidence, shares := range map[Evidence]int{Agreement: 1, Pairs: 1 + len(answerShares)} {
+		x := judgedBy(queries)
+		x.old, x.now, x.nowQueries = fittest.NormalMatrix(rng, items, 4), fittest.NormalMatrix(rng, items, 3), fittest.NormalMatrix(rng, queries, 3)
+		x.learnedOld, x.learnedNew = x.old, x.now
+		var err error
+		if x.served, err = addUp(x.old, x.now).solve(); err != nil {
+			t.Fatal(err)
+		}
+		answers, err := rank(t.Context(), x.nowQueries, nil, x.now, 10)
+		if err != nil {
+			t.Fatal(err)
+		}
+		parts := 0
+		got, err := x.chooseShare(t.Context(), evidence, answers, func(n int) { parts += n })
+		if err != nil || parts != shares*queryParts || evidence == Agreement && (got.share != 0 || got.served != x.served) || len(got.bridge) != queries || len(got.lazily) != queries {
+			t.Errorf("%s: %d parts are ranked, and the share %g is taken, %v", evidence, parts, got.share, err)
 		}
 	}
 }

@@ -308,3 +308,23 @@ func TestOptionsOfAProbe(t *testing.T) {
 		}
 	}
 }
+
+// TestSeedOfAHead: the options' seed draws the head that is trained.
+func TestSeedOfAHead(t *testing.T) {
+	m, d, o := teacherMoL(t, 12, nil), lessonData(60, 50, 12), quick()
+	o.Rate, o.Rounds, o.Seed = 1e-30, 1, 5
+	f, err := newFitter(m, d, o)
+	if err == nil {
+		err = f.makeLessons(t.Context())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	start := fittest.NormalMatrix(rand.New(rand.NewPCG(1, 2)), 12, 12)
+	if err := f.trainHead(t.Context(), HeadResidual, start, startPlain); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := f.heads[HeadResidual].first.value.Data, newHead(start, o.Hidden, 5).first.value.Data; !slices.Equal(got, want) {
+		t.Errorf("the head starts at %v, want %v", got[:4], want[:4])
+	}
+}

@@ -1,6 +1,7 @@
 package mol
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
@@ -407,5 +408,25 @@ func TestPullOfTheFits(t *testing.T) {
 				t.Errorf("%s, pulled by %g: the gates move by %g", name, pull, moved)
 			}
 		}
+	}
+}
+
+// underived derives the fields of a similarity, but cannot compute them.
+type underived struct{ rerank.Deriver }
+
+var errUnderived = errors.New("the field cannot be derived")
+
+func (underived) Derive(rerank.Matrix, string, rerank.Items) error { return errUnderived }
+
+// TestFieldsThatCannotBeDerived end the measurement of first stages.
+func TestFieldsThatCannotBeDerived(t *testing.T) {
+	f, n := fitterOf(t, func(*Options) {})
+	v, err := f.newView(n)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.abilities.Derive = underived{v.abilities.Derive}
+	if _, err := v.measureRecall(judge.New(f.log, f.split.HeldOut, nil)); !errors.Is(err, errUnderived) {
+		t.Errorf("%v", err)
 	}
 }

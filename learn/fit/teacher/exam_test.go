@@ -207,6 +207,10 @@ func TestWhereStrategiesSearch(t *testing.T) {
 			t.Errorf("probes that fail after %d calls: %+v, %v", failing, got, err)
 		}
 	}
+	silent := func([]float32, rerank.Plan) ([]rerank.Probe, error) { return nil, nil }
+	if got, err := exam(false, nil, silent); err != nil || len(got) != 2 || got[0].Searches != 0 || got[0].Companion || got[0].Recall[0] != 0 {
+		t.Errorf("without probes: %+v, %v", got, err)
+	}
 	unknown := func([]float32, rerank.Plan) ([]rerank.Probe, error) { return []rerank.Probe{{Field: "unknown"}}, nil }
 	if got, err := exam(false, negated{}, unknown); err != nil || len(got) != 0 {
 		t.Errorf("a field that the similarity does not derive: %+v, %v", got, err)
@@ -240,7 +244,10 @@ type unscorable struct {
 	failure error
 }
 
-func (u unscorable) Encode(rerank.Query) (rerank.Encoded, error) {
+func (u unscorable) Encode(q rerank.Query) (rerank.Encoded, error) {
+	if q.Vector[0] == 0 {
+		return nil, u.failure
+	}
 	return unscorableQuery{failure: u.failure}, nil
 }
 
@@ -264,6 +271,11 @@ func TestScoresThatFail(t *testing.T) {
 	}
 	if _, err := NewExam(t.Context(), taught, taught.Items, []int32{1}, 2, []int{3}, func(int) {}); !errors.Is(err, broken) {
 		t.Errorf("of an exam: %v", err)
+	}
+	taught.Queries.Row(2)[0] = 0 // it cannot be encoded
+	err := taught.EachScored(t.Context(), []int32{2}, func(int) {}, func(int, rerank.Encoded, []float32) error { return nil })
+	if !errors.Is(err, fit.ErrData) || !errors.Is(err, broken) {
+		t.Errorf("of a query: %v", err)
 	}
 	taught = taughtBy(products{})
 	if err := taught.EachScored(t.Context(), []int32{1}, func(int) {}, func(int, rerank.Encoded, []float32) error { return broken }); !errors.Is(err, broken) {
