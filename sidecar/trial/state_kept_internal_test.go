@@ -145,6 +145,56 @@ func TestPrepare(t *testing.T) {
 	}
 }
 
+// TestModelsOfAnExperiment: an experiment notes which models it compares. One that goes on with another model of either side
+// begins again.
+func TestModelsOfAnExperiment(t *testing.T) {
+	for name, c := range map[string]struct {
+		model, beside, control string
+		again                  bool
+	}{
+		"new": {"", "", "", false}, "the same": {"m2", "v1", "m1", false}, "another candidate": {"m0", "v1", "m1", true},
+		"another version": {"m2", "v0", "m1", true}, "another control": {"m2", "v1", "m0", true},
+	} {
+		x, _ := newTrial(t, t.TempDir(), time.Now)
+		state, err := begin(settings, "", time.Now().Add(-time.Hour))
+		if err != nil {
+			t.Fatal(err)
+		}
+		state.Model, state.Beside, state.Control, x.state = c.model, c.beside, c.control, state
+		if err := x.prepare(t.Context(), time.Now()); err != nil {
+			t.Fatal(name, err)
+		}
+		if s := x.state; s.Model != "m2" || s.Beside != "v1" || s.Control != "m1" || (s != state) != c.again {
+			t.Errorf("%s: model %q beside %q of model %q, begun again: %t", name, s.Model, s.Beside, s.Control, s != state)
+		}
+	}
+}
+
+// refusing has a version in service, and puts no other one there.
+type refusing struct{ serving }
+
+func (refusing) Activated(context.Context, string, string) (bool, error) {
+	return false, errors.New("its table is damaged")
+}
+
+// TestABetterCandidateThatCannotServe: the experiment says why the candidate is not put in service, and tries again later.
+func TestABetterCandidateThatCannotServe(t *testing.T) {
+	x, _ := newTrial(t, t.TempDir(), time.Now)
+	x.Versions = refusing{serving{"v2", "m2"}} // a person has activated the candidate
+	state, err := begin(settings, "", time.Now())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := x.join(state); err != nil {
+		t.Fatal(err)
+	}
+	x.candidate = &rollout.Candidate{Close: func() error { return nil }}
+	now := time.Now()
+	if x.turn(t.Context(), now); !strings.Contains(x.waits, "its table is damaged") || !x.retry.After(now) || x.state.IsOver() {
+		t.Errorf("it waits because of %q until %s, over %t", x.waits, x.retry, x.state.IsOver())
+	}
+}
+
 // TestSaveAgain: counts that could not be written are written with the next save.
 func TestSaveAgain(t *testing.T) {
 	x, _ := newTrial(t, t.TempDir(), time.Now)

@@ -85,6 +85,17 @@ func TestTally(t *testing.T) {
 	}
 }
 
+// TestWorthlessFeedback takes no room that a session has for feedback.
+func TestWorthlessFeedback(t *testing.T) {
+	y := tallyOf(t, experiment.Interleaving)
+	m := shownTo("ann", 1, 10)
+	y.show(m)
+	y.feed(clickOn(m, 0, "look"))
+	if s := y.answers[m.Answer].session; len(s.seen) != 0 || y.fed != 0 {
+		t.Errorf("%d events of the session and %d in all take room", len(s.seen), y.fed)
+	}
+}
+
 // TestFilteredSessions: a session with a filter in any of its searches counts as filtered.
 func TestFilteredSessions(t *testing.T) {
 	for name, narrowed := range map[string][2]bool{"the first search": {true, false}, "the last": {false, true}, "none": {}} {

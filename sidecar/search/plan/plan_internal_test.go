@@ -268,6 +268,10 @@ func TestWiden(t *testing.T) {
 // TestCanChoose: measured costs choose a scan only if the scan can answer.
 func TestCanChoose(t *testing.T) {
 	matches := func(c *route.Checked) { c.StoreCan.Match = matcher{} }
+	empty, err := table.FromMemory(table.Meta{}, nil, rerank.Matrix{Cols: 1}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
 	for name, c := range map[string]struct {
 		change []func(*route.Checked)
 		r      Request
@@ -280,6 +284,7 @@ func TestCanChoose(t *testing.T) {
 		"a filter that is matched": {[]func(*route.Checked){matches}, Request{Strategy: rerank.Average, Filter: "f"}, true},
 		"not asked to":             {[]func(*route.Checked){func(c *route.Checked) { c.ScanIfFaster = false }}, Request{Strategy: rerank.Average}, false},
 		"no table":                 {[]func(*route.Checked){func(c *route.Checked) { c.Table = nil }}, Request{Strategy: rerank.Average}, false},
+		"an empty table":           {[]func(*route.Checked){func(c *route.Checked) { c.Table = empty }}, Request{Strategy: rerank.Average}, false},
 	} {
 		r := checked(append([]func(*route.Checked){func(c *route.Checked) { c.ScanIfFaster, c.Table = true, oneRow(t) }}, c.change...)...)
 		if got := canChoose(route.View{Checked: r, Table: r.Table}, c.r); got != c.want {

@@ -252,8 +252,8 @@ func TestASecondScan(t *testing.T) {
 		if err := s.All(t.Context(), q, nil, &f); err != nil {
 			t.Fatal(err)
 		}
-		if scored.Load() != want.scored || f.Refined() != want.settled || len(f.Hits) != 10 {
-			t.Errorf("%s: %d scores, settled %t, want %+v; hits %v", format, scored.Load(), f.Refined(), want, f.Hits)
+		if scored.Load() != want.scored || f.Refined() != want.settled || len(f.Hits) != 10 || f.Scored != items {
+			t.Errorf("%s: %d scores, settled %t, want %+v; hits %v of %d", format, scored.Load(), f.Refined(), want, f.Hits, f.Scored)
 		}
 	}
 }
