@@ -245,7 +245,7 @@ func narrow(m *milvuspb.SearchRequest, target routing.Target, q query, primary s
 // the filter. Otherwise an IVF index finds only rows in the lists that it probes.
 func searchAllLists(text string, rows int) string {
 	params := map[string]any{}
-	if text != "" && json.Unmarshal([]byte(text), &params) != nil {
+	if json.Unmarshal([]byte(text), &params) != nil {
 		return text
 	}
 	for key, value := range map[string]int{"nprobe": 65536, "ef": max(rows, 64), "search_list": max(rows, 64), "reorder_k": rows, "offset": 0} {

@@ -20,6 +20,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
+	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/likenessdb/likeness/rerank"
@@ -280,8 +281,8 @@ func TestCandidatesOfAHybridSearch(t *testing.T) {
 		for _, list := range want.GetRequests() {
 			list.CollectionName = "c"
 		}
-		if got := s.hybrids[len(s.hybrids)-1]; !proto.Equal(got, want) {
-			t.Errorf("by %s asked for\n%v, want\n%v", name, got, want)
+		if got := s.hybrids[len(s.hybrids)-1]; !proto.Equal(got, want) || !proto.Equal(c.hybrid, h) {
+			t.Errorf("by %s asked for\n%v, want\n%v; the call holds\n%v", name, got, want, c.hybrid)
 		}
 		for _, bad := range []*milvuspb.SearchResults{{}, results([]int64{1, 1}, 5, 4), {Status: &commonpb.Status{Code: 1}, Results: results([]int64{1}, 5).GetResults()}} {
 			s.searchAnswer = bad
@@ -385,6 +386,9 @@ func TestConfirmedAnswers(t *testing.T) {
 	}
 	if got := searchAllLists(`{"ef":1,"search_list":1}`, 100); got != `{"ef":100,"search_list":100}` {
 		t.Errorf("%s", got)
+	}
+	if got := searchAllLists("{", 100); got != "{" {
+		t.Errorf("parameters that cannot be read are sent as %s", got)
 	}
 	flat := &schemapb.SearchResultData{FieldsData: []*schemapb.FieldData{{FieldName: "v", Field: &schemapb.FieldData_Vectors{Vectors: &schemapb.VectorField{Data: &schemapb.VectorField_FloatVector{FloatVector: &schemapb.FloatArray{Data: []float32{1}}}}}}}}
 	if got := vectorAt(flat, "v", 0); got != nil {
@@ -494,6 +498,11 @@ func TestFused(t *testing.T) {
 	if err != nil || !several || !proto.Equal(m, want) {
 		t.Errorf("%v, %t, %v, want\n%v", m, several, err, want)
 	}
+	unnamed := hybridOf(t, "")
+	unnamed.Requests[0].SearchParams = unnamed.GetRequests()[0].GetSearchParams()[1:]
+	if m, _, err := fused(unnamed, func(string) bool { return false }); err != nil || anns(m) != "" {
+		t.Errorf("one list without a field: %v, %v", m, err)
+	}
 	one := hybridOf(t, "w")
 	want.Dsl, want.ExprTemplateValues, want.SearchParams[0].Value = "n > {x}", values{"x": whole(1)}, "w"
 	if m, several, err := fused(one, routed); err != nil || several || !proto.Equal(m, want) {
@@ -575,12 +584,15 @@ func TestReadSearches(t *testing.T) {
 		"a radius":                   {param("params", `{"radius":3}`), routing.Pass("search-params")},
 		"a parameter again":          {param("params", `{"topk":3}`), nil},
 		"a parameter against itself": {param("params", `{"topk":4}`), routing.Pass("search-params")},
+		"empty parameters":           {param("params", ""), nil},
+		"no JSON":                    {param("params", "{"), routing.Pass("search-params")},
 		"long parameters":            {param("params", "{}"+long[2:]), nil},
 		"longer parameters":          {param("params", "{}"+long[1:]), routing.Pass("search-params")},
 		"two groups of vectors": {with(func(m *milvuspb.SearchRequest) {
 			m.PlaceholderGroup = append(bytes.Clone(m.GetPlaceholderGroup()), m.GetPlaceholderGroup()...)
 		}), routing.Pass("malformed")},
-		"no group": {with(func(m *milvuspb.SearchRequest) { m.PlaceholderGroup = nil }), routing.Pass("malformed")},
+		"half a group": {with(func(m *milvuspb.SearchRequest) { m.PlaceholderGroup = []byte{10, 255} }), routing.Pass("malformed")},
+		"no group":     {with(func(m *milvuspb.SearchRequest) { m.PlaceholderGroup = nil }), routing.Pass("malformed")},
 		"bits": {with(func(m *milvuspb.SearchRequest) {
 			m.PlaceholderGroup = encoded(t, groupOf(commonpb.PlaceholderType_BinaryVector, []float32{1}))
 		}), routing.Pass("vector-type")},
@@ -649,16 +661,32 @@ func TestLocateLimits(t *testing.T) {
 	}
 }
 
+// TestPagesOfTextKeys: an answer has the keys of the page's rows, of whichever type.
+func TestPagesOfTextKeys(t *testing.T) {
+	d := results([]int64{3}, 3, 2, 1).GetResults()
+	d.Ids = &schemapb.IDs{IdField: &schemapb.IDs_StrId{StrId: &schemapb.StringArray{Data: []string{"a", "b", "c"}}}}
+	all := []routing.Ranked{{Limit: 2, Hits: []search.Hit{{ID: rerank.TextID("c"), Score: 9}, {ID: rerank.TextID("a"), Score: 8}}}}
+	err := rebuild(t.Context(), d, all, query{limit: 2, decimals: -1})
+	if err != nil || !slices.Equal(d.GetIds().GetStrId().GetData(), []string{"c", "a"}) || !slices.Equal(d.GetScores(), []float32{9, 8}) {
+		t.Errorf("%v, %v", d, err)
+	}
+}
+
 // TestAnswersThatAreNoAnswers: scores are mapped only in complete answers.
 func TestAnswersThatAreNoAnswers(t *testing.T) {
 	distances := results([]int64{2}, 1, 2)
 	distances.Results.Distances = []float32{1}
+	tooFar := results([]int64{1}, 1)
+	tooFar.Results.Distances = []float32{math.MaxFloat32}
+	cut := protowire.AppendBytes(protowire.AppendTag(nil, lengthsField, protowire.BytesType), []byte{0x80}) // a number without an end
 	fewer := results([]int64{2}, 1, 2)
 	for name, c := range map[string]struct {
 		answer []byte
 		all    int
 	}{
 		"few distances":    {encoded(t, distances), 1},
+		"a far distance":   {encoded(t, tooFar), 1},
+		"a cut length":     {protowire.AppendBytes(protowire.AppendTag(nil, resultsField, protowire.BytesType), cut), 1},
 		"fewer lists":      {encoded(t, fewer), 2},
 		"no results":       {encoded(t, &milvuspb.SearchResults{Status: &commonpb.Status{}}), 1},
 		"results in parts": {slices.Repeat(encoded(t, &milvuspb.SearchResults{Results: &schemapb.SearchResultData{}}), 2), 1},
@@ -826,6 +854,11 @@ func TestRowsOfAWrite(t *testing.T) {
 	many := make([]string, maxTouchedIDs+1)
 	expression := strings.Repeat("1,", maxTouchedIDs)
 	text := []rerank.ID{rerank.TextID("a")}
+	numbers := func(s *schemapb.ScalarField) *schemapb.FieldData {
+		return &schemapb.FieldData{FieldName: "id", Field: &schemapb.FieldData_Scalars{Scalars: s}}
+	}
+	longs := numbers(&schemapb.ScalarField{Data: &schemapb.ScalarField_LongData{LongData: &schemapb.LongArray{Data: []int64{-7, 8}}}})
+	ints := numbers(&schemapb.ScalarField{Data: &schemapb.ScalarField_IntData{IntData: &schemapb.IntArray{Data: []int32{9}}}})
 	for name, c := range map[string]struct {
 		method  string
 		request []byte
@@ -835,6 +868,8 @@ func TestRowsOfAWrite(t *testing.T) {
 		"keys":               {milvuspb.MilvusService_Insert_FullMethodName, encoded(t, &milvuspb.InsertRequest{FieldsData: []*schemapb.FieldData{keyColumn("x", "z"), keyColumn("id", "a")}}), false, routing.Rows{IDs: text}},
 		"new keys":           {milvuspb.MilvusService_Insert_FullMethodName, encoded(t, &milvuspb.InsertRequest{FieldsData: []*schemapb.FieldData{keyColumn("id", "a")}}), true, routing.Rows{Chosen: true}},
 		"old and new keys":   {milvuspb.MilvusService_Upsert_FullMethodName, encoded(t, &milvuspb.UpsertRequest{FieldsData: []*schemapb.FieldData{keyColumn("id", "a")}}), true, routing.Rows{IDs: text, Chosen: true}},
+		"numbers":            {milvuspb.MilvusService_Upsert_FullMethodName, encoded(t, &milvuspb.UpsertRequest{FieldsData: []*schemapb.FieldData{longs}}), false, routing.Rows{IDs: []rerank.ID{rerank.IntID(-7), rerank.IntID(8)}}},
+		"short numbers":      {milvuspb.MilvusService_Upsert_FullMethodName, encoded(t, &milvuspb.UpsertRequest{FieldsData: []*schemapb.FieldData{ints}}), false, routing.Rows{IDs: []rerank.ID{rerank.IntID(9)}}},
 		"no key":             {milvuspb.MilvusService_Upsert_FullMethodName, encoded(t, &milvuspb.UpsertRequest{FieldsData: []*schemapb.FieldData{keyColumn("x", "a")}}), false, routing.Rows{All: true}},
 		"an unknown field":   {milvuspb.MilvusService_Upsert_FullMethodName, append(encoded(t, &milvuspb.UpsertRequest{FieldsData: []*schemapb.FieldData{keyColumn("id", "a")}}), 0xf8, 0x07, 1), false, routing.Rows{All: true}},
 		"too many keys":      {milvuspb.MilvusService_Upsert_FullMethodName, encoded(t, &milvuspb.UpsertRequest{FieldsData: []*schemapb.FieldData{keyColumn("id", many...)}}), false, routing.Rows{All: true}},

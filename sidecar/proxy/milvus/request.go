@@ -150,7 +150,7 @@ func (q *query) readDecimals(value string) (err error) {
 	return err
 }
 
-// Limits on the parameters that are read: their number, and the length of parameters in JSON.
+// Limits on the parameters that are read: the number of those in a list, and the length of those in JSON.
 // Searches that routes cover stay far below.
 const (
 	maxParams      = 64
@@ -170,9 +170,6 @@ func plainParams(text string, beside []*commonpb.KeyValuePair) error {
 	}
 	if err := json.Unmarshal([]byte(text), &params); err != nil {
 		return err
-	}
-	if len(params) > maxParams {
-		return routing.Pass("search-params")
 	}
 	for key, value := range params {
 		if !slices.Contains(tuning, key) && !(key == "for_tuning" && string(value) == "false") && !repeats(beside, key, value) {

@@ -107,6 +107,7 @@ func TestLocate(t *testing.T) {
 		"range":           {[]string{"range_filter", "0.5"}, "search-params", true},
 		"nested rounding": {[]string{"params", `{"round_decimal":2}`}, "round-decimal", false},
 		"not JSON":        {[]string{"params", `{`}, "search-params", false},
+		"empty":           {[]string{"params", ""}, "", false},
 		"too long":        {[]string{"params", "{}" + strings.Repeat(" ", maxParamsBytes)}, "search-params", false},
 		"groups":          {[]string{"group_by_field", "n"}, "", true},
 		"tuning":          {[]string{"params", `{"ef":10}`, "ef", "10"}, "", false},
@@ -259,6 +260,7 @@ func TestRewriteHybrid(t *testing.T) {
 	for name, change := range map[string]func(m *milvuspb.HybridSearchRequest){
 		"weighted":       func(m *milvuspb.HybridSearchRequest) { m.RankParams[0].Value = "weighted" },
 		"a function":     func(m *milvuspb.HybridSearchRequest) { m.FunctionScore = &schemapb.FunctionScore{} },
+		"functions":      func(m *milvuspb.HybridSearchRequest) { newer(m, 24) },
 		"no list":        func(m *milvuspb.HybridSearchRequest) { m.Requests = m.GetRequests()[1:2] },
 		"an unnamed one": func(m *milvuspb.HybridSearchRequest) { m.Requests[1].SearchParams[0].Value = "" },
 		"no floats": func(m *milvuspb.HybridSearchRequest) {

@@ -78,13 +78,14 @@ func (o oneRoute) Routes() []*route.Route { return []*route.Route{o.route} }
 
 // noted is a follower of the collection c that records the last write.
 type noted struct {
-	write  *journal.Write
-	chosen []rerank.ID
-	begun  int
-	ended  int
+	write   *journal.Write
+	chosen  []rerank.ID
+	begun   int
+	ended   int
+	blocked bool // no write may be forwarded
 }
 
-func (*noted) Blocked(string) bool { return false }
+func (n *noted) Blocked(string) bool { return n.blocked }
 
 func (*noted) Covers(collection string) bool { return collection == "c" }
 
@@ -131,6 +132,17 @@ func keyColumn(name string, ids ...string) *schemapb.FieldData {
 	return &schemapb.FieldData{FieldName: name, Type: schemapb.DataType_VarChar, Field: &schemapb.FieldData_Scalars{Scalars: &schemapb.ScalarField{
 		Data: &schemapb.ScalarField_StringData{StringData: &schemapb.StringArray{Data: ids}},
 	}}}
+}
+
+// TestBlockedWrites: a write that the follower forbids is refused, not forwarded, and its client can try again later.
+func TestBlockedWrites(t *testing.T) {
+	r, n := following(t, false)
+	n.blocked = true
+	request := encoded(t, &milvuspb.UpsertRequest{DbName: "mine", CollectionName: "c", FieldsData: []*schemapb.FieldData{keyColumn("id", "a")}})
+	reply := r.Intercept(nil)[milvuspb.MilvusService_Upsert_FullMethodName].Answer(t.Context(), request)
+	if status.Code(reply.Err) != codes.Unavailable || reply.Ended != nil || n.begun != n.ended {
+		t.Errorf("%+v, begun %d times, ended %d times", reply, n.begun, n.ended)
+	}
 }
 
 // TestWrites covers requests that none of the official clients sends.

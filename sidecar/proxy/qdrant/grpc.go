@@ -109,7 +109,7 @@ func (c *call) Read(context.Context) (asked routing.Asked, err error) {
 	for i, q := range queriesOf(c.request) {
 		if len(q.GetPrefetch()) > 0 {
 			asked.Searches[i].Find = func(ctx context.Context, rows int) ([]rerank.ID, error) {
-				return c.find(ctx, idsOnly(q, c.target.Own, rows))
+				return c.find(ctx, idsOnly(q, c.request, c.target.Own, rows))
 			}
 		}
 	}

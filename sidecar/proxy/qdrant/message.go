@@ -172,10 +172,14 @@ func appendVector(m *rerank.Matrix, v []float32) bool {
 	return true
 }
 
-// idsOnly returns a copy of a query with prefetches that asks only for the ids of the best rows.
-func idsOnly(m *qdrant.QueryPoints, collection string, rows int) *qdrant.QueryPoints {
+// idsOnly returns a copy of a query with prefetches that asks only for the ids of the best rows. The request is the query
+// itself or the batch around it, whose read consistency holds for all its queries.
+func idsOnly(m *qdrant.QueryPoints, request proto.Message, collection string, rows int) *qdrant.QueryPoints {
 	m = proto.Clone(m).(*qdrant.QueryPoints)
 	m.CollectionName = collection // in a batch it may be omitted
+	if of, ok := request.(batch); ok && of.GetReadConsistency() != nil {
+		m.ReadConsistency = of.GetReadConsistency()
+	}
 	m.Limit, m.Offset, m.ScoreThreshold = qdrant.PtrOf(uint64(rows)), nil, nil
 	m.WithPayload, m.WithVectors = qdrant.NewWithPayload(false), qdrant.NewWithVectors(false)
 	return m

@@ -113,3 +113,28 @@ func TestConfirmingReadsAreWhole(t *testing.T) {
 		}
 	}
 }
+
+// TestCandidatesOfAQuery: the candidates of a query with prefetches are the best rows of the whole query, read as consistently as
+// the query, or the batch around it, asks.
+func TestCandidatesOfAQuery(t *testing.T) {
+	all := &qdrant.ReadConsistency{Value: &qdrant.ReadConsistency_Type{Type: qdrant.ReadConsistencyType_All}}
+	majority := &qdrant.ReadConsistency{Value: &qdrant.ReadConsistency_Type{Type: qdrant.ReadConsistencyType_Majority}}
+	query := func(consistency *qdrant.ReadConsistency) *qdrant.QueryPoints {
+		return &qdrant.QueryPoints{Query: qdrant.NewQueryFusion(qdrant.Fusion_RRF), Prefetch: []*qdrant.PrefetchQuery{{Query: qdrant.NewQueryDense([]float32{1})}},
+			Filter: &qdrant.Filter{Must: []*qdrant.Condition{qdrant.NewMatchInt("n", 1)}}, ReadConsistency: consistency, Limit: qdrant.PtrOf(uint64(3))}
+	}
+	for name, c := range map[string]struct{ of, own, want *qdrant.ReadConsistency }{
+		"neither": {nil, nil, nil}, "the query's": {nil, majority, majority}, "the batch's": {all, nil, all}, "both": {all, majority, all},
+	} {
+		m := query(c.own)
+		m.CollectionName, m.Offset, m.ScoreThreshold, m.WithPayload, m.WithVectors = "alias", qdrant.PtrOf(uint64(2)), qdrant.PtrOf(float32(0.5)), qdrant.NewWithPayload(true), qdrant.NewWithVectors(true)
+		want := query(c.want)
+		want.CollectionName, want.Limit, want.WithPayload, want.WithVectors = "things", qdrant.PtrOf(uint64(40)), qdrant.NewWithPayload(false), qdrant.NewWithVectors(false)
+		if got := idsOnly(m, &qdrant.QueryBatchPoints{QueryPoints: []*qdrant.QueryPoints{m}, ReadConsistency: c.of}, "things", 40); !proto.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", name, got, want)
+		}
+		if c.of == nil && !proto.Equal(idsOnly(m, m, "things", 40), want) {
+			t.Errorf("%s, outside a batch: want %v", name, want)
+		}
+	}
+}
