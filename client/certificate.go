@@ -3,6 +3,8 @@ package client
 import (
 	"time"
 
+	"google.golang.org/protobuf/types/known/timestamppb"
+
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 )
 
@@ -83,10 +85,7 @@ func fromCertificate(m *likenessv1.Certificate) Certificate {
 		Status: word(m.GetStatus(), "CERTIFICATE_STATUS_"), Proof: word(m.GetProof(), "PROOF_"), Stop: word(m.GetStop(), "STOP_"),
 		Gap: m.Gap, Bound: m.Bound, KthScore: m.KthScore, Epsilon: m.GetEpsilon(),
 		Calibration: fromCalibration(m.GetCalibration()), Uncalibrated: m.GetUncalibrated(), Tied: m.GetTied(), Ordered: m.GetOrdered(),
-		Depth: int(m.GetDepth()), Rounds: int(m.GetRounds()), Candidates: m.GetCandidates(), RowsVerified: m.GetRowsVerified(),
-	}
-	if m.GetAsOf() != nil {
-		c.AsOf = m.GetAsOf().AsTime()
+		Depth: int(m.GetDepth()), Rounds: int(m.GetRounds()), Candidates: m.GetCandidates(), RowsVerified: m.GetRowsVerified(), AsOf: fromTime(m.GetAsOf()),
 	}
 	if e := m.GetMeasured(); e != nil {
 		c.Measured = &MeasuredError{Pairs: e.GetPairs(), Error: e.GetError()}
@@ -100,7 +99,15 @@ func fromCalibration(m *likenessv1.Calibration) *Calibration {
 	}
 	return &Calibration{
 		Recall: m.GetRecall(), Share: m.GetShare(), Alpha: m.GetAlpha(), Queries: m.GetQueries(), K: int(m.GetK()),
-		Depth: int(m.GetDepth()), AverageDepth: int(m.GetAverageDepth()), Made: m.GetMade().AsTime(),
+		Depth: int(m.GetDepth()), AverageDepth: int(m.GetAverageDepth()), Made: fromTime(m.GetMade()),
 		Excluding: m.GetExcluding(),
 	}
+}
+
+// fromTime converts a time. A time that is not set is the zero time.
+func fromTime(t *timestamppb.Timestamp) time.Time {
+	if t == nil {
+		return time.Time{}
+	}
+	return t.AsTime()
 }

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials"
 	"google.golang.org/grpc/credentials/insecure"
 	_ "google.golang.org/grpc/health" // the health checks of the service configuration
@@ -22,6 +23,7 @@ import (
 	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/resolver"
 	"google.golang.org/grpc/resolver/manual"
+	"google.golang.org/grpc/status"
 
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 )
@@ -43,7 +45,7 @@ type Options struct {
 	TLS *tls.Config
 	// Token returns the bearer token of a call; see StaticToken for a token that never
 	// changes. It must be fast and safe for concurrent use. If it returns an error,
-	// the call fails. If nil, no token is sent.
+	// the call fails with ErrUnauthenticated. If nil, no token is sent.
 	Token func(context.Context) (string, error)
 	// AllowPlainToken permits a token on a connection without TLS to another machine,
 	// which is otherwise an error.
@@ -73,6 +75,7 @@ type Client struct {
 	search  likenessv1.SearchServiceClient
 	catalog likenessv1.CatalogServiceClient
 	events  likenessv1.FeedbackServiceClient
+	token   func(context.Context) (string, error) // nil if no token is sent
 	timeout time.Duration
 }
 
@@ -96,8 +99,8 @@ func Dial(target string, o Options) (*Client, error) {
 	}
 	c := &Client{
 		conn: conn, search: likenessv1.NewSearchServiceClient(conn), catalog: likenessv1.NewCatalogServiceClient(conn),
-		events:  likenessv1.NewFeedbackServiceClient(conn),
-		timeout: o.Timeout,
+		events: likenessv1.NewFeedbackServiceClient(conn),
+		token:  o.Token, timeout: o.Timeout,
 	}
 	if c.timeout == 0 {
 		c.timeout = DefaultTimeout
@@ -229,6 +232,12 @@ func call[Request, Response any](
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithTimeout(ctx, c.timeout)
 		defer cancel()
+	}
+	if c.token != nil { // health checks need the token too: without it no connection becomes ready, and the call would wait in vain
+		if _, err := c.token(ctx); err != nil {
+			var none Response
+			return none, "", fromStatus(status.Error(codes.Unauthenticated, "token: "+err.Error()), "")
+		}
 	}
 	var header metadata.MD
 	response, err := method(ctx, r, grpc.Header(&header))

@@ -14,12 +14,11 @@ import (
 	"github.com/likenessdb/likeness/sidecar/gate"
 )
 
-// countedCalls is a Recorder that counts calls by method.
+// countedCalls is a Recorder that counts the calls that ended, by method.
 type countedCalls map[string]int
 
 func (c countedCalls) CallStarted(_ context.Context, method string) func(codes.Code) {
-	c[method]++
-	return func(codes.Code) {}
+	return func(codes.Code) { c[method]++ }
 }
 
 func (countedCalls) Panicked() {}

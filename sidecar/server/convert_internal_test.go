@@ -1,16 +1,20 @@
 package server
 
 import (
+	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"reflect"
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"buf.build/go/protovalidate"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/types/known/timestamppb"
@@ -318,6 +322,52 @@ func TestAtMost(t *testing.T) {
 		synctest.Wait()
 		if running != 0 || len(called) != 8 {
 			t.Errorf("%d run at the end; %v", running, called)
+		}
+	})
+}
+
+// holding is a Searcher whose searches wait until the test goes on.
+type holding struct {
+	search.Searcher
+	running atomic.Int64
+	goOn    chan struct{}
+}
+
+func (h *holding) Search(context.Context, search.Request) (search.Answer, error) {
+	h.running.Add(1)
+	defer h.running.Add(-1)
+	<-h.goOn
+	return search.Answer{}, nil
+}
+
+// TestABatchLeavesRoom: no more searches of a batch run at once than limits.batch_parallelism.
+func TestABatchLeavesRoom(t *testing.T) {
+	validator, err := protovalidate.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := slog.New(slog.DiscardHandler)
+	synctest.Test(t, func(t *testing.T) {
+		h := &holding{goOn: make(chan struct{})}
+		s := searchService{services: &services{searcher: h, recorder: countedCalls{}, validator: validator, log: log, failures: newFailures(log, func() int { return 0 })}}
+		s.limits.Store(&Limits{MaxBatch: 8, BatchParallelism: 2})
+		one := &likenessv1.SearchRequest{Route: "things", K: 1, Query: &likenessv1.Query{Vector: []float32{1}}}
+		answered := make(chan *likenessv1.SearchBatchResponse, 1)
+		go func() {
+			r, err := s.SearchBatch(t.Context(), &likenessv1.SearchBatchRequest{Searches: slices.Repeat([]*likenessv1.SearchRequest{one}, 8)})
+			if err != nil {
+				t.Error(err)
+			}
+			answered <- r
+		}()
+		synctest.Wait() // until all of them wait
+		if n := h.running.Load(); n != 2 {
+			t.Errorf("%d searches run at once, want 2", n)
+		}
+		close(h.goOn)
+		r := <-answered
+		if len(r.GetResults()) != 8 || slices.ContainsFunc(r.GetResults(), func(r *likenessv1.SearchResult) bool { return r.GetResponse() == nil }) {
+			t.Errorf("answered with %v", r)
 		}
 	})
 }

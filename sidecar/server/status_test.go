@@ -7,9 +7,7 @@ import (
 	"fmt"
 	"math"
 	"runtime/debug"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 
 	"google.golang.org/genproto/googleapis/rpc/errdetails"
@@ -360,32 +358,6 @@ func TestLimitsOfSearches(t *testing.T) {
 	close(release)
 	if err := <-first; err != nil {
 		t.Errorf("first search: %v", err)
-	}
-}
-
-// TestABatchLeavesRoom: no more searches of a batch run at once than limits.batch_parallelism.
-func TestABatchLeavesRoom(t *testing.T) {
-	var mu sync.Mutex
-	running, most, pair := 0, 0, make(chan struct{})
-	count := func(n int) {
-		mu.Lock()
-		defer mu.Unlock()
-		running += n
-		most = max(most, running)
-	}
-	w := start(t, answering(func(ctx context.Context, _ search.Request) (search.Answer, error) {
-		count(1)
-		defer count(-1)
-		select { // each waits for another one
-		case pair <- struct{}{}:
-		case <-pair:
-		case <-ctx.Done():
-		}
-		return search.Answer{}, ctx.Err()
-	}), func(o *server.Options) { o.Limits.BatchParallelism = 2 })
-	searches := slices.Repeat([]*likenessv1.SearchRequest{question()}, 8)
-	if _, err := w.search.SearchBatch(t.Context(), &likenessv1.SearchBatchRequest{Searches: searches}); err != nil || most != 2 {
-		t.Errorf("%d searches ran at once, want 2; %v", most, err)
 	}
 }
 
