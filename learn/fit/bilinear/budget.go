@@ -12,7 +12,8 @@ import (
 // Limits of a fit to a large log.
 const (
 	largePairs  = 100_000
-	leastJudges = 500 // queries that judge a round
+	wholePairs  = 50_000 // below, all trials are whole fits
+	leastJudges = 500    // queries that judge a round
 )
 
 // shortShare is how many times as long as a short trial a whole fit is; in a large log a short trial has one round.
@@ -36,7 +37,8 @@ func (f *fitter) thin(j *judge.Judge) *judge.Judge { return j.Within(f.plans.rou
 // planRounds finds how large the log is and plans the cost of a round.
 func (f *fitter) planRounds() {
 	o := f.options
-	f.large = f.countPairs(f.split.All()) >= largePairs
+	f.pairs = f.countPairs(f.split.All())
+	f.large = f.pairs >= largePairs
 	size, steps := train.BatchSize(o.Batch, len(f.split.Train), f.countPairs(f.split.Train))
 	candidates := f.log.Counts.LoggedItems
 	if candidates > o.Softmax {

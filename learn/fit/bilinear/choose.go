@@ -106,9 +106,9 @@ func (f *fitter) chooseSetting(ctx context.Context) (*chooser, *trial, error) {
 func (f *fitter) mustGuard() bool { return f.report.Guarded && f.options.Cold == fit.ColdGuard }
 
 // triesWhole reports whether all trials are whole fits: where items without logs are guarded, because they lose more the
-// longer a fit is, and in a log so short that it takes more rounds than the options say, where whole fits cost little.
+// longer a fit is, and in a short log, where a short trial says little of a whole fit, and whole fits cost little.
 func (f *fitter) triesWhole() bool {
-	return !f.large && (f.mustGuard() || f.rounds > f.options.Rounds)
+	return !f.large && (f.mustGuard() || f.pairs < wholePairs)
 }
 
 // holdOut makes the later trials withhold these sets of items, one set per fit. Without sets they

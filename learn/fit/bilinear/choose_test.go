@@ -194,18 +194,18 @@ func TestWhichTrialsAreWhole(t *testing.T) {
 	for _, c := range []struct {
 		guarded, large bool
 		cold           fit.Cold
-		rounds         int
+		pairs          int
 		want           bool
 	}{
-		{true, false, fit.ColdAuto, 20, true},
-		{true, false, fit.ColdAuto, 10, false},
-		{true, false, fit.ColdGuard, 10, true},
-		{true, true, fit.ColdGuard, 10, false},
-		{false, false, fit.ColdGuard, 20, true},
-		{false, false, fit.ColdGuard, 10, false},
-		{false, true, fit.ColdAuto, 20, false},
+		{true, false, fit.ColdAuto, 49_999, true},
+		{true, false, fit.ColdAuto, 50_000, false},
+		{true, false, fit.ColdGuard, 50_000, true},
+		{true, true, fit.ColdGuard, 100_000, false},
+		{false, false, fit.ColdGuard, 49_999, true},
+		{false, false, fit.ColdGuard, 50_000, false},
+		{false, true, fit.ColdAuto, 100_000, false},
 	} {
-		f := &fitter{report: Report{Guarded: c.guarded}, large: c.large, rounds: c.rounds, options: Options{Common: fit.Common{Cold: c.cold}, Rounds: 10}}
+		f := &fitter{report: Report{Guarded: c.guarded}, large: c.large, pairs: c.pairs, options: Options{Common: fit.Common{Cold: c.cold}}}
 		if got := f.triesWhole(); got != c.want {
 			t.Errorf("%+v: %v", c, got)
 		}

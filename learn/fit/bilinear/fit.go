@@ -63,6 +63,7 @@ type fitter struct {
 	rivals  []judge.Rival // of the plain similarity, for the verdict
 	report  Report
 
+	pairs    int  // of the log that the fit learns from
 	large    bool // the log is so large that every part of the fit is short
 	rounds   int  // of a whole fit
 	short    int  // rounds of a short trial
