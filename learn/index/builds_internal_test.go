@@ -201,3 +201,10 @@ func TestFilesThatCannotBeMade(t *testing.T) {
 		t.Error("a folder below a file is made")
 	}
 }
+
+// TestCollectionsThatNobodyDescribes are read all the same, and their size is unknown.
+func TestCollectionsThatNobodyDescribes(t *testing.T) {
+	if d, err := (Source{Store: &asked{}}).describe(t.Context(), rerank.Spec{ItemDim: 3}); err != nil || d.Rows != -1 {
+		t.Errorf("%+v, %v", d, err)
+	}
+}

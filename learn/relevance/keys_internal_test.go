@@ -139,6 +139,21 @@ func TestHeaderOfAFile(t *testing.T) {
 	}
 }
 
+// TestPayloadsWithoutTheFields: an item that lacks all fields that the ranker reads is one without a payload.
+func TestPayloadsWithoutTheFields(t *testing.T) {
+	for _, c := range []struct {
+		raw   string
+		names []string
+		want  string
+	}{
+		{`{"a":1,"b":2}`, []string{"c", "a.b"}, ""}, {`{}`, nil, ""}, {` `, nil, ""}, {`{"b":2,"a":1}`, nil, `{"a":1,"b":2}`}, {`{"a":{"b":1,"c":2}}`, []string{"a.b", "a.c"}, `{"a":{"b":1,"c":2}}`}, {`{"a.b":1,"a":{"b":2}}`, []string{"a.b"}, `{"a.b":1}`},
+	} {
+		if got, err := projectPayload(json.RawMessage(c.raw), c.names); err != nil || string(got) != c.want || (got == nil) != (c.want == "") {
+			t.Errorf("%q of %s: %s, %v, want %s", c.names, c.raw, got, err, c.want)
+		}
+	}
+}
+
 // TestItemsOutliveTheirRows: a store may write the next batch over the vectors of the last one.
 func TestItemsOutliveTheirRows(t *testing.T) {
 	rows := adapters.Rows{IDs: []rerank.ID{rerank.UintID(1)}, Vectors: []rerank.Matrix{{Rows: 1, Cols: 2, Data: []float32{3, 4}}}}

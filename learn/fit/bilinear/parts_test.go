@@ -13,6 +13,7 @@ import (
 	"github.com/likenessdb/likeness/learn/fit/samples"
 	"github.com/likenessdb/likeness/learn/fit/train"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/bilinear"
 )
 
 // TestRidgeOfTheStart: the penalty is a share of the mean variance of a query's coordinates.
@@ -151,5 +152,25 @@ func TestStartOfAFewItems(t *testing.T) {
 	f := &fitter{log: l, options: DefaultOptions(), split: split}
 	if err := f.chooseStart(); err != nil || f.report.Start != FromIdentity || len(l.HoldOutItems(farShare, 1, 1)) != 0 {
 		t.Errorf("%d sets of items are held out, and the fit starts at %s, %v", len(l.HoldOutItems(farShare, 1, 1)), f.report.Start, err)
+	}
+}
+
+// TestFormsThatStartAtTheIdentity: a form without another start does not take it, however far the identity is.
+func TestFormsThatStartAtTheIdentity(t *testing.T) {
+	l, err := samples.Prepare(fittest.FlippedData(), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for form, want := range map[bilinear.Form]Start{bilinear.Full: FromLeastSquares, bilinear.LowRank: FromLeastSquares, bilinear.Diagonal: FromIdentity, bilinear.IdentityLowRank: FromIdentity} {
+		f := &fitter{log: l, options: DefaultOptions()}
+		f.options.Form = form
+		if f.split, err = l.Split(f.options.Common); err != nil {
+			t.Fatal(err)
+		}
+		f.judge = judge.New(l, f.split.HeldOut, nil)
+		f.planRounds()
+		if err := f.chooseStart(); err != nil || f.report.Start != want {
+			t.Errorf("%s starts at %s, %v", form, f.report.Start, err)
+		}
 	}
 }
