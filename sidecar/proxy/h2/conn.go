@@ -100,7 +100,7 @@ type Conn struct {
 	encoder   *hpack.Encoder
 	block     bytes.Buffer // a header list, encoded
 	out       []byte       // frames to write
-	spare     []byte       // the buffer of the last write
+	spare     []byte       // the buffer of the last write, used for the next frames
 	isStarted bool         // network may be written to
 	isWriting bool         // a goroutine is in Flush
 	socket    *socket      // nil before Run
@@ -323,7 +323,7 @@ func (c *Conn) Flush() {
 		c.mu.Unlock()
 		_, _ = c.network.Write(b) // the reader finds out that the connection has ended
 		c.queued.Add(-int64(len(b)))
-		for _, s := range sources { // the credit lets their peers continue
+		for _, s := range sources { // announces the credit, so that the senders of the data go on
 			s.conn.Flush()
 		}
 		c.mu.Lock()

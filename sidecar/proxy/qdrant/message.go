@@ -108,7 +108,7 @@ func queryOf(m *qdrant.QueryPoints) (routing.Search, error) {
 	field, vector := nearestOf(m)
 	vectors := vectorsOf(m)
 	switch {
-	case vector == nil && len(m.GetPrefetch()) > 0: // vector is nil of several vectors too
+	case vector == nil && len(m.GetPrefetch()) > 0: // a query by several vectors has no vector either
 		return routing.Search{}, routing.Pass(passesPrefetch)
 	case vector == nil && vectors.Rows == 0:
 		return routing.Search{}, routing.Pass("not-nearest")

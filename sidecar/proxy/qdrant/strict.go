@@ -79,7 +79,7 @@ func checkSelector(v []byte) routing.Pass {
 	return is(listOfStrings)(o[0].value)
 }
 
-// is returns a check that accepts the values for which holds is true.
+// is returns a check that passes a request as malformed unless holds is true for the value.
 func is(holds func(v []byte) bool) check {
 	return func(v []byte) routing.Pass {
 		if holds(v) {

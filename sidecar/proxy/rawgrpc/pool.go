@@ -155,7 +155,7 @@ func (p *pool) open(fields []hpack.HeaderField, end bool, sink h2.Sink) (*h2.Str
 	if taking < p.most && len(p.legs) < retiredShare*p.most {
 		l := p.add()
 		s, err := l.Open(fields, end, sink)
-		p.start(l) // not before: a connection that has failed opens no stream, and so tells no sink why
+		p.start(l) // after Open: a connection that failed first would open no stream, and the sink would not learn why
 		return s, l, err
 	}
 	slices.SortStableFunc(crowded, func(a, b *leg) int { return a.Streams() - b.Streams() })

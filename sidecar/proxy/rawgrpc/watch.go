@@ -282,7 +282,7 @@ func (a *watchedAnswer) ends(err error, last func()) {
 		w.cancel()
 		last()
 	case telling:
-		if w.last == nil { // a server may reset a stream that it has ended
+		if w.last == nil { // keep the first end: a server may reset a stream after its end
 			w.last, w.err = last, err
 		}
 	case told:

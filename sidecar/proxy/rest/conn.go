@@ -27,7 +27,7 @@ const (
 	clientIdleTime = 2 * time.Minute
 	// lastBytesTime is how long a client may take to read its last answer and to close.
 	lastBytesTime = 5 * time.Second
-	// drainTime is lastBytesTime for a client that was told to connect elsewhere.
+	// drainTime takes the place of lastBytesTime while the proxy shuts down.
 	drainTime = 500 * time.Millisecond
 	// watchDelay is how long an answer may take before the proxy checks whether the client has
 	// left. Most answers are faster and cost no check.

@@ -67,7 +67,7 @@ type Ranked struct {
 	// experiment is set if the route's experiment ranked the hits.
 	experiment experiment.Kind
 	arm        experiment.Arm
-	// isLast reports that the search is not ranked again, even if the collection has changed.
+	// isLast: this was the last attempt, so that the search is not ranked again even if the collection has changed.
 	isLast bool
 }
 

@@ -40,7 +40,7 @@ type Router struct {
 	aliases  aliases
 	shadows  *semaphore.Weighted
 
-	// Work that outlives its call. closing ends it, and Close waits for it.
+	// background counts the work that outlives its call. Cancelling closing ends the work, and Close waits for it.
 	background sync.WaitGroup
 	closing    context.Context //nolint:containedctx // the life of the router, which no call has
 	close      context.CancelFunc

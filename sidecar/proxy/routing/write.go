@@ -185,8 +185,8 @@ type flight struct {
 	writing Writing
 	writer  acceptance
 	trusted bool // the database lately let the writer write
-	renames int  // renames that had ended when it began
-	known   bool // the names of collections were known when it began
+	renames int  // number of renames that had ended when the write began
+	known   bool // the names of collections were known when the write began
 	targets []target
 	begun   []begunWrite
 	doubts  map[string]func(applied *journal.Write) // by collection that it may address
@@ -386,7 +386,7 @@ func (f *flight) perhaps(table nameTable) (all []target) {
 	others := f.renamedByOthers()
 	for name := range f.followed() {
 		for _, t := range table[name] {
-			gone := t.identity.Collection == "" // dropped, or an alias of a dropped collection
+			gone := t.identity.Collection == "" // the target was dropped, or is an alias of a dropped collection
 			if t.collection == name && (others || gone && f.writing.renames()) {
 				all = append(all, target{collection: name})
 			}
