@@ -204,3 +204,21 @@ func TestWhatIsTried(t *testing.T) {
 		t.Errorf("title %q, %v", o.Title, err)
 	}
 }
+
+// TestKeysOfAFilterThatFindsNothing: a key that the best row lacks is named with its neighbours; a filter of Milvus is not read.
+func TestKeysOfAFilterThatFindsNothing(t *testing.T) {
+	var asked *likenessv1.SearchRequest
+	search := func(r *likenessv1.SearchRequest) (*likenessv1.SearchResponse, error) {
+		asked = r
+		return &likenessv1.SearchResponse{Hits: []*likenessv1.Hit{{PayloadJson: `{"brand":"Osmia","size":{"eu":38}}`}}}, nil
+	}
+	r := &likenessv1.SearchRequest{K: 5, Filter: `{"must":[{"key":"size.eu","range":{"gt":40}},{"should":{"key":"brnd","match":{"value":"Osmia"}}}]}`}
+	got := unknownKeys(r, search)
+	if len(got) != 1 || !strings.Contains(got[0], `has no field "brnd"; the nearest of 2 fields are ["brand"`) || asked.GetFilter() != "" || asked.GetK() != 1 {
+		t.Errorf("%q, asked %v", got, asked)
+	}
+	r.Filter, asked = `brnd == "Osmia"`, nil
+	if got := unknownKeys(r, search); got != nil || asked != nil {
+		t.Errorf("a filter of Milvus: %q, asked %v", got, asked)
+	}
+}

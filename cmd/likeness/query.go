@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
@@ -126,9 +127,13 @@ func (a *app) query(cmd *cobra.Command, f *queryFlags, out output) error {
 	if err != nil {
 		return callError(f.dial.address, err)
 	}
-	a.warn(unknownFields(request, response, func(r *likenessv1.SearchRequest) (*likenessv1.SearchResponse, error) {
+	search := func(r *likenessv1.SearchRequest) (*likenessv1.SearchResponse, error) {
 		return searches.Search(ctx, r, options...)
-	}))
+	}
+	a.warn(unknownFields(request, response, search))
+	if len(response.GetHits()) == 0 {
+		a.warn(unknownKeys(request, search))
+	}
 	if out == outputJSON {
 		return a.printMessage(response)
 	}
@@ -160,6 +165,51 @@ func unknownFields(request *likenessv1.SearchRequest, response *likenessv1.Searc
 		}
 	}
 	return warnings
+}
+
+// unknownKeys says which keys of a filter, which let no row through, the best row without the filter lacks. It reads filters
+// in Qdrant's form only.
+func unknownKeys(request *likenessv1.SearchRequest, search func(*likenessv1.SearchRequest) (*likenessv1.SearchResponse, error)) (warnings []string) {
+	var filter any
+	if json.Unmarshal([]byte(request.GetFilter()), &filter) != nil {
+		return nil
+	}
+	keys := filterKeys(filter)
+	if len(keys) == 0 {
+		return nil
+	}
+	one, _ := proto.Clone(request).(*likenessv1.SearchRequest)
+	one.K, one.Payload, one.Explain, one.Filter = 1, &likenessv1.PayloadSelector{}, false, ""
+	answer, err := search(one)
+	if err != nil || len(answer.GetHits()) == 0 {
+		return nil
+	}
+	for _, key := range keys {
+		if unknown := trial.UnknownField(key, payloadsOf(answer)); unknown != "" {
+			_, nearest, _ := strings.Cut(unknown, "; ")
+			warnings = append(warnings, fmt.Sprintf("--filter: row %s, the best without the filter, has no field %q; %s", idText(answer.GetHits()[0].GetId()), key, nearest))
+		}
+	}
+	return warnings
+}
+
+// filterKeys lists the payload fields that a filter of Qdrant names, sorted, each once.
+func filterKeys(filter any) (keys []string) {
+	switch f := filter.(type) {
+	case []any:
+		for _, clause := range f {
+			keys = append(keys, filterKeys(clause)...)
+		}
+	case map[string]any:
+		if key, ok := f["key"].(string); ok {
+			keys = append(keys, key)
+		}
+		for _, name := range []string{"must", "should", "must_not", "min_should", "conditions"} {
+			keys = append(keys, filterKeys(f[name])...)
+		}
+	}
+	slices.Sort(keys)
+	return slices.Compact(keys)
 }
 
 func payloadsOf(r *likenessv1.SearchResponse) (all []json.RawMessage) {
