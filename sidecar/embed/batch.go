@@ -13,6 +13,7 @@ import (
 // asked is a text that callers wait for.
 type asked struct {
 	text    string
+	from    string          // the first caller
 	ctx     context.Context //nolint:containedctx // of the first caller, for its values, such as a trace
 	callers int             // callers that still wait
 	taken   bool            // a call has taken it, or nobody waited any more
@@ -68,7 +69,7 @@ func (c *Client) begin(ctx context.Context, texts []string) (vectors [][]float32
 		missed++
 		a := c.asked[text]
 		if a == nil {
-			a = &asked{text: text, ctx: context.WithoutCancel(ctx), done: make(chan struct{})}
+			a = &asked{text: text, from: gate.CallerOf(ctx), ctx: context.WithoutCancel(ctx), done: make(chan struct{})}
 			c.asked[text] = a
 		}
 		if !a.taken { // another caller's turn may come earlier
@@ -150,14 +151,14 @@ func (c *Client) embed(batch []*asked) {
 	c.startCalls()
 }
 
-// split sends a batch. If the service refuses a batch of several texts, it sends each half, so that
-// only a text that is refused alone has an error. If the service takes every half, it is the number of texts that
+// split sends a batch. If the service refuses a batch of several texts, or answers those of several callers with anything but
+// vectors, split sends each half, so that only a text that fails alone has an error. If the service takes every half, it is the number of texts that
 // was refused, and split learns the limit: one long text must not make the calls of all callers short.
 // split reports whether no text was refused.
 func (c *Client) split(batch []*asked) (takes bool) {
 	vectors, err := c.call(batch)
 	refused := errors.Is(err, errTooLarge) || errors.Is(err, ErrText)
-	if half := len(batch) / 2; refused && half > 0 {
+	if half := len(batch) / 2; half > 0 && (refused || errors.Is(err, ErrAnswer) && isOfSeveral(batch)) {
 		first, second := c.split(batch[:half]), c.split(batch[half:])
 		if takes = first && second; takes && errors.Is(err, errTooLarge) {
 			c.learnMost(half)
@@ -178,6 +179,11 @@ func (c *Client) split(batch []*asked) (takes bool) {
 		close(a.done)
 	}
 	return !refused
+}
+
+// isOfSeveral reports whether a batch has texts of several callers.
+func isOfSeveral(batch []*asked) bool {
+	return slices.ContainsFunc(batch, func(a *asked) bool { return a.from != batch[0].from })
 }
 
 // learnedFor is how long a limit counts that the service was seen to have.
@@ -234,7 +240,7 @@ func (c *Client) callOnce(ctx context.Context, texts []string) ([][]float32, err
 	outcome := c.outcome(err)
 	c.count(outcome, time.Since(began))
 	switch outcome {
-	case OK, TooLarge, Text:
+	case OK, TooLarge, Text, Answer: // one caller's text may be why an answer has no vectors
 		c.breaker.RecordSuccess()
 	default:
 		c.breaker.RecordFailure()

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/likenessdb/likeness/sidecar/embed"
+	"github.com/likenessdb/likeness/sidecar/gate"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -333,6 +334,45 @@ type joins struct{ joined chan struct{} }
 func (joins) EmbedderCalled(context.Context, string, int) func(string) { return func(string) {} }
 func (j joins) EmbedderCached(string, int, int)                        { j.joined <- struct{}{} }
 func (joins) EmbedderBroken(string, bool)                              {}
+
+// TestATextWithoutAVector: a text to which a service finds no vector fails alone, whoever's texts share its call, and does not
+// open the breaker.
+func TestATextWithoutAVector(t *testing.T) {
+	release, joined := make(chan struct{}), make(chan struct{})
+	c := open(t, func(w http.ResponseWriter, r *http.Request) {
+		texts := inputs(t, r)
+		switch {
+		case slices.Contains(texts, "first"):
+			<-release
+			lengths(w, texts)
+		case slices.Contains(texts, "odd"):
+			_, _ = io.WriteString(w, "["+strings.Repeat("null,", len(texts)-1)+"null]")
+		default:
+			lengths(w, texts)
+		}
+	}, func(o *embed.Options) { tei(o); o.Parallel, o.BreakAfter, o.Observer = 1, 1, joins{joined} })
+	failed := map[string]chan error{}
+	for _, text := range []string{"first", "odd", "a"} {
+		failed[text] = make(chan error, 1)
+		go func() {
+			_, err := c.Embed(gate.WithCaller(t.Context(), "caller of "+text), []string{text})
+			failed[text] <- err
+		}()
+		<-joined
+	}
+	close(release)
+	if err := <-failed["odd"]; !errors.Is(err, embed.ErrAnswer) {
+		t.Errorf("the text without a vector: %v", err)
+	}
+	for _, text := range []string{"first", "a"} {
+		if err := <-failed[text]; err != nil {
+			t.Errorf("%s: %v", text, err)
+		}
+	}
+	if s := c.State().Breaker; s != "closed" {
+		t.Errorf("the breaker is %s", s)
+	}
+}
 
 // TestOneCallerLeaves: the others that wait for the same text get it.
 func TestOneCallerLeaves(t *testing.T) {
