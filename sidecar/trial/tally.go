@@ -159,22 +159,31 @@ func (a *answer) armOf(id rerank.ID) experiment.Arm {
 	return experiment.Neither
 }
 
-// end counts the sessions that are over. A session takes feedback until the end of the period after its own. It returns the number of the first period that is not counted yet.
-func (t *tally) end(now time.Time) (next int64, err error) {
+// over returns the sessions that are over, in no order, and the number of the first period that is not. A session takes feedback
+// until the end of the period after its own.
+func (t *tally) over(now time.Time) (over []sessionKey, next int64) {
 	next = t.periodOf(now) - 1
 	if next == t.counted { // sessions end when a period does
-		return next, nil
+		return nil, next
 	}
 	t.counted = next
-	var over []sessionKey
 	for key := range t.open {
 		if key.period < next {
 			over = append(over, key)
 		}
 	}
-	slices.SortFunc(over, func(a, b sessionKey) int {
+	return over, next
+}
+
+// inOrder sorts sessions into the order in which they are counted.
+func inOrder(sessions []sessionKey) {
+	slices.SortFunc(sessions, func(a, b sessionKey) int {
 		return cmp.Or(cmp.Compare(a.period, b.period), cmp.Compare(a.who, b.who), cmp.Compare(a.arm, b.arm))
 	})
+}
+
+// end counts sessions that are over.
+func (t *tally) end(over []sessionKey) error {
 	for _, key := range over {
 		s := t.open[key]
 		delete(t.open, key)
@@ -184,10 +193,10 @@ func (t *tally) end(now time.Time) (next int64, err error) {
 			delete(t.answers, id)
 		}
 		if err := t.count(s, key.arm); err != nil {
-			return next, err
+			return err
 		}
 	}
-	return next, nil
+	return nil
 }
 
 // count adds an ended session to the comparison, and to those of its segments.

@@ -46,6 +46,13 @@ func tallyOf(t *testing.T, kind experiment.Kind) *tally {
 	return newTally(kind, minute, map[string]float64{"click": 1, "purchase": 5}, state.Comparison, state.Counts)
 }
 
+// endAt counts the sessions that are over.
+func endAt(y *tally, now time.Time) (next int64, err error) {
+	over, next := y.over(now)
+	inOrder(over)
+	return next, y.end(over)
+}
+
 // TestTally: a session counts once, by what its feedback is worth, when the period after its own is
 // over; what comes twice or too late, and what is worth nothing, changes nothing.
 func TestTally(t *testing.T) {
@@ -66,11 +73,11 @@ func TestTally(t *testing.T) {
 		y.feed(f)
 	}
 	for _, period := range []int{10, 11} {
-		if next, err := y.end(at(period)); err != nil || next != int64(period)-1 || y.Test.Units != 0 {
+		if next, err := endAt(y, at(period)); err != nil || next != int64(period)-1 || y.Test.Units != 0 {
 			t.Errorf("in period %d: %d sessions are counted, %d next, %v", period, y.Test.Units, next, err)
 		}
 	}
-	if next, err := y.end(at(12)); err != nil || next != 11 || y.Test.Units != 3 || y.Test.Sum != 0 || y.Test.Squares != 2 {
+	if next, err := endAt(y, at(12)); err != nil || next != 11 || y.Test.Units != 3 || y.Test.Sum != 0 || y.Test.Squares != 2 {
 		t.Errorf("%+v, %d next, %v", y.Test, next, err)
 	}
 	if y.counts.Unnamed != 1 {
@@ -80,7 +87,7 @@ func TestTally(t *testing.T) {
 		segmentOneAnswer: {{1, 2}, {}}, segmentSeveral: {{}, {1, 5}}, segmentUnfiltered: {{}, {1, 5}}, segmentFiltered: {{1, 2}, {}},
 	})
 	y.feed(clickOn(ann, 3, "purchase"))
-	if _, err := y.end(at(20)); err != nil || y.Test.Units != 3 || len(y.open)+len(y.answers)+y.bytes != 0 {
+	if _, err := endAt(y, at(20)); err != nil || y.Test.Units != 3 || len(y.open)+len(y.answers)+y.bytes != 0 {
 		t.Errorf("%+v, %d sessions, %d answers, %d bytes are left, %v", y.Test, len(y.open), len(y.answers), y.bytes, err)
 	}
 }
@@ -137,7 +144,7 @@ func TestTallyOfDivided(t *testing.T) {
 			y.feed(clickOn(m, 0, "purchase"))
 		}
 	}
-	if _, err := y.end(at(12)); err != nil || y.Test.Units != 1 || y.Test.Sum != 1 || len(y.Waiting[experiment.Candidate]) != 1 {
+	if _, err := endAt(y, at(12)); err != nil || y.Test.Units != 1 || y.Test.Sum != 1 || len(y.Waiting[experiment.Candidate]) != 1 {
 		t.Errorf("%+v, %v wait, %v", y.Test, y.Waiting, err)
 	}
 	all := [2]Side{{Sessions: 1}, {2, 1}}
@@ -162,7 +169,7 @@ func TestTallyIsBounded(t *testing.T) {
 	if y.fed != mostFed+1 || y.dropped != 2*mostFed {
 		t.Errorf("%d events are counted, %d not", y.fed, y.dropped)
 	}
-	if _, err := y.end(at(12)); err != nil || y.fed != 0 || y.Test.Units != 2 || y.Test.Sum != 0 {
+	if _, err := endAt(y, at(12)); err != nil || y.fed != 0 || y.Test.Units != 2 || y.Test.Sum != 0 {
 		t.Errorf("%+v, %d events are left, %v", y.Test, y.fed, err)
 	}
 }
@@ -181,7 +188,7 @@ func TestSessionsAreBounded(t *testing.T) {
 	if most := maxBytes / (60 << 10); len(y.open) > most || len(y.open) < most*9/10 || int(y.dropped) != users-len(y.open) {
 		t.Errorf("%d sessions are open, %d answers are dropped; want about %d open", len(y.open), y.dropped, most)
 	}
-	if _, err := y.end(at(12)); err != nil || len(y.Waiting[experiment.Control]) != mostWaiting || y.bytes != 0 {
+	if _, err := endAt(y, at(12)); err != nil || len(y.Waiting[experiment.Control]) != mostWaiting || y.bytes != 0 {
 		t.Errorf("%d sessions wait, want %d; %d bytes are left, %v", len(y.Waiting[experiment.Control]), mostWaiting, y.bytes, err)
 	}
 	for name, of := range y.counts.Segments {
@@ -239,7 +246,7 @@ func TestSegmentsOfQueries(t *testing.T) {
 			y.feed(clickOn(m, likes, "click"))
 		}
 	}
-	if _, err := y.end(at(12)); err != nil {
+	if _, err := endAt(y, at(12)); err != nil {
 		t.Fatal(err)
 	}
 	got := map[string]SegmentStatus{}

@@ -460,16 +460,14 @@ func (t *trial) decide(now time.Time) (before, after experiment.Ramp, err error)
 	if err != nil {
 		return before, after, err
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	s := t.state
-	units := s.Test.Units
-	next, err := t.tally.end(now)
+	next, err := t.endSessions(now)
 	if err != nil {
 		return before, after, err
 	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	s := t.state
 	s.Period, s.Waiting, s.Counts = max(s.Period, next), t.tally.Waiting, t.tally.counts
-	t.dirty = t.dirty || s.Test.Units != units
 	before = s.Ramp
 	switch {
 	case t.asked.what == askedToStop:
@@ -483,6 +481,29 @@ func (t *trial) decide(now time.Time) (before, after experiment.Ramp, err error)
 		after = s.Ramp.Next(experiment.Evidence{Decision: s.Test.Decided, Answers: s.Observed.Answers, Breaches: s.breaches(t.settings.Guard)}, experiment.Promote(t.settings.Promote))
 	}
 	return before, after, nil
+}
+
+// endAtOnce is how many sessions are counted while searches wait.
+const endAtOnce = 500
+
+// endSessions counts the sessions that are over, which may be hundreds of thousands, and returns the number of the first period
+// that is not. Searches wait for no more than endAtOnce of them.
+func (t *trial) endSessions(now time.Time) (next int64, err error) {
+	t.mu.Lock()
+	over, next := t.tally.over(now)
+	t.mu.Unlock()
+	inOrder(over)
+	for some := range slices.Chunk(over, endAtOnce) {
+		t.mu.Lock()
+		units := t.state.Test.Units
+		err := t.tally.end(some)
+		t.dirty = t.dirty || t.state.Test.Units != units
+		t.mu.Unlock()
+		if err != nil {
+			return next, err
+		}
+	}
+	return next, nil
 }
 
 // activated returns the ramp of an experiment whose candidate a person has put in service.
