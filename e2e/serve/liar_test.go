@@ -21,6 +21,8 @@ import (
 	"github.com/qdrant/go-client/qdrant"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/dynamicpb"
 
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
@@ -79,7 +81,10 @@ func onlyReading(readOnly string) []metadata.MD {
 
 // lie lies at each tick until ctx ends.
 func (l *liar) lie(ctx context.Context, tick <-chan time.Time) {
-	ways := []func(context.Context){l.searchGRPC, l.searchREST, l.searchREST, l.writeGRPC, l.writeREST, l.writeREST, l.slowWrite, l.askAPI, l.askAdmin, l.sendGarbage}
+	ways := []func(context.Context){
+		l.searchGRPC, l.searchREST, l.searchREST, l.writeGRPC, l.writeREST, l.writeREST, l.slowWrite, l.spellREST, l.spellREST, l.spellQdrant, l.spellQdrant,
+		l.askAPI, l.askGateway, l.askAdmin, l.sendGarbage,
+	}
 	for {
 		select {
 		case <-ctx.Done():
@@ -285,28 +290,84 @@ func (s *trickle) Read(b []byte) (int, error) {
 	return copy(b, bytes.Repeat([]byte{' '}, n)), nil
 }
 
-// askAPI asks likeness's own API, which knows tokens.
+// askAPI calls any method of likeness's own API, without a token that allows it.
 func (l *liar) askAPI(ctx context.Context) {
-	ctx = metadata.AppendToOutgoingContext(ctx, "authorization", one(l, []string{"", "Bearer wrong", "Bearer " + key, "bearer", "Basic eDp5"}))
-	var err error
-	switch l.random.IntN(4) {
-	case 0:
-		_, err = likenessv1.NewSearchServiceClient(l.api).Search(ctx, &likenessv1.SearchRequest{Route: "things", Query: &likenessv1.Query{Vector: query}, K: 1})
-	case 1:
-		_, err = likenessv1.NewAdminServiceClient(l.api).ActivateVersion(ctx, &likenessv1.ActivateVersionRequest{Route: "things", Version: "x"})
-	case 2:
-		_, err = likenessv1.NewCatalogServiceClient(l.api).ListRoutes(ctx, &likenessv1.ListRoutesRequest{})
-	case 3:
-		_, err = likenessv1.NewSearchServiceClient(l.api).SearchBatch(ctx, &likenessv1.SearchBatchRequest{Searches: make([]*likenessv1.SearchRequest, 1000)})
+	authorization := one(l, []string{"", "Bearer wrong", "Bearer " + key, "bearer", "Basic eDp5", "Bearer token-of-the-ap", "Bearer token-of-the-api ", otherRoute})
+	ctx = metadata.AppendToOutgoingContext(ctx, "authorization", authorization)
+	file := one(l, []protoreflect.FileDescriptor{
+		likenessv1.File_likeness_v1_search_proto, likenessv1.File_likeness_v1_admin_proto, likenessv1.File_likeness_v1_catalog_proto, likenessv1.File_likeness_v1_feedback_proto,
+	})
+	service := file.Services().Get(0)
+	method := service.Methods().Get(l.random.IntN(service.Methods().Len()))
+	in, out := dynamicpb.NewMessage(method.Input()), dynamicpb.NewMessage(method.Output())
+	for _, name := range []protoreflect.Name{"route", "name"} {
+		if f := method.Input().Fields().ByName(name); f != nil {
+			in.Set(f, protoreflect.ValueOfString("things"))
+		}
 	}
-	if err == nil {
-		l.told("the API answered a caller without a token")
+	err := l.api.Invoke(ctx, fmt.Sprintf("/%s/%s", service.FullName(), method.Name()), in, out)
+	if mayAnswer := authorization == otherRoute && (method.Name() == "ListRoutes" || method.Name() == "ListModels"); err == nil && !mayAnswer {
+		l.told("the API answered %s with the authorization %q: %v", method.FullName(), authorization, out)
 	}
+}
+
+// otherRoute is the authorization of a caller of the API that may search another route than things.
+const otherRoute = "Bearer token-of-another-route"
+
+// askGateway calls the API, and rerank APIs, over REST, without a token that allows it.
+func (l *liar) askGateway(ctx context.Context) {
+	call := one(l, []string{
+		"POST /v1/routes/things:search", "POST /v1/search:batch", "POST /v1/routes/things:score", "POST /v1/routes/things:explain", "POST /v1/feedback", "POST /v1/rerank", "POST /v2/rerank",
+		"POST /rerank", "POST /v1/routes/things/rerank", "GET /v1/routes/things", "GET /v1/routes/things/versions", "POST /v1/routes/things/versions/x:activate",
+		"POST /v1/routes/things:rollBack", "POST /v1/routes/things:reconcile", "POST /v1/routes/things:collectVersions", "GET /v1/models/w", "PUT /v1/routes/things", "GET /nothing",
+	})
+	body := one(l, []string{
+		``, `{`, `{"route":"things","k":1,"query":{"vector":[1,-2,0.5,3]}}`, `{"model":"things","query":"x","documents":["a","b"]}`, `{"query":"x","texts":["` + strings.Repeat("t", 100_000) + `"]}`,
+		`{"route":"things","events":[{"answer_id":"x","kind":"click"}]}`, `{"searches":[` + strings.Repeat(`{},`, 5000) + `{}]}`,
+	})
+	method, path, _ := strings.Cut(call, " ")
+	if l.random.IntN(4) == 0 {
+		path = l.spellPath(path)
+	}
+	request := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\nAuthorization: %s\r\nContent-Length: %d\r\n\r\n%s", method, path, one(l, []string{"localhost", "attacker.example"}),
+		one(l, []string{"", "Bearer wrong", "bearer token", "Basic eDp5", otherRoute}), len(body), body)
+	for _, answer := range l.converse(ctx, l.at.REST, request) {
+		if answer.StatusCode < 300 {
+			l.told("the API answered %.200q: %d", request, answer.StatusCode)
+		}
+	}
+}
+
+// qdrantLie returns a call over gRPC that changes the routed collection, or searches it.
+func (l *liar) qdrantLie() grpcLie {
+	wait := true
+	return one(l, []grpcLie{
+		{qdrant.Points_Search_FullMethodName, l.marshalled(plainSearch("routed"))},
+		{qdrant.Points_Upsert_FullMethodName, l.marshalled(&qdrant.UpsertPoints{CollectionName: "routed", Wait: &wait, Points: []*qdrant.PointStruct{{Id: qdrant.NewIDNum(1), Vectors: qdrant.NewVectors(query...)}}})},
+		{qdrant.Points_Delete_FullMethodName, l.marshalled(&qdrant.DeletePoints{CollectionName: "routed", Points: qdrant.NewPointsSelectorFilter(&qdrant.Filter{})})},
+		{qdrant.Collections_Delete_FullMethodName, l.marshalled(&qdrant.DeleteCollection{CollectionName: "routed"})},
+		{qdrant.Collections_UpdateAliases_FullMethodName, l.marshalled(&qdrant.ChangeAliases{Actions: []*qdrant.AliasOperations{qdrant.NewAliasCreate("routed", "plain")}})},
+		{"/qdrant.Points/Nothing", l.marshalled(plainSearch("routed"))},
+		{"/qdrant.PointsInternal/Delete", l.marshalled(&qdrant.DeletePoints{CollectionName: "routed"})},
+		{"/qdrant.Raft/Send", []byte("x")},
+	})
+}
+
+// spellQdrant calls the proxy over gRPC by odd spellings.
+func (l *liar) spellQdrant(ctx context.Context) {
+	lie, credentials := l.qdrantLie(), l.noWriter()
+	if lie.path == qdrant.Points_Search_FullMethodName {
+		credentials = l.credentials()
+	}
+	l.spellGRPC(ctx, one(l, []string{l.at.Proxy.GRPC, l.at.Proxy.GRPC, l.at.Proxy.GRPC, l.at.Proxy.REST, l.at.GRPC, l.at.REST}), lie, credentials)
 }
 
 // askAdmin asks the admin port as a page of another site, or by another name, does.
 func (l *liar) askAdmin(ctx context.Context) {
-	path := one(l, []string{"/proxy/off", "/proxy/off?route=things", "/reload", "/", "/metrics", "/debug/pprof/heap", "/proxy/on"})
+	path := one(l, []string{
+		"/proxy/off", "/proxy/off?route=things", "/reload", "/", "/metrics", "/debug/pprof/heap", "/proxy/on", "/experiments", "/experiments/stop?route=things", "/experiments/restart?route=things",
+		"/status.json", "/plugins", "//reload", "/x/../proxy/off", "/%70roxy/off", "/page/nothing",
+	})
 	r, err := http.NewRequestWithContext(ctx, one(l, []string{http.MethodPost, http.MethodGet, "OPTIONS"}), "http://"+l.at.Admin+path, http.NoBody)
 	if err != nil {
 		l.told("%v", err)
@@ -358,8 +419,8 @@ func startBesideLiars(t *testing.T) (h *honest, newLiar func(at serve.Addresses,
 	t.Helper()
 	db := filled(t, servers.Options{Env: []string{"QDRANT__SERVICE__JWT_RBAC=true", "QDRANT__SERVICE__READ_ONLY_API_KEY=" + readOnly}})
 	tokens := filepath.Join(t.TempDir(), "tokens.yaml")
-	must2(t, os.WriteFile(tokens, []byte("- {name: honest, token: token-of-the-api}\n"), 0o600))
-	at := startListening(t, fmt.Sprintf(`listen: {grpc: "127.0.0.1:0", admin: "127.0.0.1:0", auth: {tokens_file: %q}}
+	must2(t, os.WriteFile(tokens, []byte("- {name: honest, token: token-of-the-api}\n- {name: another, token: token-of-another-route, routes: [another]}\n"), 0o600))
+	at := startListening(t, fmt.Sprintf(`listen: {grpc: "127.0.0.1:0", rest: "127.0.0.1:0", admin: "127.0.0.1:0", auth: {tokens_file: %q}}
 models: {w: {path: w.safetensors}}
 state_dir: %q
 stores: {main: {kind: qdrant, address: %q, api_key_env: QDRANT_KEY}}
