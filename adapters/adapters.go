@@ -262,6 +262,8 @@ type Description struct {
 	// that accepts both.
 	TextIDs bool
 	Limits  Limits
+	// Expires: the store removes rows by itself, after a time to live.
+	Expires bool
 	// Settings holds the index settings in the store's own words, for the record of a
 	// calibration.
 	Settings map[string]string

@@ -226,3 +226,15 @@ func TestVectorsOfAZeroProbe(t *testing.T) {
 		}
 	}
 }
+
+// TestRowsExpire: only a time to live that Milvus acts on makes rows expire, and one that is not understood counts.
+func TestRowsExpire(t *testing.T) {
+	for seconds, want := range map[string]bool{"": false, "0": false, "-1": false, "1": true, "3600": true, "1.5": true} {
+		if got := expires(pairs("collection.ttl.seconds", seconds)); got != want {
+			t.Errorf("%q seconds: %t", seconds, got)
+		}
+	}
+	if expires(nil) || expires(pairs("mmap.enabled", "true")) || !expires(pairs("ttl_field", "until")) {
+		t.Error("other properties")
+	}
+}

@@ -33,6 +33,7 @@ type collection struct {
 	ids      idCodec
 	layout   *layout // nil for a user's own collection
 	settings map[string]string
+	expires  bool // Milvus removes rows after a time to live
 }
 
 // vectorColumn is a vector field of the schema.
@@ -167,7 +168,7 @@ func (s *Store) describe(ctx context.Context, name string) (*collection, error) 
 	if err := g.Wait(); err != nil {
 		return nil, err
 	}
-	c := &collection{name: name, resolved: d.GetSchema().GetName(), dynamic: d.GetSchema().GetEnableDynamicField()}
+	c := &collection{name: name, resolved: d.GetSchema().GetName(), dynamic: d.GetSchema().GetEnableDynamicField(), expires: expires(d.GetProperties())}
 	c.readFields(d.GetSchema().GetFields())
 	c.readIndexes(x.GetIndexDescriptions())
 	description := cmp.Or(d.GetSchema().GetDescription(), value(d.GetProperties(), companionProperty))
@@ -179,6 +180,14 @@ func (s *Store) describe(ctx context.Context, name string) (*collection, error) 
 		c.ids = c.layout.codec()
 	}
 	return c, nil
+}
+
+// expires reports whether a collection's properties set a time to live: of all rows, or of each row by a field.
+// Milvus takes numbers below one for no time to live.
+func expires(properties []*commonpb.KeyValuePair) bool {
+	seconds := value(properties, "collection.ttl.seconds")
+	n, err := strconv.ParseInt(seconds, 10, 64)
+	return seconds != "" && (err != nil || n > 0) || value(properties, "ttl_field") != ""
 }
 
 func (c *collection) readFields(fields []*schemapb.FieldSchema) {

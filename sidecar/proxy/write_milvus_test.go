@@ -108,7 +108,7 @@ func testMilvusWrites(t *testing.T, s *servers.Server, unclear bool, also func(t
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = store.Close() })
-	w := &milvusWorld{follower: &recorder{}, server: s}
+	w := &milvusWorld{follower: &recorder{}, server: s, store: store}
 	at := start(t, proxy.Options{GRPC: proxy.Endpoint{Upstream: s.Address}, Router: router.New(followed(t, store, w.follower), "")})
 	w.proxy = at.GRPC
 	w.direct, w.proxied = w.client(t, s.Address, ""), w.client(t, at.GRPC, "")
@@ -122,6 +122,7 @@ func testMilvusWrites(t *testing.T, s *servers.Server, unclear bool, also func(t
 type milvusWorld struct {
 	follower        *recorder
 	server          *servers.Server
+	store           *adapter.Store
 	proxy           string
 	direct, proxied client.Client
 }
@@ -217,6 +218,14 @@ func (w *milvusWorld) aliases(t *testing.T) {
 			return err
 		}
 	}
+	load := func() error { return c.LoadCollection(ctx, "routed", false) }
+	expires := func() bool {
+		d, err := w.store.Describe(ctx, "routed")
+		return err == nil && d.Expires
+	}
+	if expires() {
+		t.Error("rows expire without a time to live")
+	}
 	for _, s := range []struct {
 		name string
 		call func() error
@@ -231,8 +240,16 @@ func (w *milvusWorld) aliases(t *testing.T) {
 		{"alias of another", func() error { return c.AlterAlias(ctx, "routed", "other") }, moved},
 		{"insert elsewhere", insert("unrouted", 13), nil},
 		{"drop of that alias", func() error { return c.DropAlias(ctx, "other") }, moved},
+		{"load again", load, nil},
 		{"partition", func() error { return c.CreatePartition(ctx, "routed", "p") }, nil},
+		{"release of a partition", func() error { return c.ReleasePartitions(ctx, "routed", []string{"p"}) }, anyRow(journal.Upsert, false)},
+		{"load of the other partition", func() error { return c.LoadPartitions(ctx, "routed", []string{"_default"}, false) }, anyRow(journal.Upsert, false)},
+		{"load of the rest", load, anyRow(journal.Upsert, false)},
+		{"load of what is there", load, nil},
 		{"release", func() error { return c.ReleaseCollection(ctx, "routed") }, anyRow(journal.Upsert, false)},
+		{"load of all", load, anyRow(journal.Upsert, false)},
+		{"time to live", func() error { return c.AlterCollection(ctx, "routed", entity.CollectionTTL(3600)) }, anyRow(journal.Upsert, false)},
+		{"release of all", func() error { return c.ReleaseCollection(ctx, "routed") }, anyRow(journal.Upsert, false)},
 		{"drop of the partition", func() error { return c.DropPartition(ctx, "routed", "p") }, anyRow(journal.Delete, false)},
 		{"rename", func() error { return c.RenameCollection(ctx, "routed", "renamed") }, anyRow(journal.Collection, true)},
 		{"insert into the renamed", insert("renamed", 14), nil},
@@ -244,6 +261,9 @@ func (w *milvusWorld) aliases(t *testing.T) {
 		if begun, _ := w.follower.take(t); !reflect.DeepEqual(begun, s.want) {
 			t.Errorf("%s:\nfollowed %+v\nwant     %+v", s.name, begun, s.want)
 		}
+	}
+	if !expires() {
+		t.Error("rows with a time to live do not expire")
 	}
 }
 

@@ -295,7 +295,7 @@ func (c *checking) checkStore(ctx context.Context) error {
 	if c.OwnName, c.NameHidden, err = c.askOwnName(ctx); err != nil {
 		return fmt.Errorf("route %q: %w", c.Name, err)
 	}
-	c.TextIDs = have.TextIDs
+	c.TextIDs, c.Expires = have.TextIDs, have.Expires
 	c.narrow(have.Limits)
 	settings := prefixed(nil, "collection", have.Settings)
 	if err := c.checkCompanion(ctx, d, settings); err != nil {

@@ -47,6 +47,8 @@ type Checked struct {
 	// TextIDs reports that the ids of the collection are strings of any kind. It is false for
 	// numbers, for a store that takes both, and until the store was asked.
 	TextIDs bool
+	// Expires reports that the store removes rows of the collection by itself, after a time to live.
+	Expires bool
 	// StoreAsked reports that the route was checked against its store.
 	StoreAsked bool
 	// built is when the build of the table began; zero without a table, or if unknown.
@@ -150,9 +152,9 @@ func (c *Checked) View() View {
 }
 
 // SeesEveryWrite reports whether the operator declares that all writes pass through this
-// process, and nothing contradicts it.
+// process, and nothing contradicts it, such as rows that the store removes by itself.
 func (v *View) SeesEveryWrite() bool {
-	return v.Writes == config.WritesProxy && v.Horizon.Disputed == ""
+	return v.Writes == config.WritesProxy && v.Horizon.Disputed == "" && !v.Expires
 }
 
 // SettleDoubt finds out whether the database refused the writes that were on their way when the
@@ -267,10 +269,10 @@ func (c *Checked) ReadAlias(ctx context.Context) string {
 // switched to another collection while a search goes on.
 func (c *Checked) NamesAlias() bool { return c.OwnName != "" && c.OwnName != c.Collection }
 
-// dependsOnField reports whether answers by any strategy but scan depend on how the store compares the
-// vectors of Field, which others can change.
-func (c *Checked) dependsOnField() bool {
-	return c.StoreCan.Describe != nil && c.StoreCan.Identify != nil && c.Placement.ScoresStored()
+// dependsOnDescription reports whether certificates depend on how the store describes the collection, which others
+// can change: on how it compares the vectors of Field, by any strategy but scan, or on a time to live.
+func (c *Checked) dependsOnDescription() bool {
+	return c.StoreCan.Describe != nil && c.StoreCan.Identify != nil && (c.Placement.ScoresStored() || c.Writes == config.WritesProxy)
 }
 
 // ForCollection returns the route with all its calls directed to another collection; "" means the

@@ -171,9 +171,10 @@ func TestSeesEveryWrite(t *testing.T) {
 	for _, c := range []struct {
 		writes   string
 		disputed Dispute
+		expires  bool
 		want     bool
-	}{{"proxy", "", true}, {"proxy", DisputeForeign, false}, {"proxy", DisputePeers, false}, {"", "", false}} {
-		v := View{Checked: &Checked{}, Horizon: Horizon{Disputed: c.disputed}}
+	}{{"proxy", "", false, true}, {"proxy", DisputeForeign, false, false}, {"proxy", DisputePeers, false, false}, {"proxy", "", true, false}, {"", "", false, false}} {
+		v := View{Checked: &Checked{Expires: c.expires}, Horizon: Horizon{Disputed: c.disputed}}
 		v.Writes = config.Writes(c.writes)
 		if got := v.SeesEveryWrite(); got != c.want {
 			t.Errorf("%+v: %t", c, got)

@@ -113,15 +113,15 @@ func (d *description) covers(collection string) bool {
 	return d != nil && d.collection == collection && time.Since(d.at) < describedFor
 }
 
-// ConfirmField asks the store to describe the vector field of a collection again, if its last
-// description is older than describedFor; "" stands for the route's own collection. If the field is
-// not as it was when the route was checked, the next Check asks the store for everything again. A
-// collection can be made again with another metric, and an index can be replaced, without an error
-// of any search. If the store does not answer within confirmFor, or half of the time that ctx leaves,
+// ConfirmField asks the store to describe a collection again, if its last description is older than
+// describedFor; "" stands for the route's own collection. If the vector field is not as it was when the
+// route was checked, or rows expire that did not, the next Check asks the store for everything again. A
+// collection can be made again with another metric, an index can be replaced, and a time to live can be
+// set, without an error of any search. If the store does not answer within confirmFor, or half of the time that ctx leaves,
 // the route stays as it is, and the next search asks again.
 func (v *Version) ConfirmField(ctx context.Context, collection string) {
 	c := v.checked.Load()
-	if c == nil || !c.dependsOnField() {
+	if c == nil || !c.dependsOnDescription() {
 		return
 	}
 	collection = cmp.Or(collection, c.OwnName, c.Collection)
@@ -164,8 +164,8 @@ func (v *Version) beginAsking(ctx context.Context, wait bool) bool {
 	}
 }
 
-// compareField asks the store to describe a collection, and compares the route's vector field with the
-// field that c was checked with. If they differ, the next Check asks the store again.
+// compareField asks the store to describe a collection, and compares the route's vector field, and whether
+// rows expire, with what c was checked with. If they differ, the next Check asks the store again.
 func (v *Version) compareField(ctx context.Context, c *Checked, collection string) {
 	began := time.Now()
 	d, err := c.StoreCan.Describe.Describe(ctx, collection)
@@ -174,7 +174,7 @@ func (v *Version) compareField(ctx context.Context, c *Checked, collection strin
 		return
 	}
 	fresh := *v.unchecked
-	if f, err := fresh.checkField(d); err != nil || f != c.Field {
+	if f, err := fresh.checkField(d); err != nil || f != c.Field || d.Expires != c.Expires {
 		v.checked.Store(nil)
 		return
 	}

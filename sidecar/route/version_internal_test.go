@@ -63,14 +63,15 @@ func TestOneCallerAsksTheStore(t *testing.T) {
 
 // fieldStore describes one vector field of each collection, and counts how often.
 type fieldStore struct {
-	fields map[string]adapters.VectorField // by collection
-	err    error
-	asked  int
+	fields  map[string]adapters.VectorField // by collection
+	expires bool
+	err     error
+	asked   int
 }
 
 func (s *fieldStore) Describe(_ context.Context, collection string) (adapters.Description, error) {
 	s.asked++
-	return adapters.Description{Fields: []adapters.VectorField{s.fields[collection]}}, s.err
+	return adapters.Description{Fields: []adapters.VectorField{s.fields[collection]}, Expires: s.expires}, s.err
 }
 
 func (s *fieldStore) Identify(_ context.Context, collection string) (adapters.Identity, error) {
@@ -91,10 +92,12 @@ func TestAFieldIsConfirmed(t *testing.T) {
 		alias      string // by which the route names the collection "c"
 		later      time.Duration
 		now        adapters.VectorField
+		expires    bool
 		err        error
 		asked      int
 		kept       bool
 	}{
+		"rows expire":                {now: flat, expires: true, later: describedFor, asked: 1},
 		"lately":                     {now: indexed, later: describedFor - 1, kept: true},
 		"unchanged":                  {now: flat, later: describedFor, asked: 1, kept: true},
 		"another index":              {now: indexed, later: describedFor, asked: 1},
@@ -109,7 +112,7 @@ func TestAFieldIsConfirmed(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				store := &fieldStore{fields: map[string]adapters.VectorField{"c": c.now, "green": c.now}, err: c.err}
+				store := &fieldStore{fields: map[string]adapters.VectorField{"c": c.now, "green": c.now}, expires: c.expires, err: c.err}
 				unchecked := &checking{Checked: Checked{StoreCan: adapters.AbilitiesOf(store), Spec: rerank.Spec{ItemDim: 4}}}
 				unchecked.Collection, unchecked.Vector, unchecked.Placement, unchecked.Strategy = "c", "v", PlacementStored, c.strategy
 				v, checked := &Version{unchecked: unchecked, asking: make(chan struct{}, 1)}, unchecked.Checked

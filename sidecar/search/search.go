@@ -56,7 +56,7 @@ func whyNotExact(c rerank.Certificate) string {
 func (e *Engine) searchCollection(ctx context.Context, version *route.Version, r Request) (Answer, error) {
 	ctx, cancel := version.Current().WithTimeout(ctx)
 	defer cancel()
-	if !isScan(version.Current(), r) {
+	if !isScan(version.Current(), r) || version.Current().Writes == route.WritesProxy {
 		version.ConfirmField(ctx, r.Collection)
 	}
 	view := version.Current().ForCollection(r.Collection).View()

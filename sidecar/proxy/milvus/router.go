@@ -32,6 +32,7 @@ type Router struct {
 	*routing.Router
 	database string                      // the store's database
 	shapes   recent.Cache[string, shape] // by collection
+	releases releases
 }
 
 // shape is the part of a collection's schema that the router needs.
@@ -49,7 +50,7 @@ func New(r *routing.Router, database string) *Router {
 // Intercept returns the interceptors of the methods that search, and of those that
 // write if writes are followed.
 func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interceptor {
-	out := r.writes()
+	out := r.writes(upstream)
 	for _, method := range []string{milvuspb.MilvusService_Search_FullMethodName, milvuspb.MilvusService_HybridSearch_FullMethodName} {
 		out[method] = rawgrpc.Interceptor{Ignores: r.ignores, Answer: func(ctx context.Context, request []byte) rawgrpc.Reply {
 			target, ok := r.covered(ctx, request)

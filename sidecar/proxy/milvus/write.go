@@ -56,7 +56,7 @@ func methodsThatWrite() map[string]write {
 
 // writes returns the interceptors of the methods that write, and of those without an interceptor of
 // their own.
-func (r *Router) writes() map[string]rawgrpc.Interceptor {
+func (r *Router) writes(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interceptor {
 	out := map[string]rawgrpc.Interceptor{}
 	if !r.Follows() {
 		return out
@@ -71,6 +71,10 @@ func (r *Router) writes() map[string]rawgrpc.Interceptor {
 		})
 	}
 	out[milvuspb.MilvusService_RenameCollection_FullMethodName] = r.following(r.readRename)
+	out[milvuspb.MilvusService_LoadCollection_FullMethodName] = r.loading(upstream, out[milvuspb.MilvusService_LoadCollection_FullMethodName])
+	for _, method := range []string{milvuspb.MilvusService_ReleaseCollection_FullMethodName, milvuspb.MilvusService_ReleasePartitions_FullMethodName, milvuspb.MilvusService_LoadPartitions_FullMethodName} {
+		out[method] = r.releasing(out[method])
+	}
 	return out
 }
 
