@@ -2,10 +2,7 @@ package gate
 
 import (
 	"context"
-	"net"
 	"time"
-
-	"google.golang.org/grpc/peer"
 )
 
 const (
@@ -61,36 +58,11 @@ func (g *Gate) Receive(ctx context.Context, bytes, held int64) (*Grant, error) {
 	if bytes > g.messages.most {
 		return nil, messageTooLarge(bytes, g.messages.most, ReceivedSetting)
 	}
-	request, err := g.messages.take(ctx, senderOf(ctx), bytes, held)
+	request, err := g.messages.take(ctx, CallerOf(ctx), bytes, held)
 	if err != nil {
 		return nil, err
 	}
 	return &Grant{room: g.messages, request: request}, nil
-}
-
-type senderKey struct{}
-
-// WithSender returns a context whose messages count for the host of an address. Where the
-// context has a caller, they count for the caller.
-func WithSender(ctx context.Context, address string) context.Context {
-	return context.WithValue(ctx, senderKey{}, address)
-}
-
-// senderOf returns who sends the messages of a context: the caller, or the host that
-// WithSender named, or the host of the gRPC call.
-func senderOf(ctx context.Context) string {
-	if caller := CallerOf(ctx); caller != "" {
-		return "caller " + caller
-	}
-	address, ok := ctx.Value(senderKey{}).(string)
-	if p, isCall := peer.FromContext(ctx); isCall && !ok {
-		address = p.Addr.String()
-	}
-	host, _, err := net.SplitHostPort(address)
-	if err != nil {
-		return address
-	}
-	return host
 }
 
 // messageTime returns how long a message of so many bytes may take after it was let in.

@@ -3,23 +3,44 @@ package gate
 import (
 	"context"
 	"math"
+	"net"
 	"sync"
 
 	"golang.org/x/time/rate"
+	"google.golang.org/grpc/peer"
 )
 
-// WithCaller returns a context whose searches count for a caller: the name of a token, or the
-// digest of a credential. Searches without a caller count as one caller's.
+// WithCaller returns a context whose searches and messages count for a caller: the name of a token, or
+// the digest of a credential. Without a caller they count for the host that the client calls from.
 func WithCaller(ctx context.Context, caller string) context.Context {
 	return context.WithValue(ctx, callerKey{}, caller)
 }
 
 type callerKey struct{}
 
-// CallerOf returns the caller that WithCaller set, or "".
+type senderKey struct{}
+
+// WithSender returns a context of a client that calls from an address. Where the context has a caller, the address
+// does not count.
+func WithSender(ctx context.Context, address string) context.Context {
+	return context.WithValue(ctx, senderKey{}, address)
+}
+
+// CallerOf returns for whom the searches and messages of a context count: the caller, or the host
+// that WithSender named, or the host of the gRPC call.
 func CallerOf(ctx context.Context) string {
-	caller, _ := ctx.Value(callerKey{}).(string)
-	return caller
+	if caller, _ := ctx.Value(callerKey{}).(string); caller != "" {
+		return "caller " + caller
+	}
+	address, ok := ctx.Value(senderKey{}).(string)
+	if p, isCall := peer.FromContext(ctx); isCall && !ok {
+		address = p.Addr.String()
+	}
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return address
+	}
+	return host
 }
 
 // activeTime is how long a caller keeps its share after its last search, and how long a limit stays

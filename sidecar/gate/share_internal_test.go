@@ -1,8 +1,12 @@
 package gate
 
 import (
+	"context"
+	"net"
 	"testing"
 	"testing/synctest"
+
+	"google.golang.org/grpc/peer"
 )
 
 // TestCallersWithSearchesStay: a caller whose search takes long keeps its share, and one that is idle loses it.
@@ -16,6 +20,22 @@ func TestCallersWithSearchesStay(t *testing.T) {
 	s.leave("idle")
 	if s.sweep(2 * activeTime); s.callers["long"] == nil || s.callers["idle"] != nil {
 		t.Errorf("after a while: %v", s.callers)
+	}
+}
+
+// TestWhoseSearchesTheyAre: a search counts for its caller, or else for the host that the client calls from.
+func TestWhoseSearchesTheyAre(t *testing.T) {
+	called := peer.NewContext(t.Context(), &peer.Peer{Addr: &net.TCPAddr{IP: net.IPv6loopback, Port: 5}})
+	for want, ctx := range map[string]context.Context{
+		"":           t.Context(),
+		"::1":        called,
+		"10.0.0.1":   WithSender(called, "10.0.0.1:7"),
+		"fe80::2":    WithSender(called, "fe80::2"), // without a port
+		"caller key": WithCaller(WithSender(called, "10.0.0.1:7"), "key"),
+	} {
+		if got := CallerOf(ctx); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
 	}
 }
 

@@ -27,7 +27,9 @@ func (s *sidecar) openProxy(c *config.Config) (*proxy.Proxy, error) {
 	if !c.Proxy.Listens() {
 		return nil, nil
 	}
-	answering := routing.Options{Store: p.Store, Names: p.Routes, Gate: s.gate, Logger: s.requestLog, Recorder: s.metrics, Events: s.events, Trials: s.engine}
+	store := c.Stores[p.Store]
+	isOpen := store.APIKeyFile == "" && store.APIKeyEnv == "" && store.Username == ""
+	answering := routing.Options{Store: p.Store, Open: isOpen, Names: p.Routes, Gate: s.gate, Logger: s.requestLog, Recorder: s.metrics, Events: s.events, Trials: s.engine}
 	if f := s.followers[p.Store]; f != nil {
 		answering.Follower, answering.WriteBudget = f, longestBudget(c, p.Store)
 	}
@@ -39,7 +41,6 @@ func (s *sidecar) openProxy(c *config.Config) (*proxy.Proxy, error) {
 	s.admin.Handle("GET /proxy", showSwitches(routes))
 	s.admin.Handle("POST /proxy/off", switchRoutes(routes, true, s.options.Logger))
 	s.admin.Handle("POST /proxy/on", switchRoutes(routes, false, s.options.Logger))
-	store := c.Stores[p.Store]
 	var router proxy.Router = qdrant.New(routes)
 	if store.Kind == "milvus" {
 		router = milvus.New(routes, store.Database)

@@ -15,6 +15,7 @@ import (
 	"go.yaml.in/yaml/v3"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 
 	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/telemetry"
@@ -151,7 +152,7 @@ func (s *services) authenticate(srv any, ss grpc.ServerStream, info *grpc.Stream
 func (s *services) authenticated(ctx context.Context) (context.Context, error) {
 	tokens := s.tokens.Load()
 	if tokens == nil {
-		return ctx, nil
+		return withSender(ctx), nil
 	}
 	caller, err := tokens.get().caller(metadata.ValueFromIncomingContext(ctx, "authorization"))
 	if err != nil {
@@ -159,6 +160,16 @@ func (s *services) authenticated(ctx context.Context) (context.Context, error) {
 	}
 	ctx.Value(whoKey{}).(*who).caller = caller //nolint:forcetypeassert // observed puts it there
 	return gate.WithCaller(ctx, caller.Name), nil
+}
+
+// withSender returns the context of a call with the address of its client. The gateway of this process adds the
+// address to a header; other calls have it already.
+func withSender(ctx context.Context) context.Context {
+	if from, ok := peer.FromContext(ctx); ok && from.Addr != nil && from.Addr.Network() != "bufconn" {
+		return ctx
+	}
+	hops := strings.Split(strings.Join(metadata.ValueFromIncomingContext(ctx, "x-forwarded-for"), ","), ",")
+	return gate.WithSender(ctx, strings.TrimSpace(hops[len(hops)-1]))
 }
 
 // caller returns the caller whose token the authorization headers contain. It returns

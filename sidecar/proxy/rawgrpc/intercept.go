@@ -109,6 +109,7 @@ func (h *held) take(b []byte, end bool) {
 func (h *held) start() {
 	h.started = true
 	h.ctx, h.cancel = callContext(h.fields, h.arrived)
+	h.ctx = gate.WithSender(h.ctx, h.link.sender)
 	h.client.Retain()
 	h.link.server.workers.run(func() {
 		defer h.client.Release()
@@ -245,7 +246,7 @@ func (h *held) receive() (request []byte, grant *gate.Grant, err error) {
 		}
 		return nil, nil, errJudge
 	}
-	data, grant, err := receiver.Message(gate.WithSender(h.ctx, h.link.sender), h)
+	data, grant, err := receiver.Message(h.ctx, h)
 	switch {
 	case errors.Is(err, io.EOF):
 		return nil, grant, errJudge

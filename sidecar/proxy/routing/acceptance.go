@@ -55,6 +55,8 @@ type acceptance [sha256.Size]byte
 // accepted callers, and the database still checks every call. A zero acceptances is ready,
 // and safe for concurrent use.
 type acceptances struct {
+	open bool // credentials tell no callers apart, see Options
+
 	mu      sync.Mutex
 	key     []byte // random, the same for the life of the process
 	entries map[acceptance]*list.Element
@@ -82,6 +84,9 @@ func (a *acceptances) caller(ctx context.Context) string {
 // metadata of ctx. A digest of these bytes must not leave this process.
 func (a *acceptances) appendCredential(ctx context.Context) []byte {
 	out := append(make([]byte, 0, 512), a.secret()...)
+	if a.open {
+		return out
+	}
 	md, _ := metadata.FromOutgoingContext(ctx)
 	for _, name := range CredentialHeaders() {
 		out = appendLists(out, md[name])

@@ -29,7 +29,9 @@ func Answer[A any](ctx context.Context, r *Router, target Target, x Exchange[A])
 		return c.decline(err)
 	}
 	r.extra.earn(extraShare)
-	ctx = gate.WithCaller(ctx, r.accepted.caller(ctx))
+	if !r.accepted.open {
+		ctx = gate.WithCaller(ctx, r.accepted.caller(ctx))
+	}
 	if share, rt := c.shadow(); share > 0 {
 		return c.beside(ctx, share, rt)
 	}

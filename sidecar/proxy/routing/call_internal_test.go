@@ -76,7 +76,8 @@ func TestReadingACall(t *testing.T) {
 }
 
 // TestSearchesCountForTheirCaller: the engine gets the caller of each search, so that the gate
-// shares its places among callers.
+// shares its places among callers. A client of a database without credentials counts for its host, whatever
+// credential it sends.
 func TestSearchesCountForTheirCaller(t *testing.T) {
 	rt := &route.Route{Policy: route.Policy{MaxK: 9, Depth: 9, Ramp: 100}, Parts: route.Parts{Store: plainStore{}}}
 	r := routerOf(rt)
@@ -85,8 +86,11 @@ func TestSearchesCountForTheirCaller(t *testing.T) {
 	caller := ""
 	r.searcher = callers{routes: routes{all: map[string]*route.Route{"r": rt}}, of: func(ctx context.Context) { caller = gate.CallerOf(ctx) }}
 	x := replied{asked: Asked{Searches: []Search{{Vector: "v", Query: []float32{1}, Limit: 1}}}, access: AccessGranted}
-	if Answer(t.Context(), r, Target{Name: "c", Routed: "c", Own: "c"}, x); caller == "" || caller != r.accepted.caller(t.Context()) {
-		t.Errorf("the engine was told of caller %q", caller)
+	for isOpen, want := range map[bool]string{false: "caller " + r.accepted.caller(t.Context()), true: "10.0.0.1"} {
+		r.accepted.open, caller = isOpen, ""
+		if Answer(gate.WithSender(t.Context(), "10.0.0.1:7"), r, Target{Name: "c", Routed: "c", Own: "c"}, x); caller != want {
+			t.Errorf("open %t: the engine was told of caller %q", isOpen, caller)
+		}
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"testing"
 
@@ -43,6 +44,22 @@ func TestAcceptancesDiffer(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// TestAnOpenStoreKnowsNoCredentials: clients that make up credentials push nobody's out of what is remembered.
+func TestAnOpenStoreKnowsNoCredentials(t *testing.T) {
+	a := acceptances{open: true}
+	a.remember(a.of(t.Context(), toSearch, "c"))
+	for i := range 2 * maxAccepted {
+		if of := a.of(metadata.AppendToOutgoingContext(t.Context(), "api-key", fmt.Sprint(i)), toSearch, "c"); !a.has(of) {
+			t.Fatalf("credential %d is not accepted", i)
+		} else {
+			a.remember(of)
+		}
+	}
+	if len(a.entries) != 1 || a.has(a.of(t.Context(), toWrite, "c")) {
+		t.Errorf("%d are remembered", len(a.entries))
 	}
 }
 

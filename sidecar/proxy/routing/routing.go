@@ -106,6 +106,9 @@ type Options struct {
 	Store  string
 	Names  []string
 	Logger *slog.Logger
+	// Open: the store takes calls without credentials, and so calls with any. Credentials then tell no callers apart, since a
+	// client can make up any number: a caller is the host that it calls from.
+	Open bool
 	// Recorder may be nil.
 	Recorder Recorder
 	// Gate, if set, makes parsers of long JSON take turns.
@@ -125,7 +128,7 @@ func New(searcher search.Searcher, o Options) (*Router, error) {
 	r := &Router{
 		searcher: searcher, routes: map[field]string{}, known: map[string][]string{}, schemas: recent.Cache[string, adapters.Description]{Keep: schemaFor},
 		off: map[string]bool{}, log: o.Logger, record: o.Recorder, shadows: semaphore.NewWeighted(inShadow),
-		aliases: aliases{own: map[string]string{}}, gate: o.Gate, events: o.Events, trials: o.Trials, store: o.Store, follower: o.Follower, budget: cmp.Or(o.WriteBudget, writeBudget),
+		aliases: aliases{own: map[string]string{}}, gate: o.Gate, events: o.Events, trials: o.Trials, store: o.Store, accepted: acceptances{open: o.Open}, follower: o.Follower, budget: cmp.Or(o.WriteBudget, writeBudget),
 	}
 	r.unanswered.runs, r.unanswered.logged = map[string]*Unanswered{}, map[string]map[string]time.Time{}
 	if r.record == nil {
