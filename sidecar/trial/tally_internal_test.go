@@ -112,7 +112,7 @@ func TestFilteredSessions(t *testing.T) {
 			m.Narrowed = is
 			y.show(m)
 		}
-		if _, err := y.end(at(12)); err != nil {
+		if _, err := endAt(y, at(12)); err != nil {
 			t.Fatal(err)
 		}
 		in := segmentUnfiltered
