@@ -98,6 +98,11 @@ func TestEachAddressHasItsName(t *testing.T) {
 	if got := addresses("a.example:1, [::1]:2"); !slices.EqualFunc(got, want, resolver.Address.Equal) {
 		t.Errorf("%v, want %v", got, want)
 	}
+	for _, target := range []string{"a.example:1", "dns:///a.example:1", "likeness://a.example:1,b.example:2"} {
+		if got := addresses(target); got != nil {
+			t.Errorf("%s is taken for the list %v", target, got)
+		}
+	}
 }
 
 // TestWordsOfAnAnswer: what a caller decides by.

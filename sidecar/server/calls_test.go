@@ -10,6 +10,8 @@ import (
 	"testing"
 	"time"
 
+	sdktrace "go.opentelemetry.io/otel/sdk/trace"
+	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/credentials/insecure"
@@ -250,7 +252,7 @@ func TestFeedbackOfARoute(t *testing.T) {
 			t.Error(err)
 		}
 	}()
-	w := start(t, func(o *server.Options) { o.Events = events.Book{"things": kept} })
+	w := start(t, func(o *server.Options) { o.Events = events.Book{"things": kept, "gone": kept} })
 	feed := func(route string, n int) (*likenessv1.FeedbackResponse, error) {
 		answer := events.AnswerID{Call: kept.NewCall()}
 		item := &likenessv1.ItemId{Id: &likenessv1.ItemId_Text{Text: "a"}}
@@ -263,7 +265,7 @@ func TestFeedbackOfARoute(t *testing.T) {
 			t.Errorf("%d events: %v, %v, want %s", n, r, err, code)
 		}
 	}
-	for route, code := range map[string]codes.Code{"other": codes.FailedPrecondition, "nowhere": codes.NotFound} {
+	for route, code := range map[string]codes.Code{"other": codes.FailedPrecondition, "nowhere": codes.NotFound, "gone": codes.NotFound} {
 		if r, err := feed(route, 1); status.Code(err) != code {
 			t.Errorf("route %s: %v, %v, want %s", route, r, err, code)
 		}
@@ -279,5 +281,21 @@ func TestFeedbackOfARoute(t *testing.T) {
 	}
 	if r, err := feed("things", 1); status.Code(err) != codes.Unavailable {
 		t.Errorf("after the end: %v, %v", r, err)
+	}
+}
+
+// TestCallsWithinTheProcessAreTraced: a rerank call of another listener has a span, like any other call.
+func TestCallsWithinTheProcessAreTraced(t *testing.T) {
+	spans := tracetest.NewSpanRecorder()
+	n := &noting{}
+	w := start(t, func(o *server.Options) {
+		n.Searcher, o.TracerProvider = o.Searcher, sdktrace.NewTracerProvider(sdktrace.WithSpanProcessor(spans))
+		o.Searcher = n
+	})
+	if _, err := w.server.Rerank(incoming(t), search.ScoreRequest{Route: "things", Documents: []search.Document{{Text: "words"}}}); err != nil {
+		t.Fatal(err)
+	}
+	if all := spans.Ended(); len(all) != 1 || all[0].Name() != "likeness.v1.SearchService/Score" {
+		t.Errorf("spans %v", all)
 	}
 }

@@ -2,6 +2,9 @@ package server_test
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
 	"errors"
 	"fmt"
 	"net/http"
@@ -115,6 +118,11 @@ func TestRefusedRequestsHaveAnAddress(t *testing.T) {
 	}
 	if strings.Contains(w.log.String(), "guess") {
 		t.Error("a token is in the log")
+	}
+	request.TLS = &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{Subject: pkix.Name{CommonName: "shop"}}}}}
+	w.server.LogRefused(request, "id", server.ErrForeign)
+	if want := []string{`"msg":"call failed"`, `"code":"PermissionDenied"`, `"certificate":"CN=shop"`}; !hasLine(w.log.String(), want) {
+		t.Errorf("no line with %v in\n%s", want, w.log)
 	}
 }
 

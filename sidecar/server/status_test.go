@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"math"
 	"runtime/debug"
 	"strings"
@@ -116,7 +117,7 @@ func TestErrorsBecomeStatuses(t *testing.T) {
 			case (d.retry != nil) != tc.retry:
 				t.Errorf("retry %v", d.retry)
 			}
-			if errors.Is(tc.err, limit) && d.info.GetMetadata()["max"] != "5" {
+			if errors.Is(tc.err, limit) && !maps.Equal(d.info.GetMetadata(), map[string]string{"limit": "max_depth", "value": "9", "max": "5"}) {
 				t.Errorf("limit %v", d.info.GetMetadata())
 			}
 			if errors.Is(tc.err, field) && d.bad.GetFieldViolations()[0].GetField() != "k" {

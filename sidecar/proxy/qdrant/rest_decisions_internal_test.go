@@ -71,6 +71,33 @@ func TestConfirmingReadsOverREST(t *testing.T) {
 	}
 }
 
+// TestCollectionsThatChangeMeanwhile: if a row of an exact ranking is gone, the search is ranked again, and not given up.
+func TestCollectionsThatChangeMeanwhile(t *testing.T) {
+	asked := object{{"vector", []byte("[1]")}, {"limit", []byte("1")}}
+	all := []routing.Ranked{{Hits: []search.Hit{{ID: rerank.UintID(5), Score: 2}}, Limit: 1, Certificate: rerank.StatusExact}}
+	call := &restCall{whole: asked, searches: []object{asked}, began: time.Now(), forward: func(context.Context, string, []byte) rest.Answer {
+		return rest.Answer{Status: 200, Header: http.Header{}, Body: []byte(`{"result":[]}`)}
+	}}
+	if _, err := call.Confirm(t.Context(), all); !errors.Is(err, routing.ErrChanged) {
+		t.Errorf("%v, want ErrChanged", err)
+	}
+}
+
+// TestTypesOfValues: a search with a value that Qdrant refuses is left to Qdrant.
+func TestTypesOfValues(t *testing.T) {
+	for key, values := range map[string]map[string]routing.Pass{
+		"using":       {`"v"`: "", "null": "", "7": "malformed"},
+		"with_vector": {`true`: "", `["a"]`: "", `[1]`: "malformed", `"a"`: "malformed"},
+		"filter":      {`{}`: "", `[]`: "malformed"},
+	} {
+		for value, want := range values {
+			if got := checkTypes(object{{key, []byte(value)}}); got != want {
+				t.Errorf("%s %s: %q, want %q", key, value, got, want)
+			}
+		}
+	}
+}
+
 // TestListsOfAnAnswer: each kind of request has its points in another place of the answer.
 func TestListsOfAnAnswer(t *testing.T) {
 	for name, c := range map[string]struct {

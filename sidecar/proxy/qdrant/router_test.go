@@ -238,6 +238,11 @@ func TestOtherSearchesSayWhyTheyPass(t *testing.T) {
 			t.Errorf("%s: %+v, want %q", path, reply, want)
 		}
 	}
+	for path, want := range map[string]string{"recommend": "passed; reason=not-nearest", "search": "passed; reason=malformed"} {
+		if reply := r.InterceptREST(httptest.NewRequest(http.MethodPost, "/collections/c/points/"+path, nil), nil, nil); reply.Answer != nil || reply.Status != want {
+			t.Errorf("%s without a body: %+v, want %q", path, reply, want)
+		}
+	}
 	methods := r.Intercept(nil)
 	for method, want := range map[string]string{
 		client.Points_Recommend_FullMethodName: "passed; reason=not-nearest", client.Points_SearchGroups_FullMethodName: "passed; reason=groups",
