@@ -38,10 +38,14 @@ func (c *codec) NewDecoder(r io.Reader) runtime.Decoder {
 			if err := checkCounts(data); err != nil {
 				return err
 			}
-			if err := c.UnmarshalOptions.Unmarshal(data, m); err != nil {
-				return errors.New(plain(err))
+			err := c.UnmarshalOptions.Unmarshal(data, m)
+			if err == nil {
+				return nil
 			}
-			return nil
+			if said := misfit(m.ProtoReflect().Descriptor(), data); said != "" {
+				return errors.New(said)
+			}
+			return errors.New(plain(err))
 		})
 	})
 }
