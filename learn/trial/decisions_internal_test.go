@@ -14,6 +14,8 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
@@ -193,14 +195,18 @@ func TestOptionsOfATrial(t *testing.T) {
 	}
 }
 
-// cutting is an embedded store that notes its searches. It leaves the first row out of every list that it was not
-// asked to search exhaustively.
+// cutting is an embedded store that notes its searches, which take some time. It leaves the first row out of every
+// list that it was not asked to search exhaustively.
 type cutting struct {
 	*embedded.Store
+	takes time.Duration
 	asked []adapters.SearchRequest
 }
 
 func (c *cutting) Search(ctx context.Context, r adapters.SearchRequest) ([]rerank.List, error) {
+	if c.takes > 0 {
+		<-time.After(c.takes)
+	}
 	c.asked = append(c.asked, r)
 	lists, err := c.Store.Search(ctx, r)
 	if err == nil && !r.Exact {
@@ -229,8 +235,13 @@ func TestRecallOfAnIndex(t *testing.T) {
 			t.Errorf("whole %t: %+v, want a recall of one of two rows", whole, d)
 		}
 		r := store.asked[0]
-		if r.Collection != "c" || r.Vector != "v" || !r.UnitVectors || r.Exact || r.Probes[0].Depth != 2 || !slices.Equal(r.Probes[0].Vector, vectors.Row(0)) {
+		if r.Collection != "c" || r.Vector != "v" || !r.UnitVectors || r.Exact || r.Probes[0].Depth != 2 {
 			t.Errorf("searched by %+v", r)
+		}
+		for i := range vectors.Rows {
+			if !slices.ContainsFunc(store.asked, func(r adapters.SearchRequest) bool { return slices.Equal(r.Probes[0].Vector, vectors.Row(i)) }) {
+				t.Errorf("no search by row %d", i)
+			}
 		}
 		if !whole {
 			tr.look.field.Exact = false
@@ -239,6 +250,29 @@ func TestRecallOfAnIndex(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestASlowDatabaseIsMeasuredByFewerSearches: no search begins after probeTime, and the figures are those of the
+// searches that were made.
+func TestASlowDatabaseIsMeasuredByFewerSearches(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		vectors := rerank.Matrix{Rows: 4, Cols: 2, Data: []float32{1, 0, 0, 1, -1, 0, 0, -1}}
+		store := &cutting{Store: embedded.New(), takes: probeTime * 2 / 5}
+		if err := store.Load("c", embedded.Collection{Fields: []embedded.Field{{VectorField: adapters.VectorField{Name: "v", Metric: adapters.InnerProduct}, Vectors: vectors}}}); err != nil {
+			t.Fatal(err)
+		}
+		steps := 0
+		o := Options{Collection: "c", K: 2, Progress: func(string, int) func(int) { return func(n int) { steps += n } }}
+		tr := &trial{Options: o, store: store, look: &Look{}, report: &Report{}, sample: &sample{ids: numbered(4), vectors: vectors, whole: true, unit: true}}
+		tr.look.field = adapters.VectorField{Name: "v", Dim: 2, Metric: adapters.InnerProduct, FullPrecision: true, Exact: true}
+		if err := tr.measureDatabase(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		d := tr.report.Database
+		if d.Queries != 3 || d.Recall != 0.5 || d.P50 != float64(store.takes/time.Millisecond) || steps != 4 {
+			t.Errorf("%+v and %d steps, want the figures of 3 searches and 4 steps", d, steps)
+		}
+	})
 }
 
 // TestScoresOfAMetric: a greater score is nearer by each metric, and rows that rounding could exchange with the K-th

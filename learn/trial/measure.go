@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -28,41 +29,48 @@ type Database struct {
 	Exact string `json:"exact,omitempty"`
 }
 
-// probedQueries is the number of stored vectors that are searched for.
-const probedQueries = 100
+// A measurement makes at most probedQueries searches, one at a time, and begins none after probeTime.
+const (
+	probedQueries = 100
+	probeTime     = 20 * time.Second
+)
 
-// measureDatabase searches for stored vectors, spread over the rows that were read, one
-// at a time, and compares the answers with exact ones.
+// measureDatabase searches for stored vectors, a random choice of the rows that were read, and
+// compares the answers with exact ones.
 func (t *trial) measureDatabase(ctx context.Context) error {
 	d := &t.report.Database
 	n := min(probedQueries, len(t.sample.ids))
-	d.Queries, d.K = n, t.K
+	d.K = t.K
 	done := t.progress("searching the database", n)
-	took := make([]time.Duration, n)
 	exactBy := t.exactBy()
-	for i := range n {
-		query := t.sample.vectors.Row(i * len(t.sample.ids) / n)
+	var took []time.Duration
+	var found float64
+	order := rand.New(rand.NewPCG(1, 0)).Perm(n)
+	for began := time.Now(); len(took) < n && time.Since(began) < probeTime; {
+		query := t.sample.vectors.Row(order[len(took)] * len(t.sample.ids) / n)
 		start := time.Now()
 		list, err := t.search(ctx, query, t.K, false)
 		if errors.Is(err, adapters.ErrMetric) {
 			d.NotMeasured = "the scores of this metric give no inner products for vectors of these norms"
-			d.Queries = 0
 			return nil
 		}
 		if err != nil {
 			return t.explain(ctx, err)
 		}
-		took[i] = time.Since(start)
+		took = append(took, time.Since(start))
 		done(1)
 		if exactBy == nil {
 			continue
 		}
-		found, err := exactBy(ctx, query, list)
+		share, err := exactBy(ctx, query, list)
 		if err != nil {
 			return t.explain(ctx, err)
 		}
-		d.Recall += found / float64(n)
+		found += share
 	}
+	done(n - len(took))
+	d.Queries = len(took)
+	d.Recall = found / float64(max(1, len(took)))
 	d.P50, d.P95 = eval.Percentile(took, 0.5), eval.Percentile(took, 0.95)
 	switch {
 	case t.sample.whole:

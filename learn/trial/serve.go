@@ -55,7 +55,6 @@ type Row struct {
 const (
 	mostExamples = 10
 	exampleRows  = 5
-	servedProbes = 100
 )
 
 // serve opens the written configuration as `likeness serve` does, measures the route and
@@ -114,22 +113,24 @@ func (t *trial) nameRegressions(ctx context.Context, k *task) error {
 	return nil
 }
 
-// measureRoute asks the route the judging queries, one at a time.
+// measureRoute asks the route the judging queries.
 func (t *trial) measureRoute(ctx context.Context, engine *search.Engine, k *task) error {
 	s := t.report.Served
-	s.Queries = min(servedProbes, k.queries.Rows)
-	took := make([]time.Duration, s.Queries)
-	done := t.progress("searching by the route", s.Queries)
-	for i := range s.Queries {
+	n := min(probedQueries, k.queries.Rows)
+	done := t.progress("searching by the route", n)
+	var took []time.Duration
+	for began := time.Now(); len(took) < n && time.Since(began) < probeTime; {
 		start := time.Now()
-		a, err := engine.Search(ctx, search.Request{Route: s.Route, K: t.K, Query: rerank.Query{Vector: k.queries.Row(i)}})
+		a, err := engine.Search(ctx, search.Request{Route: s.Route, K: t.K, Query: rerank.Query{Vector: k.queries.Row(len(took))}})
 		if err != nil {
 			return err
 		}
-		took[i] = time.Since(start)
+		took = append(took, time.Since(start))
 		s.Certificates[string(a.Certificate.Status)]++
 		done(1)
 	}
+	done(n - len(took))
+	s.Queries = len(took)
 	s.P50, s.P95 = eval.Percentile(took, 0.5), eval.Percentile(took, 0.95)
 	return nil
 }
