@@ -122,32 +122,42 @@ func (f *dataFlags) open(ctx context.Context, p *progress) (_ *dataset.Dataset, 
 
 // openCollection opens the store of the collection that the flags name.
 func (f *dataFlags) openCollection(ctx context.Context, c *config.Config) (io.Closer, error) {
-	name, collection, vector := f.store, f.collection, f.vector
-	if f.route != "" {
-		r, ok := c.Routes[f.route]
-		if !ok {
-			return nil, usagef("--route: the configuration has no route %q; it has %q", f.route, c.RouteNames())
-		}
-		name, collection, vector = r.StoreName, r.Collection, r.Vector
-		if f.ManyVectors && r.Vectors != "" {
-			vector = r.Vectors
-		}
-	}
-	names := c.StoreNames()
-	switch {
-	case len(names) == 0:
-		return nil, usagef("--collection needs a configuration that says where its store is; give --config")
-	case name == "" && len(names) == 1:
-		name = names[0]
-	case name == "" || !slices.Contains(names, name):
-		return nil, usagef("--store %q is none of the configuration's stores: %q", name, names)
+	name, from, err := f.named(c)
+	if err != nil {
+		return nil, err
 	}
 	parts, err := wiring.Open(ctx, c, wiring.OnlyStore(name))
 	if err != nil {
 		return nil, err
 	}
-	f.Collection = &dataset.Collection{Store: parts.Stores[name], Name: collection, Vector: vector}
+	from.Store, f.Collection = parts.Stores[name], &from
 	return parts, nil
+}
+
+// named returns the collection and the vector field that the flags name, and the name of the store, which is
+// not open yet.
+func (f *dataFlags) named(c *config.Config) (store string, from dataset.Collection, err error) {
+	store, from = f.store, dataset.Collection{Name: f.collection, Vector: f.vector}
+	if f.route != "" {
+		r, ok := c.Routes[f.route]
+		if !ok {
+			return "", from, usagef("--route: the configuration has no route %q; it has %q", f.route, c.RouteNames())
+		}
+		store, from = r.StoreName, dataset.Collection{Name: r.Collection, Vector: r.Vector}
+		if f.ManyVectors && r.Vectors != "" {
+			from.Vector = r.Vectors
+		}
+	}
+	names := c.StoreNames()
+	switch {
+	case len(names) == 0:
+		return "", from, usagef("--collection needs a configuration that says where its store is; give --config")
+	case store == "" && len(names) == 1:
+		store = names[0]
+	case store == "" || !slices.Contains(names, store):
+		return "", from, usagef("--store %q is none of the configuration's stores: %q", store, names)
+	}
+	return store, from, nil
 }
 
 // droppedLines returns one line for each reason why rows of the log were left out.

@@ -330,6 +330,16 @@ func TestEveryFlagReachesWhatItSets(t *testing.T) {
 			f.flags(cmd)
 			return f
 		}), sets: with(tlsFields(), map[string]string{"output": unread})},
+		"model activate": {commands: []string{"model activate"}, make: func(_ *testing.T, cmd *cobra.Command) func() any {
+			f := &activateFlags{}
+			f.add(cmd)
+			return func() any { return f.request("v2") }
+		}, sets: with(connection, others("timeout", "output"))},
+		"model gc": {commands: []string{"model gc"}, make: func(_ *testing.T, cmd *cobra.Command) func() any {
+			f := &gcFlags{}
+			f.add(cmd)
+			return func() any { return f.request() }
+		}, sets: with(connection, others("timeout", "output"))},
 		"drop-companion": {commands: []string{"drop-companion"}, make: fields(func(cmd *cobra.Command) any {
 			f := &dropCompanionFlags{}
 			f.flags(cmd)
@@ -451,7 +461,7 @@ func TestEveryFlagReachesWhatItSets(t *testing.T) {
 // localFlags are flags that set a local variable of a command of a few lines, or that belong to cobra.
 var localFlags = []string{
 	"completion bash --no-descriptions", "completion fish --no-descriptions", "completion powershell --no-descriptions", "completion zsh --no-descriptions",
-	"config print --default", "config schema --markdown", "docs --dir", "docs --man", "model activate --force", "model gc --remove",
+	"config print --default", "config schema --markdown", "docs --dir", "docs --man",
 	"model dot --dim", "model dot --force", "model dot --normalise", "model late --dim", "model late --force", "model late --normalise",
 	"plugin serve --admin", "plugin serve --log-level", "plugin serve --protocol", "serve --ready-file",
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"maps"
 	"os"
@@ -11,13 +12,21 @@ import (
 	"testing"
 	"time"
 
+	"github.com/spf13/cobra"
 	"google.golang.org/grpc"
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/types/known/durationpb"
 
+	"github.com/likenessdb/likeness/learn/dataset"
+	"github.com/likenessdb/likeness/learn/index"
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
+	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/table"
+	"github.com/likenessdb/likeness/sidecar/calibrate"
 	"github.com/likenessdb/likeness/sidecar/config"
 	"github.com/likenessdb/likeness/sidecar/experiment"
 	"github.com/likenessdb/likeness/sidecar/follow"
+	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/trial"
 	"github.com/likenessdb/likeness/sidecar/wiring"
 )
@@ -220,5 +229,83 @@ func TestKeysOfAFilterThatFindsNothing(t *testing.T) {
 	r.Filter, asked = `brnd == "Osmia"`, nil
 	if got := unknownKeys(r, search); got != nil || asked != nil {
 		t.Errorf("a filter of Milvus: %q, asked %v", got, asked)
+	}
+}
+
+// TestNothingIsDeletedUnasked: without their flags, model gc only lists, and model activate does not force.
+func TestNothingIsDeletedUnasked(t *testing.T) {
+	if got := (&gcFlags{}).request(); got.GetRemove() {
+		t.Errorf("model gc: %v", got)
+	}
+	if got := (&activateFlags{}).request("v2"); got.GetForce() || got.GetVersion() != "v2" {
+		t.Errorf("model activate: %v", got)
+	}
+}
+
+// TestARequestOnStdinStays: flags that are not given change nothing in a request that was read from stdin.
+func TestARequestOnStdinStays(t *testing.T) {
+	r := &likenessv1.SearchRequest{
+		Route: "r", Query: &likenessv1.Query{Text: "where?", Vector: []float32{1}}, K: 5, Depth: 6, AverageDepth: 7, Rounds: 2, Filter: "f", Head: "h",
+		Strategy: likenessv1.Strategy_STRATEGY_AVERAGE, Weights: likenessv1.Weights_WEIGHTS_GATES, MaxGap: proto.Float32(0.5), Calls: proto.Int32(8), Mix: proto.Float32(0.25),
+		ExcludeIds: []*likenessv1.ItemId{itemID("7")}, StoredVector: []float32{2}, Explain: true, RequireExact: true, Payload: &likenessv1.PayloadSelector{Fields: []string{"a"}},
+		Timeout: durationpb.New(time.Second),
+	}
+	want := proto.Clone(r)
+	f, cmd := &queryFlags{}, &cobra.Command{}
+	f.add(cmd)
+	if err := f.apply(cmd, r); err != nil || !proto.Equal(r, want) {
+		t.Errorf("%v, %v; want %v", r, err, want)
+	}
+}
+
+// TestWhatARouteIsFittedFrom: the collection and the vector field are the route's, and its field of several vectors
+// for a model of late interaction.
+func TestWhatARouteIsFittedFrom(t *testing.T) {
+	var r config.Route
+	r.StoreName, r.Collection, r.Vector, r.Vectors = "s", "c", "v", "w"
+	c := &config.Config{Stores: map[string]config.Store{"s": {}, "o": {}}, Routes: map[string]config.Route{"r": r}}
+	for late, want := range map[bool]string{false: "v", true: "w"} {
+		f := dataFlags{Sources: dataset.Sources{ManyVectors: late}, route: "r"}
+		if store, got, err := f.named(c); err != nil || store != "s" || got != (dataset.Collection{Name: "c", Vector: want}) {
+			t.Errorf("late interaction %t: store %s, %+v, %v; want field %s", late, store, got, err, want)
+		}
+	}
+	if _, _, err := (&dataFlags{collection: "c"}).named(c); err == nil {
+		t.Error("one of two stores is taken unasked")
+	}
+}
+
+// TestStateOfACalibration: --state keeps a calibration out of the folder whose promises are in service.
+func TestStateOfACalibration(t *testing.T) {
+	for given, want := range map[string]string{"": "served", "apart": "apart"} {
+		c, err := config.Parse("likeness.yaml", []byte("{state_dir: served, stores: {s: {kind: qdrant, address: 'a:1'}}, models: {m: {path: none}}, routes: {r: {store: s, collection: c, model: m, placement: stored}}}"), nil, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		f := calibrateFlags{route: "r", state: given, input: calibrate.Input{Parallel: 1}}
+		if _, _, err := f.open(t.Context(), c); err == nil || c.StateDir != want {
+			t.Errorf("--state %q: folder %q, want %q, and the missing model named: %v", given, c.StateDir, want, err)
+		}
+	}
+}
+
+// TestKeptTable: a table that an earlier run built is kept if it has this model's features of this collection.
+func TestKeptTable(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "t.table")
+	w, err := table.NewWriter(path, table.Meta{ModelVersion: "m", Collection: "c", Features: 1})
+	if err == nil {
+		err = errors.Join(w.Append([]rerank.ID{rerank.UintID(7)}, rerank.NewMatrix(1, 1)), w.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, now := range []struct {
+		model, collection string
+		kept              bool
+	}{{"m", "c", true}, {"m", "d", false}, {"n", "c", false}} {
+		b, err := keptTable(target{table: path, model: route.Model{Version: now.model}, source: index.Source{Collection: now.collection}})
+		if (err == nil) != now.kept || now.kept && (!b.Kept || b.Rows != 1) {
+			t.Errorf("%+v: %+v, %v", now, b, err)
+		}
 	}
 }

@@ -66,9 +66,25 @@ const adminNote = `
 A sidecar with a tokens file requires a token with admin: true (--token-file). A sidecar
 without one answers only if it listens on a loopback address.`
 
+// activateFlags are the flags of `likeness model activate`.
+type activateFlags struct {
+	adminFlags
+
+	force bool
+}
+
+func (f *activateFlags) add(cmd *cobra.Command) *output {
+	cmd.Flags().BoolVar(&f.force, "force", false, "switch even if no recent query is answered")
+	return f.adminFlags.add(cmd)
+}
+
+// request returns what the sidecar is asked to put a version in service.
+func (f *activateFlags) request(version string) *likenessv1.ActivateVersionRequest {
+	return &likenessv1.ActivateVersionRequest{Route: f.route, Version: version, Force: f.force}
+}
+
 func newModelActivateCommand(a *app) *cobra.Command {
-	var force bool
-	f := &adminFlags{}
+	f := &activateFlags{}
 	cmd := &cobra.Command{
 		Use:   "activate --route ROUTE VERSION",
 		Short: "Put a version of a route in service on a running sidecar",
@@ -84,11 +100,10 @@ VERSION.
   likeness model activate --route products v2 --address 10.0.0.7:7600 --token-file admin.token --tls-ca ca.pem`,
 		Args: cobra.ExactArgs(1),
 	}
-	cmd.Flags().BoolVar(&force, "force", false, "switch even if no recent query is answered")
 	out := f.add(cmd)
 	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		return ask(a, cmd, f, *out, func(ctx context.Context, c likenessv1.AdminServiceClient, o ...grpc.CallOption) (*likenessv1.ActivateVersionResponse, error) {
-			return c.ActivateVersion(ctx, &likenessv1.ActivateVersionRequest{Route: f.route, Version: args[0], Force: force}, o...)
+		return ask(a, cmd, &f.adminFlags, *out, func(ctx context.Context, c likenessv1.AdminServiceClient, o ...grpc.CallOption) (*likenessv1.ActivateVersionResponse, error) {
+			return c.ActivateVersion(ctx, f.request(args[0]), o...)
 		}, func(w io.Writer, r *likenessv1.ActivateVersionResponse) error {
 			return printActivation(w, f.route, r.GetActivation())
 		})
@@ -172,9 +187,25 @@ func printVersions(w io.Writer, r *likenessv1.ListVersionsResponse) error {
 	return t.Flush()
 }
 
+// gcFlags are the flags of `likeness model gc`.
+type gcFlags struct {
+	adminFlags
+
+	remove bool
+}
+
+func (f *gcFlags) add(cmd *cobra.Command) *output {
+	cmd.Flags().BoolVar(&f.remove, "remove", false, "delete what is listed")
+	return f.adminFlags.add(cmd)
+}
+
+// request returns what the sidecar is asked to list, or to delete with --remove.
+func (f *gcFlags) request() *likenessv1.CollectVersionsRequest {
+	return &likenessv1.CollectVersionsRequest{Route: f.route, Remove: f.remove}
+}
+
 func newModelGCCommand(a *app) *cobra.Command {
-	var remove bool
-	f := &adminFlags{}
+	f := &gcFlags{}
 	cmd := &cobra.Command{
 		Use:   "gc --route ROUTE",
 		Short: "Remove tables and companions of versions that are no longer kept",
@@ -186,11 +217,10 @@ previous version, of versions that were not served yet, and any that a route nam
   likeness model gc --route products --remove`,
 		Args: cobra.NoArgs,
 	}
-	cmd.Flags().BoolVar(&remove, "remove", false, "delete what is listed")
 	out := f.add(cmd)
 	cmd.RunE = func(cmd *cobra.Command, _ []string) error {
-		return ask(a, cmd, f, *out, func(ctx context.Context, c likenessv1.AdminServiceClient, o ...grpc.CallOption) (*likenessv1.CollectVersionsResponse, error) {
-			return c.CollectVersions(ctx, &likenessv1.CollectVersionsRequest{Route: f.route, Remove: remove}, o...)
+		return ask(a, cmd, &f.adminFlags, *out, func(ctx context.Context, c likenessv1.AdminServiceClient, o ...grpc.CallOption) (*likenessv1.CollectVersionsResponse, error) {
+			return c.CollectVersions(ctx, f.request(), o...)
 		}, printGarbage)
 	}
 	return cmd
