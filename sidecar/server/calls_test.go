@@ -24,6 +24,7 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/sidecar/events"
+	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/rollout"
 	"github.com/likenessdb/likeness/sidecar/search"
 	"github.com/likenessdb/likeness/sidecar/server"
@@ -168,7 +169,8 @@ func TestDocumentsOfACall(t *testing.T) {
 	}
 }
 
-// TestServersInsideTheProcess: a gateway reaches every service, over one connection for all its callers.
+// TestServersInsideTheProcess: a gateway reaches every service, over one connection for all its callers. A hosted
+// server counts the bytes of its messages.
 func TestServersInsideTheProcess(t *testing.T) {
 	waiting, release := make(chan struct{}), make(chan struct{})
 	answer := func(context.Context, search.Request) (search.Answer, error) {
@@ -184,8 +186,9 @@ func TestServersInsideTheProcess(t *testing.T) {
 			return to
 		},
 	} {
+		budget := gate.New(gate.Options{ReceivedBytes: 4 << 20})
 		s, err := server.New(server.Options{
-			Searcher: searcher{search: answer}, Models: func() []*model.Model { return nil }, Logger: discard(), Recorder: &counts{codes: map[codes.Code]int{}},
+			Searcher: searcher{search: answer}, Models: func() []*model.Model { return nil }, Logger: discard(), Recorder: &counts{codes: map[codes.Code]int{}}, Gate: budget,
 			Limits: server.Limits{MaxMessageBytes: 1 << 20, MaxConcurrentStreams: 1, MaxBatch: 1, BatchParallelism: 1},
 		})
 		if err != nil {
@@ -196,15 +199,20 @@ func TestServersInsideTheProcess(t *testing.T) {
 		served := make(chan error, 1)
 		go func() { served <- to.Serve(listener) }()
 		conn := dial(t, "passthrough:///inside", insecure.NewCredentials(), grpc.WithContextDialer(func(ctx context.Context, _ string) (net.Conn, error) { return listener.DialContext(ctx) }))
+		long := question()
+		long.Query.Vector = make([]float32, gate.UncountedBytes/4)
 		ended := make(chan error, 2)
 		for range cap(ended) {
 			go func() {
-				_, err := likenessv1.NewSearchServiceClient(conn).Search(t.Context(), question())
+				_, err := likenessv1.NewSearchServiceClient(conn).Search(t.Context(), long)
 				ended <- err
 			}()
 		}
 		<-waiting
 		<-waiting // both are answered at once
+		if held := budget.ReceivedBytes(); (held > 0) != (name == "hosted") {
+			t.Errorf("%s: the messages hold %d bytes of the budget", name, held)
+		}
 		release <- struct{}{}
 		release <- struct{}{}
 		for range cap(ended) {

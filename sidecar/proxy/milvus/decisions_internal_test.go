@@ -34,8 +34,9 @@ import (
 // scripted answers calls as a test prescribes, and records their requests.
 type scripted struct {
 	milvuspb.UnimplementedMilvusServiceServer
-	searchAnswer   *milvuspb.SearchResults
-	describeAnswer *milvuspb.DescribeCollectionResponse
+	searchAnswer    *milvuspb.SearchResults
+	describeAnswer  *milvuspb.DescribeCollectionResponse
+	describeFailure error // of a call; nil is its answer
 
 	mu        sync.Mutex
 	searches  []*milvuspb.SearchRequest
@@ -61,7 +62,7 @@ func (s *scripted) DescribeCollection(_ context.Context, r *milvuspb.DescribeCol
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.described = append(s.described, r)
-	return s.describeAnswer, nil
+	return s.describeAnswer, s.describeFailure
 }
 
 // schema describes a collection with a key and vector fields of the given types.
@@ -235,7 +236,9 @@ func TestSchemasAreKeptForAWhile(t *testing.T) {
 		s.describeAnswer = &milvuspb.DescribeCollectionResponse{Status: refusal}
 		read(len(s.described)+1, false)
 	}
-	s.described, s.describeAnswer = nil, bounded
+	s.describeAnswer, s.describeFailure = bounded, status.Error(codes.Unavailable, "gone")
+	read(len(s.described)+1, false)
+	s.described, s.describeFailure = nil, nil
 	read(1, true)
 	read(1, true)
 	if got := s.described[0]; got.GetDbName() != "d" || got.GetCollectionName() != "c" {
@@ -567,6 +570,7 @@ func TestReadSearches(t *testing.T) {
 		"65 parameters":              {param(slices.Repeat([]string{"ef", "1"}, maxParams)...), routing.Pass("search-params")},
 		"a limit":                    {param("limit", "3"), nil},
 		"a metric in small letters":  {param("metric_type", "ip"), nil},
+		"no metric":                  {param("metric_type", ""), nil},
 		"another metric":             {param("metric_type", "L2"), routing.Pass("metric")},
 		"growing rows":               {param("ignore_growing", "False"), nil},
 		"no growing rows":            {param("ignore_growing", "true"), routing.Pass("ignore-growing")},
