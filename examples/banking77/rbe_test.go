@@ -1,9 +1,7 @@
 package banking77_test
 
 import (
-	"context"
 	"encoding/json"
-	"fmt"
 	"math"
 	"os"
 	"path/filepath"
@@ -109,15 +107,18 @@ func questionScores(t *testing.T, everyItem, everyQuery int) rerank.Matrix {
 		t.Fatal(err)
 	}
 	queries := (len(task.Queries) + everyQuery - 1) / everyQuery
-	scores, err := fitrbe.ScoreAll(t.Context(), base.Rows, queries, func(_ context.Context, q int, dst []float32) error {
+	scores, column := rerank.NewMatrix(base.Rows, queries), make([]float32, base.Rows)
+	for q := range queries {
 		enc, err := m.Encode(rerank.Query{Vector: task.Vector(q * everyQuery)})
 		if err != nil {
-			return fmt.Errorf("query %d: %w", q, err)
+			t.Fatal(err)
 		}
-		return enc.Score(dst, rerank.Items{Features: features})
-	}, nil)
-	if err != nil {
-		t.Fatal(err)
+		if err := enc.Score(column, rerank.Items{Features: features}); err != nil {
+			t.Fatal(err)
+		}
+		for x, score := range column {
+			scores.Row(x)[q] = score
+		}
 	}
 	return scores
 }

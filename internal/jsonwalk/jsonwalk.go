@@ -225,9 +225,6 @@ type Counts struct {
 	Depth int
 }
 
-// Values returns an upper bound of the number of values in the text.
-func (c Counts) Values() int { return 1 + c.Objects + c.Arrays + c.Commas }
-
 // Count counts what is inside a JSON text, in one pass.
 func Count(text []byte) (c Counts) {
 	s, depth := New(text), 0

@@ -2,7 +2,6 @@ package clicks_test
 
 import (
 	"cmp"
-	"errors"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -275,24 +274,5 @@ func TestCorrect(t *testing.T) {
 	}
 	if c.Method = clicks.Uncorrected; c.Correct(answers, 3, 20).Looks != nil {
 		t.Error("an unknown curve says who looked")
-	}
-}
-
-func TestCheck(t *testing.T) {
-	good := clicks.Answer{Query: 1, Items: []int32{4, 5}, Positions: []int32{1, 3}, Weights: []float32{0, 1}}
-	if err := clicks.Check([]clicks.Answer{good}, 2, 6); err != nil {
-		t.Error(err)
-	}
-	for name, bad := range map[string]clicks.Answer{
-		"query":     {Query: 2},
-		"item":      {Items: []int32{6}, Positions: []int32{1}, Weights: []float32{0}},
-		"length":    {Items: []int32{5}, Positions: []int32{1}},
-		"positions": {Items: []int32{4, 5}, Positions: []int32{2, 2}, Weights: []float32{0, 0}},
-		"first":     {Items: []int32{4}, Positions: []int32{0}, Weights: []float32{0}},
-		"weight":    {Items: []int32{4}, Positions: []int32{1}, Weights: []float32{float32(math.NaN())}},
-	} {
-		if err := clicks.Check([]clicks.Answer{bad}, 2, 6); !errors.Is(err, clicks.ErrAnswers) {
-			t.Errorf("%s: %v", name, err)
-		}
 	}
 }

@@ -221,19 +221,6 @@ func (s *Set) Round(dst []uint32, lost *[Lanes]float32, tile []float32) {
 	}
 }
 
-// TileBFloat16 copies sixteen rows of one length into the lanes of a bfloat16 tile. An odd
-// last value is paired with zero.
-func TileBFloat16(dst []uint32, rows *[Lanes][]uint16) {
-	n := len(rows[0])
-	dst = dst[:(n+1)/2*Lanes]
-	clear(dst)
-	for l, row := range rows {
-		for c, h := range row[:n] {
-			dst[c/2*Lanes+l] |= uint32(h) << (c % 2 * 16)
-		}
-	}
-}
-
 // WeightsInt8 is a matrix of int8, packed like Weights. It is immutable.
 type WeightsInt8 struct {
 	rows, cols int      // cols is a multiple of four
@@ -333,19 +320,6 @@ func (p *ProductInt8) plain(w WeightsInt8, b []uint32) {
 	}
 }
 
-// TileInt8 copies sixteen rows of one length into the lanes of an int8 tile, and adds zeros
-// up to a multiple of four values.
-func TileInt8(dst []uint32, rows *[Lanes][]int8) {
-	n := len(rows[0])
-	dst = dst[:(n+3)/4*Lanes]
-	clear(dst)
-	for l, row := range rows {
-		for c, x := range row[:n] {
-			dst[c/4*Lanes+l] |= uint32(uint8(x)) << (c % 4 * 8)
-		}
-	}
-}
-
 // Quantize writes v to dst as multiples of the returned scale, which is max |v| / 127. It
 // rounds to nearest even, so that |scale·dst[i] − v[i]| ≤ scale/2·(1 + 2⁻²⁰). A vector of
 // zeros has scale 0. If v has a number that is not finite, the scale is not finite.
@@ -365,16 +339,4 @@ func Quantize(dst []int8, v []float32) (scale float32) {
 		dst[i] = int8(min(max(math.RoundToEven(float64(x)*inverse), -127), 127))
 	}
 	return scale
-}
-
-// Dequantize converts an int8 product to float32: dst = c·rows[r]·lanes[l], for every row
-// and lane. It rounds twice for the scales, and once more if c exceeds 2²⁴. dst and c are
-// tiles.
-func Dequantize(dst []float32, c []int32, rows []float32, lanes *[Lanes]float32) {
-	for r, scale := range rows {
-		out, in := dst[r*Lanes:][:Lanes], c[r*Lanes:][:Lanes]
-		for l := range out {
-			out[l] = float32(in[l]) * (scale * lanes[l])
-		}
-	}
 }

@@ -67,7 +67,7 @@ func TestBFloat16Tiles(t *testing.T) {
 		}
 	}
 	want := make([]uint32, n/2*kernel.Lanes)
-	kernel.TileBFloat16(want, &halves)
+	tileBFloat16(want, &halves)
 	tile := make([]float32, n*kernel.Lanes)
 	kernel.Go().Tile(tile, &rows)
 	for _, s := range reducedSets() {
@@ -182,7 +182,7 @@ func TestGemmInt8(t *testing.T) {
 				for l := range rows {
 					rows[l] = values[(tile*kernel.Lanes+l)*k:][:k]
 				}
-				kernel.TileInt8(b[tile*cols/4*kernel.Lanes:], &rows)
+				tileInt8(b[tile*cols/4*kernel.Lanes:], &rows)
 			}
 			for i := range c {
 				c[i] = int32(i)
@@ -264,11 +264,6 @@ func TestQuantize(t *testing.T) {
 			t.Errorf("a vector with %v has scale %v", bad, scale)
 		}
 	}
-	dst, lanes := make([]float32, 2*kernel.Lanes), [kernel.Lanes]float32{3: 0.5}
-	kernel.Dequantize(dst, []int32{3: 7, 2*kernel.Lanes - 1: 0, kernel.Lanes + 3: -4}, []float32{2, 0.25}, &lanes)
-	if dst[3] != 7 || dst[kernel.Lanes+3] != -0.5 {
-		t.Errorf("dequantized to %v", dst)
-	}
 }
 
 // A product that is narrowed is the same product, rounded, with its squares.
@@ -326,4 +321,30 @@ func fill(r *rand.Rand, n int) []float32 {
 		v[i] = float32(r.NormFloat64())
 	}
 	return v
+}
+
+// tileBFloat16 copies sixteen rows of one length into the lanes of a bfloat16 tile. An odd last
+// value is paired with zero.
+func tileBFloat16(dst []uint32, rows *[kernel.Lanes][]uint16) {
+	n := len(rows[0])
+	dst = dst[:(n+1)/2*kernel.Lanes]
+	clear(dst)
+	for l, row := range rows {
+		for c, h := range row[:n] {
+			dst[c/2*kernel.Lanes+l] |= uint32(h) << (c % 2 * 16)
+		}
+	}
+}
+
+// tileInt8 copies sixteen rows of one length into the lanes of an int8 tile, and adds zeros up to a
+// multiple of four values.
+func tileInt8(dst []uint32, rows *[kernel.Lanes][]int8) {
+	n := len(rows[0])
+	dst = dst[:(n+3)/4*kernel.Lanes]
+	clear(dst)
+	for l, row := range rows {
+		for c, x := range row[:n] {
+			dst[c/4*kernel.Lanes+l] |= uint32(uint8(x)) << (c % 4 * 8)
+		}
+	}
 }

@@ -145,9 +145,6 @@ func (v *Vectors) TextIDs() bool {
 	return false
 }
 
-// Items returns the number of items that have behavioural vectors.
-func (v *Vectors) Items() int { return len(v.rows) }
-
 // Close unmaps the vectors.
 func (v *Vectors) Close() error {
 	v.Matrix, v.rows = rerank.Matrix{}, nil

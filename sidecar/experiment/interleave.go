@@ -82,12 +82,6 @@ func Interleave[ID comparable](control, candidate []ID, n int, seed uint64) []Pl
 	return placed
 }
 
-// Page returns the places from offset on, as many as limit.
-func Page[ID comparable](placed []Placed[ID], offset, limit int) []Placed[ID] {
-	from := min(offset, len(placed))
-	return placed[from:min(from+limit, len(placed))]
-}
-
 // Key hashes names to a number, which every sidecar computes alike.
 func Key(names ...string) uint64 {
 	var length [8]byte

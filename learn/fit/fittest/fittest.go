@@ -67,11 +67,6 @@ func FlippedData() fit.Data {
 // root is the root of the repository, from the folder of a kind of fit.
 const root = "../../.."
 
-// GoldenPath returns the path of a file below testdata/golden, for the test of a kind.
-func GoldenPath(elements ...string) string {
-	return filepath.Join(append([]string{root, "testdata", "golden"}, elements...)...)
-}
-
 // OpenVectors opens the named vectors of BANKING77, for the test of a kind.
 func OpenVectors(t testing.TB, name string) rerank.Matrix {
 	t.Helper()

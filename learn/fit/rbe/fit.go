@@ -36,27 +36,6 @@ func (f *Fitted) Config(item, query func(int) rerank.ID) rbe.Config {
 	return c
 }
 
-// ScoreAll asks a ranker for the matrix of scores, items by queries. It calls score once
-// for each query, one after the other; score writes R of all items for a query to dst.
-// ScoreAll returns the error of score or of the context.
-func ScoreAll(ctx context.Context, items, queries int, score func(ctx context.Context, query int, dst []float32) error, p fit.Progress) (rerank.Matrix, error) {
-	m, column := rerank.NewMatrix(items, queries), make([]float32, items)
-	done := p.Begin("scoring all items for every query", queries)
-	for q := range queries {
-		if err := ctx.Err(); err != nil {
-			return m, err
-		}
-		if err := score(ctx, q, column); err != nil {
-			return m, fmt.Errorf("scoring query %d: %w", q, err)
-		}
-		for x, v := range column {
-			m.Row(x)[q] = v
-		}
-		done(1)
-	}
-	return m, nil
-}
-
 // BaseVectors returns the scores of all items for the support queries: the vectors that
 // a model reads of its items.
 func BaseVectors(scores rerank.Matrix, supportQueries []int) rerank.Matrix {

@@ -402,22 +402,6 @@ func TestRBERefuses(t *testing.T) {
 	}
 }
 
-func TestScores(t *testing.T) {
-	m, err := ScoreAll(t.Context(), 3, 2, func(_ context.Context, q int, dst []float32) error {
-		for x := range dst {
-			dst[x] = float32(10*x + q)
-		}
-		return nil
-	}, nil)
-	if err != nil || !slices.Equal(m.Data, []float32{0, 1, 10, 11, 20, 21}) {
-		t.Errorf("%v, %v", m, err)
-	}
-	broken := errors.New("ranker is down")
-	if _, err := ScoreAll(t.Context(), 3, 2, func(context.Context, int, []float32) error { return broken }, nil); !errors.Is(err, broken) {
-		t.Error(err)
-	}
-}
-
 // TestRBEAsked: scores that a fit does not ask for do not change its result.
 func TestRBEAsked(t *testing.T) {
 	scores := rerank.NewMatrix(30, 40)
