@@ -27,8 +27,6 @@ type fitCompanionFlags struct {
 	fitInputs
 	options fitcompanion.Options
 	model   string
-	// leakGiven: the flag of the leak was given.
-	leakGiven bool
 }
 
 func newFitCompanionCommand(a *app) *cobra.Command {
@@ -50,7 +48,6 @@ func newFitCompanionCommand(a *app) *cobra.Command {
 		if err := f.refuseSettings(cmd); err != nil {
 			return err
 		}
-		f.leakGiven = cmd.Flags().Changed("leak")
 		r, err := f.run(cmd.Context(), newProgress(a.stderr))
 		if err != nil {
 			return err
@@ -65,12 +62,12 @@ func (f *fitCompanionFlags) flags(cmd *cobra.Command) {
 	o, flags := &f.options, cmd.Flags()
 	flags.StringVar(&f.model, "model", "", "model file or directory to learn from")
 	flags.IntVar(&o.Dim, "dim", o.Dim, "numbers of an item's vector, at most")
-	flags.IntVar(&o.Anchors, "anchors", o.Anchors, "queries by whose scores an item is placed, at most; a new item costs as many scores")
+	flags.IntVar(&o.Anchors, "anchors", o.Anchors, "queries by whose scores an item is placed, at most, and as many scores a new item costs; for late interaction an eighth, and single vectors three times as many")
 	flags.IntVar(&o.Hidden, "hidden", o.Hidden, "random features of a query, beside those of the model")
 	flags.IntVar(&o.Items, "fit-items", o.Items, "items that the fit looks at; a larger collection is sampled")
 	flags.IntVar(&o.K, "k", o.K, "length of an answer")
 	flags.IntVar(&o.Focus, "focus", o.Focus, "items of a query whose order counts in full")
-	flags.Float64Var(&o.Leak, "leak", o.Leak, "how much differences between the other items count, 0 to 1; 1 for late interaction unless given")
+	flags.Float64Var(&o.Leak, "leak", o.Leak, "how much differences between the other items count, 0 to 1; for late interaction always 1")
 	flags.Float64Var(&o.Ridge, "ridge", o.Ridge, "how far the solution is held back, relative to the features")
 	flags.IntSliceVar(&o.Depths, "depths", o.Depths, "numbers of candidates to report the recall of")
 	_ = cmd.MarkFlagRequired("model")
@@ -90,9 +87,6 @@ func (f *fitCompanionFlags) run(ctx context.Context, p *progress) (*companionRes
 	base, err := model.Open(f.model)
 	if err != nil {
 		return nil, badModel(err)
-	}
-	if base.Spec().ManyVectors && !f.leakGiven {
-		f.options.Leak = 1 // the few anchors of queries of several vectors teach more if all differences of scores count
 	}
 	var report fitcompanion.Report
 	head, err := f.fitInputs.run(ctx, p, func(ctx context.Context, d fit.Data) (*learned, error) {

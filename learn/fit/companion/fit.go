@@ -44,6 +44,12 @@ type Report struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
+// Options.Anchors of queries of several vectors, see there.
+const (
+	anchorsPerWhole  = 8
+	vectorsPerAnchor = 3
+)
+
 // maxHeldOut bounds the queries that judge the companion.
 const maxHeldOut = 512
 
@@ -73,6 +79,13 @@ func Fit(ctx context.Context, m rerank.Similarity, d fit.Data, o Options) (*Fitt
 	if err != nil {
 		return nil, err
 	}
+	queries := d.QueryCount()
+	if m.Spec().ManyVectors {
+		o.Leak = 1 // the score is a sum, and a part of a sum has no threshold
+	}
+	if d.QueryStarts != nil {
+		d, anchors = withVectors(d, anchors, o)
+	}
 	items := sampleItems(d, o)
 	t, err := teacher.New(m, items)
 	if err != nil {
@@ -83,7 +96,7 @@ func Fit(ctx context.Context, m rerank.Similarity, d fit.Data, o Options) (*Fitt
 	if err != nil {
 		return nil, err
 	}
-	r := Report{Seed: o.Seed, Items: d.ItemCount(), SampledItems: items.ItemCount(), Queries: d.QueryCount(), Anchors: len(anchors), HeldOutQueries: len(heldOut)}
+	r := Report{Seed: o.Seed, Items: d.ItemCount(), SampledItems: items.ItemCount(), Queries: queries, Anchors: len(anchors), HeldOutQueries: len(heldOut)}
 	if err := f.judge(ctx, &r, tensors, heldOut); err != nil {
 		return nil, err
 	}
@@ -118,6 +131,33 @@ func divide(d fit.Data, o Options) (anchors, heldOut []int32, err error) {
 	}
 	rng := rand.New(rand.NewPCG(o.Seed, 0xc0a7))
 	return samples.Choose(split.Train, o.Anchors, rng), samples.Choose(split.HeldOut, maxHeldOut, rng), nil
+}
+
+// withVectors returns the data with single vectors of the anchors as queries of their own, and anchors that are those
+// vectors and some of the whole queries. Late interaction is a sum over the vectors of a query, so ψ and w_x can be fitted to
+// its parts: a log has many more vectors than queries, and their scores cost less. The whole queries keep the errors of
+// the parts from adding up.
+func withVectors(d fit.Data, anchors []int32, o Options) (fit.Data, []int32) {
+	rng := rand.New(rand.NewPCG(o.Seed, 0x70c5))
+	var rows []int32
+	for _, a := range anchors {
+		for r := d.QueryStarts[a]; r < d.QueryStarts[a+1]; r++ {
+			if rerank.Norm(d.Queries.Row(int(r))) > 0 {
+				rows = append(rows, r)
+			}
+		}
+	}
+	rows = samples.Choose(rows, vectorsPerAnchor*o.Anchors, rng)
+	anchors = samples.Choose(anchors, max(1, o.Anchors/anchorsPerWhole), rng)
+	queries, starts := rerank.NewMatrix(d.Queries.Rows+len(rows), d.Queries.Cols), slices.Clone(d.QueryStarts)
+	copy(queries.Data, d.Queries.Data)
+	for i, r := range rows {
+		copy(queries.Row(d.Queries.Rows+i), d.Queries.Row(int(r)))
+		anchors = append(anchors, int32(len(starts)-1))
+		starts = append(starts, starts[len(starts)-1]+1)
+	}
+	d.Queries, d.QueryStarts, d.Times = queries, starts, nil
+	return d, anchors
 }
 
 // fitter is one run of Fit.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"maps"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/likenessdb/likeness/learn/fit"
@@ -114,5 +115,37 @@ func TestRefusesVectors(t *testing.T) {
 	one.QueryStarts = []int32{0, int32(one.Queries.Rows)}
 	if _, err := Fit(t.Context(), m.Similarity, one, DefaultOptions()); !errors.Is(err, fit.ErrData) {
 		t.Errorf("several vectors for a mixture: %v", err)
+	}
+}
+
+// TestVectorsOfAnchors: single vectors of the anchors, and of no other query, become queries of one vector; the queries
+// that were there stay, and a vector without a direction is left out.
+func TestVectorsOfAnchors(t *testing.T) {
+	d := fit.Data{
+		Queries:     rerank.Matrix{Rows: 6, Cols: 1, Data: []float32{10, 11, 20, 30, 0, 40}},
+		QueryStarts: []int32{0, 2, 3, 5, 6},
+		Times:       []int64{1, 2, 3, 4},
+	}
+	for _, c := range []struct {
+		anchors      int
+		whole, parts int
+	}{{anchors: 1, whole: 1, parts: vectorsPerAnchor}, {anchors: 2 * anchorsPerWhole, whole: 2, parts: 4}} {
+		o := DefaultOptions()
+		o.Anchors = c.anchors
+		made, anchors := withVectors(d, []int32{0, 2, 3}, o)
+		if len(anchors) != c.whole+c.parts || made.QueryCount() != d.QueryCount()+c.parts || made.CheckStarts() != nil || made.Times != nil {
+			t.Fatalf("anchors %v of %d queries, want %d whole and %d parts", anchors, made.QueryCount(), c.whole, c.parts)
+		}
+		if !slices.Equal(made.Queries.Data[:6], d.Queries.Data) || !slices.Equal(made.QueryStarts[:5], d.QueryStarts) {
+			t.Errorf("the queries are now %v from %v", made.Queries.Data, made.QueryStarts)
+		}
+		seen := map[float32]bool{}
+		for i, a := range anchors {
+			own := made.Queries.Data[made.QueryStarts[a]:made.QueryStarts[a+1]]
+			if (i < c.whole) != (a < 4) || i >= c.whole && (len(own) != 1 || seen[own[0]] || !slices.Contains([]float32{10, 11, 30, 40}, own[0])) {
+				t.Errorf("anchor %d is query %d with the vectors %v", i, a, own)
+			}
+			seen[own[0]] = i >= c.whole
+		}
 	}
 }
