@@ -95,7 +95,8 @@ func TestIDsThereAndBack(t *testing.T) {
 	}
 }
 
-// TestStrategiesAreKnown: the client's words are those of the API; the sidecar refuses any other.
+// TestStrategiesAreKnown: each strategy is sent as the API's value of that name, and any other text as a value that the
+// sidecar refuses.
 func TestStrategiesAreKnown(t *testing.T) {
 	for value, name := range likenessv1.Strategy_name {
 		s := Strategy(word(likenessv1.Strategy(value), "STRATEGY_"))

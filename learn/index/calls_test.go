@@ -21,7 +21,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/route"
 )
 
-// fault is what goes wrong in one call of a store.
+// fault says how one call of a store fails.
 type fault int
 
 const (

@@ -215,14 +215,21 @@ func (c *cutting) Search(ctx context.Context, r adapters.SearchRequest) ([]reran
 	return lists, err
 }
 
-// TestRecallOfAnIndex: answers of the index are compared with all rows if they were read, and else with the store's
-// own exhaustive search.
-func TestRecallOfAnIndex(t *testing.T) {
+// newCutting returns a store of four rows of field v in collection c, and their vectors.
+func newCutting(t *testing.T) (*cutting, rerank.Matrix) {
+	t.Helper()
 	vectors := rerank.Matrix{Rows: 4, Cols: 2, Data: []float32{1, 0, 0, 1, -1, 0, 0, -1}}
 	store := &cutting{Store: embedded.New()}
 	if err := store.Load("c", embedded.Collection{Fields: []embedded.Field{{VectorField: adapters.VectorField{Name: "v", Metric: adapters.InnerProduct}, Vectors: vectors}}}); err != nil {
 		t.Fatal(err)
 	}
+	return store, vectors
+}
+
+// TestRecallOfAnIndex: answers of the index are compared with all rows if they were read, and else with the store's
+// own exhaustive search.
+func TestRecallOfAnIndex(t *testing.T) {
+	store, vectors := newCutting(t)
 	for _, whole := range []bool{true, false} {
 		store.asked = nil
 		tr := &trial{Options: Options{Collection: "c", K: 2}, store: store, look: &Look{}, report: &Report{}, sample: &sample{ids: numbered(4), vectors: vectors, whole: whole, unit: true}}
@@ -256,11 +263,8 @@ func TestRecallOfAnIndex(t *testing.T) {
 // searches that were made.
 func TestASlowDatabaseIsMeasuredByFewerSearches(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		vectors := rerank.Matrix{Rows: 4, Cols: 2, Data: []float32{1, 0, 0, 1, -1, 0, 0, -1}}
-		store := &cutting{Store: embedded.New(), takes: probeTime * 2 / 5}
-		if err := store.Load("c", embedded.Collection{Fields: []embedded.Field{{VectorField: adapters.VectorField{Name: "v", Metric: adapters.InnerProduct}, Vectors: vectors}}}); err != nil {
-			t.Fatal(err)
-		}
+		store, vectors := newCutting(t)
+		store.takes = probeTime * 2 / 5
 		steps := 0
 		o := Options{Collection: "c", K: 2, Progress: func(string, int) func(int) { return func(n int) { steps += n } }}
 		tr := &trial{Options: o, store: store, look: &Look{}, report: &Report{}, sample: &sample{ids: numbered(4), vectors: vectors, whole: true, unit: true}}

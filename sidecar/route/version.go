@@ -164,8 +164,8 @@ func (v *Version) beginAsking(ctx context.Context, wait bool) bool {
 	}
 }
 
-// compareField asks the store to describe a collection, and compares the route's vector field, and whether
-// rows expire, with what c was checked with. If they differ, the next Check asks the store again.
+// compareField asks the store to describe a collection. If the route's vector field is not the one that c was checked
+// with, or rows expire that did not then, the next Check asks the store again.
 func (v *Version) compareField(ctx context.Context, c *Checked, collection string) {
 	began := time.Now()
 	d, err := c.StoreCan.Describe.Describe(ctx, collection)

@@ -44,7 +44,8 @@ type Report struct {
 	Warnings []string `json:"warnings,omitempty"`
 }
 
-// Options.Anchors of queries of several vectors, see there.
+// From queries of several vectors, a fit takes one whole query for every anchorsPerWhole of Options.Anchors, and
+// vectorsPerAnchor single vectors for each.
 const (
 	anchorsPerWhole  = 8
 	vectorsPerAnchor = 3

@@ -16,8 +16,8 @@ type Options struct {
 	// Dim is the length of an item's vector, at most.
 	Dim int
 	// Anchors is the number of queries by whose scores items are placed, at most. A new item costs
-	// that many scores. Of queries of several vectors it is an eighth as many whole queries, and
-	// three times as many single vectors.
+	// that many scores. If queries have several vectors, an eighth as many whole queries place the
+	// items, and three times as many single vectors.
 	Anchors int
 	// Hidden is the number of random features that are added to a query's own features.
 	Hidden int
@@ -26,7 +26,7 @@ type Options struct {
 	// K is the length of the answers that a search should find.
 	K int
 	// Focus is the number of items per query whose order counts in full. Differences between the
-	// others count Leak times as much; of late interaction as much.
+	// others count Leak times as much. Late interaction counts all in full.
 	Focus int
 	Leak  float64
 	// Ridge holds the solution back, relative to the mean square of the features.
