@@ -96,11 +96,14 @@ func (c *Client) wait(ctx context.Context, a *asked) ([]float32, error) {
 	}
 }
 
-// leave counts a caller out. A text without callers is not sent any more.
+// leave counts a caller out. A text without callers is not sent any more, and only its place in the queue is kept.
 func (c *Client) leave(a *asked) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	a.callers--
+	if a.callers--; a.callers == 0 && !a.taken {
+		delete(c.asked, a.text)
+		a.taken, a.text, a.ctx = true, "", nil
+	}
 }
 
 // startCalls starts a call for each batch of waiting texts, as far as parallel calls are allowed.
@@ -124,10 +127,7 @@ func (c *Client) takeBatch() (batch []*asked) {
 	bytes := 0
 	for a := c.waiting.first(); a != nil && len(batch) < c.mostTexts(); a = c.waiting.first() {
 		switch {
-		case a.taken: // with another caller's texts
-		case a.callers == 0:
-			a.taken = true
-			delete(c.asked, a.text)
+		case a.taken: // with another caller's texts, or nobody waits any more
 		case len(batch) > 0 && bytes+len(a.text) > batchBytes:
 			return batch
 		default:
@@ -151,14 +151,14 @@ func (c *Client) embed(batch []*asked) {
 	c.startCalls()
 }
 
-// split sends a batch. If the service refuses a batch of several texts, or answers those of several callers with anything but
-// vectors, split sends each half, so that only a text that fails alone has an error. If the service takes every half, it is the number of texts that
+// split sends a batch. If the service refuses a batch of several texts, or fails for those of several callers, split sends each
+// half, so that only a text that fails alone has an error. If the service takes every half, it is the number of texts that
 // was refused, and split learns the limit: one long text must not make the calls of all callers short.
 // split reports whether no text was refused.
 func (c *Client) split(batch []*asked) (takes bool) {
 	vectors, err := c.call(batch)
 	refused := errors.Is(err, errTooLarge) || errors.Is(err, ErrText)
-	if half := len(batch) / 2; half > 0 && (refused || errors.Is(err, ErrAnswer) && isOfSeveral(batch)) {
+	if half := len(batch) / 2; half > 0 && (refused || isOfSeveral(batch) && c.mayBeOneText(err)) {
 		first, second := c.split(batch[:half]), c.split(batch[half:])
 		if takes = first && second; takes && errors.Is(err, errTooLarge) {
 			c.learnMost(half)
@@ -184,6 +184,13 @@ func (c *Client) split(batch []*asked) (takes bool) {
 // isOfSeveral reports whether a batch has texts of several callers.
 func isOfSeveral(batch []*asked) bool {
 	return slices.ContainsFunc(batch, func(a *asked) bool { return a.from != batch[0].from })
+}
+
+// mayBeOneText reports whether one text of a call may be why it failed, and the other texts are worth another call. After a call that was
+// not answered in time they are not: every half that has the slow text would take as long again.
+func (c *Client) mayBeOneText(err error) bool {
+	failed := errors.Is(err, ErrUnavailable) && !errors.Is(err, errSlow) && !isFinal(err)
+	return errors.Is(err, ErrAnswer) || failed && c.breaker.IsClosed()
 }
 
 // learnedFor is how long a limit counts that the service was seen to have.
@@ -235,30 +242,56 @@ func (c *Client) callOnce(ctx context.Context, texts []string) ([][]float32, err
 		return nil, fmt.Errorf("%w: it failed %d times in a row and is asked again in %s",
 			ErrUnavailable, c.options.BreakAfter, max(c.breaker.RemainingDelay(), 0).Round(time.Millisecond))
 	}
-	began := time.Now()
-	vectors, err := c.send(ctx, texts)
-	outcome := c.outcome(err)
-	c.count(outcome, time.Since(began))
-	switch outcome {
-	case OK, TooLarge, Text, Answer: // one caller's text may be why an answer has no vectors
-		c.breaker.RecordSuccess()
-	default:
-		c.breaker.RecordFailure()
-	}
+	vectors, outcome, err := c.sendCounted(ctx, texts)
+	c.record(outcome)
 	ended(outcome)
 	switch { // the context is the call's own: no caller's deadline has passed
 	case outcome == Timeout:
-		err = fmt.Errorf("%w: no answer within %s", ErrUnavailable, c.options.Timeout)
+		err = fmt.Errorf("%w: %w %s", ErrUnavailable, errSlow, c.options.Timeout)
 	case errors.Is(err, context.Canceled):
 		err = fmt.Errorf("%w: it was closed", ErrUnavailable)
 	}
 	return vectors, err
 }
 
-func (c *Client) count(outcome string, took time.Duration) {
+// record tells the breaker the outcome of a call. A failure that would open the breaker counts only if the service fails for a text
+// of ours too: a text of one caller may be why a service answers rubbish, fails or is slow, and must not stop it for the others.
+func (c *Client) record(outcome string) {
+	switch outcome {
+	case OK, TooLarge, Text:
+		c.breaker.RecordSuccess()
+		return
+	}
+	last := !c.breaker.IsClosed() || c.breaker.Metrics().Failures()+1 >= uint(c.options.BreakAfter)
+	if last && c.embedsOwnText() {
+		c.breaker.RecordSuccess()
+		return
+	}
+	c.breaker.RecordFailure()
+}
+
+// ownText is a short text that every service for texts can embed.
+const ownText = "likeness"
+
+// embedsOwnText reports whether the service embeds a text that no caller chose.
+func (c *Client) embedsOwnText() bool {
+	ctx, cancel := context.WithTimeout(c.life, c.options.Timeout)
+	defer cancel()
+	ended := c.options.Observer.EmbedderCalled(ctx, c.options.Name, 1)
+	_, outcome, _ := c.sendCounted(ctx, []string{ownText})
+	ended(outcome)
+	return outcome == OK
+}
+
+// sendCounted is send, and counts the call in the State.
+func (c *Client) sendCounted(ctx context.Context, texts []string) (vectors [][]float32, outcome string, err error) {
+	began := time.Now()
+	vectors, err = c.send(ctx, texts)
+	outcome = c.outcome(err)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.tally.add(outcome, took)
+	c.tally.add(outcome, time.Since(began))
+	return vectors, outcome, err
 }
 
 func (c *Client) send(ctx context.Context, texts []string) ([][]float32, error) {

@@ -32,6 +32,9 @@ var (
 // errTooLarge: the call has too many texts or bytes. Client splits such a call.
 var errTooLarge = errors.New("call too large")
 
+// errSlow: the call took longer than Options.Timeout.
+var errSlow = errors.New("no answer within")
+
 // Embedder turns texts into vectors. It is safe for concurrent use.
 type Embedder interface {
 	// Embed returns one vector for each query and then for each document, in order. Callers share

@@ -305,7 +305,7 @@ func TestBroken(t *testing.T) {
 			t.Errorf("%v is not %v", err, embed.ErrUnavailable)
 		}
 	}
-	if s, n := c.State(), len(calls.calls()); n != 3 || s.Breaker != "open" || s.Calls != 3 || s.Failed != 3 || s.Failure != embed.Unavailable {
+	if s, n := c.State(), len(calls.calls()); n != 4 || s.Breaker != "open" || s.Calls != 4 || s.Failed != 4 || s.Failure != embed.Unavailable {
 		t.Errorf("%d calls of a service that fails, and its state is %+v", n, s)
 	}
 	once := open(t, func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusServiceUnavailable) }, func(o *embed.Options) { tei(o); o.BreakAfter, o.RetryBudget = 1, 1 })
@@ -335,9 +335,20 @@ func (joins) EmbedderCalled(context.Context, string, int) func(string) { return 
 func (j joins) EmbedderCached(string, int, int)                        { j.joined <- struct{}{} }
 func (joins) EmbedderBroken(string, bool)                              {}
 
-// TestATextWithoutAVector: a text to which a service finds no vector fails alone, whoever's texts share its call, and does not
-// open the breaker.
+// TestATextWithoutAVector: a text to which a service finds no vector, or on which it fails, fails alone, whoever's texts share its
+// call, and does not open the breaker.
 func TestATextWithoutAVector(t *testing.T) {
+	for want, answer := range map[error]http.HandlerFunc{
+		embed.ErrAnswer:      func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "[null,null]") },
+		embed.ErrUnavailable: func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
+	} {
+		t.Run(want.Error(), func(t *testing.T) { wantAlone(t, answer, want) })
+	}
+}
+
+// wantAlone shares a call between a text that a service cannot answer and another caller's.
+func wantAlone(t *testing.T, fail http.HandlerFunc, want error) {
+	t.Helper()
 	release, joined := make(chan struct{}), make(chan struct{})
 	c := open(t, func(w http.ResponseWriter, r *http.Request) {
 		texts := inputs(t, r)
@@ -346,11 +357,11 @@ func TestATextWithoutAVector(t *testing.T) {
 			<-release
 			lengths(w, texts)
 		case slices.Contains(texts, "odd"):
-			_, _ = io.WriteString(w, "["+strings.Repeat("null,", len(texts)-1)+"null]")
+			fail(w, r)
 		default:
 			lengths(w, texts)
 		}
-	}, func(o *embed.Options) { tei(o); o.Parallel, o.BreakAfter, o.Observer = 1, 1, joins{joined} })
+	}, func(o *embed.Options) { tei(o); o.Parallel, o.BreakAfter, o.Observer = 1, 2, joins{joined} })
 	failed := map[string]chan error{}
 	for _, text := range []string{"first", "odd", "a"} {
 		failed[text] = make(chan error, 1)
@@ -361,7 +372,7 @@ func TestATextWithoutAVector(t *testing.T) {
 		<-joined
 	}
 	close(release)
-	if err := <-failed["odd"]; !errors.Is(err, embed.ErrAnswer) {
+	if err := <-failed["odd"]; !errors.Is(err, want) {
 		t.Errorf("the text without a vector: %v", err)
 	}
 	for _, text := range []string{"first", "a"} {
@@ -441,6 +452,46 @@ func TestAServiceThatAsksToWait(t *testing.T) {
 		}, func(o *embed.Options) { o.RetryBudget = 1 })
 		if _, err := c.Embed(t.Context(), []string{"a"}); !errors.Is(err, embed.ErrUnavailable) || calls.Load() != want {
 			t.Errorf("Retry-After %q: %d calls, want %d; %v", after, calls.Load(), want, err)
+		}
+	}
+}
+
+// TestOneCallersTextsDoNotBreak: a service that fails for texts of one caller stays in service for the others, and those that share
+// their calls get their vectors. A service that fails for every text is left alone.
+func TestOneCallersTextsDoNotBreak(t *testing.T) {
+	failures := map[string]http.HandlerFunc{
+		"rubbish": func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "[null]") },
+		"fails":   func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusInternalServerError) },
+	}
+	for name, fail := range failures {
+		for _, everybody := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, everybody), func(t *testing.T) {
+				var calls requests
+				c := open(t, func(w http.ResponseWriter, r *http.Request) {
+					texts := inputs(t, r)
+					calls.add(texts)
+					if everybody || strings.HasPrefix(texts[0], "bad") {
+						fail(w, r)
+						return
+					}
+					lengths(w, texts)
+				}, func(o *embed.Options) { tei(o); o.BreakAfter = 3 })
+				for i := range 4 {
+					if _, err := c.Embed(t.Context(), []string{fmt.Sprint("bad", i)}); err == nil {
+						t.Fatal("a bad text has a vector")
+					}
+				}
+				if _, err := c.Embed(t.Context(), []string{"good"}); (err != nil) != everybody {
+					t.Errorf("another caller's text: %v", err)
+				}
+				want, state := 7, "closed" // four bad texts, two of ours, and the good one
+				if everybody {
+					want, state = 4, "open"
+				}
+				if s, n := c.State(), len(calls.calls()); s.Breaker != state || n != want {
+					t.Errorf("the breaker is %s after %d calls, want %s after %d", s.Breaker, n, state, want)
+				}
+			})
 		}
 	}
 }

@@ -30,11 +30,14 @@ func idle(t *testing.T) *Client {
 	return c
 }
 
-// TestTextsThatNobodyWaitsFor are not embedded, and are embedded when somebody asks again.
+// TestTextsThatNobodyWaitsFor are not kept and not embedded, and are embedded when somebody asks again.
 func TestTextsThatNobodyWaitsFor(t *testing.T) {
 	c := idle(t)
 	_, waits := c.begin(t.Context(), []string{"a", "b"})
 	c.leave(waits[0])
+	if len(c.asked) != 1 || waits[0].text != "" {
+		t.Errorf("%d texts are kept, %q among them: a caller that asks and leaves fills the memory", len(c.asked), waits[0].text)
+	}
 	if batch := c.takeBatch(); len(batch) != 1 || batch[0].text != "b" {
 		t.Fatalf("embedded: %v", batch)
 	}
