@@ -267,6 +267,9 @@ type Description struct {
 	// Settings holds the index settings in the store's own words, for the record of a
 	// calibration.
 	Settings map[string]string
+	// Indexing says, in the store's words, that it still builds an index; "" if it does not, or does not tell.
+	// Searches then compare rows that the index will miss.
+	Indexing string
 }
 
 // VectorField describes a vector field of a collection.

@@ -21,7 +21,7 @@ func (s *Store) Describe(ctx context.Context, name string) (adapters.Description
 	if err != nil {
 		return adapters.Description{}, err
 	}
-	d := adapters.Description{TextIDs: c.ids.textIDs(), Limits: s.limits(), Expires: c.expires, Settings: maps.Clone(c.settings)}
+	d := adapters.Description{TextIDs: c.ids.textIDs(), Limits: s.limits(), Expires: c.expires, Settings: maps.Clone(c.settings), Indexing: c.indexing}
 	d.Settings["collection"] = c.resolved
 	for _, col := range c.columns() {
 		if col.kind == schemapb.DataType_FloatVector {

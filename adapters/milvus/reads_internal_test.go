@@ -133,6 +133,17 @@ func TestDescriptions(t *testing.T) {
 	if d, err := s.Describe(t.Context(), "alias"); err != nil || !d.TextIDs || d.Fields[0].Metric != "" || d.Fields[0].Exact {
 		t.Errorf("without an index: %+v, %v", d, err)
 	}
+	for _, building := range []*milvuspb.IndexDescription{{State: commonpb.IndexState_Unissued}, {State: commonpb.IndexState_InProgress}, {State: commonpb.IndexState_Finished, PendingIndexRows: 1}} {
+		building.FieldName, building.IndexedRows, building.TotalRows = "v", 3, 7
+		r.answers("DescribeIndex", &milvuspb.DescribeIndexResponse{IndexDescriptions: []*milvuspb.IndexDescription{building}})
+		if d, err := s.Describe(t.Context(), "alias"); err != nil || d.Indexing != `index of field "v" has 3 of 7 rows` {
+			t.Errorf("%v: indexing %q, %v", building, d.Indexing, err)
+		}
+	}
+	r.answers("DescribeIndex", &milvuspb.DescribeIndexResponse{IndexDescriptions: []*milvuspb.IndexDescription{{FieldName: "v", State: commonpb.IndexState_Finished, IndexedRows: 7, TotalRows: 7}}})
+	if d, err := s.Describe(t.Context(), "alias"); err != nil || d.Indexing != "" {
+		t.Errorf("a finished index: indexing %q, %v", d.Indexing, err)
+	}
 	both := described("own")
 	both.Aliases, both.GetSchema().GetFields()[0].AutoID = []string{"alias", "other"}, true
 	r.answers("DescribeCollection", both)

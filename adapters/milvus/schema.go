@@ -33,7 +33,8 @@ type collection struct {
 	ids      idCodec
 	layout   *layout // nil for a user's own collection
 	settings map[string]string
-	expires  bool // Milvus removes rows after a time to live
+	indexing string // an index that Milvus still builds, with its progress
+	expires  bool   // Milvus removes rows after a time to live
 }
 
 // vectorColumn is a vector field of the schema.
@@ -210,6 +211,9 @@ func (c *collection) readFields(fields []*schemapb.FieldSchema) {
 func (c *collection) readIndexes(indexes []*milvuspb.IndexDescription) {
 	c.settings = map[string]string{}
 	for _, x := range indexes {
+		if state := x.GetState(); state == commonpb.IndexState_Unissued || state == commonpb.IndexState_InProgress || x.GetPendingIndexRows() > 0 {
+			c.indexing = fmt.Sprintf("index of field %q has %d of %d rows", x.GetFieldName(), x.GetIndexedRows(), x.GetTotalRows())
+		}
 		for _, p := range x.GetParams() {
 			c.settings[x.GetFieldName()+"."+p.GetKey()] = p.GetValue()
 		}

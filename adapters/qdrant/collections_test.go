@@ -152,6 +152,9 @@ func TestRescore(t *testing.T) {
 	m := matrix(rand.New(rand.NewPCG(1, 2)), 3000, 16)
 	write(t, s, schema("c", adapters.VectorField{Dim: 16}), adapters.Rows{IDs: ids(3000), Vectors: []rerank.Matrix{m}})
 	green(t, c, "c", 3000)
+	if d, err := s.Describe(t.Context(), "c"); err != nil || d.Indexing != "" {
+		t.Errorf("green: indexing %q, error %v", d.Indexing, err)
+	}
 	r := adapters.SearchRequest{Collection: "c", Probes: probes(1, 16, 20)}
 	off := func() (most float64) {
 		lists, err := s.Search(t.Context(), r)

@@ -620,3 +620,17 @@ func TestPayloadsAreOneObject(t *testing.T) {
 		}
 	}
 }
+
+// TestIndexing: a collection that Qdrant works on, or has yet to work on, is not indexed yet.
+func TestIndexing(t *testing.T) {
+	points, indexed := uint64(7), uint64(3)
+	for status, want := range map[qdrant.CollectionStatus]string{
+		qdrant.CollectionStatus_Green: "", qdrant.CollectionStatus_Red: "", qdrant.CollectionStatus_UnknownCollectionStatus: "",
+		qdrant.CollectionStatus_Yellow: "status yellow, 3 of 7 vectors in an index", qdrant.CollectionStatus_Grey: "status grey, 3 of 7 vectors in an index",
+	} {
+		in := &info{raw: &qdrant.CollectionInfo{Status: status, PointsCount: &points, IndexedVectorsCount: &indexed}}
+		if got := in.indexing(); got != want {
+			t.Errorf("%v: %q, want %q", status, got, want)
+		}
+	}
+}

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/qdrant/go-client/qdrant"
 	"google.golang.org/protobuf/encoding/protowire"
@@ -42,7 +43,7 @@ func (s *Store) Describe(ctx context.Context, collection string) (adapters.Descr
 	if err != nil {
 		return adapters.Description{}, err
 	}
-	d := adapters.Description{Rows: -1, Limits: in.limits, Settings: in.indexSettings()}
+	d := adapters.Description{Rows: -1, Limits: in.limits, Settings: in.indexSettings(), Indexing: in.indexing()}
 	if in.raw.PointsCount != nil {
 		d.Rows = int64(in.raw.GetPointsCount())
 	}
@@ -359,6 +360,15 @@ func (f *field) sampleNorm(points []*qdrant.ScoredPoint) {
 			f.norm = n
 		}
 	}
+}
+
+// indexing says how far Qdrant is with its index, "" if it is done. Grey are optimizations that wait for a write.
+func (in *info) indexing() string {
+	status := in.raw.GetStatus()
+	if status != qdrant.CollectionStatus_Yellow && status != qdrant.CollectionStatus_Grey {
+		return ""
+	}
+	return fmt.Sprintf("status %s, %d of %d vectors in an index", strings.ToLower(status.String()), in.raw.GetIndexedVectorsCount(), in.raw.GetPointsCount())
 }
 
 // indexSettings returns the settings on which a list's recall depends.

@@ -9,6 +9,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"os"
+	"time"
 
 	"github.com/spf13/cobra"
 
@@ -108,6 +109,7 @@ func (f *calibrateFlags) add(cmd *cobra.Command) {
 	flags.IntVar(&f.input.Promise.K, "k", 10, "length of an answer")
 	flags.IntSliceVar(&f.input.Depths, "depths", nil, "depths to test; empty is k to ten times the route's")
 	flags.IntVar(&f.input.Parallel, "parallel", 2, "queries asked at a time")
+	flags.DurationVar(&f.input.IndexWait, "index-wait", 5*time.Minute, "wait this long at most while the store builds an index")
 	flags.StringVar(&f.state, "state", "", "folder of the calibration; empty is state_dir")
 	flags.StringVar(&f.html, "html", "", "write a report with plots to this file")
 	flags.BoolVar(&f.dryRun, "dry-run", false, "report, and keep nothing")

@@ -29,6 +29,9 @@ func printCalibration(w io.Writer, r *calibrate.Report, path string) error {
 		return nil
 	}
 	_, _ = fmt.Fprintf(w, "\ndepth %d is the least that shows the promise; each of %d depths errs with probability %.2g\n", r.Calibration.Rule.Depth, r.Depths, r.Promise.Alpha/float64(r.Depths))
+	if r.Indexing != "" {
+		_, _ = fmt.Fprintf(w, "the store still builds an index (%s), after which searches find other rows: calibrate again then\n", r.Indexing)
+	}
 	if path != "" {
 		_, _ = fmt.Fprintf(w, "wrote %s\n", path)
 	}

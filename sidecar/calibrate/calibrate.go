@@ -43,6 +43,8 @@ type Input struct {
 	// Journal is the file of the answers so far, with which an interrupted calibration
 	// goes on; empty: there is no file.
 	Journal string
+	// IndexWait is how long Run waits at most for a store that still builds an index.
+	IndexWait time.Duration
 	// Parallel is the number of searches at a time; 0: one.
 	Parallel int
 	Progress Progress
@@ -86,6 +88,7 @@ type run struct {
 	pipeline *search.Engine
 	rules    []rerank.Rule // from the cheapest to the most expensive
 	rows     int64
+	indexing string      // what the store still builds although Run waited for it
 	seen     []seenItems // of each query
 	exact    exactSource
 	journal  *journal
@@ -119,6 +122,13 @@ func open(ctx context.Context, in Input) (_ *run, err error) {
 		return nil, err
 	}
 	if d := adapters.AbilitiesOf(rt.Store).Describe; d != nil {
+		searched := []string{rt.Collection}
+		if rt.Companion != "" {
+			searched = append(searched, rt.Companion)
+		}
+		if r.indexing, err = awaitIndex(ctx, d, searched, in.IndexWait, in.Progress); err != nil {
+			return nil, err
+		}
 		described, err := d.Describe(ctx, rt.Collection)
 		if err != nil {
 			return nil, err
@@ -140,6 +150,43 @@ func open(ctx context.Context, in Input) (_ *run, err error) {
 	}
 	r.exact, r.release, err = r.exactSource()
 	return r, err
+}
+
+// awaitIndex waits until the store builds no index of the collections, at most for wait. It returns what
+// the store still builds then. Without an index a store compares rows that the index may miss, so that
+// a promise made meanwhile need not hold afterwards.
+func awaitIndex(ctx context.Context, d adapters.Describer, collections []string, wait time.Duration, progress Progress) (string, error) {
+	until := time.Now().Add(wait)
+	var waited func(seconds int)
+	for {
+		indexing, err := indexingOf(ctx, d, collections)
+		if err != nil || indexing == "" || !time.Now().Before(until) {
+			return indexing, err
+		}
+		if waited == nil {
+			waited = progress.begin("waiting while the store builds its index", int(wait/time.Second))
+		}
+		select {
+		case <-ctx.Done():
+			return "", context.Cause(ctx)
+		case <-time.After(time.Second):
+			waited(1)
+		}
+	}
+}
+
+// indexingOf returns what the store still builds of the collections, "" if nothing.
+func indexingOf(ctx context.Context, d adapters.Describer, collections []string) (string, error) {
+	for _, name := range collections {
+		described, err := d.Describe(ctx, name)
+		if err != nil {
+			return "", err
+		}
+		if described.Indexing != "" {
+			return fmt.Sprintf("collection %q: %s", name, described.Indexing), nil
+		}
+	}
+	return "", nil
 }
 
 // measuredRoute returns the route as a calibration searches it: every answer comes from the
@@ -216,7 +263,7 @@ func (r *run) promise(ctx context.Context, report *Report, rule rerank.Rule, all
 // report returns a report without outcomes.
 func (r *run) report() *Report {
 	return &Report{
-		Route: r.route.Name, Collection: r.route.Collection, Rows: r.rows, Settings: r.settings,
+		Route: r.route.Name, Collection: r.route.Collection, Rows: r.rows, Settings: r.settings, Indexing: r.indexing,
 		Model: r.route.Model.Name, Version: r.route.Model.Version, Source: r.Source, Depths: len(r.rules),
 		Promise: r.Promise, Queries: len(r.Queries), LeastQueries: r.Promise.spread(len(r.rules)).LeastQueries(), Exact: r.exact.name(),
 	}

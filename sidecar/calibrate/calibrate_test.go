@@ -56,10 +56,14 @@ func TestRun(t *testing.T) {
 	var reports []*calibrate.Report
 	for _, withTable := range []bool{true, false} {
 		r, store := newRoute(t, withTable)
+		store.indexing = "3 of 7 rows"
 		in := input(r)
 		in.Promise.Share = .9
 		report, err := calibrate.Run(t.Context(), in)
 		must(t, err)
+		if report.Indexing != `collection "things": 3 of 7 rows` {
+			t.Errorf("the report says of the index %q", report.Indexing)
+		}
 		if n := int(store.searches.Load()); n >= 160*(len(report.Rules)+1)+60*2 { // some short lists are searched deeper
 			t.Errorf("%d searches at %d depths; no depth is asked after the chosen one, and held-out queries at that one alone", n, len(report.Rules))
 		}

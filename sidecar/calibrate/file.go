@@ -24,8 +24,10 @@ type Report struct {
 	Rows int64 `json:"rows"`
 	// Settings has the settings of the indices that were searched, in the store's words.
 	Settings map[string]string `json:"settings,omitempty"`
-	Model    string            `json:"model"`
-	Version  string            `json:"version"`
+	// Indexing says what the store still built when the searches began, "" if nothing: the promise may not hold once it is done.
+	Indexing string `json:"indexing,omitempty"`
+	Model    string `json:"model"`
+	Version  string `json:"version"`
 	// Source says where the queries come from: the promise holds for such queries.
 	Source       string  `json:"source"`
 	Promise      Promise `json:"promise"`

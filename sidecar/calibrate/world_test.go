@@ -27,6 +27,7 @@ type lossy struct {
 	// after, if set, is called before each search with the number of searches so far.
 	after    func(n int64) error
 	settings atomic.Pointer[map[string]string]
+	indexing string // what it says that it still builds
 	// neverExact: it misses rows also where it is asked for an exhaustive search.
 	neverExact bool
 }
@@ -74,6 +75,7 @@ func (l *lossy) Describe(ctx context.Context, collection string) (adapters.Descr
 	if s := l.settings.Load(); s != nil {
 		d.Settings = *s
 	}
+	d.Indexing = l.indexing
 	return d, err
 }
 
