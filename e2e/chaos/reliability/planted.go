@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
-	"strconv"
 	"strings"
 )
 
@@ -66,29 +65,52 @@ func plantedSection(all []planted) string {
 }
 
 const samplesHeader = `
-` + "`make mutants-sample`" + ` plants random defects; those without a seed were chosen by reading the code, and not its tests. The packages' own tests noticed at first sight, before the others got a test or were shown to harm nobody:
+` + "`make mutants-sample`" + ` plants defects that are drawn at random, or that were chosen by reading the code and not its tests. The packages' own tests noticed at first
+sight, before the others got a test or were shown to harm nobody ([every sample](../benchmarks/mutants-sample.json)):
 
-| packages | tests on databases | seed | drawn | noticed | day |
-|---|---|---|---|---|---|
+| defects | tests on databases | planted | noticed | in the worst sample |
+|---|---|---|---|---|
 `
 
-// samplesSection lists the samples of random defects.
+// samplesSection sums the samples up by how their defects were found and which tests ran, in the order of the first of each kind.
 func samplesSection(all []sample) string {
-	if len(all) == 0 {
+	type kind struct {
+		chosen  bool
+		servers bool
+	}
+	var kinds []kind
+	sums := make(map[kind]sample)
+	worst := make(map[kind]sample)
+	for _, s := range all {
+		k := kind{s.Seed == 0, s.Servers}
+		sum, seen := sums[k]
+		if !seen {
+			kinds = append(kinds, k)
+		}
+		sum.Drawn, sum.Noticed = sum.Drawn+s.Drawn, sum.Noticed+s.Noticed
+		sums[k] = sum
+		if !seen || s.share() < worst[k].share() {
+			worst[k] = s
+		}
+	}
+	if len(kinds) == 0 {
 		return ""
 	}
 	var text strings.Builder
 	text.WriteString(samplesHeader)
-	for _, s := range all {
-		servers := "left out"
-		if s.Servers {
+	for _, k := range kinds {
+		found, servers := "random", "left out"
+		if k.chosen {
+			found = "chosen"
+		}
+		if k.servers {
 			servers = "ran"
 		}
-		seed := "chosen"
-		if s.Seed > 0 {
-			seed = strconv.Itoa(s.Seed)
-		}
-		fmt.Fprintf(&text, "| `%s` | %s | %s | %d | %d (%.0f %%) | %s |\n", s.Packages, servers, seed, s.Drawn, s.Noticed, 100*float64(s.Noticed)/float64(s.Drawn), s.Date)
+		sum, w := sums[k], worst[k]
+		fmt.Fprintf(&text, "| %s | %s | %d | %d (%.0f %%) | `%s`: %.0f %% |\n", found, servers, sum.Drawn, sum.Noticed, 100*sum.share(), w.Packages, 100*w.share())
 	}
 	return text.String()
 }
+
+// share returns the share of the defects that the tests noticed.
+func (s sample) share() float64 { return float64(s.Noticed) / float64(s.Drawn) }
