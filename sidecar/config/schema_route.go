@@ -140,7 +140,8 @@ type Policy struct {
 	// Candidates of an HNSW index (hnsw_ef of Qdrant, ef of Milvus) in a rewritten search, unless the client names
 	// a number. 0 leaves it to the database.
 	EF int `yaml:"ef" min:"0" reload:"live"`
-	// Ask the store for exhaustive search, so that answers can be proved exact.
+	// Ask the store for exhaustive search, so that answers can be proved exact. A request that the proxy rewrites stays
+	// as its client sent it: there the client asks (exact: true of Qdrant).
 	ExactSearch bool `yaml:"exact_search" reload:"live"`
 	// Who writes to the collection. any: writes may bypass the proxy, so answers from a table or companion are
 	// snapshots. proxy: all writes pass through this sidecar's proxy, or those that share its journal, and such
