@@ -71,6 +71,7 @@ func newFitBilinearCommand(a *app) *cobra.Command {
 func (f *fitBilinearFlags) flags(cmd *cobra.Command) {
 	o, flags := &f.options, cmd.Flags()
 	flags.StringVar(&f.form, "form", string(o.Form), "form of W: full, low_rank, identity_low_rank or diagonal")
+	flags.StringVar((*string)(&o.Measure), "metric", string(o.Measure), "what chooses the setting and judges the fit: mrr@10, the place of the first right item, or ndcg@10, the places of all")
 	flags.IntVar(&o.Rank, "rank", o.Rank, "rank of the low-rank forms")
 	flags.StringVar(&f.cut, "cut", "", "write I + low rank (low rank, after a least-squares start): a rank, or auto for the least with --quality")
 	flags.Float64Var(&o.Quality, "quality", o.Quality, "share of held-out quality that the suggested rank keeps")
@@ -81,6 +82,7 @@ func (f *fitBilinearFlags) flags(cmd *cobra.Command) {
 	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "passes over the data, at most")
 	flags.IntVar(&o.Steps, "steps", o.Steps, "steps of a fit to a short log, at least: more passes than --rounds")
 	flags.Float64Var(&o.Rate, "rate", o.Rate, "learning rate; 0 tries the form's own and a fifth of it")
+	_ = cmd.RegisterFlagCompletionFunc("metric", cobra.FixedCompletions([]string{string(fit.MRR), string(fit.NDCG)}, cobra.ShellCompDirectiveNoFileComp))
 	forms := []string{"full", "low_rank", "identity_low_rank", "diagonal"}
 	_ = cmd.RegisterFlagCompletionFunc("form", cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp))
 }
@@ -118,7 +120,7 @@ func (f *fitBilinearFlags) run(ctx context.Context, p *progress) (*fitResult, er
 	switch {
 	case f.plot == "":
 	case report.Spectrum != nil:
-		err = errors.Join(err, plotSpectrum(f.plot, report.Spectrum))
+		err = errors.Join(err, plotSpectrum(f.plot, report.Measure, report.Spectrum))
 	default:
 		p.note("--plot " + f.plot + " is not drawn: there is no spectrum, as W is the identity or the fit was interrupted")
 	}
@@ -146,18 +148,18 @@ func (f *fitBilinearFlags) finish() (err error) {
 func printFit(w io.Writer, r *fitResult) error {
 	printLog(w, &r.Log, &r.Counts)
 	printClicks(w, r.Clicks)
-	if err := printQuality(w, &r.Logged, r.Cold); err != nil {
+	if err := printQuality(w, r.Measure, &r.Logged, r.Cold); err != nil {
 		return err
 	}
 	if err := printPulls(w, r); err != nil {
 		return err
 	}
-	if err := printSpectrum(w, r.Spectrum); err != nil {
+	if err := printSpectrum(w, r.Measure, r.Spectrum); err != nil {
 		return err
 	}
 	_, _ = fmt.Fprintln(w)
 	for _, choice := range r.Choices {
-		_, _ = fmt.Fprintf(w, "%.4f  %s, %d numbers\n", choice.MRR, choice.Name, choice.Numbers)
+		_, _ = fmt.Fprintf(w, "%.4f  %s, %d numbers\n", choice.Value, choice.Name, choice.Numbers)
 	}
 	_, _ = fmt.Fprintf(w, "%s\n\nwrote %s: model %s, version %s\n", r.Recommendation, r.Path, r.Model, r.Version)
 	return nil
@@ -165,7 +167,7 @@ func printFit(w io.Writer, r *fitResult) error {
 
 func printPulls(w io.Writer, r *fitResult) error {
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintf(t, "\nscale\trate\tpull\trounds\tlogged\tnDCG@10\tnot logged\tplain\t\t\n")
+	_, _ = fmt.Fprintf(t, "\nscale\trate\tpull\trounds\tMRR@10\tnDCG@10\tnot logged\tplain\t\t\n")
 	for _, p := range r.Pulls {
 		cold, plain, mark := trialCells(p)
 		_, _ = fmt.Fprintf(t, "%g\t%g\t%g\t%d\t%.4f\t%.4f\t%s\t%s\t%s\t\n", p.Scale, p.Rate, p.Pull, p.Rounds, p.LoggedMRR, p.LoggedNDCG, cold, plain, mark)
@@ -192,12 +194,12 @@ func rankColumn(s *fitbilinear.Spectrum) string {
 	return "I + rank"
 }
 
-func printSpectrum(w io.Writer, s *fitbilinear.Spectrum) error {
+func printSpectrum(w io.Writer, m fit.Measure, s *fitbilinear.Spectrum) error {
 	if s == nil {
 		return nil
 	}
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintf(t, "\n%s\tenergy of %s\t|φ − φ_r| ≤ ‖q‖‖x‖ ×\tMRR@10\t\t\n", rankColumn(s), s.Of)
+	_, _ = fmt.Fprintf(t, "\n%s\tenergy of %s\t|φ − φ_r| ≤ ‖q‖‖x‖ ×\t%s\t\t\n", rankColumn(s), s.Of, m.Name())
 	for _, r := range s.Ranks {
 		var marks []string
 		if r.Rank == s.Suggested {
@@ -206,7 +208,7 @@ func printSpectrum(w io.Writer, s *fitbilinear.Spectrum) error {
 		if r.Rank == s.EnergyRank {
 			marks = append(marks, fmt.Sprintf("%.4g%% of the energy", 100*s.Energy))
 		}
-		_, _ = fmt.Fprintf(t, "%d\t%.4f\t%.4f\t%.4f\t%s\t\n", r.Rank, r.Energy, r.Bound, r.MRR, strings.Join(marks, ", "))
+		_, _ = fmt.Fprintf(t, "%d\t%.4f\t%.4f\t%.4f\t%s\t\n", r.Rank, r.Energy, r.Bound, r.Value, strings.Join(marks, ", "))
 	}
 	return t.Flush()
 }

@@ -192,7 +192,7 @@ func printTraffic(w io.Writer, m *fitmaxsim.Report) error {
 		{"new queries (generalisation)", 1 - m.RepeatShare, m.Logged},
 	} {
 		_, _ = fmt.Fprintf(t, "%s\t%.0f %%\t%.4f\t%.4f\t%+.4f ± %.4f\t%d\t\n",
-			row.name, 100*row.share, row.c.MRR, row.c.Baseline, row.c.Gain, row.c.StandardError, row.c.Queries)
+			row.name, 100*row.share, row.c.Value, row.c.Baseline, row.c.Gain, row.c.StandardError, row.c.Queries)
 	}
 	return t.Flush()
 }
@@ -220,7 +220,7 @@ func printFitMaxSim(w io.Writer, r *fitMaxSimResult) error {
 // printMaxSimTrials prints what the trials found.
 func printMaxSimTrials(w io.Writer, m *fitmaxsim.Report) error {
 	printSkew(w, m.Skew)
-	if err := printQuality(w, &m.Logged, m.Cold); err != nil {
+	if err := printQuality(w, fit.MRR, &m.Logged, m.Cold); err != nil {
 		return err
 	}
 	if err := printTraffic(w, m); err != nil {
@@ -230,7 +230,7 @@ func printMaxSimTrials(w io.Writer, m *fitmaxsim.Report) error {
 	_, _ = fmt.Fprintf(t, "\nvectors an item\tbeta\tvectors\ttraffic\tlogged\tnDCG@10\tnot logged\tplain\t\t\n")
 	for _, trial := range m.Trials {
 		cold, plain, mark := trialCells(fit.PullTrial{Cold: trial.Cold, Admissible: trial.Admissible, Chosen: trial.Chosen})
-		_, _ = fmt.Fprintf(t, "%g\t%g\t%d\t%.4f\t%.4f\t%.4f\t%s\t%s\t%s\t\n", trial.MAvg, trial.Beta, trial.Vectors, trial.Traffic.MRR, trial.Logged.MRR, trial.NDCG, cold, plain, mark)
+		_, _ = fmt.Fprintf(t, "%g\t%g\t%d\t%.4f\t%.4f\t%.4f\t%s\t%s\t%s\t\n", trial.MAvg, trial.Beta, trial.Vectors, trial.Traffic.Value, trial.Logged.Value, trial.NDCG, cold, plain, mark)
 	}
 	return t.Flush()
 }

@@ -126,7 +126,7 @@ func printFitMoL(w io.Writer, r *fitMoLResult) error {
 	printLog(w, &r.Log, &m.Counts)
 	printClicks(w, r.Clicks)
 	_, _ = fmt.Fprintf(w, "\n%d query and %d item components of %d, gates: %s, %d parameters\n", m.PairsQuery, m.PairsItem, m.Dim, m.Gates, m.Parameters)
-	if err := printQuality(w, &m.Logged, m.Cold); err != nil {
+	if err := printQuality(w, fit.MRR, &m.Logged, m.Cold); err != nil {
 		return err
 	}
 	if len(m.Pulls) > 0 {

@@ -6,6 +6,7 @@ import (
 	"os"
 	"strings"
 
+	"github.com/likenessdb/likeness/learn/fit"
 	fitbilinear "github.com/likenessdb/likeness/learn/fit/bilinear"
 	fitmaxsim "github.com/likenessdb/likeness/learn/fit/maxsim"
 )
@@ -17,16 +18,16 @@ const (
 )
 
 // plotSpectrum draws the singular values, which bound what a rank can reach, and the
-// quality by rank.
-func plotSpectrum(path string, s *fitbilinear.Spectrum) error {
+// quality of each rank by a measure.
+func plotSpectrum(path string, m fit.Measure, s *fitbilinear.Spectrum) error {
 	label := fmt.Sprintf("rank %d", s.Suggested)
 	values := panel{title: "singular values of " + s.Of + ": |φ − φ_r| ≤ ‖q‖‖x‖σ(r+1)", x: "number", line: true, mark: float64(s.Suggested), label: label}
 	for i, v := range s.Singular {
 		values.points = append(values.points, [2]float64{float64(i + 1), v})
 	}
-	quality := panel{title: "MRR@10 of " + rankColumn(s) + ", held-out queries", x: "rank", line: true, dots: true, mark: float64(s.Suggested), label: label}
+	quality := panel{title: m.Name() + " of " + rankColumn(s) + ", held-out queries", x: "rank", line: true, dots: true, mark: float64(s.Suggested), label: label}
 	for _, r := range s.Ranks {
-		quality.points = append(quality.points, [2]float64{float64(r.Rank), r.MRR})
+		quality.points = append(quality.points, [2]float64{float64(r.Rank), r.Value})
 	}
 	return writePlot(path, "Spectrum of "+s.Of, values, quality)
 }
@@ -41,12 +42,12 @@ func plotBudgets(path string, r *fitmaxsim.Report) error {
 		if t.Beta != r.Trials[0].Beta {
 			continue
 		}
-		logged.points = append(logged.points, [2]float64{t.MAvg, t.Logged.MRR})
+		logged.points = append(logged.points, [2]float64{t.MAvg, t.Logged.Value})
 		if t.Cold != nil {
 			if cold.points == nil {
 				cold.points = append(cold.points, [2]float64{0, t.Cold.Baseline})
 			}
-			cold.points = append(cold.points, [2]float64{t.MAvg, t.Cold.MRR})
+			cold.points = append(cold.points, [2]float64{t.MAvg, t.Cold.Value})
 		}
 	}
 	if cold.points == nil {

@@ -38,10 +38,10 @@ func printClicks(w io.Writer, c *clickReport) {
 		c.Answers, c.Choices, c.EffectiveSize, c.Text)
 }
 
-// printQuality compares a fit with the plain inner product.
-func printQuality(w io.Writer, logged, cold *fit.Comparison) error {
+// printQuality compares a fit with the plain inner product, by a measure.
+func printQuality(w io.Writer, m fit.Measure, logged, cold *fit.Comparison) error {
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintf(t, "\nMRR@10\tfit\tplain\tgain\tqueries\t\n")
+	_, _ = fmt.Fprintf(t, "\n%s\tfit\tplain\tgain\tqueries\t\n", m.Name())
 	printComparison(t, "logged items, held-out queries", logged)
 	printComparison(t, "held-out items, as without logs", cold)
 	return t.Flush()
@@ -49,7 +49,7 @@ func printQuality(w io.Writer, logged, cold *fit.Comparison) error {
 
 func printComparison(w io.Writer, name string, c *fit.Comparison) {
 	if c != nil {
-		_, _ = fmt.Fprintf(w, "%s\t%.4f\t%.4f\t%+.4f ± %.4f\t%d\t\n", name, c.MRR, c.Baseline, c.Gain, c.StandardError, c.Queries)
+		_, _ = fmt.Fprintf(w, "%s\t%.4f\t%.4f\t%+.4f ± %.4f\t%d\t\n", name, c.Value, c.Baseline, c.Gain, c.StandardError, c.Queries)
 	}
 }
 
@@ -57,7 +57,7 @@ func printComparison(w io.Writer, name string, c *fit.Comparison) {
 // whether the trial was chosen.
 func trialCells(p fit.PullTrial) (cold, plain, mark string) {
 	if p.Cold != nil {
-		cold, plain = fmt.Sprintf("%.4f", p.Cold.MRR), fmt.Sprintf("%.4f", p.Cold.Baseline)
+		cold, plain = fmt.Sprintf("%.4f", p.Cold.Value), fmt.Sprintf("%.4f", p.Cold.Baseline)
 	}
 	switch {
 	case p.Chosen:

@@ -2,12 +2,12 @@ package fit
 
 import "fmt"
 
-// Comparison compares the MRR@10 of a similarity with the MRR@10 of the plain inner
-// product, on the same queries, among all items of the collection.
+// Comparison compares a similarity with the plain inner product by the fit's measure, on
+// the same queries, among all items of the collection.
 type Comparison struct {
 	Queries  int     `json:"queries"`
-	MRR      float64 `json:"mrr"`
-	Baseline float64 `json:"baseline"` // MRR@10 of the plain inner product
+	Value    float64 `json:"value"`
+	Baseline float64 `json:"baseline"` // of the plain inner product
 	Gain     float64 `json:"gain"`
 	// StandardError is the standard error of Gain. Queries of one item count as one
 	// cluster, because they win and lose together.
@@ -36,20 +36,29 @@ type PullTrial struct {
 	Chosen     bool `json:"chosen"`
 }
 
-// Value returns the MRR@10 of all traffic if the given share of it looks for items without logs.
-// Without a measurement of such items, it is the MRR@10 of the others.
-func (t PullTrial) Value(coldTraffic float64) float64 {
-	if t.Cold == nil {
-		return t.LoggedMRR
+// Logged returns the measure of held-out queries for items that the fit has seen.
+func (t PullTrial) Logged(m Measure) float64 {
+	if m == NDCG {
+		return t.LoggedNDCG
 	}
-	return (1-coldTraffic)*t.LoggedMRR + coldTraffic*t.Cold.MRR
+	return t.LoggedMRR
+}
+
+// Value returns the measure of all traffic if the given share of it looks for items without logs.
+// Cold has to be by the same measure; if nil, Value returns the measure of the others.
+func (t PullTrial) Value(m Measure, coldTraffic float64) float64 {
+	if t.Cold == nil {
+		return t.Logged(m)
+	}
+	return (1-coldTraffic)*t.Logged(m) + coldTraffic*t.Cold.Value
 }
 
 // Guarding says what it costs and buys to hold a fit back for items without logs.
 type Guarding struct {
+	Measure Measure `json:"measure"`
 	// Traffic is the share of the traffic to come that looks for items without logs.
 	Traffic float64 `json:"traffic"`
-	// LoggedLoss is the MRR@10 that logged items lose against the setting that is best
+	// LoggedLoss is what logged items lose against the setting that is best
 	// for them, ColdGain what items without logs gain.
 	LoggedLoss float64 `json:"logged_loss"`
 	ColdGain   float64 `json:"cold_gain"`
@@ -57,14 +66,14 @@ type Guarding struct {
 
 // NewGuarding compares the chosen trial with the one that is best for logged items. All
 // trials measured held-out items.
-func NewGuarding(traffic float64, chosen PullTrial, tried []PullTrial) *Guarding {
+func NewGuarding(m Measure, traffic float64, chosen PullTrial, tried []PullTrial) *Guarding {
 	free := chosen
 	for _, t := range tried {
-		if t.LoggedMRR > free.LoggedMRR {
+		if t.Logged(m) > free.Logged(m) {
 			free = t
 		}
 	}
-	return &Guarding{Traffic: traffic, LoggedLoss: free.LoggedMRR - chosen.LoggedMRR, ColdGain: chosen.Cold.MRR - free.Cold.MRR}
+	return &Guarding{Measure: m, Traffic: traffic, LoggedLoss: free.Logged(m) - chosen.Logged(m), ColdGain: chosen.Cold.Value - free.Cold.Value}
 }
 
 // Text states in a sentence what guarding costs and buys.
@@ -72,21 +81,21 @@ func (g Guarding) Text() string {
 	if g.LoggedLoss == 0 {
 		return fmt.Sprintf("Nothing is held back for items without logs (%.1f %% of the traffic to come): the setting that is best for logged items is taken.", 100*g.Traffic)
 	}
-	return fmt.Sprintf("Holding back for items without logs (%.1f %% of the traffic to come) costs logged items %.4f of MRR@10 and buys the others %.4f: %+.4f over all traffic.",
-		100*g.Traffic, g.LoggedLoss, g.ColdGain, g.Traffic*g.ColdGain-(1-g.Traffic)*g.LoggedLoss)
+	return fmt.Sprintf("Holding back for items without logs (%.1f %% of the traffic to come) costs logged items %.4f of %s and buys the others %.4f: %+.4f over all traffic.",
+		100*g.Traffic, g.LoggedLoss, g.Measure.Name(), g.ColdGain, g.Traffic*g.ColdGain-(1-g.Traffic)*g.LoggedLoss)
 }
 
 // UnguardedText states in a sentence that a fit does nothing for items without logs, and
 // what that costs them.
-func UnguardedText(c Comparison, traffic float64) string {
-	return fmt.Sprintf("Items without logs (%.1f %% of the traffic to come) are not guarded: %+.4f of MRR@10 against the plain similarity, %+.4f over all traffic.",
-		100*traffic, c.Gain, traffic*c.Gain)
+func UnguardedText(m Measure, c Comparison, traffic float64) string {
+	return fmt.Sprintf("Items without logs (%.1f %% of the traffic to come) are not guarded: %+.4f of %s against the plain similarity, %+.4f over all traffic.",
+		100*traffic, c.Gain, m.Name(), traffic*c.Gain)
 }
 
 // ColdWarning words the warning that items without logs lose. guarded says that the
 // fit already tried every pull that could keep them.
-func ColdWarning(c Comparison, guarded bool) string {
-	text := fmt.Sprintf("items without logs lose %.4f ± %.4f of MRR@10", -c.Gain, c.StandardError)
+func ColdWarning(m Measure, c Comparison, guarded bool) string {
+	text := fmt.Sprintf("items without logs lose %.4f ± %.4f of %s", -c.Gain, c.StandardError, m.Name())
 	if guarded {
 		return text + "; no pull that was tried keeps them"
 	}

@@ -23,12 +23,15 @@ func TestAGainIsClear(t *testing.T) {
 // TestTrafficWeighsItemsWithoutLogs: a trial is worth its MRR@10 over all traffic, of which the given share looks for items
 // without logs.
 func TestTrafficWeighsItemsWithoutLogs(t *testing.T) {
-	trial := fit.PullTrial{LoggedMRR: 0.75, LoggedNDCG: 0.9, Cold: &fit.Comparison{MRR: 0.375, Baseline: 0.5}}
-	if got := trial.Value(0.25); got != 0.75*0.75+0.25*0.375 {
+	trial := fit.PullTrial{LoggedMRR: 0.75, LoggedNDCG: 0.9, Cold: &fit.Comparison{Value: 0.375, Baseline: 0.5}}
+	if got := trial.Value(fit.MRR, 0.25); got != 0.75*0.75+0.25*0.375 {
 		t.Errorf("the value is %g", got)
 	}
+	if got := trial.Value(fit.NDCG, 0.25); got != 0.75*0.9+0.25*0.375 {
+		t.Errorf("the value by nDCG@10 is %g", got)
+	}
 	trial.Cold = nil
-	if got := trial.Value(0.25); got != 0.75 {
+	if got := trial.Value(fit.MRR, 0.25); got != 0.75 {
 		t.Errorf("without held-out items the value is %g", got)
 	}
 }
@@ -36,19 +39,31 @@ func TestTrafficWeighsItemsWithoutLogs(t *testing.T) {
 // TestWhatGuardingCosts: the chosen trial is compared with the one that is best for logged items by MRR@10.
 func TestWhatGuardingCosts(t *testing.T) {
 	trial := func(logged, ndcg, cold float64) fit.PullTrial {
-		return fit.PullTrial{LoggedMRR: logged, LoggedNDCG: ndcg, Cold: &fit.Comparison{MRR: cold, Baseline: 0.5}}
+		return fit.PullTrial{LoggedMRR: logged, LoggedNDCG: ndcg, Cold: &fit.Comparison{Value: cold, Baseline: 0.5}}
 	}
 	chosen := trial(0.625, 0.5, 0.5)
 	all := []fit.PullTrial{trial(0.5, 0.9, 0.125), chosen, trial(0.75, 0.6, 0.25), trial(0.6875, 0.7, 0.375)}
-	if got := *fit.NewGuarding(0.25, chosen, all); got != (fit.Guarding{Traffic: 0.25, LoggedLoss: 0.125, ColdGain: 0.25}) {
+	if got := *fit.NewGuarding(fit.MRR, 0.25, chosen, all); got != (fit.Guarding{Measure: fit.MRR, Traffic: 0.25, LoggedLoss: 0.125, ColdGain: 0.25}) {
 		t.Errorf("guarding: %+v", got)
 	}
-	if got := *fit.NewGuarding(0.25, all[2], all); got != (fit.Guarding{Traffic: 0.25}) {
+	if got := *fit.NewGuarding(fit.MRR, 0.25, all[2], all); got != (fit.Guarding{Measure: fit.MRR, Traffic: 0.25}) {
 		t.Errorf("the best trial for logged items: %+v", got)
 	}
+	if got := *fit.NewGuarding(fit.NDCG, 0.25, chosen, all); got.LoggedLoss != 0.4 || got.ColdGain != 0.375 {
+		t.Errorf("guarding by nDCG@10: %+v", got)
+	}
 	want := "Holding back for items without logs (25.0 % of the traffic to come) costs logged items 0.1250 of MRR@10 and buys the others 0.2500: -0.0312 over all traffic."
-	if got := fit.NewGuarding(0.25, chosen, all).Text(); got != want {
+	if got := fit.NewGuarding(fit.MRR, 0.25, chosen, all).Text(); got != want {
 		t.Errorf("%s\nwant %s", got, want)
+	}
+}
+
+// TestMeasureForAMetric: where the first right item decides, MRR@10 chooses, and otherwise nDCG@10.
+func TestMeasureForAMetric(t *testing.T) {
+	for metric, want := range map[string]fit.Measure{"mrr@10": fit.MRR, "hit_rate@3": fit.MRR, "ndcg@5": fit.NDCG, "recall@10": fit.NDCG, "map@7": fit.NDCG, "p@10": fit.NDCG} {
+		if got := fit.MeasureFor(metric); got != want {
+			t.Errorf("%s: %s, want %s", metric, got, want)
+		}
 	}
 }
 
@@ -66,9 +81,9 @@ func TestVerdictOfADecision(t *testing.T) {
 func TestSentencesOfAReport(t *testing.T) {
 	c := fit.Comparison{Gain: -0.04, StandardError: 0.01}
 	for got, want := range map[string]string{
-		fit.ColdWarning(c, true):                           "items without logs lose 0.0400 ± 0.0100 of MRR@10; no pull that was tried keeps them",
-		fit.ColdWarning(c, false):                          "items without logs lose 0.0400 ± 0.0100 of MRR@10; when the collection gets such items, fit again with --cold guard",
-		fit.UnguardedText(c, 0.25):                         "Items without logs (25.0 % of the traffic to come) are not guarded: -0.0400 of MRR@10 against the plain similarity, -0.0100 over all traffic.",
+		fit.ColdWarning(fit.MRR, c, true):                  "items without logs lose 0.0400 ± 0.0100 of MRR@10; no pull that was tried keeps them",
+		fit.ColdWarning(fit.MRR, c, false):                 "items without logs lose 0.0400 ± 0.0100 of MRR@10; when the collection gets such items, fit again with --cold guard",
+		fit.UnguardedText(fit.MRR, c, 0.25):                "Items without logs (25.0 % of the traffic to come) are not guarded: -0.0400 of MRR@10 against the plain similarity, -0.0100 over all traffic.",
 		fit.Guarding{}.Text():                              "Nothing is held back for items without logs (0.0 % of the traffic to come): the setting that is best for logged items is taken.",
 		fit.NotOneOf("a", "x", []string{"y", "z"}).Error(): "fit option is not valid: a \"x\" is none of y, z",
 	} {

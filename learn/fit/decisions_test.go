@@ -37,12 +37,12 @@ func TestCorrected(t *testing.T) {
 
 // TestColdWarning: the warning names the loss that the table beside it shows, and the remedy where one is left.
 func TestColdWarning(t *testing.T) {
-	c := fit.Comparison{MRR: 0.5, Baseline: 0.75, Gain: -0.25, StandardError: 0.125, Queries: 8}
+	c := fit.Comparison{Value: 0.5, Baseline: 0.75, Gain: -0.25, StandardError: 0.125, Queries: 8}
 	for guarded, want := range map[bool]string{
 		false: "items without logs lose 0.2500 ± 0.1250 of MRR@10; when the collection gets such items, fit again with --cold guard",
 		true:  "items without logs lose 0.2500 ± 0.1250 of MRR@10; no pull that was tried keeps them",
 	} {
-		if got := fit.ColdWarning(c, guarded); got != want {
+		if got := fit.ColdWarning(fit.MRR, c, guarded); got != want {
 			t.Errorf("guarded %t: %q, want %q", guarded, got, want)
 		}
 	}
@@ -50,18 +50,18 @@ func TestColdWarning(t *testing.T) {
 
 // TestValueOfATrial: the MRR@10 of logged items and of items without logs, by their shares of the traffic.
 func TestValueOfATrial(t *testing.T) {
-	trial := fit.PullTrial{LoggedMRR: 0.5, Cold: &fit.Comparison{MRR: 0.25, Baseline: 0.75}}
-	if got := trial.Value(0.25); got != 0.4375 {
+	trial := fit.PullTrial{LoggedMRR: 0.5, Cold: &fit.Comparison{Value: 0.25, Baseline: 0.75}}
+	if got := trial.Value(fit.MRR, 0.25); got != 0.4375 {
 		t.Errorf("with a quarter of the traffic for items without logs the value is %g", got)
 	}
-	if trial.Cold = nil; trial.Value(0.25) != 0.5 {
-		t.Errorf("without a measurement of such items the value is %g", trial.Value(0.25))
+	if trial.Cold = nil; trial.Value(fit.MRR, 0.25) != 0.5 {
+		t.Errorf("without a measurement of such items the value is %g", trial.Value(fit.MRR, 0.25))
 	}
 }
 
 // TestWhatGuardingSays: nothing, where the setting that is best for logged items is taken.
 func TestWhatGuardingSays(t *testing.T) {
-	free, held := fit.PullTrial{LoggedMRR: 0.5, Cold: &fit.Comparison{MRR: 0.2}}, fit.PullTrial{LoggedMRR: 0.4, Cold: &fit.Comparison{MRR: 0.6}}
+	free, held := fit.PullTrial{LoggedMRR: 0.5, Cold: &fit.Comparison{Value: 0.2}}, fit.PullTrial{LoggedMRR: 0.4, Cold: &fit.Comparison{Value: 0.6}}
 	for _, c := range []struct {
 		chosen fit.PullTrial
 		want   string
@@ -69,7 +69,7 @@ func TestWhatGuardingSays(t *testing.T) {
 		{free, "Nothing is held back for items without logs (25.0 % of the traffic to come): the setting that is best for logged items is taken."},
 		{held, "Holding back for items without logs (25.0 % of the traffic to come) costs logged items 0.1000 of MRR@10 and buys the others 0.4000: +0.0250 over all traffic."},
 	} {
-		if got := fit.NewGuarding(0.25, c.chosen, []fit.PullTrial{free, held}).Text(); got != c.want {
+		if got := fit.NewGuarding(fit.MRR, 0.25, c.chosen, []fit.PullTrial{free, held}).Text(); got != c.want {
 			t.Errorf("%q, want %q", got, c.want)
 		}
 	}

@@ -6,7 +6,7 @@ import "github.com/likenessdb/likeness/learn/verdict"
 type Verdict struct {
 	Answer verdict.Answer `json:"answer"`
 	Choose string         `json:"choose"`
-	// Margin is how much of MRR@10 a simpler similarity may lose and still be as good as
+	// Margin is how much of the measure a simpler similarity may lose and still be as good as
 	// the best.
 	Margin float64 `json:"margin"`
 	// Queries is how many held-out queries judged, QueriesNeeded about how many would

@@ -189,7 +189,13 @@ func TestOptionsOfATrial(t *testing.T) {
 	if err != nil || in.K != 7 || in.Seed != 9 || in.Metric != "mrr@7" || !slices.Equal(in.Popularity, k.popularity) || !slices.Equal(in.ItemIDs, k.itemIDs) || !slices.Equal(in.QueryIDs, k.queryIDs) || in.Pairs == nil {
 		t.Errorf("%+v, %v", in, err)
 	}
+	if o := tr.fitOptions(k); o.Measure != fit.MRR {
+		t.Errorf("the fit chooses by %s though mrr@7 judges", o.Measure)
+	}
 	tr.Metric = "ndcg@7"
+	if o := tr.fitOptions(k); o.Measure != fit.NDCG {
+		t.Errorf("the fit chooses by %s though ndcg@7 judges", o.Measure)
+	}
 	if in, _ = tr.judgingInput(k); in.Metric != "ndcg@7" {
 		t.Errorf("judged by %s though ndcg@7 was asked for", in.Metric)
 	}

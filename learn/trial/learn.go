@@ -33,7 +33,8 @@ func (t *trial) learn(ctx context.Context, k *task) (*model.Model, error) {
 		return nil, &RefusalError{fmt.Sprintf("%s of collection %q is compared by L2, and its vectors have norms from %.3g to %.3g: a learned similarity is an inner product, and follows from L2 for vectors of norm 1 only; use a cosine field, or write unit vectors",
 			t.look.Vector.phrase(), t.Collection, t.sample.least, t.sample.most), nil}
 	}
-	fitted, err := fitbilinear.Fit(ctx, k.teach, t.fitOptions(k))
+	o := t.fitOptions(k)
+	fitted, err := fitbilinear.Fit(ctx, k.teach, o)
 	if errors.Is(err, fit.ErrData) {
 		return nil, &RefusalError{err.Error(), err}
 	}
@@ -48,7 +49,7 @@ func (t *trial) learn(ctx context.Context, k *task) (*model.Model, error) {
 	if err != nil {
 		return nil, err
 	}
-	t.report.Learned = &Learned{From: k.from, Judgment: judgment}
+	t.report.Learned = &Learned{From: fmt.Sprintf("%s; %s chose the settings", k.from, o.Measure.Name()), Judgment: judgment}
 	return m, nil
 }
 
@@ -58,12 +59,16 @@ func (t *trial) fitOptions(k *task) fitbilinear.Options {
 	o.Normalise = t.normalises()
 	o.Seed, o.Cold, o.ColdShare = t.Seed, fit.ColdIgnore, 0
 	o.PairsPerQuery = k.pairsPerQuery
+	o.Measure = fit.MeasureFor(t.metricOf(k))
 	o.Progress = fit.Progress(t.Progress)
 	if dim := t.look.field.Dim; dim > fullDim {
 		o.Form, o.Rank = bilinear.IdentityLowRank, min(lowRank, dim)
 	}
 	return o
 }
+
+// metricOf returns the metric of the verdict: the one of the options, or the task's own.
+func (t *trial) metricOf(k *task) string { return cmp.Or(t.Metric, k.metric) }
 
 // normalises reports whether vectors are compared as unit vectors.
 func (t *trial) normalises() bool {
@@ -125,6 +130,6 @@ func (t *trial) judgingInput(k *task) (eval.Input, error) {
 	pairs, err := eval.NewWeightedPairs(k.relevant, k.weights)
 	return eval.Input{
 		Items: k.items, ItemIDs: k.itemIDs, Queries: k.queries, QueryIDs: k.queryIDs, Pairs: pairs, Popularity: k.popularity,
-		K: t.K, Metric: cmp.Or(t.Metric, k.metric), Seed: t.Seed, Progress: t.Progress,
+		K: t.K, Metric: t.metricOf(k), Seed: t.Seed, Progress: t.Progress,
 	}, err
 }

@@ -111,7 +111,7 @@ func (f Found) decide(random *rand.Rand) (verdict.Decision, []judge.Rival, error
 	}
 	rivals := make([]judge.Rival, len(f.Models))
 	for n, m := range f.Models {
-		rivals[n] = judge.Rival{Name: m.Name, Numbers: m.Numbers, Ranks: func(j *judge.Judge) ([]float64, error) {
+		rivals[n] = judge.Rival{Name: m.Name, Numbers: m.Numbers, Marks: func(j *judge.Judge) ([]float64, error) {
 			ranks := make([]float64, len(j.Queries))
 			for i, q := range j.Queries {
 				ranks[i] = m.Ranks[drawn[q]]

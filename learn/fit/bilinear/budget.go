@@ -82,7 +82,7 @@ func (f *fitter) measureSpeeds() error {
 	const steps, queries = 5, 100
 	j := f.judge.Thin(1 + len(f.judge.Queries)/queries)
 	began := time.Now()
-	j.ReciprocalRanks(f.plain)
+	j.Marks(f.plain)
 	judged := time.Since(began).Seconds() / float64(max(1, len(j.Queries)))
 
 	began = time.Now()

@@ -21,22 +21,30 @@ func scales() (middle float64, others []float64) { return 20, []float64{40, 10} 
 type trial struct {
 	setting
 	fit.PullTrial
-	ranks []float64 // reciprocal rank of each held-out query, for items that no trial held out
+	marks []float64 // the measure of each held-out query, for items that no trial held out
 }
 
 // String describes the trial in one line.
 func (t *trial) String() string {
 	text := fmt.Sprintf("%s: held-out MRR@10 %.4f, nDCG@10 %.4f", t.setting, t.LoggedMRR, t.LoggedNDCG)
 	if t.Cold != nil {
-		text += fmt.Sprintf("; held-out items %.4f, plain %.4f", t.Cold.MRR, t.Cold.Baseline)
+		text += fmt.Sprintf("; held-out items %.4f, plain %.4f", t.Cold.Value, t.Cold.Baseline)
 	}
 	return text
+}
+
+// by returns the marks of held-out queries by a measure.
+func (m marks) by(measure fit.Measure) []float64 {
+	if measure == fit.NDCG {
+		return m.NDCG
+	}
+	return m.ReciprocalRanks
 }
 
 // marks rates the fits of one setting; each slice has one number for each query of the judges.
 type marks struct {
 	ReciprocalRanks, NDCG []float64 // of held-out queries, for items that the fit did not hold out
-	ColdReciprocalRanks   []float64 // for held-out items
+	Cold                  []float64 // the measure, for held-out items
 	Rounds                int       // that the fit took
 }
 
@@ -125,8 +133,8 @@ func (c *chooser) holdOut(sets [][]bool) error {
 		}
 		c.holdouts = append(c.holdouts, holdout{
 			items: set, plain: plain,
-			logged: c.thin(judge.New(c.log, c.split.HeldOut, func(x int32) bool { return !set[x] })),
-			cold:   c.thin(judge.New(c.log, c.log.UnseenQueries(c.split, set), func(x int32) bool { return set[x] })),
+			logged: c.thin(c.newJudge(c.split.HeldOut, func(x int32) bool { return !set[x] })),
+			cold:   c.thin(c.newJudge(c.log.UnseenQueries(c.split, set), func(x int32) bool { return set[x] })),
 		})
 	}
 	return nil
@@ -174,7 +182,7 @@ func (c *chooser) choosePull(ctx context.Context, s setting) (*trial, error) {
 		return c.try(ctx, s)
 	}
 	if c.mustGuard() {
-		return searchGuarded(len(pulls), try)
+		return searchGuarded(len(pulls), try, func(t *trial) float64 { return t.Logged(c.options.Measure) })
 	}
 	if len(pulls) == 1 {
 		s.pull = pulls[0]
@@ -217,7 +225,7 @@ func (c *chooser) weakestAsGood(tried []*trial, best *trial) *trial {
 
 // compareLogged compares two trials on the held-out queries, for items that the fits have seen.
 func (c *chooser) compareLogged(a, b *trial) fit.Comparison {
-	o := judge.Outcomes{Scores: a.ranks, Baseline: b.ranks}
+	o := judge.Outcomes{Scores: a.marks, Baseline: b.marks}
 	for _, h := range c.holdouts {
 		o.Weights, o.Items = append(o.Weights, h.logged.Weights...), append(o.Items, h.logged.FirstItems...)
 	}
@@ -228,15 +236,15 @@ func (c *chooser) compareLogged(a, b *trial) fit.Comparison {
 // weighs both sides alike, because what the one loses a stronger pull takes from the other.
 func (c *chooser) value(t *trial) float64 {
 	if c.options.Cold == fit.ColdGuard {
-		return t.Value(0.5)
+		return t.Value(c.options.Measure, 0.5)
 	}
-	return t.Value(c.report.ColdTraffic)
+	return t.Value(c.options.Measure, c.report.ColdTraffic)
 }
 
 // searchGuarded finds the weakest of n pulls that is admissible, because held-out items gain with
-// the pull, and goes on to stronger pulls until logged items lose. try must return the same trial
-// for the same pull.
-func searchGuarded(n int, try func(i int) (*trial, error)) (*trial, error) {
+// the pull, and goes on to stronger pulls until logged items lose by the given measure. try must
+// return the same trial for the same pull.
+func searchGuarded(n int, try func(i int) (*trial, error), logged func(*trial) float64) (*trial, error) {
 	weakest, err := train.FindWeakest(n, func(i int) (bool, error) {
 		t, err := try(i)
 		return err == nil && t.Admissible, err
@@ -253,10 +261,10 @@ func searchGuarded(n int, try func(i int) (*trial, error)) (*trial, error) {
 		if err != nil {
 			return nil, err
 		}
-		if t.LoggedMRR < best.LoggedMRR {
+		if logged(t) < logged(best) {
 			break
 		}
-		if t.LoggedMRR > best.LoggedMRR {
+		if logged(t) > logged(best) {
 			best = t
 		}
 	}
@@ -293,8 +301,7 @@ func searchUnguarded(n int, try func(i int) (*trial, error), value func(*trial) 
 	return slices.DeleteFunc(tried, func(t *trial) bool { return t == nil }), nil
 }
 
-// bestTrial returns the trial of the best value, an MRR@10, and the first of equal ones.
-// nDCG@10 does not decide: it keeps rising under pulls so weak that the first hit is lost.
+// bestTrial returns the trial of the best value, and the first of equal ones.
 func bestTrial(tried []*trial, value func(*trial) float64) *trial {
 	best := tried[0]
 	for _, t := range tried {
@@ -354,10 +361,10 @@ func (c *chooser) reportTrials(chosen *trial) {
 		}
 	}
 	if r.Guarded {
-		r.Guarding = fit.NewGuarding(r.ColdTraffic, chosen.PullTrial, r.Pulls)
+		r.Guarding = fit.NewGuarding(c.options.Measure, r.ColdTraffic, chosen.PullTrial, r.Pulls)
 	}
 	if r.Cold != nil && r.Cold.Gain < 0 {
-		r.Warnings = append(r.Warnings, fit.ColdWarning(*r.Cold, c.options.Cold == fit.ColdGuard))
+		r.Warnings = append(r.Warnings, fit.ColdWarning(c.options.Measure, *r.Cold, c.options.Cold == fit.ColdGuard))
 	}
 }
 
@@ -389,21 +396,22 @@ func (c *chooser) try(ctx context.Context, s setting) (*trial, error) {
 // rate makes a trial from the marks of its fits, one for each holdout.
 func (c *chooser) rate(s setting, all []marks) *trial {
 	t := &trial{setting: s, PullTrial: fit.PullTrial{Pull: s.pull, Scale: s.scale, Rate: s.rate, Admissible: true}}
-	var reciprocalRanks, ndcg, weights []float64
+	var logged marks
+	var weights []float64
 	var cold judge.Outcomes
 	for i, h := range c.holdouts {
 		t.Rounds = max(t.Rounds, all[i].Rounds)
-		reciprocalRanks, ndcg = append(reciprocalRanks, all[i].ReciprocalRanks...), append(ndcg, all[i].NDCG...)
+		logged.ReciprocalRanks, logged.NDCG = append(logged.ReciprocalRanks, all[i].ReciprocalRanks...), append(logged.NDCG, all[i].NDCG...)
 		weights = append(weights, h.logged.Weights...)
 		if h.cold == nil {
 			continue
 		}
-		cold.Scores = append(cold.Scores, all[i].ColdReciprocalRanks...)
-		cold.Baseline = append(cold.Baseline, h.cold.ReciprocalRanks(h.plain)...)
+		cold.Scores = append(cold.Scores, all[i].Cold...)
+		cold.Baseline = append(cold.Baseline, h.cold.Marks(h.plain)...)
 		cold.Weights, cold.Items = append(cold.Weights, h.cold.Weights...), append(cold.Items, h.cold.FirstItems...)
 	}
-	t.LoggedMRR, t.LoggedNDCG = judge.Mean(reciprocalRanks, weights), judge.Mean(ndcg, weights)
-	t.ranks = reciprocalRanks
+	t.LoggedMRR, t.LoggedNDCG = judge.Mean(logged.ReciprocalRanks, weights), judge.Mean(logged.NDCG, weights)
+	t.marks = logged.by(c.options.Measure)
 	if c.holdouts[0].cold != nil {
 		comparison := judge.Compare(cold)
 		t.Cold = &comparison
@@ -443,12 +451,13 @@ func (c *chooser) fitWithout(ctx context.Context, s setting, i int, h holdout) (
 			return marks{}, err
 		}
 		m := marks{Rounds: trained.TakenRounds}
-		m.ReciprocalRanks, m.NDCG = h.logged.Marks(form.probe)
+		hits := h.logged.FindHits(form.probe)
+		m.ReciprocalRanks, m.NDCG = h.logged.MarksOf(hits, fit.MRR), h.logged.MarksOf(hits, fit.NDCG)
 		c.task.Add(c.costOf(h.logged))
 		if h.cold != nil {
-			m.ColdReciprocalRanks = h.cold.ReciprocalRanks(form.probe)
+			m.Cold = h.cold.Marks(form.probe)
 		} else if !c.report.Guarded {
-			c.keepIfBest(form, h.logged.Mean(m.ReciprocalRanks), s, m.Rounds)
+			c.keepIfBest(form, h.logged.Mean(m.by(c.options.Measure)), s, m.Rounds)
 		}
 		return m, nil
 	})
@@ -456,13 +465,13 @@ func (c *chooser) fitWithout(ctx context.Context, s setting, i int, h holdout) (
 
 // keepIfBest keeps the form of a trial if it is the best so far and better than the plain similarity: the fit may need
 // it again, or be interrupted. A whole fit takes the place of a short trial.
-func (c *chooser) keepIfBest(form form, mrr float64, s setting, rounds int) {
-	least := c.judge.Mean(c.judge.ReciprocalRanks(c.plain))
+func (c *chooser) keepIfBest(form form, value float64, s setting, rounds int) {
+	least := c.judge.Mean(c.judge.Marks(c.plain))
 	if c.best != nil && c.best.whole == c.whole {
-		least = c.best.mrr
+		least = c.best.value
 	}
-	if mrr > least {
-		c.best = &bestForm{form: form, judged: form, mrr: mrr, setting: s, rounds: rounds, whole: c.whole}
+	if value > least {
+		c.best = &bestForm{form: form, judged: form, value: value, setting: s, rounds: rounds, whole: c.whole}
 	}
 }
 

@@ -1,6 +1,7 @@
 package bilinear
 
 import (
+	"slices"
 	"testing"
 
 	"github.com/likenessdb/likeness/learn/fit"
@@ -31,7 +32,7 @@ func TestSearchOfThePullThatGuards(t *testing.T) {
 		"none guards: the strongest":         {[]float64{.9, .8, .7, .6, .5}, []bool{false, false, false, false, false}, 4},
 		"stronger is better for logged ones": {[]float64{.5, .6, .7, .8, .6}, []bool{false, true, true, true, true}, 3},
 	} {
-		best, err := searchGuarded(len(tc.logged), trialsAt(tc.logged, tc.admissible))
+		best, err := searchGuarded(len(tc.logged), trialsAt(tc.logged, tc.admissible), logged)
 		if err != nil || best.pull != tc.want {
 			t.Errorf("%s: chose %v (%v), want %g", name, best, err, tc.want)
 		}
@@ -66,14 +67,47 @@ func TestSearchOfThePullWithoutGuard(t *testing.T) {
 	}
 }
 
-// The first hit decides, whatever the rest of the page looks like.
-func TestTheFirstHitDecides(t *testing.T) {
-	top, page, same := &trial{}, &trial{}, &trial{}
-	top.LoggedMRR, top.LoggedNDCG = .9, .5
-	page.LoggedMRR, page.LoggedNDCG = .89, .8
-	same.LoggedMRR, same.LoggedNDCG = .9, .9
-	if bestTrial([]*trial{page, top, same}, logged) != top {
-		t.Error("the best trial is another")
+// TestTheMeasureDecides: each choice takes the setting with the greatest value by the measure of the options, whatever the
+// other measure says.
+func TestTheMeasureDecides(t *testing.T) {
+	l, err := samples.Prepare(fittest.RandomData(60, 12, 4), true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	j := judge.New(l, fittest.AllRows(60), nil)
+	level := func(mark float64) []float64 { return slices.Repeat([]float64{mark}, len(j.Queries)) }
+	for measure, want := range map[fit.Measure]setting{fit.MRR: {pull: 0, scale: 40, rate: 1}, fit.NDCG: {pull: 1, scale: 20, rate: 0.2}} {
+		newChooser := func(o Options) *chooser {
+			o.Measure, o.Pulls = measure, []float64{0, 1}
+			return &chooser{fitter: &fitter{options: o}, holdouts: []holdout{{logged: j}}, trials: map[setting]*trial{}, whole: true}
+		}
+		add := func(c *chooser, s setting, mrr, ndcg float64) *trial {
+			t.Helper()
+			c.trials[s] = c.rate(s, []marks{{ReciprocalRanks: level(mrr), NDCG: level(ndcg)}})
+			if got, want := c.trials[s].marks[0], map[fit.Measure]float64{fit.MRR: mrr, fit.NDCG: ndcg}[measure]; got != want {
+				t.Errorf("%s: a query is marked %g, want %g", measure, got, want)
+			}
+			return c.trials[s]
+		}
+
+		c := newChooser(Options{Rate: 1})
+		add(c, setting{1, 20, 1}, 0.5, 0.5)
+		add(c, setting{1, 40, 1}, 0.6, 0.4)
+		add(c, setting{1, 10, 1}, 0.4, 0.4)
+		if s, err := c.chooseScale(t.Context()); err != nil || s.scale != want.scale {
+			t.Errorf("%s: scale %g (%v), want %g", measure, s.scale, err, want.scale)
+		}
+		add(c, setting{pull: 0}, 0.9, 0.5)
+		add(c, setting{pull: 1}, 0.8, 0.6)
+		if chosen, err := c.choosePull(t.Context(), setting{}); err != nil || chosen.pull != want.pull {
+			t.Errorf("%s: pull %v (%v), want %g", measure, chosen, err, want.pull)
+		}
+		c = newChooser(Options{})
+		first := add(c, setting{rate: 1}, 0.9, 0.5)
+		add(c, setting{rate: 0.2}, 0.8, 0.6)
+		if chosen, err := c.chooseRate(t.Context(), first); err != nil || chosen.rate != want.rate {
+			t.Errorf("%s: rate %v (%v), want %g", measure, chosen, err, want.rate)
+		}
 	}
 }
 
@@ -85,7 +119,7 @@ func TestAGuardWantsHeldOutItemsFoundBetter(t *testing.T) {
 		t.Fatal(err)
 	}
 	j := judge.New(l, fittest.AllRows(60), nil)
-	plain := j.ReciprocalRanks(judge.InnerProduct)
+	plain := j.Marks(judge.InnerProduct)
 	worse, perfect := make([]float64, len(plain)), make([]float64, len(plain))
 	for i, r := range plain {
 		worse[i], perfect[i] = r/2, 1
@@ -103,8 +137,8 @@ func TestAGuardWantsHeldOutItemsFoundBetter(t *testing.T) {
 	} {
 		o := Options{Common: fit.Common{Cold: fit.ColdGuard}}
 		ch := &chooser{fitter: &fitter{report: Report{Guarded: c.guarded}, options: o}, holdouts: []holdout{{logged: j, cold: j, plain: judge.InnerProduct}}}
-		got := ch.rate(setting{pull: 1}, []marks{{ReciprocalRanks: perfect, NDCG: worse, ColdReciprocalRanks: c.cold}})
-		if got.Admissible != c.want || got.LoggedMRR != 1 || got.LoggedNDCG != j.Mean(worse) || got.Cold.MRR != j.Mean(c.cold) {
+		got := ch.rate(setting{pull: 1}, []marks{{ReciprocalRanks: perfect, NDCG: worse, Cold: c.cold}})
+		if got.Admissible != c.want || got.LoggedMRR != 1 || got.LoggedNDCG != j.Mean(worse) || got.Cold.Value != j.Mean(c.cold) {
 			t.Errorf("%s: %+v", name, got.PullTrial)
 		}
 		if value := ch.value(got); value != 0.5+0.5*j.Mean(c.cold) {
@@ -145,7 +179,7 @@ func TestTheBestFormIsKeptUnlessGuarded(t *testing.T) {
 		t.Fatal(err)
 	}
 	j := judge.New(l, fittest.AllRows(60), nil)
-	plain := j.Mean(j.ReciprocalRanks(judge.InnerProduct))
+	plain := j.Mean(j.Marks(judge.InnerProduct))
 	ch := &chooser{fitter: &fitter{judge: j, plain: judge.InnerProduct}}
 	if ch.keepIfBest(nil, plain, setting{pull: 1}, 1); ch.best != nil {
 		t.Error("a form that is no better than the plain inner product is kept")
@@ -153,7 +187,7 @@ func TestTheBestFormIsKeptUnlessGuarded(t *testing.T) {
 	for i, mrr := range []float64{plain + 0.1, plain + 0.05, plain + 0.2} {
 		ch.keepIfBest(nil, mrr, setting{pull: float64(i)}, 1)
 	}
-	if ch.best == nil || ch.best.mrr != plain+0.2 || ch.best.setting.pull != 2 {
+	if ch.best == nil || ch.best.value != plain+0.2 || ch.best.setting.pull != 2 {
 		t.Errorf("kept %+v", ch.best)
 	}
 	ch.keepIfBest(nil, plain+0.1, setting{pull: 3}, 1)
@@ -174,16 +208,16 @@ func TestAutoWeighsItemsByTheirTraffic(t *testing.T) {
 		ch := &chooser{fitter: &fitter{report: Report{Guarded: true, ColdTraffic: traffic}, options: o}, trials: map[setting]*trial{}, whole: true}
 		ch.holdouts = []holdout{{logged: &judge.Judge{}}}
 		weak, strong := &trial{setting: setting{pull: 0}}, &trial{setting: setting{pull: 1}}
-		weak.LoggedMRR, weak.Cold = 0.9, &fit.Comparison{MRR: 0.5}
-		strong.LoggedMRR, strong.Cold = 0.88, &fit.Comparison{MRR: 0.7}
+		weak.LoggedMRR, weak.Cold = 0.9, &fit.Comparison{Value: 0.5}
+		strong.LoggedMRR, strong.Cold = 0.88, &fit.Comparison{Value: 0.7}
 		ch.trials[weak.setting], ch.trials[strong.setting] = weak, strong
 		chosen, err := ch.choosePull(t.Context(), setting{})
 		if err != nil || chosen.pull != want {
 			t.Errorf("traffic %g: pull %g (%v), want %g", traffic, chosen.pull, err, want)
 			continue
 		}
-		g := fit.NewGuarding(traffic, chosen.PullTrial, []fit.PullTrial{weak.PullTrial, strong.PullTrial})
-		if lost := 0.9 - chosen.LoggedMRR; g.LoggedLoss != lost || g.ColdGain != chosen.Cold.MRR-0.5 {
+		g := fit.NewGuarding(fit.MRR, traffic, chosen.PullTrial, []fit.PullTrial{weak.PullTrial, strong.PullTrial})
+		if lost := 0.9 - chosen.LoggedMRR; g.LoggedLoss != lost || g.ColdGain != chosen.Cold.Value-0.5 {
 			t.Errorf("traffic %g: %+v", traffic, g)
 		}
 	}
@@ -223,13 +257,13 @@ func TestTheMiddleScaleStands(t *testing.T) {
 		c := &chooser{fitter: &fitter{options: Options{Pulls: []float64{1}, Rate: 1}}, holdouts: []holdout{{logged: j}}, trials: map[setting]*trial{}}
 		for _, scale := range []float64{10, 20, 40} {
 			s := setting{pull: 1, scale: scale, rate: 1}
-			c.trials[s] = &trial{setting: s, ranks: make([]float64, len(j.Queries))}
+			c.trials[s] = &trial{setting: s, marks: make([]float64, len(j.Queries))}
 		}
 		other := c.trials[setting{1, 40, 1}]
 		for i := range found {
-			other.ranks[i] = 1
+			other.marks[i] = 1
 		}
-		other.LoggedMRR = j.Mean(other.ranks)
+		other.LoggedMRR = j.Mean(other.marks)
 		if s, err := c.chooseScale(t.Context()); err != nil || s.scale != want {
 			t.Errorf("with %d queries more the scale is %v (%v), want %g", found, s.scale, err, want)
 		}
@@ -244,13 +278,13 @@ func TestAShortTrialTakesTheWeakestPull(t *testing.T) {
 	}
 	j := judge.New(l, fittest.AllRows(60), nil)
 	ranked := func(pull, found float64) *trial { // finds this share of the queries
-		tr := &trial{setting: setting{pull: pull}, ranks: make([]float64, len(j.Queries))}
-		for i := range tr.ranks {
-			if float64(i) < found*float64(len(tr.ranks)) {
-				tr.ranks[i] = 1
+		tr := &trial{setting: setting{pull: pull}, marks: make([]float64, len(j.Queries))}
+		for i := range tr.marks {
+			if float64(i) < found*float64(len(tr.marks)) {
+				tr.marks[i] = 1
 			}
 		}
-		tr.LoggedMRR = j.Mean(tr.ranks)
+		tr.LoggedMRR = j.Mean(tr.marks)
 		return tr
 	}
 	c := &chooser{fitter: &fitter{}, holdouts: []holdout{{logged: j}}}

@@ -20,11 +20,11 @@ func (f *fitter) addRival(name string, judged form) {
 	f.rivals = append(f.rivals, judge.RivalOf(name, numbers, judged.probe))
 }
 
-// watched returns the rival, whose ranks count as work. Where a decision needs more queries than
+// watched returns the rival, whose marks count as work. Where a decision needs more queries than
 // were planned, their judgement, by the given number of rivals, is a stage of its own.
 func (f *fitter) watched(r judge.Rival, rivals int) judge.Rival {
-	ranks := r.Ranks
-	r.Ranks = func(j *judge.Judge) ([]float64, error) {
+	marks := r.Marks
+	r.Marks = func(j *judge.Judge) ([]float64, error) {
 		cost := f.costOf(j)
 		if f.task != nil && !f.task.Has(cost) {
 			f.task.End()
@@ -33,7 +33,7 @@ func (f *fitter) watched(r judge.Rival, rivals int) judge.Rival {
 			f.task = f.work.Begin(planned)
 		}
 		defer f.task.Add(cost)
-		return ranks(j)
+		return marks(j)
 	}
 	return r
 }
@@ -41,7 +41,7 @@ func (f *fitter) watched(r judge.Rival, rivals int) judge.Rival {
 // decide compares the rivals with the plain similarity on as many held-out queries as the
 // decision needs, and reports the outcome. An interrupted fit looks at few.
 func (f *fitter) decide() error {
-	all := judge.NewShuffled(f.log, f.split.HeldOut, f.options.Seed)
+	all := judge.NewShuffled(f.log, f.split.HeldOut, f.options.Seed).By(f.options.Measure)
 	rule := verdict.DefaultRule()
 	rule.Margin = f.options.Margin
 	decide := judge.Decide
@@ -58,11 +58,11 @@ func (f *fitter) decide() error {
 		return err
 	}
 	r := &f.report
-	r.Choices = []Choice{{Name: plain.Name, MRR: o.Plain}}
+	r.Choices = []Choice{{Name: plain.Name, Value: o.Plain}}
 	for i, rival := range o.Rivals {
 		standing := o.Decision.Standings[i]
 		r.Choices = append(r.Choices, Choice{
-			Name: rival.Name, MRR: o.Values[i], Numbers: rival.Numbers, Standing: standing,
+			Name: rival.Name, Value: o.Values[i], Numbers: rival.Numbers, Standing: standing,
 			AsGood: standing == verdict.Best || standing == verdict.AsGood,
 		})
 		if rival.Name == string(f.options.Form) {
@@ -77,7 +77,7 @@ func (f *fitter) decide() error {
 	case r.Guarding != nil:
 		r.Verdict.Text = append(r.Verdict.Text, r.Guarding.Text())
 	case r.Cold != nil && f.options.Cold == fit.ColdAuto:
-		r.Verdict.Text = append(r.Verdict.Text, fit.UnguardedText(*r.Cold, r.ColdTraffic))
+		r.Verdict.Text = append(r.Verdict.Text, fit.UnguardedText(r.Measure, *r.Cold, r.ColdTraffic))
 	}
 	r.Recommendation = strings.Join(r.Verdict.Text, "\n")
 	return nil

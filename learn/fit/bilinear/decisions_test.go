@@ -2,9 +2,11 @@ package bilinear
 
 import (
 	"context"
+	"math"
 	"math/rand/v2"
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/likenessdb/likeness/learn/fit"
@@ -72,7 +74,7 @@ func TestWhatJudgesNewItems(t *testing.T) {
 	in := func(x int32) bool { return set[x] }
 	cold, logged := judge.New(f.log, f.log.UnseenQueries(f.split, set), in), judge.New(f.log, f.split.HeldOut, func(x int32) bool { return !in(x) })
 	for name, c := range map[string][2]*judge.Judge{"new items": {c.holdouts[0].cold, cold}, "logged items": {c.holdouts[0].logged, logged}} {
-		if got, want := c[0].ReciprocalRanks(judge.InnerProduct), c[1].ReciprocalRanks(judge.InnerProduct); len(want) == 0 || !slices.Equal(got, want) {
+		if got, want := c[0].Marks(judge.InnerProduct), c[1].Marks(judge.InnerProduct); len(want) == 0 || !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", name, got, want)
 		}
 	}
@@ -82,7 +84,7 @@ func TestWhatJudgesNewItems(t *testing.T) {
 func TestAGuardStopsWhenLoggedItemsLose(t *testing.T) {
 	var tried []int
 	try := trialsAt([]float64{.9, .8, .95, .7, .6}, nil)
-	if _, err := searchGuarded(5, func(i int) (*trial, error) { tried = append(tried, i); return try(i) }); err != nil || slices.Contains(tried, 3) || slices.Contains(tried, 4) {
+	if _, err := searchGuarded(5, func(i int) (*trial, error) { tried = append(tried, i); return try(i) }, logged); err != nil || slices.Contains(tried, 3) || slices.Contains(tried, 4) {
 		t.Errorf("tried %v, %v; want none behind the pull that loses", tried, err)
 	}
 }
@@ -164,11 +166,31 @@ func TestAnInterruptedFitDecidesQuickly(t *testing.T) {
 	}
 }
 
+// TestTheMeasureJudges: the verdict and the comparison are by the measure of the options, and say so.
+func TestTheMeasureJudges(t *testing.T) {
+	for _, measure := range []fit.Measure{fit.MRR, fit.NDCG} {
+		f := fitterOf(t, 200, 0.5)
+		f.options.Measure = measure
+		f.rivals = []judge.Rival{judge.RivalOf(string(f.options.Form), 1, judge.InnerProduct)}
+		if err := f.decide(); err != nil {
+			t.Fatal(err)
+		}
+		j := f.newJudge(f.split.HeldOut, nil)
+		hits := j.FindHits(judge.InnerProduct)
+		if want := j.Mean(j.MarksOf(hits, measure)); math.Abs(f.report.Logged.Value-want) > 1e-12 || f.report.Choices[0].Value != f.report.Logged.Value {
+			t.Errorf("%s: %+v, want %g", measure, f.report.Logged, want)
+		}
+		if text := strings.Join(f.report.Verdict.Text, " "); !strings.Contains(text, measure.Name()) {
+			t.Errorf("%s: the verdict is %q", measure, text)
+		}
+	}
+}
+
 // TestMarginOfADecision: a simpler form is taken that loses less than the margin of the options.
 func TestMarginOfADecision(t *testing.T) {
 	f := fitterOf(t, 200, 0.5)
 	always := func(name string, numbers int, rank float64) judge.Rival {
-		return judge.Rival{Name: name, Numbers: numbers, Ranks: func(j *judge.Judge) ([]float64, error) { return slices.Repeat([]float64{rank}, len(j.Queries)), nil }}
+		return judge.Rival{Name: name, Numbers: numbers, Marks: func(j *judge.Judge) ([]float64, error) { return slices.Repeat([]float64{rank}, len(j.Queries)), nil }}
 	}
 	for margin, want := range map[float64]string{0.05: "large", 0.5: "small"} {
 		f.options.Margin, f.rivals = margin, []judge.Rival{always("large", 9, 1), always("small", 3, 0.9)}

@@ -79,7 +79,7 @@ type bestForm struct {
 	form form
 	// judged is a form of the same setting that has not seen the held-out queries.
 	judged  form
-	mrr     float64 // MRR@10 of judged on the held-out queries
+	value   float64 // the measure of judged on the held-out queries
 	setting setting
 	rounds  int  // that it took
 	whole   bool // it is no short trial's
@@ -87,8 +87,9 @@ type bestForm struct {
 
 // newFitter begins a fit: it decides where W starts.
 func newFitter(log *samples.Log, split samples.Split, trials *train.Trials, o Options) (*fitter, error) {
-	f := &fitter{log: log, options: o, split: split, judge: judge.New(log, split.HeldOut, nil), trials: trials}
-	f.report = Report{Counts: log.Counts, Form: o.Form, Seed: o.Seed, Normalise: o.Normalise}
+	f := &fitter{log: log, options: o, split: split, trials: trials}
+	f.judge = f.newJudge(split.HeldOut, nil)
+	f.report = Report{Counts: log.Counts, Form: o.Form, Measure: o.Measure, Seed: o.Seed, Normalise: o.Normalise}
 	f.planRounds()
 	err := f.chooseStart()
 	if err != nil {
@@ -96,6 +97,11 @@ func newFitter(log *samples.Log, split samples.Split, trials *train.Trials, o Op
 	}
 	f.plain, err = f.plainWithout(nil)
 	return f, err
+}
+
+// newJudge makes a judge by the measure of the options.
+func (f *fitter) newJudge(queries []int32, wanted func(item int32) bool) *judge.Judge {
+	return judge.New(f.log, queries, wanted).By(f.options.Measure)
 }
 
 // run chooses the setting, judges it on the held-out queries and fits all pairs.
@@ -292,7 +298,7 @@ func (f *fitter) finishFull(ctx context.Context, final, judged *fullForm) (*Fitt
 		return nil, err
 	}
 	f.begin(f.plans.spectrum)
-	f.report.Spectrum = describeSpectrum(finalParts, judgedParts, f.judge, f.options, f.judge.Mean(f.judge.ReciprocalRanks(judged.probe)))
+	f.report.Spectrum = describeSpectrum(finalParts, judgedParts, f.judge, f.options, f.judge.Mean(f.judge.Marks(judged.probe)))
 	rank := f.report.Spectrum.Suggested
 	if 2*rank < min(final.w.Rows, final.w.Cols) { // with fewer numbers than the full form
 		f.addRival(f.report.rankName(rank), judgedParts.cut(rank))

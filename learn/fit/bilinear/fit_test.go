@@ -45,7 +45,7 @@ func measure(t *testing.T, d fit.Data, fitted *Fitted, wanted func(int32) bool) 
 			copy(u.Row(r), probes[0].Vector)
 		}
 	}
-	return judge.Mean(j.ReciprocalRanks(probe), nil), judge.Mean(j.ReciprocalRanks(judge.InnerProduct), nil)
+	return judge.Mean(j.Marks(probe), nil), judge.Mean(j.Marks(judge.InnerProduct), nil)
 }
 
 // The bars of a competent fit on real vectors, on questions that no fit has seen. The soak searches
@@ -93,8 +93,8 @@ func checkReport(t *testing.T, r Report) {
 		t.Errorf("the rank for 90%% of the energy is %d, want 35 to 50", s.EnergyRank)
 	}
 	for _, q := range s.Ranks {
-		if q.Rank == s.Suggested && q.MRR < r.Logged.MRR-0.01 {
-			t.Errorf("rank %d costs %.4f of MRR@10, want 0.01 at most", q.Rank, r.Logged.MRR-q.MRR)
+		if q.Rank == s.Suggested && q.Value < r.Logged.Value-0.01 {
+			t.Errorf("rank %d costs %.4f of MRR@10, want 0.01 at most", q.Rank, r.Logged.Value-q.Value)
 		}
 	}
 	if len(r.Warnings) != 1 || !strings.Contains(r.Warnings[0], "items without logs lose") {
@@ -217,7 +217,7 @@ func TestRawVectorsAndCut(t *testing.T) {
 	if s := fitted.Tensors["P"].Shape; fitted.Config.Form != bilinear.LowRank || s[1] != 5 || fitted.Config.Normalise {
 		t.Errorf("cut to rank 5: %+v with P of %v", fitted.Config, s)
 	}
-	if g := fitted.Report.Logged; g.MRR < g.Baseline-0.05 {
+	if g := fitted.Report.Logged; g.Value < g.Baseline-0.05 {
 		t.Errorf("raw vectors: %+v", g)
 	}
 }

@@ -14,10 +14,12 @@ type Options struct {
 	fit.Common
 	Form bilinear.Form
 	Rank int // of the low-rank forms
+	// Measure chooses the setting, and judges the fit.
+	Measure fit.Measure
 	// Scale multiplies φ before the softmax: the inverse of the temperature. With 0
 	// the fit chooses it.
 	Scale float64
-	// Quality is the share of a full form's MRR@10 on held-out queries that the
+	// Quality is the share of a full form's measure on held-out queries that the
 	// suggested rank keeps.
 	Quality float64
 	// Energy is a share of Σσ² of W − I; the report names the rank that has it.
@@ -53,7 +55,7 @@ const ReduceAuto = -1
 // DefaultOptions returns options that are good for frozen sentence vectors.
 func DefaultOptions() Options {
 	return Options{
-		Common: fit.DefaultCommon(), Form: bilinear.Full, Rank: 32, Quality: 0.99, Energy: 0.9, Margin: verdict.DefaultMargin,
+		Common: fit.DefaultCommon(), Measure: fit.MRR, Form: bilinear.Full, Rank: 32, Quality: 0.99, Energy: 0.9, Margin: verdict.DefaultMargin,
 		Pulls: []float64{1e-5, 3e-4, 2.5e-3, 5e-3, 1e-2, 2e-2, 4e-2, 1e-1},
 		Batch: 512, Rounds: 10, Steps: 400, Softmax: 4096, Draws: 512,
 	}
@@ -69,6 +71,8 @@ func (o Options) check(d fit.Data) error {
 	switch {
 	case !slices.Contains(forms, o.Form):
 		return fmt.Errorf("%w: form %q is none of %q", fit.ErrOption, o.Form, forms)
+	case o.Measure != fit.MRR && o.Measure != fit.NDCG:
+		return fit.NotOneOf("metric", o.Measure, []fit.Measure{fit.MRR, fit.NDCG})
 	case o.hasLowRank() && (o.Rank < 1 || o.Rank > dim):
 		return fmt.Errorf("%w: rank is %d, want 1 to the dimension %d", fit.ErrOption, o.Rank, dim)
 	case (o.Form == bilinear.Diagonal || o.Form == bilinear.IdentityLowRank) && d.Items.Cols != d.Queries.Cols:

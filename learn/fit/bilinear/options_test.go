@@ -12,6 +12,7 @@ import (
 func TestOptionsAreChecked(t *testing.T) {
 	for want, change := range map[string]func(o *Options){
 		`form "cubic"`:       func(o *Options) { o.Form = "cubic" },
+		`metric "p@10"`:      func(o *Options) { o.Measure = "p@10" },
 		"rank is 0":          func(o *Options) { o.Form, o.Rank = "low_rank", 0 },
 		"held out is 1":      func(o *Options) { o.HeldOut = 1 },
 		"items held out":     func(o *Options) { o.ColdShare = 0.7 },

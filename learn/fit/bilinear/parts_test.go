@@ -43,13 +43,13 @@ func TestRanksAreDescribed(t *testing.T) {
 		t.Fatalf("%+v", s)
 	}
 	for i, want := range []RankQuality{{Rank: 1, Energy: 16. / 30, Bound: 3}, {Rank: 3, Energy: 29. / 30, Bound: 1}} {
-		want.MRR = f.judge.Mean(f.judge.ReciprocalRanks(d.cut(want.Rank).probe))
-		if got := s.Ranks[i]; got.Rank != want.Rank || math.Abs(got.Energy-want.Energy) > 1e-6 || math.Abs(got.Bound-want.Bound) > 1e-6 || got.MRR != want.MRR {
+		want.Value = f.judge.Mean(f.judge.Marks(d.cut(want.Rank).probe))
+		if got := s.Ranks[i]; got.Rank != want.Rank || math.Abs(got.Energy-want.Energy) > 1e-6 || math.Abs(got.Bound-want.Bound) > 1e-6 || got.Value != want.Value {
 			t.Errorf("rank %d is %+v, want %+v", want.Rank, got, want)
 		}
 	}
 	o.Quality = 0.5 // the suggested rank keeps this share, not all
-	if half := describeSpectrum(d, d, f.judge, o, 2*s.Ranks[0].MRR); half.Suggested != 1 {
+	if half := describeSpectrum(d, d, f.judge, o, 2*s.Ranks[0].Value); half.Suggested != 1 {
 		t.Errorf("for half of the quality rank %d is suggested", half.Suggested)
 	}
 }
@@ -99,7 +99,7 @@ func TestStartsAreFittedOnce(t *testing.T) {
 // TestVerdictWithoutAnInnerProduct: queries and items of other dimensions cannot keep the plain similarity.
 func TestVerdictWithoutAnInnerProduct(t *testing.T) {
 	f := fitterOf(t, 200, 0.5)
-	f.rivals = []judge.Rival{{Name: "full", Numbers: 9, Ranks: func(j *judge.Judge) ([]float64, error) { return slices.Repeat([]float64{0}, len(j.Queries)), nil }}}
+	f.rivals = []judge.Rival{{Name: "full", Numbers: 9, Marks: func(j *judge.Judge) ([]float64, error) { return slices.Repeat([]float64{0}, len(j.Queries)), nil }}}
 	if err := f.decide(); err != nil || strings.HasPrefix(f.report.Recommendation, "Use it") {
 		t.Errorf("%q, %v", f.report.Recommendation, err)
 	}

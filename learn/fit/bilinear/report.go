@@ -14,7 +14,9 @@ type Report struct {
 	CutTo     int           `json:"cut_to_rank,omitempty"`
 	Normalise bool          `json:"normalise"`
 	Seed      uint64        `json:"seed"`
-	Counts    fit.Counts    `json:"counts"`
+	// Measure chose the setting, and judges the fit.
+	Measure fit.Measure `json:"measure"`
+	Counts  fit.Counts  `json:"counts"`
 	// Start says at which W₀ the fit started.
 	Start Start `json:"start"`
 	// Pull is λ of λ‖W − W₀‖². Rounds is the number of rounds that the final fit took;
@@ -47,10 +49,10 @@ type Report struct {
 	Warnings       []string    `json:"warnings,omitempty"`
 }
 
-// Choice is a similarity and its MRR@10 on the held-out queries.
+// Choice is a similarity and its quality on the held-out queries, by the fit's measure.
 type Choice struct {
-	Name string  `json:"name"`
-	MRR  float64 `json:"mrr"`
+	Name  string  `json:"name"`
+	Value float64 `json:"value"`
 	// Numbers is how many numbers the similarity stores.
 	Numbers int `json:"numbers"`
 	// Standing says how it stands to the best one; it is empty for the similarity that

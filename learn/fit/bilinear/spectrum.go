@@ -22,7 +22,7 @@ type Spectrum struct {
 	// Ranks describes, for some ranks, the sum of I and the leading components of W − I, or the
 	// leading components of W.
 	Ranks []RankQuality `json:"ranks"`
-	// Suggested is a low rank that keeps the share Quality of the full form's MRR on the
+	// Suggested is a low rank that keeps the share Quality of the full form's measure on the
 	// held-out queries, found as suggestRank says.
 	Suggested int     `json:"suggested_rank"`
 	Quality   float64 `json:"quality_asked"`
@@ -37,8 +37,8 @@ type RankQuality struct {
 	Rank   int     `json:"rank"`
 	Energy float64 `json:"energy"` // share of Σσ²
 	Bound  float64 `json:"bound"`
-	// MRR is the MRR@10 on the held-out queries, for a fit that had not seen them.
-	MRR float64 `json:"mrr"`
+	// Value is the measure on the held-out queries, for a fit that had not seen them.
+	Value float64 `json:"value"`
 }
 
 // decomposition is the singular value decomposition of W − I, or of W.
@@ -137,18 +137,18 @@ func suggestRank(n int, enough func(rank int) bool) int {
 }
 
 // describeSpectrum describes the spectrum of final. It measures the quality of a rank
-// by the same rank of judged, which has not seen the judge's queries; fullMRR is the
-// MRR of judged uncut.
-func describeSpectrum(final, judged *decomposition, j *judge.Judge, o Options, fullMRR float64) *Spectrum {
+// by the same rank of judged, which has not seen the judge's queries; full is the
+// quality of judged uncut.
+func describeSpectrum(final, judged *decomposition, j *judge.Judge, o Options, full float64) *Spectrum {
 	s := &Spectrum{Of: final.name(), Singular: final.sigma, Quality: o.Quality, EnergyRank: final.rankOfEnergy(o.Energy), Energy: o.Energy}
 	known := map[int]float64{}
-	mrr := func(rank int) float64 {
+	quality := func(rank int) float64 {
 		if _, done := known[rank]; !done {
-			known[rank] = j.Mean(j.ReciprocalRanks(judged.cut(rank).probe))
+			known[rank] = j.Mean(j.Marks(judged.cut(rank).probe))
 		}
 		return known[rank]
 	}
-	s.Suggested = suggestRank(len(final.sigma), func(rank int) bool { return mrr(rank) >= o.Quality*fullMRR })
+	s.Suggested = suggestRank(len(final.sigma), func(rank int) bool { return quality(rank) >= o.Quality*full })
 	ranks := []int{8, 16, 32, 64, 128, s.Suggested, s.EnergyRank}
 	if o.Reduce > 0 {
 		ranks = append(ranks, o.Reduce)
@@ -159,7 +159,7 @@ func describeSpectrum(final, judged *decomposition, j *judge.Judge, o Options, f
 		if r > len(final.sigma) {
 			break
 		}
-		q := RankQuality{Rank: r, Energy: 1, Bound: final.bound(r), MRR: mrr(r)}
+		q := RankQuality{Rank: r, Energy: 1, Bound: final.bound(r), Value: quality(r)}
 		if total > 0 {
 			q.Energy = final.energy(r) / total
 		}

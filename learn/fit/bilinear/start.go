@@ -74,12 +74,12 @@ func (f *fitter) chooseStart() error {
 	if len(pairs) == 0 {
 		return nil
 	}
-	cold := f.thin(judge.New(f.log, f.log.UnseenQueries(f.split, sets[0]), func(x int32) bool { return sets[0][x] }))
+	cold := f.thin(f.newJudge(f.log.UnseenQueries(f.split, sets[0]), func(x int32) bool { return sets[0][x] }))
 	w, err := leastSquares(f.log, pairs)
 	if err != nil {
 		return err
 	}
-	if isFar(cold.Compare(cold.ReciprocalRanks(start{&w}.probe), cold.ReciprocalRanks(judge.InnerProduct))) {
+	if isFar(cold.Compare(cold.Marks(start{&w}.probe), cold.Marks(judge.InnerProduct))) {
 		f.report.Start = FromLeastSquares
 	}
 	return nil

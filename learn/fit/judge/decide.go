@@ -14,14 +14,14 @@ type Rival struct {
 	Name string
 	// Numbers is how many numbers the similarity stores: the fewer, the simpler.
 	Numbers int
-	// Ranks returns the reciprocal ranks of a judge's queries.
-	Ranks func(j *Judge) ([]float64, error)
+	// Marks returns the judge's measure of each of its queries.
+	Marks func(j *Judge) ([]float64, error)
 }
 
 // RivalOf returns the rival that ranks by a probe.
 func RivalOf(name string, numbers int, probe Probe) Rival {
-	return Rival{Name: name, Numbers: numbers, Ranks: func(j *Judge) ([]float64, error) {
-		return j.ReciprocalRanks(probe), nil
+	return Rival{Name: name, Numbers: numbers, Marks: func(j *Judge) ([]float64, error) {
+		return j.Marks(probe), nil
 	}}
 }
 
@@ -30,12 +30,12 @@ func InnerProductRival() Rival { return RivalOf("the plain inner product", 0, In
 
 // Outcome is the comparison of a plain similarity and its rivals.
 type Outcome struct {
-	// Rivals are ordered by their numbers. Values are their MRR@10, Gains their
+	// Rivals are ordered by their numbers. Values are their mean marks, Gains their
 	// comparisons with the plain similarity.
 	Rivals    []Rival
 	Values    []float64
 	Gains     []fit.Comparison
-	Plain     float64 // MRR@10 of the plain similarity
+	Plain     float64 // mean mark of the plain similarity
 	PlainName string
 	Decision  verdict.Decision
 	// Queries is how many queries judged.
@@ -75,20 +75,20 @@ func DecideQuickly(all *Judge, plain Rival, rivals []Rival, rule verdict.Rule) (
 func decide(all *Judge, plain Rival, rivals []Rival, rule verdict.Rule, looks []int) (*Outcome, error) {
 	o := &Outcome{Rivals: slices.Clone(rivals), PlainName: plain.Name}
 	slices.SortStableFunc(o.Rivals, func(a, b Rival) int { return cmp.Compare(a.Numbers, b.Numbers) })
-	ranks := make([][]float64, len(rivals)+1) // of the rivals, then of the plain similarity
+	marks := make([][]float64, len(rivals)+1) // of the rivals, then of the plain similarity
 	for i, to := range looks {
 		part := all.Part(o.Queries, to)
 		for n, r := range append(slices.Clone(o.Rivals), plain) {
-			some, err := r.Ranks(part)
+			some, err := r.Marks(part)
 			if err != nil {
 				return nil, err
 			}
-			ranks[n] = append(ranks[n], some...)
+			marks[n] = append(marks[n], some...)
 		}
 		o.Queries = to
 		now := rule
 		now.Confidence = confidenceAt(i, len(looks), rule.Confidence)
-		o.compare(all.Part(0, to), ranks, now)
+		o.compare(all.Part(0, to), marks, now)
 		if !o.Decision.IsOpen() {
 			break
 		}
@@ -96,24 +96,24 @@ func decide(all *Judge, plain Rival, rivals []Rival, rule verdict.Rule, looks []
 	return o, nil
 }
 
-// compare decides by the ranks of the judge's queries.
-func (o *Outcome) compare(j *Judge, ranks [][]float64, rule verdict.Rule) {
+// compare decides by the marks of the judge's queries.
+func (o *Outcome) compare(j *Judge, marks [][]float64, rule verdict.Rule) {
 	n := len(o.Rivals)
-	o.Plain, o.Values, o.Gains = j.Mean(ranks[n]), nil, nil
+	o.Plain, o.Values, o.Gains = j.Mean(marks[n]), nil, nil
 	best := 0
 	for i := range o.Rivals {
-		o.Values, o.Gains = append(o.Values, j.Mean(ranks[i])), append(o.Gains, j.Compare(ranks[i], ranks[n]))
+		o.Values, o.Gains = append(o.Values, j.Mean(marks[i])), append(o.Gains, j.Compare(marks[i], marks[n]))
 		if o.Values[i] > o.Values[best] {
 			best = i
 		}
 	}
-	c := verdict.Comparison{Metric: "MRR@10", Plain: o.PlainName, PlainValue: o.Plain}
+	c := verdict.Comparison{Metric: j.measure.Name(), Plain: o.PlainName, PlainValue: o.Plain}
 	difference := func(c fit.Comparison) verdict.Difference {
 		return verdict.NewDifference(c.Gain, c.StandardError, c.Queries, rule.Confidence)
 	}
 	for i, r := range o.Rivals {
 		c.Models = append(c.Models, verdict.Model{
-			Name: r.Name, Value: o.Values[i], Gain: difference(o.Gains[i]), ToBest: difference(j.Compare(ranks[i], ranks[best])),
+			Name: r.Name, Value: o.Values[i], Gain: difference(o.Gains[i]), ToBest: difference(j.Compare(marks[i], marks[best])),
 		})
 	}
 	o.Decision = verdict.Decide(c, rule)

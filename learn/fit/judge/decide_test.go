@@ -26,7 +26,7 @@ func manyQueries(n int) *Judge {
 
 // finding returns a rival that ranks each query's item first, except for every misses-th query.
 func finding(name string, numbers, misses int) Rival {
-	return Rival{Name: name, Numbers: numbers, Ranks: func(j *Judge) ([]float64, error) {
+	return Rival{Name: name, Numbers: numbers, Marks: func(j *Judge) ([]float64, error) {
 		ranks := make([]float64, len(j.Queries))
 		for i, q := range j.Queries {
 			if int(q)%misses != 0 {
@@ -50,8 +50,8 @@ func TestDecideLooksUntilItIsClear(t *testing.T) {
 		"the smaller is as good":    {[]Rival{finding("rank 103", 26368, 1000), finding("full", 16384, 1000)}, 1000, "full"},
 		"the smaller is worse":      {[]Rival{finding("full", 16384, 1000), finding("diagonal", 128, 4)}, 1000, "full"},
 		"no better than plain":      {[]Rival{finding("full", 16384, 2)}, 1000, ""},
-		"hardly better":             {[]Rival{{Name: "full", Numbers: 1, Ranks: noisy}}, 10000, ""},
-		"hardly better, two rivals": {[]Rival{{Name: "full", Numbers: 1, Ranks: noisy}, {Name: "large", Numbers: 2, Ranks: noisy}}, 10000, ""},
+		"hardly better":             {[]Rival{{Name: "full", Numbers: 1, Marks: noisy}}, 10000, ""},
+		"hardly better, two rivals": {[]Rival{{Name: "full", Numbers: 1, Marks: noisy}, {Name: "large", Numbers: 2, Marks: noisy}}, 10000, ""},
 	} {
 		o, err := Decide(all, finding("plain", 0, 2), c.rivals, verdict.DefaultRule())
 		if err != nil {
@@ -70,7 +70,7 @@ func TestDecideLooksUntilItIsClear(t *testing.T) {
 			t.Errorf("%s: %q, want the confidence of one look among several, %s", name, text, confidence)
 		}
 		for i, g := range o.Gains {
-			if g.MRR != o.Values[i] || g.Queries != o.Queries {
+			if g.Value != o.Values[i] || g.Queries != o.Queries {
 				t.Errorf("%s: %+v", name, g)
 			}
 		}
@@ -78,7 +78,7 @@ func TestDecideLooksUntilItIsClear(t *testing.T) {
 	if o, err := DecideOnce(all, finding("plain", 0, 2), []Rival{finding("full", 16384, 1000)}, verdict.DefaultRule()); err != nil || o.Queries != 10000 || o.Choice() != "full" {
 		t.Errorf("one look at all took %d queries, %v", o.Queries, err)
 	}
-	o, err := DecideQuickly(all, finding("plain", 0, 2), []Rival{{Name: "full", Numbers: 1, Ranks: noisy}}, verdict.DefaultRule())
+	o, err := DecideQuickly(all, finding("plain", 0, 2), []Rival{{Name: "full", Numbers: 1, Marks: noisy}}, verdict.DefaultRule())
 	if err != nil || o.Queries != 1000 {
 		t.Errorf("a quick decision took %d queries, %v", o.Queries, err)
 	}

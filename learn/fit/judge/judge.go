@@ -8,6 +8,7 @@ import (
 	"slices"
 
 	"github.com/likenessdb/likeness/learn/clicks"
+	"github.com/likenessdb/likeness/learn/fit"
 	"github.com/likenessdb/likeness/learn/fit/linalg"
 	"github.com/likenessdb/likeness/learn/fit/samples"
 	"github.com/likenessdb/likeness/rerank"
@@ -27,8 +28,9 @@ const (
 // If the log says which items were shown, a query ranks these alone: nobody could choose another
 // one, so the log does not say how good it is.
 type Judge struct {
-	log    *samples.Log
-	wanted func(item int32) bool // nil: every item is wanted
+	measure fit.Measure
+	log     *samples.Log
+	wanted  func(item int32) bool // nil: every item is wanted
 
 	// Queries are the rows of the queries, Vectors their vectors.
 	Queries []int32
@@ -41,14 +43,22 @@ type Judge struct {
 }
 
 // New makes a judge that asks how well rankings find the chosen items for which wanted is true. It leaves out
-// queries that chose no such item. If wanted is nil, every item is wanted.
+// queries that chose no such item. If wanted is nil, every item is wanted. The judge measures MRR@10; By makes one that
+// measures something else.
 func New(l *samples.Log, queries []int32, wanted func(item int32) bool) *Judge {
-	j := &Judge{log: l, wanted: wanted}
+	j := &Judge{measure: fit.MRR, log: l, wanted: wanted}
 	for _, q := range queries {
 		j.addQuery(q)
 	}
 	j.gatherVectors()
 	return j
+}
+
+// By returns a judge of the same queries that measures m.
+func (j *Judge) By(m fit.Measure) *Judge {
+	other := *j
+	other.measure = m
+	return &other
 }
 
 // NewShuffled makes the judge of a decision, which takes the queries in order until it knows enough. It wants every
@@ -91,7 +101,7 @@ func (j *Judge) Cost() float64 {
 // Part returns a judge of the queries at the places from to to.
 func (j *Judge) Part(from, to int) *Judge {
 	return &Judge{
-		log: j.log, wanted: j.wanted, Queries: j.Queries[from:to], Vectors: j.Vectors.Slice(from, to),
+		measure: j.measure, log: j.log, wanted: j.wanted, Queries: j.Queries[from:to], Vectors: j.Vectors.Slice(from, to),
 		FirstItems: j.FirstItems[from:to], WantedCounts: j.WantedCounts[from:to], Weights: j.Weights[from:to],
 	}
 }
@@ -123,7 +133,7 @@ func Mix(first, second *Judge, share float64) *Judge {
 		return weights
 	}
 	return &Judge{
-		log: first.log, Queries: slices.Concat(first.Queries, second.Queries), FirstItems: slices.Concat(first.FirstItems, second.FirstItems),
+		measure: first.measure, log: first.log, Queries: slices.Concat(first.Queries, second.Queries), FirstItems: slices.Concat(first.FirstItems, second.FirstItems),
 		Vectors: rerank.Matrix{
 			Rows: first.Vectors.Rows + second.Vectors.Rows, Cols: first.Vectors.Cols, Data: slices.Concat(first.Vectors.Data, second.Vectors.Data),
 		},
@@ -137,7 +147,7 @@ func (j *Judge) Thin(step int) *Judge {
 	if step == 1 {
 		return j
 	}
-	thin := &Judge{log: j.log, wanted: j.wanted}
+	thin := &Judge{measure: j.measure, log: j.log, wanted: j.wanted}
 	for i := 0; i < len(j.Queries); i += step {
 		thin.Queries, thin.FirstItems = append(thin.Queries, j.Queries[i]), append(thin.FirstItems, j.FirstItems[i])
 		thin.WantedCounts, thin.Weights = append(thin.WantedCounts, j.WantedCounts[i]), append(thin.Weights, j.Weights[i])
@@ -301,36 +311,26 @@ func (j *Judge) ReciprocalRankOfPairs(items []int32, q int32) float64 {
 	return sum / total
 }
 
-// ReciprocalRanks returns 1/rank of the best wanted item of each query under a
-// probe, 0 where the item is beyond the first ten.
-func (j *Judge) ReciprocalRanks(probe Probe) []float64 {
-	hits := j.FindHits(probe)
-	ranks := make([]float64, len(hits))
-	for i, h := range hits {
-		ranks[i] = h.ReciprocalRank()
-	}
-	return ranks
+// Marks returns the judge's measure of each query's ranking by a probe.
+func (j *Judge) Marks(probe Probe) []float64 {
+	return j.MarksOf(j.FindHits(probe), j.measure)
 }
 
-// Marks returns the reciprocal rank and the nDCG@10 of each query under a probe.
-func (j *Judge) Marks(probe Probe) (reciprocalRanks, ndcg []float64) {
-	return j.MarksOf(j.FindHits(probe))
-}
-
-// MarksOf returns the reciprocal rank and the nDCG@10 of each query, whose hits are
-// given in the order of Queries.
-func (j *Judge) MarksOf(hits []Hits) (reciprocalRanks, ndcg []float64) {
+// MarksOf returns a measure of each query's ranking, whose hits are given in the order of
+// Queries.
+func (j *Judge) MarksOf(hits []Hits, m fit.Measure) []float64 {
+	marks := make([]float64, len(hits))
 	for i, h := range hits {
-		reciprocalRanks, ndcg = append(reciprocalRanks, h.ReciprocalRank()), append(ndcg, h.NDCG(j.WantedCounts[i]))
+		marks[i] = h.Mark(m, j.WantedCounts[i])
 	}
-	return reciprocalRanks, ndcg
+	return marks
 }
 
 // Quality returns the mean of MRR@10, which sees the first right place, and nDCG@10,
 // which sees the whole first page.
 func (j *Judge) Quality(probe Probe) float64 {
-	reciprocalRanks, ndcg := j.Marks(probe)
-	return (j.Mean(reciprocalRanks) + j.Mean(ndcg)) / 2
+	hits := j.FindHits(probe)
+	return (j.Mean(j.MarksOf(hits, fit.MRR)) + j.Mean(j.MarksOf(hits, fit.NDCG))) / 2
 }
 
 // Mean returns the weighted mean of one number a query.

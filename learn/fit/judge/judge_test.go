@@ -24,7 +24,7 @@ func TestAQuerysCopyIsLeftOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	j := New(log, []int32{0, 1}, nil)
-	if got := j.ReciprocalRanks(InnerProduct); !slices.Equal(got, []float64{1, 1}) {
+	if got := j.Marks(InnerProduct); !slices.Equal(got, []float64{1, 1}) {
 		t.Errorf("the chosen items have reciprocal ranks %v, want the first rank", got)
 	}
 	for q, copied := range []int32{1, 2} {
@@ -73,7 +73,7 @@ func TestSeenItemsAreLeftOut(t *testing.T) {
 		t.Fatal(err)
 	}
 	j := New(log, []int32{0, 1}, nil)
-	if got := j.ReciprocalRanks(InnerProduct); !slices.Equal(got, []float64{1, 1. / 3}) {
+	if got := j.Marks(InnerProduct); !slices.Equal(got, []float64{1, 1. / 3}) {
 		t.Errorf("reciprocal ranks %v, want 1 without the two seen items, and 1/3", got)
 	}
 	if !j.LeavesOut(0, 1) || !j.LeavesOut(0, 3) || j.LeavesOut(0, 2) || j.LeavesOut(1, 3) {
@@ -94,7 +94,7 @@ func TestJudge(t *testing.T) {
 		queries[i] = int32(i)
 	}
 	j := New(p, queries, nil)
-	for i, got := range j.ReciprocalRanks(InnerProduct) {
+	for i, got := range j.Marks(InnerProduct) {
 		rel := p.Relevant[j.Queries[i]]
 		score := func(x int32) float64 { return linalg.Dot(p.Queries.Row(int(j.Queries[i])), p.Items.Row(int(x))) }
 		want := 0.0

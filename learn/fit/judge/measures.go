@@ -16,6 +16,14 @@ const Cutoff = 10
 // stands for place i.
 type Hits uint16
 
+// Mark returns a measure of the ranking, for a query with the given number of wanted items.
+func (h Hits) Mark(m fit.Measure, wanted int32) float64 {
+	if m == fit.NDCG {
+		return h.NDCG(wanted)
+	}
+	return h.ReciprocalRank()
+}
+
 // ReciprocalRank returns 1/rank of the best wanted item, or 0 if no wanted item was
 // found.
 func (h Hits) ReciprocalRank() float64 {
@@ -59,7 +67,7 @@ func Mean(v, weights []float64) float64 {
 	return sum / total
 }
 
-// Outcomes are reciprocal ranks of some queries, as Compare needs them. Items names
+// Outcomes are one measure of some queries' rankings, as Compare needs them. Items names
 // an item of each query; the queries of one item win and lose together, so that
 // Compare counts them as one cluster. With nil Weights all queries weigh the same.
 type Outcomes struct {
@@ -71,8 +79,8 @@ type Outcomes struct {
 // Compare compares the mean score with the mean baseline, and estimates the standard error
 // of the difference.
 func Compare(o Outcomes) fit.Comparison {
-	c := fit.Comparison{Queries: len(o.Scores), MRR: Mean(o.Scores, o.Weights), Baseline: Mean(o.Baseline, o.Weights)}
-	c.Gain = c.MRR - c.Baseline
+	c := fit.Comparison{Queries: len(o.Scores), Value: Mean(o.Scores, o.Weights), Baseline: Mean(o.Baseline, o.Weights)}
+	c.Gain = c.Value - c.Baseline
 	clusters, total := map[int32]float64{}, 0.0
 	for i, x := range o.Items {
 		w := 1.0
@@ -90,7 +98,7 @@ func Compare(o Outcomes) fit.Comparison {
 	return c
 }
 
-// Compare compares reciprocal ranks of the judge's queries with a baseline.
+// Compare compares marks of the judge's queries with a baseline.
 func (j *Judge) Compare(scores, baseline []float64) fit.Comparison {
 	return Compare(Outcomes{Scores: scores, Baseline: baseline, Weights: j.Weights, Items: j.FirstItems})
 }

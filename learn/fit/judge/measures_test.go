@@ -29,7 +29,7 @@ func TestStandardErrorIsOfItems(t *testing.T) {
 // A pair that counts twice is as two pairs.
 func TestWeightsOfMeans(t *testing.T) {
 	c := Compare(Outcomes{Scores: []float64{1, 0}, Baseline: []float64{0, 0}, Weights: []float64{3, 1}, Items: []int32{0, 1}})
-	if c.MRR != 0.75 {
-		t.Errorf("the weighted mean is %g, want 0.75", c.MRR)
+	if c.Value != 0.75 {
+		t.Errorf("the weighted mean is %g, want 0.75", c.Value)
 	}
 }

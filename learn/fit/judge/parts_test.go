@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/likenessdb/likeness/learn/clicks"
+	"github.com/likenessdb/likeness/learn/fit"
 	"github.com/likenessdb/likeness/learn/fit/fittest"
 	"github.com/likenessdb/likeness/learn/fit/linalg"
 	"github.com/likenessdb/likeness/learn/fit/samples"
@@ -111,15 +112,15 @@ func TestParts(t *testing.T) {
 		t.Fatal(err)
 	}
 	j := New(l, fittest.AllRows(50), nil)
-	got := append(j.Part(0, 17).ReciprocalRanks(InnerProduct), j.Part(17, 50).ReciprocalRanks(InnerProduct)...)
-	if !slices.Equal(got, j.ReciprocalRanks(InnerProduct)) {
+	got := append(j.Part(0, 17).Marks(InnerProduct), j.Part(17, 50).Marks(InnerProduct)...)
+	if !slices.Equal(got, j.Marks(InnerProduct)) {
 		t.Error("two parts give other ranks")
 	}
 	if p := j.Part(17, 50); p.FirstItems[0] != j.FirstItems[17] || p.WantedCounts[32] != j.WantedCounts[49] || p.Weights[3] != j.Weights[20] {
 		t.Errorf("a part is %+v", p)
 	}
 	rival := RivalOf("dot", 7, InnerProduct)
-	if ranks, err := rival.Ranks(j); err != nil || !slices.Equal(ranks, got) || rival.Name != "dot" || rival.Numbers != 7 {
+	if ranks, err := rival.Marks(j); err != nil || !slices.Equal(ranks, got) || rival.Name != "dot" || rival.Numbers != 7 {
 		t.Errorf("the rival of a probe is %+v, with other ranks than the probe: %v", rival, err)
 	}
 }
@@ -154,8 +155,9 @@ func TestWeightsOfAJudge(t *testing.T) {
 	if !slices.Equal(thin.Queries, []int32{0, 2}) || !slices.Equal(thin.Weights, []float64{3, 35}) || !slices.Equal(thin.WantedCounts, []int32{3, 2}) || !slices.Equal(thin.Vectors.Data, []float32{1, 3}) {
 		t.Errorf("every second query is %+v", thin)
 	}
-	quality := all.Quality(func(vectors, _ rerank.Matrix) { clear(vectors.Data) }) // every score is 0
-	mrr, ndcg := all.Marks(func(vectors, _ rerank.Matrix) { clear(vectors.Data) })
+	zero := func(vectors, _ rerank.Matrix) { clear(vectors.Data) } // every score is 0
+	quality := all.Quality(zero)
+	mrr, ndcg := all.Marks(zero), all.By(fit.NDCG).Marks(zero)
 	if want := (all.Mean(mrr) + all.Mean(ndcg)) / 2; quality != want || all.Mean(mrr) == all.Mean(ndcg) {
 		t.Errorf("the quality is %v, want the mean of %v and %v", quality, all.Mean(mrr), all.Mean(ndcg))
 	}

@@ -282,9 +282,9 @@ func TestReportOfTheChoice(t *testing.T) {
 		for _, guarded := range []bool{false, true} {
 			r, _ := trialsOf(t, 0.3, 0.4, 0.6)
 			r.Guarded, r.Verdict.Text = guarded, []string{"Take it.", "Because."}
-			r.Trials[1].Cold = &fit.Comparison{Gain: -loss, StandardError: 0.03, MRR: 0.2}
+			r.Trials[1].Cold = &fit.Comparison{Gain: -loss, StandardError: 0.03, Value: 0.2}
 			r.take(1)
-			if r.MAvg != 2 || r.Beta != 0.5 || r.Logged.MRR != r.Trials[1].Logged.MRR || r.Cold == nil || !r.Trials[1].Chosen || r.Trials[0].Chosen || r.Recommendation != "Take it.\nBecause." {
+			if r.MAvg != 2 || r.Beta != 0.5 || r.Logged.Value != r.Trials[1].Logged.Value || r.Cold == nil || !r.Trials[1].Chosen || r.Trials[0].Chosen || r.Recommendation != "Take it.\nBecause." {
 				t.Errorf("%+v", r)
 			}
 			if (len(r.Warnings) == 1) != warns || warns && strings.Contains(r.Warnings[0], "--cold guard") == guarded {
@@ -294,7 +294,7 @@ func TestReportOfTheChoice(t *testing.T) {
 	}
 	r, j := trialsOf(t, 0.3, 0.2)
 	r.stay(j)
-	if r.Logged.MRR != r.Logged.Baseline || math.Abs(r.Logged.MRR-0.3) > 1e-9 || r.Seen != nil || r.MAvg != 0 {
+	if r.Logged.Value != r.Logged.Baseline || math.Abs(r.Logged.Value-0.3) > 1e-9 || r.Seen != nil || r.MAvg != 0 {
 		t.Errorf("without a choice: %+v", r)
 	}
 }

@@ -260,7 +260,7 @@ func TestMaxSimFinds(t *testing.T) {
 	o.MAvg = []float64{0.5, 1, 2}
 	fitted, vectors := maxsimOf(t, d, o)
 	r := fitted.Report
-	if r.MAvg != 1 || r.Logged.MRR < 0.95 || r.Logged.Baseline > 0.6 || r.Vectors != len(vectors) || len(r.Trials) != 5 || !r.Trials[1].Chosen {
+	if r.MAvg != 1 || r.Logged.Value < 0.95 || r.Logged.Baseline > 0.6 || r.Vectors != len(vectors) || len(r.Trials) != 5 || !r.Trials[1].Chosen {
 		t.Errorf("%+v", r)
 	}
 	for x, v := range vectors {

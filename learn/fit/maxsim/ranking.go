@@ -3,6 +3,7 @@ package maxsim
 import (
 	"slices"
 
+	"github.com/likenessdb/likeness/learn/fit"
 	"github.com/likenessdb/likeness/learn/fit/judge"
 	"github.com/likenessdb/likeness/learn/fit/linalg"
 	"github.com/likenessdb/likeness/rerank"
@@ -104,7 +105,7 @@ func (r *ranking) marks() (reciprocalRanks, ndcg []float64) {
 	for i := range r.best {
 		hits[i] = r.judge.HitsAmong(r.bestItems(i), r.judge.Queries[i])
 	}
-	return r.judge.MarksOf(hits)
+	return r.judge.MarksOf(hits, fit.MRR), r.judge.MarksOf(hits, fit.NDCG)
 }
 
 // ranksWhenRepeated returns, for each query, the mean reciprocal rank of what its users chose.

@@ -91,12 +91,12 @@ func newTrial(average, beta float64, m marks, j judges, guarded bool) Trial {
 
 // String describes the trial on one line.
 func (t Trial) String() string {
-	text := fmt.Sprintf("%s: held-out MRR@10 %.4f, nDCG@10 %.4f", t.name(), t.Logged.MRR, t.NDCG)
+	text := fmt.Sprintf("%s: held-out MRR@10 %.4f, nDCG@10 %.4f", t.name(), t.Logged.Value, t.NDCG)
 	if t.Seen != nil {
-		text += fmt.Sprintf("; queries seen before %.4f, all traffic %.4f", t.Seen.MRR, t.Traffic.MRR)
+		text += fmt.Sprintf("; queries seen before %.4f, all traffic %.4f", t.Seen.Value, t.Traffic.Value)
 	}
 	if t.Cold != nil {
-		text += fmt.Sprintf("; held-out items %.4f, plain %.4f", t.Cold.MRR, t.Cold.Baseline)
+		text += fmt.Sprintf("; held-out items %.4f, plain %.4f", t.Cold.Value, t.Cold.Baseline)
 	}
 	return text
 }
@@ -114,11 +114,11 @@ func (r *Report) decide(j judges, isOnly bool) (int, error) {
 	for i, t := range r.Trials {
 		if t.Admissible || isOnly {
 			at[t.name()] = i
-			rivals = append(rivals, judge.Rival{Name: t.name(), Numbers: t.Vectors * j.logged.Vectors.Cols, Ranks: known(t.ranks)})
+			rivals = append(rivals, judge.Rival{Name: t.name(), Numbers: t.Vectors * j.logged.Vectors.Cols, Marks: known(t.ranks)})
 		}
 	}
 	plain := judge.InnerProductRival()
-	plain.Ranks = known(r.Trials[0].plainRanks)
+	plain.Marks = known(r.Trials[0].plainRanks)
 	if len(rivals) == 0 {
 		r.Verdict = fit.Verdict{Answer: verdict.No, Choose: plain.Name, Queries: len(j.traffic.Queries), Text: []string{
 			fmt.Sprintf("Not worth it: keep %s.", plain.Name), "Items without logs lose under every budget that was tried.",
@@ -164,7 +164,7 @@ func (r *Report) take(chosen int) {
 	r.Recommendation = strings.Join(r.Verdict.Text, "\n")
 	if c := t.Cold; c != nil && c.Gain < -c.StandardError {
 		text := fmt.Sprintf("items without logs lose: MRR@%d %.4f ± %.4f, %.4f by the plain inner product, on %d queries of items held out; "+
-			"items with vectors come before them", judge.Cutoff, c.MRR, c.StandardError, c.Baseline, c.Queries)
+			"items with vectors come before them", judge.Cutoff, c.Value, c.StandardError, c.Baseline, c.Queries)
 		if !r.Guarded {
 			text += ". --cold guard takes no budget under which they lose"
 		}

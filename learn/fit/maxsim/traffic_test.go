@@ -47,9 +47,9 @@ func TestBudgetsCountByTraffic(t *testing.T) {
 	if math.Abs(r.RepeatShare-0.95) > 0.01 || r.Seen == nil {
 		t.Fatalf("%.3f of the traffic repeats, want 0.95; %+v", r.RepeatShare, r)
 	}
-	want := r.RepeatShare*r.Seen.MRR + (1-r.RepeatShare)*r.Logged.MRR
-	if r.Seen.MRR < 0.99 || r.Logged.MRR > 0.9 || math.Abs(r.Traffic.MRR-want) > 1e-9 {
-		t.Errorf("seen %.3f, new %.3f, traffic %.3f", r.Seen.MRR, r.Logged.MRR, r.Traffic.MRR)
+	want := r.RepeatShare*r.Seen.Value + (1-r.RepeatShare)*r.Logged.Value
+	if r.Seen.Value < 0.99 || r.Logged.Value > 0.9 || math.Abs(r.Traffic.Value-want) > 1e-9 {
+		t.Errorf("seen %.3f, new %.3f, traffic %.3f", r.Seen.Value, r.Logged.Value, r.Traffic.Value)
 	}
 	o.RepeatShare = 0
 	alone, _ := maxsimOf(t, d, o)
@@ -70,8 +70,8 @@ func TestRareChoicesCountAsOftenAsMade(t *testing.T) {
 	}
 	fitted, _ := maxsimOf(t, d, DefaultOptions())
 	largest := slices.MaxFunc(fitted.Report.Trials, func(a, b Trial) int { return a.Vectors - b.Vectors })
-	if r := fitted.Report; r.Vectors >= largest.Vectors || largest.Seen.MRR > r.Seen.MRR-0.05 {
-		t.Errorf("%d vectors find %.3f of what is asked again, %d vectors %.3f", r.Vectors, r.Seen.MRR, largest.Vectors, largest.Seen.MRR)
+	if r := fitted.Report; r.Vectors >= largest.Vectors || largest.Seen.Value > r.Seen.Value-0.05 {
+		t.Errorf("%d vectors find %.3f of what is asked again, %d vectors %.3f", r.Vectors, r.Seen.Value, largest.Vectors, largest.Seen.Value)
 	}
 }
 
@@ -114,7 +114,7 @@ func TestBetaIsChosen(t *testing.T) {
 	}
 	chosen := slices.IndexFunc(r.Trials, func(t Trial) bool { return t.Chosen })
 	for i, trial := range r.Trials[3:] {
-		if trial.MAvg != r.MAvg || trial.Beta != o.Betas[i+1] || trial.Traffic.MRR > r.Trials[chosen].Traffic.MRR+0.05 {
+		if trial.MAvg != r.MAvg || trial.Beta != o.Betas[i+1] || trial.Traffic.Value > r.Trials[chosen].Traffic.Value+0.05 {
 			t.Errorf("trial %+v beside the chosen %+v", trial, r.Trials[chosen])
 		}
 	}

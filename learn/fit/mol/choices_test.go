@@ -73,7 +73,7 @@ func found(logged, cold, plain float64) marks {
 func TestATrialIsOfAllItemSets(t *testing.T) {
 	f := remembered(t, fit.ColdGuard, map[float64][]marks{0.5: {found(0.25, 0.5, 0.25), found(0.75, 0.75, 0.5)}})
 	got, err := f.tryPull(t.Context(), 0.5, 4, make([][]bool, 2))
-	if err != nil || got.LoggedMRR != 0.5 || got.Cold.MRR != 0.625 || got.Cold.Baseline != 0.375 || got.Cold.Queries != 40 || !got.Admissible || got.Pull != 0.5 || got.Rounds != 4 {
+	if err != nil || got.LoggedMRR != 0.5 || got.Cold.Value != 0.625 || got.Cold.Baseline != 0.375 || got.Cold.Queries != 40 || !got.Admissible || got.Pull != 0.5 || got.Rounds != 4 {
 		t.Errorf("%+v, %+v, %v", got, got.Cold, err)
 	}
 	f = remembered(t, fit.ColdGuard, map[float64][]marks{0.5: {found(0.9, 0.25, 0.5)}})

@@ -89,7 +89,7 @@ func (f *fitter) choosePull(ctx context.Context, sets [][]bool) error {
 	for _, t := range trials {
 		f.report.Pulls = append(f.report.Pulls, *t)
 	}
-	f.report.Guarding = fit.NewGuarding(f.report.ColdTraffic, *best, f.report.Pulls)
+	f.report.Guarding = fit.NewGuarding(fit.MRR, f.report.ColdTraffic, *best, f.report.Pulls)
 	f.warnCold()
 	return nil
 }
@@ -107,15 +107,15 @@ func (f *fitter) isBetter(t, other *fit.PullTrial) bool {
 // others equal weight.
 func (f *fitter) value(t *fit.PullTrial) float64 {
 	if f.options.Cold == fit.ColdGuard {
-		return t.Value(0.5)
+		return t.Value(fit.MRR, 0.5)
 	}
-	return t.Value(f.report.ColdTraffic)
+	return t.Value(fit.MRR, f.report.ColdTraffic)
 }
 
 // warnCold warns if items without logs lose.
 func (f *fitter) warnCold() {
 	if c := f.report.Cold; c != nil && c.Gain < 0 {
-		f.report.Warnings = append(f.report.Warnings, fit.ColdWarning(*c, f.options.Cold == fit.ColdGuard))
+		f.report.Warnings = append(f.report.Warnings, fit.ColdWarning(fit.MRR, *c, f.options.Cold == fit.ColdGuard))
 	}
 }
 
@@ -187,7 +187,7 @@ func (f *fitter) judgeWithout(n *net, set []bool) (marks, error) {
 	if err != nil {
 		return marks{}, err
 	}
-	m := marks{LoggedMRR: judge.Mean(ranks, nil), Baseline: cold.ReciprocalRanks(judge.InnerProduct), Items: cold.FirstItems}
+	m := marks{LoggedMRR: judge.Mean(ranks, nil), Baseline: cold.Marks(judge.InnerProduct), Items: cold.FirstItems}
 	m.Scores, err = f.reciprocalRanks(cold, n)
 	f.task.Add(logged.Cost() + cold.Cost())
 	return m, err

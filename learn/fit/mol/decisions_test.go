@@ -73,8 +73,8 @@ func TestRoundsLimitTheBilinearForm(t *testing.T) {
 // TestWhichTrialIsBetter: the one of the greater value for the traffic to come, and where the operator guards items
 // without logs the one that keeps them.
 func TestWhichTrialIsBetter(t *testing.T) {
-	logged := &fit.PullTrial{LoggedMRR: 0.9, Cold: &fit.Comparison{MRR: 0.1}}
-	kept := &fit.PullTrial{LoggedMRR: 0.4, Cold: &fit.Comparison{MRR: 0.55}, Admissible: true}
+	logged := &fit.PullTrial{LoggedMRR: 0.9, Cold: &fit.Comparison{Value: 0.1}}
+	kept := &fit.PullTrial{LoggedMRR: 0.4, Cold: &fit.Comparison{Value: 0.55}, Admissible: true}
 	for _, c := range []struct {
 		cold    fit.Cold
 		traffic float64

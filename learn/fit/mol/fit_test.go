@@ -39,7 +39,7 @@ func measure(t *testing.T, d fit.Data, fitted *Fitted, wanted func(int32) bool) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	return judge.Mean(scores, nil), judge.Mean(j.ReciprocalRanks(judge.InnerProduct), nil)
+	return judge.Mean(scores, nil), judge.Mean(j.Marks(judge.InnerProduct), nil)
 }
 
 // A MoL learns what no inner product can say, and the same seed gives the same
@@ -99,9 +99,9 @@ func TestWithoutAGainTheModelIsTheBilinearForm(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := got.Report
-		if r.Rounds != 0 || math.Abs(r.Logged.MRR-want.Report.Logged.MRR) > 1e-6 || math.Abs(1/r.Temperature-want.Report.Scale) > 1e-9 ||
+		if r.Rounds != 0 || math.Abs(r.Logged.Value-want.Report.Logged.Value) > 1e-6 || math.Abs(1/r.Temperature-want.Report.Scale) > 1e-9 ||
 			!slices.ContainsFunc(r.Warnings, func(text string) bool { return strings.Contains(text, "no mixture was better") }) {
-			t.Errorf("%s: %d rounds, MRR@10 %g at temperature %g, warnings %q; want none, %g and %g", cold, r.Rounds, r.Logged.MRR, r.Temperature, r.Warnings, want.Report.Logged.MRR, 1/want.Report.Scale)
+			t.Errorf("%s: %d rounds, MRR@10 %g at temperature %g, warnings %q; want none, %g and %g", cold, r.Rounds, r.Logged.Value, r.Temperature, r.Warnings, want.Report.Logged.Value, 1/want.Report.Scale)
 		}
 	}
 }

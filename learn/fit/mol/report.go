@@ -103,7 +103,7 @@ func (f *fitter) measure(n *net) error {
 	if f.report.Interrupted {
 		all, decide = f.thin(all), judge.DecideQuickly
 	}
-	o, err := decide(all, judge.InnerProductRival(), []judge.Rival{{Name: modelName, Numbers: n.countNumbers(), Ranks: v.reciprocalRanks}}, verdict.DefaultRule())
+	o, err := decide(all, judge.InnerProductRival(), []judge.Rival{{Name: modelName, Numbers: n.countNumbers(), Marks: v.reciprocalRanks}}, verdict.DefaultRule())
 	if err != nil {
 		return err
 	}

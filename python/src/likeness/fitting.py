@@ -67,10 +67,11 @@ class FitReport:
 
     def _lines(self) -> list[str]:
         lines = [self.recommendation]
+        measure = "nDCG@10" if self.data.get("measure") == "ndcg@10" else "MRR@10"
         for name, key in (("held-out queries", "logged"), ("held-out items, as without logs", "cold")):
             if part := self.data.get(key):
                 lines.append(
-                    f"{name}: MRR@10 {part['mrr']:.4f}, {part['baseline']:.4f} by the plain inner product "
+                    f"{name}: {measure} {part['value']:.4f}, {part['baseline']:.4f} by the plain inner product "
                     f"({part['gain']:+.4f} ± {part['standard_error']:.4f}, {part['queries']} queries)"
                 )
         return lines
