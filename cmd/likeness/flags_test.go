@@ -257,7 +257,7 @@ func TestEveryFlagReachesWhatItSets(t *testing.T) {
 			f.register(cmd, &f.options.Common, true)
 			f.flags(cmd)
 			return func() any { return f }
-		}, sets: fitFields()},
+		}, sets: with(fitFields(), map[string]string{"metric": "options.Measure"})},
 		"fit mol": {commands: []string{"fit mol"}, make: func(_ *testing.T, cmd *cobra.Command) func() any {
 			f := &fitMoLFlags{options: fitmol.DefaultOptions()}
 			f.register(cmd, &f.options.Common, true)
