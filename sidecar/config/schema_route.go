@@ -268,17 +268,17 @@ type Version struct {
 	Table string `yaml:"table" path:"true" reload:"activation"`
 	// The companion collection that `likeness index --version` wrote.
 	Companion string `yaml:"companion" reload:"activation"`
-	// Where the items' features come from: table, stored or derived.
+	// The version's placement: table, stored or derived.
 	Placement Placement `yaml:"placement" reload:"activation"`
-	// Which first-stage searches a request sends if it names no strategy.
+	// The version's strategy.
 	Strategy rerank.Strategy `yaml:"strategy" reload:"live"`
-	// Rows that each first-stage search returns; 0 means the route's depth.
+	// The version's depth; 0 means the route's.
 	Depth int `yaml:"depth" min:"0" reload:"live"`
-	// Rows that the averaged search of the combined strategy returns; 0 means the route's average_depth.
+	// The version's average_depth; 0 means the route's.
 	AverageDepth int `yaml:"average_depth" min:"0" reload:"live"`
-	// How the averaged search weighs the pairs of components.
+	// The version's weights.
 	Weights rerank.Weights `yaml:"weights" reload:"live"`
-	// Which learned search the distilled strategy sends.
+	// The version's head.
 	Head string `yaml:"head" reload:"live"`
 }
 
