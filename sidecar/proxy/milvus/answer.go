@@ -104,7 +104,7 @@ func (c *call) decode() (*milvuspb.SearchRequest, error) {
 		return m, nil
 	}
 	m, several, err := fused(h, func(field string) bool {
-		return c.Field(c.target.Routed, field) || c.Field(c.target.Routed, "") // a route without a field serves the collection's only one
+		return c.Names.CoversField(c.target.Routed, field) || c.Names.CoversField(c.target.Routed, "") // a route without a field serves the collection's only one
 	})
 	if several {
 		c.hybrid = h

@@ -504,7 +504,7 @@ func appendVarints(values []int64, f wire.Field) ([]int64, error) {
 // Locate implements routing.Exchange.
 func (c *call) Locate(ctx context.Context) (asked routing.Asked, err error) {
 	if c.isHybrid() {
-		asked.Searches, c.lists, err = locateHybrid(c.raw, func(field string) bool { return c.Router.Field(c.target.Routed, field) })
+		asked.Searches, c.lists, err = locateHybrid(c.raw, func(field string) bool { return c.Router.Names.CoversField(c.target.Routed, field) })
 		if err != nil {
 			return asked, routing.Pass(passesHybrid)
 		}

@@ -66,7 +66,7 @@ func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interc
 // ignores reports whether a search is known to address a collection without a route.
 func (r *Router) ignores(request []byte) bool {
 	name, _ := routing.Text(request, collectionField)
-	return r.Ignores(name)
+	return r.Names.Ignores(name)
 }
 
 // covered returns the collection that a request addresses, and whether it has a route. The request
@@ -76,7 +76,7 @@ func (r *Router) covered(ctx context.Context, request []byte) (target routing.Ta
 		return target, false
 	}
 	name, _ := routing.Text(request, collectionField)
-	return r.Target(ctx, name)
+	return r.Names.Target(ctx, name)
 }
 
 // canonicalName gives the default database, which has two names, a single one.

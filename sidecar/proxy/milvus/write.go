@@ -58,10 +58,10 @@ func methodsThatWrite() map[string]write {
 // their own.
 func (r *Router) writes(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interceptor {
 	out := map[string]rawgrpc.Interceptor{}
-	if !r.Follows() {
+	if r.Writes == nil {
 		return out
 	}
-	r.Followed(out, methodsThatRead(), denies)
+	r.Writes.InterceptOthers(out, methodsThatRead(), denies)
 	for method, w := range methodsThatWrite() {
 		out[method] = r.following(func(ctx context.Context, b []byte) routing.Writing {
 			if w.databaseField > 0 && !r.mayBeOurs(ctx, b, w.databaseField) {
@@ -81,7 +81,7 @@ func (r *Router) writes(upstream *rawgrpc.Upstream) map[string]rawgrpc.Intercept
 // following forwards a request and tells the follower of the write.
 func (r *Router) following(read func(ctx context.Context, b []byte) routing.Writing) rawgrpc.Interceptor {
 	return rawgrpc.Interceptor{MustRead: true, Answer: func(ctx context.Context, request []byte) rawgrpc.Reply {
-		ended, outlives, err := r.BeginWrite(ctx, func() routing.Writing { return read(ctx, request) })
+		ended, outlives, err := r.Writes.Begin(ctx, func() routing.Writing { return read(ctx, request) })
 		switch {
 		case err != nil:
 			return rawgrpc.Reply{Err: status.Error(codes.Unavailable, err.Error())}

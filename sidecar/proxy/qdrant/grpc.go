@@ -53,12 +53,12 @@ func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interc
 	} {
 		out[method] = rawgrpc.Interceptor{Ignores: r.ignores, Answer: func(ctx context.Context, request []byte) rawgrpc.Reply {
 			name, _ := routing.Text(request, 1)
-			target, ok := r.Target(ctx, name)
+			target, ok := r.Names.Target(ctx, name)
 			if !ok {
 				return rawgrpc.Reply{}
 			}
 			c := &call{target: target, upstream: upstream, method: method, layout: rewritable[method], raw: request, began: time.Now(), passes: m.passes,
-				routed: func(field string) bool { return r.Field(target.Routed, field) }}
+				routed: func(field string) bool { return r.Names.CoversField(target.Routed, field) }}
 			if m.passes == "" {
 				c.request, c.answer = m.request.ProtoReflect().New().Interface(), m.answer.ProtoReflect().Type()
 			}
@@ -71,7 +71,7 @@ func (r *Router) Intercept(upstream *rawgrpc.Upstream) map[string]rawgrpc.Interc
 // ignores reports whether a search is known to address a collection without a route.
 func (r *Router) ignores(request []byte) bool {
 	name, _ := routing.Text(request, 1)
-	return r.Ignores(name)
+	return r.Names.Ignores(name)
 }
 
 // call is a client's call that is being answered.

@@ -75,7 +75,7 @@ func (r *Router) InterceptREST(in *http.Request, body []byte, forward rest.Forwa
 		return rest.Reply{}
 	}
 	ctx := callerOf(in)
-	target, ok := r.Target(ctx, q.collection)
+	target, ok := r.Names.Target(ctx, q.collection)
 	if !ok {
 		return rest.Reply{}
 	}
@@ -84,7 +84,7 @@ func (r *Router) InterceptREST(in *http.Request, body []byte, forward rest.Forwa
 	}
 	ctx, _ = telemetry.WithRequestID(traceparent.FromHeader(ctx, in.Header), in.Header.Get(telemetry.RequestIDHeader))
 	call := &restCall{request: q, target: target, inTurn: r.InTurn, in: in, body: body, forward: forward, began: time.Now(),
-		routed: func(field string) bool { return r.Field(target.Routed, field) }}
+		routed: func(field string) bool { return r.Names.CoversField(target.Routed, field) }}
 	o := routing.Answer(ctx, r.Router, target, call)
 	if o.Refused != "" { // the route permits no other answer, but the database may refuse the caller
 		if own := call.Original(ctx, false); rest.Denied(own.Status) {

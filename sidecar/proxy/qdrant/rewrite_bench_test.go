@@ -79,7 +79,7 @@ func BenchmarkRewrite(b *testing.B) {
 			replies := make(chan rawgrpc.Reply)
 			for b.Loop() {
 				go func() { // with a stack that grows, as a server's calls have
-					target, _ := router.Target(ctx, "c")
+					target, _ := router.Names.Target(ctx, "c")
 					replies <- routing.Reply(ctx, router, target, recordedCall{&call{target: target, layout: layout, raw: request, began: time.Now()}, recorded}, nil)
 				}()
 				if reply := <-replies; (reply.Message != nil) != (name == "rewritten") {

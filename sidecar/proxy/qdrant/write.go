@@ -63,10 +63,10 @@ func methodsThatRead() []string {
 // their own.
 func (r *Router) writes() map[string]rawgrpc.Interceptor {
 	out := map[string]rawgrpc.Interceptor{}
-	if !r.Follows() {
+	if r.Writes == nil {
 		return out
 	}
-	r.Followed(out, methodsThatRead(), nil)
+	r.Writes.InterceptOthers(out, methodsThatRead(), nil)
 	for method, m := range rowWrites {
 		out[method] = r.following(func(b []byte) (w routing.Writing) {
 			name, _ := routing.Text(b, 1)
@@ -94,7 +94,7 @@ func (r *Router) writes() map[string]rawgrpc.Interceptor {
 func (r *Router) following(read func(b []byte) routing.Writing) rawgrpc.Interceptor {
 	return rawgrpc.Interceptor{MustRead: true, Answer: func(ctx context.Context, request []byte) rawgrpc.Reply {
 		var several bool
-		ended, outlives, err := r.BeginWrite(ctx, func() routing.Writing {
+		ended, outlives, err := r.Writes.Begin(ctx, func() routing.Writing {
 			w := read(request)
 			several = w.Several
 			return w

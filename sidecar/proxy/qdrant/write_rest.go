@@ -186,11 +186,11 @@ func movesOnly(body []byte) bool {
 // followREST forwards a writing request and tells the follower of the write. ok is false for other
 // requests.
 func (r *Router) followREST(in *http.Request, body []byte) (reply rest.Reply, ok bool) {
-	if !r.Follows() {
+	if r.Writes == nil {
 		return reply, false
 	}
 	var several bool
-	ended, outlives, err := r.BeginWrite(callerOf(in), func() routing.Writing {
+	ended, outlives, err := r.Writes.Begin(callerOf(in), func() routing.Writing {
 		w := writesREST(in, body)
 		several = w.Several
 		return w

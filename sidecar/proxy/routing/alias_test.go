@@ -42,7 +42,7 @@ func TestAnAliasThatIsSwitched(t *testing.T) {
 			return nil
 		}, asked: func(r search.Request) { asked = append(asked, r.Collection) }}
 		r := router(t, here, nil)
-		target, ok := r.Target(t.Context(), "a")
+		target, ok := r.Names.Target(t.Context(), "a")
 		if !ok || target != (routing.Target{Name: "a", Routed: "c", Own: "c"}) {
 			t.Fatalf("%s: the alias is %+v", c.name, target)
 		}
@@ -62,7 +62,7 @@ func TestAnAliasThatIsSwitched(t *testing.T) {
 		if store.failed.Load() {
 			continue
 		}
-		if target, ok := r.Target(t.Context(), "a"); ok {
+		if target, ok := r.Names.Target(t.Context(), "a"); ok {
 			t.Errorf("%s: afterwards the alias is still %+v", c.name, target)
 		}
 	}
@@ -84,7 +84,7 @@ func TestARouteOfAnAlias(t *testing.T) {
 	t.Cleanup(func() { _ = r.Close() })
 	answer := func() string {
 		t.Helper()
-		target, ok := r.Target(t.Context(), "a")
+		target, ok := r.Names.Target(t.Context(), "a")
 		if !ok || target.Routed != "a" {
 			t.Fatalf("%+v", target)
 		}
@@ -117,7 +117,7 @@ func TestNamesThatCannotBeRead(t *testing.T) {
 		r := router(t, searcher{route: newRoute(func(r *route.Route) { r.Store, r.Collection = store, "a" }), rows: 9}, nil)
 		answer := func(want string) {
 			t.Helper()
-			target, ok := r.Target(t.Context(), "a")
+			target, ok := r.Names.Target(t.Context(), "a")
 			if got := askOf(t.Context(), r, target, asks(plain(3))).Status; !ok || got != want {
 				t.Errorf("status %q of %+v, want %q", got, target, want)
 			}
@@ -155,17 +155,17 @@ func (f *told) Begin(_ context.Context, w journal.Write) func(bool, []rerank.ID)
 func TestIgnores(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := router(t, searcher{route: newRoute(func(r *route.Route) { r.Store = newSwitched("c") }), rows: 9}, nil)
-		if r.Ignores("elsewhere") || r.Ignores("c") || !r.Ignores("") {
+		if r.Names.Ignores("elsewhere") || r.Names.Ignores("c") || !r.Names.Ignores("") {
 			t.Error("before names were read, only what has no name is ignored")
 		}
-		if _, ok := r.Target(t.Context(), "elsewhere"); ok {
+		if _, ok := r.Names.Target(t.Context(), "elsewhere"); ok {
 			t.Fatal("a collection without a route has one")
 		}
-		if !r.Ignores("elsewhere") || r.Ignores("c") || r.Ignores("a") {
+		if !r.Names.Ignores("elsewhere") || r.Names.Ignores("c") || r.Names.Ignores("a") {
 			t.Error("a name without a route is not ignored, or one with a route is")
 		}
 		time.Sleep(time.Minute) //nolint:forbidigo // of the bubble: no time passes
-		if r.Ignores("elsewhere") {
+		if r.Names.Ignores("elsewhere") {
 			t.Error("old names are believed")
 		}
 	})

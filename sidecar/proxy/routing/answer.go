@@ -136,7 +136,7 @@ func (c *call[A]) whileReading(ctx context.Context) (context.Context, context.Ca
 // readBy returns when reading the call is given up; zero means never.
 func (c *call[A]) readBy(ctx context.Context) time.Time {
 	by := c.Router.times(ctx, c.target.Routed, c.began, 0).leave
-	for _, name := range c.known[c.target.Routed] {
+	for _, name := range c.Names.routesOf(c.target.Routed) {
 		rt, err := c.searcher.Route(name)
 		switch {
 		case err != nil:
@@ -198,7 +198,7 @@ func (c *call[A]) rescore(ctx context.Context) (out rescored[A]) {
 	ctx, release := route.Pin(ctx)
 	defer release()
 	if c.target.Aliased() { // checked again once the answer is there
-		if out.err = c.checkTarget(ctx, c.target); out.err != nil {
+		if out.err = c.Names.checkTarget(ctx, c.target); out.err != nil {
 			return out
 		}
 	}
@@ -311,7 +311,7 @@ func (c *call[A]) confirm(ctx context.Context, all []Ranked) (answer A, err erro
 		return c.x.Confirm(ctx, all)
 	}
 	checked := make(chan error, 1)
-	c.background.Go(func() { checked <- c.checkTarget(ctx, c.target) })
+	c.background.Go(func() { checked <- c.Names.checkTarget(ctx, c.target) })
 	answer, err = c.x.Confirm(ctx, all)
 	if moved := <-checked; moved != nil {
 		return answer, moved

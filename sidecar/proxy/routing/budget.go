@@ -39,7 +39,7 @@ func (r *Router) times(ctx context.Context, collection string, began time.Time, 
 // latencyBudget returns the shortest latency budget of a collection's routes, or 0 if no
 // route has one.
 func (r *Router) latencyBudget(collection string) (least time.Duration) {
-	for _, name := range r.known[collection] {
+	for _, name := range r.Names.routesOf(collection) {
 		if route, err := r.searcher.Route(name); err == nil && route.LatencyBudget > 0 && (least == 0 || route.LatencyBudget < least) {
 			least = route.LatencyBudget
 		}
@@ -57,7 +57,7 @@ func (r *Router) Passes(ctx context.Context, target Target, why Pass) string {
 	if !r.accepted.has(r.accepted.of(ctx, toSearch, target.Name)) {
 		return ""
 	}
-	return r.notRescored(r.known[target.Routed], why)
+	return r.notRescored(r.Names.routesOf(target.Routed), why)
 }
 
 // notRescored counts a search that the routes did not answer, and returns the status text of its

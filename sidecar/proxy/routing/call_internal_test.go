@@ -111,10 +111,11 @@ func TestLatencyBudget(t *testing.T) {
 		budgets []time.Duration
 		want    time.Duration
 	}{{nil, 0}, {[]time.Duration{0, 0}, 0}, {[]time.Duration{3, 2, 0, 5}, 2}, {[]time.Duration{0, 4}, 4}} {
-		s, r := routes{all: map[string]*route.Route{}}, &Router{known: map[string][]string{}}
+		s, r := routes{all: map[string]*route.Route{}}, &Router{Names: &Names{collections: map[string][]string{}}}
 		for i, b := range c.budgets {
 			name := string(rune('a' + i))
-			s.all[name], r.known["c"] = &route.Route{Policy: route.Policy{LatencyBudget: b}}, append(r.known["c"], name)
+			s.all[name] = &route.Route{Policy: route.Policy{LatencyBudget: b}}
+			r.Names.collections["c"] = append(r.Names.collections["c"], name)
 		}
 		r.searcher = s
 		if got := r.latencyBudget("c"); got != c.want {
@@ -269,30 +270,30 @@ func (follows) Covers(string) bool { return true }
 func TestMayWrite(t *testing.T) {
 	refused := adapters.ErrRefused
 	for name, c := range map[string]struct {
-		a, b      error
-		targets   []string
-		write     Writing
-		elsewhere bool
-		want      bool
+		a, b    error
+		targets []string
+		write   Writing
+		reach   reach
+		want    bool
 	}{
-		"refused":                            {refused, nil, []string{"a"}, Writing{}, false, false},
-		"allowed":                            {nil, refused, []string{"a"}, Writing{}, false, true},
-		"one of two":                         {refused, nil, []string{"a", "b"}, Writing{}, false, true},
-		"none of two":                        {refused, refused, []string{"a", "b"}, Writing{}, false, false},
-		"one is not there":                   {refused, adapters.ErrNotFound, []string{"a", "b"}, Writing{}, false, false},
-		"the database says nothing":          {errors.New("down"), nil, []string{"a"}, Writing{}, false, true},
-		"perhaps to another":                 {refused, nil, []string{"a"}, Writing{}, true, true},
-		"perhaps to another, and refused":    {refused, refused, nil, Writing{}, true, false},
-		"a rename":                           {refused, refused, nil, Writing{Renamed: []string{"x"}}, false, false},
-		"a rename of somebody who may write": {refused, nil, nil, Writing{Renamed: []string{"x"}}, false, true},
-		"nothing that is followed":           {refused, refused, nil, Writing{}, false, true},
+		"refused":                            {refused, nil, []string{"a"}, Writing{}, reachTargets, false},
+		"allowed":                            {nil, refused, []string{"a"}, Writing{}, reachTargets, true},
+		"one of two":                         {refused, nil, []string{"a", "b"}, Writing{}, reachTargets, true},
+		"none of two":                        {refused, refused, []string{"a", "b"}, Writing{}, reachTargets, false},
+		"one is not there":                   {refused, adapters.ErrNotFound, []string{"a", "b"}, Writing{}, reachTargets, false},
+		"the database says nothing":          {errors.New("down"), nil, []string{"a"}, Writing{}, reachTargets, true},
+		"perhaps to another":                 {refused, nil, []string{"a"}, Writing{}, reachRenamed, true},
+		"perhaps to another, and refused":    {refused, refused, nil, Writing{}, reachRenamed, false},
+		"a rename":                           {refused, refused, nil, Writing{Renamed: []string{"x"}}, reachTargets, false},
+		"a rename of somebody who may write": {refused, nil, nil, Writing{Renamed: []string{"x"}}, reachTargets, true},
+		"nothing that is followed":           {refused, refused, nil, Writing{}, reachTargets, true},
 	} {
 		store := checkedStore{errs: map[string]error{"a": c.a, "b": c.b}}
 		var all []*route.Route
 		for _, collection := range []string{"a", "b"} {
 			all = append(all, &route.Route{Policy: route.Policy{Collection: collection, StoreName: "s"}, Parts: route.Parts{Store: store}})
 		}
-		f := flight{Router: &Router{searcher: listed{all: all}, follower: follows{}, store: "s"}, writing: c.write, elsewhere: c.elsewhere}
+		f := flight{Writes: &Writes{searcher: listed{all: all}, follower: follows{}, store: "s"}, writing: c.write, reach: c.reach}
 		for _, name := range c.targets {
 			f.targets = append(f.targets, target{collection: name})
 		}
@@ -307,7 +308,7 @@ func TestFollowedCollections(t *testing.T) {
 	all := []*route.Route{
 		{Policy: route.Policy{Collection: "a", StoreName: "s"}}, {Policy: route.Policy{Collection: "b", StoreName: "other"}},
 	}
-	r := &Router{searcher: listed{all: all}, follower: follows{}, store: "s"}
+	r := &Writes{searcher: listed{all: all}, follower: follows{}, store: "s"}
 	if got := r.followed(); len(got) != 1 {
 		t.Errorf("%v", got)
 	} else if _, ok := got["a"]; !ok {
@@ -338,7 +339,7 @@ func TestReadRowsOfAWrite(t *testing.T) {
 		"breaks":         {sure: true, breaks: true, all: true, kind: "upsert", any: true},
 		"all and chosen": {sure: true, rows: Rows{All: true, Chosen: true}, all: true, kind: "upsert", any: true},
 	} {
-		f := flight{Router: &Router{log: slog.New(slog.DiscardHandler)}, writing: Writing{Kind: "upsert", Read: func(context.Context, adapters.Identity) Rows {
+		f := flight{Writes: &Writes{log: slog.New(slog.DiscardHandler)}, writing: Writing{Kind: "upsert", Read: func(context.Context, adapters.Identity) Rows {
 			if c.breaks {
 				panic("planted")
 			}
@@ -359,7 +360,7 @@ func TestReadRowsOfAWrite(t *testing.T) {
 func TestWithdrawnWrites(t *testing.T) {
 	b, cleared := &begun{}, 0
 	f := flight{
-		Router: &Router{follower: b}, trusted: true, writing: Writing{Renamed: []string{"a"}},
+		Writes: &Writes{follower: b}, standing: writerTrusted, writing: Writing{Renamed: []string{"a"}},
 		begun: []begunWrite{{end: b.end}, {end: b.end}},
 		doubts: map[string]func(*journal.Write){"x": func(w *journal.Write) {
 			if w == nil {

@@ -70,7 +70,7 @@ func TestReadingEndsInTime(t *testing.T) {
 			names = append(names, string(rune('a'+i)))
 			s.all[names[i]] = r
 		}
-		of := call[int]{Router: &Router{searcher: s, known: map[string][]string{"c": names}}, target: Target{Routed: "c"}, began: began}
+		of := call[int]{Router: &Router{searcher: s, Names: &Names{collections: map[string][]string{"c": names}}}, target: Target{Routed: "c"}, began: began}
 		by := of.readBy(t.Context())
 		if c.want == 0 && !by.IsZero() || c.want > 0 && !by.Equal(began.Add(c.want)) {
 			t.Errorf("%s: read until %v after it began, want %v", name, by.Sub(began), c.want)
@@ -116,11 +116,13 @@ func TestAliasesThatWereSwitched(t *testing.T) {
 		"not known any more": {"old", "", "old", 0},
 	} {
 		b := &begun{}
-		r := &Router{follower: b, log: slog.New(slog.DiscardHandler), known: map[string][]string{"c": {"r"}}, searcher: routes{all: map[string]*route.Route{"r": {}}}}
-		r.aliases.own = map[string]string{"c": c.was}
-		r.tellSwitched(t.Context(), map[string]Target{"c": {Own: c.is}})
-		if len(b.writes) != c.told || len(b.applied) != c.told || r.aliases.own["c"] != c.own {
-			t.Errorf("%s: told %+v, the alias stands for %q", name, b.writes, r.aliases.own["c"])
+		n := &Names{
+			collections: map[string][]string{"c": {"r"}}, own: map[string]string{"c": c.was}, log: slog.New(slog.DiscardHandler),
+			switched: (&Writes{follower: b}).aliasSwitched,
+		}
+		n.noteSwitched(t.Context(), map[string]Target{"c": {Own: c.is}})
+		if len(b.writes) != c.told || len(b.applied) != c.told || n.own["c"] != c.own {
+			t.Errorf("%s: told %+v, the alias stands for %q", name, b.writes, n.own["c"])
 			continue
 		}
 		if c.told > 0 && !reflect.DeepEqual(b.writes[0], journal.Write{Collection: "c", Kind: journal.Collection, All: true, Waited: true}) {
@@ -153,7 +155,7 @@ func TestEndOfAWrite(t *testing.T) {
 	} {
 		b := &begun{}
 		c.of.end = b.end
-		f := flight{Router: &Router{follower: b, budget: time.Second}}
+		f := flight{Writes: &Writes{follower: b, budget: time.Second}}
 		f.endOne(t.Context(), c.of, c.outcome, c.chosen)
 		if !slices.Equal(b.applied, c.applied) || !slices.EqualFunc(b.touched, c.touched, slices.Equal[[]rerank.ID]) {
 			t.Errorf("%s: ended as %v, touched %v", name, b.applied, b.touched)
@@ -169,7 +171,7 @@ func TestEndOfAWrite(t *testing.T) {
 func TestBlocked(t *testing.T) {
 	for blocked, want := range map[string]bool{"": false, "begun": true, "doubted": true, "other": false} {
 		f := flight{
-			Router: &Router{follower: &begun{blocked: blocked}},
+			Writes: &Writes{follower: &begun{blocked: blocked}},
 			begun:  []begunWrite{{write: journal.Write{Collection: "begun"}}},
 			doubts: map[string]func(*journal.Write){"doubted": nil},
 		}
@@ -191,11 +193,11 @@ func TestRenamedByOthers(t *testing.T) {
 		{Writing{Renamed: []string{"a"}}, 1, false}, // its own
 		{Writing{Renamed: []string{"a"}}, 2, true},
 	} {
-		r := &Router{}
-		r.names.renamed() // before
-		f := flight{Router: r, writing: c.writing, renames: r.names.ended()}
+		w := &Writes{}
+		w.names.renamed() // before
+		f := flight{Writes: w, writing: c.writing, renames: w.names.ended()}
 		for range c.renames {
-			r.names.renamed()
+			w.names.renamed()
 		}
 		if got := f.renamedByOthers(); got != c.want {
 			t.Errorf("%+v and %d renames: %t, want %t", c.writing, c.renames, got, c.want)

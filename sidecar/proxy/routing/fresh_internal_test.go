@@ -56,15 +56,13 @@ func TestFieldsAreReadAgain(t *testing.T) {
 	})
 }
 
-// followedBy returns a router that follows writes to the collections of the store.
-func followedBy(store adapters.Store, collections ...string) *Router {
-	var all []*route.Route
-	for _, c := range collections {
-		all = append(all, &route.Route{Policy: route.Policy{Name: c, Collection: c, StoreName: "s"}, Parts: route.Parts{Store: store}})
-	}
-	r := &Router{searcher: listed{all: all}, follower: follows{}, store: "s", budget: time.Minute, log: slog.New(slog.DiscardHandler)}
-	r.closing, r.close = context.WithCancel(context.Background())
-	return r
+// newWriteNames returns the names of a followed collection "c" of the store. They are read in the background.
+func newWriteNames(store adapters.Store) (names *writeNames, end func()) {
+	b := &background{}
+	b.closing, b.end = context.WithCancel(context.Background())
+	return &writeNames{background: b, ask: func(ctx context.Context) (nameTable, error) {
+		return askNames(ctx, map[string]adapters.Store{"c": store})
+	}}, b.close
 }
 
 // TestNamesAreReadAgain: the names of followed collections are cached for some seconds, and read
@@ -72,11 +70,11 @@ func followedBy(store adapters.Store, collections ...string) *Router {
 func TestNamesAreReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &namedStore{names: map[string]adapters.Identity{"c": {Collection: "c", Aliases: []string{"old"}}}}
-		r := followedBy(store, "c")
-		defer func() { _ = r.Close() }()
+		known, end := newWriteNames(store)
+		defer end()
 		names := func(want string, asked int) {
 			t.Helper()
-			table, known := r.getNames(t.Context())
+			table, known := known.get(t.Context())
 			if len(table[want]) != 1 || !known || store.asked != asked {
 				t.Errorf("%q is not among %v, known: %t, asked %d times, want %d", want, table, known, store.asked, asked)
 			}
@@ -87,21 +85,21 @@ func TestNamesAreReadAgain(t *testing.T) {
 		names("old", 1)
 		time.Sleep(time.Nanosecond) //nolint:forbidigo // of the bubble: no time passes
 		names("new", 2)
-		r.names.renamed()
+		known.renamed()
 		names("new", 3)
 	})
 }
 
 // TestNamesReadBesideARename: names that were read while a rename ended may predate it.
 func TestNamesReadBesideARename(t *testing.T) {
-	r := followedBy(nil, "c")
-	defer func() { _ = r.Close() }()
-	store := &renames{r: r}
-	r.searcher.(listed).all[0].Store = store
-	if table, known := r.getNames(t.Context()); known {
+	store := &renames{}
+	names, end := newWriteNames(store)
+	defer end()
+	store.names = names
+	if table, known := names.get(t.Context()); known {
 		t.Errorf("names from before the rename are believed: %v", table)
 	}
-	if _, known := r.getNames(t.Context()); !known {
+	if _, known := names.get(t.Context()); !known {
 		t.Error("names are not read again")
 	}
 }
@@ -109,14 +107,14 @@ func TestNamesReadBesideARename(t *testing.T) {
 // renames is a store that ends a rename during its first answer.
 type renames struct {
 	adapters.Store
-	r    *Router
-	done bool
+	names *writeNames
+	done  bool
 }
 
 func (s *renames) Identify(_ context.Context, name string) (adapters.Identity, error) {
 	if !s.done {
 		s.done = true
-		s.r.names.renamed()
+		s.names.renamed()
 	}
 	return adapters.Identity{Collection: name}, nil
 }
@@ -129,7 +127,7 @@ func TestNamesOfMissingCollections(t *testing.T) {
 		known bool
 	}{{nil, true}, {adapters.ErrNotFound, true}, {adapters.ErrUnavailable, false}} {
 		store := &namedStore{names: map[string]adapters.Identity{"a": {Collection: "a", Aliases: []string{"x"}}}, errs: map[string]error{"b": c.err}}
-		table, err := followedBy(store, "a", "b").askNames(t.Context())
+		table, err := askNames(t.Context(), map[string]adapters.Store{"a": store, "b": store})
 		if (err == nil) != c.known || c.known && (len(table["x"]) != 1 || len(table["b"]) != 1) {
 			t.Errorf("%v: %v, %v", c.err, table, err)
 		}
@@ -169,8 +167,11 @@ func TestNamesOfRoutedCollections(t *testing.T) {
 	} {
 		store := &namedStore{names: c.names, errs: map[string]error{"c": c.err, "d": c.err}}
 		rt := &route.Route{Parts: route.Parts{Store: store}}
-		r := &Router{known: map[string][]string{"c": {"c"}, "d": {"d"}}, searcher: routes{all: map[string]*route.Route{"c": rt, "d": rt}}, log: slog.New(slog.DiscardHandler)}
-		got := r.readTargets(t.Context(), last)
+		n := &Names{
+			collections: map[string][]string{"c": {"c"}, "d": {"d"}}, log: slog.New(slog.DiscardHandler),
+			lookup: func(string) (*route.Route, error) { return rt, nil },
+		}
+		got := n.readTargets(t.Context(), last)
 		if len(got) != len(c.want) {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}
@@ -205,7 +206,7 @@ func (c *counting) AfterFunc(func()) (stop func() bool) {
 func TestARaceIsLetGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		closing := &counting{Context: context.Background(), done: make(chan struct{})}
-		r := &Router{closing: closing}
+		r := &Router{background: background{closing: closing}}
 		call, leave := context.WithCancel(t.Context())
 		own, letGo := r.tether(call)
 		if closing.waiting != 1 || own.Err() != nil {
@@ -222,7 +223,7 @@ func TestARaceIsLetGo(t *testing.T) {
 			t.Errorf("after a moment: %v, the router's end ends %d", own.Err(), closing.waiting)
 		}
 		ending, end := context.WithCancel(context.Background())
-		r.closing = ending
+		r.background.closing = ending
 		own, letGo = r.tether(t.Context())
 		defer letGo()
 		end()

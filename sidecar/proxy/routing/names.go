@@ -3,217 +3,266 @@ package routing
 import (
 	"context"
 	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
-	"google.golang.org/grpc/metadata"
-
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 const (
-	// namesFor is how long the names of collections are used before they are read again. Alias
-	// changes through the proxy are noticed at once. After a change elsewhere, writes by the alias
-	// are missed for up to this time, and found by the next reconcile.
-	namesFor = 10 * time.Second
-	// namesWithin limits one attempt to read the names. Only background work waits that long.
-	namesWithin = 5 * time.Second
-	// namesAgain is the delay before names are read again after a failed attempt.
-	namesAgain = 100 * time.Millisecond
+	// aliasesFor is how long aliases are used before they are read again. Answers by an alias do
+	// not depend on it, because checkTarget reads the alias twice more.
+	aliasesFor = 5 * time.Second
+	// aliasesWithin limits how long a call waits for the aliases. A call by a name that is still
+	// unknown then passes.
+	aliasesWithin = 100 * time.Millisecond
+	// targetWithin limits how long an answer waits for checkTarget.
+	targetWithin = time.Second
 )
 
-// target is a collection that a write may change.
-type target struct {
-	collection string // the route's name for it
-	identity   adapters.Identity
-	sure       bool
+// Target is the collection that a client's name stood for when names were last read.
+type Target struct {
+	Name   string // as the client wrote it
+	Routed string // as routes name the collection
+	Own    string // as the database names the collection; empty: unknown
 }
 
-// nameTable maps each name of a followed collection to the collections that it may stand for.
-type nameTable map[string][]target
+// Aliased reports whether the client's name is an alias, which can be switched to
+// another collection while a call is answered.
+func (t Target) Aliased() bool { return t.Name != t.Own }
 
-// names caches all names of the followed collections.
-type names struct {
-	mu      sync.Mutex
-	table   nameTable
+// renamed returns the name by which a search must address the collection instead of the route's
+// name, or "" if both names are the same.
+func (t Target) renamed() string {
+	if t.Routed == t.Own {
+		return ""
+	}
+	return t.Own
+}
+
+// field is a vector field of a collection.
+type field struct{ collection, vector string }
+
+// ErrRoutes says that two routes cover the same vector field of a collection.
+var ErrRoutes = errors.New("routes of the proxy contradict each other")
+
+// Names knows which routes a collection has, and which collection a client's name stands for: the
+// collection's own name, or an alias. Aliases are read with the sidecar's own credentials and cached for
+// a short time. Names is safe for concurrent use.
+type Names struct {
+	fields      map[field]string    // the name of the route of each vector field
+	collections map[string][]string // the names of the routes of each collection, by the routes' name for it
+	lookup      func(name string) (*route.Route, error)
+	log         *slog.Logger
+	// switched is called when the alias by which routes name a collection stands for another one than
+	// before. It may be nil.
+	switched func(ctx context.Context, collection string)
+
+	reading sync.Mutex // held while names are read, so that only one call reads them
+	last    atomic.Pointer[targetNames]
+	own     map[string]string // the own name of each routed collection, when last read
+	changes atomic.Int64      // counts changes of aliases that went through the proxy
+}
+
+// newNames returns the names of the routes' collections. lookup returns a route by its name. newNames
+// returns ErrRoutes if two routes cover the same vector field.
+func newNames(routes []*route.Route, lookup func(name string) (*route.Route, error), log *slog.Logger) (*Names, error) {
+	n := &Names{fields: map[field]string{}, collections: map[string][]string{}, lookup: lookup, log: log, own: map[string]string{}}
+	for _, rt := range routes {
+		at := field{rt.Collection, rt.ItemField()}
+		if other := n.fields[at]; other != "" {
+			return nil, fmt.Errorf("%w: %q and %q both cover vector %q of collection %q; name one of them in proxy.routes",
+				ErrRoutes, other, rt.Name, at.vector, at.collection)
+		}
+		n.fields[at] = rt.Name
+		n.collections[at.collection] = append(n.collections[at.collection], rt.Name)
+	}
+	return n, nil
+}
+
+// targetNames maps every name of a routed collection to its target.
+type targetNames struct {
+	of      map[string]Target
 	read    time.Time
-	known   bool           // no rename has ended since they were read
-	renames int            // renames that have ended and that the database did not refuse
-	reading chan struct{}  // closed when the current read ends; nil: none is running
-	moving  map[string]int // counts the renames in flight that may change a name
-	anyMove int            // renames in flight that may change any name
+	changes int64 // the value of Names.changes before the reading
 }
 
-// beginRename counts a write that renames as in flight.
-func (n *names) beginRename(w Writing) { n.move(w, 1) }
-
-// endRename ends the count of beginRename.
-func (n *names) endRename(w Writing) { n.move(w, -1) }
-
-// renamed records that the database may have carried out a rename.
-func (n *names) renamed() {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	n.known = false
-	n.renames++
-}
-
-// move counts a rename in flight.
-func (n *names) move(w Writing, by int) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if w.Everywhere {
-		n.anyMove += by
-	}
-	for _, name := range w.Renamed {
-		if n.moving == nil {
-			n.moving = map[string]int{}
-		}
-		if n.moving[name] += by; n.moving[name] == 0 {
-			delete(n.moving, name)
-		}
-	}
-}
-
-// moves reports whether a rename in flight may change one of the names.
-func (n *names) moves(names []string) bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.anyMove > 0 || slices.ContainsFunc(names, func(name string) bool { return n.moving[name] > 0 })
-}
-
-// ended returns how many renames have ended.
-func (n *names) ended() int {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.renames
-}
-
-// getNames returns the names, and reads them again if they are old. It waits until ctx ends; the
-// read continues for later callers. known is false if the names have not arrived by then, or cannot
-// be read.
-func (r *Router) getNames(ctx context.Context) (table nameTable, known bool) {
-	n := &r.names
-	n.mu.Lock()
-	if n.known && time.Since(n.read) < namesFor {
-		defer n.mu.Unlock()
-		return n.table, true
-	}
-	if n.reading == nil {
-		n.reading = make(chan struct{})
-		r.background.Go(r.readNames)
-	}
-	reading := n.reading
-	n.mu.Unlock()
-	select {
-	case <-reading:
-	case <-ctx.Done():
+// current returns the last names, and whether they are recent enough.
+func (n *Names) current() (of map[string]Target, isFresh bool) {
+	last := n.last.Load()
+	if last == nil {
 		return nil, false
 	}
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	return n.table, n.known
+	return last.of, last.changes == n.changes.Load() && time.Since(last.read) <= aliasesFor
 }
 
-// readNames reads the names for all waiting calls. If they cannot be read, the old names stay in
-// use unless a rename has changed them.
-func (r *Router) readNames() {
-	n := &r.names
-	n.mu.Lock()
-	renames := n.renames
-	n.mu.Unlock()
-	ctx, cancel := context.WithTimeout(r.closing, namesWithin)
+// Target returns the collection that a client's name stands for, and whether it has a route.
+func (n *Names) Target(ctx context.Context, name string) (t Target, ok bool) {
+	if len(n.collections) == 0 || name == "" {
+		return t, false
+	}
+	if t, ok = n.targetNames(ctx, !n.Covers(name))[name]; ok {
+		t.Name = name
+		return t, true
+	}
+	if !n.Covers(name) {
+		return Target{}, false
+	}
+	if n.identifier(name) == nil { // the store has no aliases
+		return Target{Name: name, Routed: name, Own: name}, true
+	}
+	return Target{Name: name, Routed: name}, true
+}
+
+// Ignores reports whether Target would find no route for a client's name. It uses the cached names
+// only.
+func (n *Names) Ignores(name string) bool {
+	if len(n.collections) == 0 || name == "" {
+		return true
+	}
+	names, isFresh := n.current()
+	_, isTarget := names[name]
+	return isFresh && !isTarget && !n.Covers(name)
+}
+
+// Covers reports whether a route is configured with this name of a collection.
+func (n *Names) Covers(collection string) bool { return len(n.collections[collection]) > 0 }
+
+// CoversField reports whether a vector field of a collection has a route.
+func (n *Names) CoversField(collection, vector string) bool {
+	return n.fields[field{collection, vector}] != ""
+}
+
+// routes returns the names of all routes, in order.
+func (n *Names) routes() []string { return slices.Sorted(maps.Values(n.fields)) }
+
+// routesOf returns the names of a collection's routes.
+func (n *Names) routesOf(collection string) []string { return n.collections[collection] }
+
+// targetNames returns the names of the routed collections, and reads them again if they are old. If
+// another call is reading them, wait decides whether to wait for it.
+func (n *Names) targetNames(ctx context.Context, wait bool) map[string]Target {
+	of, fresh := n.current()
+	if fresh {
+		return of
+	}
+	if wait || of == nil {
+		n.reading.Lock()
+	} else if !n.reading.TryLock() {
+		return of
+	}
+	defer n.reading.Unlock()
+	if of, fresh = n.current(); fresh {
+		return of
+	}
+	next := &targetNames{changes: n.changes.Load(), of: n.readTargets(ctx, of)}
+	n.noteSwitched(ctx, next.of)
+	next.read = time.Now()
+	n.last.Store(next)
+	return next.of
+}
+
+// forget makes the next search ask the database for the names again.
+func (n *Names) forget() { n.changes.Add(1) }
+
+// readTargets asks the database for the names of the routed collections. If a collection's names
+// cannot be read, its last names stay valid. If the database refuses to tell them, the route's own
+// name counts as the collection's.
+func (n *Names) readTargets(ctx context.Context, last map[string]Target) map[string]Target {
+	ctx, cancel := context.WithTimeout(anonymous(context.WithoutCancel(ctx)), aliasesWithin)
 	defer cancel()
-	table, err := r.askNames(ctx)
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	of := map[string]Target{}
+	for _, collection := range slices.Sorted(maps.Keys(n.collections)) {
+		identifier := n.identifier(collection)
+		if identifier == nil {
+			continue
+		}
+		identity, err := identifier.Identify(ctx, collection)
+		if err != nil {
+			n.log.DebugContext(ctx, "the aliases of a routed collection are not known", "collection", collection, "error", err)
+			for name, t := range last {
+				if t.Routed == collection {
+					of[name] = t
+				}
+			}
+			if errors.Is(err, adapters.ErrRefused) || errors.Is(err, adapters.ErrUnsupported) {
+				of[collection] = Target{Routed: collection, Own: collection}
+			}
+			continue
+		}
+		own := identity.Collection
+		if own == "" {
+			own = collection
+		}
+		for _, alias := range identity.Aliases {
+			// A route that names the alias itself, or the collection by its own name, takes
+			// precedence.
+			if other, taken := of[alias]; !n.Covers(alias) && (!taken || other.Routed != own) {
+				of[alias] = Target{Routed: collection, Own: own}
+			}
+		}
+		of[collection] = Target{Routed: collection, Own: own}
+	}
+	return of
+}
+
+// identifier returns the store's interface for reading names, or nil if the store has none.
+func (n *Names) identifier(collection string) adapters.Identifier {
+	routes := n.routesOf(collection)
+	if len(routes) == 0 {
+		return nil
+	}
+	rt, err := n.lookup(routes[0])
+	if err != nil {
+		return nil
+	}
+	return adapters.AbilitiesOf(rt.Store).Identify
+}
+
+// noteSwitched records the collections that the routes' aliases stand for now, and tells switched of
+// those that stood for another collection before.
+func (n *Names) noteSwitched(ctx context.Context, now map[string]Target) {
+	for collection := range n.collections {
+		was, is := n.own[collection], now[collection].Own
+		if is == "" || was == is {
+			continue
+		}
+		n.own[collection] = is
+		if was == "" {
+			continue
+		}
+		n.log.InfoContext(ctx, "proxy: a route's alias was switched", "collection", collection, "from", was, "to", is)
+		if n.switched != nil {
+			n.switched(ctx, collection)
+		}
+	}
+}
+
+// checkTarget asks the database whether an alias still stands for the collection from which a
+// search is answered. It returns a Pass if not, or if the alias cannot be read. It is called before
+// and after the collection is read, since an alias that is switched back may stand for a collection
+// that is not filled yet.
+func (n *Names) checkTarget(ctx context.Context, t Target) error {
+	identifier := n.identifier(t.Routed)
+	if identifier == nil {
+		return Pass("alias")
+	}
+	ctx, cancel := context.WithTimeout(anonymous(ctx), targetWithin)
+	defer cancel()
+	identity, err := identifier.Identify(ctx, t.Name)
 	switch {
-	case renames != n.renames: // the names may predate a rename
-		n.known = false
-	case err == nil:
-		n.table, n.read, n.known = table, time.Now(), true
-	case n.known:
-		n.read = time.Now()
+	case err != nil:
+		n.log.DebugContext(ctx, "an alias could not be checked", "alias", t.Name, "error", err)
+		return Pass("alias")
+	case identity.Collection != t.Own:
+		n.forget()
+		return Pass("alias")
 	}
-	close(n.reading)
-	n.reading = nil
-}
-
-// askNames reads the names from the store with the sidecar's own credentials.
-func (r *Router) askNames(ctx context.Context) (nameTable, error) {
-	table := nameTable{}
-	for name, store := range r.followed() {
-		t := target{collection: name, sure: true}
-		also := map[string]bool{name: true}
-		if identifier := adapters.AbilitiesOf(store).Identify; identifier != nil {
-			var err error
-			if t.identity, err = identifier.Identify(anonymous(ctx), name); err != nil && !errors.Is(err, adapters.ErrNotFound) {
-				return nil, err
-			}
-			for _, alias := range append(t.identity.Aliases, t.identity.Collection) {
-				also[alias] = true
-			}
-		}
-		for n := range also {
-			table[n] = append(table[n], t)
-		}
-	}
-	return table, nil
-}
-
-// targets returns the collections that a write may change, each once. known is false if the names
-// in the write are not known yet, so that there may be more collections.
-func (r *Router) targets(ctx context.Context, w Writing) (all []target, known bool) {
-	add := func(ts ...target) {
-		for _, t := range ts {
-			if !slices.ContainsFunc(all, func(have target) bool { return have.collection == t.collection }) {
-				all = append(all, t)
-			}
-		}
-	}
-	for _, name := range w.Renamed {
-		if r.follower.Covers(name) {
-			add(target{collection: name})
-		}
-	}
-	known = true
-	if len(w.Collections) > 0 {
-		half, cancel := context.WithTimeout(ctx, r.budget/2) // the other half is for the steps after this
-		defer cancel()
-		table, read := r.getNames(half)
-		for _, name := range w.Collections {
-			here := table[name]
-			if !read {
-				here = nil
-			}
-			if len(here) == 0 && r.follower.Covers(name) {
-				here = []target{{collection: name, sure: true}}
-			}
-			add(here...)
-			known = known && (read || len(here) > 0)
-		}
-	}
-	if w.Everywhere {
-		for name := range r.followed() {
-			add(target{collection: name})
-		}
-	}
-	return all, known
-}
-
-// followed returns the followed collections of the store.
-func (r *Router) followed() map[string]adapters.Store {
-	out := map[string]adapters.Store{}
-	for _, route := range r.searcher.Routes() {
-		if route.StoreName == r.store && r.follower.Covers(route.Collection) {
-			out[route.Collection] = route.Store
-		}
-	}
-	return out
-}
-
-// anonymous returns a context without the caller's metadata.
-func anonymous(ctx context.Context) context.Context {
-	return metadata.NewOutgoingContext(ctx, metadata.MD{})
+	return nil
 }

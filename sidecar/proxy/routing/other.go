@@ -17,18 +17,18 @@ func DiagnosticMethods() []string {
 	}
 }
 
-// Followed adds to interceptors those of the other methods of a database whose writes are followed. reads lists
+// InterceptOthers adds to interceptors those of a database's other methods, so that their writes are followed. reads lists
 // the methods that change neither rows nor names of collections; their calls are forwarded unread. Every other
 // method may change anything, for a newer database has methods that are unknown here. denies, if not nil, reports
 // whether an answer without an error refuses the caller.
-func (r *Router) Followed(interceptors map[string]rawgrpc.Interceptor, reads []string, denies func(answer []byte) bool) {
+func (w *Writes) InterceptOthers(interceptors map[string]rawgrpc.Interceptor, reads []string, denies func(answer []byte) bool) {
 	for _, method := range append(reads, DiagnosticMethods()...) {
 		if _, ok := interceptors[method]; !ok {
 			interceptors[method] = rawgrpc.Interceptor{}
 		}
 	}
 	interceptors[rawgrpc.AnyOther] = rawgrpc.Interceptor{Watch: func(ctx context.Context, method string) rawgrpc.Reply {
-		ended, outlives, err := r.BeginWrite(ctx, func() Writing { return AnyWrite(method) })
+		ended, outlives, err := w.Begin(ctx, func() Writing { return AnyWrite(method) })
 		switch {
 		case err != nil:
 			return rawgrpc.Reply{Err: status.Error(codes.Unavailable, err.Error())}

@@ -55,7 +55,7 @@ func (r *Router) tether(ctx context.Context) (own context.Context, letGo func())
 	deadline, has := ctx.Deadline()
 	t := &tethered{Context: deadlined{context.WithoutCancel(ctx), deadline, has}, done: make(chan struct{})}
 	stop := context.AfterFunc(ctx, func() { t.end(ctx.Err()) })
-	closing := context.AfterFunc(r.closing, func() { t.end(context.Canceled) })
+	closing := context.AfterFunc(r.background.closing, func() { t.end(context.Canceled) })
 	return t, func() {
 		stop()
 		time.AfterFunc(linger, func() {

@@ -61,7 +61,7 @@ var ErrDenied = errors.New("the database refuses the caller")
 
 // rewrites reports whether searches of a route of the collection are rewritten.
 func (r *Router) rewrites(collection string) bool {
-	return slices.ContainsFunc(r.known[collection], func(name string) bool {
+	return slices.ContainsFunc(r.Names.routesOf(collection), func(name string) bool {
 		rt, err := r.searcher.Route(name)
 		return err == nil && rt.Placement == route.PlacementRewrite
 	})
@@ -211,7 +211,7 @@ func (c *call[A]) sendRewritten(ctx context.Context, rewritten []*search.Rewritt
 		return answer, nil, Degraded{Reason: "answer"}
 	}
 	if c.target.Aliased() { // checked after the search, so that no switch during the search is missed
-		err = c.checkTarget(ctx, c.target)
+		err = c.Names.checkTarget(ctx, c.target)
 	}
 	return answer, hits, err
 }

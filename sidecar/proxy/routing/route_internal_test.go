@@ -54,8 +54,8 @@ func TestRoutesOfARouter(t *testing.T) {
 		if err != nil {
 			continue
 		}
-		if got := r.routeNames(); !slices.Equal(got, c.want) || !slices.Equal(slices.Sorted(slices.Values(r.known["c"])), c.want) {
-			t.Errorf("%s: routes %q, of the collection %q, want %q", name, got, r.known["c"], c.want)
+		if got := r.Names.routes(); !slices.Equal(got, c.want) || !slices.Equal(slices.Sorted(slices.Values(r.Names.routesOf("c"))), c.want) {
+			t.Errorf("%s: routes %q, of the collection %q, want %q", name, got, r.Names.routesOf("c"), c.want)
 		}
 		_ = r.Close()
 	}
@@ -65,8 +65,8 @@ func TestRoutesOfARouter(t *testing.T) {
 func routerOf(rt *route.Route) *Router {
 	rt.Name = "r"
 	return &Router{
-		searcher: routes{all: map[string]*route.Route{"r": rt}}, routes: map[field]string{{"c", "v"}: "r"},
-		known: map[string][]string{"c": {"r"}}, off: map[string]bool{}, log: slog.New(slog.DiscardHandler),
+		searcher: routes{all: map[string]*route.Route{"r": rt}}, off: map[string]bool{}, log: slog.New(slog.DiscardHandler),
+		Names: &Names{fields: map[field]string{{"c", "v"}: "r"}, collections: map[string][]string{"c": {"r"}}},
 	}
 }
 

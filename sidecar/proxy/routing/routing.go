@@ -7,7 +7,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -25,38 +24,26 @@ import (
 	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
 
-// ErrRoutes says that two routes cover the same vector field of a collection.
-var ErrRoutes = errors.New("routes of the proxy contradict each other")
-
-// Router knows which searches the routes cover. It is safe for concurrent use.
+// Router answers the searches that routes cover. It is safe for concurrent use.
 type Router struct {
+	Names *Names
+	// Writes tells the follower of the writes of the database's clients; nil: no writes are followed.
+	Writes *Writes
+
 	searcher search.Searcher
-	routes   map[field]string    // by name, since a route can be replaced by another version
-	known    map[string][]string // names of a collection's routes
-	log      *slog.Logger
-	record   Recorder
-	database latency
-	extra    extra
-	aliases  aliases
-	shadows  *semaphore.Weighted
-
-	// background counts the work that outlives its call. Cancelling closing ends the work, and Close waits for it.
-	background sync.WaitGroup
-	closing    context.Context //nolint:containedctx // the life of the router, which no call has
-	close      context.CancelFunc
-
-	gate     *gate.Gate
-	events   events.Book
 	trials   Trials
-	store    string
-	follower Follower // nil: no writes are followed
-	budget   time.Duration
-	names    names
-	accepted acceptances
+	events   events.Book
+	gate     *gate.Gate
+	record   Recorder
+	log      *slog.Logger
 
+	accepted   acceptances
+	schemas    recent.Cache[string, adapters.Description] // by the route's name for the collection
 	unanswered unanswered
-
-	schemas recent.Cache[string, adapters.Description] // by the route's name for the collection
+	database   latency
+	extra      extra
+	shadows    *semaphore.Weighted
+	background background
 
 	mu  sync.Mutex
 	off map[string]bool // routes that are switched off
@@ -96,9 +83,6 @@ func (silent) Shadowed(string, telemetry.Comparison) {}
 func (silent) ShadowFailed(string, string)           {}
 func (silent) Switched(string, bool)                 {}
 
-// field is a vector field of a collection.
-type field struct{ collection, vector string }
-
 // Options configure New.
 type Options struct {
 	// Store is the name of the store that clients connect to. Names lists the routes that answer
@@ -125,30 +109,37 @@ type Options struct {
 
 // New returns a router for the searcher's routes. The caller must close it. It returns ErrRoutes.
 func New(searcher search.Searcher, o Options) (*Router, error) {
-	r := &Router{
-		searcher: searcher, routes: map[field]string{}, known: map[string][]string{}, schemas: recent.Cache[string, adapters.Description]{Keep: schemaFor},
-		off: map[string]bool{}, log: o.Logger, record: o.Recorder, shadows: semaphore.NewWeighted(inShadow),
-		aliases: aliases{own: map[string]string{}}, gate: o.Gate, events: o.Events, trials: o.Trials, store: o.Store, accepted: acceptances{open: o.Open}, follower: o.Follower, budget: cmp.Or(o.WriteBudget, writeBudget),
+	routes := slices.DeleteFunc(slices.Clone(searcher.Routes()), func(rt *route.Route) bool {
+		return rt.StoreName != o.Store || len(o.Names) > 0 && !slices.Contains(o.Names, rt.Name)
+	})
+	names, err := newNames(routes, searcher.Route, o.Logger)
+	if err != nil {
+		return nil, err
 	}
-	r.unanswered.runs, r.unanswered.logged = map[string]*Unanswered{}, map[string]map[string]time.Time{}
+	r := &Router{
+		Names: names, searcher: searcher, trials: o.Trials, events: o.Events, gate: o.Gate, record: o.Recorder, log: o.Logger,
+		accepted: acceptances{open: o.Open}, schemas: recent.Cache[string, adapters.Description]{Keep: schemaFor},
+		unanswered: unanswered{runs: map[string]*Unanswered{}, logged: map[string]map[string]time.Time{}},
+		shadows:    semaphore.NewWeighted(inShadow), off: map[string]bool{},
+	}
+	r.background.closing, r.background.end = context.WithCancel(context.Background())
 	if r.record == nil {
 		r.record = silent{}
 	}
-	for _, rt := range searcher.Routes() {
-		if rt.StoreName != o.Store || len(o.Names) > 0 && !slices.Contains(o.Names, rt.Name) {
-			continue
-		}
-		at := field{rt.Collection, rt.ItemField()}
-		if other := r.routes[at]; other != "" {
-			return nil, fmt.Errorf("%w: %q and %q both cover vector %q of collection %q; name one of them in proxy.routes",
-				ErrRoutes, other, rt.Name, at.vector, at.collection)
-		}
-		r.routes[at] = rt.Name
-		r.known[at.collection] = append(r.known[at.collection], rt.Name)
+	for _, rt := range routes {
 		r.record.Switched(rt.Name, false)
 	}
-	r.closing, r.close = context.WithCancel(context.Background())
+	if o.Follower != nil {
+		r.Writes = newWrites(r, o)
+		names.switched = r.Writes.aliasSwitched
+	}
 	return r, nil
+}
+
+// forgetNames makes the next search ask the database for names and fields again.
+func (r *Router) forgetNames() {
+	r.Names.forget()
+	r.schemas.ForgetFunc(func(string) bool { return true })
 }
 
 // InTurn calls parse for a call of the given length. Long calls wait for their turn, as in
@@ -159,14 +150,21 @@ func (r *Router) InTurn(ctx context.Context, bytes int, parse func() error) erro
 
 // Close ends the background work, and waits for it.
 func (r *Router) Close() error {
-	r.close()
-	r.background.Wait()
+	r.background.close()
 	return nil
 }
 
-// Field reports whether a vector field of a collection has a route.
-func (r *Router) Field(collection, vector string) bool {
-	return r.routes[field{collection, vector}] != ""
+// background runs the work that outlives its call. The work ends when closing does.
+type background struct {
+	sync.WaitGroup
+	closing context.Context //nolint:containedctx // the life of the router, which no call has
+	end     context.CancelFunc
+}
+
+// close ends the work, and waits for it.
+func (b *background) close() {
+	b.end()
+	b.Wait()
 }
 
 // searchPanicked logs a recovered panic, and returns the error of the call.

@@ -601,7 +601,7 @@ func TestAliases(t *testing.T) {
 		r := router(t, searcher{route: here}, nil)
 		is := func(name, want string) {
 			t.Helper()
-			if target, ok := r.Target(t.Context(), name); target.Routed != want || target.Own != want || ok != (want != "") {
+			if target, ok := r.Names.Target(t.Context(), name); target.Routed != want || target.Own != want || ok != (want != "") {
 				t.Errorf("%s is %+v", name, target)
 			}
 		}

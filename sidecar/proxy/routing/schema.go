@@ -45,10 +45,10 @@ func (r *Router) checkMetric(ctx context.Context, rt *route.Route) error {
 // the collection's unnamed or only vector. The collection's schema says how clients name that
 // vector.
 func (r *Router) routeName(ctx context.Context, collection, vector string) (name string, err error) {
-	if name = r.routes[field{collection, vector}]; name != "" && vector != "" {
+	if name = r.Names.fields[field{collection, vector}]; name != "" && vector != "" {
 		return name, nil
 	}
-	unnamed := r.routes[field{collection, ""}]
+	unnamed := r.Names.fields[field{collection, ""}]
 	if unnamed == "" {
 		return "", Pass("vector")
 	}

@@ -46,7 +46,7 @@ func (c *call[A]) beside(ctx context.Context, share float64, route string) Outco
 		o.Answer = c.x.Original(ctx, true)
 	}
 	later, letGo := context.WithCancel(context.WithoutCancel(ctx)) // keeps the caller's credentials for this one comparison
-	stop := context.AfterFunc(c.closing, letGo)
+	stop := context.AfterFunc(c.background.closing, letGo)
 	c.background.Go(func() {
 		defer c.shadows.Release(1)
 		defer letGo()

@@ -12,7 +12,7 @@ var ErrNoRoute = errors.New("no such route before the proxy")
 // Switch turns a route off or on. Searches of a route that is off pass with reason=off. An empty
 // name means every route. It returns ErrNoRoute.
 func (r *Router) Switch(route string, off bool) error {
-	names := r.routeNames()
+	names := r.Names.routes()
 	if route != "" {
 		if !slices.Contains(names, route) {
 			return fmt.Errorf("%w: %q; there are %q", ErrNoRoute, route, names)
@@ -31,7 +31,7 @@ func (r *Router) Switch(route string, off bool) error {
 // Off maps the name of every route to whether it is switched off.
 func (r *Router) Off() map[string]bool {
 	out := map[string]bool{}
-	for _, name := range r.routeNames() {
+	for _, name := range r.Names.routes() {
 		out[name] = r.isOff(name)
 	}
 	return out
@@ -41,12 +41,4 @@ func (r *Router) isOff(route string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.off[route]
-}
-
-func (r *Router) routeNames() (all []string) {
-	for _, name := range r.routes {
-		all = append(all, name)
-	}
-	slices.Sort(all)
-	return all
 }

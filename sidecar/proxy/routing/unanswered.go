@@ -98,7 +98,7 @@ func (r *Router) noteUnanswered(ctx context.Context, routes []string, status str
 // the collection.
 func (c *call[A]) routeNamesOf() []string {
 	if len(c.routes) == 0 || len(c.routes) < len(c.asked.Searches) {
-		return c.known[c.target.Routed]
+		return c.Names.routesOf(c.target.Routed)
 	}
 	names := map[string]bool{}
 	for _, r := range c.routes {

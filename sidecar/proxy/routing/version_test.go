@@ -104,7 +104,7 @@ func TestNamesAreReadForAll(t *testing.T) {
 	store := asking{described{aliases: []string{"alias"}}, &seen, &as}
 	r := router(t, searcher{route: newRoute(func(r *route.Route) { r.Store = store }), rows: 10}, nil)
 	ctx := metadata.NewOutgoingContext(t.Context(), metadata.Pairs("api-key", "a caller's"))
-	if _, ok := r.Target(ctx, "alias"); !ok {
+	if _, ok := r.Names.Target(ctx, "alias"); !ok {
 		t.Fatal("the alias is not known")
 	}
 	for i, md := range seen {

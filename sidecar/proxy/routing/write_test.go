@@ -178,7 +178,7 @@ func TestWriters(t *testing.T) {
 		{"k", "x", routing.Answered, []string{"doubted x upsert"}},
 		{"k", "z", routing.Answered, nil},
 	} {
-		ended, outlives, _ := r.BeginWrite(asWriter(t, c.key), upsertOf(c.name))
+		ended, outlives, _ := r.Writes.Begin(asWriter(t, c.key), upsertOf(c.name))
 		if ended != nil {
 			if trusted := len(c.want) == 2; outlives == trusted {
 				t.Errorf("%+v: outlives its client: %t", c, outlives)
@@ -206,7 +206,7 @@ func TestAnErrorThatTellsAReaderNothing(t *testing.T) {
 		{"reader", routing.Answered, []string{"doubted x upsert"}}, // the database knows better
 		{"writer", routing.Failed, []string{"doubted x upsert"}}, {"writer", routing.Unknown, []string{"doubted x upsert"}},
 	} {
-		ended, _, _ := r.BeginWrite(asWriter(t, c.key), upsertOf("x"))
+		ended, _, _ := r.Writes.Begin(asWriter(t, c.key), upsertOf("x"))
 		ended(c.outcome, nil)
 		same(t, fmt.Sprintf("%+v", c), l.take(t), c.want)
 	}
@@ -214,7 +214,7 @@ func TestAnErrorThatTellsAReaderNothing(t *testing.T) {
 	before := store.read
 	store.mu.Unlock()
 	for range 20 {
-		ended, _, _ := r.BeginWrite(asWriter(t, "a reader"+t.Name()), rename)
+		ended, _, _ := r.Writes.Begin(asWriter(t, "a reader"+t.Name()), rename)
 		ended(routing.Refused, nil)
 		l.take(t)
 	}
@@ -229,13 +229,13 @@ func TestAnErrorThatTellsAReaderNothing(t *testing.T) {
 func TestAWriteThatTrickles(t *testing.T) {
 	r, store, l := writing(t)
 	store.readers = []string{"reader"}
-	ended, _, _ := r.BeginWrite(asWriter(t, "reader"), upsertOf("x"))
+	ended, _, _ := r.Writes.Begin(asWriter(t, "reader"), upsertOf("x"))
 	if l.take(t); store.checked != 1 { // take waits until nothing is pending
 		t.Errorf("asked %d times", store.checked)
 	}
 	ended(routing.Answered, nil)
 	same(t, "carried out", l.take(t), []string{"doubted x upsert"})
-	ended, _, _ = r.BeginWrite(asWriter(t, "reader"), upsertOf("x"))
+	ended, _, _ = r.Writes.Begin(asWriter(t, "reader"), upsertOf("x"))
 	if store.checked != 1 {
 		t.Error("a caller whom the database let write is asked for again")
 	}
@@ -262,7 +262,7 @@ func TestAStrangersWriteIsNotRead(t *testing.T) {
 		reads   int
 	}{{routing.Refused, 0}, {routing.Answered, 1}, {routing.Answered, 1}} {
 		reads = 0
-		ended, outlives, _ := r.BeginWrite(asWriter(t, "k"), read)
+		ended, outlives, _ := r.Writes.Begin(asWriter(t, "k"), read)
 		if outlives && reads > 0 {
 			t.Errorf("%+v: read before it was sent", c)
 		}
@@ -280,27 +280,27 @@ func TestAliasThatMoves(t *testing.T) {
 	move := func() routing.Writing {
 		return routing.Writing{Kind: journal.Collection, Renamed: []string{"a"}}
 	}
-	ended, _, _ := r.BeginWrite(asWriter(t, "k"), upsertOf("a"))
-	moved, _, _ := r.BeginWrite(asWriter(t, "k"), move)
+	ended, _, _ := r.Writes.Begin(asWriter(t, "k"), upsertOf("a"))
+	moved, _, _ := r.Writes.Begin(asWriter(t, "k"), move)
 	store.move("y")
 	moved(routing.Answered, nil)
 	ended(routing.Answered, nil)
 	same(t, "while it was on its way", l.take(t), []string{"doubted x upsert", "doubted y upsert"})
 
-	moved, _, _ = r.BeginWrite(asWriter(t, "k"), move) // by a writer who is known
-	ended, _, _ = r.BeginWrite(asWriter(t, "k"), upsertOf("a"))
+	moved, _, _ = r.Writes.Begin(asWriter(t, "k"), move) // by a writer who is known
+	ended, _, _ = r.Writes.Begin(asWriter(t, "k"), upsertOf("a"))
 	ended(routing.Answered, nil) // first, though it may have come second
 	store.move("x")
 	moved(routing.Answered, nil)
 	same(t, "that ended first", l.take(t), []string{"doubted x upsert", "journal y", "y true"})
 
-	ended, _, _ = r.BeginWrite(asWriter(t, "k"), upsertOf("a"))
+	ended, _, _ = r.Writes.Begin(asWriter(t, "k"), upsertOf("a"))
 	ended(routing.Answered, nil)
 	l.take(t)
 	before := store.read
 	for range 100 {
-		moved, _, _ := r.BeginWrite(asWriter(t, "stranger"), move)
-		ended, _, _ := r.BeginWrite(asWriter(t, "k"), upsertOf("a"))
+		moved, _, _ := r.Writes.Begin(asWriter(t, "stranger"), move)
+		ended, _, _ := r.Writes.Begin(asWriter(t, "k"), upsertOf("a"))
 		moved(routing.Refused, nil)
 		ended(routing.Answered, nil)
 		same(t, "beside a stranger", l.take(t), []string{"journal x", "x true"})
