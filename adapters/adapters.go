@@ -418,7 +418,7 @@ type Excluder interface {
 // CanonicalIDs returns ids as a store spells them, so that two spellings of a UUID become one id. store is
 // nil for a store that spells ids as they are. CanonicalIDs returns ErrID for an id that the store cannot have.
 func CanonicalIDs(store Excluder, ids []rerank.ID) ([]rerank.ID, error) {
-	if store == nil {
+	if store == nil || len(ids) == 0 {
 		return ids, nil
 	}
 	canonical, _, err := store.Excluded(ids, "")

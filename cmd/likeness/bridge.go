@@ -346,7 +346,7 @@ func storeIDs(ctx context.Context, r *route.Route, ids []rerank.ID) ([]rerank.ID
 			}
 		}
 	}
-	return r.CanonicalIDs(ids)
+	return adapters.CanonicalIDs(r.IDSpeller(), ids)
 }
 
 // openReembedded opens a part of a configuration, and a route that embeds its items again.

@@ -36,6 +36,7 @@ func (c *checking) configure() error {
 	}
 	c.Spec = c.Model.Similarity.Spec()
 	c.StoreCan, c.ModelCan = adapters.AbilitiesOf(c.Store), rerank.AbilitiesOf(c.Model.Similarity)
+	c.SpellIDs = c.IDSpeller()
 	c.Behavioural = c.ModelCan.Vectors != nil
 	if c.Live != nil {
 		c.Table = c.Live.Schema()

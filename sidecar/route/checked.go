@@ -28,6 +28,8 @@ type Checked struct {
 	Spec     rerank.Spec
 	StoreCan adapters.Abilities
 	ModelCan rerank.Abilities
+	// SpellIDs is the route's IDSpeller.
+	SpellIDs adapters.Excluder
 	// Turns limits how many goroutines keep a processor busy at a time.
 	Turns *turns.Turns
 	// Behavioural reports that the model owns vectors of items that are no rows of the collection.

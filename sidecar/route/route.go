@@ -204,18 +204,14 @@ func (r *Route) CurrentTable() *table.Table {
 	return r.Table
 }
 
-// CanonicalIDs returns the ids of items as the store spells them, so that two spellings of a UUID become one id. Where
-// a field names the items, ids stay as they are: the store compares its values as text. CanonicalIDs calls no store. It
-// returns adapters.ErrID for an id that the store cannot have.
-func (r *Route) CanonicalIDs(ids []rerank.ID) ([]rerank.ID, error) {
-	store := adapters.AbilitiesOf(r.Store).Exclude
-	if len(ids) == 0 || store == nil {
-		return ids, nil
-	}
+// IDSpeller returns what adapters.CanonicalIDs needs to spell the ids of the route's items as the store does. It
+// returns nil if ids stay as they are: the store has only one spelling, or a field names the items, whose values the
+// store compares as text.
+func (r *Route) IDSpeller() adapters.Excluder {
 	if ownersNamed := r.Owner != "" && (r.Broken != nil || !r.HasBehaviouralVectors()); ownersNamed {
-		return ids, nil
+		return nil
 	}
-	return adapters.CanonicalIDs(store, ids)
+	return adapters.AbilitiesOf(r.Store).Exclude
 }
 
 // ItemField returns the vector field from which items are scored.

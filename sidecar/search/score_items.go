@@ -283,7 +283,7 @@ func scoreIDs(ctx context.Context, version *route.Version, q rerank.Encoded, r S
 		}
 	}
 	c = c.ForCollection(r.Collection)
-	canonical, err := c.CanonicalIDs(r.IDs)
+	canonical, err := adapters.CanonicalIDs(c.SpellIDs, r.IDs)
 	if err != nil {
 		return ScoreAnswer{}, err
 	}

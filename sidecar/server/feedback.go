@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/likenessdb/likeness/adapters"
 	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/events"
@@ -36,10 +37,10 @@ func (s feedback) Feedback(ctx context.Context, r *likenessv1.FeedbackRequest) (
 	if err != nil {
 		return nil, err
 	}
-	all := make([]events.Feedback, len(r.GetEvents()))
+	all, speller := make([]events.Feedback, len(r.GetEvents())), rt.IDSpeller()
 	for i, e := range r.GetEvents() {
 		all[i] = toFeedback(e)
-		if ids, err := rt.CanonicalIDs([]rerank.ID{all[i].Item}); err == nil { // as the answer spelled it
+		if ids, err := adapters.CanonicalIDs(speller, []rerank.ID{all[i].Item}); err == nil { // as the answer spelled it
 			all[i].Item = ids[0]
 		}
 	}

@@ -225,8 +225,8 @@ func (n *Names) identifier(collection string) adapters.Identifier {
 	return adapters.AbilitiesOf(rt.Store).Identify
 }
 
-// noteSwitched records the collections that the routes' aliases stand for now, and tells switched of
-// those that stood for another collection before.
+// noteSwitched records which collections the routes' aliases stand for, and calls switched for each alias
+// that stood for another collection before.
 func (n *Names) noteSwitched(ctx context.Context, now map[string]Target) {
 	for collection := range n.collections {
 		was, is := n.own[collection], now[collection].Own

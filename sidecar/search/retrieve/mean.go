@@ -26,7 +26,7 @@ func Mean(ctx context.Context, v route.View, items []plan.WeightedID) ([]float32
 	for i, it := range items {
 		all[i] = it.ID
 	}
-	all, err := v.CanonicalIDs(all)
+	all, err := adapters.CanonicalIDs(v.SpellIDs, all)
 	if err != nil {
 		return nil, fmt.Errorf("query.item_ids: %w", err)
 	}
