@@ -456,7 +456,7 @@ func TestRewrittenCalls(t *testing.T) {
 	s, up := startScripted(t)
 	r := routerOf(t, "", "v0")
 	c := callOf(t, up, r, "c", plain(t, "anns_field", "v0"))
-	all := []routing.Rewritten{{Vector: []float32{3, 4}, Scale: 2, EF: 70}}
+	all := []routing.Replacement{{Vector: []float32{3, 4}, Scale: 2, EF: 70}}
 	s.searchAnswer = results([]int64{2}, 5, 4)
 	reply, hits, err := c.Rewrite(t.Context(), all)
 	if want := []search.Hit{{ID: rerank.IntID(40), Score: 10}, {ID: rerank.IntID(41), Score: 8}}; err != nil || !reflect.DeepEqual(hits, [][]search.Hit{want}) || !slices.Equal(reply.Trailer.Get("x-trailer"), []string{"t"}) {
@@ -705,7 +705,7 @@ func TestAnswersThatAreNoAnswers(t *testing.T) {
 	inner := append(encoded(t, parts), encoded(t, &schemapb.SearchResultData{Scores: []float32{2}})...)
 	whole := append([]byte{resultsField<<3 | 2, byte(len(inner))}, inner...)
 	for name, b := range map[string][]byte{"whole": b, "in parts": whole} {
-		mapped, _, err := mapScores(b, []routing.Rewritten{{Scale: 2}})
+		mapped, _, err := mapScores(b, []routing.Replacement{{Scale: 2}})
 		got := &milvuspb.SearchResults{}
 		if err != nil || proto.Unmarshal(mapped, got) != nil || !slices.Equal(got.GetResults().GetScores(), []float32{2, 4}) {
 			t.Errorf("%s: %v, %v", name, got, err)

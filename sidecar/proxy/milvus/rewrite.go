@@ -211,7 +211,7 @@ func readScoreParam(key, value string, s *routing.Search) {
 }
 
 // rewriteRequest returns a request with its vectors and ef replaced.
-func rewriteRequest(request []byte, all []routing.Rewritten) ([]byte, error) {
+func rewriteRequest(request []byte, all []routing.Replacement) ([]byte, error) {
 	size := len(request) + 16
 	for _, r := range all {
 		size += 4 * len(r.Vector)
@@ -220,7 +220,7 @@ func rewriteRequest(request []byte, all []routing.Rewritten) ([]byte, error) {
 }
 
 // appendRewritten appends a request with its vectors and ef replaced.
-func appendRewritten(out, request []byte, all []routing.Rewritten) (_ []byte, err error) {
+func appendRewritten(out, request []byte, all []routing.Replacement) (_ []byte, err error) {
 	if ef := all[0].EF; ef > 0 { // equal for all searches, which share the field and the parameters
 		if request, err = withEF(request, ef); err != nil {
 			return out, err
@@ -349,7 +349,7 @@ func locateList(list []byte, routed func(field string) bool) (searches []routing
 
 // rewriteHybrid returns a hybrid search with the vectors and ef of its lists replaced. lists holds
 // the number of searches in each list.
-func rewriteHybrid(request []byte, lists []int, all []routing.Rewritten) ([]byte, error) {
+func rewriteHybrid(request []byte, lists []int, all []routing.Replacement) ([]byte, error) {
 	list := 0
 	return wire.Edit(make([]byte, 0, len(request)+16*len(lists)), request, func(out []byte, f wire.Field) ([]byte, error) {
 		if f.Number != listsField {
@@ -387,7 +387,7 @@ func editAt(out, message []byte, path []protowire.Number, replace func(out []byt
 }
 
 // mapScores returns an answer with the scores of all rows mapped, and the rows of every search.
-func mapScores(answer []byte, all []routing.Rewritten) (mapped []byte, hits [][]search.Hit, err error) {
+func mapScores(answer []byte, all []routing.Replacement) (mapped []byte, hits [][]search.Hit, err error) {
 	found := 0
 	mapped, err = wire.Edit(make([]byte, 0, len(answer)+16), answer, func(out []byte, f wire.Field) ([]byte, error) {
 		if f.Number != resultsField {
@@ -433,7 +433,7 @@ func appendOnce(out []byte, f wire.Field, values *[]float32) []byte {
 }
 
 // readScores reads the rows of an answer, list by list, and maps their scores.
-func readScores(data []byte, all []routing.Rewritten) (scores, distances []float32, hits [][]search.Hit, err error) {
+func readScores(data []byte, all []routing.Replacement) (scores, distances []float32, hits [][]search.Hit, err error) {
 	var lengths []int64
 	ids := &schemapb.IDs{}
 	err = wire.Walk(data, func(f wire.Field) (err error) {
@@ -528,7 +528,7 @@ func (c *call) Locate(ctx context.Context) (asked routing.Asked, err error) {
 }
 
 // Rewrite implements routing.Exchange.
-func (c *call) Rewrite(ctx context.Context, all []routing.Rewritten) (r rawgrpc.Reply, hits [][]search.Hit, err error) {
+func (c *call) Rewrite(ctx context.Context, all []routing.Replacement) (r rawgrpc.Reply, hits [][]search.Hit, err error) {
 	var request []byte
 	if c.isHybrid() {
 		request, err = rewriteHybrid(c.raw, c.lists, all)

@@ -61,9 +61,9 @@ func plainRequest(t testing.TB, vectors ...[]float32) *milvuspb.SearchRequest {
 	return m
 }
 
-func rewrittens(n int) (all []routing.Rewritten) {
+func rewrittens(n int) (all []routing.Replacement) {
 	for i := range n {
-		all = append(all, routing.Rewritten{Vector: slices.Repeat([]float32{float32(i) - 0.5}, 1+7*i), Scale: 2, Offset: float32(i) + 1})
+		all = append(all, routing.Replacement{Vector: slices.Repeat([]float32{float32(i) - 0.5}, 1+7*i), Scale: 2, Offset: float32(i) + 1})
 	}
 	return all
 }
@@ -207,7 +207,7 @@ func TestMapScores(t *testing.T) {
 			if want := encoded(t, m); err != nil || !bytes.Equal(got, want) {
 				t.Errorf("%s: %x, %v, want %x", name, got, err, want)
 			}
-			same, _, err := mapScores(before, slices.Repeat([]routing.Rewritten{{Scale: 1}}, len(all)))
+			same, _, err := mapScores(before, slices.Repeat([]routing.Replacement{{Scale: 1}}, len(all)))
 			if err != nil || !bytes.Equal(same, before) {
 				t.Errorf("%s: scores that stay change the answer: %v", name, err)
 			}
@@ -277,7 +277,7 @@ func TestRewriteHybrid(t *testing.T) {
 
 // ef is added to the parameters that are written as JSON, and the others stay.
 func TestRewriteEF(t *testing.T) {
-	all := []routing.Rewritten{{Vector: []float32{2}, EF: 300}}
+	all := []routing.Replacement{{Vector: []float32{2}, EF: 300}}
 	for text, want := range map[string]string{"": `{"ef":300}`, "{}": `{"ef":300}`, `{ "nprobe": 3}`: `{"ef":300, "nprobe": 3}`} {
 		for _, pairs := range [][]string{{"topk", "7"}, {"topk", "7", "params", text, "round_decimal", "-1"}} {
 			m := &milvuspb.SearchRequest{CollectionName: "c", Nq: 1, PlaceholderGroup: encoded(t, groupOf(commonpb.PlaceholderType_FloatVector, []float32{1})), SearchParams: params(pairs...)}

@@ -324,7 +324,7 @@ func onlyField(message []byte, number protowire.Number) error {
 
 // rewriteRequest returns a request with the vector, the threshold and ef of each search replaced.
 // queries holds the stages of the request's queries.
-func rewriteRequest(request []byte, l layout, queries []stage, all []routing.Rewritten) ([]byte, error) {
+func rewriteRequest(request []byte, l layout, queries []stage, all []routing.Replacement) ([]byte, error) {
 	out := make([]byte, 0, len(request)+16*len(all)) // a replaced vector usually keeps its length
 	if l.searches == 0 {
 		return appendQuery(out, request, l, queries, 0, all)
@@ -352,7 +352,7 @@ func rewriteRequest(request []byte, l layout, queries []stage, all []routing.Rew
 }
 
 // appendQuery appends query i of a request with its searches replaced.
-func appendQuery(out, message []byte, l layout, queries []stage, i int, all []routing.Rewritten) ([]byte, error) {
+func appendQuery(out, message []byte, l layout, queries []stage, i int, all []routing.Replacement) ([]byte, error) {
 	if queries == nil {
 		return appendSearch(out, message, l, all[i])
 	}
@@ -360,7 +360,7 @@ func appendQuery(out, message []byte, l layout, queries []stage, i int, all []ro
 }
 
 // appendSearch appends one search with its vector, threshold and ef replaced.
-func appendSearch(out, message []byte, l layout, r routing.Rewritten) ([]byte, error) {
+func appendSearch(out, message []byte, l layout, r routing.Replacement) ([]byte, error) {
 	if r.Threshold == nil && r.EF == 0 {
 		return wire.AppendReplaced(out, message, l.vector, r.Vector)
 	}
@@ -398,7 +398,7 @@ var errAnswer = routing.Degraded{Reason: "answer"}
 
 // mapScores maps the scores of all rows of an answer in place. It returns the answer and the rows
 // of every search.
-func mapScores(answer []byte, l layout, all []routing.Rewritten) (mapped []byte, hits [][]search.Hit, err error) {
+func mapScores(answer []byte, l layout, all []routing.Replacement) (mapped []byte, hits [][]search.Hit, err error) {
 	m := scoreMapper{layout: l, all: all, hits: make([][]search.Hit, len(all))}
 	lists := 0
 	err = wire.Walk(answer, func(f wire.Field) error {
@@ -429,7 +429,7 @@ const usualRows = 16
 // scoreMapper maps the scores of an answer and collects its rows.
 type scoreMapper struct {
 	layout
-	all  []routing.Rewritten
+	all  []routing.Replacement
 	hits [][]search.Hit
 	// unwritten is set if a row's score was 0, which is not encoded, and is mapped to another
 	// value.
@@ -496,7 +496,7 @@ func (m *scoreMapper) mapPoint(point []byte, i int) error {
 }
 
 // insertScores appends a mapped score of 0 to each row of an answer that has no score.
-func insertScores(answer []byte, l layout, all []routing.Rewritten) ([]byte, error) {
+func insertScores(answer []byte, l layout, all []routing.Replacement) ([]byte, error) {
 	lists := -1
 	return wire.Edit(make([]byte, 0, len(answer)+64), answer, func(out []byte, f wire.Field) ([]byte, error) {
 		if f.Number != l.points[0] {
@@ -555,7 +555,7 @@ func (c *call) Locate(context.Context) (asked routing.Asked, err error) {
 }
 
 // Rewrite implements routing.Exchange.
-func (c *call) Rewrite(ctx context.Context, all []routing.Rewritten) (r rawgrpc.Reply, hits [][]search.Hit, err error) {
+func (c *call) Rewrite(ctx context.Context, all []routing.Replacement) (r rawgrpc.Reply, hits [][]search.Hit, err error) {
 	queries := c.located.queries
 	request, err := rewriteRequest(c.raw, c.layout, queries, all)
 	if err != nil {

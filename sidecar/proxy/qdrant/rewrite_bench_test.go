@@ -34,7 +34,7 @@ type recordedCall struct {
 }
 
 // Rewrite implements routing.Exchange.
-func (c recordedCall) Rewrite(_ context.Context, all []routing.Rewritten) (r rawgrpc.Reply, hits [][]search.Hit, err error) {
+func (c recordedCall) Rewrite(_ context.Context, all []routing.Replacement) (r rawgrpc.Reply, hits [][]search.Hit, err error) {
 	if _, err := rewriteRequest(c.raw, c.layout, nil, all); err != nil {
 		return r, nil, err
 	}

@@ -198,10 +198,10 @@ func encoded(t testing.TB, m proto.Message) []byte {
 }
 
 // rewrittens returns replacements for n searches. Their vectors are longer and shorter by turns.
-func rewrittens(n int, threshold bool) []routing.Rewritten {
-	all := make([]routing.Rewritten, n)
+func rewrittens(n int, threshold bool) []routing.Replacement {
+	all := make([]routing.Replacement, n)
 	for i := range all {
-		all[i] = routing.Rewritten{Vector: slices.Repeat([]float32{float32(i) - 0.5, 7}, 1+20*(i%2)), Scale: 2, Offset: float32(i) + 1}
+		all[i] = routing.Replacement{Vector: slices.Repeat([]float32{float32(i) - 0.5, 7}, 1+20*(i%2)), Scale: 2, Offset: float32(i) + 1}
 		if threshold {
 			all[i].Threshold = proto.Float32(float32(i) + 9)
 		}
@@ -371,7 +371,7 @@ func TestMapScores(t *testing.T) {
 		if err != nil || proto.Unmarshal(got, decoded) != nil || !proto.Equal(decoded, m) {
 			t.Errorf("%s: %v, %v, want %v", name, decoded, err, m)
 		}
-		same, _, err := mapScores(slices.Clone(before), layoutOf(m), slices.Repeat([]routing.Rewritten{{Scale: 1}}, len(rows)))
+		same, _, err := mapScores(slices.Clone(before), layoutOf(m), slices.Repeat([]routing.Replacement{{Scale: 1}}, len(rows)))
 		if err != nil || !bytes.Equal(same, before) {
 			t.Errorf("%s: a score that stays changes the answer: %v", name, err)
 		}
@@ -385,7 +385,7 @@ func TestMapScores(t *testing.T) {
 		}
 	}
 	huge := encoded(t, &qdrant.SearchResponse{Result: points(3)})
-	if _, _, err := mapScores(huge, searchLayout, []routing.Rewritten{{Scale: math.MaxFloat32}}); err == nil {
+	if _, _, err := mapScores(huge, searchLayout, []routing.Replacement{{Scale: math.MaxFloat32}}); err == nil {
 		t.Error("a score is infinite")
 	}
 	repeated := wire.AppendFloat(encoded(t, point(3, nil)), pointScoreField, 4)
@@ -540,7 +540,7 @@ func TestMapScoresJSON(t *testing.T) {
 		if len(hits) != n || len(hits[0]) == 0 || hits[0][0].ID != rerank.UintID(3) || hits[0][0].Score != 7 {
 			t.Errorf("%s: hits %+v", path, hits)
 		}
-		if same, _, err := searches[path].mapScoresJSON([]byte(before), slices.Repeat([]routing.Rewritten{{Scale: 1}}, n)); err != nil || string(same) != before {
+		if same, _, err := searches[path].mapScoresJSON([]byte(before), slices.Repeat([]routing.Replacement{{Scale: 1}}, n)); err != nil || string(same) != before {
 			t.Errorf("%s: a score that stays changes the answer: %s, %v", path, same, err)
 		}
 	}

@@ -367,7 +367,7 @@ func appendNumber(out []byte, f float32) []byte {
 const numberBytes = 14
 
 // rewriteJSON returns a body with the vector, the threshold and ef of each search replaced.
-func rewriteJSON(body []byte, places []place, all []routing.Rewritten) ([]byte, error) {
+func rewriteJSON(body []byte, places []place, all []routing.Replacement) ([]byte, error) {
 	if len(places) != len(all) {
 		return nil, fmt.Errorf("%d searches were rewritten in place of %d: %w", len(all), len(places), errAnswer)
 	}
@@ -410,7 +410,7 @@ func (p place) withEF(body []byte, ef uint64) edit {
 
 // mapScoresJSON returns the body of an answer with the scores of all rows mapped, and the rows of
 // every search. It changes only the numbers of scores.
-func (q request) mapScoresJSON(body []byte, all []routing.Rewritten) (mapped []byte, hits [][]search.Hit, err error) {
+func (q request) mapScoresJSON(body []byte, all []routing.Replacement) (mapped []byte, hits [][]search.Hit, err error) {
 	m := jsonScoreMapper{request: q, text: body, scanner: jsonwalk.New(body), all: all, hits: make([][]search.Hit, len(all))}
 	ok := m.member("result", func() bool {
 		if !q.batch {
@@ -436,7 +436,7 @@ type jsonScoreMapper struct {
 	request
 	text    []byte
 	scanner *jsonwalk.Scanner
-	all     []routing.Rewritten
+	all     []routing.Replacement
 	hits    [][]search.Hit
 	edits   []edit
 	err     error
@@ -527,7 +527,7 @@ func (c *restCall) Locate(ctx context.Context) (asked routing.Asked, err error) 
 }
 
 // Rewrite implements routing.Exchange.
-func (c *restCall) Rewrite(ctx context.Context, all []routing.Rewritten) (answer rest.Answer, hits [][]search.Hit, err error) {
+func (c *restCall) Rewrite(ctx context.Context, all []routing.Replacement) (answer rest.Answer, hits [][]search.Hit, err error) {
 	queries := c.located.queries
 	body, err := rewriteJSON(c.body, c.located.places, all)
 	if err != nil {

@@ -142,7 +142,7 @@ func isRewritable(message []byte, l layout, routed func(field string) bool) (own
 }
 
 // append appends a stage to out with each of its searches replaced by its counterpart in all.
-func (s stage) append(out, message []byte, l layout, all []routing.Rewritten) (_ []byte, err error) {
+func (s stage) append(out, message []byte, l layout, all []routing.Replacement) (_ []byte, err error) {
 	if s.search != passesAsIs {
 		if message, err = appendSearch(nil, message, l, all[s.search]); err != nil {
 			return out, err
@@ -162,11 +162,11 @@ func (s stage) append(out, message []byte, l layout, all []routing.Rewritten) (_
 
 // lastStages returns, for each query, the mapping of its rows' scores. A query that is a fusion
 // keeps its scores.
-func lastStages(queries []stage, all []routing.Rewritten) []routing.Rewritten {
+func lastStages(queries []stage, all []routing.Replacement) []routing.Replacement {
 	if queries == nil {
 		return all
 	}
-	last := make([]routing.Rewritten, len(queries))
+	last := make([]routing.Replacement, len(queries))
 	for i, q := range queries {
 		last[i].Scale = 1
 		if q.search != passesAsIs {

@@ -33,7 +33,7 @@ func staged(query *qdrant.Query, field string, legs ...*qdrant.PrefetchQuery) *q
 
 // vectors returns the vectors by which the stages of a query search the routed field, and
 // replaces them with their counterparts of all.
-func vectors(query *qdrant.Query, field string, threshold **float32, legs []*qdrant.PrefetchQuery, all *[]routing.Rewritten) (found [][]float32) {
+func vectors(query *qdrant.Query, field string, threshold **float32, legs []*qdrant.PrefetchQuery, all *[]routing.Replacement) (found [][]float32) {
 	if dense := query.GetNearest().GetDense(); dense != nil && isRouted(field) {
 		found = append(found, dense.GetData())
 		if len(*all) > 0 {
@@ -247,7 +247,7 @@ func TestRewriteStagesJSON(t *testing.T) {
 
 // ef is added to the parameters of a search, and the others stay.
 func TestRewriteEF(t *testing.T) {
-	all := []routing.Rewritten{{Vector: []float32{2}, Threshold: proto.Float32(5), EF: 300}}
+	all := []routing.Replacement{{Vector: []float32{2}, Threshold: proto.Float32(5), EF: 300}}
 	for params, want := range map[string]string{
 		``: `,"params":{"hnsw_ef":300}`, `,"params":null`: `,"params":{"hnsw_ef":300}`, `,"params":{}`: `,"params":{"hnsw_ef":300}`, `,"params":{ "indexed_only":true}`: `,"params":{"hnsw_ef":300, "indexed_only":true}`,
 	} {

@@ -26,7 +26,7 @@ type Exchange[A any] interface {
 	// all, which has one element for each search. It returns the database's answer with the scores
 	// mapped, and the rows of every search. It returns ErrDenied with the database's own answer, a
 	// Pass for a call that the database does not accept, or Degraded.
-	Rewrite(ctx context.Context, all []Rewritten) (A, [][]search.Hit, error)
+	Rewrite(ctx context.Context, all []Replacement) (A, [][]search.Hit, error)
 	// Read returns the searches of the call, or the Pass with the reason why the call is forwarded
 	// unchanged.
 	Read(ctx context.Context) (Asked, error)

@@ -18,8 +18,9 @@ import (
 // with more.
 const MaxRewrites = 4096
 
-// Rewritten is one search of a call, in the form in which it is sent to the database.
-type Rewritten struct {
+// Replacement holds the values that replace those of a client's search on its way to the database, and maps
+// the scores of the answer back.
+type Replacement struct {
 	// Vector replaces the search's vector.
 	Vector []float32
 	// Scale and Offset map a score of the database to a score of the similarity (see Score). Scale
@@ -33,16 +34,16 @@ type Rewritten struct {
 }
 
 // Score maps the database's score of a row to the similarity's.
-func (r Rewritten) Score(score float32) float32 {
+func (r Replacement) Score(score float32) float32 {
 	return float32(float64(r.Scale)*float64(score) + float64(r.Offset))
 }
 
 // KeepsScores reports whether the similarity's scores are the database's own.
-func (r Rewritten) KeepsScores() bool { return r.Scale == 1 && r.Offset == 0 }
+func (r Replacement) KeepsScores() bool { return r.Scale == 1 && r.Offset == 0 }
 
 // MapScore returns Score(score). It returns Degraded if the result is not finite although the
 // database's score is.
-func (r Rewritten) MapScore(score float32) (float32, error) {
+func (r Replacement) MapScore(score float32) (float32, error) {
 	mapped := r.Score(score)
 	if !rerank.IsFinite(mapped) && rerank.IsFinite(score) {
 		return 0, Degraded{Reason: "score-not-finite"}
@@ -51,7 +52,7 @@ func (r Rewritten) MapScore(score float32) (float32, error) {
 }
 
 // threshold returns the database's score that Score maps to the given one.
-func (r Rewritten) threshold(score float32) float32 {
+func (r Replacement) threshold(score float32) float32 {
 	return float32((float64(score) - float64(r.Offset)) / float64(r.Scale))
 }
 
@@ -190,9 +191,9 @@ func (c *call[A]) sendRewritten(ctx context.Context, rewritten []*search.Rewritt
 			err = c.searchPanicked(ctx, c.target.Routed, p)
 		}
 	}()
-	all := make([]Rewritten, len(rewritten))
+	all := make([]Replacement, len(rewritten))
 	for i, s := range c.asked.Searches {
-		all[i] = Rewritten{Vector: rewritten[i].Vector, Scale: rewritten[i].Scale, Offset: rewritten[i].Offset}
+		all[i] = Replacement{Vector: rewritten[i].Vector, Scale: rewritten[i].Scale, Offset: rewritten[i].Offset}
 		if s.Threshold != nil {
 			t := all[i].threshold(*s.Threshold)
 			all[i].Threshold = &t
@@ -218,7 +219,7 @@ func (c *call[A]) sendRewritten(ctx context.Context, rewritten []*search.Rewritt
 
 // checkRange returns an error if the scores or the threshold of a rewritten search cannot
 // mean the same as in the original search.
-func checkRange(r Rewritten, s Search) error {
+func checkRange(r Replacement, s Search) error {
 	switch {
 	case s.Unmapped != "" && !r.KeepsScores():
 		return s.Unmapped

@@ -33,9 +33,9 @@ func (s *scaling) Rewrite(_ context.Context, r search.Request) (*search.Rewritte
 }
 
 // sends returns an exchange that stores the rewritten searches in sent.
-func sends(sent *[]routing.Rewritten, lists int, searches ...routing.Search) exchange {
+func sends(sent *[]routing.Replacement, lists int, searches ...routing.Search) exchange {
 	x := asks(searches...)
-	x.rewrite = func(_ context.Context, all []routing.Rewritten) (answer, [][]search.Hit, error) {
+	x.rewrite = func(_ context.Context, all []routing.Replacement) (answer, [][]search.Hit, error) {
 		*sent = all
 		return answer{}, make([][]search.Hit, lists), nil
 	}
@@ -53,11 +53,11 @@ func TestABatchIsRewrittenSearchBySearch(t *testing.T) {
 	threshold := float32(8)
 	one, two := plain(3), plain(5)
 	one.Query, two.Query, two.Threshold, two.Filter = []float32{2}, []float32{4}, &threshold, "filter"
-	var sent []routing.Rewritten
+	var sent []routing.Replacement
 	target := routing.Target{Name: "a", Routed: "c", Own: "own"}
 	o := askOf(t.Context(), router(t, s, nil), target, sends(&sent, 2, one, two))
 	its := float32(3) // 4·3 − 4 = 8
-	want := []routing.Rewritten{{Vector: []float32{20}, Scale: 2, Offset: -2}, {Vector: []float32{40}, Scale: 4, Offset: -4, Threshold: &its}}
+	want := []routing.Replacement{{Vector: []float32{20}, Scale: 2, Offset: -2}, {Vector: []float32{40}, Scale: 4, Offset: -4, Threshold: &its}}
 	if o.Status != "rewritten; route=r; certificate=unknown" || !reflect.DeepEqual(sent, want) {
 		t.Errorf("%q; sent %+v, want %+v", o.Status, sent, want)
 	}
@@ -85,7 +85,7 @@ func TestAnswersToARewrittenCall(t *testing.T) {
 		"with a ranker":  {2, func(r *route.Route) { r.Ranker = struct{ ranker.Ranker }{} }, "passed; reason=ranker"},
 		"another metric": {2, func(r *route.Route) { r.Store = shaped{fields: []adapters.VectorField{fieldNamed("v", adapters.L2)}} }, "passed; reason=metric"},
 	} {
-		var sent []routing.Rewritten
+		var sent []routing.Replacement
 		if o := ask(t.Context(), router(t, newRewriter(c.change), nil), sends(&sent, c.lists, plain(1), plain(2))); o.Status != c.want {
 			t.Errorf("%s: %q, want %q", name, o.Status, c.want)
 		}
@@ -112,7 +112,7 @@ func TestABatchOfARewrittenAndAnotherRoute(t *testing.T) {
 	other := newRoute(func(r *route.Route) { r.Name, r.Vector = "other", "w" })
 	second := plain(3)
 	second.Vector = "w"
-	var sent []routing.Rewritten
+	var sent []routing.Replacement
 	for _, searches := range [][]routing.Search{{plain(3), second}, {second, plain(3)}} {
 		if o := ask(t.Context(), router(t, twoRoutes{newRewriter(nil), other}, nil), sends(&sent, 2, searches...)); o.Status != "passed; reason=batch" || sent != nil {
 			t.Errorf("%q, sent %v", o.Status, sent)
@@ -140,7 +140,7 @@ func (a *scoringOnly) AdmitScoring(context.Context, string) (func(), error) {
 // TestARewrittenBatchIsAdmittedOnce: the searches of one call take one place of the gate.
 func TestARewrittenBatchIsAdmittedOnce(t *testing.T) {
 	gate := &scoringOnly{}
-	var sent []routing.Rewritten
+	var sent []routing.Replacement
 	r := router(t, search.Admitted{Searcher: newRewriter(nil), By: gate}, nil)
 	if ask(t.Context(), r, sends(&sent, 4, plain(1), plain(2), plain(3), plain(4))); gate.admitted != 1 || gate.left != 1 || len(sent) != 4 {
 		t.Errorf("of %d searches %d were admitted and %d left", len(sent), gate.admitted, gate.left)
@@ -183,7 +183,7 @@ func TestRewrittenAnswersAreTold(t *testing.T) {
 	whole.Query, narrowed.Query, narrowed.Narrowed = []float32{1, 0}, []float32{0, 1}, true
 	x := asks(whole, narrowed)
 	lists := [][]search.Hit{{{ID: rerank.UintID(1), Score: 9}}, {{ID: rerank.UintID(2), Score: 8}, {ID: rerank.UintID(3), Score: 7}}}
-	x.rewrite = func(context.Context, []routing.Rewritten) (answer, [][]search.Hit, error) {
+	x.rewrite = func(context.Context, []routing.Replacement) (answer, [][]search.Hit, error) {
 		return answer{}, lists, nil
 	}
 	if o := ask(t.Context(), router(t, engine, nil), x); o.Status != "rewritten; route=r; certificate=exact" {

@@ -49,7 +49,7 @@ func newRewriter(change func(*route.Route)) *rewriter {
 // rewritten is an exchange whose database answers a rewritten call with these ids.
 func rewritten(searches []routing.Search, err error, ids ...uint64) exchange {
 	x := asks(searches...)
-	x.rewrite = func(_ context.Context, all []routing.Rewritten) (answer, [][]search.Hit, error) {
+	x.rewrite = func(_ context.Context, all []routing.Replacement) (answer, [][]search.Hit, error) {
 		a := answer{}
 		hits := make([][]search.Hit, len(all))
 		for _, id := range ids {
@@ -152,9 +152,9 @@ func TestRewrittenStages(t *testing.T) {
 func TestRewrittenEF(t *testing.T) {
 	own := plain(3)
 	own.HasEF = true
-	var sent []routing.Rewritten
+	var sent []routing.Replacement
 	x := asks(plain(3), own, plain(200))
-	x.rewrite = func(_ context.Context, all []routing.Rewritten) (answer, [][]search.Hit, error) {
+	x.rewrite = func(_ context.Context, all []routing.Replacement) (answer, [][]search.Hit, error) {
 		sent = all
 		return answer{}, make([][]search.Hit, len(all)), nil
 	}
@@ -169,9 +169,9 @@ func TestRewrittenThreshold(t *testing.T) {
 	threshold := float32(5)
 	s := plain(3)
 	s.Threshold = &threshold
-	var sent []routing.Rewritten
+	var sent []routing.Replacement
 	x := asks(s)
-	x.rewrite = func(_ context.Context, all []routing.Rewritten) (answer, [][]search.Hit, error) {
+	x.rewrite = func(_ context.Context, all []routing.Replacement) (answer, [][]search.Hit, error) {
 		sent = all
 		return answer{}, make([][]search.Hit, len(all)), nil
 	}
@@ -184,7 +184,7 @@ func TestRewrittenThreshold(t *testing.T) {
 // A panic in the exchange fails the call alone, and leaves nothing in flight.
 func TestRewritePanics(t *testing.T) {
 	x := asks(plain(3))
-	x.rewrite = func(context.Context, []routing.Rewritten) (answer, [][]search.Hit, error) { panic("planted") }
+	x.rewrite = func(context.Context, []routing.Replacement) (answer, [][]search.Hit, error) { panic("planted") }
 	s := newRewriter(nil)
 	if o := ask(t.Context(), router(t, s, nil), x); o.Status != "degraded; reason=panic" || s.open.Load() != 0 {
 		t.Errorf("%+v, %d in flight", o, s.open.Load())
@@ -201,7 +201,7 @@ func TestRewrittenByAnAliasThatMoves(t *testing.T) {
 	if o := askOf(t.Context(), r, target, x); o.Status != "rewritten; route=r; certificate=unknown" {
 		t.Errorf("%+v", o)
 	}
-	x.rewrite = func(_ context.Context, all []routing.Rewritten) (answer, [][]search.Hit, error) {
+	x.rewrite = func(_ context.Context, all []routing.Replacement) (answer, [][]search.Hit, error) {
 		store.to("d")
 		return answer{}, make([][]search.Hit, len(all)), nil
 	}
@@ -214,7 +214,7 @@ func TestRewrittenByAnAliasThatMoves(t *testing.T) {
 func TestRewrittenForNobody(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	x := asks(plain(3))
-	x.rewrite = func(context.Context, []routing.Rewritten) (answer, [][]search.Hit, error) {
+	x.rewrite = func(context.Context, []routing.Replacement) (answer, [][]search.Hit, error) {
 		cancel()
 		return answer{}, nil, routing.Degraded{Reason: "unavailable"}
 	}
@@ -224,7 +224,7 @@ func TestRewrittenForNobody(t *testing.T) {
 }
 
 func TestMapScore(t *testing.T) {
-	r := routing.Rewritten{Scale: 2, Offset: 1}
+	r := routing.Replacement{Scale: 2, Offset: 1}
 	if got, err := r.MapScore(3); got != 7 || err != nil {
 		t.Errorf("%v, %v", got, err)
 	}
@@ -265,7 +265,7 @@ func TestNothingRacesARewrittenCall(t *testing.T) {
 				}
 				x := rewritten([]routing.Search{plain(3)}, nil, 5, 6)
 				answered := x.rewrite
-				x.rewrite = func(ctx context.Context, all []routing.Rewritten) (answer, [][]search.Hit, error) {
+				x.rewrite = func(ctx context.Context, all []routing.Replacement) (answer, [][]search.Hit, error) {
 					<-time.After(95 * time.Millisecond)
 					return answered(ctx, all)
 				}

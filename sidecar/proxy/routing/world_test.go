@@ -118,7 +118,7 @@ type exchange struct {
 	vectorOf func(rerank.ID) []float32 // nil: rows come without
 	confirm  error                     // of Confirm
 	original func(ctx context.Context) answer
-	rewrite  func(ctx context.Context, all []routing.Rewritten) (answer, [][]search.Hit, error)
+	rewrite  func(ctx context.Context, all []routing.Replacement) (answer, [][]search.Hit, error)
 }
 
 type answer struct {
@@ -135,7 +135,7 @@ func (x exchange) Locate(context.Context) (routing.Asked, error) {
 	return x.asked, x.read
 }
 
-func (x exchange) Rewrite(ctx context.Context, all []routing.Rewritten) (answer, [][]search.Hit, error) {
+func (x exchange) Rewrite(ctx context.Context, all []routing.Replacement) (answer, [][]search.Hit, error) {
 	return x.rewrite(ctx, all)
 }
 
