@@ -54,7 +54,7 @@ func TestAverageBound(t *testing.T) {
 				if float64(bound.Max)+float64(bound.Epsilon) < best {
 					t.Errorf("%s %d: an item in no list scores %v, above the bound %v", strategy, depth, best, bound.Max)
 				}
-				if strategy == rerank.Average && bound.Max < s.maxScore() {
+				if strategy == rerank.Average && bound.Max < s.c.maxScore() {
 					tighter++
 				}
 				if strategy == rerank.Combined && bound.Max > e.Bound(probes[:3], lists[:3]).Max {

@@ -206,9 +206,9 @@ func (s *seen) extents(c *Config) extents {
 
 // tileExtent bounds the largest absolute value and the norm of each lane of a tile. Lanes
 // that are not finite are ignored.
-func (s *Similarity) tileExtent(tile []float32) (largest, norm float64) {
+func tileExtent(k *kernel.Set, tile []float32) (largest, norm float64) {
 	var out [3][kernel.Lanes]float32
-	s.kernels.Extent(&out, tile)
+	k.Extent(&out, tile)
 	rows := len(tile) / kernel.Lanes
 	for l, squares := range out[2] {
 		if squares-squares != 0 { // values that are not finite, or too large to be squared

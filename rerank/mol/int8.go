@@ -54,8 +54,8 @@ func (e *encoded) int8Parts() *int8Parts {
 
 // inInt8 reports whether the logits can be computed from the packed rows without unpacking
 // them, by products of int8.
-func (s *Similarity) inInt8(p *rerank.Packed) bool {
-	return p != nil && p.Format == rerank.FormatInt8 && p.Block == s.c.Dim && s.c.Dim <= kernel.MaxInt8
+func (c *Config) inInt8(p *rerank.Packed) bool {
+	return p != nil && p.Format == rerank.FormatInt8 && p.Block == c.Dim && c.Dim <= kernel.MaxInt8
 }
 
 // panel is the first int8 matrices of some queries, packed to be multiplied with tiles.
@@ -120,7 +120,7 @@ func (s *Similarity) boundByInt8(sc *scratch, dst []float32, queries []*encoded,
 			team := queries[i*sc.panel.each : min((i+1)*sc.panel.each, len(queries))]
 			step := kernel.Padded(len(team)*c.PairsQuery) * kernel.Lanes
 			products := grow(&sc.products, c.PairsItem*step)
-			s.kernels.MultiplyInt8(w, tile[first*kernel.Lanes:], s.int8Product(sc, products, step))
+			s.kernels.MultiplyInt8(w, tile[first*kernel.Lanes:], s.c.int8Product(sc, products, step))
 			for member, e := range team {
 				q := i*sc.panel.each + member
 				s.kernels.LargestInt8(&out, products[member*c.PairsQuery*kernel.Lanes:], step, c.PairsQuery, tile, c.PairsItem, e.int8Parts().scales[0], off[q])
@@ -131,8 +131,8 @@ func (s *Similarity) boundByInt8(sc *scratch, dst []float32, queries []*encoded,
 }
 
 // int8Product describes a product with the components of one tile, each of which is a tile of the product.
-func (s *Similarity) int8Product(sc *scratch, c []int32, step int) *kernel.ProductInt8 {
-	return &kernel.ProductInt8{Tiles: s.c.PairsItem, C: c, CTile: step, BTile: (s.c.Dim + 3) / 4 * kernel.Lanes, Ahead: &sc.ahead}
+func (c *Config) int8Product(sc *scratch, products []int32, step int) *kernel.ProductInt8 {
+	return &kernel.ProductInt8{Tiles: c.PairsItem, C: products, CTile: step, BTile: (c.Dim + 3) / 4 * kernel.Lanes, Ahead: &sc.ahead}
 }
 
 // largestLogitError bounds how far the largest logit that boundByInt8 computes can lie below φ and
@@ -155,7 +155,7 @@ const mostSquared = 1e18
 func (e *encoded) logitNorm(items rerank.Items, loss rerank.Loss) float64 {
 	var squares float64
 	for j := range e.s.c.PairsItem {
-		length := e.s.length(loss, j)
+		length := e.s.c.length(loss, j)
 		squares += length * length
 	}
 	return e.approximation(items).all * math.Sqrt(squares)
@@ -194,7 +194,7 @@ func (b *bounds) tiles(sc *scratch, dst []float32, items rerank.Items) {
 		to := min(from+size, len(dst))
 		g, words := b.e.s.tilesOf(sc, items, from, to)
 		b.computeLogits(sc, &g, words)
-		b.group(sc, &g, sc.logits, b.e.s.logitTile(), dst[from:to], words)
+		b.group(sc, &g, sc.logits, b.e.s.c.logitTile(), dst[from:to], words)
 	}
 }
 
@@ -208,8 +208,8 @@ func (b *bounds) logitsFromInt8(sc *scratch, g *group, words []uint32) {
 	first, _ := b.packing.Words(0)
 	for t := range g.tiles {
 		tile := words[t*size:][:size]
-		s.kernels.MultiplyInt8(parts.both, tile[first*kernel.Lanes:], s.int8Product(sc, products, step))
-		logits := sc.logits[t*s.logitTile():][:c.pairs()*kernel.Lanes]
+		s.kernels.MultiplyInt8(parts.both, tile[first*kernel.Lanes:], s.c.int8Product(sc, products, step))
+		logits := sc.logits[t*s.c.logitTile():][:c.pairs()*kernel.Lanes]
 		clear(logits)
 		for row := range 2 * c.PairsQuery {
 			i := row % c.PairsQuery

@@ -53,7 +53,7 @@ func (s *Similarity) encodeBlock(dst, base rerank.Matrix, sc *scratch) {
 		return
 	}
 	for r := range dst.Rows {
-		s.normalise(dst.Row(r)[:c.PairsItem*c.Dim])
+		s.c.normalise(dst.Row(r)[:c.PairsItem*c.Dim])
 	}
 }
 
@@ -68,10 +68,10 @@ func unitRows(m rerank.Matrix, scratch []float32) rerank.Matrix {
 }
 
 // normalise divides each component by max(‖·‖, eps).
-func (s *Similarity) normalise(components []float32) {
-	d := s.c.Dim
+func (c *Config) normalise(components []float32) {
+	d := c.Dim
 	for i := 0; i < len(components); i += d {
-		kernel.Normalise(components[i:i+d], float32(s.c.Eps))
+		kernel.Normalise(components[i:i+d], float32(c.Eps))
 	}
 }
 
@@ -115,7 +115,7 @@ func (s *Similarity) Derive(dst rerank.Matrix, field string, items rerank.Items)
 	from, dim := -1, 0
 	for _, f := range s.Fields() {
 		if f.Name == field {
-			from, dim = s.offset(field), f.Dim
+			from, dim = s.c.offset(field), f.Dim
 		}
 	}
 	switch {
@@ -143,8 +143,7 @@ func (s *Similarity) Derive(dst rerank.Matrix, field string, items rerank.Items)
 }
 
 // offset returns the column of the feature row at which a field starts.
-func (s *Similarity) offset(field string) int {
-	c := &s.c
+func (c *Config) offset(field string) int {
 	for j := range c.PairsItem {
 		if field == component(j) {
 			return j * c.Dim

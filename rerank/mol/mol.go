@@ -162,13 +162,13 @@ func (s *Similarity) describe() {
 		s.spec.Features += c.pairs()
 	}
 	if c.hasUnitComponents() {
-		s.spec.MaxScore = s.maxScore()
+		s.spec.MaxScore = s.c.maxScore()
 	}
 }
 
 // maxScore returns 1/τ, which bounds φ because φ is a weighted mean of cosines divided by
 // τ.
-func (s *Similarity) maxScore() float32 { return float32(1 / s.c.Temperature) }
+func (c *Config) maxScore() float32 { return float32(1 / c.Temperature) }
 
 // queryOnly reports whether the query alone decides the gates, which makes φ one inner
 // product.

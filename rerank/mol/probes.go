@@ -117,7 +117,7 @@ func (e *encoded) pairWeights(w rerank.Weights) ([]float32, error) {
 		sc := e.s.borrow()
 		defer e.s.scratch.Put(sc)
 		e.gateInputs(weights, sc, rerank.Items{Features: rowOf(e.s.meanItem)}, 0)
-		e.s.toProbabilities(weights)
+		e.s.c.toProbabilities(weights)
 		return weights, nil
 	default:
 		return nil, fmt.Errorf("%w: weights %q are neither %q nor %q", rerank.ErrStrategy, w, rerank.UniformWeights, rerank.GateWeights)

@@ -70,7 +70,7 @@ func (s *Similarity) Encode(q rerank.Query) (rerank.Encoded, error) {
 func (e *encoded) prepareTiles() {
 	scaled := rerank.NewMatrix(e.components.Rows, e.components.Cols)
 	for i, v := range e.components.Data {
-		scaled.Data[i] = v * e.s.maxScore()
+		scaled.Data[i] = v * e.s.c.maxScore()
 	}
 	for _, r := range e.s.stretches {
 		part := rerank.NewMatrix(scaled.Rows, r.to-r.from)
@@ -111,7 +111,7 @@ func (s *Similarity) queryComponents(q []float32, user int64) rerank.Matrix {
 		copy(f.Row(c.projectedComponents()+i), table.Row(userRow(user, c.UserTables[i])))
 	}
 	if c.hasUnitComponents() {
-		s.normalise(f.Data)
+		s.c.normalise(f.Data)
 	}
 	return f
 }
@@ -139,14 +139,14 @@ var (
 // concatenation of w_j = Σ_i π_ij f_i.
 func (s *Similarity) fixGates(e *encoded) *fixed {
 	gates := slices.Clone(e.gate)
-	s.toProbabilities(gates)
+	s.c.toProbabilities(gates)
 	return &fixed{Product: s.newProduct(e.vector, e.weightedSum(gates)), e: e, gates: gates}
 }
 
 // newProduct returns the query's side w of φ = ⟨w, features⟩ / τ.
 func (s *Similarity) newProduct(query, w []float32) *inner.Product {
 	p := &inner.Product{
-		Spec: s.spec, U: w, Scale: s.maxScore(), Field: FieldConcat, Rounded: true,
+		Spec: s.spec, U: w, Scale: s.c.maxScore(), Field: FieldConcat, Rounded: true,
 		NoStored: notLinear, Query: query, Distilled: s.probes, Kernels: s.kernels,
 	}
 	if s.c.hasUnitComponents() {
@@ -155,7 +155,7 @@ func (s *Similarity) newProduct(query, w []float32) *inner.Product {
 	if s.pullsBack() {
 		p.Stored = func() (rerank.Probe, error) {
 			vector, offset, _ := s.pullBack(w)
-			return rerank.Probe{Vector: vector, Offset: offset, Scale: s.maxScore(), Target: s.pulledTarget(rerank.TargetScore)}, nil
+			return rerank.Probe{Vector: vector, Offset: offset, Scale: s.c.maxScore(), Target: s.pulledTarget(rerank.TargetScore)}, nil
 		}
 	}
 	return p

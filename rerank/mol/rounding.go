@@ -30,13 +30,13 @@ func (e *encoded) RoundingError(l rerank.Loss) float32 {
 		f := rerank.Norm(e.components.Row(i))
 		query = max(query, f)
 		for j := range c.PairsItem {
-			moved := f * e.s.lost(l, j) * inverse
+			moved := f * e.s.c.lost(l, j) * inverse
 			first = max(first, moved)
 			squares += moved * moved
 		}
 	}
 	for j := range c.PairsItem {
-		item = max(item, e.s.norm(l, j))
+		item = max(item, e.s.c.norm(l, j))
 	}
 	extent := 2 * query * item * inverse
 	bound := first + math.Tanh(e.gateShift(l, math.Sqrt(squares))/2)*extent
@@ -44,27 +44,27 @@ func (e *encoded) RoundingError(l rerank.Loss) float32 {
 }
 
 // lost bounds the rounding error of block b of a feature row.
-func (s *Similarity) lost(l rerank.Loss, b int) float64 {
-	if l.Block != s.spec.Block || b >= len(l.Blocks) {
+func (c *Config) lost(l rerank.Loss, b int) float64 {
+	if l.Block != c.Dim || b >= len(l.Blocks) {
 		return float64(l.Row.Lost)
 	}
 	return float64(l.Blocks[b].Lost)
 }
 
 // blockNorm bounds the norm of block b of a feature row, packed or not.
-func (s *Similarity) blockNorm(l rerank.Loss, b int) float64 {
+func (c *Config) blockNorm(l rerank.Loss, b int) float64 {
 	norm := float64(l.Row.Norm)
-	if l.Block == s.spec.Block && b < len(l.Blocks) {
+	if l.Block == c.Dim && b < len(l.Blocks) {
 		norm = min(norm, float64(l.Blocks[b].Norm))
 	}
 	return norm
 }
 
 // norm bounds the norm of component b of an item, packed or not.
-func (s *Similarity) norm(l rerank.Loss, b int) float64 {
-	norm := s.blockNorm(l, b)
-	if s.c.hasUnitComponents() {
-		norm = min(norm, 1+1e-5+s.lost(l, b))
+func (c *Config) norm(l rerank.Loss, b int) float64 {
+	norm := c.blockNorm(l, b)
+	if c.hasUnitComponents() {
+		norm = min(norm, 1+1e-5+c.lost(l, b))
 	}
 	return norm
 }
@@ -76,7 +76,7 @@ func (e *encoded) gateShift(l rerank.Loss, logits float64) float64 {
 	for p := range s.c.pairs() {
 		var item, pair float64
 		if s.byItem.exists() {
-			item = s.lost(l, s.c.PairsItem+p/s.c.Dim)
+			item = s.c.lost(l, s.c.PairsItem+p/s.c.Dim)
 		}
 		if s.slopes != nil {
 			pair = s.slopes[p] * logits

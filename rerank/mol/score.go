@@ -57,7 +57,7 @@ func (e *encoded) gateInputs(dst []float32, sc *scratch, items rerank.Items, i i
 	g, alone := e.s.group(sc, items, i, i+1), e.alone()
 	e.s.readItemGates(sc, &g)
 	alone.computeLogits(sc, &g)
-	e.computeGates(sc, &g, sc.logits, e.s.logitTile())
+	e.computeGates(sc, &g, sc.logits, e.s.c.logitTile())
 	for l := range dst {
 		dst[l] = sc.gates[l*kernel.Lanes]
 	}
@@ -72,9 +72,9 @@ func (e *encoded) dots(dst, row []float32) {
 
 // toProbabilities applies the softmax in place. Like RAILS, it divides by the sum a second
 // time if the model was trained with dropout.
-func (s *Similarity) toProbabilities(gate []float32) {
+func (c *Config) toProbabilities(gate []float32) {
 	kernel.Softmax(gate)
-	if s.c.SoftmaxDropout <= 0 {
+	if c.SoftmaxDropout <= 0 {
 		return
 	}
 	var sum float32
@@ -99,7 +99,7 @@ func (e *encoded) Explain(items rerank.Items) ([]rerank.Explanation, error) {
 	out := make([]rerank.Explanation, len(scores))
 	for i, score := range scores {
 		e.gateInputs(gates, sc, items, i)
-		e.s.toProbabilities(gates)
+		e.s.c.toProbabilities(gates)
 		e.dots(dots, rowAt(items, i))
 		out[i] = e.explain(score, dots, gates)
 	}
@@ -111,7 +111,7 @@ func (e *encoded) explain(score float32, dots, gates []float32) rerank.Explanati
 	for l, d := range dots {
 		terms[l] = rerank.Term{
 			QueryComponent: l / e.s.c.PairsItem, ItemComponent: l % e.s.c.PairsItem,
-			Dot: d, Logit: d * e.s.maxScore(), Gate: gates[l],
+			Dot: d, Logit: d * e.s.c.maxScore(), Gate: gates[l],
 		}
 	}
 	return rerank.Explanation{Score: score, Terms: terms}

@@ -25,7 +25,7 @@ func (e *encoded) alone() team { return team{s: e.s, queries: []*encoded{e}, sca
 // teams divides the queries into teams, for groups of the given number of tiles. Their memory
 // belongs to the scratch.
 func (s *Similarity) teams(sc *scratch, queries []*encoded, tiles int) []team {
-	size := max(1, teamLogits/(tiles*s.logitTile()))
+	size := max(1, teamLogits/(tiles*s.c.logitTile()))
 	n := (len(queries) + size - 1) / size
 	for len(sc.teams) < n {
 		sc.teams = append(sc.teams, team{})
@@ -58,7 +58,7 @@ func (t *team) gather(s *Similarity, queries []*encoded) {
 
 // logitTile returns the numbers in a tile of logits of all queries: one query's logits after
 // the other's.
-func (t *team) logitTile() int { return len(t.queries) * t.s.logitTile() }
+func (t *team) logitTile() int { return len(t.queries) * t.s.c.logitTile() }
 
 // computeLogits leaves the logits over τ of a group in the scratch, one item component after
 // the other. Logit (i, j) of query q is row i·P_X + j of the query's part of a tile.
@@ -74,9 +74,9 @@ func (t *team) computeLogits(sc *scratch, g *group) {
 	for j := range c.PairsItem {
 		p.C = sc.logits[j*kernel.Lanes:]
 		for k, r := range s.stretches {
-			x, size := s.columns(g, j*c.Dim+r.from, j*c.Dim+r.to, &sc.part, r.to-r.from)
+			x, size := g.columns(s.kernels, j*c.Dim+r.from, j*c.Dim+r.to, &sc.part, r.to-r.from)
 			for i := 0; i < g.tiles && !c.hasUnitComponents(); i++ {
-				_, norm := s.tileExtent(x[i*size:][:(r.to-r.from)*kernel.Lanes])
+				_, norm := tileExtent(s.kernels, x[i*size:][:(r.to-r.from)*kernel.Lanes])
 				squares[i] += norm * norm
 			}
 			p.BTile, p.Add = size, k > 0
@@ -101,10 +101,10 @@ func (t *team) raiseComponents(norm float64) {
 func (t *team) logitsInTiles(sc *scratch, g *group) {
 	s := t.s
 	for i := 0; i < g.tiles && !s.c.hasUnitComponents(); i++ {
-		_, norm := s.tileExtent(g.x[i*g.size:][:s.c.PairsItem*s.c.Dim*kernel.Lanes])
+		_, norm := tileExtent(s.kernels, g.x[i*g.size:][:s.c.PairsItem*s.c.Dim*kernel.Lanes])
 		t.raiseComponents(norm)
 	}
-	p, calls, stepC, stepB := s.logitProduct(sc, g, t.logitTile(), g.size, s.c.Dim*kernel.Lanes)
+	p, calls, stepC, stepB := s.c.logitProduct(sc, g, t.logitTile(), g.size, s.c.Dim*kernel.Lanes)
 	for i := range calls {
 		p.C = sc.logits[i*stepC:]
 		for k, r := range s.stretches {
@@ -119,12 +119,12 @@ func (t *team) logitsInTiles(sc *scratch, g *group) {
 // are how far C and the tiles advance from call to call. If the number of item components
 // is even, each call treats the components as the product's tiles, because a product takes
 // two tiles at a time. Otherwise there is one call per component.
-func (s *Similarity) logitProduct(sc *scratch, g *group, logitTile, size, component int) (p kernel.Product, calls, stepC, stepB int) {
-	p = kernel.Product{CRow: s.c.PairsItem * kernel.Lanes, Ahead: &sc.ahead}
-	if s.c.PairsItem%2 > 0 {
+func (c *Config) logitProduct(sc *scratch, g *group, logitTile, size, component int) (p kernel.Product, calls, stepC, stepB int) {
+	p = kernel.Product{CRow: c.PairsItem * kernel.Lanes, Ahead: &sc.ahead}
+	if c.PairsItem%2 > 0 {
 		p.Tiles, p.CTile, p.BTile = g.tiles, logitTile, size
-		return p, s.c.PairsItem, kernel.Lanes, component
+		return p, c.PairsItem, kernel.Lanes, component
 	}
-	p.Tiles, p.CTile, p.BTile = s.c.PairsItem, kernel.Lanes, component
+	p.Tiles, p.CTile, p.BTile = c.PairsItem, kernel.Lanes, component
 	return p, g.tiles, logitTile, size
 }

@@ -60,9 +60,9 @@ func TestNormOfUnitComponents(t *testing.T) {
 	s := given(1, 2, 4, 1)
 	loss := rerank.NewLoss(rerank.Packing{Format: rerank.FormatInt8, Cols: 8, Block: 4})
 	loss.Row.Norm, loss.Blocks[1] = 5, rerank.Extent{Lost: 0.25, Norm: 3}
-	adversary.Exactly(t, "components of any length", s.norm(loss, 1), 3)
+	adversary.Exactly(t, "components of any length", s.c.norm(loss, 1), 3)
 	s.c.L2Norm = true
-	adversary.Exactly(t, "unit components", s.norm(loss, 1), 1+1e-5+0.25)
+	adversary.Exactly(t, "unit components", s.c.norm(loss, 1), 1+1e-5+0.25)
 
 	// Of a component with one large number, int8 rounds all others up, from 4.51 steps to 5.
 	const dim, steps = 1024, 4.51
@@ -147,7 +147,7 @@ func TestBoundTerms(t *testing.T) {
 		s.c.L2Norm = c.unit
 		s.spec.MaxScore = float32(math.Inf(1))
 		if c.unit {
-			s.spec.MaxScore = s.maxScore()
+			s.spec.MaxScore = s.c.maxScore()
 		}
 		e := &encoded{s: s}
 		got := e.Bound(c.probes, c.lists)

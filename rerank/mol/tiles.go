@@ -123,10 +123,10 @@ func (s *Similarity) score(dst []float32, queries []*encoded, items rerank.Items
 			team := &teams[i]
 			team.computeLogits(sc, &g)
 			for q, e := range team.queries {
-				logits := sc.logits[q*s.logitTile():]
+				logits := sc.logits[q*s.c.logitTile():]
 				e.computeGates(sc, &g, logits, team.logitTile())
 				for t := range g.tiles {
-					gates := sc.gates[t*s.gateTile():]
+					gates := sc.gates[t*s.c.gateTile():]
 					s.kernels.Mix(&out, logits[t*team.logitTile():][:s.c.pairs()*kernel.Lanes], gates[:s.c.pairs()*kernel.Lanes])
 					copy(dst[(done+q)*n+from+t*kernel.Lanes:(done+q)*n+from+g.count], out[:])
 				}
@@ -159,31 +159,31 @@ func (s *Similarity) group(sc *scratch, items rerank.Items, from, to int) group 
 		g.rows[l/kernel.Lanes][l%kernel.Lanes] = rowNumber(items, min(from+l, to-1))
 	}
 	if p != nil {
-		s.unpack(sc, &g, p)
+		g.unpack(s.kernels, sc, p)
 	} else {
-		s.prefetchGroup(sc, g.m, items, to)
+		prefetchGroup(s.kernels, sc, g.m, items, to)
 	}
 	return g
 }
 
 // prefetchGroup starts loading the rows of the next group while the current one is
 // computed.
-func (s *Similarity) prefetchGroup(sc *scratch, m rerank.Matrix, items rerank.Items, from int) {
+func prefetchGroup(k *kernel.Set, sc *scratch, m rerank.Matrix, items rerank.Items, from int) {
 	var next [groupSize]int32
 	n := min(groupSize, items.Len()-from)
 	for l := range n {
 		next[l] = rowNumber(items, from+l)
 	}
-	sc.ahead.Rows(s.kernels, m, next[:n], aheadBytes)
+	sc.ahead.Rows(k, m, next[:n], aheadBytes)
 }
 
 // unpack converts packed rows to float32 tiles.
-func (s *Similarity) unpack(sc *scratch, g *group, p *rerank.Packed) {
-	g.x = grow(&sc.rows, (g.tiles*s.spec.Features+4)*kernel.Lanes)
+func (g *group) unpack(k *kernel.Set, sc *scratch, p *rerank.Packed) {
+	g.x = grow(&sc.rows, g.tiles*g.size+4*kernel.Lanes)
 	words := grow(&sc.words, p.RowWords()*kernel.Lanes)
 	for t := range g.tiles {
-		s.kernels.Gather(words, p, &g.rows[t])
-		s.kernels.Widen(g.x[t*g.size:][:g.size], p.Packing, words)
+		k.Gather(words, p, &g.rows[t])
+		k.Widen(g.x[t*g.size:][:g.size], p.Packing, words)
 	}
 }
 
@@ -202,19 +202,19 @@ func numbers(words []uint32) []float32 {
 
 // logitTile and gateTile return the numbers in a tile of logits and of gates. The rows of a
 // product are padded.
-func (s *Similarity) logitTile() int {
-	return kernel.Padded(s.c.PairsQuery) * s.c.PairsItem * kernel.Lanes
+func (c *Config) logitTile() int {
+	return kernel.Padded(c.PairsQuery) * c.PairsItem * kernel.Lanes
 }
 
-func (s *Similarity) gateTile() int { return kernel.Padded(s.c.pairs()) * kernel.Lanes }
+func (c *Config) gateTile() int { return kernel.Padded(c.pairs()) * kernel.Lanes }
 
 // computeGates leaves the inputs of the softmax of a group in the scratch. Tile t of the
 // query's logits over τ begins at logits[t*logitTile].
 func (e *encoded) computeGates(sc *scratch, g *group, logits []float32, logitTile int) {
 	s := e.s
-	sc.gates = grow(&sc.gates, g.tiles*s.gateTile())
+	sc.gates = grow(&sc.gates, g.tiles*s.c.gateTile())
 	p := kernel.Product{
-		Tiles: g.tiles, C: sc.gates, CTile: s.gateTile(), Bias: e.bias, SiLU: s.c.Combination == GLUSiLU, Ahead: &sc.ahead,
+		Tiles: g.tiles, C: sc.gates, CTile: s.c.gateTile(), Bias: e.bias, SiLU: s.c.Combination == GLUSiLU, Ahead: &sc.ahead,
 	}
 	if g.gates != nil {
 		p.Factor, p.Plus, p.PlusTile = e.factor, g.gates, g.gatesTile
@@ -230,13 +230,13 @@ func (e *encoded) computeGates(sc *scratch, g *group, logits []float32, logitTil
 
 // columns returns columns [from, to) of the tiles, and the distance between tiles. If it
 // must gather, it writes to buf, with room for rows values per tile.
-func (s *Similarity) columns(g *group, from, to int, buf *[]float32, rows int) ([]float32, int) {
+func (g *group) columns(k *kernel.Set, from, to int, buf *[]float32, rows int) ([]float32, int) {
 	if g.x != nil {
 		return g.x[from*kernel.Lanes:], g.size
 	}
 	x, size := grow(buf, g.tiles*rows*kernel.Lanes), rows*kernel.Lanes
 	for t := range g.tiles {
-		s.kernels.GatherColumns(x[t*size:], g.m, &g.rows[t], from, to)
+		k.GatherColumns(x[t*size:], g.m, &g.rows[t], from, to)
 	}
 	return x, size
 }
@@ -247,16 +247,16 @@ func (s *Similarity) readItemGates(sc *scratch, g *group) {
 		return
 	}
 	first, pairs := s.c.PairsItem*s.c.Dim, s.c.pairs()
-	g.gates, g.gatesTile = s.columns(g, first, first+pairs, &sc.item, kernel.Padded(pairs))
-	if g.x != nil && len(g.gates) < (g.tiles-1)*g.gatesTile+s.gateTile() { // reading padded rows would run past the end of the last tile
-		item := grow(&sc.item, g.tiles*s.gateTile())
+	g.gates, g.gatesTile = g.columns(s.kernels, first, first+pairs, &sc.item, kernel.Padded(pairs))
+	if g.x != nil && len(g.gates) < (g.tiles-1)*g.gatesTile+s.c.gateTile() { // reading padded rows would run past the end of the last tile
+		item := grow(&sc.item, g.tiles*s.c.gateTile())
 		for t := range g.tiles {
-			copy(item[t*s.gateTile():], g.gates[t*g.gatesTile:][:pairs*kernel.Lanes])
+			copy(item[t*s.c.gateTile():], g.gates[t*g.gatesTile:][:pairs*kernel.Lanes])
 		}
-		g.gates, g.gatesTile = item, s.gateTile()
+		g.gates, g.gatesTile = item, s.c.gateTile()
 	}
 	for t := range g.tiles {
-		largest, _ := s.tileExtent(g.gates[t*g.gatesTile:][:pairs*kernel.Lanes])
+		largest, _ := tileExtent(s.kernels, g.gates[t*g.gatesTile:][:pairs*kernel.Lanes])
 		g.largestGate = max(g.largestGate, largest)
 	}
 }

@@ -141,7 +141,7 @@ func (e *encoded) eachLogits(items rerank.Items, f func(i int, logit func(pair i
 		g := e.s.group(sc, items, from, min(from+groupSize, items.Len()))
 		alone.computeLogits(sc, &g)
 		for l := range g.count {
-			tile := sc.logits[l/kernel.Lanes*e.s.logitTile()+l%kernel.Lanes:]
+			tile := sc.logits[l/kernel.Lanes*e.s.c.logitTile()+l%kernel.Lanes:]
 			f(from+l, func(pair int) float32 { return tile[pair*kernel.Lanes] })
 		}
 	}
