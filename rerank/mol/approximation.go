@@ -100,11 +100,3 @@ func (e *encoded) logitError(items rerank.Items, loss rerank.Loss, rough bool) (
 	}
 	return greatest, math.Sqrt(squares)
 }
-
-// length bounds the norm of component j of an item, packed or not.
-func (c *Config) length(loss rerank.Loss, j int) float64 {
-	if length := c.blockNorm(loss, j); !math.IsInf(length, 1) {
-		return length
-	}
-	return c.norm(loss, j) // not measured
-}

@@ -69,6 +69,14 @@ func (c *Config) norm(l rerank.Loss, b int) float64 {
 	return norm
 }
 
+// length bounds the norm of component j of an item, packed or not.
+func (c *Config) length(loss rerank.Loss, j int) float64 {
+	if length := c.blockNorm(loss, j); !math.IsInf(length, 1) {
+		return length
+	}
+	return c.norm(loss, j) // not measured
+}
+
 // gateShift returns γ: how far an input of the softmax can move if the logits move by a
 // vector of norm at most logits.
 func (e *encoded) gateShift(l rerank.Loss, logits float64) float64 {

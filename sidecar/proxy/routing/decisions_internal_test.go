@@ -205,6 +205,29 @@ func TestRenamedByOthers(t *testing.T) {
 	}
 }
 
+// TestResolvedDoubts: a write whose name was unknown when it began, and stands for nothing now, may have gone to any
+// collection that others have renamed since. A write whose name was known went nowhere else.
+func TestResolvedDoubts(t *testing.T) {
+	for _, c := range []struct {
+		known, applied bool
+	}{{true, false}, {false, true}} {
+		w := &Writes{
+			follower: follows{}, store: "s", budget: time.Minute,
+			searcher: listed{all: []*route.Route{{Policy: route.Policy{Collection: "c", StoreName: "s"}}}},
+		}
+		var ended []bool // whether each end of the doubt has a write
+		f := &flight{Writes: w, writing: Writing{Kind: journal.Upsert, Collections: []string{"x"}}, doubts: map[string]func(*journal.Write){
+			"c": func(of *journal.Write) { ended = append(ended, of != nil) },
+		}}
+		f.reach = reachOf(c.known, true)
+		w.names.renamed()
+		f.resolveBy(t.Context(), nameTable{"c": {{collection: "c"}}}, Answered, nil)
+		if !slices.Equal(ended, []bool{c.applied}) {
+			t.Errorf("its name known: %t: the doubt ended %v, want one write: %t", c.known, ended, c.applied)
+		}
+	}
+}
+
 // TestExhaustiveSearches: on a quantized field, only a search that ignores the quantization
 // compares the original vectors.
 func TestExhaustiveSearches(t *testing.T) {

@@ -54,6 +54,18 @@ const (
 	reachUnknown
 )
 
+// reachOf returns the reach of a write when it begins. known says whether the names in it are known,
+// othersRename whether another write that may change one of them is in flight.
+func reachOf(known, othersRename bool) reach {
+	switch {
+	case !known:
+		return reachUnknown
+	case othersRename:
+		return reachRenamed
+	}
+	return reachTargets
+}
+
 // Begin reads a request that is about to be forwarded, and tells the follower of its write, within
 // the write budget. The outgoing metadata of ctx holds the caller's credentials. It returns nil for
 // a request that need not be followed. outlives reports that the database has not let the caller
@@ -67,6 +79,7 @@ func (w *Writes) Begin(ctx context.Context, read func() Writing) (ended Ended, o
 		return nil, false, nil
 	}
 	f := &flight{Writes: w, writing: of, writer: w.accepted.of(ctx, of.right(), slices.Concat(of.Collections, of.Renamed)...), renames: w.names.ended()}
+	f.standing = writerUnproved
 	if w.accepted.has(f.writer) {
 		f.standing = writerTrusted
 	}
@@ -78,13 +91,7 @@ func (w *Writes) Begin(ctx context.Context, read func() Writing) (ended Ended, o
 	}
 	ended, outlives = func(o WriteOutcome, chosen []rerank.ID) { f.end(ctx, o, chosen) }, f.standing != writerTrusted
 	targets, known := w.targets(within, of)
-	f.targets = targets
-	switch {
-	case !known:
-		f.reach = reachUnknown
-	case othersRename:
-		f.reach = reachRenamed
-	}
+	f.targets, f.reach = targets, reachOf(known, othersRename)
 	if len(f.targets) == 0 && f.reach == reachTargets && !of.renames() {
 		return nil, false, nil
 	}

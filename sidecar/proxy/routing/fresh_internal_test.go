@@ -58,8 +58,8 @@ func TestFieldsAreReadAgain(t *testing.T) {
 
 // newWriteNames returns the names of a followed collection "c" of the store. They are read in the background.
 func newWriteNames(store adapters.Store) (names *writeNames, end func()) {
-	b := &background{}
-	b.closing, b.end = context.WithCancel(context.Background())
+	closing, stop := context.WithCancel(context.Background())
+	b := &background{closing: closing, end: stop}
 	return &writeNames{background: b, ask: func(ctx context.Context) (nameTable, error) {
 		return askNames(ctx, map[string]adapters.Store{"c": store})
 	}}, b.close
@@ -223,7 +223,7 @@ func TestARaceIsLetGo(t *testing.T) {
 			t.Errorf("after a moment: %v, the router's end ends %d", own.Err(), closing.waiting)
 		}
 		ending, end := context.WithCancel(context.Background())
-		r.background.closing = ending
+		r = &Router{background: background{closing: ending}}
 		own, letGo = r.tether(t.Context())
 		defer letGo()
 		end()

@@ -116,13 +116,13 @@ func New(searcher search.Searcher, o Options) (*Router, error) {
 	if err != nil {
 		return nil, err
 	}
+	closing, end := context.WithCancel(context.Background())
 	r := &Router{
 		Names: names, searcher: searcher, trials: o.Trials, events: o.Events, gate: o.Gate, record: o.Recorder, log: o.Logger,
 		accepted: acceptances{open: o.Open}, schemas: recent.Cache[string, adapters.Description]{Keep: schemaFor},
 		unanswered: unanswered{runs: map[string]*Unanswered{}, logged: map[string]map[string]time.Time{}},
-		shadows:    semaphore.NewWeighted(inShadow), off: map[string]bool{},
+		shadows:    semaphore.NewWeighted(inShadow), background: background{closing: closing, end: end}, off: map[string]bool{},
 	}
-	r.background.closing, r.background.end = context.WithCancel(context.Background())
 	if r.record == nil {
 		r.record = silent{}
 	}
