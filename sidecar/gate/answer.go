@@ -52,6 +52,29 @@ func (a *AnswerCount) Grow(bytes int) error {
 	return nil
 }
 
+// Reserve lets a call make an answer of so many bytes, about, or waits until there is room: a short request can have a long answer.
+// The bytes are given back when ctx, the call's, is done. A caller has the share that Receive gives it of messages. Reserve returns
+// a *RefusedError of the kind ErrTooLarge or ErrFull, or the context's error. It does nothing if bytes are not counted, or if ctx never ends.
+func (g *Gate) Reserve(ctx context.Context, bytes int64) error {
+	if !g.CountsBytes() || bytes <= UncountedBytes || ctx.Done() == nil {
+		return nil
+	}
+	if bytes > g.answers.most {
+		return answerTooLarge(bytes, g.answers.most)
+	}
+	waits, cancel := context.WithTimeout(ctx, firstTime)
+	defer cancel()
+	request, err := g.answers.take(waits, CallerOf(ctx), bytes, 0)
+	switch {
+	case err != nil && ctx.Err() == nil:
+		return answersFull(g.answers.most)
+	case err != nil:
+		return err
+	}
+	context.AfterFunc(ctx, (&Grant{room: g.answers, request: request}).Release)
+	return nil
+}
+
 // release gives the bytes back.
 func (a *AnswerCount) release() {
 	a.mu.Lock()

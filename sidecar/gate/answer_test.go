@@ -46,3 +46,38 @@ func TestAnswersCount(t *testing.T) {
 		t.Errorf("where bytes are not counted: %v", err)
 	}
 }
+
+// TestAnswersAreReserved: an answer waits while others take the memory, a caller alone leaves some to others, and one that is too large
+// for all of it is refused.
+func TestAnswersAreReserved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const most = 8 << 20
+		g := gate.New(gate.Options{ReceivedBytes: most})
+		calls, end := context.WithCancel(t.Context())
+		reserve := func(caller string, bytes int64) error { return g.Reserve(gate.WithCaller(calls, caller), bytes) }
+		if err := reserve("a", most+1); !errors.Is(err, gate.ErrTooLarge) {
+			t.Errorf("more than all: %v", err)
+		}
+		if err := errors.Join(reserve("a", most), reserve("b", most/16), reserve("a", gate.UncountedBytes)); err != nil {
+			t.Errorf("a large answer, one of another caller and a short one: %v", err)
+		}
+		if err := reserve("a", most/2); !errors.Is(err, gate.ErrFull) {
+			t.Errorf("another large one: %v", err)
+		}
+		waited := make(chan error, 1)
+		go func() { waited <- g.Reserve(t.Context(), most/2) }()
+		synctest.Wait()
+		end()
+		if err := <-waited; err != nil {
+			t.Errorf("after the calls: %v", err)
+		}
+		ended, end := context.WithCancel(t.Context())
+		end()
+		if err := g.Reserve(ended, most); !errors.Is(err, context.Canceled) {
+			t.Errorf("a call that has ended: %v", err)
+		}
+	})
+	if err := gate.New(gate.Options{}).Reserve(t.Context(), 1<<40); err != nil {
+		t.Errorf("where bytes are not counted: %v", err)
+	}
+}

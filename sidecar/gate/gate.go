@@ -17,7 +17,7 @@ import (
 type Options struct {
 	Limits
 	// ReceivedBytes bounds the bytes of messages that were announced and are not answered
-	// yet. 0 or less is no bound.
+	// yet, and those of the answers that Reserve lets calls make. 0 or less is no bound.
 	ReceivedBytes int64
 	// Processors are the turns that searches take on the processors. If nil, Arrive does
 	// not look at them.
@@ -32,6 +32,7 @@ type Options struct {
 type Gate struct {
 	searches   searches
 	messages   *room // of bytes of messages that were announced and are not answered yet; nil: they are not bounded
+	answers    *room // of bytes of answers that are being made, as large as messages; nil with it
 	memory     memory
 	processors *turns.Turns
 	// parsing has turns for half of the processors.
@@ -54,7 +55,7 @@ func New(o Options) *Gate {
 		g.refused = func(string, Reason) {}
 	}
 	if o.ReceivedBytes > 0 {
-		g.messages = &room{most: o.ReceivedBytes}
+		g.messages, g.answers = &room{most: o.ReceivedBytes}, &room{most: o.ReceivedBytes}
 	}
 	g.busy = processorsBusy(g.processors.Most())
 	g.parsing = turns.New(max(1, g.processors.Most()/2))

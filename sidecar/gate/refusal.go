@@ -113,6 +113,16 @@ func messagesFull(most int64) *RefusedError {
 			ReceivedSetting, most)}
 }
 
+func answerTooLarge(bytes, most int64) *RefusedError {
+	return &RefusedError{kind: ErrTooLarge, Reason: ReasonTooLarge, Setting: ReceivedSetting,
+		problem: fmt.Sprintf("to make the answer takes about %d bytes, and %s is %d; ask for fewer items, or for no explanation, at a time, or raise it", bytes, ReceivedSetting, most)}
+}
+
+func answersFull(most int64) *RefusedError {
+	return &RefusedError{kind: ErrFull, Reason: ReasonFull, Setting: ReceivedSetting, After: retrySoon,
+		problem: fmt.Sprintf("answers of %s, %d bytes, are being made; ask for fewer items, or for no explanation, at a time, or raise it", ReceivedSetting, most)}
+}
+
 func bytesStalled(what string, limit time.Duration) *RefusedError {
 	return &RefusedError{kind: ErrStalled, Reason: ReasonStalled,
 		problem: fmt.Sprintf("fewer than %d bytes of the %s came within %s; send faster", paceBytes, what, limit)}

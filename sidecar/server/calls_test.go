@@ -178,6 +178,7 @@ func TestServersInsideTheProcess(t *testing.T) {
 		<-release
 		return search.Answer{}, nil
 	}
+	plainModel := &model.Model{Name: "plain", Version: "1", Similarity: similarity(t)}
 	for name, inside := range map[string]func(s *server.Server) *grpc.Server{
 		"local": (*server.Server).Local,
 		"hosted": func(s *server.Server) *grpc.Server {
@@ -188,7 +189,7 @@ func TestServersInsideTheProcess(t *testing.T) {
 	} {
 		budget := gate.New(gate.Options{ReceivedBytes: 4 << 20})
 		s, err := server.New(server.Options{
-			Searcher: searcher{search: answer}, Models: func() []*model.Model { return nil }, Logger: discard(), Recorder: &counts{codes: map[codes.Code]int{}}, Gate: budget,
+			Searcher: searcher{newPipeline(t, plainModel), answer}, Models: func() []*model.Model { return nil }, Logger: discard(), Recorder: &counts{codes: map[codes.Code]int{}}, Gate: budget,
 			Limits: server.Limits{MaxMessageBytes: 1 << 20, MaxConcurrentStreams: 1, MaxBatch: 1, BatchParallelism: 1},
 		})
 		if err != nil {

@@ -27,6 +27,9 @@ type searchService struct {
 var _ likenessv1.SearchServiceServer = searchService{}
 
 func (s searchService) Search(ctx context.Context, r *likenessv1.SearchRequest) (*likenessv1.SearchResponse, error) {
+	if err := s.reserve(ctx, r); err != nil {
+		return nil, err
+	}
 	answer, err := s.answer(ctx, r)
 	if err != nil {
 		return nil, err
@@ -67,6 +70,9 @@ func (s searchService) SearchBatch(ctx context.Context, r *likenessv1.SearchBatc
 	limits := s.limits.Load()
 	if len(searches) > limits.MaxBatch {
 		return nil, fmt.Errorf("%w: %d, limits.max_batch is %d; split the batch, or raise it", errBatch, len(searches), limits.MaxBatch)
+	}
+	if err := s.reserve(ctx, searches...); err != nil {
+		return nil, err
 	}
 	ctx, release := route.Pin(ctx) // the same versions answer all searches
 	defer release()
@@ -157,6 +163,9 @@ func (s *services) scoreItems(ctx context.Context, r search.ScoreRequest) (searc
 		return search.ScoreAnswer{}, err
 	}
 	if err := checkDocuments(r.Documents); err != nil {
+		return search.ScoreAnswer{}, err
+	}
+	if err := s.reserveScores(ctx, r); err != nil {
 		return search.ScoreAnswer{}, err
 	}
 	return s.searcher.Score(ctx, r)

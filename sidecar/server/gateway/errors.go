@@ -52,6 +52,10 @@ func (g *Gateway) refusePath(ctx context.Context, _ *runtime.ServeMux, _ runtime
 // refuseCall answers a call that failed, or a request that could not become a call.
 func (g *Gateway) refuseCall(ctx context.Context, _ *runtime.ServeMux, _ runtime.Marshaler, w http.ResponseWriter, _ *http.Request, err error) {
 	st := status.Convert(err)
+	var refused *gate.RefusedError
+	if errors.As(err, &refused) { // the answer's JSON
+		st = server.StatusOf(refused)
+	}
 	if len(st.Details()) == 0 { // the server itself always says why; this error is from the connection
 		st = g.gatewayStatus(ctx, st)
 	}

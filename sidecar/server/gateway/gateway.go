@@ -139,7 +139,7 @@ func (g *Gateway) mux() (http.Handler, error) {
 		runtime.WithMarshalerOption(runtime.MIMEWildcard, newCodec()),
 		runtime.WithIncomingHeaderMatcher(incoming),
 		runtime.WithOutgoingHeaderMatcher(func(string) (string, bool) { return "", false }),
-		runtime.WithForwardResponseOption(answering),
+		runtime.WithForwardResponseOption(g.answering),
 		runtime.WithErrorHandler(g.refuseCall),
 		runtime.WithRoutingErrorHandler(g.refusePath),
 		runtime.WithDisablePathLengthFallback(),
@@ -175,15 +175,26 @@ func incoming(header string) (string, bool) {
 	return "", false
 }
 
-// answering sets the headers of an answer.
-func answering(ctx context.Context, w http.ResponseWriter, _ proto.Message) error {
+// jsonFactor is how many bytes of JSON, and of its buffer, an answer has for each byte of its message, about.
+const jsonFactor = 6
+
+// answering sets the headers of an answer, and takes the memory of its JSON, which a client that does not read keeps for a while.
+func (g *Gateway) answering(ctx context.Context, w http.ResponseWriter, m proto.Message) error {
+	if err := g.options.Gate.Reserve(ctx, jsonFactor*int64(proto.Size(m))); err != nil {
+		return err
+	}
+	setAnswerHeaders(ctx, w)
+	return nil
+}
+
+// setAnswerHeaders sets the headers of an answer.
+func setAnswerHeaders(ctx context.Context, w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(gate.StallTimeout))
 	if call, ok := runtime.ServerMetadataFromContext(ctx); ok {
 		for _, value := range call.TrailerMD.Get(server.StatusTrailer) {
 			w.Header().Add(StatusHeader, value)
 		}
 	}
-	return nil
 }
 
 // Run answers requests until Drain. It closes the listener.

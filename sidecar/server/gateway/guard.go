@@ -52,6 +52,7 @@ func (g *Gateway) guard(next http.Handler) http.Handler {
 			return
 		}
 		_ = control.SetReadDeadline(time.Time{}) // the body is paced
+		r = r.WithContext(gate.WithSender(r.Context(), r.RemoteAddr))
 		taken, err := g.take(w, r)
 		defer taken.Release()
 		var data []byte
@@ -106,7 +107,7 @@ func (g *Gateway) take(w http.ResponseWriter, r *http.Request) (*gate.Grant, err
 		io.Reader
 		io.Closer
 	}{paced, r.Body}
-	grant, err := g.options.Gate.ReceiveBody(gate.WithSender(r.Context(), r.RemoteAddr), paced, min(n, most), most)
+	grant, err := g.options.Gate.ReceiveBody(r.Context(), paced, min(n, most), most)
 	return grant, unreadable(err)
 }
 

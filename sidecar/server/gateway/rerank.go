@@ -80,7 +80,7 @@ func (g *Gateway) rerank(mux *runtime.ServeMux, form rerankForm) runtime.Handler
 			form.refuse(w, g.statusOfCall(ctx, err))
 			return
 		}
-		_ = answering(ctx, w, nil)
+		setAnswerHeaders(ctx, w)
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Content-Length", strconv.Itoa(len(answer)))
 		_, _ = w.Write(answer)
