@@ -161,7 +161,7 @@ func TestModelsOfRawVectors(t *testing.T) {
 
 // TestAnInterruptedFitReportsWhatItKept: the rounds of the parameters that it returns.
 func TestAnInterruptedFitReportsWhatItKept(t *testing.T) {
-	f, n := fitterOf(t, func(*Options) {})
+	f, n := fitterOf(t, func(o *Options) { o.UserTables = []int{50} })
 	f.report.Logged.Queries = 1 // measured already
 	got, err := f.interrupt(n, &train.Snapshot{Round: 5, BestRound: 3}, context.Canceled)
 	if got == nil || err == nil || !got.Report.Interrupted || got.Report.Rounds != 3 {
@@ -169,6 +169,11 @@ func TestAnInterruptedFitReportsWhatItKept(t *testing.T) {
 	}
 	if got, _ := f.interrupt(n, &train.Snapshot{}, context.Canceled); got != nil {
 		t.Error("a fit without a round has an outcome")
+	}
+	f.report.Logged.Queries = 0
+	n.options.UserTables = nil // so that the net cannot be measured: it has a table of users
+	if _, err := f.interrupt(n, &train.Snapshot{Round: 5, BestRound: 3}, context.Canceled); !errors.Is(err, context.Canceled) || !errors.Is(err, rerank.ErrModel) {
+		t.Errorf("%v, want both the interruption and what failed after it", err)
 	}
 }
 

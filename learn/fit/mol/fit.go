@@ -3,6 +3,7 @@ package mol
 
 import (
 	"context"
+	"errors"
 
 	"github.com/likenessdb/likeness/learn/fit"
 	"github.com/likenessdb/likeness/learn/fit/bilinear"
@@ -112,7 +113,7 @@ func (f *fitter) run(ctx context.Context) (*Fitted, error) {
 }
 
 // interrupt returns the net that the held-out queries judged, if it was trained for a
-// round at least, with the error that ended the fit.
+// round at least, with the error that ended the fit, and with that of measuring the net.
 func (f *fitter) interrupt(judged *net, trained *train.Snapshot, err error) (*Fitted, error) {
 	if trained == nil || trained.Round == 0 || !train.IsInterruption(err) {
 		return nil, err
@@ -122,7 +123,7 @@ func (f *fitter) interrupt(judged *net, trained *train.Snapshot, err error) (*Fi
 	f.report.Rounds = trained.BestRound
 	if f.report.Logged.Queries == 0 {
 		if failed := f.measure(judged); failed != nil {
-			return nil, failed
+			return nil, errors.Join(err, failed)
 		}
 	}
 	return f.finish(judged), err
