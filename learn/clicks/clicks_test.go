@@ -229,8 +229,32 @@ func TestUnlinkedPositions(t *testing.T) {
 		second, third := int32(1+i%2), int32(2-i%2)
 		answers = append(answers, clicks.Answer{Items: []int32{0, second, third}, Positions: []int32{1, 2, 3}, Weights: []float32{1, 1, 1}})
 	}
-	if c := (clicks.Estimator{}).Estimate(answers); c.Method != clicks.Uncorrected || c.Swapped != 2 {
-		t.Errorf("%s, from %d swapped pairs", c.Method, c.Swapped)
+	for _, method := range []clicks.Method{"", clicks.Harvesting} {
+		if c := (clicks.Estimator{Method: method}).Estimate(answers); c.Method != clicks.Uncorrected || c.Swapped != 2 {
+			t.Errorf("asked for %q: %s, from %d swapped pairs", method, c.Method, c.Swapped)
+		}
+	}
+}
+
+// swaps returns answers with two items at positions 1 and 2, in turns. The item at position 1 is chosen.
+func swaps(n int) (answers []clicks.Answer) {
+	for i := range int32(n) {
+		answers = append(answers, clicks.Answer{Items: []int32{i % 2, 1 - i%2}, Positions: []int32{1, 2}, Weights: []float32{1, 0}})
+	}
+	return answers
+}
+
+// TestFewChoices: fewer than 200 choices measure no curve, unless it is asked for. A position without any choice is not
+// one at which nobody looks.
+func TestFewChoices(t *testing.T) {
+	if c := (clicks.Estimator{}).Estimate(swaps(199)); c.Method != clicks.Uncorrected || c.At(2) != 1 {
+		t.Errorf("%s from 199 choices, %.3f at position 2", c.Method, c.At(2))
+	}
+	if c := (clicks.Estimator{Method: clicks.Harvesting}).Estimate(swaps(199)); c.Method != clicks.Harvesting || !(c.At(2) > 0 && c.At(2) < 0.1) {
+		t.Errorf("%s as asked, %.3f at position 2", c.Method, c.At(2))
+	}
+	if got := new(clicks.Curve).At(3); got != 1 {
+		t.Errorf("a curve without propensities has %g at position 3, want 1", got)
 	}
 }
 

@@ -1,6 +1,7 @@
 package export_test
 
 import (
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -96,8 +97,8 @@ func TestExport(t *testing.T) {
 	now = day.Add(time.Hour)
 	first, again := one.show([]float32{1, 0}, "ann", 1, 3), two.show([]float32{1, 0}, "bob", 11, 2)
 	_ = two.show(nil, "", 1, 3) // without its query
-	one.feed(t, chose(first, 2, "click", 1), chose(early, 1, "click", 1), chose(first, 9, "click", 1))
-	two.feed(t, chose(first, 2, "click", 1), chose(first, 2, "purchase", 1), chose(again, 12, "click", 0.5)) // the first one was sent to both
+	one.feed(t, chose(first, 2, "click", 1), chose(early, 1, "click", 1), chose(early, 1, "purchase", 1), chose(first, 9, "click", 1))
+	two.feed(t, chose(first, 2, "click", 1), chose(first, 2, "purchase", 2), chose(again, 12, "click", 0.5)) // the first one was sent to both
 	one.close(t)
 	two.close(t)
 
@@ -110,7 +111,7 @@ func TestExport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	want := export.Report{Answers: 2, Rows: 5, Chosen: 2, Queries: 1, Feedback: 5, Repeated: 1, Unmatched: 1, NotShown: 1, WithoutQuery: 1}
+	want := export.Report{Answers: 2, Rows: 5, Chosen: 2, Queries: 1, Feedback: 6, Repeated: 1, Unmatched: 2, NotShown: 1, WithoutQuery: 1}
 	if report != want {
 		t.Errorf("%+v, want %+v", report, want)
 	}
@@ -126,7 +127,7 @@ func TestExport(t *testing.T) {
 		rows[i].Time = rows[i].Time.UTC()
 	}
 	if all := []row{
-		at(first, "ann", "1", 0, 1, "", 0), at(first, "ann", "2", 6, 2, "control", -1), at(first, "ann", "3", 0, 3, "candidate", -2),
+		at(first, "ann", "1", 0, 1, "", 0), at(first, "ann", "2", 1+5*2, 2, "control", -1), at(first, "ann", "3", 0, 3, "candidate", -2),
 		at(again, "bob", "11", 0, 11, "", 0), at(again, "bob", "12", 0.5, 12, "control", -1),
 	}; !reflect.DeepEqual(rows, all) {
 		t.Errorf("%+v\nwant %+v", rows, all)
@@ -191,5 +192,52 @@ func TestNothingToExport(t *testing.T) {
 		if _, err := os.Stat(o.Log); err == nil {
 			t.Errorf("%+v: there is a log", o)
 		}
+	}
+}
+
+// TestDamagedEvents: a place that cannot be read counts once, though an export reads all events twice.
+func TestDamagedEvents(t *testing.T) {
+	now := time.Now()
+	s := newSidecar(t, "", &now)
+	s.show([]float32{1}, "", 1, 1)
+	s.show([]float32{2}, "", 1, 1)
+	s.show([]float32{3}, "", 1, 1)
+	s.close(t)
+	files, err := filepath.Glob(filepath.Join(statedir.Events(s.dir, "products"), "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		b, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(b) > 100 { // the events, and not the key
+			b[len(b)/2] ^= 1
+			if err := os.WriteFile(file, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	o := export.Options{StateDirs: []string{s.dir}, Route: "products", Log: filepath.Join(t.TempDir(), "log.parquet")}
+	if report, err := export.Run(t.Context(), o); err != nil || report.Answers != 2 || report.Damaged != 1 {
+		t.Errorf("%+v, %v; want two answers and one damaged place", report, err)
+	}
+}
+
+// TestAnExportIsInterrupted: an export whose context is over ends and writes no log.
+func TestAnExportIsInterrupted(t *testing.T) {
+	now := time.Now()
+	s := newSidecar(t, "", &now)
+	s.show([]float32{1}, "", 1, 1)
+	s.close(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	o := export.Options{StateDirs: []string{s.dir}, Route: "products", Log: filepath.Join(t.TempDir(), "log.parquet")}
+	if _, err := export.Run(ctx, o); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, want Canceled", err)
+	}
+	if _, err := os.Stat(o.Log); err == nil {
+		t.Error("there is a log")
 	}
 }

@@ -127,6 +127,15 @@ func TestWorthHaving(t *testing.T) {
 	}
 }
 
+// TestNoMarginBelowNothing: where the best model loses, a simpler one that may be as good as it is not called worse.
+func TestNoMarginBelowNothing(t *testing.T) {
+	models := []verdict.Model{model("diagonal", -0.1, 0.03, around(0, 0.001)), model("full", -0.1+1e-6, 0.03, verdict.Difference{})}
+	d := verdict.Decide(verdict.Comparison{Metric: "mrr@10", Plain: "cosine", PlainValue: 0.5, Models: models}, verdict.DefaultRule())
+	if d.Margin != 0 || !slices.Equal(d.Standings, []verdict.Standing{verdict.Unknown, verdict.Best}) {
+		t.Errorf("margin %g, standings %q; want 0, unknown and best", d.Margin, d.Standings)
+	}
+}
+
 // TestWithoutPlain: without a plain similarity the margin is the least gain worth having.
 func TestWithoutPlain(t *testing.T) {
 	for half, want := range map[float64]int{0.005: 0, 0.02: 1} {

@@ -27,6 +27,9 @@ func TestInterleave(t *testing.T) {
 		if len(got) != 100 {
 			t.Fatalf("%d places, want 100", len(got))
 		}
+		if odd := experiment.Interleave(a, b, 7, seed); !slices.Equal(odd, got[:7]) {
+			t.Fatalf("%d places, want the first 7", len(odd))
+		}
 		var taken []int
 		picks := map[experiment.Arm]int{}
 		for i, p := range got {
@@ -79,7 +82,7 @@ func TestInterleaveIsFair(t *testing.T) {
 // as good as coins, and are drawn again in every session.
 func TestAssign(t *testing.T) {
 	const users = 4000
-	taken, candidate, otherArm, otherSeed := 0, 0, 0, 0
+	taken, both, candidate, otherArm, otherSeed := 0, 0, 0, 0, 0
 	for user := range users {
 		asked := experiment.Asked{Unit: fmt.Sprint("user ", user), Query: "q", Session: 7}
 		small, large := experiment.Assign("v2", asked, 0.2), experiment.Assign("v2", asked, 0.5)
@@ -88,6 +91,9 @@ func TestAssign(t *testing.T) {
 			if small != large {
 				t.Fatalf("%s took part as %+v, and at a larger share as %+v", asked.Unit, small, large)
 			}
+		}
+		if large.Takes && experiment.Assign("v3", asked, 0.5).Takes {
+			both++
 		}
 		asked.Query = "another"
 		another := experiment.Assign("v2", asked, 0.5)
@@ -113,7 +119,7 @@ func TestAssign(t *testing.T) {
 		}
 	}
 	for name, share := range map[string]float64{
-		"take part": float64(taken) / users / 0.2, "get the candidate": float64(candidate) / users / 0.25,
+		"take part": float64(taken) / users / 0.2, "take part in two": float64(both) / users / 0.25, "get the candidate": float64(candidate) / users / 0.25,
 		"change the arm": float64(otherArm) / users / 0.25, "change the coin": float64(otherSeed) / users / 0.25,
 	} {
 		if share < 0.9 || share > 1.1 {
@@ -325,6 +331,8 @@ func TestGuards(t *testing.T) {
 		{experiment.Observed{Answers: 10, Slow: 1, Degraded: 1, Empty: 1, Errors: 1}, 0},
 		{experiment.Observed{Answers: 10_000, Slow: 100, Degraded: 100, Empty: 500, Errors: 10}, 0},
 		{experiment.Observed{Answers: 10_000, Slow: 200}, 1},
+		{experiment.Observed{Answers: 10_000, Empty: 575}, 0}, // so many or more have a chance of 3e-4; this number alone has 5e-5
+		{experiment.Observed{Answers: 10_000, Empty: 600}, 1},
 		{experiment.Observed{Answers: 50, Errors: 50, Degraded: 50}, 2},
 		{experiment.Observed{Answers: 1000, Empty: 100}, 1},
 	} {
@@ -382,6 +390,31 @@ func TestRamp(t *testing.T) {
 			if got.Stage != experiment.Stopped || got.Share != 0 || len(got.Why) == 0 || got.Next(experiment.Evidence{Decision: experiment.Better, Answers: 1e6}, experiment.Auto).Stage != experiment.Stopped {
 				t.Errorf("%s: %+v", name, got)
 			}
+		}
+	}
+}
+
+// TestEvidenceDecides: a test decides with the unit at which its evidence reaches 1, and a copy of it stays as it is.
+func TestEvidenceDecides(t *testing.T) {
+	for _, difference := range []float64{1, -1} {
+		e, err := experiment.NewTest(0.05)
+		if err != nil {
+			t.Fatal(err)
+		}
+		start := e.Clone()
+		for e.Decided == experiment.Undecided {
+			if before := e.Evidence(); before >= 1 {
+				t.Fatalf("undecided after %d units, with evidence %g", e.Units, before)
+			}
+			if _, err := e.Add(difference); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got := e.Evidence(); got < 1 {
+			t.Errorf("%s after %d units, with evidence %g", e.Decided, e.Units, got)
+		}
+		if got := start.Evidence(); got != 0.05/2 {
+			t.Errorf("a copy of the start has evidence %g, want that of no unit", got)
 		}
 	}
 }

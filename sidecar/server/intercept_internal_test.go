@@ -26,7 +26,7 @@ type ended struct {
 	ctx context.Context
 }
 
-func (e ended) Context() context.Context   { return e.ctx }
+func (e ended) Context() context.Context  { return e.ctx }
 func (ended) SetHeader(metadata.MD) error { return errors.New("the stream is done") }
 
 // TestACallThatIsOver: a call whose client went away before its header was sent ends as cancelled, and without its

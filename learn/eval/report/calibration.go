@@ -6,6 +6,7 @@ import (
 	"html/template"
 	"io"
 
+	"github.com/likenessdb/likeness/internal/atomicfile"
 	"github.com/likenessdb/likeness/sidecar/calibrate"
 )
 
@@ -20,7 +21,7 @@ type calibrationView struct {
 
 // WriteCalibration writes the HTML page of a calibration, atomically.
 func WriteCalibration(path string, r *calibrate.Report) error {
-	return writeFile(path, func(w io.Writer) error {
+	return atomicfile.Write(path, func(w io.Writer) error {
 		return writePage(w, calibrationPage, template.FuncMap{
 			"number": number, "percent": percent, "minus": func(a, b float64) float64 { return a - b },
 		}, calibrationView{Report: r, Figures: []Figure{recallFigure(r), latencyFigure(r)}})

@@ -4,18 +4,16 @@
 package report
 
 import (
-	"bufio"
+	"cmp"
 	_ "embed"
-	"errors"
 	"fmt"
 	"html/template"
 	"io"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 
+	"github.com/likenessdb/likeness/internal/atomicfile"
 	"github.com/likenessdb/likeness/learn/eval"
 	"github.com/likenessdb/likeness/learn/verdict"
 	"github.com/likenessdb/likeness/rerank"
@@ -46,7 +44,7 @@ func evaluationFunctions() template.FuncMap {
 // WriteFile writes the page atomically: path holds either its old content or the whole
 // page.
 func WriteFile(path string, r *eval.Report) error {
-	return writeFile(path, func(w io.Writer) error { return Write(w, r) })
+	return atomicfile.Write(path, func(w io.Writer) error { return Write(w, r) })
 }
 
 func writePage(w io.Writer, page string, functions template.FuncMap, view any) error {
@@ -58,23 +56,6 @@ func writePage(w io.Writer, page string, functions template.FuncMap, view any) e
 		return err
 	}
 	return t.ExecuteTemplate(w, "page", view)
-}
-
-func writeFile(path string, write func(w io.Writer) error) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
-	w := bufio.NewWriter(f)
-	if err := errors.Join(write(w), w.Flush(), f.Chmod(0o644), f.Close()); err != nil {
-		return fmt.Errorf("writing %s: %w", path, err)
-	}
-	return os.Rename(f.Name(), path)
 }
 
 // reportView is the data of the template.
@@ -185,7 +166,7 @@ func depthFigure(r *eval.Report) (Figure, bool) {
 		level(r.BaselineName, r.Baseline[metric], len(r.Models))
 	}
 	for _, l := range lines {
-		slices.SortFunc(l.Points, func(a, b Point) int { return int(math.Copysign(1, a.X-b.X)) })
+		slices.SortFunc(l.Points, func(a, b Point) int { return cmp.Compare(a.X, b.X) })
 	}
 	margin := max(0.002, (y.To-y.From)*0.08)
 	y.From, y.To = y.From-margin, y.To+margin

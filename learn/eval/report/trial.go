@@ -4,6 +4,7 @@ import (
 	_ "embed"
 	"io"
 
+	"github.com/likenessdb/likeness/internal/atomicfile"
 	"github.com/likenessdb/likeness/learn/trial"
 )
 
@@ -22,7 +23,7 @@ func WriteTrial(path string, r *trial.Report) error {
 	if r.Learned != nil {
 		view.Evaluation = &reportView{Report: r.Learned.Judgment, Figures: reportFigures(r.Learned.Judgment)}
 	}
-	return writeFile(path, func(w io.Writer) error {
+	return atomicfile.Write(path, func(w io.Writer) error {
 		return writePage(w, trialPage+evaluation, evaluationFunctions(), view)
 	})
 }
