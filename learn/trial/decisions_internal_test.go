@@ -181,6 +181,9 @@ func TestOptionsOfATrial(t *testing.T) {
 			t.Errorf("%s: %+v", metric, o)
 		}
 	}
+	if tr.sample.unit = true; !tr.normalises() {
+		t.Error("queries for unit vectors keep their norms")
+	}
 	tr.look.field.Dim = 513
 	if o := tr.fitOptions(k); o.Form != form.IdentityLowRank || o.Rank != 64 {
 		t.Errorf("for 513 dimensions a fit of form %s, rank %d", o.Form, o.Rank)
@@ -198,6 +201,15 @@ func TestOptionsOfATrial(t *testing.T) {
 	}
 	if in, _ = tr.judgingInput(k); in.Metric != "ndcg@7" {
 		t.Errorf("judged by %s though ndcg@7 was asked for", in.Metric)
+	}
+}
+
+// TestNothingIsLearnedThatCannotBeServed: a database that compares by L2 finds inner products only of unit vectors.
+func TestNothingIsLearnedThatCannotBeServed(t *testing.T) {
+	tr := &trial{look: &Look{field: adapters.VectorField{Metric: adapters.L2, Dim: 1}}, sample: &sample{least: 1, most: 3}}
+	var refused *RefusalError
+	if _, err := tr.learn(t.Context(), &task{}); !errors.As(err, &refused) || !strings.Contains(refused.Sentence, "norms from 1 to 3") {
+		t.Errorf("%v, want a refusal that names the norms", err)
 	}
 }
 

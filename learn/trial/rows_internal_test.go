@@ -1,6 +1,7 @@
 package trial
 
 import (
+	"context"
 	"math"
 	"slices"
 	"strings"
@@ -67,5 +68,31 @@ func TestPlacesOfASample(t *testing.T) {
 		if text := a.look.rowsText(); strings.Contains(text, "random places) were") != inOrder {
 			t.Errorf("%s: %s", name, text)
 		}
+	}
+}
+
+// scanned notes the ranges of ids that are read, of a collection whose ids are divided at a.
+type scanned struct {
+	adapters.Scanner
+	ranges []string
+}
+
+func (*scanned) Cut(context.Context, string, int) ([]string, error) { return []string{"a"}, nil }
+
+func (s *scanned) Scan(_ context.Context, r adapters.ScanRequest, _ func(adapters.Rows, string) error) error {
+	s.ranges = append(s.ranges, r.Cursor+"-"+r.Until)
+	return nil
+}
+
+// TestPlacesDoNotOverlap: no row is read at two places, however few rows a place has.
+func TestPlacesDoNotOverlap(t *testing.T) {
+	s := &scanned{}
+	tr := &trial{Options: Options{Rows: 1}, look: &Look{Rows: 2}, can: adapters.Abilities{Scan: s, Partition: s}}
+	if random, err := tr.readPlaces(t.Context(), adapters.ScanRequest{}, nil); !random || err != nil {
+		t.Fatalf("%t, %v", random, err)
+	}
+	slices.Sort(s.ranges)
+	if want := []string{"-a", "a-"}; !slices.Equal(s.ranges, want) {
+		t.Errorf("read %q, want %q", s.ranges, want)
 	}
 }
