@@ -30,8 +30,12 @@ func (f *File) openZip(r io.ReaderAt) (any, error) {
 		return nil, fmt.Errorf("%w: it is a TorchScript program; save the weights with torch.save(model.state_dict(), path)", ErrFormat)
 	}
 	if order := records[prefix+"byteorder"]; order != nil {
-		if b, err := f.record(order, 16); err != nil || string(b) != "little" {
-			return nil, fmt.Errorf("%w: its byte order is %q, want little (%w)", ErrFormat, b, err)
+		b, err := f.record(order, 16)
+		if err != nil {
+			return nil, err
+		}
+		if string(b) != "little" {
+			return nil, fmt.Errorf("%w: its byte order is %q, want little", ErrFormat, b)
 		}
 	}
 	pickle := records[prefix+"data.pkl"]

@@ -74,9 +74,15 @@ func archive(t testing.TB, pickle string, floats int) []byte {
 // archiveOf has its records in a folder, and the storage under a key.
 func archiveOf(t testing.TB, folder, key, pickle string, floats int) []byte {
 	t.Helper()
+	return zipOf(t, map[string]string{folder + "data.pkl": pickle, folder + "data/" + key: strings.Repeat("\x00\x00\x80\x3f", floats)})
+}
+
+// zipOf is a zip file with those records.
+func zipOf(t testing.TB, records map[string]string) []byte {
+	t.Helper()
 	var b bytes.Buffer
 	z := zip.NewWriter(&b)
-	for name, data := range map[string]string{folder + "data.pkl": pickle, folder + "data/" + key: strings.Repeat("\x00\x00\x80\x3f", floats)} {
+	for name, data := range records {
 		w, err := z.CreateHeader(&zip.FileHeader{Name: name, Method: zip.Store})
 		if err != nil {
 			t.Fatal(err)
@@ -157,7 +163,19 @@ func TestNamesAreNoPaths(t *testing.T) {
 	}
 }
 
+// legacy is a file from before PyTorch 1.6 with that pickle and one storage of floats.
+func legacy(pickle string, floats int) []byte {
+	return []byte("\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19." + "\x80\x02M\xe9\x03." + "\x80\x02}." + pickle + "\x80\x02]X\x01\x00\x00\x000a." +
+		string([]byte{byte(floats), 0, 0, 0, 0, 0, 0, 0}) + strings.Repeat("\x00\x00\x80\x3f", floats))
+}
+
 func TestRefusals(t *testing.T) {
+	one := tensorPickle("K\x06", "K\x01", "\x00", "\x06N")
+	if err := loadAll(legacy(one, 6)); err != nil {
+		t.Errorf("a legacy file: %v", err)
+	}
+	two := strings.TrimPrefix(strings.Replace(one, "FloatStorage", "HalfStorage", 1), "\x80\x02}")
+	ofTwoTypes := strings.TrimSuffix(one, ".") + two
 	for name, c := range map[string]struct {
 		file []byte
 		want string
@@ -182,6 +200,9 @@ func TestRefusals(t *testing.T) {
 		"a great count":  {archive(t, storagePickle("K\x00", "\x8a\x06\x00\x00\x00\x00\x00\x01"), 1), "has 1099511627776 numbers, want 0 to 2147483647"},
 		"counts twofold": {archive(t, storagePickle("K\x00", twofold()), 1), "has torchfile.tuple numbers"},
 		"types twofold":  {archive(t, storagePickle(twofold(), "K\x01"), 1), "of type torchfile.tuple"},
+		"big endian":     {zipOf(t, map[string]string{"m/data.pkl": "\x80\x02}.", "m/byteorder": "big"}), `its byte order is "big", want little`},
+		"a legacy view":  {legacy(tensorPickle("K\x06", "K\x01", "\x00", "\x06K\x01"), 6), "is a view of another"},
+		"of two types":   {legacy(ofTwoTypes, 6), "described twice"},
 		"deep counts":    {archive(t, storagePickle("K\x00", ")"+strings.Repeat("\x85", 40_000)), 1), "has torchfile.tuple numbers"},
 	} {
 		bomb.Refused(t, name, func() error {

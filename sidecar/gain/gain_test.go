@@ -21,7 +21,8 @@ func TestRecord(t *testing.T) {
 	if s, err := gain.Read(dir, "r"); s != nil || err != nil {
 		t.Fatal(s, err)
 	}
-	tried := measured("b", 0.08)
+	tried, other := measured("b", 0.08), measured("d", 0.3)
+	by := func(metric string, m gain.Measurement) gain.Measurement { m.Metric = metric; return m }
 	for i, step := range []struct {
 		served      gain.Measurement
 		candidate   *gain.Measurement
@@ -32,7 +33,9 @@ func TestRecord(t *testing.T) {
 		{served: measured("a", 0.02), first: 0.05, fell: 1},
 		{served: measured("b", 0.07), first: 0.08}, // the candidate went live
 		{served: measured("b", 0.01), first: 0.08, fell: 1},
-		{served: measured("c", 0.01), first: 0.01}, // by hand
+		{served: measured("c", 0.01), first: 0.01},                                 // by hand
+		{served: by("ndcg@10", measured("c", 0.4)), candidate: &other, first: 0.4}, // another metric
+		{served: by("ndcg@10", measured("d", 0.2)), first: 0.2},
 	} {
 		if err := gain.Record(dir, "r", step.served, step.candidate); err != nil {
 			t.Fatal(err)

@@ -202,6 +202,17 @@ func TestRedirect(t *testing.T) {
 	}
 }
 
+// TestAServiceMayRepeatTheTexts: an answer may be as much longer as the request is.
+func TestAServiceMayRepeatTheTexts(t *testing.T) {
+	text := strings.Repeat("a", 1<<20)
+	s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = fmt.Fprintf(w, `[{"index":0,"score":2,"text":%q}]`, text)
+	}, nil)
+	if got, err := s.Score(t.Context(), plugin.Query{Text: "q"}, itemsOf(text)); err != nil || !slices.Equal(got, []float32{2}) {
+		t.Errorf("%v, %v; want the score 2", got, err)
+	}
+}
+
 func TestLimitsOfWhatIsRead(t *testing.T) {
 	s := serve(t, func(w http.ResponseWriter, _ *http.Request) {
 		_, _ = io.WriteString(w, "[")
