@@ -47,7 +47,9 @@ def test_fit(fitted: tuple[likeness.FitReport, str]) -> None:
     assert "held-out MRR@10" in progress
     assert report.recommendation in str(report)
     shown = report._repr_html_()
-    assert report.recommendation in shown
+    verdict, *reasons = report.recommendation.splitlines()
+    assert f"<strong>{verdict}</strong></p>" in shown
+    assert all(f"<p>{reason}</p>" in shown for reason in reasons)
     assert "<svg" in shown
     assert report.data["log"]["pairs"] == 10003
 

@@ -66,7 +66,7 @@ class FitReport:
         return "\n".join([*self._lines(), *(f"warning: {w}" for w in self.warnings)])
 
     def _lines(self) -> list[str]:
-        lines = [self.recommendation]
+        lines = self.recommendation.splitlines()
         measure = "nDCG@10" if self.data.get("measure") == "ndcg@10" else "MRR@10"
         for name, key in (("held-out queries", "logged"), ("held-out items, as without logs", "cold")):
             if part := self.data.get(key):
