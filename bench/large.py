@@ -27,15 +27,15 @@ def unit(x):
     return x / np.linalg.norm(x, axis=1, keepdims=True)
 
 
-def make(folder):
+def make(folder, norm):
     random = np.random.default_rng(1)
     centres = random.standard_normal((CLUSTERS, DIM), dtype=np.float32)
     of_item, of_query = random.integers(CLUSTERS, size=ITEMS), random.integers(CLUSTERS, size=QUERIES)
     items = unit(centres[of_item] + 0.7 * random.standard_normal((ITEMS, DIM), dtype=np.float32))
     queries = unit(centres[of_query] + 0.7 * random.standard_normal((QUERIES, DIM), dtype=np.float32))
     hidden = np.eye(DIM, dtype=np.float32) + 0.1 * random.standard_normal((DIM, DIM), dtype=np.float32)
-    np.save(folder / "items.npy", items)
-    np.save(folder / "queries.npy", queries)
+    np.save(folder / "items.npy", norm * items)
+    np.save(folder / "queries.npy", norm * queries)
     order = np.argsort(of_item, kind="stable")
     starts = np.searchsorted(of_item[order], np.arange(CLUSTERS + 1))
     mapped = queries @ hidden
@@ -76,13 +76,14 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--dir", type=pathlib.Path, required=True, help="folder of the data")
     parser.add_argument("--train", action="store_true", help="train in PyTorch; otherwise write the data")
+    parser.add_argument("--norm", type=np.float32, default=np.float32(1), help="norm of the vectors that are written")
     parser.add_argument("--rounds", type=int, default=29)
     a = parser.parse_args()
     if a.train:
         train(a.dir, a.rounds)
     else:
         a.dir.mkdir(parents=True, exist_ok=True)
-        make(a.dir)
+        make(a.dir, a.norm)
 
 
 if __name__ == "__main__":
