@@ -201,3 +201,35 @@ func TestRoundsAreDrawn(t *testing.T) {
 		t.Error("rounds or seeds give one order, or one round two")
 	}
 }
+
+// TestPerceptronGradients: backward finds the slope of a weighted sum of the outputs by every parameter.
+func TestPerceptronGradients(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	n := newELUNet(3, 4, 2, 1, rng)
+	x, slopes := rerank.NewMatrix(5, 3), rerank.NewMatrix(5, 2)
+	for _, m := range []rerank.Matrix{x, slopes} {
+		for i := range m.Data {
+			m.Data[i] = float32(rng.NormFloat64())
+		}
+	}
+	sum := func() (sum float64) {
+		for i, y := range n.forward(x).Data {
+			sum += float64(y) * float64(slopes.Data[i])
+		}
+		return sum
+	}
+	sum()
+	n.backward(slopes)
+	for array, parameters := range n.params {
+		for i, v := range parameters {
+			const step = 1e-2
+			parameters[i] = v + step
+			above := sum()
+			parameters[i] = v - step
+			if got, want := float64(n.grads[array][i]), (above-sum())/(2*step); math.Abs(got-want) > 1e-2*(1+math.Abs(want)) {
+				t.Errorf("the slope of parameter %d of array %d is %g, want %g", i, array, got, want)
+			}
+			parameters[i] = v
+		}
+	}
+}

@@ -302,6 +302,9 @@ func TestNeuralRBE(t *testing.T) {
 		if loss == LossSoftmax && (r.Rounds == 0 || r.Chosen.HitRates[0].Mean < r.CUR.HitRates[0].Mean) {
 			t.Errorf("%s: %+v", loss, r)
 		}
+		if len(r.History) < r.Rounds || slices.ContainsFunc(r.History, func(r Round) bool { return r.Loss == 0 }) {
+			t.Errorf("%s: the history %+v of %d rounds", loss, r.History, r.Rounds)
+		}
 		if r.Rounds == 0 {
 			continue
 		}
