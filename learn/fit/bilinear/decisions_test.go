@@ -2,6 +2,7 @@ package bilinear
 
 import (
 	"context"
+	"errors"
 	"math"
 	"math/rand/v2"
 	"reflect"
@@ -14,6 +15,7 @@ import (
 	"github.com/likenessdb/likeness/learn/fit/judge"
 	"github.com/likenessdb/likeness/learn/fit/linalg"
 	"github.com/likenessdb/likeness/learn/fit/samples"
+	"github.com/likenessdb/likeness/learn/fit/train"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/bilinear"
 )
@@ -197,6 +199,30 @@ func TestMarginOfADecision(t *testing.T) {
 		if err := f.decide(); err != nil || f.report.Verdict.Choose != want || f.report.Choices[1].Numbers != 3 {
 			t.Errorf("with a margin of %g: %+v, %v", margin, f.report.Verdict, err)
 		}
+	}
+}
+
+// TestNothingLeftToLearn: a trial without any pair is refused with the share of items that was held out.
+func TestNothingLeftToLearn(t *testing.T) {
+	f := fitterOf(t, 60, 0.5)
+	f.trials, f.options.ColdShare = new(train.Trials), 0.9
+	all := make([]bool, f.log.Items.Rows)
+	for i := range all {
+		all[i] = true
+	}
+	c := &chooser{fitter: f, holdouts: make([]holdout, 1)}
+	if _, err := c.fitWithout(t.Context(), setting{scale: 20}, 0, holdout{items: all}); !errors.Is(err, fit.ErrData) || !strings.Contains(err.Error(), "0.9 of the items") {
+		t.Errorf("%v, want ErrData with the share", err)
+	}
+}
+
+// TestAFailedComparison: the error of a rival ends the decision.
+func TestAFailedComparison(t *testing.T) {
+	f := fitterOf(t, 60, 0.5)
+	failed := errors.New("no marks")
+	f.rivals = []judge.Rival{{Name: "broken", Marks: func(*judge.Judge) ([]float64, error) { return nil, failed }}}
+	if err := f.decide(); !errors.Is(err, failed) {
+		t.Errorf("%v, want %v", err, failed)
 	}
 }
 

@@ -1,6 +1,7 @@
 package companion
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"math/rand/v2"
@@ -42,6 +43,32 @@ func lateData(items, queries, dim int) fit.Data {
 		d.QueryStarts = append(d.QueryStarts, d.QueryStarts[q]+int32(n))
 	}
 	return d
+}
+
+// TestAFitThatEndsWhileItIsJudged has the context's error, at whichever stage.
+func TestAFitThatEndsWhileItIsJudged(t *testing.T) {
+	m, err := model.New(model.Parameters{Name: "late", Kind: rerank.KindLate, Config: []byte(`{"dim": 4, "normalise": true}`)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	d := lateData(40, 60, 4)
+	for _, last := range []string{"ranking by the model, held-out queries", "placing the items"} {
+		ctx, cancel := context.WithCancel(t.Context())
+		o := DefaultOptions()
+		o.Dim, o.Hidden, o.Depths = 8, 8, []int{10}
+		ended := false
+		o.Progress = func(stage string, _ int) func(int) {
+			if stage == last {
+				ended = true
+				cancel()
+			}
+			return func(int) {}
+		}
+		if got, err := Fit(ctx, m.Similarity, d, o); !errors.Is(err, context.Canceled) || !ended {
+			t.Errorf("%s: %v, %v; want Canceled", last, got, err)
+		}
+		cancel()
+	}
 }
 
 // TestLateInteraction: one inner product finds the best ten of late interaction, better than the mean of
