@@ -98,8 +98,8 @@ routes: {r: {store: main, collection: items, vector: mean, vectors: tokens, mode
 
     def queries(self, texts):
         """ψ of each query."""
-        hidden, out = self.tensors["companion.hidden.weight"], self.tensors["companion.out.weight"]
-        rows = np.concatenate([np.ones((len(texts.rows), 1), np.float32), texts.rows, np.maximum(texts.rows @ hidden.T, 0)], axis=1)
+        hidden, bias, out = (self.tensors[f"companion.{n}"] for n in ("hidden.weight", "hidden.bias", "out.weight"))
+        rows = np.concatenate([np.ones((len(texts.rows), 1), np.float32), texts.rows, np.maximum(texts.rows @ hidden.T + bias, 0)], axis=1)
         return np.add.reduceat(rows, texts.starts[:-1], axis=0) @ out.T
 
 

@@ -63,7 +63,7 @@ func (f *fitCompanionFlags) flags(cmd *cobra.Command) {
 	flags.StringVar(&f.model, "model", "", "model file or directory to learn from")
 	flags.IntVar(&o.Dim, "dim", o.Dim, "numbers of an item's vector, at most")
 	flags.IntVar(&o.Anchors, "anchors", o.Anchors, "queries by whose scores an item is placed, at most, and as many scores a new item costs; for late interaction an eighth, and single vectors three times as many")
-	flags.IntVar(&o.Hidden, "hidden", o.Hidden, "random features of a query, beside those of the model")
+	flags.IntVar(&o.Hidden, "hidden", o.Hidden, "units of a query that tell what it is near to, beside the features of the model")
 	flags.IntVar(&o.Items, "fit-items", o.Items, "items that the fit looks at; a larger collection is sampled")
 	flags.IntVar(&o.K, "k", o.K, "length of an answer")
 	flags.IntVar(&o.Focus, "focus", o.Focus, "items of a query whose order counts in full")

@@ -30,6 +30,7 @@ const (
 	Anchors   = Prefix + "anchors"
 	Counts    = Prefix + "counts"
 	Hidden    = Prefix + "hidden.weight"
+	Bias      = Prefix + "hidden.bias"
 	Out       = Prefix + "out.weight"
 	Threshold = Prefix + "threshold"
 	Leak      = Prefix + "leak"
@@ -41,6 +42,7 @@ type Companion struct {
 	anchors     rerank.Matrix
 	starts      []int32 // anchor a is the vectors starts[a]:starts[a+1]
 	hidden, out rerank.Matrix
+	bias        []float32 // of the hidden units; nil if each is 0
 	// threshold and mean belong to each anchor: see Target.
 	threshold, mean []float32
 	leak            float32
@@ -51,7 +53,8 @@ type Companion struct {
 //
 //	companion.anchors        (v, query_dim): the vectors of n anchors
 //	companion.counts         (n): how many vectors each anchor has; absent if each has one
-//	companion.hidden.weight  (h, query_dim): random features of the query vector
+//	companion.hidden.weight  (h, query_dim): hidden units of the query vector
+//	companion.hidden.bias    (h): their biases; absent if each is 0
 //	companion.out.weight     (dim, 1 + features + h)
 //	companion.threshold      (n), .mean (n), .leak (1): see Target
 //
@@ -77,6 +80,9 @@ func Read(t tensor.Set, queryDim, features int) (*Companion, error) {
 	}
 	if leak := r.Get(Leak, 1); leak != nil {
 		c.leak = leak[0]
+	}
+	if r.Has(Bias) {
+		c.bias = r.Get(Bias, h)
 	}
 	var counts []float32
 	if r.Has(Counts) {
@@ -140,8 +146,8 @@ func (c *Companion) EncodeAnchors(s rerank.Similarity) ([]rerank.Encoded, error)
 }
 
 // Expand writes the features from which ψ is a linear map: the sums over the query's vectors q of 1,
-// of their features, and of max(0, hidden·q). dst has 1 + features.Cols + hidden.Rows elements.
-func Expand(dst []float32, features, hidden rerank.Matrix) {
+// of their features, and of max(0, hidden·q + bias). dst has 1 + features.Cols + hidden.Rows elements; bias may be nil.
+func Expand(dst []float32, features, hidden rerank.Matrix, bias []float32) {
 	clear(dst)
 	own, rest := dst[1:1+features.Cols], dst[1+features.Cols:]
 	products := make([]float32, len(rest))
@@ -152,7 +158,7 @@ func Expand(dst []float32, features, hidden rerank.Matrix) {
 			own[i] += v
 		}
 		q := rerank.Matrix{Rows: 1, Cols: hidden.Cols, Data: row[:hidden.Cols]}
-		kernel.Best().MulT(products, len(products), q, hidden, nil)
+		kernel.Best().MulT(products, len(products), q, hidden, bias)
 		for i, v := range products {
 			rest[i] += max(v, 0)
 		}
@@ -162,7 +168,7 @@ func Expand(dst []float32, features, hidden rerank.Matrix) {
 // Query returns ψ(q) of a query with the given features.
 func (c *Companion) Query(features rerank.Matrix) []float32 {
 	row := rerank.NewMatrix(1, c.out.Cols)
-	Expand(row.Data, features, c.hidden)
+	Expand(row.Data, features, c.hidden, c.bias)
 	psi := make([]float32, c.Dim())
 	kernel.Best().MulT(psi, len(psi), row, c.out, nil)
 	return psi

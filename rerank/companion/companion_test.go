@@ -30,6 +30,7 @@ func small() tensor.Set {
 	return tensor.Set{
 		companion.Anchors: random(rng, 5, 3), companion.Hidden: random(rng, 2, 3), companion.Out: random(rng, 2, 1+4+2),
 		companion.Threshold: random(rng, 5), companion.Mean: random(rng, 5), companion.Leak: {Shape: []int{1}, Data: []float32{0.25}},
+		companion.Bias: random(rng, 2),
 	}
 }
 
@@ -42,9 +43,10 @@ func TestRead(t *testing.T) {
 		"other queries": func(s tensor.Set) {
 			s[companion.Anchors] = tensor.Tensor{Shape: []int{5, 2}, Data: make([]float32, 10)}
 		},
-		"no leak":   func(s tensor.Set) { delete(s, companion.Leak) },
-		"few means": func(s tensor.Set) { s[companion.Mean] = tensor.Tensor{Shape: []int{4}, Data: make([]float32, 4)} },
-		"another":   func(s tensor.Set) { s[companion.Prefix+"x"] = tensor.Tensor{Shape: []int{1}, Data: []float32{1}} },
+		"no leak":    func(s tensor.Set) { delete(s, companion.Leak) },
+		"few means":  func(s tensor.Set) { s[companion.Mean] = tensor.Tensor{Shape: []int{4}, Data: make([]float32, 4)} },
+		"few biases": func(s tensor.Set) { s[companion.Bias] = random(rand.New(rand.NewPCG(1, 1)), 1) },
+		"another":    func(s tensor.Set) { s[companion.Prefix+"x"] = tensor.Tensor{Shape: []int{1}, Data: []float32{1}} },
 	} {
 		s := small()
 		change(s)
@@ -126,7 +128,7 @@ func TestSolve(t *testing.T) {
 			expanded = append(expanded, float64(v))
 		}
 		for h := range 2 {
-			var sum float64
+			sum := float64(set[companion.Bias].Data[h])
 			for i := range 3 {
 				sum += float64(set[companion.Hidden].Data[3*h+i]) * float64(features[i])
 			}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"math"
+	"math/rand/v2"
 	"slices"
 	"strings"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/likenessdb/likeness/learn/fit/teacher"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/companion"
+	"github.com/likenessdb/likeness/rerank/late"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/tensor"
 )
@@ -218,24 +220,72 @@ func TestSampledItems(t *testing.T) {
 	}
 }
 
-// TestRandomFeatures: the seed draws them, and together they have about the norm of the query vector.
-func TestRandomFeatures(t *testing.T) {
-	o := DefaultOptions()
-	o.Hidden = 400
-	first := randomFeatures(o, 5)
-	query := []float32{1, 2, 0, -2, 4}
-	var square float64
-	for r := range first.Rows {
-		square += math.Pow(linalg.Dot(first.Row(r), query), 2)
+// TestHiddenUnits: each unit is largest near its own vector, wherever the vectors' mean is, and above 0 for more of
+// them than the unit before; vectors that are all alike, or few, make units of finite numbers.
+func TestHiddenUnits(t *testing.T) {
+	m := fittest.NormalMatrix(rand.New(rand.NewPCG(5, 6)), 300, 40)
+	for r := range m.Rows {
+		rerank.Normalise(m.Row(r))
+		m.Row(r)[3] += 2
 	}
-	if norm := math.Sqrt(square); first.Rows != 400 || math.Abs(norm-5) > 0.5 {
-		t.Errorf("the features of a query of norm 5 have norm %g", norm)
+	weights, bias := hiddenUnits(m, 350)
+	before := 1
+	for h := range bias {
+		w, on := weights.Row(h), 0
+		own := linalg.Dot(w, m.Row(h%m.Rows))
+		for r := range m.Rows {
+			v := linalg.Dot(w, m.Row(r))
+			if v > own {
+				t.Fatalf("unit %d is %g for its own vector and %g for vector %d", h, own, v, r)
+			}
+			if v+float64(bias[h]) > 1e-6 {
+				on++
+			}
+		}
+		if on < before || on > 90 || math.Abs(rerank.Norm(w)-1) > 1e-5 {
+			t.Fatalf("unit %d of norm %g is above 0 for %d of %d vectors, the one before for %d", h, rerank.Norm(w), on, m.Rows, before)
+		}
+		before = on
 	}
-	if !slices.Equal(randomFeatures(o, 5).Data, first.Data) {
-		t.Error("one seed draws two sets of features")
+	if before < 80 {
+		t.Errorf("the last unit is above 0 for %d of %d vectors, want three of ten", before, m.Rows)
 	}
-	if o.Seed++; slices.Equal(randomFeatures(o, 5).Data, first.Data) {
-		t.Error("another seed draws the same features")
+	weights, bias = hiddenUnits(rerank.Matrix{Rows: 2, Cols: 1, Data: []float32{3, 3}}, 3)
+	if err := errors.Join(rerank.CheckFinite("weights", weights.Data), rerank.CheckFinite("biases", bias)); err != nil || len(bias) != 3 {
+		t.Errorf("of two vectors that are the same: weights %v, biases %v: %v", weights.Data, bias, err)
+	}
+	if weights, bias = hiddenUnits(m, 0); weights.Rows != 0 || len(bias) != 0 {
+		t.Errorf("without units: weights %v, biases %v", weights, bias)
+	}
+}
+
+// TestQueryVectors: the seed chooses them, and they are as long as the model makes them.
+func TestQueryVectors(t *testing.T) {
+	s, err := late.New(late.Config{Dim: 3, Normalise: true}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	known, err := teacher.New(s, lateData(4, 50, 3))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var drawn [3][]float32
+	for i, seed := range []uint64{1, 1, 2} {
+		f := &fitter{Teacher: known, options: DefaultOptions()}
+		f.options.Seed = seed
+		m, err := f.queryVectors([]int32{4, 9, 17, 30, 31, 49})
+		if err != nil || m.Rows != 6 {
+			t.Fatalf("%d vectors of 6 queries: %v", m.Rows, err)
+		}
+		for r := range m.Rows {
+			if norm := rerank.Norm(m.Row(r)); math.Abs(norm-1) > 1e-6 {
+				t.Errorf("vector %d has the norm %g", r, norm)
+			}
+		}
+		drawn[i] = m.Data
+	}
+	if !slices.Equal(drawn[0], drawn[1]) || slices.Equal(drawn[0], drawn[2]) {
+		t.Errorf("the seeds 1, 1 and 2 draw %v", drawn)
 	}
 }
 
@@ -310,7 +360,7 @@ func TestOptionsOfACompanion(t *testing.T) {
 		change func(*Options)
 		ok     bool
 	}{
-		"defaults": {func(*Options) {}, true}, "no leak": {func(o *Options) { o.Leak = 0 }, true}, "all leak": {func(o *Options) { o.Leak = 1 }, true}, "no random features": {func(o *Options) { o.Hidden = 0 }, true},
+		"defaults": {func(*Options) {}, true}, "no leak": {func(o *Options) { o.Leak = 0 }, true}, "all leak": {func(o *Options) { o.Leak = 1 }, true}, "no units": {func(o *Options) { o.Hidden = 0 }, true},
 		"a negative leak": {func(o *Options) { o.Leak = -0.1 }, false}, "no ridge": {func(o *Options) { o.Ridge = 0 }, false}, "a ridge of one": {func(o *Options) { o.Ridge = 1 }, false},
 		"no dim": {func(o *Options) { o.Dim = 0 }, false}, "one anchor": {func(o *Options) { o.Anchors = 1 }, false}, "two items": {func(o *Options) { o.Items = 2 }, false}, "no k": {func(o *Options) { o.K = 0 }, false},
 		"no focus": {func(o *Options) { o.Focus = 0 }, false}, "negative features": {func(o *Options) { o.Hidden = -1 }, false}, "no depth": {func(o *Options) { o.Depths = nil }, false}, "depth 0": {func(o *Options) { o.Depths = []int{5, 0} }, false},

@@ -51,6 +51,14 @@ const (
 	vectorsPerAnchor = 3
 )
 
+// The first hidden unit is above 0 for the share leastOn of the query vectors, the last for mostOn. minSpread is how many
+// anchors, if there are as many, tell how the query vectors spread.
+const (
+	leastOn   = 0.01
+	mostOn    = 0.3
+	minSpread = 4096
+)
+
 // maxHeldOut bounds the queries that judge the companion.
 const maxHeldOut = 512
 
@@ -198,7 +206,6 @@ func features(e rerank.Encoded) rerank.Matrix {
 // learn returns the tensors of the companion, and keeps the encoded anchors.
 func (f *fitter) learn(ctx context.Context, anchors []int32) (tensor.Set, error) {
 	o, n := f.options, len(anchors)
-	hidden := randomFeatures(o, f.Queries.Cols)
 	first, err := f.Encode(anchors[0])
 	if err != nil {
 		return nil, err
@@ -206,6 +213,11 @@ func (f *fitter) learn(ctx context.Context, anchors []int32) (tensor.Set, error)
 	if rerank.EncodedAbilitiesOf(first).Features == nil || f.Abilities.ScoreBatch == nil {
 		return nil, fmt.Errorf("%w: a model of kind %s cannot have a learned companion", fit.ErrData, f.Similarity.Spec().Kind)
 	}
+	vectors, err := f.queryVectors(anchors)
+	if err != nil {
+		return nil, err
+	}
+	hidden, bias := hiddenUnits(vectors, o.Hidden)
 	f.anchors = make([]rerank.Encoded, n)
 	expanded := rerank.NewMatrix(n, 1+features(first).Cols+o.Hidden)
 	targets := rerank.NewMatrix(n, f.Encoded.Len())
@@ -213,7 +225,7 @@ func (f *fitter) learn(ctx context.Context, anchors []int32) (tensor.Set, error)
 	focus := min(o.Focus, max(1, f.Encoded.Len()/8))
 	err = f.EachScored(ctx, anchors, o.Progress.Begin("scoring items by the model", n), func(i int, e rerank.Encoded, scores []float32) error {
 		f.anchors[i] = e
-		companion.Expand(expanded.Row(i), features(e), hidden)
+		companion.Expand(expanded.Row(i), features(e), hidden, bias)
 		threshold[i] = best(scores, focus).Threshold()
 		companion.Target(scores, threshold[i], float32(o.Leak))
 		var sum float64
@@ -233,10 +245,11 @@ func (f *fitter) learn(ctx context.Context, anchors []int32) (tensor.Set, error)
 	if err != nil {
 		return nil, err
 	}
-	vectors, starts := gather(f.Queries, f.QueryStarts, anchors)
+	anchorVectors, starts := gather(f.Queries, f.QueryStarts, anchors)
 	tensors := tensor.Set{
-		companion.Anchors:   {Shape: []int{vectors.Rows, vectors.Cols}, Data: vectors.Data},
+		companion.Anchors:   {Shape: []int{anchorVectors.Rows, anchorVectors.Cols}, Data: anchorVectors.Data},
 		companion.Hidden:    {Shape: []int{hidden.Rows, hidden.Cols}, Data: hidden.Data},
+		companion.Bias:      {Shape: []int{len(bias)}, Data: bias},
 		companion.Out:       {Shape: []int{out.Rows, out.Cols}, Data: out.Data},
 		companion.Threshold: {Shape: []int{len(threshold)}, Data: threshold},
 		companion.Mean:      {Shape: []int{len(mean)}, Data: mean},
@@ -252,13 +265,42 @@ func (f *fitter) learn(ctx context.Context, anchors []int32) (tensor.Set, error)
 	return tensors, nil
 }
 
-// randomFeatures draws the matrix of the random features of a query. Divided by the root of their number, the
-// features together have about the norm of the query vector.
-func randomFeatures(o Options, queryDim int) rerank.Matrix {
-	hidden := rerank.NewMatrix(o.Hidden, queryDim)
-	rng := rand.New(rand.NewPCG(o.Seed, 0x4e1d))
-	for i := range hidden.Data {
-		hidden.Data[i] = float32(rng.NormFloat64() / math.Sqrt(float64(o.Hidden)))
+// queryVectors returns one vector, as the model has it, of each of some anchors in random order.
+func (f *fitter) queryVectors(anchors []int32) (rerank.Matrix, error) {
+	rng := rand.New(rand.NewPCG(f.options.Seed, 0x4e1d))
+	anchors = samples.Choose(anchors, max(f.options.Hidden, minSpread), rng)
+	m := rerank.NewMatrix(len(anchors), f.Queries.Cols)
+	for i, a := range anchors {
+		e, err := f.Encode(a)
+		if err != nil {
+			return m, err
+		}
+		own := features(e)
+		copy(m.Row(i), own.Row(rng.IntN(own.Rows)))
 	}
-	return hidden
+	return m, nil
+}
+
+// hiddenUnits returns weights (count, m.Cols) and biases of units max(0, ⟨w, q⟩ + b), from query vectors in random order. Each w
+// is one of the vectors less their mean, and b makes the unit 0 for all but a share of the vectors. So a unit tells the
+// neighbours of its vector from all others: few units fire for many vectors, which small models need, and many for few.
+func hiddenUnits(m rerank.Matrix, count int) (weights rerank.Matrix, bias []float32) {
+	mean := make([]float32, m.Cols)
+	linalg.SumRows(mean, m)
+	weights, bias = rerank.NewMatrix(count, m.Cols), make([]float32, count)
+	for h := range count {
+		w := weights.Row(h)
+		copy(w, m.Row(h%m.Rows))
+		linalg.AddScaled(w, mean, -1/float64(m.Rows))
+		rerank.Normalise(w)
+	}
+	products := rerank.NewMatrix(count, m.Rows)
+	linalg.Multiply(products, weights, false, m, true)
+	for h := range bias {
+		own := products.Row(h)
+		slices.Sort(own)
+		share := leastOn * math.Pow(mostOn/leastOn, float64(h)/float64(count))
+		bias[h] = -own[max(0, min(int((1-share)*float64(m.Rows)), m.Rows-2))]
+	}
+	return weights, bias
 }

@@ -19,7 +19,7 @@ type Options struct {
 	// that many scores. If queries have several vectors, an eighth as many whole queries place the
 	// items, and three times as many single vectors.
 	Anchors int
-	// Hidden is the number of random features that are added to a query's own features.
+	// Hidden is the number of units that are added to a query's own features.
 	Hidden int
 	// Items is the number of items that the fit looks at. A larger collection is sampled.
 	Items int
