@@ -241,7 +241,7 @@ def main():
     parser.add_argument("--dim", type=int, default=2048)
     parser.add_argument("--hidden", type=int, default=1600)
     parser.add_argument("--anchors", type=int, default=3000)
-    parser.add_argument("--fit-items", type=int, default=2000)
+    parser.add_argument("--fit-items", type=int, default=1000)
     args = parser.parse_args()
     for name in filter(None, args.only.split(",")):
         one = judge(states.READERS[name](args.data), args)
