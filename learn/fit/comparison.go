@@ -58,8 +58,8 @@ type Guarding struct {
 	Measure Measure `json:"measure"`
 	// Traffic is the share of the traffic to come that looks for items without logs.
 	Traffic float64 `json:"traffic"`
-	// LoggedLoss is what logged items lose against the setting that is best
-	// for them, ColdGain what items without logs gain.
+	// LoggedLoss is how much less, by the measure, queries for items with logs reach than at the
+	// setting that is best for them. ColdGain is how much more queries for items without logs reach.
 	LoggedLoss float64 `json:"logged_loss"`
 	ColdGain   float64 `json:"cold_gain"`
 }

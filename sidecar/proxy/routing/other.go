@@ -17,10 +17,10 @@ func DiagnosticMethods() []string {
 	}
 }
 
-// InterceptOthers adds to interceptors those of a database's other methods, so that their writes are followed. reads lists
-// the methods that change neither rows nor names of collections; their calls are forwarded unread. Every other
-// method may change anything, for a newer database has methods that are unknown here. denies, if not nil, reports
-// whether an answer without an error refuses the caller.
+// InterceptOthers adds an interceptor for every method that interceptors does not have yet, so that its writes are
+// followed. reads names the methods that change neither rows nor names of collections: their calls are forwarded
+// unread. Every other method counts as a write of every collection, because a newer database has methods that are
+// unknown here. denies, if not nil, reports whether an answer without an error refuses the caller.
 func (w *Writes) InterceptOthers(interceptors map[string]rawgrpc.Interceptor, reads []string, denies func(answer []byte) bool) {
 	for _, method := range append(reads, DiagnosticMethods()...) {
 		if _, ok := interceptors[method]; !ok {
