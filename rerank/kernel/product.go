@@ -109,10 +109,10 @@ func (s *Set) Gemm(c []float32, w Weights, b []float32) {
 	}
 }
 
-// GemmPanels is Gemm with weights that the caller has arranged in panels, as Pack does: m
-// rows, a multiple of four, of k numbers.
-func (s *Set) GemmPanels(c, panels, b []float32, m, k int) {
-	s.Gemm(c[:m*Lanes], Weights{rows: m, cols: k, panels: panels[:m*k]}, b[:k*Lanes])
+// MultiplyPanels is Multiply with weights that the caller has arranged in panels, as Pack
+// does, each of four rows of cols numbers.
+func (s *Set) MultiplyPanels(panels []float32, cols int, b []float32, p *Product) {
+	s.Multiply(Weights{rows: len(panels) / cols, cols: cols, panels: panels}, b, p)
 }
 
 // check panics, as an index expression would, if a slice is too short for the assembly.

@@ -75,6 +75,24 @@ func Softmax(v []float32) {
 	}
 }
 
+// Logs replaces each element of v, a positive normal number, by its natural logarithm. The error is at
+// most 2e-7 times the larger of 1 and the logarithm.
+func Logs(v []float32) {
+	const (
+		mantissa = 1<<23 - 1
+		half     = 0x3f3504f3 // √½ as bits
+	)
+	for i, x := range v {
+		// x = m·2^e with √½ ≤ m < √2, and log m = 2·artanh((m − 1)/(m + 1)), a series of odd powers.
+		bits := math.Float32bits(x) - half
+		e := int32(bits) >> 23
+		m := math.Float32frombits(bits&mantissa + half)
+		r := (m - 1) / (m + 1)
+		q := r * r
+		v[i] = float32(e)*math.Ln2 + 2*r*(1+q*(1.0/3+q*(1.0/5+q*(1.0/7+q/9))))
+	}
+}
+
 // sum adds up v in four parts, which do not wait for each other.
 func sum(v []float32) float32 {
 	var a, b, c, d float32
@@ -99,8 +117,9 @@ func Dot(a, b []float32) float64 {
 // SumRows writes the sum of the rows of m to dst.
 func SumRows(dst []float32, m rerank.Matrix) {
 	clear(dst)
+	kernels := kernel.Best()
 	for r := range m.Rows {
-		AddScaled(dst, m.Row(r), 1)
+		kernels.Add(dst, m.Row(r))
 	}
 }
 

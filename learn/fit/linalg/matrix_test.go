@@ -8,6 +8,22 @@ import (
 	"github.com/likenessdb/likeness/rerank"
 )
 
+// TestLogs: logarithms agree with math.Log from the least normal number to the greatest, near 1 and at the powers of 2.
+func TestLogs(t *testing.T) {
+	v := []float32{1, math.Nextafter32(1, 0), math.Nextafter32(1, 2), 1e-6, 1 + 1e-6, 0.70710677, 0.7071068, 1.4142135, 1.4142137, math.MaxFloat32}
+	for e := -126; e < 128; e++ {
+		v = append(v, float32(math.Ldexp(1, e)), float32(math.Ldexp(1.37, e)))
+	}
+	logs := slices.Clone(v)
+	Logs(logs)
+	for i, x := range v {
+		want := math.Log(float64(x))
+		if got := float64(logs[i]); !(math.Abs(got-want) <= 2e-7*max(1, math.Abs(want))) {
+			t.Errorf("the logarithm of %v is %v, want %v", x, got, want)
+		}
+	}
+}
+
 // TestSoftmax: the results add up to 1 and are in the proportions of the exponentials, also where these alone would overflow.
 func TestSoftmax(t *testing.T) {
 	for _, c := range [][]float32{{0}, {1, 2, 3}, {-1e30, 0, 1e30}, {1000, 1001, 999, 1000.5, 998}} {

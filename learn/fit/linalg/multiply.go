@@ -105,35 +105,67 @@ func (g *product) addBlock(r0, r1, k0, k1 int) {
 // packPanel copies rows r to r+4 of op(a), from column k0 on, into panel: the four
 // rows' elements of one column lie side by side. Rows at or beyond end become zero.
 func (g *product) packPanel(panel []float32, r, end, k0 int) {
-	if end-r < 4 {
+	inner := len(panel) / 4
+	switch {
+	case end-r < 4:
 		clear(panel)
-	}
-	for i := range min(4, end-r) {
-		at := (r+i)*g.a.row + k0*g.a.col
-		for k := i; k < len(panel); k += 4 {
-			panel[k] = g.a.data[at]
-			at += g.a.col
+		for i := range end - r {
+			at := (r+i)*g.a.row + k0*g.a.col
+			for k := i; k < len(panel); k += 4 {
+				panel[k] = g.a.data[at]
+				at += g.a.col
+			}
+		}
+	case g.a.row == 1: // op transposes: four rows lie side by side in memory
+		for k := range inner {
+			at := r + (k0+k)*g.a.col
+			*(*[4]float32)(panel[4*k:]) = [4]float32(g.a.data[at : at+4])
+		}
+	default:
+		at := r*g.a.row + k0
+		first := g.a.data[at : at+inner]
+		second := g.a.data[at+g.a.row:][:inner]
+		third := g.a.data[at+2*g.a.row:][:inner]
+		fourth := g.a.data[at+3*g.a.row:][:inner]
+		for k, v := range first {
+			*(*[4]float32)(panel[4*k:]) = [4]float32{v, second[k], third[k], fourth[k]}
 		}
 	}
 }
 
 // multiplyTile multiplies the packed block of op(a) with the tile of op(b) that
-// begins at column c, and writes that tile of dst.
+// begins at column c, and writes that tile of dst: whole panels of a whole tile in
+// place, the rest by way of t.c.
 func (g *product) multiplyTile(t *tiles, c, r0, r1, k0, k1 int) {
 	width, inner := min(kernel.Lanes, g.dst.Cols-c), k1-k0
 	b := t.b[:inner*kernel.Lanes]
 	g.packTile(b, c, width, k0)
-	out := t.c[:kernel.Padded(r1-r0)*kernel.Lanes]
-	clear(out)
+	rest := r0
+	if width == kernel.Lanes {
+		rest += (r1 - r0) &^ 3
+		g.multiplyPanels(r0, r0, rest, b, &kernel.Product{C: g.dst.Data[r0*g.dst.Cols+c:], CRow: g.dst.Cols, Add: k0 > 0})
+	}
+	if rest == r1 {
+		return
+	}
+	out := t.c[:kernel.Padded(r1-rest)*kernel.Lanes]
 	if k0 > 0 {
-		for r := r0; r < r1; r++ {
-			copy(out[(r-r0)*kernel.Lanes:][:kernel.Lanes], g.dst.Row(r)[c:c+width])
+		for r := rest; r < r1; r++ {
+			copy(out[(r-rest)*kernel.Lanes:][:kernel.Lanes], g.dst.Row(r)[c:c+width])
 		}
 	}
-	g.kernels.GemmPanels(out, g.panels.data, b, kernel.Padded(r1-r0), inner)
-	for r := r0; r < r1; r++ {
-		copy(g.dst.Row(r)[c:c+width], out[(r-r0)*kernel.Lanes:])
+	g.multiplyPanels(r0, rest, r1, b, &kernel.Product{C: out, Add: k0 > 0})
+	for r := rest; r < r1; r++ {
+		copy(g.dst.Row(r)[c:c+width], out[(r-rest)*kernel.Lanes:])
 	}
+}
+
+// multiplyPanels computes p for rows from to end of the packed block of op(a), which
+// begins at row r0, and the tile b.
+func (g *product) multiplyPanels(r0, from, end int, b []float32, p *kernel.Product) {
+	inner := len(b) / kernel.Lanes
+	p.Tiles = 1
+	g.kernels.MultiplyPanels(g.panels.data[(from-r0)*inner:kernel.Padded(end-r0)*inner], inner, b, p)
 }
 
 // packTile copies width columns of op(b), from column c and row k0 on, into b. The

@@ -54,9 +54,10 @@ func (a *affine) forward(y, x rerank.Matrix) {
 	if a.bias == nil {
 		return
 	}
+	kernels := kernel.Best()
 	linalg.Parallel(y.Rows, 64, func(from, to int) {
 		for r := from; r < to; r++ {
-			linalg.AddScaled(y.Row(r), a.bias.Data, 1)
+			kernels.Add(y.Row(r), a.bias.Data)
 		}
 	})
 }

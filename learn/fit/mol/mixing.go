@@ -157,12 +157,13 @@ func (c *mixingChunk) forward(n *net, m *fullMixing, s rerank.Matrix) {
 // eachLogits calls f for each example and query component, with the logits of the
 // example and the place of the same logits in the matrix of the whole batch.
 func (c *mixingChunk) eachLogits(n *net, m *fullMixing, candidates int, f func(example, global []float32)) {
-	pq, px := n.options.PairsQuery, n.options.PairsItem
-	for r := range c.logits.Rows {
-		row := c.logits.Row(r)
-		b, x := c.from+r/candidates, r%candidates
+	pq, px, pairs := n.options.PairsQuery, n.options.PairsItem, n.pairs()
+	for b := c.from; b < c.to; b++ {
 		for i := range pq {
-			f(row[i*px:(i+1)*px], m.logits.Row(b*pq + i)[x*px:(x+1)*px])
+			examples, global := c.logits.Data[(b-c.from)*candidates*pairs+i*px:], m.logits.Row(b*pq+i)
+			for x := range candidates {
+				f(examples[x*pairs:][:px], global[x*px:][:px])
+			}
 		}
 	}
 }

@@ -7,7 +7,6 @@ import (
 	"github.com/likenessdb/likeness/learn/fit/linalg"
 	"github.com/likenessdb/likeness/learn/fit/train"
 	"github.com/likenessdb/likeness/rerank"
-	"github.com/likenessdb/likeness/rerank/kernel"
 )
 
 // components holds the components of one side, one query or candidate a row, and
@@ -191,7 +190,7 @@ func computeGates(g []float32, p float64, rng *rand.Rand) {
 			}
 		}
 	}
-	kernel.Softmax(g)
+	linalg.Softmax(g)
 }
 
 // softmaxBackward replaces the gradient d of the gates g by the gradient of the inputs
@@ -230,11 +229,15 @@ func (b *balancing) reset(weight float64, pairs int) {
 func (b *balancing) addExample(logs, g []float32) {
 	b.count++
 	for i, v := range g {
-		l := math.Log(float64(v) + balanceEps)
-		logs[i] = float32(l)
-		b.sums[i] += float64(v)
-		b.negEntropy += float64(v) * l
+		logs[i] = v + balanceEps
 	}
+	linalg.Logs(logs)
+	sums, negEntropy := b.sums[:len(g)], float32(0)
+	for i, v := range g {
+		sums[i] += float64(v)
+		negEntropy += v * logs[i]
+	}
+	b.negEntropy += float64(negEntropy)
 }
 
 // merge adds the examples of another part of the batch.
