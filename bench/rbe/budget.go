@@ -30,10 +30,13 @@ type way struct {
 // same seed learns.
 const wayCompanion = "companion"
 
+// wayNeural is rbe in one round with perceptrons, which learn from the same scores.
+const wayNeural = "neural"
+
 // ways returns the rows of a budget's table.
 func ways(calls int) []way {
 	m := supportsOf(calls)
-	rows := []way{{Name: "database's order"}, {Name: wayCompanion}, {Name: "rbe", Supports: m, Rounds: 1}}
+	rows := []way{{Name: "database's order"}, {Name: wayCompanion}, {Name: wayNeural, Supports: m, Rounds: 1}, {Name: "rbe", Supports: m, Rounds: 1}}
 	for _, rounds := range []int{2, 3, 4, 8} {
 		rows = append(rows, way{Name: "rbe", Supports: m, Rounds: rounds})
 	}
@@ -110,20 +113,25 @@ func (s settings) budget(ctx context.Context, stdout io.Writer) error {
 		seen[l.key()] = true
 	}
 	for seed := range uint64(s.seeds) {
-		fits := map[int]*fitted{}
+		type kind struct{ hidden, supports int }
+		fits := map[kind]*fitted{}
 		for _, calls := range budgets {
 			for _, w := range ways(calls) {
 				row := spent{way: w, Calls: calls, Seed: seed + 1}
 				if seen[row.key()] {
 					continue
 				}
-				m := max(w.Supports, supportCounts[0]) // of any fit are the held-out queries
-				if fits[m] == nil {
-					if fits[m], err = t.fit(ctx, seed+1, m); err != nil {
+				o := rbeOptions(seed+1, max(w.Supports, supportCounts[0])) // of any fit are the held-out queries
+				if w.Name == wayNeural {
+					o = trained(o)
+				}
+				k := kind{o.Hidden, o.Supports}
+				if fits[k] == nil {
+					if fits[k], err = t.fit(ctx, o); err != nil {
 						return err
 					}
 				}
-				if err := t.spend(ctx, fits[m], &row); err != nil {
+				if err := t.spend(ctx, fits[k], &row); err != nil {
 					return err
 				}
 				if err := lines.append(row); err != nil {
@@ -149,8 +157,8 @@ type fitted struct {
 	seed      uint64
 }
 
-func (t task) fit(ctx context.Context, seed uint64, m int) (*fitted, error) {
-	f, err := fitrbe.Fit(ctx, t.scores, rbeOptions(seed, m))
+func (t task) fit(ctx context.Context, o fitrbe.Options) (*fitted, error) {
+	f, err := fitrbe.Fit(ctx, t.scores, o)
 	if err != nil {
 		return nil, err
 	}
@@ -159,7 +167,7 @@ func (t task) fit(ctx context.Context, seed uint64, m int) (*fitted, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := &fitted{model: model, supports: f.SupportItems, learned: f.SupportQueries, seed: seed, features: rerank.NewMatrix(t.scores.Rows, model.Spec().Features)}
+	out := &fitted{model: model, supports: f.SupportItems, learned: f.SupportQueries, seed: o.Seed, features: rerank.NewMatrix(t.scores.Rows, model.Spec().Features)}
 	for q := range t.scores.Cols {
 		if !slices.Contains(f.SupportQueries, q) {
 			out.held = append(out.held, q)
