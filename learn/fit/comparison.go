@@ -37,12 +37,7 @@ type PullTrial struct {
 }
 
 // Logged returns the measure of held-out queries for items that the fit has seen.
-func (t PullTrial) Logged(m Measure) float64 {
-	if m == NDCG {
-		return t.LoggedNDCG
-	}
-	return t.LoggedMRR
-}
+func (t PullTrial) Logged(m Measure) float64 { return ByMeasure(m, t.LoggedMRR, t.LoggedNDCG) }
 
 // Value returns the measure of all traffic if the given share of it looks for items without logs.
 // Cold has to be by the same measure; if nil, Value returns the measure of the others.

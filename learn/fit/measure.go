@@ -16,11 +16,14 @@ const (
 )
 
 // Name returns the name as texts write it, such as "nDCG@10".
-func (m Measure) Name() string {
+func (m Measure) Name() string { return ByMeasure(m, "MRR@10", "nDCG@10") }
+
+// ByMeasure returns the one of two values that belongs to the measure: mrr was computed by MRR, ndcg by NDCG.
+func ByMeasure[T any](m Measure, mrr, ndcg T) T {
 	if m == NDCG {
-		return "nDCG@10"
+		return ndcg
 	}
-	return "MRR@10"
+	return mrr
 }
 
 // MeasureFor returns the measure by which a fit should choose if a metric of package eval,

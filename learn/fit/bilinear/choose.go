@@ -33,14 +33,6 @@ func (t *trial) String() string {
 	return text
 }
 
-// by returns the marks of held-out queries by a measure.
-func (m marks) by(measure fit.Measure) []float64 {
-	if measure == fit.NDCG {
-		return m.NDCG
-	}
-	return m.ReciprocalRanks
-}
-
 // marks rates the fits of one setting; each slice has one number for each query of the judges.
 type marks struct {
 	ReciprocalRanks, NDCG []float64 // of held-out queries, for items that the fit did not hold out
@@ -411,7 +403,7 @@ func (c *chooser) rate(s setting, all []marks) *trial {
 		cold.Weights, cold.Items = append(cold.Weights, h.cold.Weights...), append(cold.Items, h.cold.FirstItems...)
 	}
 	t.LoggedMRR, t.LoggedNDCG = judge.Mean(logged.ReciprocalRanks, weights), judge.Mean(logged.NDCG, weights)
-	t.marks = logged.by(c.options.Measure)
+	t.marks = fit.ByMeasure(c.options.Measure, logged.ReciprocalRanks, logged.NDCG)
 	if c.holdouts[0].cold != nil {
 		comparison := judge.Compare(cold)
 		t.Cold = &comparison
@@ -457,7 +449,7 @@ func (c *chooser) fitWithout(ctx context.Context, s setting, i int, h holdout) (
 		if h.cold != nil {
 			m.Cold = h.cold.Marks(form.probe)
 		} else if !c.report.Guarded {
-			c.keepIfBest(form, h.logged.Mean(m.by(c.options.Measure)), s, m.Rounds)
+			c.keepIfBest(form, h.logged.Mean(fit.ByMeasure(c.options.Measure, m.ReciprocalRanks, m.NDCG)), s, m.Rounds)
 		}
 		return m, nil
 	})
