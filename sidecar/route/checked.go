@@ -25,9 +25,7 @@ type Checked struct {
 	// filled in, and limits are narrowed to the store's. The route that the operator
 	// configured stays as it is.
 	Route
-	Spec     rerank.Spec
-	StoreCan adapters.Abilities
-	ModelCan rerank.Abilities
+	Spec rerank.Spec
 	// SpellIDs is the route's IDSpeller.
 	SpellIDs adapters.Excluder
 	// Turns limits how many goroutines keep a processor busy at a time.

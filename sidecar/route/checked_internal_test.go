@@ -237,7 +237,7 @@ func TestOwnNames(t *testing.T) {
 		{identifies{err: adapters.ErrRefused}, "", true, nil}, {identifies{err: adapters.ErrUnsupported}, "", true, nil},
 		{identifies{err: adapters.ErrUnavailable}, "", false, adapters.ErrUnavailable},
 	} {
-		route := &Checked{StoreCan: adapters.AbilitiesOf(c.store)}
+		route := &Checked{Route: Route{StoreCan: adapters.AbilitiesOf(c.store)}}
 		name, hidden, err := route.askOwnName(t.Context())
 		if name != c.name || hidden != c.hidden || !errors.Is(err, c.err) || route.ReadAlias(t.Context()) != c.name {
 			t.Errorf("%+v: %q, hidden %t, %v", c.store, name, hidden, err)

@@ -290,7 +290,7 @@ func TestVectorsElsewhere(t *testing.T) {
 		"a dot":                  {rerank.KindDot, rerank.Scan, PlacementTable, "", false},
 	} {
 		store := &fieldStore{fields: map[string]adapters.VectorField{"c": {Name: "v", Dim: 4, Metric: adapters.InnerProduct, FullPrecision: true, Exact: true}}}
-		checked := &checking{Checked: Checked{StoreCan: adapters.AbilitiesOf(store), Spec: rerank.Spec{Kind: c.kind, ItemDim: 7}}}
+		checked := &checking{Checked: Checked{Route: Route{StoreCan: adapters.AbilitiesOf(store)}, Spec: rerank.Spec{Kind: c.kind, ItemDim: 7}}}
 		checked.Collection, checked.Strategy, checked.Placement, checked.Companion = "c", c.strategy, c.placement, c.companion
 		checked.Norms = new(Norms)
 		described, _ := store.Describe(t.Context(), "c")
@@ -353,7 +353,7 @@ func TestCompanionOfARoute(t *testing.T) {
 				have.Fields = append(have.Fields, f)
 			}
 		}
-		checked := &checking{Checked: Checked{ModelCan: rerank.AbilitiesOf(m.Similarity), Spec: m.Similarity.Spec()}}
+		checked := &checking{Checked: Checked{Route: Route{ModelCan: rerank.AbilitiesOf(m.Similarity)}, Spec: m.Similarity.Spec()}}
 		checked.Companion, checked.Placement, checked.Table = "d", c.placement, new(table.Table)
 		settings := map[string]string{}
 		if err := checked.checkCompanion(t.Context(), describes(have), settings); settings["companion.m"] != "16" || (err == nil) != c.ok || err != nil && !errors.Is(err, ErrSetup) {
@@ -540,12 +540,12 @@ func TestSettings(t *testing.T) {
 		"derived": {"collection.m": "16", "companion.m": "32"},
 		"gone":    {"collection.m": "16"},
 	} {
-		got, err := Settings(t.Context(), &Route{Policy: Policy{Collection: "items", Companion: companion}, Parts: Parts{Store: store}})
+		got, err := Settings(t.Context(), &Route{Policy: Policy{Collection: "items", Companion: companion}, StoreCan: adapters.AbilitiesOf(store)})
 		if !maps.Equal(got, want) || errors.Is(err, adapters.ErrNotFound) != (companion == "gone") {
 			t.Errorf("companion %q: %v, %v; want %v", companion, got, err, want)
 		}
 	}
-	if got, err := Settings(t.Context(), &Route{Parts: Parts{Store: searchOnly{}}}); got != nil || err != nil {
+	if got, err := Settings(t.Context(), &Route{StoreCan: adapters.AbilitiesOf(searchOnly{})}); got != nil || err != nil {
 		t.Errorf("of a store that does not tell: %v, %v", got, err)
 	}
 }

@@ -3,7 +3,6 @@ package route
 import (
 	"context"
 
-	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 )
 
@@ -30,9 +29,9 @@ func (c *checking) tellPromise(settings map[string]string) {
 }
 
 // Settings returns the index settings of the collections that a route searches, as Promise.Opened
-// gets them, or nil if the store does not tell them. It returns the store's error.
+// gets them, or nil if the store does not tell them. The route is open. Settings returns the store's error.
 func Settings(ctx context.Context, r *Route) (map[string]string, error) {
-	d := adapters.AbilitiesOf(r.Store).Describe
+	d := r.StoreCan.Describe
 	if d == nil {
 		return nil, nil
 	}

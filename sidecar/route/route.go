@@ -152,6 +152,10 @@ func FreshNow(ctx context.Context, f Freshness) bool {
 type Route struct {
 	Policy
 	Parts
+	// StoreCan and ModelCan are the optional abilities of Store and of Model. They are filled in when the
+	// route is opened.
+	StoreCan adapters.Abilities
+	ModelCan rerank.Abilities
 	// WhyNotRewritten says why a route without a configured placement did not become
 	// PlacementRewrite; empty if it did, or if a placement is configured. It is filled in when the
 	// route is opened.

@@ -113,7 +113,7 @@ func TestAFieldIsConfirmed(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				store := &fieldStore{fields: map[string]adapters.VectorField{"c": c.now, "green": c.now}, expires: c.expires, err: c.err}
-				unchecked := &checking{Checked: Checked{StoreCan: adapters.AbilitiesOf(store), Spec: rerank.Spec{ItemDim: 4}}}
+				unchecked := &checking{Checked: Checked{Route: Route{StoreCan: adapters.AbilitiesOf(store)}, Spec: rerank.Spec{ItemDim: 4}}}
 				unchecked.Collection, unchecked.Vector, unchecked.Placement, unchecked.Strategy = "c", "v", PlacementStored, c.strategy
 				v, checked := &Version{unchecked: unchecked, asking: make(chan struct{}, 1)}, unchecked.Checked
 				checked.Field, checked.OwnName, checked.Collection = flat, "c", cmp.Or(c.alias, "c")
@@ -140,7 +140,7 @@ func TestAFieldIsConfirmed(t *testing.T) {
 func TestOneCallerConfirms(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &fieldStore{fields: map[string]adapters.VectorField{"green": {Name: "v", Metric: adapters.Cosine}}}
-		c := &Checked{StoreCan: adapters.AbilitiesOf(store)}
+		c := &Checked{Route: Route{StoreCan: adapters.AbilitiesOf(store)}}
 		c.Collection, c.Placement = "c", PlacementStored
 		v := &Version{unchecked: &checking{Checked: *c}, asking: make(chan struct{}, 1)}
 		v.checked.Store(c)
@@ -177,7 +177,7 @@ func (s *silentStore) Describe(ctx context.Context, _ string) (adapters.Descript
 func TestASilentStoreConfirmsNothing(t *testing.T) {
 	for timeout, want := range map[time.Duration]time.Duration{time.Hour: confirmFor, time.Second: time.Second / 2} {
 		synctest.Test(t, func(t *testing.T) {
-			c := &Checked{StoreCan: adapters.AbilitiesOf(&silentStore{})}
+			c := &Checked{Route: Route{StoreCan: adapters.AbilitiesOf(&silentStore{})}}
 			c.Collection, c.Placement = "c", PlacementStored
 			v := &Version{unchecked: &checking{Checked: *c}, asking: make(chan struct{}, 1)}
 			v.checked.Store(c)

@@ -179,7 +179,7 @@ func applyDoubt(b begunWrite, end func(applied *journal.Write)) func(bool, []rer
 
 // doubt tells the follower that the write may address any other followed collection.
 func (f *flight) doubt() {
-	for name := range f.followed() {
+	for _, name := range f.followed() {
 		if !slices.ContainsFunc(f.begun, func(b begunWrite) bool { return b.write.Collection == name }) {
 			f.doubtOne(name)
 		}
@@ -320,7 +320,7 @@ func (f *flight) endDoubt(ctx context.Context, t target, o WriteOutcome, chosen 
 // name: names were unknown when it began, and it, or a concurrent write, has changed names since.
 func (f *flight) perhaps(table nameTable) (all []target) {
 	others := f.renamedByOthers()
-	for name := range f.followed() {
+	for _, name := range f.followed() {
 		for _, t := range table[name] {
 			gone := t.identity.Collection == "" // the target was dropped, or is an alias of a dropped collection
 			if t.collection == name && (others || gone && f.writing.renames()) {
@@ -402,16 +402,15 @@ func (f *flight) mayWrite(ctx context.Context) bool {
 	ctx, cancel := context.WithTimeout(adapters.AsCaller(context.WithoutCancel(ctx)), mayWriteWithin)
 	defer cancel()
 	isDenied := false
-	for name, store := range f.followed() {
+	for _, name := range f.followed() {
 		isTarget := slices.ContainsFunc(f.targets, func(t target) bool { return t.collection == name })
 		if !isTarget && f.reach == reachTargets && !f.writing.renames() {
 			continue
 		}
-		check := adapters.AbilitiesOf(store).CheckWrite
-		if check == nil {
+		if f.storeCan.CheckWrite == nil {
 			return true
 		}
-		switch err := check.CheckWrite(ctx, name); {
+		switch err := f.storeCan.CheckWrite.CheckWrite(ctx, name); {
 		case errors.Is(err, adapters.ErrRefused):
 			isDenied = true
 		case !errors.Is(err, adapters.ErrNotFound): // nobody may write to a missing collection

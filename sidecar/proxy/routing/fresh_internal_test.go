@@ -40,8 +40,8 @@ func (s *namedStore) Describe(ctx context.Context, _ string) (adapters.Descripti
 func TestFieldsAreReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &namedStore{metric: adapters.Cosine}
-		rt := &route.Route{Policy: route.Policy{Collection: "c", Vector: "v"}, Parts: route.Parts{Store: store}}
-		r := &Router{schemas: recent.Cache[string, adapters.Description]{Keep: schemaFor}, log: slog.New(slog.DiscardHandler)}
+		rt := &route.Route{Policy: route.Policy{Collection: "c", Vector: "v"}}
+		r := &Router{store: adapters.Abilities{Describe: store}, schemas: recent.Cache[string, adapters.Description]{Keep: schemaFor}, log: slog.New(slog.DiscardHandler)}
 		for _, c := range []struct {
 			after time.Duration
 			asked int
@@ -61,7 +61,7 @@ func newWriteNames(store adapters.Store) (names *writeNames, end func()) {
 	closing, stop := context.WithCancel(context.Background())
 	b := &background{closing: closing, end: stop}
 	return &writeNames{background: b, ask: func(ctx context.Context) (nameTable, error) {
-		return askNames(ctx, map[string]adapters.Store{"c": store})
+		return askNames(ctx, adapters.AbilitiesOf(store).Identify, []string{"c"})
 	}}, b.close
 }
 
@@ -127,7 +127,7 @@ func TestNamesOfMissingCollections(t *testing.T) {
 		known bool
 	}{{nil, true}, {adapters.ErrNotFound, true}, {adapters.ErrUnavailable, false}} {
 		store := &namedStore{names: map[string]adapters.Identity{"a": {Collection: "a", Aliases: []string{"x"}}}, errs: map[string]error{"b": c.err}}
-		table, err := askNames(t.Context(), map[string]adapters.Store{"a": store, "b": store})
+		table, err := askNames(t.Context(), store, []string{"a", "b"})
 		if (err == nil) != c.known || c.known && (len(table["x"]) != 1 || len(table["b"]) != 1) {
 			t.Errorf("%v: %v, %v", c.err, table, err)
 		}
@@ -166,11 +166,7 @@ func TestNamesOfRoutedCollections(t *testing.T) {
 		"not supported": {nil, adapters.ErrUnsupported, map[string]Target{"a": last["a"], "z": last["z"], "c": {Routed: "c", Own: "c"}, "d": {Routed: "d", Own: "d"}}},
 	} {
 		store := &namedStore{names: c.names, errs: map[string]error{"c": c.err, "d": c.err}}
-		rt := &route.Route{Parts: route.Parts{Store: store}}
-		n := &Names{
-			collections: map[string][]string{"c": {"c"}, "d": {"d"}}, log: slog.New(slog.DiscardHandler),
-			lookup: func(string) (*route.Route, error) { return rt, nil },
-		}
+		n := &Names{collections: map[string][]string{"c": {"c"}, "d": {"d"}}, identifier: store, log: slog.New(slog.DiscardHandler)}
 		got := n.readTargets(t.Context(), last)
 		if len(got) != len(c.want) {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)

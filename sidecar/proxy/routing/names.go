@@ -58,7 +58,7 @@ var ErrRoutes = errors.New("routes of the proxy contradict each other")
 type Names struct {
 	fields      map[field]string    // the name of the route of each vector field
 	collections map[string][]string // the names of the routes of each collection, by the routes' name for it
-	lookup      func(name string) (*route.Route, error)
+	identifier  adapters.Identifier // reads names from the store; nil if the store has no aliases
 	log         *slog.Logger
 	// switched is called when the alias by which routes name a collection stands for another one than
 	// before. It may be nil.
@@ -70,10 +70,10 @@ type Names struct {
 	changes atomic.Int64      // counts changes of aliases that went through the proxy
 }
 
-// newNames returns the names of the routes' collections. lookup returns a route by its name. newNames
+// newNames returns the names of the routes' collections, which identifier reads from their store. It
 // returns ErrRoutes if two routes cover the same vector field.
-func newNames(routes []*route.Route, lookup func(name string) (*route.Route, error), log *slog.Logger) (*Names, error) {
-	n := &Names{fields: map[field]string{}, collections: map[string][]string{}, lookup: lookup, log: log, own: map[string]string{}}
+func newNames(routes []*route.Route, identifier adapters.Identifier, log *slog.Logger) (*Names, error) {
+	n := &Names{fields: map[field]string{}, collections: map[string][]string{}, identifier: identifier, log: log, own: map[string]string{}}
 	for _, rt := range routes {
 		at := field{rt.Collection, rt.ItemField()}
 		if other := n.fields[at]; other != "" {
@@ -114,7 +114,7 @@ func (n *Names) Target(ctx context.Context, name string) (t Target, ok bool) {
 	if !n.Covers(name) {
 		return Target{}, false
 	}
-	if n.identifier(name) == nil { // the store has no aliases
+	if n.identifier == nil {
 		return Target{Name: name, Routed: name, Own: name}, true
 	}
 	return Target{Name: name, Routed: name}, true
@@ -178,12 +178,11 @@ func (n *Names) readTargets(ctx context.Context, last map[string]Target) map[str
 	ctx, cancel := context.WithTimeout(anonymous(context.WithoutCancel(ctx)), aliasesWithin)
 	defer cancel()
 	of := map[string]Target{}
+	if n.identifier == nil {
+		return of
+	}
 	for _, collection := range slices.Sorted(maps.Keys(n.collections)) {
-		identifier := n.identifier(collection)
-		if identifier == nil {
-			continue
-		}
-		identity, err := identifier.Identify(ctx, collection)
+		identity, err := n.identifier.Identify(ctx, collection)
 		if err != nil {
 			n.log.DebugContext(ctx, "the aliases of a routed collection are not known", "collection", collection, "error", err)
 			for name, t := range last {
@@ -212,19 +211,6 @@ func (n *Names) readTargets(ctx context.Context, last map[string]Target) map[str
 	return of
 }
 
-// identifier returns the store's interface for reading names, or nil if the store has none.
-func (n *Names) identifier(collection string) adapters.Identifier {
-	routes := n.routesOf(collection)
-	if len(routes) == 0 {
-		return nil
-	}
-	rt, err := n.lookup(routes[0])
-	if err != nil {
-		return nil
-	}
-	return adapters.AbilitiesOf(rt.Store).Identify
-}
-
 // noteSwitched records which collections the routes' aliases stand for, and calls switched for each alias
 // that stood for another collection before.
 func (n *Names) noteSwitched(ctx context.Context, now map[string]Target) {
@@ -249,13 +235,12 @@ func (n *Names) noteSwitched(ctx context.Context, now map[string]Target) {
 // and after the collection is read, since an alias that is switched back may stand for a collection
 // that is not filled yet.
 func (n *Names) checkTarget(ctx context.Context, t Target) error {
-	identifier := n.identifier(t.Routed)
-	if identifier == nil {
+	if n.identifier == nil {
 		return Pass("alias")
 	}
 	ctx, cancel := context.WithTimeout(anonymous(ctx), targetWithin)
 	defer cancel()
-	identity, err := identifier.Identify(ctx, t.Name)
+	identity, err := n.identifier.Identify(ctx, t.Name)
 	switch {
 	case err != nil:
 		n.log.DebugContext(ctx, "an alias could not be checked", "alias", t.Name, "error", err)

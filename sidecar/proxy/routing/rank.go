@@ -160,7 +160,7 @@ func otherPartitions(asked, rt []string) []string {
 // scoring returns a function that scores vectors of the collection as the route does, or nil if the
 // route's scores do not follow from these vectors.
 func (r *Router) scoring(rt *route.Route, query rerank.Query) func(context.Context, rerank.Matrix) ([]float32, error) {
-	if rt.Ranker != nil || rt.Reembeds() || rt.Model.Similarity == nil || rt.Model.Similarity.Spec().Kind == rerank.KindRBE || rerank.AbilitiesOf(rt.Model.Similarity).Vectors != nil {
+	if rt.Ranker != nil || rt.Reembeds() || rt.Model.Similarity == nil || rt.Model.Similarity.Spec().Kind == rerank.KindRBE || rt.ModelCan.Vectors != nil {
 		return nil
 	}
 	return func(ctx context.Context, vectors rerank.Matrix) ([]float32, error) {

@@ -118,8 +118,9 @@ func TestABatchOfARewrittenAndAnotherRoute(t *testing.T) {
 			t.Errorf("%q, sent %v", o.Status, sent)
 		}
 	}
-	other.Store = shaped{fields: []adapters.VectorField{fieldNamed("w", adapters.InnerProduct)}}
-	s := newRewriter(nil)
+	s := newRewriter(func(r *route.Route) {
+		r.Store = shaped{fields: []adapters.VectorField{fieldNamed("v", adapters.InnerProduct), fieldNamed("w", adapters.InnerProduct)}}
+	})
 	s.rows = 9
 	if o := ask(t.Context(), router(t, twoRoutes{s, other}, nil), sends(&sent, 1, second)); o.Status != "rescored; route=other; certificate=" {
 		t.Errorf("a call on the other route alone: %q", o.Status)

@@ -65,7 +65,7 @@ func TestRoutesOfARouter(t *testing.T) {
 func routerOf(rt *route.Route) *Router {
 	rt.Name = "r"
 	return &Router{
-		searcher: routes{all: map[string]*route.Route{"r": rt}}, off: map[string]bool{}, log: slog.New(slog.DiscardHandler),
+		searcher: routes{all: map[string]*route.Route{"r": rt}}, store: adapters.AbilitiesOf(rt.Store), off: map[string]bool{}, log: slog.New(slog.DiscardHandler),
 		Names: &Names{fields: map[field]string{{"c", "v"}: "r"}, collections: map[string][]string{"c": {"r"}}},
 	}
 }

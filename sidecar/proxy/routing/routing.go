@@ -31,6 +31,7 @@ type Router struct {
 	Writes *Writes
 
 	searcher search.Searcher
+	store    adapters.Abilities // of the store that clients connect to
 	trials   Trials
 	events   events.Book
 	gate     *gate.Gate
@@ -112,13 +113,17 @@ func New(searcher search.Searcher, o Options) (*Router, error) {
 	routes := slices.DeleteFunc(slices.Clone(searcher.Routes()), func(rt *route.Route) bool {
 		return rt.StoreName != o.Store || len(o.Names) > 0 && !slices.Contains(o.Names, rt.Name)
 	})
-	names, err := newNames(routes, searcher.Route, o.Logger)
+	var store adapters.Abilities
+	if len(routes) > 0 { // all have the same store
+		store = adapters.AbilitiesOf(routes[0].Store)
+	}
+	names, err := newNames(routes, store.Identify, o.Logger)
 	if err != nil {
 		return nil, err
 	}
 	closing, end := context.WithCancel(context.Background())
 	r := &Router{
-		Names: names, searcher: searcher, trials: o.Trials, events: o.Events, gate: o.Gate, record: o.Recorder, log: o.Logger,
+		Names: names, searcher: searcher, store: store, trials: o.Trials, events: o.Events, gate: o.Gate, record: o.Recorder, log: o.Logger,
 		accepted: acceptances{open: o.Open}, schemas: recent.Cache[string, adapters.Description]{Keep: schemaFor},
 		unanswered: unanswered{runs: map[string]*Unanswered{}, logged: map[string]map[string]time.Time{}},
 		shadows:    semaphore.NewWeighted(inShadow), background: background{closing: closing, end: end}, off: map[string]bool{},

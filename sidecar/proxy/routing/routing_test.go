@@ -597,8 +597,8 @@ func TestSwitch(t *testing.T) {
 
 func TestAliases(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		here := newRoute(func(r *route.Route) { r.Store = described{aliases: []string{"a"}} })
-		r := router(t, searcher{route: here}, nil)
+		store := &described{aliases: []string{"a"}}
+		r := router(t, searcher{route: newRoute(func(r *route.Route) { r.Store = store })}, nil)
 		is := func(name, want string) {
 			t.Helper()
 			if target, ok := r.Names.Target(t.Context(), name); target.Routed != want || target.Own != want || ok != (want != "") {
@@ -608,7 +608,7 @@ func TestAliases(t *testing.T) {
 		is("c", "c")
 		is("a", "c")
 		is("b", "")
-		here.Store = described{aliases: []string{"b"}}
+		store.aliases = []string{"b"}
 		is("a", "c")
 		<-time.After(6 * time.Second)
 		is("a", "")

@@ -15,11 +15,10 @@ const schemaFor = 30 * time.Second
 // if they are old. It returns the Pass or Degraded of a failed read.
 func (r *Router) fieldsOf(ctx context.Context, rt *route.Route) ([]adapters.VectorField, error) {
 	d, _, err := r.schemas.Load(rt.Collection, func() (adapters.Description, error) {
-		describer := adapters.AbilitiesOf(rt.Store).Describe
-		if describer == nil {
+		if r.store.Describe == nil {
 			return adapters.Description{}, Pass("metric")
 		}
-		d, err := describer.Describe(adapters.AsCaller(ctx), rt.Collection)
+		d, err := r.store.Describe.Describe(adapters.AsCaller(ctx), rt.Collection)
 		if err != nil {
 			return d, r.failed(ctx, rt, err)
 		}

@@ -117,8 +117,9 @@ type Ended func(o WriteOutcome, chosen []rerank.ID)
 type Writes struct {
 	follower   Follower
 	searcher   search.Searcher // knows the routes, and with them the followed collections
-	store      string          // the store that clients write to
-	budget     time.Duration   // limits how long a write is delayed before it is forwarded
+	store      string          // the name of the store that clients write to
+	storeCan   adapters.Abilities
+	budget     time.Duration // limits how long a write is delayed before it is forwarded
 	names      writeNames
 	accepted   *acceptances // the router's, which it shares with searches
 	background *background  // the router's
@@ -130,11 +131,11 @@ type Writes struct {
 // newWrites returns the Writes of a router that New makes with the options.
 func newWrites(r *Router, o Options) *Writes {
 	w := &Writes{
-		follower: o.Follower, searcher: r.searcher, store: o.Store, budget: cmp.Or(o.WriteBudget, writeBudget),
+		follower: o.Follower, searcher: r.searcher, store: o.Store, storeCan: r.store, budget: cmp.Or(o.WriteBudget, writeBudget),
 		accepted: &r.accepted, background: &r.background, renamed: r.forgetNames, log: o.Logger,
 	}
 	w.names.background = &r.background
-	w.names.ask = func(ctx context.Context) (nameTable, error) { return askNames(ctx, w.followed()) }
+	w.names.ask = func(ctx context.Context) (nameTable, error) { return askNames(ctx, w.storeCan.Identify, w.followed()) }
 	return w
 }
 
@@ -171,22 +172,21 @@ func (w *Writes) targets(ctx context.Context, of Writing) (all []target, known b
 		}
 	}
 	if of.Everywhere {
-		for name := range w.followed() {
+		for _, name := range w.followed() {
 			add(target{collection: name})
 		}
 	}
 	return all, known
 }
 
-// followed returns the followed collections of the store.
-func (w *Writes) followed() map[string]adapters.Store {
-	out := map[string]adapters.Store{}
+// followed returns the followed collections of the store, each once.
+func (w *Writes) followed() (collections []string) {
 	for _, route := range w.searcher.Routes() {
-		if route.StoreName == w.store && w.follower.Covers(route.Collection) {
-			out[route.Collection] = route.Store
+		if route.StoreName == w.store && w.follower.Covers(route.Collection) && !slices.Contains(collections, route.Collection) {
+			collections = append(collections, route.Collection)
 		}
 	}
-	return out
+	return collections
 }
 
 // aliasSwitched tells the follower that routes name another collection than before by an alias: data

@@ -146,14 +146,14 @@ func (n *writeNames) readAgain() {
 	n.reading = nil
 }
 
-// askNames reads the names of followed collections from their stores with the sidecar's own
-// credentials.
-func askNames(ctx context.Context, followed map[string]adapters.Store) (nameTable, error) {
+// askNames reads the names of followed collections from their store with the sidecar's own
+// credentials. If identifier is nil, each collection has one name.
+func askNames(ctx context.Context, identifier adapters.Identifier, followed []string) (nameTable, error) {
 	table := nameTable{}
-	for name, store := range followed {
+	for _, name := range followed {
 		t := target{collection: name, sure: true}
 		also := map[string]bool{name: true}
-		if identifier := adapters.AbilitiesOf(store).Identify; identifier != nil {
+		if identifier != nil {
 			var err error
 			if t.identity, err = identifier.Identify(anonymous(ctx), name); err != nil && !errors.Is(err, adapters.ErrNotFound) {
 				return nil, err

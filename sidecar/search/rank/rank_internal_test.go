@@ -148,7 +148,7 @@ func (r *rows) Fetch(_ context.Context, f adapters.FetchRequest) (adapters.Rows,
 // items and the limits of its calls.
 func spending(store *rows, budget int) (s *Spending, items *[][]plugin.Item, limits *[]int) {
 	items, limits = new([][]plugin.Item), new([]int)
-	v := route.View{Checked: &route.Checked{StoreCan: adapters.Abilities{Fetch: store}}}
+	v := route.View{Checked: &route.Checked{Route: route.Route{StoreCan: adapters.Abilities{Fetch: store}}}}
 	v.RankWithin = func(_ context.Context, _ plugin.Query, asked []plugin.Item, limit int) (ranker.Result, error) {
 		*items, *limits = append(*items, asked), append(*limits, limit)
 		got := ranker.Result{Calls: len(asked), Version: "1"}

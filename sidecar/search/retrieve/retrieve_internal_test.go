@@ -77,7 +77,7 @@ func (r *recorder) Fetch(_ context.Context, f adapters.FetchRequest) (adapters.R
 
 // view returns a view of a route of stored vectors in which no setting has its default.
 func view(store *recorder, change ...func(*route.Checked)) route.View {
-	c := &route.Checked{Spec: rerank.Spec{QueryDim: 2, ItemDim: 2, Features: 2}, StoreCan: adapters.Abilities{Fetch: store}}
+	c := &route.Checked{Spec: rerank.Spec{QueryDim: 2, ItemDim: 2, Features: 2}, Route: route.Route{StoreCan: adapters.Abilities{Fetch: store}}}
 	c.Collection, c.Vector, c.Store, c.Placement = "rows", "field", store, route.PlacementStored
 	c.ExactSearch, c.UnitVectors, c.Consistency, c.MaxDepth = true, true, "strong", 100
 	for _, f := range change {
