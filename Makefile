@@ -97,15 +97,16 @@ vulnerabilities: ## Look for known vulnerabilities that the code can reach (STRI
 
 # Of `make mutants`: the list to run (tools/mutants/AREA.txt), a text that a defect
 # must contain, how many to test at a time.
-# AGAIN=1 runs only what no test noticed the last time.
+# AGAIN=1 runs only what no test noticed the last time. FIRST=1 adds the share of a new list to the first-sight shares.
 AREA  ?=
 MATCH ?=
 JOBS  ?= 1
 AGAIN ?=
+FIRST ?=
 
 .PHONY: mutants
-mutants: ## Plant the defects of tools/mutants one at a time and see which the tests notice (AREA=bounds, MATCH=text, JOBS=1)
-	@go -C tools run ./mutants -root .. -area "$(AREA)" -match "$(MATCH)" -jobs "$(JOBS)" $(if $(AGAIN),-again) $(if $(MATCH),,-results ../docs/benchmarks/mutants.json)
+mutants: ## Plant the defects of tools/mutants one at a time and see which the tests notice (AREA=bounds, MATCH=text, JOBS=1, ALSO=./e2e/serve, FIRST=1)
+	@go -C tools run ./mutants -root .. -area "$(AREA)" -match "$(MATCH)" -jobs "$(JOBS)" -also "$(ALSO)" $(if $(AGAIN),-again) $(if $(FIRST),-first ../docs/benchmarks/mutants-sample.json) $(if $(MATCH),,-results ../docs/benchmarks/mutants.json)
 
 .PHONY: mutants-sweep
 mutants-sweep: $(TOOLS)/.built ## Change each comparison, sign and step of a package and print what its tests do not notice (PKG=./rerank/scan)

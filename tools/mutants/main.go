@@ -25,7 +25,11 @@
 // mutants never changes the tree: the compiler reads the changed file by way of
 // go's flag -overlay. It reports each defect as noticed or survived, and exits with
 // status 1 if one survived, does not apply any more, or does not compile. Tests that take
-// more than five times as long as without the defect have noticed it.
+// more than five times as long as without the defect have noticed it. Where a test was skipped for
+// a reason that tools/skips.txt does not list, a defect is reported as unclear and not as survived.
+//
+// With -first FILE, the first complete run of a list adds the share that its tests noticed to that file of samples.
+// With -also, more tests run for what the tests of a record do not notice.
 //
 // With -sample, the defects are drawn at random from the code of some packages instead:
 //
@@ -48,6 +52,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -78,22 +83,30 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	tests := flags.String("tests", "", "more arguments of go test, such as -run TestFast, for the own tests of a -sample's packages")
 	count := flags.Int("n", 40, "the defects that -sample draws")
 	seed := flags.Uint64("seed", 1, "the seed that -sample draws with")
-	also := flags.String("also", "", "arguments of go test: more tests, for what the own tests of a -sample's packages do not notice")
+	also := flags.String("also", "", "arguments of go test: more tests, for what the tests of a record, or the own tests of a -sample's packages, do not notice")
+	first := flags.String("first", "", "a JSON file of samples, to which the first run of a list adds its share; not with -match")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	if *record != "" && *match != "" {
-		return errors.New("-results keeps whole lists: leave -match out")
+	if *match != "" && (*record != "" || *first != "") {
+		return errors.New("-results and -first keep whole lists: leave -match out")
+	}
+	if *again && *first != "" {
+		return errors.New("-again runs what has run before: leave -first out")
 	}
 	absolute, err := filepath.Abs(*root)
 	if err != nil {
 		return err
 	}
-	r := runner{root: absolute, out: out, jobs: *jobs, limits: map[string]time.Duration{}}
+	accepted, err := readSkips(filepath.Join(absolute, "tools", "skips.txt"))
+	if err != nil {
+		return err
+	}
+	r := runner{root: absolute, out: out, jobs: *jobs, also: strings.Fields(*also), accepted: accepted, limits: map[string]time.Duration{}}
 	if *sample != "" {
 		r.jobs = 1
 		return r.runSample(ctx, sampling{
-			packages: strings.Fields(*sample), count: *count, seed: *seed, tests: strings.Fields(*tests), also: strings.Fields(*also),
+			packages: strings.Fields(*sample), count: *count, seed: *seed, tests: strings.Fields(*tests),
 		})
 	}
 	mutants, err := readLists(filepath.Join(absolute, "tools", "mutants"), *area)
@@ -116,6 +129,11 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 	results, err := r.testAll(ctx, mutants)
 	if err != nil {
 		return err
+	}
+	if *first != "" {
+		if err := recordFirst(*first, firstResults(mutants, results, today(), os.Getenv("LIKENESS_SERVERS") != "")); err != nil {
+			return err
+		}
 	}
 	if *record != "" {
 		ran := areaResults(mutants, results, today())
@@ -236,10 +254,12 @@ func addLine(text, line string) string {
 
 // runner applies defects to the tree at root and writes what comes of them to out.
 type runner struct {
-	root   string
-	out    io.Writer
-	jobs   int                      // defects to test at a time
-	limits map[string]time.Duration // how long tests may take with a defect, by their arguments
+	root     string
+	out      io.Writer
+	jobs     int                      // defects to test at a time
+	also     []string                 // arguments of go test, for the defects that a record's own tests do not notice
+	accepted []*regexp.Regexp         // the reasons for which a test may be skipped
+	limits   map[string]time.Duration // how long tests may take with a defect, by their arguments
 }
 
 // cleanLimit is enough for every package without a defect.
@@ -280,6 +300,9 @@ func (r *runner) testAll(ctx context.Context, mutants []mutant) ([]result, error
 			return nil, err
 		}
 	}
+	if err := r.timeAlso(ctx); err != nil {
+		return nil, err
+	}
 	dir, err := os.MkdirTemp("", "mutants")
 	if err != nil {
 		return nil, err
@@ -291,7 +314,7 @@ func (r *runner) testAll(ctx context.Context, mutants []mutant) ([]result, error
 	for worker := range r.jobs {
 		wg.Go(func() {
 			for i := range next {
-				results[i] = r.testOne(ctx, &mutants[i], filepath.Join(dir, fmt.Sprint(worker)))
+				results[i] = r.test(ctx, &mutants[i], filepath.Join(dir, fmt.Sprint(worker)))
 				if ctx.Err() != nil { // the tests were interrupted, and did not notice anything
 					return
 				}
@@ -348,14 +371,42 @@ func ranTests(output string) bool {
 // The verdicts on a mutant.
 const (
 	noticed    = "noticed"
+	elsewhere  = "elsewhere" // the tests of -also noticed it
 	survived   = "SURVIVED"
-	broken     = "BROKEN" // it does not compile
+	unclear    = "UNCLEAR" // no test noticed it, and one was skipped
+	broken     = "BROKEN"  // it does not compile
 	equivalent = "same"
 )
 
 type result struct {
 	verdict string
 	detail  string // for the report, after the mutant's line
+}
+
+// test runs the tests of a mutant's record and, if they do not notice it, the tests of -also.
+func (r *runner) test(ctx context.Context, m *mutant, scratch string) result {
+	verdict := r.testOne(ctx, m, scratch)
+	if len(r.also) == 0 || verdict.verdict != survived && verdict.verdict != unclear {
+		return verdict
+	}
+	other := *m
+	other.test = r.also
+	got := r.testOne(ctx, &other, scratch)
+	switch got.verdict {
+	case noticed:
+		return result{elsewhere, got.detail}
+	case unclear:
+		return got
+	}
+	return verdict
+}
+
+// timeAlso sets the limit of the time of the tests of -also, where there are any.
+func (r *runner) timeAlso(ctx context.Context) error {
+	if len(r.also) == 0 {
+		return nil
+	}
+	return r.timeClean(ctx, &mutant{test: r.also, at: "-also"})
 }
 
 func (r *runner) testOne(ctx context.Context, m *mutant, scratch string) result {
@@ -367,15 +418,66 @@ func (r *runner) testOne(ctx context.Context, m *mutant, scratch string) result 
 		return result{broken, ": " + err.Error()}
 	}
 	began := time.Now()
-	output, err := r.goTest(ctx, r.limits[strings.Join(m.test, " ")], append([]string{"-overlay", overlay, "-count=1", "-failfast"}, m.test...))
+	output, err := r.goTest(ctx, r.limits[strings.Join(m.test, " ")], append([]string{"-overlay", overlay, "-count=1", "-failfast", "-v"}, m.test...))
 	took := fmt.Sprintf(" (%.0f s)", time.Since(began).Seconds())
 	switch {
 	case err == nil:
+		if test := r.skipped(string(output)); test != "" {
+			return result{unclear, took + ": " + test + " was skipped"}
+		}
 		return result{survived, took}
 	case bytes.Contains(output, []byte("[build failed]")) || bytes.Contains(output, []byte("[setup failed]")):
 		return result{broken, "\n" + string(output)}
 	}
 	return result{noticed, took + noticedBy(string(output))}
+}
+
+// skipped names a test that the output of go test -v reports as skipped for a reason that is not accepted, or returns "".
+// The inputs of a fuzz target may be skipped for any reason.
+func (r *runner) skipped(output string) string {
+	for name, reason := range skips(output) {
+		if !strings.HasPrefix(name, "Fuzz") && !slices.ContainsFunc(r.accepted, func(a *regexp.Regexp) bool { return a.MatchString(reason) }) {
+			return name
+		}
+	}
+	return ""
+}
+
+// skips returns what each test that was skipped printed, which ends with the reason, from the output of go test -v.
+func skips(output string) map[string]string {
+	found, printed := make(map[string]string), make(map[string]string)
+	test := ""
+	for line := range strings.Lines(output) {
+		if words := strings.Fields(line); len(words) == 3 && words[0] == "===" {
+			test = words[2] // it prints what follows
+		} else if _, skip, ok := strings.Cut(line, "--- SKIP: "); ok {
+			name, _, _ := strings.Cut(skip, " ")
+			found[name] = printed[name]
+		} else {
+			printed[test] += line
+		}
+	}
+	return found
+}
+
+// readSkips reads the regular expressions of the reasons for which a test may be skipped. The file need not exist.
+func readSkips(path string) ([]*regexp.Regexp, error) {
+	text, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	var all []*regexp.Regexp
+	for line := range strings.Lines(string(text)) {
+		if line = strings.TrimSuffix(line, "\n"); line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		reason, bad := regexp.Compile(line)
+		if bad != nil {
+			return nil, fmt.Errorf("%s: %w", path, bad)
+		}
+		all = append(all, reason)
+	}
+	return all, err
 }
 
 // noticedBy names the first test that failed, for the report, or says that the time was over. It returns "" if the
@@ -428,13 +530,14 @@ func summarise(out io.Writer, mutants []mutant, results []result) error {
 			areas = append(areas, m.area)
 		}
 		counts[m.area][results[i].verdict]++
-		if v := results[i].verdict; v == survived || v == broken {
+		if v := results[i].verdict; v != noticed && v != elsewhere && v != equivalent {
 			wrong++
 		}
 	}
 	for _, area := range areas {
 		c := counts[area]
-		fmt.Fprintf(out, "%s: %d noticed, %d survived, %d do not compile, %d are equivalent\n", area, c[noticed], c[survived], c[broken], c[equivalent])
+		fmt.Fprintf(out, "%s: %d noticed, %d elsewhere, %d survived, %d unclear, %d do not compile, %d are equivalent\n",
+			area, c[noticed], c[elsewhere], c[survived], c[unclear], c[broken], c[equivalent])
 	}
 	if wrong > 0 {
 		return fmt.Errorf("%d of %d defects were not noticed", wrong, len(mutants))

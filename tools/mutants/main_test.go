@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -76,6 +77,61 @@ func TestRun(t *testing.T) {
 				t.Errorf("error %v, want %q; the report, want %q:\n%s", err, c.err, c.report, out.String())
 			}
 		})
+	}
+}
+
+// TestSkips: the reason of a skip is what the test printed, wherever go test prints that it was skipped.
+func TestSkips(t *testing.T) {
+	output := "=== RUN   TestA\n    a_test.go:5: no server\n--- SKIP: TestA (0.00s)\n=== RUN   TestB\n=== RUN   TestB/sub\n    b_test.go:7: max_items is 0\n" +
+		"=== RUN   TestB/other\n    b_test.go:9: a log line\n--- PASS: TestB (0.00s)\n    --- SKIP: TestB/sub (0.00s)\n    --- PASS: TestB/other (0.00s)\nPASS\nok  \ta\t0.1s\n"
+	if got := skips(output); len(got) != 2 || !strings.HasSuffix(got["TestA"], ": no server\n") || !strings.HasSuffix(got["TestB/sub"], ": max_items is 0\n") {
+		t.Errorf("%q", got)
+	}
+	for reason, want := range map[string]string{"": "TestA", "no server": "TestB/sub", "no server|max_(items|bytes) is": ""} {
+		accepted := []*regexp.Regexp{regexp.MustCompile("^nothing$")}
+		if reason != "" {
+			accepted = append(accepted, regexp.MustCompile(reason))
+		}
+		r := runner{accepted: accepted}
+		if got := r.skipped(output); reason != "" && got != want || reason == "" && got == "" {
+			t.Errorf("with the accepted reason %q: %q counts as skipped, want %q", reason, got, want)
+		}
+	}
+	if got := (&runner{}).skipped("--- SKIP: FuzzA/seed#0 (0.00s)\n"); got != "" {
+		t.Errorf("the input of a fuzz target that was skipped counts: %q", got)
+	}
+}
+
+// TestSkipped: a defect that no test notices while one is skipped has not survived, unless tools/skips.txt has the reason. The
+// first run of a list is noted once it has only clear verdicts, by its own tests alone.
+func TestSkipped(t *testing.T) {
+	root := module(t, "file: a.go\nold: unused = 3\nnew: unused = 4\nharm: wrong\ntest: .\n\nfile: a.go\nold: 1 + 1\nnew: 1 + 2\nharm: wrong\ntest: .\n")
+	first, accepted := filepath.Join(root, "first.json"), filepath.Join(root, "tools", "skips.txt")
+	for path, text := range map[string]string{
+		"b_test.go":      "package a\n\nimport \"testing\"\n\nfunc TestSkip(t *testing.T) { t.Skip(\"no server\") }\n",
+		"user/a_test.go": "package user\n\nimport \"testing\"\n\nimport \"a\"\n\nfunc TestUnused(t *testing.T) {\n\tif a.Unused() != 3 {\n\t\tt.Fail()\n\t}\n}\n",
+		"c.go":           "package a\n\n// Unused returns 3.\nfunc Unused() int { return unused }\n",
+	} {
+		path = filepath.Join(root, path)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var out bytes.Buffer
+	err := run(t.Context(), []string{"-root", root, "-first", first}, &out)
+	if text, _ := os.ReadFile(first); err == nil || !strings.Contains(out.String(), "UNCLEAR ") || !strings.Contains(out.String(), "TestSkip was skipped") || strings.Contains(string(text), "list") {
+		t.Errorf("error %v, noted %q, the report:\n%s", err, text, out.String())
+	}
+	if err := os.WriteFile(accepted, []byte("# a comment\n\nno server\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // the second time changes nothing
+		out.Reset()
+		err := run(t.Context(), []string{"-root", root, "-first", first, "-also", "./user"}, &out)
+		text, _ := os.ReadFile(first)
+		if err != nil || !strings.Contains(out.String(), "elsewhere") || strings.Count(string(text), `"list":"list"`) != 1 || !strings.Contains(string(text), `"packages":".","seed":0,`) || !strings.Contains(string(text), `"drawn":2,"noticed":1,`) {
+			t.Errorf("error %v, noted %q, the report:\n%s", err, text, out.String())
+		}
 	}
 }
 

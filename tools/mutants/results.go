@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -38,7 +39,7 @@ func areaResults(mutants []mutant, results []result, date string) []areaResult {
 		}
 		a := &all[len(all)-1]
 		switch results[i].verdict {
-		case noticed:
+		case noticed, elsewhere:
 			a.Noticed++
 		case equivalent:
 			a.Equivalent = append(a.Equivalent, defect{m.file, m.harm, m.equivalent})
@@ -47,6 +48,89 @@ func areaResults(mutants []mutant, results []result, date string) []areaResult {
 		}
 	}
 	return all
+}
+
+// firstResult says how many defects of a list its tests noticed at first sight. docs/benchmarks/mutants-sample.json is an
+// array of them and of the results of random samples.
+type firstResult struct {
+	Packages string `json:"packages"`
+	Seed     int    `json:"seed"` // 0: a person chose the defects
+	Date     string `json:"date"`
+	Drawn    int    `json:"drawn"`
+	Noticed  int    `json:"noticed"`
+	Servers  bool   `json:"servers"` // tests on databases ran
+	List     string `json:"list"`
+}
+
+// firstResults counts the results of each list, unless a verdict is unclear. Only the tests of its records count, not the
+// tests of -also. Defects that are equivalent or do not compile are left out.
+func firstResults(mutants []mutant, results []result, date string, servers bool) []firstResult {
+	var all []firstResult
+	unsettled := make(map[string]bool)
+	packages := make(map[string][]string)
+	for i, m := range mutants {
+		if len(all) == 0 || all[len(all)-1].List != m.area {
+			all = append(all, firstResult{Date: date, Servers: servers, List: m.area})
+		}
+		f := &all[len(all)-1]
+		for _, arg := range m.test {
+			if strings.HasPrefix(arg, ".") && !slices.Contains(packages[m.area], arg) {
+				packages[m.area] = append(packages[m.area], arg)
+			}
+		}
+		f.Packages = strings.Join(packages[m.area], " ")
+		switch results[i].verdict {
+		case equivalent, broken:
+			continue
+		case noticed:
+			f.Noticed++
+		case unclear:
+			unsettled[m.area] = true
+		}
+		f.Drawn++
+	}
+	return slices.DeleteFunc(all, func(f firstResult) bool { return unsettled[f.List] || f.Drawn == 0 })
+}
+
+// recordFirst adds results to the JSON array in the file at path, which need not exist. It leaves out a list that the file
+// has already.
+func recordFirst(path string, ran []firstResult) error {
+	var lines []json.RawMessage
+	text, err := os.ReadFile(path)
+	if err == nil {
+		err = json.Unmarshal(text, &lines)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	recorded := make(map[string]bool)
+	for _, line := range lines {
+		var f firstResult
+		if err := json.Unmarshal(line, &f); err != nil {
+			return err
+		}
+		recorded[f.List] = true
+	}
+	for _, f := range ran {
+		if recorded[f.List] {
+			continue
+		}
+		line, err := json.Marshal(f)
+		if err != nil {
+			return err
+		}
+		lines = append(lines, line)
+	}
+	return os.WriteFile(path, slices.Concat([]byte("[\n  "), bytes.Join(asBytes(lines), []byte(",\n  ")), []byte("\n]\n")), 0o644)
+}
+
+// asBytes returns the text of each message.
+func asBytes(messages []json.RawMessage) [][]byte {
+	text := make([][]byte, len(messages))
+	for i, m := range messages {
+		text[i] = m
+	}
+	return text
 }
 
 // readResults reads a file of results, which need not exist.

@@ -22,7 +22,6 @@ type sampling struct {
 	count    int
 	seed     uint64
 	tests    []string // more arguments of go test, for the packages' own tests
-	also     []string // arguments of go test, for the defects that a package's own tests do not notice
 }
 
 // memoryLimit is the most that a test may allocate: a defect may make a loop endless.
@@ -43,6 +42,9 @@ func (r *runner) runSample(ctx context.Context, s sampling) error {
 		return err
 	}
 	mutants := s.draw(r.out, packages, known)
+	if err := r.timeAlso(ctx); err != nil {
+		return err
+	}
 	dir, err := os.MkdirTemp("", "mutants")
 	if err != nil {
 		return err
@@ -52,12 +54,12 @@ func (r *runner) runSample(ctx context.Context, s sampling) error {
 	var survivors []mutant
 	for i := range mutants {
 		m := &mutants[i]
-		verdict, err := r.testSampled(ctx, m, s.also, dir)
+		if err := r.timeClean(ctx, m); err != nil {
+			return err
+		}
+		verdict := r.test(ctx, m, dir)
 		if ctx.Err() != nil {
 			break
-		}
-		if err != nil {
-			return err
 		}
 		ran++
 		switch verdict.verdict {
@@ -74,33 +76,10 @@ func (r *runner) runSample(ctx context.Context, s sampling) error {
 	low, high := wilson(own, ran)
 	fmt.Fprintf(r.out, "\nThe packages' own tests noticed %d of %d defects (seed %d): %.0f %%, 95 %% interval %.0f to %.0f %%.\n",
 		own, ran, s.seed, 100*float64(own)/float64(max(1, ran)), 100*low, 100*high)
-	if len(s.also) > 0 {
-		fmt.Fprintf(r.out, "%s noticed %d more.\n", strings.Join(s.also, " "), also)
+	if len(r.also) > 0 {
+		fmt.Fprintf(r.out, "%s noticed %d more.\n", strings.Join(r.also, " "), also)
 	}
 	return ctx.Err()
-}
-
-// elsewhere is the verdict on a mutant that the tests of other packages noticed.
-const elsewhere = "elsewhere"
-
-// testSampled runs the own tests of a mutant's package and, if they do not notice it, the tests that also names.
-func (r *runner) testSampled(ctx context.Context, m *mutant, also []string, scratch string) (result, error) {
-	if err := r.timeClean(ctx, m); err != nil {
-		return result{}, err
-	}
-	verdict := r.testOne(ctx, m, scratch)
-	if verdict.verdict != survived || len(also) == 0 {
-		return verdict, nil
-	}
-	other := *m
-	other.test = also
-	if err := r.timeClean(ctx, &other); err != nil {
-		return result{}, err
-	}
-	if got := r.testOne(ctx, &other, scratch); got.verdict == noticed {
-		return result{elsewhere, got.detail}, nil
-	}
-	return verdict, nil
 }
 
 // draw returns defects that compile, drawn at random from all packages that have tests, sorted by package. An edit keeps
