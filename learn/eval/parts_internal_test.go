@@ -181,6 +181,42 @@ func TestTheWorstRegressions(t *testing.T) {
 	}
 }
 
+// TestRegressionsThatLoseAsMuch: of queries that lose the same, the one that is worst off now comes first.
+func TestRegressionsThatLoseAsMuch(t *testing.T) {
+	tb, err := table.FromMemory(table.Meta{}, []rerank.ID{rerank.UintID(1)}, rerank.NewMatrix(1, 1), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before, after := &exactScan{placed: []bestRelevant{{rank: 2}, {rank: 3}}}, &exactScan{placed: []bestRelevant{{rank: 4}, {rank: 12}}, rankings: []Ranking{{{}}, {{}}}}
+	if got := (&Input{}).findRegressions(tb, []int{0, 1}, before, after); len(got) != 2 || got[0].RankAfter != 12 || got[1].RankAfter != 4 {
+		t.Errorf("1/2 − 1/4 and 1/3 − 1/12 come as %+v", got)
+	}
+}
+
+// TestCopiesAreLeftOut: beside the items that were seen, and with the weights of the other pairs. The caller's pairs and seen
+// items stay.
+func TestCopiesAreLeftOut(t *testing.T) {
+	relevant, weights, seen := [][]int32{{0, 1}, {2}}, [][]float32{{5, 7}, {3}}, [][]int32{{2}, {1}}
+	given, err := NewWeightedPairs(relevant, weights)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := &Input{
+		Items: rerank.Matrix{Rows: 3, Cols: 2, Data: []float32{1, 0, 0, 1, 1, 1}}, Queries: rerank.Matrix{Rows: 2, Cols: 2, Data: []float32{2, 0, 1, -1}},
+		Pairs: given, Seen: seen,
+	}
+	counts := Counts{Queries: 2, Pairs: 3}
+	if _, err := in.leaveOut([]int{0, 1}, &counts); err != nil || counts.Copies != 1 || counts.Pairs != 2 {
+		t.Fatalf("%+v, %v; want one copy, and two pairs left", counts, err)
+	}
+	if got := in.Pairs; !reflect.DeepEqual(got.relevant, [][]int32{{1}, {2}}) || !reflect.DeepEqual(got.weights, [][]float32{{7}, {3}}) || !reflect.DeepEqual(in.Seen, [][]int32{{0, 2}, {1}}) {
+		t.Errorf("the pairs are %+v, the seen items %v", got, in.Seen)
+	}
+	if !reflect.DeepEqual(relevant, [][]int32{{0, 1}, {2}}) || !reflect.DeepEqual(weights, [][]float32{{5, 7}, {3}}) || !reflect.DeepEqual(seen, [][]int32{{2}, {1}}) {
+		t.Errorf("the caller's pairs became %v of weights %v, seen %v", relevant, weights, seen)
+	}
+}
+
 // TestTraffic: a part of the traffic has the figures of its own queries, each as often as it was asked. By
 // traffic, so have the verdict and the segments of a report.
 func TestTraffic(t *testing.T) {

@@ -75,6 +75,43 @@ func TestWhatGuardingSays(t *testing.T) {
 	}
 }
 
+// TestOptionsOfEveryFit: each option at its limits.
+func TestOptionsOfEveryFit(t *testing.T) {
+	for name, c := range map[string]struct {
+		change func(o *fit.Common)
+		ok     bool
+	}{
+		"defaults":              {func(*fit.Common) {}, true},
+		"none held out":         {func(o *fit.Common) { o.HeldOut = 0 }, false},
+		"all held out":          {func(o *fit.Common) { o.HeldOut = 1 }, false},
+		"half held out":         {func(o *fit.Common) { o.HeldOut = 0.5 }, true},
+		"no number held out":    {func(o *fit.Common) { o.HeldOut = math.NaN() }, false},
+		"an unknown split":      {func(o *fit.Common) { o.SplitBy = "user" }, false},
+		"times":                 {func(o *fit.Common) { o.SplitBy = fit.ByTime }, true},
+		"half of the items":     {func(o *fit.Common) { o.ColdShare = 0.5 }, true},
+		"more than half":        {func(o *fit.Common) { o.ColdShare = 0.51 }, false},
+		"less than no item":     {func(o *fit.Common) { o.ColdShare = -0.1 }, false},
+		"no number of items":    {func(o *fit.Common) { o.ColdShare = math.NaN() }, false},
+		"all traffic is cold":   {func(o *fit.Common) { o.ColdTraffic = 1 }, true},
+		"more than all is cold": {func(o *fit.Common) { o.ColdTraffic = 1.01 }, false},
+		"no number is cold":     {func(o *fit.Common) { o.ColdTraffic = math.NaN() }, false},
+		"guarded":               {func(o *fit.Common) { o.Cold = fit.ColdGuard }, true},
+		"guarded without items": {func(o *fit.Common) { o.Cold, o.ColdShare = fit.ColdGuard, 0 }, false},
+		"auto without items":    {func(o *fit.Common) { o.ColdShare = 0 }, true},
+		"an unknown guard":      {func(o *fit.Common) { o.Cold = "keep" }, false},
+	} {
+		o := fit.DefaultCommon()
+		c.change(&o)
+		if err := o.Check(fit.Data{Times: []int64{1}}); (err == nil) != c.ok || err != nil && !errors.Is(err, fit.ErrOption) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	o := fit.DefaultCommon()
+	if o.SplitBy = fit.ByTime; !errors.Is(o.Check(fit.Data{}), fit.ErrOption) {
+		t.Error("a log without times is split by time")
+	}
+}
+
 // TestInvalidData: each part of the data has to fit the others.
 func TestInvalidData(t *testing.T) {
 	nan := math.NaN()

@@ -191,6 +191,23 @@ func TestAMixOfJudges(t *testing.T) {
 	}
 }
 
+// TestAJudgeKeepsWhatItJudges: a part, a thinner judge and a mix judge by the same measure, and want the same items.
+func TestAJudgeKeepsWhatItJudges(t *testing.T) {
+	all := manyQueries(10)
+	j := New(all.log, all.Queries, func(x int32) bool { return x > 0 }).By(fit.NDCG)
+	for name, got := range map[string]*Judge{"Part": j.Part(1, 3), "Thin": j.Thin(3), "Within": j.Within(1, 1), "By": j.By(fit.NDCG)} {
+		if got.measure != fit.NDCG || got.log != j.log || got.wanted == nil || got.wanted(0) || !got.wanted(1) || len(got.Queries) == 0 {
+			t.Errorf("%s makes %+v", name, got)
+		}
+	}
+	if got := Mix(j, all, 0.5); got.measure != fit.NDCG || got.log != j.log { // of computed ranks, which it asks nothing of
+		t.Errorf("Mix makes %+v", got)
+	}
+	if all.measure != fit.MRR {
+		t.Errorf("By changed the measure of its judge to %s", all.measure)
+	}
+}
+
 // TestAShuffledJudge has all queries, in an order that the seed decides.
 func TestAShuffledJudge(t *testing.T) {
 	ordered := manyQueries(1000)

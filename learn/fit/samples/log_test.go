@@ -187,6 +187,21 @@ func TestDrawPairs(t *testing.T) {
 	}
 }
 
+// TestTrafficOfTheLog: the log's own count goes before the weights of its pairs, of which the greatest counts.
+func TestTrafficOfTheLog(t *testing.T) {
+	l := &Log{Relevant: [][]int32{{0, 1}, {1}}, Weights: [][]float32{{2, 5}, {3}}}
+	if got := [3]float64{l.AskedOf(0), l.AskedOf(1), l.AskedInAll([]int32{0, 1})}; got != [3]float64{5, 3, 8} {
+		t.Errorf("by weights the queries were asked %v times", got)
+	}
+	l.Asked = []float64{7, 1}
+	if got := [3]float64{l.AskedOf(0), l.AskedOf(1), l.AskedInAll([]int32{0, 1})}; got != [3]float64{7, 1, 8} {
+		t.Errorf("by the log the queries were asked %v times", got)
+	}
+	if l.Weights = nil; l.AskedOf(0) != 7 {
+		t.Errorf("without weights query 0 was asked %v times", l.AskedOf(0))
+	}
+}
+
 // A query that came twice, in one row or in two, is repeated traffic; one that came once is not.
 func TestRepeatShare(t *testing.T) {
 	l, err := PrepareUnscaled(fit.Data{

@@ -5,10 +5,12 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/likenessdb/likeness/learn/fit"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/rerank/dot"
 )
 
 // remembering is a similarity that remembers the queries that it is asked to encode.
@@ -131,6 +133,24 @@ func (unscoredQuery) Score(dst []float32, _ rerank.Items) error {
 		dst[i] = float32(math.NaN())
 	}
 	return nil
+}
+
+// TestTheQueryWithoutARankingIsNamed, also behind the first batch.
+func TestTheQueryWithoutARankingIsNamed(t *testing.T) {
+	queries := make([]int32, scoreBatch+2)
+	lists := make([][]int32, len(queries))
+	for i := range queries {
+		queries[i], lists[i] = int32(100+i), []int32{0}
+	}
+	lists[scoreBatch+1] = nil
+	s, err := dot.New(dot.Config{Dim: 1}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	taught := &Teacher{Similarity: s, Queries: rerank.NewMatrix(200, 1), Encoded: rerank.Items{Features: rerank.NewMatrix(3, 1)}}
+	if _, err := taught.Rescore(t.Context(), queries, lists, 2, func(int) {}); err == nil || !strings.Contains(err.Error(), "query 109 ") {
+		t.Errorf("query 109 has no list: %v", err)
+	}
 }
 
 // TestQueriesWithoutARanking: no fit can learn from a query whose items have no scores.
