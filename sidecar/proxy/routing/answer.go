@@ -6,6 +6,9 @@ import (
 	"fmt"
 	"time"
 
+	"golang.org/x/sync/semaphore"
+
+	"github.com/likenessdb/likeness/sidecar/events"
 	"github.com/likenessdb/likeness/sidecar/gate"
 	"github.com/likenessdb/likeness/sidecar/route"
 )
@@ -16,10 +19,10 @@ import (
 // database unchanged before anything in it is read. If the database refuses it, the refusal is the
 // answer and nothing is recorded.
 func Answer[A any](ctx context.Context, r *Router, target Target, x Exchange[A]) (o Outcome[A]) {
-	c := &call[A]{Router: r, target: target, x: x, began: time.Now()}
+	c := newCall(r, target, x, time.Now())
 	defer func() {
 		if p := recover(); p != nil {
-			o = c.decline(r.searchPanicked(ctx, target.Routed, p))
+			o = c.decline(searchPanicked(ctx, c.rescorer.log, target.Routed, p))
 		}
 	}()
 	if own, ok := c.checkAccess(ctx); !ok {
@@ -28,9 +31,9 @@ func Answer[A any](ctx context.Context, r *Router, target Target, x Exchange[A])
 	if err := c.read(ctx); err != nil {
 		return c.decline(err)
 	}
-	r.extra.earn(extraShare)
-	if !r.accepted.open {
-		ctx = gate.WithCaller(ctx, r.accepted.caller(ctx))
+	c.extra.earn(extraShare)
+	if !c.accepted.open {
+		ctx = gate.WithCaller(ctx, c.accepted.caller(ctx))
 	}
 	if share, rt := c.shadow(); share > 0 {
 		return c.beside(ctx, share, rt)
@@ -43,7 +46,6 @@ func Answer[A any](ctx context.Context, r *Router, target Target, x Exchange[A])
 
 // call is a client's call that is being answered.
 type call[A any] struct {
-	*Router
 	target Target
 	x      Exchange[A]
 	began  time.Time
@@ -54,6 +56,26 @@ type call[A any] struct {
 	rewritten bool
 	caller    acceptance
 	own       *A // the database's answer to the unchanged call, if access had to be checked
+
+	// What the call shares with the router's other calls.
+	coverage   *coverage    // finds the routes
+	rescorer   *rescorer    // ranks and rewrites the searches
+	outcomes   *outcomes    // is told what became of them
+	accepted   *acceptances // the credentials that the database accepted lately
+	database   *latency     // how fast the database answers
+	extra      *extra       // whether the original may be sent in addition
+	shadows    *semaphore.Weighted
+	background *background
+	events     events.Book
+	trials     Trials // nil: no experiments
+}
+
+func newCall[A any](r *Router, target Target, x Exchange[A], began time.Time) *call[A] {
+	return &call[A]{
+		target: target, x: x, began: began,
+		coverage: &r.coverage, rescorer: &r.rescorer, outcomes: &r.outcomes, accepted: &r.accepted, database: &r.database, extra: &r.extra,
+		shadows: r.shadows, background: &r.background, events: r.events, trials: r.trials,
+	}
 }
 
 // checkAccess reports whether the database lets the caller search. If that is not known, the call
@@ -67,7 +89,7 @@ func (c *call[A]) checkAccess(ctx context.Context) (own A, ok bool) {
 	if c.x.Access(own) != AccessGranted {
 		return own, false
 	}
-	c.Passed(time.Since(c.began))
+	c.database.add(time.Since(c.began))
 	c.accepted.remember(c.caller)
 	c.own = &own
 	return own, true
@@ -89,7 +111,7 @@ func (c *call[A]) read(ctx context.Context) error {
 	case err != nil:
 		return err
 	}
-	c.times = c.Router.times(ctx, c.target.Routed, c.began, c.asked.Timeout)
+	c.times = c.deadlines(ctx, c.asked.Timeout)
 	for i := range c.asked.Searches {
 		c.asked.Searches[i].answerBy = c.times.ranked
 	}
@@ -113,7 +135,7 @@ func (c *call[A]) readWhole(ctx context.Context) (err error) {
 	c.markTried(ctx)
 	c.routes = nil
 	for _, s := range c.asked.Searches {
-		rt, err := c.routeToRescore(ctx, c.target.Routed, s)
+		rt, err := c.coverage.routeToRescore(ctx, c.target.Routed, s)
 		if err != nil {
 			return err
 		}
@@ -135,9 +157,9 @@ func (c *call[A]) whileReading(ctx context.Context) (context.Context, context.Ca
 
 // readBy returns when reading the call is given up; zero means never.
 func (c *call[A]) readBy(ctx context.Context) time.Time {
-	by := c.Router.times(ctx, c.target.Routed, c.began, 0).leave
-	for _, name := range c.Names.routesOf(c.target.Routed) {
-		rt, err := c.searcher.Route(name)
+	by := c.deadlines(ctx, 0).leave
+	for _, name := range c.coverage.names.routesOf(c.target.Routed) {
+		rt, err := c.coverage.find(name)
 		switch {
 		case err != nil:
 		case rt.Failure == route.FailClosed:
@@ -149,9 +171,14 @@ func (c *call[A]) readBy(ctx context.Context) time.Time {
 	return by
 }
 
+// deadlines returns the deadlines of the call, if its request has the given timeout.
+func (c *call[A]) deadlines(ctx context.Context, timeout time.Duration) times {
+	return c.database.deadlines(ctx, c.began, timeout, c.coverage.latencyBudget(c.target.Routed))
+}
+
 // untilOriginalLeaves returns a context that ends when the call's original must be sent.
 func (c *call[A]) untilOriginalLeaves(ctx context.Context) (context.Context, context.CancelFunc) {
-	if t := c.Router.times(ctx, c.target.Routed, c.began, 0); !t.leave.IsZero() {
+	if t := c.deadlines(ctx, 0); !t.leave.IsZero() {
 		return context.WithDeadline(ctx, t.leave)
 	}
 	return ctx, func() {}
@@ -187,7 +214,7 @@ const rankings = 3
 func (c *call[A]) rescore(ctx context.Context) (out rescored[A]) {
 	defer func() {
 		if p := recover(); p != nil { // a panic in a goroutine would end the process
-			out.err = c.searchPanicked(ctx, c.target.Routed, p)
+			out.err = searchPanicked(ctx, c.rescorer.log, c.target.Routed, p)
 		}
 	}()
 	if end := c.rescoreEnd(); !end.IsZero() {
@@ -198,7 +225,7 @@ func (c *call[A]) rescore(ctx context.Context) (out rescored[A]) {
 	ctx, release := route.Pin(ctx)
 	defer release()
 	if c.target.Aliased() { // checked again once the answer is there
-		if out.err = c.Names.checkTarget(ctx, c.target); out.err != nil {
+		if out.err = c.coverage.names.checkTarget(ctx, c.target); out.err != nil {
 			return out
 		}
 	}
@@ -207,7 +234,7 @@ func (c *call[A]) rescore(ctx context.Context) (out rescored[A]) {
 	}
 	ranked := 0
 	for deeper := 0; ; {
-		if out.all, out.err = c.rankAll(ctx, c.target, c.asked.Searches, deeper); out.err != nil {
+		if out.all, out.err = c.rescorer.rankAll(ctx, c.target, c.asked.Searches, deeper); out.err != nil {
 			return out
 		}
 		ranked++
@@ -267,7 +294,7 @@ func (c *call[A]) settle(ctx context.Context, s rescored[A]) Outcome[A] {
 	switch {
 	case s.denied:
 		c.accepted.forget(c.caller)
-		return Outcome[A]{Answered: true, Answer: s.answer, Status: c.notRescored(c.routeNamesOf(), s.err)}
+		return Outcome[A]{Answered: true, Answer: s.answer, Status: c.outcomes.notRescored(c.routeNamesOf(), s.err)}
 	case s.err != nil:
 		return c.decline(s.err)
 	}
@@ -281,9 +308,9 @@ func (c *call[A]) rescoredTo(ctx context.Context, s rescored[A]) Outcome[A] {
 		how = "rewritten"
 	}
 	routes := c.routeNamesOf()
-	c.record.Proxied(routes, how, "")
+	c.outcomes.record.Proxied(routes, how, "")
 	for _, name := range routes {
-		c.unanswered.answered(name)
+		c.outcomes.unanswered.answered(name)
 	}
 	return Outcome[A]{Answered: true, Answer: s.answer, Status: statusText(how, s.all) + c.keepImpressions(ctx, s.all)}
 }
@@ -291,7 +318,7 @@ func (c *call[A]) rescoredTo(ctx context.Context, s rescored[A]) Outcome[A] {
 // decline lets a call pass, or fails it if its route is fail_closed. If the database has answered
 // the unchanged call already, that is the answer.
 func (c *call[A]) decline(err error) Outcome[A] {
-	o := Outcome[A]{Status: c.notRescored(c.routeNamesOf(), err)}
+	o := Outcome[A]{Status: c.outcomes.notRescored(c.routeNamesOf(), err)}
 	switch d := (Degraded{}); {
 	case errors.As(err, &d) && d.Closed:
 		o.Refused = fmt.Sprintf("likeness: no rescored answer: %s", d.Reason)
@@ -311,7 +338,7 @@ func (c *call[A]) confirm(ctx context.Context, all []Ranked) (answer A, err erro
 		return c.x.Confirm(ctx, all)
 	}
 	checked := make(chan error, 1)
-	c.background.Go(func() { checked <- c.Names.checkTarget(ctx, c.target) })
+	c.background.Go(func() { checked <- c.coverage.names.checkTarget(ctx, c.target) })
 	answer, err = c.x.Confirm(ctx, all)
 	if moved := <-checked; moved != nil {
 		return answer, moved

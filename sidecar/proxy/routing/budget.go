@@ -2,7 +2,6 @@ package routing
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync"
 	"time"
@@ -19,32 +18,21 @@ type times struct {
 	ranked time.Time
 }
 
-// times returns the deadlines of a call that began at the given time. end is the earliest of the
-// caller's deadline, the call's timeout and the collection's latency budget. leave precedes it by
-// the time within which the database answers nearly all searches, and ranked precedes leave by as much.
-func (r *Router) times(ctx context.Context, collection string, began time.Time, timeout time.Duration) (t times) {
+// deadlines returns the deadlines of a call that began at the given time. end is the earliest of the
+// caller's deadline and the given limits, of which 0 sets none. leave precedes it by the time within
+// which the database answers nearly all searches, and ranked precedes leave by as much.
+func (l *latency) deadlines(ctx context.Context, began time.Time, limits ...time.Duration) (t times) {
 	t.end, _ = ctx.Deadline()
-	for _, d := range []time.Duration{timeout, r.latencyBudget(collection)} {
+	for _, d := range limits {
 		if at := began.Add(d); d > 0 && (t.end.IsZero() || at.Before(t.end)) {
 			t.end = at
 		}
 	}
 	if !t.end.IsZero() {
-		keep := r.database.keep(t.end.Sub(began))
+		keep := l.keep(t.end.Sub(began))
 		t.leave, t.ranked = t.end.Add(-keep), t.end.Add(-2*keep)
 	}
 	return t
-}
-
-// latencyBudget returns the shortest latency budget of a collection's routes, or 0 if no
-// route has one.
-func (r *Router) latencyBudget(collection string) (least time.Duration) {
-	for _, name := range r.Names.routesOf(collection) {
-		if route, err := r.searcher.Route(name); err == nil && route.LatencyBudget > 0 && (least == 0 || route.LatencyBudget < least) {
-			least = route.LatencyBudget
-		}
-	}
-	return least
 }
 
 // Passed records how long the database took for a search that passed.
@@ -57,22 +45,7 @@ func (r *Router) Passes(ctx context.Context, target Target, why Pass) string {
 	if !r.accepted.has(r.accepted.of(ctx, toSearch, target.Name)) {
 		return ""
 	}
-	return r.notRescored(r.Names.routesOf(target.Routed), why)
-}
-
-// notRescored counts a search that the routes did not answer, and returns the status text of its
-// Pass or Degraded.
-func (r *Router) notRescored(routes []string, err error) string {
-	var p Pass
-	var d Degraded
-	switch {
-	case errors.As(err, &p):
-		r.record.Proxied(routes, "passed", string(p))
-	case errors.As(err, &d):
-		r.record.Proxied(routes, "degraded", d.Reason)
-	}
-	r.noteUnanswered(context.Background(), routes, err.Error())
-	return err.Error()
+	return r.outcomes.notRescored(r.Names.routesOf(target.Routed), why)
 }
 
 // latency holds the times of the last searches that the database answered itself.

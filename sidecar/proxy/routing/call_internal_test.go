@@ -36,7 +36,7 @@ func (r replied) Access(int) Access { return r.access }
 // caller, and not from one that it refused.
 func TestTheFirstCallTellsTheTime(t *testing.T) {
 	for access, want := range map[Access]int{AccessGranted: 1, AccessDenied: 0, AccessUnknown: 0} {
-		c := call[int]{Router: &Router{}, x: replied{access: access}, began: time.Now()}
+		c := call[int]{accepted: &acceptances{}, database: &latency{}, x: replied{access: access}, began: time.Now()}
 		own, ok := c.checkAccess(t.Context())
 		if own != 7 || ok != (want == 1) || c.database.count != want || (c.own != nil) != ok || c.accepted.has(c.caller) != ok {
 			t.Errorf("access %d: answered %d, accepted %t, %d times", access, own, ok, c.database.count)
@@ -66,7 +66,7 @@ func TestReadingACall(t *testing.T) {
 		"failed":            {replied{read: failed}, "c", failed},
 	} {
 		r := routerOf(&route.Route{Policy: route.Policy{MaxK: 9, Depth: 9, Ramp: 100}})
-		of := call[int]{Router: r, target: Target{Name: "c", Routed: "c", Own: c.own}, x: c.x, began: time.Now()}
+		of := newCall(r, Target{Name: "c", Routed: "c", Own: c.own}, c.x, time.Now())
 		if err := of.read(t.Context()); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		} else if err == nil && len(of.routes) != len(of.asked.Searches) {
@@ -81,10 +81,8 @@ func TestReadingACall(t *testing.T) {
 func TestSearchesCountForTheirCaller(t *testing.T) {
 	rt := &route.Route{Policy: route.Policy{MaxK: 9, Depth: 9, Ramp: 100}, Parts: route.Parts{Store: plainStore{}}}
 	r := routerOf(rt)
-	r.record, r.unanswered.runs = silent{}, map[string]*Unanswered{}
-	r.unanswered.logged = map[string]map[string]time.Time{}
 	caller := ""
-	r.searcher = callers{routes: routes{all: map[string]*route.Route{"r": rt}}, of: func(ctx context.Context) { caller = gate.CallerOf(ctx) }}
+	r.rescorer.searcher = callers{routes: routes{all: map[string]*route.Route{"r": rt}}, of: func(ctx context.Context) { caller = gate.CallerOf(ctx) }}
 	x := replied{asked: Asked{Searches: []Search{{Vector: "v", Query: []float32{1}, Limit: 1}}}, access: AccessGranted}
 	for isOpen, want := range map[bool]string{false: "caller " + r.accepted.caller(t.Context()), true: "10.0.0.1"} {
 		r.accepted.open, caller = isOpen, ""
@@ -111,14 +109,14 @@ func TestLatencyBudget(t *testing.T) {
 		budgets []time.Duration
 		want    time.Duration
 	}{{nil, 0}, {[]time.Duration{0, 0}, 0}, {[]time.Duration{3, 2, 0, 5}, 2}, {[]time.Duration{0, 4}, 4}} {
-		s, r := routes{all: map[string]*route.Route{}}, &Router{Names: &Names{collections: map[string][]string{}}}
+		s, covered := routes{all: map[string]*route.Route{}}, &coverage{names: &Names{collections: map[string][]string{}}}
 		for i, b := range c.budgets {
 			name := string(rune('a' + i))
 			s.all[name] = &route.Route{Policy: route.Policy{LatencyBudget: b}}
-			r.Names.collections["c"] = append(r.Names.collections["c"], name)
+			covered.names.collections["c"] = append(covered.names.collections["c"], name)
 		}
-		r.searcher = s
-		if got := r.latencyBudget("c"); got != c.want {
+		covered.find = s.Route
+		if got := covered.latencyBudget("c"); got != c.want {
 			t.Errorf("%v: %d, want %d", c.budgets, got, c.want)
 		}
 	}

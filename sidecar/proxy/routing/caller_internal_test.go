@@ -92,7 +92,6 @@ func TestWhomARouteRefuses(t *testing.T) {
 		"another error of its own": {rawgrpc.Reply{Err: status.Error(codes.Internal, "no")}, codes.Unavailable, true},
 	} {
 		r := routerOf(&route.Route{Policy: route.Policy{Failure: route.FailClosed}, Parts: route.Parts{Broken: errors.New("no model")}})
-		r.record, r.unanswered.runs = silent{}, map[string]*Unanswered{}
 		r.accepted.remember(r.accepted.of(t.Context(), toSearch, "c"))
 		got := Reply(t.Context(), r, Target{Name: "c", Routed: "c", Own: "c"}, answersWith{own: c.own}, denies)
 		if status.Code(got.Err) != c.want || (len(got.Trailer.Get(StatusKey)) > 0) != c.tells {

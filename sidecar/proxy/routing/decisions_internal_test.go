@@ -70,7 +70,10 @@ func TestReadingEndsInTime(t *testing.T) {
 			names = append(names, string(rune('a'+i)))
 			s.all[names[i]] = r
 		}
-		of := call[int]{Router: &Router{searcher: s, Names: &Names{collections: map[string][]string{"c": names}}}, target: Target{Routed: "c"}, began: began}
+		of := call[int]{
+			coverage: &coverage{find: s.Route, names: &Names{collections: map[string][]string{"c": names}}}, database: &latency{},
+			target: Target{Routed: "c"}, began: began,
+		}
 		by := of.readBy(t.Context())
 		if c.want == 0 && !by.IsZero() || c.want > 0 && !by.Equal(began.Add(c.want)) {
 			t.Errorf("%s: read until %v after it began, want %v", name, by.Sub(began), c.want)

@@ -41,7 +41,7 @@ func TestFieldsAreReadAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &namedStore{metric: adapters.Cosine}
 		rt := &route.Route{Policy: route.Policy{Collection: "c", Vector: "v"}}
-		r := &Router{store: adapters.Abilities{Describe: store}, schemas: recent.Cache[string, adapters.Description]{Keep: schemaFor}, log: slog.New(slog.DiscardHandler)}
+		r := &coverage{store: adapters.Abilities{Describe: store}, schemas: recent.Cache[string, adapters.Description]{Keep: schemaFor}, log: slog.New(slog.DiscardHandler)}
 		for _, c := range []struct {
 			after time.Duration
 			asked int
@@ -202,7 +202,7 @@ func (c *counting) AfterFunc(func()) (stop func() bool) {
 func TestARaceIsLetGo(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		closing := &counting{Context: context.Background(), done: make(chan struct{})}
-		r := &Router{background: background{closing: closing}}
+		r := &background{closing: closing}
 		call, leave := context.WithCancel(t.Context())
 		own, letGo := r.tether(call)
 		if closing.waiting != 1 || own.Err() != nil {
@@ -219,7 +219,7 @@ func TestARaceIsLetGo(t *testing.T) {
 			t.Errorf("after a moment: %v, the router's end ends %d", own.Err(), closing.waiting)
 		}
 		ending, end := context.WithCancel(context.Background())
-		r = &Router{background: background{closing: ending}}
+		r = &background{closing: ending}
 		own, letGo = r.tether(t.Context())
 		defer letGo()
 		end()

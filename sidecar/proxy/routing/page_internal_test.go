@@ -113,7 +113,7 @@ func TestScoringNeedsVectorsThatDecide(t *testing.T) {
 		want       bool
 	}{"dot": {plain, true}, "relevance-based": {relevanceBased{plain}, false}, "no model": {nil, false}} {
 		rt := &route.Route{Parts: route.Parts{Model: route.Model{Similarity: c.similarity}}}
-		if got := (&Router{}).scoring(rt, rerank.Query{Vector: []float32{1}}) != nil; got != c.want {
+		if got := (&rescorer{}).scoring(rt, rerank.Query{Vector: []float32{1}}) != nil; got != c.want {
 			t.Errorf("%s: scored: %t", name, got)
 		}
 	}

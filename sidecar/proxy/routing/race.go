@@ -51,11 +51,11 @@ type deadlined struct {
 func (d deadlined) Deadline() (time.Time, bool) { return d.deadline, d.has }
 
 // tether returns a context for background work of a call, and the function that lets it go.
-func (r *Router) tether(ctx context.Context) (own context.Context, letGo func()) {
+func (b *background) tether(ctx context.Context) (own context.Context, letGo func()) {
 	deadline, has := ctx.Deadline()
 	t := &tethered{Context: deadlined{context.WithoutCancel(ctx), deadline, has}, done: make(chan struct{})}
 	stop := context.AfterFunc(ctx, func() { t.end(ctx.Err()) })
-	closing := context.AfterFunc(r.background.closing, func() { t.end(context.Canceled) })
+	closing := context.AfterFunc(b.closing, func() { t.end(context.Canceled) })
 	return t, func() {
 		stop()
 		time.AfterFunc(linger, func() {
@@ -68,7 +68,7 @@ func (r *Router) tether(ctx context.Context) (own context.Context, letGo func())
 // race sends the original request when it has to be sent, at once if the route is eager, or when
 // rescoring fails. The first complete answer wins.
 func (c *call[A]) race(ctx context.Context) Outcome[A] {
-	mine, letMine := c.tether(ctx)
+	mine, letMine := c.background.tether(ctx)
 	defer letMine()
 	rescoring := make(chan rescored[A], 1)
 	c.background.Go(func() { rescoring <- c.rescore(mine) })
@@ -87,7 +87,7 @@ func (c *call[A]) race(ctx context.Context) Outcome[A] {
 			return c.decline(Degraded{Reason: "deadline"})
 		}
 		if !c.extra.take() {
-			c.record.Raced(fallback, "withheld")
+			c.outcomes.record.Raced(fallback, "withheld")
 			return c.decline(Degraded{Reason: "deadline"})
 		}
 	}
@@ -106,14 +106,14 @@ func (c *call[A]) eager() bool {
 
 // between sends the original request, and takes the answer that arrives first.
 func (c *call[A]) between(ctx context.Context, fallback string, rescoring <-chan rescored[A]) Outcome[A] {
-	theirs, letTheirs := c.tether(ctx)
+	theirs, letTheirs := c.background.tether(ctx)
 	defer letTheirs()
 	answers := make(chan A, 1)
 	c.background.Go(func() {
 		began := time.Now()
 		a := c.x.Original(theirs, false)
 		if theirs.Err() == nil {
-			c.Passed(time.Since(began))
+			c.database.add(time.Since(began))
 		}
 		answers <- a
 	})
@@ -123,7 +123,7 @@ func (c *call[A]) between(ctx context.Context, fallback string, rescoring <-chan
 		select {
 		case s := <-rescoring:
 			if s.err == nil {
-				c.record.Raced(fallback, "lost")
+				c.outcomes.record.Raced(fallback, "lost")
 				return c.rescoredTo(ctx, s)
 			}
 			if lost = s.err; own != nil {
@@ -144,6 +144,6 @@ func (c *call[A]) passWith(fallback string, a A, why error) Outcome[A] {
 	if fallback == "late" {
 		c.extra.earn(1) // the request was not in vain
 	}
-	c.record.Raced(fallback, "won")
-	return Outcome[A]{Answered: true, Answer: a, Status: c.notRescored(c.routeNamesOf(), why)}
+	c.outcomes.record.Raced(fallback, "won")
+	return Outcome[A]{Answered: true, Answer: a, Status: c.outcomes.notRescored(c.routeNamesOf(), why)}
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"log/slog"
 	"math"
 	"slices"
 	"strings"
@@ -26,10 +27,17 @@ const MaxBatch = 256
 // parallel limits the searches of one call that are ranked concurrently.
 const parallel = 4
 
+// rescorer ranks and rewrites searches by their routes. It is safe for concurrent use.
+type rescorer struct {
+	searcher search.Searcher
+	coverage *coverage
+	log      *slog.Logger
+}
+
 // rankAll ranks the searches of a call, with more hits each time deeper grows. It returns the first
 // Pass or Degraded among them, since a call is answered by one side and one version of the route
 // only.
-func (r *Router) rankAll(ctx context.Context, target Target, searches []Search, deeper int) ([]Ranked, error) {
+func (r *rescorer) rankAll(ctx context.Context, target Target, searches []Search, deeper int) ([]Ranked, error) {
 	if len(searches) == 1 { // a goroutine's stack would have to grow
 		out, err := r.rank(adapters.AsCaller(ctx), target, searches[0], deeper)
 		return []Ranked{out}, err
@@ -48,17 +56,17 @@ func (r *Router) rankAll(ctx context.Context, target Target, searches []Search, 
 }
 
 // rank ranks one search.
-func (r *Router) rank(ctx context.Context, target Target, s Search, deeper int) (out Ranked, err error) {
+func (r *rescorer) rank(ctx context.Context, target Target, s Search, deeper int) (out Ranked, err error) {
 	defer func() {
 		if p := recover(); p != nil { // a panic in a goroutine would end the process
-			err = r.searchPanicked(ctx, target.Routed, p)
+			err = searchPanicked(ctx, r.log, target.Routed, p)
 		}
 	}()
-	rt, err := r.routeToRescore(ctx, target.Routed, s)
+	rt, err := r.coverage.routeToRescore(ctx, target.Routed, s)
 	if err != nil {
 		return Ranked{}, err
 	}
-	if err := r.checkMetric(ctx, rt); err != nil {
+	if err := r.coverage.checkMetric(ctx, rt); err != nil {
 		return Ranked{}, err
 	}
 	if err := checkRanker(ctx, rt, s); err != nil {
@@ -75,7 +83,7 @@ func (r *Router) rank(ctx context.Context, target Target, s Search, deeper int) 
 	})
 	switch {
 	case err != nil:
-		return Ranked{}, r.failed(ctx, rt, err)
+		return Ranked{}, failed(ctx, r.log, rt, err)
 	case a.Degraded != nil:
 		return Ranked{}, Degraded{Reason: a.Degraded.Reason, Closed: rt.Failure == route.FailClosed}
 	}
@@ -159,7 +167,7 @@ func otherPartitions(asked, rt []string) []string {
 
 // scoring returns a function that scores vectors of the collection as the route does, or nil if the
 // route's scores do not follow from these vectors.
-func (r *Router) scoring(rt *route.Route, query rerank.Query) func(context.Context, rerank.Matrix) ([]float32, error) {
+func (r *rescorer) scoring(rt *route.Route, query rerank.Query) func(context.Context, rerank.Matrix) ([]float32, error) {
 	if rt.Ranker != nil || rt.Reembeds() || rt.Model.Similarity == nil || rt.Model.Similarity.Spec().Kind == rerank.KindRBE || rt.ModelCan.Vectors != nil {
 		return nil
 	}
@@ -197,7 +205,7 @@ func (r *Ranked) cut(threshold float32) {
 
 // failed classifies an error of a search. Errors that the database reports better itself pass; the
 // others are Degraded.
-func (r *Router) failed(ctx context.Context, rt *route.Route, err error) error {
+func failed(ctx context.Context, log *slog.Logger, rt *route.Route, err error) error {
 	if errors.Is(err, adapters.ErrFilter) && strings.Contains(err.Error(), "unknown key") {
 		return Pass("unknown-field")
 	}
@@ -218,7 +226,7 @@ func (r *Router) failed(ctx context.Context, rt *route.Route, err error) error {
 	if errors.Is(err, context.Canceled) { // the client left; nothing is wrong
 		return Degraded{Reason: "canceled"}
 	}
-	r.log.WarnContext(ctx, "a search of the proxy was not rescored", "route", rt.Name, "error", err)
+	log.WarnContext(ctx, "a search of the proxy was not rescored", "route", rt.Name, "error", err)
 	reason := "failed"
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
@@ -231,7 +239,7 @@ func (r *Router) failed(ctx context.Context, rt *route.Route, err error) error {
 
 // rankFound ranks the rows that the database's own query finds, to the depth of the route's first
 // stage: the candidates of a prefetch or a fusion, which no probe can find.
-func (r *Router) rankFound(ctx context.Context, rt *route.Route, target Target, s Search) (Ranked, error) {
+func (r *rescorer) rankFound(ctx context.Context, rt *route.Route, target Target, s Search) (Ranked, error) {
 	if s.Threshold != nil && rt.KeepsStoreScores() {
 		return Ranked{}, Pass("score-threshold") // the threshold is for scores of the query, which are not the similarity's
 	}
@@ -246,7 +254,7 @@ func (r *Router) rankFound(ctx context.Context, rt *route.Route, target Target, 
 		Route: rt.Name, Query: s.similarityQuery(), IDs: ids, Collection: target.renamed(),
 	})
 	if err != nil {
-		return Ranked{}, r.failed(ctx, rt, err)
+		return Ranked{}, failed(ctx, r.log, rt, err)
 	}
 	out := Ranked{
 		Limit: int(s.Limit), Offset: int(s.Offset), All: true, Route: rt.Name, version: a.Version, gap: float32(math.NaN()), Vector: s.Vector, StoreScores: rt.KeepsStoreScores(),
@@ -295,4 +303,21 @@ func (r *Ranked) keepRanked(said *rank.Ranking) {
 			return
 		}
 	}
+}
+
+// rewrite turns a search of a route into a search of the database.
+func (r *rescorer) rewrite(ctx context.Context, rt *route.Route, target Target, s Search) (out *search.Rewritten, err error) {
+	defer func() {
+		if p := recover(); p != nil { // a panic in a goroutine would end the process
+			err = searchPanicked(ctx, r.log, target.Routed, p)
+		}
+	}()
+	out, err = r.searcher.Rewrite(ctx, s.request(rt, target))
+	switch {
+	case errors.Is(err, search.ErrNotRewritten): // the vector is zero, or too large for float32
+		return nil, Pass("not-rewritten")
+	case err != nil:
+		return nil, failed(ctx, r.log, rt, err)
+	}
+	return out, nil
 }

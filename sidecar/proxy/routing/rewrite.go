@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"math"
-	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -60,18 +59,10 @@ func (r Replacement) threshold(score float32) float32 {
 // that comes with this error is the client's.
 var ErrDenied = errors.New("the database refuses the caller")
 
-// rewrites reports whether searches of a route of the collection are rewritten.
-func (r *Router) rewrites(collection string) bool {
-	return slices.ContainsFunc(r.Names.routesOf(collection), func(name string) bool {
-		rt, err := r.searcher.Route(name)
-		return err == nil && rt.Placement == route.PlacementRewrite
-	})
-}
-
 // readRewrite reads a call whose searches are all rewritten. done is false if the call must be read
 // in full: for a route with another placement, or because its form cannot be rewritten.
 func (c *call[A]) readRewrite(ctx context.Context) (done bool, err error) {
-	if !c.Router.rewrites(c.target.Routed) {
+	if !c.coverage.rewrites(c.target.Routed) {
 		return false, nil
 	}
 	asked, err := c.x.Locate(ctx)
@@ -83,7 +74,7 @@ func (c *call[A]) readRewrite(ctx context.Context) (done bool, err error) {
 	}
 	routes, rewritten := make([]*route.Route, len(asked.Searches)), 0
 	for i, s := range asked.Searches {
-		if routes[i], err = c.routeOf(ctx, c.target.Routed, s.Vector); err != nil {
+		if routes[i], err = c.coverage.routeOf(ctx, c.target.Routed, s.Vector); err != nil {
 			return false, err
 		}
 		if routes[i].Placement == route.PlacementRewrite {
@@ -99,7 +90,7 @@ func (c *call[A]) readRewrite(ctx context.Context) (done bool, err error) {
 		return false, Pass("alias")
 	}
 	for i, s := range asked.Searches {
-		if err := c.checkRewrite(ctx, routes[i], s); err != nil {
+		if err := c.coverage.checkRewrite(ctx, routes[i], s); err != nil {
 			return false, err
 		}
 	}
@@ -119,19 +110,6 @@ func rewritesStages(asked Asked, routes []*route.Route) bool {
 		}
 	}
 	return true
-}
-
-// checkRewrite returns why a search of a route is not rewritten.
-func (r *Router) checkRewrite(ctx context.Context, rt *route.Route, s Search) error {
-	switch {
-	case rt.Ranker != nil:
-		return Pass("ranker")
-	case rt.KeepsStoreScores():
-		return Pass("store-scores") // the answer to another vector has other scores
-	case s.Threshold != nil && !slices.Contains(rt.OptIn, "score-threshold"):
-		return Pass("score-threshold")
-	}
-	return r.checkMetric(ctx, rt)
 }
 
 // rewrite answers the call with one call of the database: the client's own with other vectors. No
@@ -188,7 +166,7 @@ func (s Search) isExhaustive(quantized string) bool {
 func (c *call[A]) sendRewritten(ctx context.Context, rewritten []*search.Rewritten) (answer A, hits [][]search.Hit, err error) {
 	defer func() {
 		if p := recover(); p != nil {
-			err = c.searchPanicked(ctx, c.target.Routed, p)
+			err = searchPanicked(ctx, c.rescorer.log, c.target.Routed, p)
 		}
 	}()
 	all := make([]Replacement, len(rewritten))
@@ -212,7 +190,7 @@ func (c *call[A]) sendRewritten(ctx context.Context, rewritten []*search.Rewritt
 		return answer, nil, Degraded{Reason: "answer"}
 	}
 	if c.target.Aliased() { // checked after the search, so that no switch during the search is missed
-		err = c.Names.checkTarget(ctx, c.target)
+		err = c.coverage.names.checkTarget(ctx, c.target)
 	}
 	return answer, hits, err
 }
@@ -235,7 +213,7 @@ func (c *call[A]) rewriteAll(ctx context.Context) ([]*search.Rewritten, error) {
 	out, failed := make([]*search.Rewritten, len(c.asked.Searches)), make([]error, len(c.asked.Searches))
 	one := func(ctx context.Context, i int) {
 		s, rt := c.asked.Searches[i], c.routes[i]
-		out[i], failed[i] = c.rewriteOne(ctx, rt, s)
+		out[i], failed[i] = c.rescorer.rewrite(ctx, rt, c.target, s)
 	}
 	one(ctx, 0)
 	if len(out) > 1 && failed[0] == nil {
@@ -260,23 +238,6 @@ func (c *call[A]) rewriteAll(ctx context.Context) ([]*search.Rewritten, error) {
 		}
 	}
 	return nil, err
-}
-
-// rewriteOne rewrites one search of a route.
-func (c *call[A]) rewriteOne(ctx context.Context, rt *route.Route, s Search) (out *search.Rewritten, err error) {
-	defer func() {
-		if p := recover(); p != nil { // a panic in a goroutine would end the process
-			err = c.searchPanicked(ctx, c.target.Routed, p)
-		}
-	}()
-	out, err = c.searcher.Rewrite(ctx, s.request(rt, c.target))
-	switch {
-	case errors.Is(err, search.ErrNotRewritten): // the vector is zero, or too large for float32
-		return nil, Pass("not-rewritten")
-	case err != nil:
-		return nil, c.failed(ctx, rt, err)
-	}
-	return out, nil
 }
 
 // request returns the search in the form in which Engine.Rewrite takes it. Filters and thresholds

@@ -64,10 +64,12 @@ func TestRoutesOfARouter(t *testing.T) {
 // routerOf returns a router of one route "r" of the vector v of the collection c.
 func routerOf(rt *route.Route) *Router {
 	rt.Name = "r"
-	return &Router{
-		searcher: routes{all: map[string]*route.Route{"r": rt}}, store: adapters.AbilitiesOf(rt.Store), off: map[string]bool{}, log: slog.New(slog.DiscardHandler),
-		Names: &Names{fields: map[field]string{{"c", "v"}: "r"}, collections: map[string][]string{"c": {"r"}}},
-	}
+	s, log := routes{all: map[string]*route.Route{"r": rt}}, slog.New(slog.DiscardHandler)
+	r := &Router{Names: &Names{fields: map[field]string{{"c", "v"}: "r"}, collections: map[string][]string{"c": {"r"}}}}
+	r.coverage.names, r.coverage.find, r.coverage.store, r.coverage.log = r.Names, s.Route, adapters.AbilitiesOf(rt.Store), log
+	r.rescorer = rescorer{searcher: s, coverage: &r.coverage, log: log}
+	r.outcomes = outcomes{record: silent{}, unanswered: newUnanswered(), log: log}
+	return r
 }
 
 // TestRouteOfASearch: a route answers the searches that it can, and the others pass, or are
@@ -99,7 +101,7 @@ func TestRouteOfASearch(t *testing.T) {
 		"more than a ranker scores": {route.Route{Policy: scan, Parts: ranked}, Search{Limit: 21}, Pass("depth")},
 	} {
 		c.search.Vector = "v"
-		if _, err := routerOf(&c.rt).routeToRescore(t.Context(), "c", c.search); !errors.Is(err, c.want) {
+		if _, err := routerOf(&c.rt).coverage.routeToRescore(t.Context(), "c", c.search); !errors.Is(err, c.want) {
 			t.Errorf("%s: %v, want %v", name, err, c.want)
 		}
 	}
@@ -181,7 +183,7 @@ func TestFailedSearches(t *testing.T) {
 		if c.closed {
 			rt.Failure = route.FailClosed
 		}
-		if got := (&Router{log: slog.New(slog.DiscardHandler)}).failed(t.Context(), rt, c.err); got != c.want { //nolint:errorlint // the very value
+		if got := failed(t.Context(), slog.New(slog.DiscardHandler), rt, c.err); got != c.want { //nolint:errorlint // the very value
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
@@ -259,7 +261,7 @@ func TestARankingOfASearch(t *testing.T) {
 		if c.closed {
 			rt.Failure = route.FailClosed
 		}
-		r := routerOf(rt)
+		r := routerOf(rt).rescorer
 		r.searcher = core{routes: routes{all: map[string]*route.Route{"r": rt}}, search: func(search.Request) (search.Answer, error) { return c.answer, nil }}
 		got, err := r.rank(t.Context(), Target{Name: "c", Routed: "c", Own: "c"}, Search{Vector: "v", Query: []float32{1}, Limit: 2}, 0)
 		if got.score = nil; !reflect.DeepEqual(got, c.want) || !errors.Is(err, c.err) {
@@ -290,7 +292,7 @@ func TestRankFound(t *testing.T) {
 		rt := &route.Route{Policy: c.policy}
 		rt.Name, rt.MaxK, rt.Depth = "r", 100, 10
 		var asked search.ScoreRequest
-		r := &Router{searcher: core{score: func(q search.ScoreRequest) (search.ScoreAnswer, error) {
+		r := &rescorer{searcher: core{score: func(q search.ScoreRequest) (search.ScoreAnswer, error) {
 			asked = q
 			return search.ScoreAnswer{Scores: []float32{5, 6, 7}[:len(q.IDs)], Missing: c.missing}, nil
 		}}}

@@ -4,9 +4,7 @@
 package routing
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -24,30 +22,23 @@ import (
 	"github.com/likenessdb/likeness/sidecar/telemetry"
 )
 
-// Router answers the searches that routes cover. It is safe for concurrent use.
+// Router answers the searches that routes cover. It holds what calls share. It is safe for concurrent use.
 type Router struct {
 	Names *Names
 	// Writes tells the follower of the writes of the database's clients; nil: no writes are followed.
 	Writes *Writes
 
-	searcher search.Searcher
-	store    adapters.Abilities // of the store that clients connect to
-	trials   Trials
-	events   events.Book
-	gate     *gate.Gate
-	record   Recorder
-	log      *slog.Logger
-
+	coverage   coverage
+	rescorer   rescorer
+	outcomes   outcomes
 	accepted   acceptances
-	schemas    recent.Cache[string, adapters.Description] // by the route's name for the collection
-	unanswered unanswered
 	database   latency
 	extra      extra
 	shadows    *semaphore.Weighted
 	background background
-
-	mu  sync.Mutex
-	off map[string]bool // routes that are switched off
+	trials     Trials
+	events     events.Book
+	gate       *gate.Gate
 }
 
 // Recorder receives the outcomes of searches. Its methods are called concurrently and must not
@@ -123,16 +114,20 @@ func New(searcher search.Searcher, o Options) (*Router, error) {
 	}
 	closing, end := context.WithCancel(context.Background())
 	r := &Router{
-		Names: names, searcher: searcher, store: store, trials: o.Trials, events: o.Events, gate: o.Gate, record: o.Recorder, log: o.Logger,
-		accepted: acceptances{open: o.Open}, schemas: recent.Cache[string, adapters.Description]{Keep: schemaFor},
-		unanswered: unanswered{runs: map[string]*Unanswered{}, logged: map[string]map[string]time.Time{}},
-		shadows:    semaphore.NewWeighted(inShadow), background: background{closing: closing, end: end}, off: map[string]bool{},
+		Names: names, trials: o.Trials, events: o.Events, gate: o.Gate, accepted: acceptances{open: o.Open},
+		coverage: coverage{
+			names: names, find: searcher.Route, store: store, log: o.Logger, off: map[string]bool{},
+			schemas: recent.Cache[string, adapters.Description]{Keep: schemaFor},
+		},
+		outcomes: outcomes{record: o.Recorder, log: o.Logger, unanswered: newUnanswered()},
+		shadows:  semaphore.NewWeighted(inShadow), background: background{closing: closing, end: end},
 	}
-	if r.record == nil {
-		r.record = silent{}
+	r.rescorer = rescorer{searcher: searcher, coverage: &r.coverage, log: o.Logger}
+	if r.outcomes.record == nil {
+		r.outcomes.record = silent{}
 	}
 	for _, rt := range routes {
-		r.record.Switched(rt.Name, false)
+		r.outcomes.record.Switched(rt.Name, false)
 	}
 	if o.Follower != nil {
 		r.Writes = newWrites(r, o)
@@ -144,7 +139,7 @@ func New(searcher search.Searcher, o Options) (*Router, error) {
 // forgetNames makes the next search ask the database for names and fields again.
 func (r *Router) forgetNames() {
 	r.Names.forget()
-	r.schemas.ForgetFunc(func(string) bool { return true })
+	r.coverage.schemas.ForgetFunc(func(string) bool { return true })
 }
 
 // InTurn calls parse for a call of the given length. Long calls wait for their turn, as in
@@ -173,8 +168,8 @@ func (b *background) close() {
 }
 
 // searchPanicked logs a recovered panic, and returns the error of the call.
-func (r *Router) searchPanicked(ctx context.Context, collection string, cause any) error {
-	r.log.ErrorContext(ctx, "a search of the proxy panicked", "collection", collection, "panic", cause)
+func searchPanicked(ctx context.Context, log *slog.Logger, collection string, cause any) error {
+	log.ErrorContext(ctx, "a search of the proxy panicked", "collection", collection, "panic", cause)
 	return Degraded{Reason: "panic"}
 }
 
@@ -250,63 +245,4 @@ func (s *Search) similarityQuery() rerank.Query {
 // in to it, and the rows of the answer must be read with it.
 func (s *Search) NeedConsistency() {
 	s.Needs, s.IDsOnly = append(s.Needs, "consistency"), false
-}
-
-// routeOf returns the route of a vector field, or the Pass of its searches.
-func (r *Router) routeOf(ctx context.Context, collection, vector string) (*route.Route, error) {
-	name, err := r.routeName(ctx, collection, vector)
-	if err != nil {
-		return nil, err
-	}
-	if r.isOff(name) {
-		return nil, Pass("off")
-	}
-	rt, err := r.searcher.Route(name)
-	switch {
-	case err != nil:
-		return nil, Degraded{Reason: "failed"} // the route is gone
-	case rt.Broken != nil:
-		return nil, Degraded{Reason: "broken", Closed: rt.Failure == route.FailClosed}
-	case rt.Owner != "":
-		return nil, Pass("owner") // the route's items are not points
-	}
-	return rt, nil
-}
-
-// routeToRescore returns the route of a search that is rescored, or the Pass of the search.
-func (r *Router) routeToRescore(ctx context.Context, collection string, s Search) (*route.Route, error) {
-	rt, err := r.routeOf(ctx, collection, s.Vector)
-	switch {
-	case s.Vectors.Rows > 0 && errors.Is(err, Pass("vector")):
-		return nil, Pass("not-nearest")
-	case err != nil:
-		return nil, err
-	case s.Vectors.Rows > 0 && (rt.Model.Similarity == nil || !rt.Model.Similarity.Spec().ManyVectors):
-		return nil, Pass("not-nearest") // the similarity takes one vector
-	case rt.Placement == route.PlacementRewrite && s.Find == nil && !s.Tried: // and Locate found no plain search
-		return nil, Pass(cmp.Or(append(slices.Clone(s.Needs), "not-rewritten")...))
-	case s.Exact && !rt.ExactSearch:
-		return nil, Pass("exact")
-	case s.Limit == 0:
-		return nil, Pass("limit")
-	case !sameNames(s.Partitions, rt.Partitions) && (len(s.Partitions) == 0 || !rt.TakesPartitions(s.Partitions)):
-		return nil, Pass("partitions") // the route covers fewer partitions, or does not know which rows they hold
-	}
-	needs := s.Needs
-	if s.Threshold != nil && !rt.KeepsStoreScores() {
-		needs = append(slices.Clone(needs), "score-threshold")
-	}
-	for _, reason := range needs {
-		if !slices.Contains(rt.OptIn, reason) {
-			return nil, Pass(reason)
-		}
-	}
-	if most := s.maxRank(rt); s.Limit > most || s.Offset > most-s.Limit {
-		return nil, Pass("depth") // the page lies beyond the ranked list
-	}
-	return rt, nil
-}
-
-func sameNames(a, b []string) bool {
-	return slices.Equal(slices.Sorted(slices.Values(a)), slices.Sorted(slices.Values(b)))
 }

@@ -13,14 +13,14 @@ const schemaFor = 30 * time.Second
 
 // fieldsOf returns the vector fields of a route's collection that its clients search, read with the caller's rights, again
 // if they are old. It returns the Pass or Degraded of a failed read.
-func (r *Router) fieldsOf(ctx context.Context, rt *route.Route) ([]adapters.VectorField, error) {
-	d, _, err := r.schemas.Load(rt.Collection, func() (adapters.Description, error) {
-		if r.store.Describe == nil {
+func (c *coverage) fieldsOf(ctx context.Context, rt *route.Route) ([]adapters.VectorField, error) {
+	d, _, err := c.schemas.Load(rt.Collection, func() (adapters.Description, error) {
+		if c.store.Describe == nil {
 			return adapters.Description{}, Pass("metric")
 		}
-		d, err := r.store.Describe.Describe(adapters.AsCaller(ctx), rt.Collection)
+		d, err := c.store.Describe.Describe(adapters.AsCaller(ctx), rt.Collection)
 		if err != nil {
-			return d, r.failed(ctx, rt, err)
+			return d, failed(ctx, c.log, rt, err)
 		}
 		return d, nil
 	})
@@ -29,8 +29,8 @@ func (r *Router) fieldsOf(ctx context.Context, rt *route.Route) ([]adapters.Vect
 
 // checkMetric returns the Pass of fields whose clients do not expect higher scores first, as
 // similarities have them.
-func (r *Router) checkMetric(ctx context.Context, rt *route.Route) error {
-	fields, err := r.fieldsOf(ctx, rt)
+func (c *coverage) checkMetric(ctx context.Context, rt *route.Route) error {
+	fields, err := c.fieldsOf(ctx, rt)
 	if err != nil {
 		return err
 	}
@@ -43,19 +43,19 @@ func (r *Router) checkMetric(ctx context.Context, rt *route.Route) error {
 // routeName returns the name of the route for a client's vector field. A route without a field serves
 // the collection's unnamed or only vector. The collection's schema says how clients name that
 // vector.
-func (r *Router) routeName(ctx context.Context, collection, vector string) (name string, err error) {
-	if name = r.Names.fields[field{collection, vector}]; name != "" && vector != "" {
+func (c *coverage) routeName(ctx context.Context, collection, vector string) (name string, err error) {
+	if name = c.names.fields[field{collection, vector}]; name != "" && vector != "" {
 		return name, nil
 	}
-	unnamed := r.Names.fields[field{collection, ""}]
+	unnamed := c.names.fields[field{collection, ""}]
 	if unnamed == "" {
 		return "", Pass("vector")
 	}
-	rt, err := r.searcher.Route(unnamed)
+	rt, err := c.find(unnamed)
 	if err != nil {
 		return "", Degraded{Reason: "failed"} // the route is gone
 	}
-	fields, err := r.fieldsOf(ctx, rt)
+	fields, err := c.fieldsOf(ctx, rt)
 	if err != nil {
 		return "", err
 	}

@@ -31,12 +31,12 @@ func (c *call[A]) shadow() (share float64, route string) {
 // background.
 func (c *call[A]) beside(ctx context.Context, share float64, route string) Outcome[A] {
 	o := Outcome[A]{Status: "shadow; route=" + route}
-	c.record.Proxied(c.routeNamesOf(), "shadow", "")
+	c.outcomes.record.Proxied(c.routeNamesOf(), "shadow", "")
 	if rand.Float64() >= share {
 		return o
 	}
 	if !c.shadows.TryAcquire(1) {
-		c.record.ShadowFailed(route, "busy")
+		c.outcomes.record.ShadowFailed(route, "busy")
 		return o
 	}
 	o.Answered = true
@@ -60,7 +60,7 @@ func (c *call[A]) beside(ctx context.Context, share float64, route string) Outco
 func (c *call[A]) compare(ctx context.Context, route string, served A) {
 	own, ok := c.x.IDs(served)
 	if !ok {
-		c.record.ShadowFailed(route, "answer")
+		c.outcomes.record.ShadowFailed(route, "answer")
 		return
 	}
 	c.times = times{}
@@ -70,12 +70,12 @@ func (c *call[A]) compare(ctx context.Context, route string, served A) {
 		other, ok = c.x.IDs(s.answer)
 	}
 	if !ok || len(other) != len(own) {
-		c.record.ShadowFailed(route, reasonOf(s.err))
+		c.outcomes.record.ShadowFailed(route, reasonOf(s.err))
 		return
 	}
 	for i := range own {
 		if !c.isLaterPage(i) { // later pages lack the first rows
-			c.record.Shadowed(route, telemetry.Comparison{
+			c.outcomes.record.Shadowed(route, telemetry.Comparison{
 				At: time.Now(), Served: own[i], Rescored: other[i], Overlap: overlap(own[i], other[i]), RankBiased: rankBiasedOverlap(own[i], other[i]),
 			})
 		}

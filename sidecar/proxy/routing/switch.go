@@ -19,11 +19,11 @@ func (r *Router) Switch(route string, off bool) error {
 		}
 		names = []string{route}
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
+	r.coverage.mu.Lock()
+	defer r.coverage.mu.Unlock()
 	for _, name := range names {
-		r.off[name] = off
-		r.record.Switched(name, off)
+		r.coverage.off[name] = off
+		r.outcomes.record.Switched(name, off)
 	}
 	return nil
 }
@@ -32,13 +32,13 @@ func (r *Router) Switch(route string, off bool) error {
 func (r *Router) Off() map[string]bool {
 	out := map[string]bool{}
 	for _, name := range r.Names.routes() {
-		out[name] = r.isOff(name)
+		out[name] = r.coverage.isOff(name)
 	}
 	return out
 }
 
-func (r *Router) isOff(route string) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.off[route]
+func (c *coverage) isOff(route string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.off[route]
 }

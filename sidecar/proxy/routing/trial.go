@@ -15,7 +15,7 @@ func (c *call[A]) markTried(ctx context.Context) {
 	routes := make([]*route.Route, len(c.asked.Searches))
 	for i, s := range c.asked.Searches {
 		var err error
-		if routes[i], err = c.routeOf(ctx, c.target.Routed, s.Vector); err != nil {
+		if routes[i], err = c.coverage.routeOf(ctx, c.target.Routed, s.Vector); err != nil {
 			return // whoever asks for the route says why
 		}
 	}

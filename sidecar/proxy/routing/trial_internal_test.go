@@ -39,7 +39,7 @@ func TestAnyTried(t *testing.T) {
 		"a stage":         {Search{Limit: 5, Staged: true}, false},
 	} {
 		trials := &trying{}
-		of := call[int]{Router: &Router{trials: trials}}
+		of := call[int]{trials: trials}
 		rt := &route.Route{Policy: config.Policy{Name: "r"}}
 		if got := of.anyTried(t.Context(), []Search{c.search, {Query: []float32{3}, Limit: 5}}, []*route.Route{rt, rt}); got != c.tried {
 			t.Errorf("%s: %t, want %t", name, got, c.tried)

@@ -2,6 +2,7 @@ package routing
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"maps"
 	"slices"
@@ -29,6 +30,10 @@ type unanswered struct {
 	mu     sync.Mutex
 	runs   map[string]*Unanswered
 	logged map[string]map[string]time.Time // time of the last line, by route and status
+}
+
+func newUnanswered() unanswered {
+	return unanswered{runs: map[string]*Unanswered{}, logged: map[string]map[string]time.Time{}}
 }
 
 // deliberate lists the statuses that somebody requested, or that are not due to the route.
@@ -75,19 +80,41 @@ func (u *unanswered) long() map[string]Unanswered {
 	return out
 }
 
+// outcomes counts what became of searches, and logs routes that answer none. It is safe for concurrent use.
+type outcomes struct {
+	record     Recorder
+	unanswered unanswered
+	log        *slog.Logger
+}
+
+// notRescored counts a search that the routes did not answer, and returns the status text of its
+// Pass or Degraded.
+func (o *outcomes) notRescored(routes []string, err error) string {
+	var p Pass
+	var d Degraded
+	switch {
+	case errors.As(err, &p):
+		o.record.Proxied(routes, "passed", string(p))
+	case errors.As(err, &d):
+		o.record.Proxied(routes, "degraded", d.Reason)
+	}
+	o.noteUnanswered(context.Background(), routes, err.Error())
+	return err.Error()
+}
+
 // Unanswered returns the routes whose last searches, at least twenty, were all left to the database
 // for one reason.
-func (r *Router) Unanswered() map[string]Unanswered { return r.unanswered.long() }
+func (r *Router) Unanswered() map[string]Unanswered { return r.outcomes.unanswered.long() }
 
 // noteUnanswered counts a search that the routes did not answer, and logs runs that are long
 // enough.
-func (r *Router) noteUnanswered(ctx context.Context, routes []string, status string) {
+func (o *outcomes) noteUnanswered(ctx context.Context, routes []string, status string) {
 	if slices.Contains(deliberate, status) {
 		return
 	}
 	for _, name := range routes {
-		if run, log := r.unanswered.add(name, status, time.Now()); log {
-			r.log.LogAttrs(ctx, slog.LevelWarn, "proxy: every search of a route is left to the database", slog.String("route", name),
+		if run, log := o.unanswered.add(name, status, time.Now()); log {
+			o.log.LogAttrs(ctx, slog.LevelWarn, "proxy: every search of a route is left to the database", slog.String("route", name),
 				slog.String("status", run.Status), slog.Int("searches", run.Searches), slog.Time("since", run.Since),
 				slog.String("remedy", "docs/proxy.md says what the status means; likeness config validate --connect checks the route"))
 		}
@@ -98,7 +125,7 @@ func (r *Router) noteUnanswered(ctx context.Context, routes []string, status str
 // the collection.
 func (c *call[A]) routeNamesOf() []string {
 	if len(c.routes) == 0 || len(c.routes) < len(c.asked.Searches) {
-		return c.Names.routesOf(c.target.Routed)
+		return c.coverage.names.routesOf(c.target.Routed)
 	}
 	names := map[string]bool{}
 	for _, r := range c.routes {

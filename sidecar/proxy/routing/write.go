@@ -131,7 +131,7 @@ type Writes struct {
 // newWrites returns the Writes of a router that New makes with the options.
 func newWrites(r *Router, o Options) *Writes {
 	w := &Writes{
-		follower: o.Follower, searcher: r.searcher, store: o.Store, storeCan: r.store, budget: cmp.Or(o.WriteBudget, writeBudget),
+		follower: o.Follower, searcher: r.rescorer.searcher, store: o.Store, storeCan: r.coverage.store, budget: cmp.Or(o.WriteBudget, writeBudget),
 		accepted: &r.accepted, background: &r.background, renamed: r.forgetNames, log: o.Logger,
 	}
 	w.names.background = &r.background
