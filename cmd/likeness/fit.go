@@ -66,6 +66,16 @@ func (f *fitInputs) register(cmd *cobra.Command, common *fit.Common, pairsRequir
 	}
 }
 
+// addMeasure adds --metric to a fit that chooses its settings by a measure.
+func addMeasure(cmd *cobra.Command, m *fit.Measure) {
+	cmd.Flags().StringVar((*string)(m), "metric", string(*m), "what chooses the settings and judges the fit: mrr@10, the place of the first right item, or ndcg@10, the places of all")
+	var names []string
+	for _, m := range fit.Measures() {
+		names = append(names, string(m))
+	}
+	_ = cmd.RegisterFlagCompletionFunc("metric", cobra.FixedCompletions(names, cobra.ShellCompDirectiveNoFileComp))
+}
+
 // modelSettings are the flags of fitInputs that a fit to a model's own scores does not have.
 func modelSettings() []string { return []string{"normalise", "cold", "cold-share", "cold-traffic"} }
 

@@ -71,7 +71,7 @@ func newFitBilinearCommand(a *app) *cobra.Command {
 func (f *fitBilinearFlags) flags(cmd *cobra.Command) {
 	o, flags := &f.options, cmd.Flags()
 	flags.StringVar(&f.form, "form", string(o.Form), "form of W: full, low_rank, identity_low_rank or diagonal")
-	flags.StringVar((*string)(&o.Measure), "metric", string(o.Measure), "what chooses the setting and judges the fit: mrr@10, the place of the first right item, or ndcg@10, the places of all")
+	addMeasure(cmd, &o.Measure)
 	flags.IntVar(&o.Rank, "rank", o.Rank, "rank of the low-rank forms")
 	flags.StringVar(&f.cut, "cut", "", "write I + low rank (low rank, after a least-squares start): a rank, or auto for the least with --quality")
 	flags.Float64Var(&o.Quality, "quality", o.Quality, "share of held-out quality that the suggested rank keeps")
@@ -82,7 +82,6 @@ func (f *fitBilinearFlags) flags(cmd *cobra.Command) {
 	flags.IntVar(&o.Rounds, "rounds", o.Rounds, "passes over the data, at most")
 	flags.IntVar(&o.Steps, "steps", o.Steps, "steps of a fit to a short log, at least: more passes than --rounds")
 	flags.Float64Var(&o.Rate, "rate", o.Rate, "learning rate; 0 tries the form's own and a fifth of it")
-	_ = cmd.RegisterFlagCompletionFunc("metric", cobra.FixedCompletions([]string{string(fit.MRR), string(fit.NDCG)}, cobra.ShellCompDirectiveNoFileComp))
 	forms := []string{"full", "low_rank", "identity_low_rank", "diagonal"}
 	_ = cmd.RegisterFlagCompletionFunc("form", cobra.FixedCompletions(forms, cobra.ShellCompDirectiveNoFileComp))
 }

@@ -69,6 +69,7 @@ func newFitMaxSimCommand(a *app) *cobra.Command {
 // flags adds the flags to cmd.
 func (f *fitMaxSimFlags) flags(cmd *cobra.Command) {
 	o, flags := &f.options, cmd.Flags()
+	addMeasure(cmd, &o.Measure)
 	flags.Float64SliceVar(&o.MAvg, "mavg", o.MAvg, "budgets to try, ascending: vectors an item in the mean")
 	flags.Float64SliceVar(&o.Betas, "beta", o.Betas, "how a budget follows popularity, 0 (alike) to 1 (in proportion): the first chooses the budget")
 	flags.Float64Var(&o.RepeatShare, "repeat-share", o.RepeatShare, "share of later traffic that asks what the log has; -1 estimates it")
@@ -175,13 +176,13 @@ func (f *fitMaxSimFlags) cluster(ctx context.Context, d fit.Data, sink fitmaxsim
 	return fitmaxsim.Update(ctx, d, f.options, previous, touched, sink)
 }
 
-// printTraffic prints MRR@10 of queries that the log has (memorisation) and of new ones (generalisation).
+// printTraffic prints the measure of queries that the log has (memorisation) and of new ones (generalisation).
 func printTraffic(w io.Writer, m *fitmaxsim.Report) error {
 	if m.Seen == nil {
 		return nil
 	}
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintf(t, "\nMRR@10\tshare of traffic\tfit\tplain\tgain\tqueries\t\n")
+	_, _ = fmt.Fprintf(t, "\n%s\tshare of traffic\tfit\tplain\tgain\tqueries\t\n", m.Measure.Name())
 	for _, row := range []struct {
 		name  string
 		share float64
@@ -220,17 +221,17 @@ func printFitMaxSim(w io.Writer, r *fitMaxSimResult) error {
 // printMaxSimTrials prints what the trials found.
 func printMaxSimTrials(w io.Writer, m *fitmaxsim.Report) error {
 	printSkew(w, m.Skew)
-	if err := printQuality(w, fit.MRR, &m.Logged, m.Cold); err != nil {
+	if err := printQuality(w, m.Measure, &m.Logged, m.Cold); err != nil {
 		return err
 	}
 	if err := printTraffic(w, m); err != nil {
 		return err
 	}
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintf(t, "\nvectors an item\tbeta\tvectors\ttraffic\tlogged\tnDCG@10\tnot logged\tplain\t\t\n")
+	_, _ = fmt.Fprintf(t, "\nvectors an item\tbeta\tvectors\ttraffic\tMRR@10\tnDCG@10\tnot logged\tplain\t\t\n")
 	for _, trial := range m.Trials {
 		cold, plain, mark := trialCells(fit.PullTrial{Cold: trial.Cold, Admissible: trial.Admissible, Chosen: trial.Chosen})
-		_, _ = fmt.Fprintf(t, "%g\t%g\t%d\t%.4f\t%.4f\t%.4f\t%s\t%s\t%s\t\n", trial.MAvg, trial.Beta, trial.Vectors, trial.Traffic.Value, trial.Logged.Value, trial.NDCG, cold, plain, mark)
+		_, _ = fmt.Fprintf(t, "%g\t%g\t%d\t%.4f\t%.4f\t%.4f\t%s\t%s\t%s\t\n", trial.MAvg, trial.Beta, trial.Vectors, trial.Traffic.Value, trial.MRR, trial.NDCG, cold, plain, mark)
 	}
 	return t.Flush()
 }

@@ -64,6 +64,7 @@ func newFitMoLCommand(a *app) *cobra.Command {
 
 func (f *fitMoLFlags) flags(cmd *cobra.Command) {
 	o, flags := &f.options, cmd.Flags()
+	addMeasure(cmd, &o.Measure)
 	flags.IntVar(&o.PairsQuery, "pairs-query", o.PairsQuery, "query components, including user tables")
 	flags.IntVar(&o.PairsItem, "pairs-item", o.PairsItem, "item components")
 	flags.IntVar(&o.Dim, "dim", o.Dim, "length of a component; 0 divides the vector's among the item's")
@@ -126,11 +127,11 @@ func printFitMoL(w io.Writer, r *fitMoLResult) error {
 	printLog(w, &r.Log, &m.Counts)
 	printClicks(w, r.Clicks)
 	_, _ = fmt.Fprintf(w, "\n%d query and %d item components of %d, gates: %s, %d parameters\n", m.PairsQuery, m.PairsItem, m.Dim, m.Gates, m.Parameters)
-	if err := printQuality(w, fit.MRR, &m.Logged, m.Cold); err != nil {
+	if err := printQuality(w, m.Measure, &m.Logged, m.Cold); err != nil {
 		return err
 	}
 	if len(m.Pulls) > 0 {
-		if err := printTrials(w, "pull", m.Pulls); err != nil {
+		if err := printTrials(w, m.Measure, m.Pulls); err != nil {
 			return err
 		}
 	}
@@ -149,13 +150,13 @@ func printFitMoL(w io.Writer, r *fitMoLResult) error {
 
 func printHistory(w io.Writer, m *fitmol.Report) error {
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintf(t, "\nround\tloss\theld-out\t\t\n")
+	_, _ = fmt.Fprintf(t, "\nround\tloss\theld-out %s\t\t\n", m.Measure.Name())
 	for _, r := range m.History {
 		mark := ""
 		if r.Round == m.Rounds {
 			mark = "taken"
 		}
-		_, _ = fmt.Fprintf(t, "%d\t%.4f\t%.4f\t%s\t\n", r.Round, r.Loss, r.MRR, mark)
+		_, _ = fmt.Fprintf(t, "%d\t%.4f\t%.4f\t%s\t\n", r.Round, r.Loss, r.Value, mark)
 	}
 	return t.Flush()
 }

@@ -34,9 +34,9 @@ func plotSpectrum(path string, m fit.Measure, s *fitbilinear.Spectrum) error {
 
 // plotBudgets draws the quality on held-out queries for each budget of vectors.
 func plotBudgets(path string, r *fitmaxsim.Report) error {
-	logged := panel{title: "MRR@10 of held-out queries", x: "vectors an item", line: true, dots: true, mark: r.MAvg, label: fmt.Sprintf("%g", r.MAvg)}
+	logged := panel{title: r.Measure.Name() + " of held-out queries", x: "vectors an item", line: true, dots: true, mark: r.MAvg, label: fmt.Sprintf("%g", r.MAvg)}
 	cold := logged
-	cold.title, cold.points = "MRR@10 of held-out items, as without logs", nil
+	cold.title, cold.points = r.Measure.Name()+" of held-out items, as without logs", nil
 	logged.points = append(logged.points, [2]float64{0, r.Logged.Baseline})
 	for _, t := range r.Trials {
 		if t.Beta != r.Trials[0].Beta {

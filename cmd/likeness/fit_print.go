@@ -68,17 +68,17 @@ func trialCells(p fit.PullTrial) (cold, plain, mark string) {
 	return cold, plain, mark
 }
 
-// printTrials prints the quality of each pull, and of the start of the fit.
-func printTrials(w io.Writer, title string, trials []fit.PullTrial) error {
+// printTrials prints the quality of each pull, and of the start of the fit, by a measure.
+func printTrials(w io.Writer, m fit.Measure, trials []fit.PullTrial) error {
 	t := tabwriter.NewWriter(w, 0, 4, 2, ' ', tabwriter.AlignRight)
-	_, _ = fmt.Fprintf(t, "\n%s\tlogged\tnot logged\tplain\t\t\n", title)
+	_, _ = fmt.Fprintf(t, "\npull\t%s\tnot logged\tplain\t\t\n", m.Name())
 	for _, p := range trials {
 		cold, plain, mark := trialCells(p)
 		name := fmt.Sprintf("%g", p.Pull)
 		if p.Rounds == 0 {
 			name = "bilinear form"
 		}
-		_, _ = fmt.Fprintf(t, "%s\t%.4f\t%s\t%s\t%s\t\n", name, p.LoggedMRR, cold, plain, mark)
+		_, _ = fmt.Fprintf(t, "%s\t%.4f\t%s\t%s\t%s\t\n", name, p.Logged(m), cold, plain, mark)
 	}
 	return t.Flush()
 }

@@ -263,7 +263,7 @@ func TestEveryFlagReachesWhatItSets(t *testing.T) {
 			f.register(cmd, &f.options.Common, true)
 			f.flags(cmd)
 			return func() any { return f }
-		}, sets: fitFields()},
+		}, sets: with(fitFields(), map[string]string{"metric": "options.Measure"})},
 		"fit distilled": {commands: []string{"fit distilled"}, make: func(_ *testing.T, cmd *cobra.Command) func() any {
 			f := &fitDistilledFlags{options: distilled.DefaultOptions()}
 			f.register(cmd, &f.options.Common, true)
@@ -381,7 +381,7 @@ func TestEveryFlagReachesWhatItSets(t *testing.T) {
 			f.register(cmd, &f.options.Common, true)
 			f.flags(cmd)
 			return f
-		}), sets: with(fitFields(), map[string]string{"beta": "Betas"})},
+		}), sets: with(fitFields(), map[string]string{"beta": "Betas", "metric": "options.Measure"})},
 		"bench search": {commands: []string{"bench search"}, make: fields(func(cmd *cobra.Command) any {
 			f := &benchFlags{}
 			f.flags(cmd)

@@ -1,6 +1,9 @@
 package fit
 
-import "strings"
+import (
+	"slices"
+	"strings"
+)
 
 // Measure rates the ranking of a query between 0 and 1. A fit chooses its settings by one
 // measure, and is judged by it.
@@ -14,6 +17,17 @@ const (
 	// queries that have many right items.
 	NDCG Measure = "ndcg@10"
 )
+
+// Measures returns every measure.
+func Measures() []Measure { return []Measure{MRR, NDCG} }
+
+// Check returns ErrOption if m is none of Measures.
+func (m Measure) Check() error {
+	if !slices.Contains(Measures(), m) {
+		return NotOneOf("metric", m, Measures())
+	}
+	return nil
+}
 
 // Name returns the name as texts write it, such as "nDCG@10".
 func (m Measure) Name() string { return ByMeasure(m, "MRR@10", "nDCG@10") }

@@ -11,6 +11,7 @@ import (
 	"math/rand/v2"
 	"os"
 
+	"github.com/likenessdb/likeness/learn/fit"
 	"github.com/likenessdb/likeness/learn/fit/judge"
 	"github.com/likenessdb/likeness/learn/fit/samples"
 	"github.com/likenessdb/likeness/learn/verdict"
@@ -119,7 +120,7 @@ func (f Found) decide(random *rand.Rand) (verdict.Decision, []judge.Rival, error
 			return ranks, nil
 		}}
 	}
-	o, err := judge.Decide(judge.New(log, queries, nil), rivals[0], rivals[1:], verdict.DefaultRule())
+	o, err := judge.Decide(judge.New(log, fit.MRR, queries, nil), rivals[0], rivals[1:], verdict.DefaultRule())
 	if err != nil {
 		return verdict.Decision{}, nil, err
 	}

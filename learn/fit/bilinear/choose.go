@@ -35,9 +35,9 @@ func (t *trial) String() string {
 
 // marks rates the fits of one setting; each slice has one number for each query of the judges.
 type marks struct {
-	ReciprocalRanks, NDCG []float64 // of held-out queries, for items that the fit did not hold out
-	Cold                  []float64 // the measure, for held-out items
-	Rounds                int       // that the fit took
+	Logged judge.Ratings // of held-out queries, for items that the fit did not hold out
+	Cold   []float64     // the measure, for held-out items
+	Rounds int           // that the fit took
 }
 
 // holdout is a set of items whose pairs are withheld from a fit, and the judges of
@@ -388,22 +388,20 @@ func (c *chooser) try(ctx context.Context, s setting) (*trial, error) {
 // rate makes a trial from the marks of its fits, one for each holdout.
 func (c *chooser) rate(s setting, all []marks) *trial {
 	t := &trial{setting: s, PullTrial: fit.PullTrial{Pull: s.pull, Scale: s.scale, Rate: s.rate, Admissible: true}}
-	var logged marks
+	var logged judge.Ratings
 	var weights []float64
 	var cold judge.Outcomes
 	for i, h := range c.holdouts {
 		t.Rounds = max(t.Rounds, all[i].Rounds)
-		logged.ReciprocalRanks, logged.NDCG = append(logged.ReciprocalRanks, all[i].ReciprocalRanks...), append(logged.NDCG, all[i].NDCG...)
+		logged.Append(all[i].Logged)
 		weights = append(weights, h.logged.Weights...)
 		if h.cold == nil {
 			continue
 		}
-		cold.Scores = append(cold.Scores, all[i].Cold...)
-		cold.Baseline = append(cold.Baseline, h.cold.Marks(h.plain)...)
-		cold.Weights, cold.Items = append(cold.Weights, h.cold.Weights...), append(cold.Items, h.cold.FirstItems...)
+		cold.Append(h.cold.Outcomes(all[i].Cold, h.cold.Marks(h.plain)))
 	}
-	t.LoggedMRR, t.LoggedNDCG = judge.Mean(logged.ReciprocalRanks, weights), judge.Mean(logged.NDCG, weights)
-	t.marks = fit.ByMeasure(c.options.Measure, logged.ReciprocalRanks, logged.NDCG)
+	t.LoggedMRR, t.LoggedNDCG = judge.Mean(logged.MRR, weights), judge.Mean(logged.NDCG, weights)
+	t.marks = logged.By(c.options.Measure)
 	if c.holdouts[0].cold != nil {
 		comparison := judge.Compare(cold)
 		t.Cold = &comparison
@@ -442,14 +440,12 @@ func (c *chooser) fitWithout(ctx context.Context, s setting, i int, h holdout) (
 		if err != nil {
 			return marks{}, err
 		}
-		m := marks{Rounds: trained.TakenRounds}
-		hits := h.logged.FindHits(form.probe)
-		m.ReciprocalRanks, m.NDCG = h.logged.MarksOf(hits, fit.MRR), h.logged.MarksOf(hits, fit.NDCG)
+		m := marks{Rounds: trained.TakenRounds, Logged: h.logged.Rate(h.logged.FindHits(form.probe))}
 		c.task.Add(c.costOf(h.logged))
 		if h.cold != nil {
 			m.Cold = h.cold.Marks(form.probe)
 		} else if !c.report.Guarded {
-			c.keepIfBest(form, h.logged.Mean(fit.ByMeasure(c.options.Measure, m.ReciprocalRanks, m.NDCG)), s, m.Rounds)
+			c.keepIfBest(form, h.logged.Mean(m.Logged.By(c.options.Measure)), s, m.Rounds)
 		}
 		return m, nil
 	})

@@ -74,7 +74,7 @@ func TestTheMeasureDecides(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := judge.New(l, fittest.AllRows(60), nil)
+	j := judge.New(l, fit.MRR, fittest.AllRows(60), nil)
 	level := func(mark float64) []float64 { return slices.Repeat([]float64{mark}, len(j.Queries)) }
 	for measure, want := range map[fit.Measure]setting{fit.MRR: {pull: 0, scale: 40, rate: 1}, fit.NDCG: {pull: 1, scale: 20, rate: 0.2}} {
 		newChooser := func(o Options) *chooser {
@@ -83,7 +83,7 @@ func TestTheMeasureDecides(t *testing.T) {
 		}
 		add := func(c *chooser, s setting, mrr, ndcg float64) *trial {
 			t.Helper()
-			c.trials[s] = c.rate(s, []marks{{ReciprocalRanks: level(mrr), NDCG: level(ndcg)}})
+			c.trials[s] = c.rate(s, []marks{{Logged: judge.Ratings{MRR: level(mrr), NDCG: level(ndcg)}}})
 			if got, want := c.trials[s].marks[0], map[fit.Measure]float64{fit.MRR: mrr, fit.NDCG: ndcg}[measure]; got != want {
 				t.Errorf("%s: a query is marked %g, want %g", measure, got, want)
 			}
@@ -118,7 +118,7 @@ func TestAGuardWantsHeldOutItemsFoundBetter(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := judge.New(l, fittest.AllRows(60), nil)
+	j := judge.New(l, fit.MRR, fittest.AllRows(60), nil)
 	plain := j.Marks(judge.InnerProduct)
 	worse, perfect := make([]float64, len(plain)), make([]float64, len(plain))
 	for i, r := range plain {
@@ -137,7 +137,7 @@ func TestAGuardWantsHeldOutItemsFoundBetter(t *testing.T) {
 	} {
 		o := Options{Common: fit.Common{Cold: fit.ColdGuard}}
 		ch := &chooser{fitter: &fitter{report: Report{Guarded: c.guarded}, options: o}, holdouts: []holdout{{logged: j, cold: j, plain: judge.InnerProduct}}}
-		got := ch.rate(setting{pull: 1}, []marks{{ReciprocalRanks: perfect, NDCG: worse, Cold: c.cold}})
+		got := ch.rate(setting{pull: 1}, []marks{{Logged: judge.Ratings{MRR: perfect, NDCG: worse}, Cold: c.cold}})
 		if got.Admissible != c.want || got.LoggedMRR != 1 || got.LoggedNDCG != j.Mean(worse) || got.Cold.Value != j.Mean(c.cold) {
 			t.Errorf("%s: %+v", name, got.PullTrial)
 		}
@@ -178,7 +178,7 @@ func TestTheBestFormIsKeptUnlessGuarded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := judge.New(l, fittest.AllRows(60), nil)
+	j := judge.New(l, fit.MRR, fittest.AllRows(60), nil)
 	plain := j.Mean(j.Marks(judge.InnerProduct))
 	ch := &chooser{fitter: &fitter{judge: j, plain: judge.InnerProduct}}
 	if ch.keepIfBest(nil, plain, setting{pull: 1}, 1); ch.best != nil {
@@ -252,7 +252,7 @@ func TestTheMiddleScaleStands(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := judge.New(l, fittest.AllRows(60), nil)
+	j := judge.New(l, fit.MRR, fittest.AllRows(60), nil)
 	for found, want := range map[int]float64{1: 20, 40: 40} { // queries that only the scale 40 finds
 		c := &chooser{fitter: &fitter{options: Options{Pulls: []float64{1}, Rate: 1}}, holdouts: []holdout{{logged: j}}, trials: map[setting]*trial{}}
 		for _, scale := range []float64{10, 20, 40} {
@@ -276,7 +276,7 @@ func TestAShortTrialTakesTheWeakestPull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := judge.New(l, fittest.AllRows(60), nil)
+	j := judge.New(l, fit.MRR, fittest.AllRows(60), nil)
 	ranked := func(pull, found float64) *trial { // finds this share of the queries
 		tr := &trial{setting: setting{pull: pull}, marks: make([]float64, len(j.Queries))}
 		for i := range tr.marks {
@@ -317,7 +317,7 @@ func TestWholeFitsChooseAmongShortTrials(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fitter{log: l, options: o, split: split, judge: judge.New(l, split.HeldOut, nil), trials: trials}
+	f := &fitter{log: l, options: o, split: split, judge: judge.New(l, fit.MRR, split.HeldOut, nil), trials: trials}
 	f.planRounds()
 	if f.plain, err = f.plainWithout(nil); err != nil {
 		t.Fatal(err)

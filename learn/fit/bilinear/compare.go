@@ -41,7 +41,7 @@ func (f *fitter) watched(r judge.Rival, rivals int) judge.Rival {
 // decide compares the rivals with the plain similarity on as many held-out queries as the
 // decision needs, and reports the outcome. An interrupted fit looks at few.
 func (f *fitter) decide() error {
-	all := judge.NewShuffled(f.log, f.split.HeldOut, f.options.Seed).By(f.options.Measure)
+	all := judge.NewShuffled(f.log, f.options.Measure, f.split.HeldOut, f.options.Seed)
 	rule := verdict.DefaultRule()
 	rule.Margin = f.options.Margin
 	decide := judge.Decide

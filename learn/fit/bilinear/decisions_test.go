@@ -30,7 +30,7 @@ func fitterOf(t *testing.T, queries int, heldOut float64) *fitter {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f := &fitter{log: l, options: o, split: split, judge: judge.New(l, split.HeldOut, nil), plain: judge.InnerProduct}
+	f := &fitter{log: l, options: o, split: split, judge: judge.New(l, fit.MRR, split.HeldOut, nil), plain: judge.InnerProduct}
 	f.planRounds()
 	return f
 }
@@ -53,7 +53,7 @@ func TestPlannedRoundsAreThoseOfTheLearner(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		f := &fitter{log: l, options: o, split: split, judge: judge.New(l, split.HeldOut, nil)}
+		f := &fitter{log: l, options: o, split: split, judge: judge.New(l, fit.MRR, split.HeldOut, nil)}
 		f.planRounds()
 		learner := newLearner(l, newForm(o.Form, 0, l, 1, start{}), l.TrainingPairs(split, nil), setting{scale: 1}, 0, o)
 		if f.rounds != want || learner.rounds != want {
@@ -74,7 +74,7 @@ func TestWhatJudgesNewItems(t *testing.T) {
 		t.Fatal(err)
 	}
 	in := func(x int32) bool { return set[x] }
-	cold, logged := judge.New(f.log, f.log.UnseenQueries(f.split, set), in), judge.New(f.log, f.split.HeldOut, func(x int32) bool { return !in(x) })
+	cold, logged := judge.New(f.log, fit.MRR, f.log.UnseenQueries(f.split, set), in), judge.New(f.log, fit.MRR, f.split.HeldOut, func(x int32) bool { return !in(x) })
 	for name, c := range map[string][2]*judge.Judge{"new items": {c.holdouts[0].cold, cold}, "logged items": {c.holdouts[0].logged, logged}} {
 		if got, want := c[0].Marks(judge.InnerProduct), c[1].Marks(judge.InnerProduct); len(want) == 0 || !slices.Equal(got, want) {
 			t.Errorf("%s: %v, want %v", name, got, want)
@@ -178,8 +178,8 @@ func TestTheMeasureJudges(t *testing.T) {
 			t.Fatal(err)
 		}
 		j := f.newJudge(f.split.HeldOut, nil)
-		hits := j.FindHits(judge.InnerProduct)
-		if want := j.Mean(j.MarksOf(hits, measure)); math.Abs(f.report.Logged.Value-want) > 1e-12 || f.report.Choices[0].Value != f.report.Logged.Value {
+		found := j.Rate(j.FindHits(judge.InnerProduct))
+		if want := j.Mean(map[fit.Measure][]float64{fit.MRR: found.MRR, fit.NDCG: found.NDCG}[measure]); math.Abs(f.report.Logged.Value-want) > 1e-12 || f.report.Choices[0].Value != f.report.Logged.Value {
 			t.Errorf("%s: %+v, want %g", measure, f.report.Logged, want)
 		}
 		if text := strings.Join(f.report.Verdict.Text, " "); !strings.Contains(text, measure.Name()) {

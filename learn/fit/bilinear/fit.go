@@ -101,7 +101,7 @@ func newFitter(log *samples.Log, split samples.Split, trials *train.Trials, o Op
 
 // newJudge makes a judge by the measure of the options.
 func (f *fitter) newJudge(queries []int32, wanted func(item int32) bool) *judge.Judge {
-	return judge.New(f.log, queries, wanted).By(f.options.Measure)
+	return judge.New(f.log, f.options.Measure, queries, wanted)
 }
 
 // run chooses the setting, judges it on the held-out queries and fits all pairs.

@@ -31,7 +31,7 @@ func measure(t *testing.T, d fit.Data, fitted *Fitted, wanted func(int32) bool) 
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := judge.New(p, fittest.AllRows(d.Queries.Rows), wanted)
+	j := judge.New(p, fit.MRR, fittest.AllRows(d.Queries.Rows), wanted)
 	probe := func(u, q rerank.Matrix) {
 		for r := range q.Rows {
 			encoded, err := s.Encode(rerank.Query{Vector: q.Row(r)})

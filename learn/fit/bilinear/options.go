@@ -66,13 +66,14 @@ func (o Options) check(d fit.Data) error {
 	if err := o.Common.Check(d); err != nil {
 		return err
 	}
+	if err := o.Measure.Check(); err != nil {
+		return err
+	}
 	dim := min(d.Items.Cols, d.Queries.Cols)
 	forms := []bilinear.Form{bilinear.Full, bilinear.LowRank, bilinear.IdentityLowRank, bilinear.Diagonal}
 	switch {
 	case !slices.Contains(forms, o.Form):
 		return fmt.Errorf("%w: form %q is none of %q", fit.ErrOption, o.Form, forms)
-	case o.Measure != fit.MRR && o.Measure != fit.NDCG:
-		return fit.NotOneOf("metric", o.Measure, []fit.Measure{fit.MRR, fit.NDCG})
 	case o.hasLowRank() && (o.Rank < 1 || o.Rank > dim):
 		return fmt.Errorf("%w: rank is %d, want 1 to the dimension %d", fit.ErrOption, o.Rank, dim)
 	case (o.Form == bilinear.Diagonal || o.Form == bilinear.IdentityLowRank) && d.Items.Cols != d.Queries.Cols:

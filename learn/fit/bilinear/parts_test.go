@@ -167,7 +167,7 @@ func TestFormsThatStartAtTheIdentity(t *testing.T) {
 		if f.split, err = l.Split(f.options.Common); err != nil {
 			t.Fatal(err)
 		}
-		f.judge = judge.New(l, f.split.HeldOut, nil)
+		f.judge = judge.New(l, fit.MRR, f.split.HeldOut, nil)
 		f.planRounds()
 		if err := f.chooseStart(); err != nil || f.report.Start != want {
 			t.Errorf("%s starts at %s, %v", form, f.report.Start, err)

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/likenessdb/likeness/learn/fit"
 	"github.com/likenessdb/likeness/learn/fit/samples"
 	"github.com/likenessdb/likeness/learn/verdict"
 	"github.com/likenessdb/likeness/rerank"
@@ -21,7 +22,7 @@ func manyQueries(n int) *Judge {
 		queries[q] = int32(q)
 		l.Relevant = append(l.Relevant, []int32{int32(q)})
 	}
-	return New(l, queries, nil)
+	return New(l, fit.MRR, queries, nil)
 }
 
 // finding returns a rival that ranks each query's item first, except for every misses-th query.

@@ -42,11 +42,10 @@ type Judge struct {
 	Weights      []float64
 }
 
-// New makes a judge that asks how well rankings find the chosen items for which wanted is true. It leaves out
-// queries that chose no such item. If wanted is nil, every item is wanted. The judge measures MRR@10; By makes one that
-// measures something else.
-func New(l *samples.Log, queries []int32, wanted func(item int32) bool) *Judge {
-	j := &Judge{measure: fit.MRR, log: l, wanted: wanted}
+// New makes a judge that measures by m how well rankings find the chosen items for which wanted is true. It leaves
+// out queries that chose no such item. If wanted is nil, every item is wanted.
+func New(l *samples.Log, m fit.Measure, queries []int32, wanted func(item int32) bool) *Judge {
+	j := &Judge{measure: m, log: l, wanted: wanted}
 	for _, q := range queries {
 		j.addQuery(q)
 	}
@@ -54,19 +53,12 @@ func New(l *samples.Log, queries []int32, wanted func(item int32) bool) *Judge {
 	return j
 }
 
-// By returns a judge of the same queries that measures m.
-func (j *Judge) By(m fit.Measure) *Judge {
-	other := *j
-	other.measure = m
-	return &other
-}
-
 // NewShuffled makes the judge of a decision, which takes the queries in order until it knows enough. It wants every
 // item, and shuffles the queries by the seed alone.
-func NewShuffled(l *samples.Log, queries []int32, seed uint64) *Judge {
+func NewShuffled(l *samples.Log, m fit.Measure, queries []int32, seed uint64) *Judge {
 	queries = slices.Clone(queries)
 	rand.New(rand.NewPCG(seed, 0x9ed9e)).Shuffle(len(queries), func(i, j int) { queries[i], queries[j] = queries[j], queries[i] })
-	return New(l, queries, nil)
+	return New(l, m, queries, nil)
 }
 
 // addQuery adds query q, unless it chose no wanted item.
@@ -293,10 +285,10 @@ func (j *Judge) HitsAmong(items []int32, q int32) Hits {
 	return found
 }
 
-// ReciprocalRankOfPairs returns the mean of 1/rank over the wanted items of query q, by the weights of
-// the pairs, in a ranking that is given as the items of its first places. It is what a user finds who
-// asks q again and chooses as the log's users did.
-func (j *Judge) ReciprocalRankOfPairs(items []int32, q int32) float64 {
+// MarkOfPairs returns the judge's measure of a ranking for a user who asks query q again and looks for one item,
+// chosen as the log's users chose: the mean over the wanted items of q, by the weights of the pairs. The ranking is given
+// as the items of its first places.
+func (j *Judge) MarkOfPairs(items []int32, q int32) float64 {
 	var sum, total float64
 	for i, x := range j.log.Relevant[q] {
 		if !j.wants(q, x) {
@@ -305,7 +297,7 @@ func (j *Judge) ReciprocalRankOfPairs(items []int32, q int32) float64 {
 		weight := float64(j.log.Weight(q, i))
 		total += weight
 		if place := slices.Index(items, x); place >= 0 {
-			sum += weight / float64(place+1)
+			sum += weight * Hits(1<<place).Mark(j.measure, 1)
 		}
 	}
 	return sum / total
@@ -313,24 +305,34 @@ func (j *Judge) ReciprocalRankOfPairs(items []int32, q int32) float64 {
 
 // Marks returns the judge's measure of each query's ranking by a probe.
 func (j *Judge) Marks(probe Probe) []float64 {
-	return j.MarksOf(j.FindHits(probe), j.measure)
+	return j.MarksOf(j.FindHits(probe))
 }
 
-// MarksOf returns a measure of each query's ranking, whose hits are given in the order of
-// Queries.
-func (j *Judge) MarksOf(hits []Hits, m fit.Measure) []float64 {
+// MarksOf returns the judge's measure of each query's ranking, whose hits are given in the
+// order of Queries.
+func (j *Judge) MarksOf(hits []Hits) []float64 {
 	marks := make([]float64, len(hits))
 	for i, h := range hits {
-		marks[i] = h.Mark(m, j.WantedCounts[i])
+		marks[i] = h.Mark(j.measure, j.WantedCounts[i])
 	}
 	return marks
+}
+
+// Rate returns every measure of each query's ranking, whose hits are given in the order of
+// Queries.
+func (j *Judge) Rate(hits []Hits) Ratings {
+	var r Ratings
+	for i, h := range hits {
+		r.MRR, r.NDCG = append(r.MRR, h.ReciprocalRank()), append(r.NDCG, h.NDCG(j.WantedCounts[i]))
+	}
+	return r
 }
 
 // Quality returns the mean of MRR@10, which sees the first right place, and nDCG@10,
 // which sees the whole first page.
 func (j *Judge) Quality(probe Probe) float64 {
-	hits := j.FindHits(probe)
-	return (j.Mean(j.MarksOf(hits, fit.MRR)) + j.Mean(j.MarksOf(hits, fit.NDCG))) / 2
+	r := j.Rate(j.FindHits(probe))
+	return (j.Mean(r.MRR) + j.Mean(r.NDCG)) / 2
 }
 
 // Mean returns the weighted mean of one number a query.

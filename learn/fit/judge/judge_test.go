@@ -23,7 +23,7 @@ func TestAQuerysCopyIsLeftOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := New(log, []int32{0, 1}, nil)
+	j := New(log, fit.MRR, []int32{0, 1}, nil)
 	if got := j.Marks(InnerProduct); !slices.Equal(got, []float64{1, 1}) {
 		t.Errorf("the chosen items have reciprocal ranks %v, want the first rank", got)
 	}
@@ -39,9 +39,9 @@ func TestAQuerysCopyIsLeftOut(t *testing.T) {
 	}
 }
 
-// TestReciprocalRankOfPairs: each chosen item counts by its own place and the weight of its pair; the
-// query's copy does not count.
-func TestReciprocalRankOfPairs(t *testing.T) {
+// TestMarkOfPairs: each chosen item counts by its own place and the weight of its pair; the query's copy does
+// not count.
+func TestMarkOfPairs(t *testing.T) {
 	log, err := samples.Prepare(fit.Data{
 		Items:    rerank.Matrix{Rows: 4, Cols: 2, Data: []float32{0.8, 0.6, 1, 0, 0, 1, -1, 0}},
 		Queries:  rerank.Matrix{Rows: 1, Cols: 2, Data: []float32{1, 0}},
@@ -50,13 +50,17 @@ func TestReciprocalRankOfPairs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := New(log, []int32{0}, nil)
 	for _, c := range []struct {
-		ranking []int32
-		want    float64
-	}{{[]int32{0, 2}, (9 + 1./2) / 10}, {[]int32{3, 0}, 9. / 2 / 10}, {[]int32{2, 3, 0}, (1 + 9./3) / 10}, {[]int32{3}, 0}} {
-		if got := j.ReciprocalRankOfPairs(c.ranking, 0); math.Abs(got-c.want) > 1e-12 {
-			t.Errorf("items %v: %v, want %v", c.ranking, got, c.want)
+		ranking   []int32
+		mrr, ndcg float64
+	}{
+		{[]int32{0, 2}, (9 + 1./2) / 10, (9 + 1/math.Log2(3)) / 10}, {[]int32{3, 0}, 9. / 2 / 10, 9 / math.Log2(3) / 10},
+		{[]int32{2, 3, 0}, (1 + 9./3) / 10, (1 + 9./2) / 10}, {[]int32{3}, 0, 0},
+	} {
+		for measure, want := range map[fit.Measure]float64{fit.MRR: c.mrr, fit.NDCG: c.ndcg} {
+			if got := New(log, measure, []int32{0}, nil).MarkOfPairs(c.ranking, 0); math.Abs(got-want) > 1e-12 {
+				t.Errorf("items %v: %s %v, want %v", c.ranking, measure, got, want)
+			}
 		}
 	}
 }
@@ -72,7 +76,7 @@ func TestSeenItemsAreLeftOut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := New(log, []int32{0, 1}, nil)
+	j := New(log, fit.MRR, []int32{0, 1}, nil)
 	if got := j.Marks(InnerProduct); !slices.Equal(got, []float64{1, 1. / 3}) {
 		t.Errorf("reciprocal ranks %v, want 1 without the two seen items, and 1/3", got)
 	}
@@ -93,7 +97,7 @@ func TestJudge(t *testing.T) {
 	for i := range queries {
 		queries[i] = int32(i)
 	}
-	j := New(p, queries, nil)
+	j := New(p, fit.MRR, queries, nil)
 	for i, got := range j.Marks(InnerProduct) {
 		rel := p.Relevant[j.Queries[i]]
 		score := func(x int32) float64 { return linalg.Dot(p.Queries.Row(int(j.Queries[i])), p.Items.Row(int(x))) }

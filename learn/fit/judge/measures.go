@@ -50,6 +50,17 @@ func (h Hits) NDCG(wanted int32) float64 {
 	return sum / ideal
 }
 
+// Ratings holds every measure of some queries' rankings, one number for each query.
+type Ratings struct{ MRR, NDCG []float64 }
+
+// By returns the ratings by one measure.
+func (r Ratings) By(m fit.Measure) []float64 { return fit.ByMeasure(m, r.MRR, r.NDCG) }
+
+// Append adds the ratings of more queries.
+func (r *Ratings) Append(more Ratings) {
+	r.MRR, r.NDCG = append(r.MRR, more.MRR...), append(r.NDCG, more.NDCG...)
+}
+
 // Mean returns the weighted mean of v, 0 if v is empty. With nil weights all numbers
 // weigh the same.
 func Mean(v, weights []float64) float64 {
@@ -76,6 +87,12 @@ type Outcomes struct {
 	Items            []int32
 }
 
+// Append adds the outcomes of more queries.
+func (o *Outcomes) Append(more Outcomes) {
+	o.Scores, o.Baseline = append(o.Scores, more.Scores...), append(o.Baseline, more.Baseline...)
+	o.Weights, o.Items = append(o.Weights, more.Weights...), append(o.Items, more.Items...)
+}
+
 // Compare compares the mean score with the mean baseline, and estimates the standard error
 // of the difference.
 func Compare(o Outcomes) fit.Comparison {
@@ -98,7 +115,12 @@ func Compare(o Outcomes) fit.Comparison {
 	return c
 }
 
+// Outcomes returns marks of the judge's queries beside a baseline.
+func (j *Judge) Outcomes(scores, baseline []float64) Outcomes {
+	return Outcomes{Scores: scores, Baseline: baseline, Weights: j.Weights, Items: j.FirstItems}
+}
+
 // Compare compares marks of the judge's queries with a baseline.
 func (j *Judge) Compare(scores, baseline []float64) fit.Comparison {
-	return Compare(Outcomes{Scores: scores, Baseline: baseline, Weights: j.Weights, Items: j.FirstItems})
+	return Compare(j.Outcomes(scores, baseline))
 }

@@ -88,7 +88,7 @@ func TestALargeRankingIsExact(t *testing.T) {
 	}
 	l.Items.Row(5)[0] = float32(math.NaN())
 	for name, wanted := range map[string]func(int32) bool{"all items": nil, "even items": func(x int32) bool { return x%2 == 0 }} {
-		j := New(l, fittest.AllRows(300), wanted)
+		j := New(l, fit.MRR, fittest.AllRows(300), wanted)
 		hits, some := j.FindHits(InnerProduct), 0
 		for i, q := range j.Queries {
 			scores := rerank.NewMatrix(1, items)
@@ -111,7 +111,7 @@ func TestParts(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := New(l, fittest.AllRows(50), nil)
+	j := New(l, fit.MRR, fittest.AllRows(50), nil)
 	got := append(j.Part(0, 17).Marks(InnerProduct), j.Part(17, 50).Marks(InnerProduct)...)
 	if !slices.Equal(got, j.Marks(InnerProduct)) {
 		t.Error("two parts give other ranks")
@@ -132,7 +132,7 @@ func TestWeightsOfAJudge(t *testing.T) {
 		Items: rerank.NewMatrix(4, 1), Queries: rerank.Matrix{Rows: 3, Cols: 1, Data: []float32{1, 2, 3}},
 		Relevant: [][]int32{{0, 1, 2}, {1}, {2, 3}}, Weights: [][]float32{{1, 2, 6}, {5}, {3, 4}},
 	}
-	j := New(l, []int32{0, 1, 2}, func(x int32) bool { return x != 1 })
+	j := New(l, fit.MRR, []int32{0, 1, 2}, func(x int32) bool { return x != 1 })
 	if !slices.Equal(j.Queries, []int32{0, 2}) || !slices.Equal(j.Weights, []float64{3.5, 3.5}) || !slices.Equal(j.WantedCounts, []int32{2, 2}) || !slices.Equal(j.FirstItems, []int32{0, 2}) {
 		t.Errorf("the judge has %+v", j)
 	}
@@ -150,14 +150,14 @@ func TestWeightsOfAJudge(t *testing.T) {
 		t.Error("a ranking has the items that were shown for its query, and no others")
 	}
 	l.Looks, l.Weights[2] = nil, []float32{30, 40}
-	all := New(l, []int32{0, 1, 2}, nil)
+	all := New(l, fit.MRR, []int32{0, 1, 2}, nil)
 	thin := all.Thin(2)
 	if !slices.Equal(thin.Queries, []int32{0, 2}) || !slices.Equal(thin.Weights, []float64{3, 35}) || !slices.Equal(thin.WantedCounts, []int32{3, 2}) || !slices.Equal(thin.Vectors.Data, []float32{1, 3}) {
 		t.Errorf("every second query is %+v", thin)
 	}
 	zero := func(vectors, _ rerank.Matrix) { clear(vectors.Data) } // every score is 0
 	quality := all.Quality(zero)
-	mrr, ndcg := all.Marks(zero), all.By(fit.NDCG).Marks(zero)
+	mrr, ndcg := all.Marks(zero), New(l, fit.NDCG, []int32{0, 1, 2}, nil).Marks(zero)
 	if want := (all.Mean(mrr) + all.Mean(ndcg)) / 2; quality != want || all.Mean(mrr) == all.Mean(ndcg) {
 		t.Errorf("the quality is %v, want the mean of %v and %v", quality, all.Mean(mrr), all.Mean(ndcg))
 	}
@@ -194,8 +194,8 @@ func TestAMixOfJudges(t *testing.T) {
 // TestAJudgeKeepsWhatItJudges: a part, a thinner judge and a mix judge by the same measure, and want the same items.
 func TestAJudgeKeepsWhatItJudges(t *testing.T) {
 	all := manyQueries(10)
-	j := New(all.log, all.Queries, func(x int32) bool { return x > 0 }).By(fit.NDCG)
-	for name, got := range map[string]*Judge{"Part": j.Part(1, 3), "Thin": j.Thin(3), "Within": j.Within(1, 1), "By": j.By(fit.NDCG)} {
+	j := New(all.log, fit.NDCG, all.Queries, func(x int32) bool { return x > 0 })
+	for name, got := range map[string]*Judge{"Part": j.Part(1, 3), "Thin": j.Thin(3), "Within": j.Within(1, 1)} {
 		if got.measure != fit.NDCG || got.log != j.log || got.wanted == nil || got.wanted(0) || !got.wanted(1) || len(got.Queries) == 0 {
 			t.Errorf("%s makes %+v", name, got)
 		}
@@ -211,7 +211,7 @@ func TestAJudgeKeepsWhatItJudges(t *testing.T) {
 // TestAShuffledJudge has all queries, in an order that the seed decides.
 func TestAShuffledJudge(t *testing.T) {
 	ordered := manyQueries(1000)
-	one, same, other := NewShuffled(ordered.log, ordered.Queries, 1), NewShuffled(ordered.log, ordered.Queries, 1), NewShuffled(ordered.log, ordered.Queries, 2)
+	one, same, other := NewShuffled(ordered.log, fit.MRR, ordered.Queries, 1), NewShuffled(ordered.log, fit.MRR, ordered.Queries, 1), NewShuffled(ordered.log, fit.MRR, ordered.Queries, 2)
 	if !slices.Equal(one.Queries, same.Queries) || slices.Equal(one.Queries, other.Queries) || slices.Equal(one.Queries, ordered.Queries) {
 		t.Error("the order does not depend on the seed alone")
 	}
@@ -237,7 +237,7 @@ func TestCeilingOfAScore(t *testing.T) {
 	const dim = 512
 	rng := rand.New(rand.NewPCG(5, 6))
 	l := &samples.Log{Items: fittest.NormalMatrix(rng, 3, dim), Queries: fittest.NormalMatrix(rng, 1, dim), Relevant: [][]int32{{0, 2}}}
-	j := New(l, []int32{0}, nil)
+	j := New(l, fit.MRR, []int32{0}, nil)
 	vector := l.Queries.Row(0)
 	best, slack := math.Inf(-1), 0.0
 	for _, x := range l.Relevant[0] {
@@ -260,7 +260,7 @@ func TestWeightsByPropensity(t *testing.T) {
 	l := &samples.Log{
 		Items: rerank.NewMatrix(3, 1), Queries: rerank.NewMatrix(2, 1), Relevant: [][]int32{{0, 2}, {1}}, Weights: [][]float32{{1, 3}, {2}}, Inverse: []float64{4, 0.5},
 	}
-	if j := New(l, []int32{0, 1}, nil); !slices.Equal(j.Weights, []float64{4 * 2, 0.5 * 2}) {
+	if j := New(l, fit.MRR, []int32{0, 1}, nil); !slices.Equal(j.Weights, []float64{4 * 2, 0.5 * 2}) {
 		t.Errorf("weights %v", j.Weights)
 	}
 }

@@ -7,7 +7,6 @@ import (
 
 	"github.com/likenessdb/likeness/learn/fit"
 	"github.com/likenessdb/likeness/learn/fit/judge"
-	"github.com/likenessdb/likeness/learn/fit/samples"
 	"github.com/likenessdb/likeness/learn/fit/train"
 	"github.com/likenessdb/likeness/rerank"
 )
@@ -15,14 +14,13 @@ import (
 // marks says how well held-out queries find their items with a budget; each slice has one number
 // per query.
 type marks struct {
-	Vectors          int       // how many vectors the budget made
-	ReciprocalRanks  []float64 // of the held-out queries, with the budget
-	SeenRanks        []float64 // of each query that the log repeats: the mean reciprocal rank of its choices, with the budget
-	SeenRanksByPlain []float64 // of the same queries, by the plain inner product
-	NDCG             []float64
-	PlainRanks       []float64 // of the same queries, by the plain inner product
-	ColdRanks        []float64 // reciprocal ranks of held-out items, with the budget
-	ColdRanksByPlain []float64 // reciprocal ranks of held-out items, by the plain inner product
+	Vectors     int           // how many vectors the budget made
+	Logged      judge.Ratings // of the held-out queries, with the budget
+	Plain       []float64     // the measure of the same queries, by the plain inner product
+	Seen        []float64     // the measure of each query that the log repeats, for users who choose as the log's did, with the budget
+	SeenByPlain []float64     // the same by the plain inner product
+	Cold        []float64     // the measure for held-out items, with the budget
+	ColdByPlain []float64     // the same by the plain inner product
 }
 
 // judges rank items for a budget.
@@ -94,7 +92,7 @@ func (f *fitter) try(ctx context.Context, pairs itemPairs, average, beta float64
 	if err != nil {
 		return err
 	}
-	trial := newTrial(average, beta, m, j, f.report.Guarded)
+	trial := f.report.newTrial(average, beta, m, j)
 	f.report.Trials = append(f.report.Trials, trial)
 	f.options.Notef("%s", trial)
 	return nil
@@ -128,7 +126,7 @@ func (f *fitter) judgeSeen(j *judges) {
 	}
 	seen = thin(seen, maxJudges)
 	l.FindTwins(slices.Concat(f.split.HeldOut, seen))
-	j.seen = newUnitJudge(l, seen, nil)
+	j.seen = f.newUnitJudge(seen, nil)
 	for i, q := range j.seen.Queries {
 		j.seen.Weights[i] = l.AskedOf(q)
 	}
@@ -156,7 +154,7 @@ func (f *fitter) newJudges() (judges, error) {
 	l, o := f.log, f.options
 	l.FindTwins(f.split.HeldOut)
 	heldOut := thin(f.split.HeldOut, maxJudges)
-	j := judges{logged: newUnitJudge(l, heldOut, nil)}
+	j := judges{logged: f.newUnitJudge(heldOut, nil)}
 	j.traffic = j.logged
 	f.judgeSeen(&j)
 	if j.seen != nil {
@@ -176,15 +174,15 @@ func (f *fitter) newJudges() (judges, error) {
 		asked = append(asked, j.seen.Queries...)
 	}
 	l.FindTwins(asked)
-	if cold := newUnitJudge(l, unseen, func(x int32) bool { return set[x] }); len(cold.Queries) > 0 {
+	if cold := f.newUnitJudge(unseen, func(x int32) bool { return set[x] }); len(cold.Queries) > 0 {
 		j.cold, j.coldItems = cold, set
 	}
 	return j, nil
 }
 
 // newUnitJudge makes a judge whose query vectors have norm 1.
-func newUnitJudge(l *samples.Log, queries []int32, wanted func(int32) bool) *judge.Judge {
-	j := judge.New(l, queries, wanted)
+func (f *fitter) newUnitJudge(queries []int32, wanted func(int32) bool) *judge.Judge {
+	j := judge.New(f.log, f.options.Measure, queries, wanted)
 	for r := range j.Vectors.Rows {
 		rerank.Normalise(j.Vectors.Row(r))
 	}
@@ -218,14 +216,13 @@ func (f *fitter) tryBudget(ctx context.Context, pairs itemPairs, average, beta f
 	if err != nil {
 		return m, err
 	}
-	m.ReciprocalRanks, m.NDCG = fitted.marks()
-	m.PlainRanks, _ = plain.marks()
+	m.Logged = j.logged.Rate(fitted.hits())
+	m.Plain = j.logged.MarksOf(plain.hits())
 	if j.seen != nil {
-		m.SeenRanks, m.SeenRanksByPlain = seen.ranksWhenRepeated(), seenPlain.ranksWhenRepeated()
+		m.Seen, m.SeenByPlain = seen.marksWhenRepeated(), seenPlain.marksWhenRepeated()
 	}
 	if j.cold != nil {
-		m.ColdRanks, _ = cold.marks()
-		m.ColdRanksByPlain, _ = coldPlain.marks()
+		m.Cold, m.ColdByPlain = j.cold.MarksOf(cold.hits()), j.cold.MarksOf(coldPlain.hits())
 	}
 	return m, nil
 }

@@ -67,14 +67,14 @@ func TestNewItemsHaveTheirOwnVectorAlone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(m.ColdRanks) == 0 || !slices.Equal(m.ColdRanks, m.ColdRanksByPlain) {
-		t.Errorf("new items are found at %v, by their own vectors at %v", m.ColdRanks, m.ColdRanksByPlain)
+	if len(m.Cold) == 0 || !slices.Equal(m.Cold, m.ColdByPlain) {
+		t.Errorf("new items are found at %v, by their own vectors at %v", m.Cold, m.ColdByPlain)
 	}
-	if slices.Equal(m.ReciprocalRanks, m.PlainRanks) || len(m.PlainRanks) != len(j.logged.Queries) {
-		t.Errorf("logged items are found at %v, by their own vectors at %v", m.ReciprocalRanks, m.PlainRanks)
+	if slices.Equal(m.Logged.MRR, m.Plain) || len(m.Plain) != len(j.logged.Queries) {
+		t.Errorf("logged items are found at %v, by their own vectors at %v", m.Logged.MRR, m.Plain)
 	}
-	if m.Vectors == 0 || len(m.NDCG) != len(m.ReciprocalRanks) {
-		t.Errorf("%d vectors, %d marks of nDCG", m.Vectors, len(m.NDCG))
+	if m.Vectors == 0 || len(m.Logged.NDCG) != len(m.Logged.MRR) {
+		t.Errorf("%d vectors, %d marks of nDCG", m.Vectors, len(m.Logged.NDCG))
 	}
 }
 
@@ -227,13 +227,13 @@ func trialsOf(t *testing.T, plain float64, found ...float64) (*Report, judges) {
 	for q := range int32(40) {
 		l.Relevant = append(l.Relevant, []int32{q})
 	}
-	j := judges{logged: judge.New(l, fittest.AllRows(40), nil)}
+	j := judges{logged: judge.New(l, fit.MRR, fittest.AllRows(40), nil)}
 	j.traffic = j.logged
 	r := &Report{}
 	for i, rank := range found {
 		same := func(v float64) []float64 { return slices.Repeat([]float64{v}, 40) }
-		m := marks{Vectors: 100 * (i + 1), ReciprocalRanks: same(rank), PlainRanks: same(plain), NDCG: same(rank)}
-		r.Trials = append(r.Trials, newTrial(float64(i+1), 0.5, m, j, false))
+		m := marks{Vectors: 100 * (i + 1), Logged: judge.Ratings{MRR: same(rank), NDCG: same(rank)}, Plain: same(plain)}
+		r.Trials = append(r.Trials, r.newTrial(float64(i+1), 0.5, m, j))
 	}
 	return r, j
 }
@@ -273,6 +273,55 @@ func TestWhichBudgetIsTaken(t *testing.T) {
 			t.Errorf("%s: %q", name, r.Verdict.Text)
 		}
 	}
+}
+
+// TestTheMeasureChoosesTheBudget: the one that is best by the measure of the options, whatever the other measure says.
+func TestTheMeasureChoosesTheBudget(t *testing.T) {
+	for measure, want := range map[fit.Measure]int{fit.MRR: 0, fit.NDCG: 1} {
+		r, j := trialsOf(t, 0.3)
+		r.Measure = measure
+		same := func(v float64) []float64 { return slices.Repeat([]float64{v}, 40) }
+		for i, found := range [][2]float64{{0.8, 0.4}, {0.5, 0.7}} { // MRR@10 and nDCG@10
+			m := marks{Vectors: 100 * (i + 1), Logged: judge.Ratings{MRR: same(found[0]), NDCG: same(found[1])}, Plain: same(0.3)}
+			r.Trials = append(r.Trials, r.newTrial(float64(i+1), 0.5, m, j))
+		}
+		if got, err := r.decide(j, false); err != nil || got != want {
+			t.Errorf("%s takes budget %d, %v; want %d", measure, got, err, want)
+		}
+		if trial := r.Trials[1]; math.Abs(trial.MRR-0.5) > 1e-9 || math.Abs(trial.NDCG-0.7) > 1e-9 {
+			t.Errorf("%s: %+v", measure, trial)
+		}
+	}
+}
+
+// TestRankingsAreMarkedByTheMeasure: held-out queries, queries seen before and new items are all judged by the measure of
+// the options.
+func TestRankingsAreMarkedByTheMeasure(t *testing.T) {
+	found := map[fit.Measure]marks{}
+	for _, measure := range fit.Measures() {
+		f := fitterOf(t, 200, 15, func(o *Options) { o.Cold, o.ColdShare, o.RepeatShare, o.Measure = fit.ColdGuard, 0.4, 0.5, measure })
+		j, err := f.newJudges()
+		if err != nil || j.cold == nil || j.seen == nil {
+			t.Fatal(j, err)
+		}
+		if found[measure], err = f.tryBudget(t.Context(), groupByItem(f.log, f.split.Train), 3, 0.5, j); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mrr, ndcg := found[fit.MRR], found[fit.NDCG]
+	for name, both := range map[string][2][]float64{
+		"plain": {mrr.Plain, ndcg.Plain}, "seen": {mrr.Seen, ndcg.Seen}, "seen, plain": {mrr.SeenByPlain, ndcg.SeenByPlain},
+		"cold": {mrr.Cold, ndcg.Cold}, "cold, plain": {mrr.ColdByPlain, ndcg.ColdByPlain},
+	} {
+		if len(both[0]) == 0 || slices.Equal(both[0], both[1]) {
+			t.Errorf("%s: both measures give %v", name, both[0])
+		}
+	}
+}
+
+// unitJudge returns a judge by MRR@10 whose query vectors have norm 1.
+func unitJudge(l *samples.Log, queries []int32) *judge.Judge {
+	return (&fitter{log: l, options: DefaultOptions()}).newUnitJudge(queries, nil)
 }
 
 // TestReportOfTheChoice: the figures of the trial that was taken, with a warning if items without logs lose more than chance;
@@ -358,7 +407,7 @@ func TestRankingInChunks(t *testing.T) {
 		}
 	}
 	ranked := func(size int) [][]rankedItem {
-		r := newRanking(newUnitJudge(l, fittest.AllRows(9), nil), func(x int32) bool { return x%2 == 0 })
+		r := newRanking(unitJudge(l, fittest.AllRows(9)), func(x int32) bool { return x%2 == 0 })
 		for from := 0; from < 60; from += size {
 			r.addChunk(joinVectors(l.Items, from, vectors[from:min(from+size, 60)]))
 		}
@@ -410,9 +459,9 @@ func TestBetasAreTriedWithTheChosenBudget(t *testing.T) {
 	rank := func(v float64) marks {
 		n := len(j.logged.Queries)
 		same := func(v float64, n int) []float64 { return slices.Repeat([]float64{v}, n) }
-		m := marks{Vectors: 1, ReciprocalRanks: same(v, n), PlainRanks: same(0.1, n), NDCG: same(v, n)}
+		m := marks{Vectors: 1, Logged: judge.Ratings{MRR: same(v, n), NDCG: same(v, n)}, Plain: same(0.1, n)}
 		if j.seen != nil {
-			m.SeenRanks, m.SeenRanksByPlain = same(v, len(j.seen.Queries)), same(0.1, len(j.seen.Queries))
+			m.Seen, m.SeenByPlain = same(v, len(j.seen.Queries)), same(0.1, len(j.seen.Queries))
 		}
 		return m
 	}

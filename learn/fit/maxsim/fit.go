@@ -60,7 +60,7 @@ func Fit(ctx context.Context, d fit.Data, o Options, sink VectorSink) (*Fitted, 
 		return nil, err
 	}
 	f := &fitter{log: log, options: o, split: split, trials: trials}
-	f.report = Report{Counts: log.Counts, Seed: o.Seed, Beta: o.Betas[0]}
+	f.report = Report{Counts: log.Counts, Seed: o.Seed, Measure: o.Measure, Beta: o.Betas[0]}
 	if err := f.chooseBudget(ctx); err != nil {
 		return nil, err
 	}

@@ -66,7 +66,7 @@ func TestARankingWithoutTheQuestionItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.FindTwins([]int32{0})
-	r := newRanking(newUnitJudge(l, []int32{0}, nil), func(int32) bool { return false })
+	r := newRanking(unitJudge(l, []int32{0}), func(int32) bool { return false })
 	r.addChunk(joinVectors(l.Items, 0, make([]rerank.Matrix, 3)))
 	if len(r.best[0]) != 2 || r.best[0][0].item != 1 || r.best[0][1].item != 2 {
 		t.Errorf("the ranking is %+v, want items 1 and 2", r.best[0])
@@ -114,7 +114,7 @@ func TestWhoJudgesRepeats(t *testing.T) {
 // TestBudgetsThatAreRuledOut: one under which items without logs lose more than chance, if they are guarded.
 func TestBudgetsThatAreRuledOut(t *testing.T) {
 	l := &samples.Log{Items: rerank.NewMatrix(4, 1), Queries: rerank.NewMatrix(4, 1), Relevant: [][]int32{{0}, {1}, {2}, {3}}}
-	cold := judge.New(l, []int32{0, 1, 2, 3}, nil)
+	cold := judge.New(l, fit.MRR, []int32{0, 1, 2, 3}, nil)
 	for name, c := range map[string]struct {
 		ranks   []float64 // .5, 1, 1 and 1 by the plain inner product
 		guarded bool
@@ -124,8 +124,8 @@ func TestBudgetsThatAreRuledOut(t *testing.T) {
 		"may lose":         {[]float64{1, .5, 1, .75}, true, true},
 		"loses, unguarded": {[]float64{.25, .5, .5, .5}, false, true},
 	} {
-		m := marks{Vectors: 7, ReciprocalRanks: []float64{1, 1, 1, .5}, PlainRanks: []float64{.5, .5, .5, .5}, NDCG: []float64{1, 1, 1, 0}, ColdRanks: c.ranks, ColdRanksByPlain: []float64{.5, 1, 1, 1}}
-		trial := newTrial(2, 0.5, m, judges{logged: cold, traffic: cold, cold: cold}, c.guarded)
+		m := marks{Vectors: 7, Logged: judge.Ratings{MRR: []float64{1, 1, 1, .5}, NDCG: []float64{1, 1, 1, 0}}, Plain: []float64{.5, .5, .5, .5}, Cold: c.ranks, ColdByPlain: []float64{.5, 1, 1, 1}}
+		trial := (&Report{Guarded: c.guarded}).newTrial(2, 0.5, m, judges{logged: cold, traffic: cold, cold: cold})
 		if trial.Admissible != c.want || trial.Cold == nil || trial.MAvg != 2 || trial.Beta != 0.5 || trial.Vectors != 7 || trial.NDCG != 0.75 || trial.Logged.Gain != 0.375 || trial.Traffic != trial.Logged {
 			t.Errorf("%s: %+v", name, trial)
 		}

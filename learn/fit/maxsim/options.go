@@ -12,6 +12,8 @@ import (
 // defaults.
 type Options struct {
 	fit.Common
+	// Measure chooses the budget and the exponent, and judges the fit.
+	Measure fit.Measure
 	// Betas are the exponents to try: an item with n queries gets a share of n^beta of the
 	// budget (MVG, eq. 6). The first serves to choose the budget; another takes its place if the
 	// first is not as good.
@@ -37,7 +39,7 @@ const RepeatFromLog = -1
 
 // DefaultOptions returns options that are good for frozen sentence vectors.
 func DefaultOptions() Options {
-	return Options{Common: fit.DefaultCommon(), Betas: []float64{0.5, 0.3, 0.8}, MAvg: []float64{0.3, 1, 3, 10}, RepeatShare: RepeatFromLog, Restarts: 4, Passes: 30}
+	return Options{Common: fit.DefaultCommon(), Measure: fit.MRR, Betas: []float64{0.5, 0.3, 0.8}, MAvg: []float64{0.3, 1, 3, 10}, RepeatShare: RepeatFromLog, Restarts: 4, Passes: 30}
 }
 
 // maxAverage bounds MAvg: with more vectors per item, the companion would be a copy of the log.
@@ -46,6 +48,9 @@ const maxAverage = 1000
 // check returns fit.ErrOption.
 func (o Options) check(d fit.Data) error {
 	if err := o.Common.Check(d); err != nil {
+		return err
+	}
+	if err := o.Measure.Check(); err != nil {
 		return err
 	}
 	switch {

@@ -76,13 +76,12 @@ func maxsimOn(t *testing.T, d fit.Data, vectors map[int]rerank.Matrix) float64 {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := newUnitJudge(log, fittest.AllRows(d.Queries.Rows), nil)
+	j := unitJudge(log, fittest.AllRows(d.Queries.Rows))
 	all := make([]rerank.Matrix, d.Items.Rows)
 	for x, v := range vectors {
 		all[x] = v
 	}
 	r := newRanking(j, func(int32) bool { return false })
 	r.addChunk(joinVectors(log.Items, 0, all))
-	reciprocalRanks, _ := r.marks()
-	return j.Mean(reciprocalRanks)
+	return j.Mean(j.MarksOf(r.hits()))
 }

@@ -3,7 +3,6 @@ package maxsim
 import (
 	"slices"
 
-	"github.com/likenessdb/likeness/learn/fit"
 	"github.com/likenessdb/likeness/learn/fit/judge"
 	"github.com/likenessdb/likeness/learn/fit/linalg"
 	"github.com/likenessdb/likeness/rerank"
@@ -99,22 +98,22 @@ func (r *ranking) rank(i int, c itemChunk, scores []float32) {
 	r.best[i] = best
 }
 
-// marks returns the reciprocal rank and the nDCG@10 of each query.
-func (r *ranking) marks() (reciprocalRanks, ndcg []float64) {
+// hits returns the hits of each query.
+func (r *ranking) hits() []judge.Hits {
 	hits := make([]judge.Hits, len(r.best))
 	for i := range r.best {
 		hits[i] = r.judge.HitsAmong(r.bestItems(i), r.judge.Queries[i])
 	}
-	return r.judge.MarksOf(hits, fit.MRR), r.judge.MarksOf(hits, fit.NDCG)
+	return hits
 }
 
-// ranksWhenRepeated returns, for each query, the mean reciprocal rank of what its users chose.
-func (r *ranking) ranksWhenRepeated() []float64 {
-	ranks := make([]float64, len(r.best))
+// marksWhenRepeated returns the judge's measure of each query, for users who choose again as the log's users did.
+func (r *ranking) marksWhenRepeated() []float64 {
+	marks := make([]float64, len(r.best))
 	for i := range r.best {
-		ranks[i] = r.judge.ReciprocalRankOfPairs(r.bestItems(i), r.judge.Queries[i])
+		marks[i] = r.judge.MarkOfPairs(r.bestItems(i), r.judge.Queries[i])
 	}
-	return ranks
+	return marks
 }
 
 // bestItems returns the items of the i-th query's ranking, best first.

@@ -14,6 +14,8 @@ import (
 type Report struct {
 	Counts fit.Counts `json:"counts"`
 	Seed   uint64     `json:"seed"`
+	// Measure chose the budget and the exponent, and judges the fit.
+	Measure fit.Measure `json:"measure"`
 	// Beta is the chosen exponent of popularity.
 	Beta float64 `json:"beta"`
 	// RepeatShare is the share of later traffic that asks what the log has; see
@@ -55,43 +57,46 @@ type Trial struct {
 	Logged  fit.Comparison  `json:"logged"`
 	Seen    *fit.Comparison `json:"seen,omitempty"`
 	Traffic fit.Comparison  `json:"traffic"`
-	NDCG    float64         `json:"ndcg"`
-	Cold    *fit.Comparison `json:"cold,omitempty"`
+	// MRR and NDCG are MRR@10 and nDCG@10 of held-out queries.
+	MRR  float64         `json:"mrr"`
+	NDCG float64         `json:"ndcg"`
+	Cold *fit.Comparison `json:"cold,omitempty"`
 	// Standing says how the trial stands to the best one over the traffic. It is empty for a trial
 	// that is not admissible.
 	Standing   verdict.Standing `json:"standing,omitempty"`
 	Admissible bool             `json:"admissible"`
 	Chosen     bool             `json:"chosen"`
 
-	ranks, plainRanks []float64 // reciprocal ranks of the queries of the traffic
+	marks, plain []float64 // the measure of the queries of the traffic, with the budget and by the plain inner product
 }
 
 // name names the trial in a verdict.
 func (t Trial) name() string { return fmt.Sprintf("%g vectors an item, beta %g", t.MAvg, t.Beta) }
 
 // newTrial makes a trial of the marks of a budget.
-func newTrial(average, beta float64, m marks, j judges, guarded bool) Trial {
+func (r *Report) newTrial(average, beta float64, m marks, j judges) Trial {
+	logged := m.Logged.By(r.Measure)
 	t := Trial{
-		MAvg: average, Beta: beta, Vectors: m.Vectors, Logged: j.logged.Compare(m.ReciprocalRanks, m.PlainRanks),
-		NDCG: j.logged.Mean(m.NDCG), Admissible: true,
-		ranks: slices.Concat(m.ReciprocalRanks, m.SeenRanks), plainRanks: slices.Concat(m.PlainRanks, m.SeenRanksByPlain),
+		MAvg: average, Beta: beta, Vectors: m.Vectors, Logged: j.logged.Compare(logged, m.Plain),
+		MRR: j.logged.Mean(m.Logged.MRR), NDCG: j.logged.Mean(m.Logged.NDCG), Admissible: true,
+		marks: slices.Concat(logged, m.Seen), plain: slices.Concat(m.Plain, m.SeenByPlain),
 	}
-	t.Traffic = j.traffic.Compare(t.ranks, t.plainRanks)
+	t.Traffic = j.traffic.Compare(t.marks, t.plain)
 	if j.seen != nil {
-		seen := j.seen.Compare(m.SeenRanks, m.SeenRanksByPlain)
+		seen := j.seen.Compare(m.Seen, m.SeenByPlain)
 		t.Seen = &seen
 	}
 	if j.cold != nil {
-		c := j.cold.Compare(m.ColdRanks, m.ColdRanksByPlain)
+		c := j.cold.Compare(m.Cold, m.ColdByPlain)
 		t.Cold = &c
-		t.Admissible = !guarded || c.Gain >= -c.StandardError
+		t.Admissible = !r.Guarded || c.Gain >= -c.StandardError
 	}
 	return t
 }
 
 // String describes the trial on one line.
 func (t Trial) String() string {
-	text := fmt.Sprintf("%s: held-out MRR@10 %.4f, nDCG@10 %.4f", t.name(), t.Logged.Value, t.NDCG)
+	text := fmt.Sprintf("%s: held-out MRR@10 %.4f, nDCG@10 %.4f", t.name(), t.MRR, t.NDCG)
 	if t.Seen != nil {
 		text += fmt.Sprintf("; queries seen before %.4f, all traffic %.4f", t.Seen.Value, t.Traffic.Value)
 	}
@@ -108,17 +113,17 @@ func (t Trial) String() string {
 func (r *Report) decide(j judges, isOnly bool) (int, error) {
 	var rivals []judge.Rival
 	at := map[string]int{}
-	known := func(ranks []float64) func(*judge.Judge) ([]float64, error) {
-		return func(*judge.Judge) ([]float64, error) { return ranks, nil }
+	known := func(marks []float64) func(*judge.Judge) ([]float64, error) {
+		return func(*judge.Judge) ([]float64, error) { return marks, nil }
 	}
 	for i, t := range r.Trials {
 		if t.Admissible || isOnly {
 			at[t.name()] = i
-			rivals = append(rivals, judge.Rival{Name: t.name(), Numbers: t.Vectors * j.logged.Vectors.Cols, Marks: known(t.ranks)})
+			rivals = append(rivals, judge.Rival{Name: t.name(), Numbers: t.Vectors * j.logged.Vectors.Cols, Marks: known(t.marks)})
 		}
 	}
 	plain := judge.InnerProductRival()
-	plain.Marks = known(r.Trials[0].plainRanks)
+	plain.Marks = known(r.Trials[0].plain)
 	if len(rivals) == 0 {
 		r.Verdict = fit.Verdict{Answer: verdict.No, Choose: plain.Name, Queries: len(j.traffic.Queries), Text: []string{
 			fmt.Sprintf("Not worth it: keep %s.", plain.Name), "Items without logs lose under every budget that was tried.",
@@ -146,10 +151,10 @@ func (r *Report) decide(j judges, isOnly bool) (int, error) {
 // stay reports that no budget is worth it.
 func (r *Report) stay(j judges) {
 	t := r.Trials[0]
-	heldOut := t.plainRanks[:len(j.logged.Queries)]
-	r.Logged, r.Traffic = j.logged.Compare(heldOut, heldOut), j.traffic.Compare(t.plainRanks, t.plainRanks)
+	heldOut := t.plain[:len(j.logged.Queries)]
+	r.Logged, r.Traffic = j.logged.Compare(heldOut, heldOut), j.traffic.Compare(t.plain, t.plain)
 	if j.seen != nil {
-		seen := t.plainRanks[len(heldOut):]
+		seen := t.plain[len(heldOut):]
 		plain := j.seen.Compare(seen, seen)
 		r.Seen = &plain
 	}
@@ -163,8 +168,8 @@ func (r *Report) take(chosen int) {
 	r.MAvg, r.Beta, r.Logged, r.Seen, r.Traffic, r.Cold = t.MAvg, t.Beta, t.Logged, t.Seen, t.Traffic, t.Cold
 	r.Recommendation = strings.Join(r.Verdict.Text, "\n")
 	if c := t.Cold; c != nil && c.Gain < -c.StandardError {
-		text := fmt.Sprintf("items without logs lose: MRR@%d %.4f ± %.4f, %.4f by the plain inner product, on %d queries of items held out; "+
-			"items with vectors come before them", judge.Cutoff, c.Value, c.StandardError, c.Baseline, c.Queries)
+		text := fmt.Sprintf("items without logs lose: %s %.4f ± %.4f, %.4f by the plain inner product, on %d queries of items held out; "+
+			"items with vectors come before them", r.Measure.Name(), c.Value, c.StandardError, c.Baseline, c.Queries)
 		if !r.Guarded {
 			text += ". --cold guard takes no budget under which they lose"
 		}

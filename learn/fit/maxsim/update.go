@@ -38,7 +38,7 @@ func Update(ctx context.Context, d fit.Data, o Options, before Previous, touched
 		return nil, err
 	}
 	f := &fitter{log: log, options: o, touched: touched, before: before}
-	f.report = Report{Counts: log.Counts, Seed: o.Seed, Beta: before.Beta, MAvg: before.MAvg}
+	f.report = Report{Counts: log.Counts, Seed: o.Seed, Measure: o.Measure, Beta: before.Beta, MAvg: before.MAvg}
 	var queries []int32
 	for q, items := range log.Relevant {
 		if len(items) > 0 {

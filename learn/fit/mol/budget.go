@@ -21,7 +21,7 @@ type plans struct{ trial, judged, measured, final float64 }
 func (f *fitter) planWork(bilinearForm float64, sets int) {
 	rounds := float64(f.options.Rounds)
 	round := stepCost * f.roundScores() * float64(f.log.Items.Cols)
-	sample := f.thin(judge.New(f.log, f.split.HeldOut, nil))
+	sample := f.thin(f.newJudge(f.split.HeldOut, nil))
 	p := &f.plans
 	kept := 1 - f.options.ColdShare // of the items, and of their pairs
 	p.trial = kept*kept*rounds*round + 2*sample.Cost()

@@ -41,7 +41,7 @@ func TestTrafficOfNewItems(t *testing.T) {
 // remembered returns a fit whose trials have ended already, with the marks of each set of items for a pull.
 func remembered(t *testing.T, cold fit.Cold, marksOf map[float64][]marks) *fitter {
 	t.Helper()
-	f := &fitter{options: Options{Common: fit.Common{Cold: cold}, Rounds: 4}, work: fit.NewWork(nil, "", 1)}
+	f := &fitter{options: Options{Common: fit.Common{Cold: cold}, Measure: fit.MRR, Rounds: 4}, work: fit.NewWork(nil, "", 1)}
 	var err error
 	if f.trials, err = train.OpenTrials(&fittest.Checkpoint{}, "mol", fit.Data{}, nil); err != nil {
 		t.Fatal(err)
@@ -66,7 +66,8 @@ func remembered(t *testing.T, cold fit.Cold, marksOf map[float64][]marks) *fitte
 
 // found returns the marks of a set of 20 items, each found at a reciprocal rank.
 func found(logged, cold, plain float64) marks {
-	return marks{LoggedMRR: logged, Scores: slices.Repeat([]float64{cold}, 20), Baseline: slices.Repeat([]float64{plain}, 20), Items: fittest.AllRows(20)}
+	same := func(v float64) []float64 { return slices.Repeat([]float64{v}, 20) }
+	return marks{LoggedMRR: logged, Cold: judge.Outcomes{Scores: same(cold), Baseline: same(plain), Weights: same(1), Items: fittest.AllRows(20)}}
 }
 
 // TestATrialIsOfAllItemSets: its value for logged items is the mean over the sets, its value for new items is over all of them.
@@ -124,6 +125,54 @@ func TestWhichPullIsTaken(t *testing.T) {
 	}
 }
 
+// TestTheMeasureChoosesThePull: the one that is best by the measure of the options, whatever the other measure says.
+func TestTheMeasureChoosesThePull(t *testing.T) {
+	trials := map[float64][]marks{0: {found(0.5, 0.5, 0.5)}, 0.1: {found(0.6, 0.5, 0.5)}, 0.2: {found(0.7, 0.5, 0.5)}}
+	for pull, ndcg := range map[float64]float64{0: 0.5, 0.1: 0.8, 0.2: 0.6} {
+		trials[pull][0].LoggedNDCG = ndcg
+	}
+	for measure, want := range map[fit.Measure]float64{fit.MRR: 0.2, fit.NDCG: 0.1} {
+		f := remembered(t, fit.ColdAuto, trials)
+		f.options.Measure = measure
+		if err := f.choosePull(t.Context(), make([][]bool, 1)); err != nil || f.report.Pull != want || f.report.Guarding.Measure != measure {
+			t.Errorf("%s takes the pull %g, %v; want %g", measure, f.report.Pull, err, want)
+		}
+	}
+}
+
+// TestNetsAreMarkedByTheMeasure: rounds, new items and the verdict are judged by the measure of the options, and so is the
+// bilinear form at which a mixture starts.
+func TestNetsAreMarkedByTheMeasure(t *testing.T) {
+	found := map[fit.Measure][2][]float64{} // marks of held-out queries, and of new items
+	for _, measure := range fit.Measures() {
+		f, n := fitterOf(t, func(o *Options) { o.Measure = measure })
+		if form := f.options.formOptions(4); form.Measure != measure {
+			t.Errorf("the bilinear form is fitted by %s, want %s", form.Measure, measure)
+		}
+		m, err := f.judgeWithout(n, make([]bool, f.log.Items.Rows))
+		if err != nil {
+			t.Fatal(err)
+		}
+		set := slices.Repeat([]bool{true}, f.log.Items.Rows)
+		cold, err := f.judgeWithout(n, set)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := f.measure(n); err != nil {
+			t.Fatal(err)
+		}
+		if want := map[fit.Measure]float64{fit.MRR: m.LoggedMRR, fit.NDCG: m.LoggedNDCG}[measure]; math.Abs(f.report.Logged.Value-want) > 1e-12 || m.LoggedMRR == m.LoggedNDCG {
+			t.Errorf("%s: the verdict is by %g, want %g", measure, f.report.Logged.Value, want)
+		}
+		found[measure] = [2][]float64{cold.Cold.Scores, cold.Cold.Baseline}
+	}
+	for i, name := range []string{"the net", "the plain inner product"} {
+		if mrr, ndcg := found[fit.MRR][i], found[fit.NDCG][i]; len(mrr) == 0 || slices.Equal(mrr, ndcg) {
+			t.Errorf("new items by %s: both measures give %v", name, mrr)
+		}
+	}
+}
+
 // TestLoggedItemsJudgeAlone: the held-out queries of items that the fit has not seen do not judge it as logged ones.
 func TestLoggedItemsJudgeAlone(t *testing.T) {
 	f, n := fitterOf(t, func(*Options) {})
@@ -136,11 +185,16 @@ func TestLoggedItemsJudgeAlone(t *testing.T) {
 		t.Fatal(err)
 	}
 	ranks := func(wanted func(int32) bool) float64 {
-		all, err := f.reciprocalRanks(judge.New(f.log, f.split.HeldOut, wanted), n)
+		v, err := f.newView(n)
 		if err != nil {
 			t.Fatal(err)
 		}
-		return judge.Mean(all, nil)
+		j := f.newJudge(f.split.HeldOut, wanted)
+		all, err := v.marks(j)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return j.Mean(all)
 	}
 	if want, all := ranks(func(x int32) bool { return !set[x] }), ranks(nil); m.LoggedMRR != want || want == all {
 		t.Errorf("logged items are found at %g, want %g; all at %g", m.LoggedMRR, want, all)
@@ -367,7 +421,7 @@ func TestUsageOfGates(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	j := judge.New(f.log, f.split.HeldOut, nil)
+	j := judge.New(f.log, fit.MRR, f.split.HeldOut, nil)
 	got, err := v.measureGates(j)
 	var sum float64
 	for _, m := range got.Mass {
@@ -426,7 +480,7 @@ func TestFieldsThatCannotBeDerived(t *testing.T) {
 		t.Fatal(err)
 	}
 	v.abilities.Derive = underived{v.abilities.Derive}
-	if _, err := v.measureRecall(judge.New(f.log, f.split.HeldOut, nil)); !errors.Is(err, errUnderived) {
+	if _, err := v.measureRecall(judge.New(f.log, fit.MRR, f.split.HeldOut, nil)); !errors.Is(err, errUnderived) {
 		t.Errorf("%v", err)
 	}
 }

@@ -16,11 +16,9 @@ const itemSets = 3
 
 // marks holds the ratings of a fit that was trained without some items.
 type marks struct {
-	LoggedMRR float64 // of held-out queries, for items that the fit did not hold out
-	// Scores and Baseline are reciprocal ranks of held-out items, by the fit and by the
-	// plain inner product. Items names the item of each.
-	Scores, Baseline []float64
-	Items            []int32
+	LoggedMRR, LoggedNDCG float64 // of held-out queries, for items that the fit did not hold out
+	// Cold holds the measure of each query for held-out items, by the fit and by the plain inner product.
+	Cold judge.Outcomes
 }
 
 // setGuard decides whether items without logs are guarded, and sets the options and
@@ -89,7 +87,7 @@ func (f *fitter) choosePull(ctx context.Context, sets [][]bool) error {
 	for _, t := range trials {
 		f.report.Pulls = append(f.report.Pulls, *t)
 	}
-	f.report.Guarding = fit.NewGuarding(fit.MRR, f.report.ColdTraffic, *best, f.report.Pulls)
+	f.report.Guarding = fit.NewGuarding(f.options.Measure, f.report.ColdTraffic, *best, f.report.Pulls)
 	f.warnCold()
 	return nil
 }
@@ -107,22 +105,22 @@ func (f *fitter) isBetter(t, other *fit.PullTrial) bool {
 // others equal weight.
 func (f *fitter) value(t *fit.PullTrial) float64 {
 	if f.options.Cold == fit.ColdGuard {
-		return t.Value(fit.MRR, 0.5)
+		return t.Value(f.options.Measure, 0.5)
 	}
-	return t.Value(fit.MRR, f.report.ColdTraffic)
+	return t.Value(f.options.Measure, f.report.ColdTraffic)
 }
 
 // warnCold warns if items without logs lose.
 func (f *fitter) warnCold() {
 	if c := f.report.Cold; c != nil && c.Gain < 0 {
-		f.report.Warnings = append(f.report.Warnings, fit.ColdWarning(fit.MRR, *c, f.options.Cold == fit.ColdGuard))
+		f.report.Warnings = append(f.report.Warnings, fit.ColdWarning(f.options.Measure, *c, f.options.Cold == fit.ColdGuard))
 	}
 }
 
 // tryPull fits with a pull once per set of items, without the set. In 0 rounds it tries the bilinear form.
 func (f *fitter) tryPull(ctx context.Context, pull float64, rounds int, sets [][]bool) (*fit.PullTrial, error) {
 	t := &fit.PullTrial{Pull: pull, Rounds: rounds}
-	var all marks
+	var cold judge.Outcomes
 	for i, set := range sets {
 		f.begin(f.plans.trial)
 		m, err := f.fitWithout(ctx, pull, rounds, i, set)
@@ -130,17 +128,13 @@ func (f *fitter) tryPull(ctx context.Context, pull float64, rounds int, sets [][
 			return nil, err
 		}
 		t.LoggedMRR += m.LoggedMRR / float64(len(sets))
-		all.Scores, all.Baseline, all.Items = slices.Concat(all.Scores, m.Scores), slices.Concat(all.Baseline, m.Baseline), slices.Concat(all.Items, m.Items)
+		t.LoggedNDCG += m.LoggedNDCG / float64(len(sets))
+		cold.Append(m.Cold)
 	}
-	t.Cold = all.compareCold()
+	comparison := judge.Compare(cold)
+	t.Cold = &comparison
 	t.Admissible = t.Cold.ClearlyBetter()
 	return t, nil
-}
-
-// compareCold compares the fit with the plain inner product on held-out items.
-func (m marks) compareCold() *fit.Comparison {
-	c := judge.Compare(judge.Outcomes{Scores: m.Scores, Baseline: m.Baseline, Items: m.Items})
-	return &c
 }
 
 // compareCold fits without a set of items, for the best number of rounds, and reports how well
@@ -150,7 +144,8 @@ func (f *fitter) compareCold(ctx context.Context, set []bool) error {
 	if err != nil {
 		return err
 	}
-	f.report.Cold = m.compareCold()
+	cold := judge.Compare(m.Cold)
+	f.report.Cold = &cold
 	f.warnCold()
 	return nil
 }
@@ -181,14 +176,24 @@ func (f *fitter) fitWithout(ctx context.Context, pull float64, rounds, i int, se
 
 // judgeWithout judges a net that has not seen the items of the set.
 func (f *fitter) judgeWithout(n *net, set []bool) (marks, error) {
-	logged := f.thin(judge.New(f.log, f.split.HeldOut, func(x int32) bool { return !set[x] }))
-	cold := f.thin(judge.New(f.log, f.log.UnseenQueries(f.split, set), func(x int32) bool { return set[x] }))
-	ranks, err := f.reciprocalRanks(logged, n)
+	logged := f.thin(f.newJudge(f.split.HeldOut, func(x int32) bool { return !set[x] }))
+	cold := f.thin(f.newJudge(f.log.UnseenQueries(f.split, set), func(x int32) bool { return set[x] }))
+	v, err := f.newView(n)
 	if err != nil {
 		return marks{}, err
 	}
-	m := marks{LoggedMRR: judge.Mean(ranks, nil), Baseline: cold.Marks(judge.InnerProduct), Items: cold.FirstItems}
-	m.Scores, err = f.reciprocalRanks(cold, n)
+	hits, err := v.findHits(logged)
+	if err != nil {
+		return marks{}, err
+	}
+	found, err := v.marks(cold)
+	if err != nil {
+		return marks{}, err
+	}
 	f.task.Add(logged.Cost() + cold.Cost())
-	return m, err
+	rated := logged.Rate(hits)
+	return marks{
+		LoggedMRR: logged.Mean(rated.MRR), LoggedNDCG: logged.Mean(rated.NDCG),
+		Cold: cold.Outcomes(found, cold.Marks(judge.InnerProduct)),
+	}, nil
 }

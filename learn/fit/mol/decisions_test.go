@@ -99,11 +99,11 @@ func TestWhoJudgesNewItems(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	unseen := judge.New(f.log, f.log.UnseenQueries(f.split, set), func(x int32) bool { return set[x] })
-	if len(m.Scores) == 0 || !slices.Equal(m.Items, unseen.FirstItems) || len(m.Scores) != len(m.Items) || len(m.Baseline) != len(m.Items) {
-		t.Errorf("%d marks, %d of the plain inner product, of the items %v; want those of %v", len(m.Scores), len(m.Baseline), m.Items, unseen.FirstItems)
+	unseen := judge.New(f.log, fit.MRR, f.log.UnseenQueries(f.split, set), func(x int32) bool { return set[x] })
+	if c := m.Cold; len(c.Scores) == 0 || !slices.Equal(c.Items, unseen.FirstItems) || len(c.Scores) != len(c.Items) || len(c.Baseline) != len(c.Items) {
+		t.Errorf("%d marks, %d of the plain inner product, of the items %v; want those of %v", len(c.Scores), len(c.Baseline), c.Items, unseen.FirstItems)
 	}
-	for _, x := range m.Items {
+	for _, x := range m.Cold.Items {
 		if !set[x] {
 			t.Errorf("item %d judges as a new one", x)
 		}

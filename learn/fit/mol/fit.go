@@ -54,7 +54,7 @@ func Fit(ctx context.Context, d fit.Data, o Options) (*Fitted, error) {
 	}
 	f.report = Report{
 		Gates: o.Gates, PairsQuery: o.PairsQuery, PairsItem: o.PairsItem, Dim: o.componentDim(log.Items.Cols),
-		L2Norm: o.L2Norm, Seed: o.Seed, Normalise: o.Normalise, Counts: log.Counts,
+		L2Norm: o.L2Norm, Measure: o.Measure, Seed: o.Seed, Normalise: o.Normalise, Counts: log.Counts,
 	}
 	return f.run(ctx)
 }
@@ -74,6 +74,11 @@ type fitter struct {
 	plans plans
 	work  *fit.Work // the progress of the whole fit
 	task  *fit.Task // the part under way
+}
+
+// newJudge makes a judge by the measure of the options.
+func (f *fitter) newJudge(queries []int32, wanted func(item int32) bool) *judge.Judge {
+	return judge.New(f.log, f.options.Measure, queries, wanted)
 }
 
 // run chooses the pull, judges a fit on the held-out queries, and fits all pairs.
@@ -134,7 +139,7 @@ func (f *fitter) interrupt(judged *net, trained *train.Snapshot, err error) (*Fi
 // best for logged items are not those that are best for others.
 func (f *fitter) trainJudged(ctx context.Context) (*net, *train.Snapshot, error) {
 	n := f.newNet(f.starts.WithoutHeldOut())
-	sample := f.thin(judge.New(f.log, f.split.HeldOut, nil))
+	sample := f.thin(f.newJudge(f.split.HeldOut, nil))
 	rounds := f.options.Rounds
 	if f.report.Guarded {
 		rounds = f.report.Rounds
@@ -143,8 +148,12 @@ func (f *fitter) trainJudged(ctx context.Context) (*net, *train.Snapshot, error)
 		Name: "judged fit", Rounds: rounds, Patience: f.patience(), KeepTrained: true, Note: f.noteRound,
 		Judge: func(int) (float64, error) {
 			defer f.task.Add(sample.Cost())
-			ranks, err := f.reciprocalRanks(sample, n)
-			return judge.Mean(ranks, nil), err
+			v, err := f.newView(n)
+			if err != nil {
+				return 0, err
+			}
+			found, err := v.marks(sample)
+			return sample.Mean(found), err
 		},
 	}
 	trained, err := f.trials.Train(ctx, f.newLearner(n, f.trainingPairs(nil), f.report.Pull), plan)
@@ -200,7 +209,7 @@ func (f *fitter) newLearner(n *net, pairs []samples.Pair, pull float64) *learner
 // noteRound notes the last round of a trial.
 func (f *fitter) noteRound(s *train.Snapshot) {
 	if s.BestParameters != nil {
-		f.options.Notef("%s, round %d: loss %.3f, held-out MRR@%d %.4f", s.Trial, s.Round, s.LastRound().MeanLoss, judge.Cutoff, s.LastRound().Rating)
+		f.options.Notef("%s, round %d: loss %.3f, held-out %s %.4f", s.Trial, s.Round, s.LastRound().MeanLoss, f.options.Measure.Name(), s.LastRound().Rating)
 	} else {
 		f.options.Notef("%s, round %d: loss %.3f", s.Trial, s.Round, s.LastRound().MeanLoss)
 	}

@@ -34,8 +34,8 @@ func measure(t *testing.T, d fit.Data, fitted *Fitted, wanted func(int32) bool) 
 	if err := s.EncodeItems(v.features, log.Items); err != nil {
 		t.Fatal(err)
 	}
-	j := judge.New(log, fittest.AllRows(d.Queries.Rows), wanted)
-	scores, err := v.reciprocalRanks(j)
+	j := judge.New(log, fit.MRR, fittest.AllRows(d.Queries.Rows), wanted)
+	scores, err := v.marks(j)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -26,6 +26,8 @@ const (
 // defaults.
 type Options struct {
 	fit.Common
+	// Measure chooses the setting of the bilinear form, the pull and the number of rounds, and judges the fit.
+	Measure fit.Measure
 	// PairsQuery is P_Q, the number of query components, user embeddings included.
 	// PairsItem is P_X, the number of item components. Dim is D, the length of a
 	// component; with 0 the item components together are as long as a vector.
@@ -70,7 +72,7 @@ type Options struct {
 // vectors of recommended items.
 func DefaultOptions() Options {
 	return Options{
-		Common: fit.DefaultCommon(), PairsQuery: 8, PairsItem: 4, Gates: GatesQuery,
+		Common: fit.DefaultCommon(), Measure: fit.MRR, PairsQuery: 8, PairsItem: 4, Gates: GatesQuery,
 		GateQueryHidden: 128, GateItemHidden: 128, GatePairHidden: 64, QueryActivation: mol.SwiGLU,
 		Balance: 1e-3, Dropout: 0.2, UserDropout: 0.5,
 		Rate: 2e-3, Batch: 512, Softmax: 4096, Draws: 512,
@@ -96,7 +98,7 @@ func (o *Options) setDefaults() {
 // mixtures at most, because a round of theirs takes a fraction of the time, and one rate: a mixture goes on from where they end.
 func (o *Options) formOptions(rounds int) bilinear.Options {
 	b := bilinear.DefaultOptions()
-	b.Common, b.Batch, b.Softmax, b.Draws = o.Common, o.Batch, o.Softmax, o.Draws
+	b.Common, b.Measure, b.Batch, b.Softmax, b.Draws = o.Common, o.Measure, o.Batch, o.Softmax, o.Draws
 	b.Rate = formRate
 	if most := 2 * rounds; most < b.Rounds {
 		b.Rounds, b.Steps = most, b.Steps*most/b.Rounds
@@ -110,6 +112,9 @@ const formRate = 5e-3
 // check returns fit.ErrOption.
 func (o *Options) check(d fit.Data) error {
 	if err := o.Common.Check(d); err != nil {
+		return err
+	}
+	if err := o.Measure.Check(); err != nil {
 		return err
 	}
 	rate := func(v float64) bool { return v >= 0 && v < 1 }

@@ -17,11 +17,13 @@ type Report struct {
 	Dim        int   `json:"dim"`
 	L2Norm     bool  `json:"l2_norm"`
 	// Temperature is τ.
-	Temperature float64    `json:"temperature"`
-	Parameters  int        `json:"parameters"`
-	Normalise   bool       `json:"normalise"`
-	Seed        uint64     `json:"seed"`
-	Counts      fit.Counts `json:"counts"`
+	Temperature float64 `json:"temperature"`
+	Parameters  int     `json:"parameters"`
+	Normalise   bool    `json:"normalise"`
+	// Measure chose the setting, the pull and the rounds, and judges the fit.
+	Measure fit.Measure `json:"measure"`
+	Seed    uint64      `json:"seed"`
+	Counts  fit.Counts  `json:"counts"`
 	// Pull is λ of λ‖θ − θ₀‖², where θ₀ is the start. Rounds is the number of rounds
 	// that was best; 0 means that no mixture was better than the start, a bilinear form.
 	Pull   float64 `json:"pull"`
@@ -78,16 +80,16 @@ type StrategyRecall struct {
 type Round struct {
 	Round int     `json:"round"`
 	Loss  float64 `json:"loss"` // mean over its steps, with all its terms
-	// MRR is MRR@10 of held-out queries after the round, on a sample of them if there
-	// are many.
-	MRR float64 `json:"mrr,omitempty"`
+	// Value is the measure of held-out queries after the round, on a sample of them if
+	// there are many.
+	Value float64 `json:"value,omitempty"`
 }
 
 // addHistory reports the rounds of a trial.
 func (r *Report) addHistory(s *train.Snapshot) {
 	r.History = nil
 	for _, round := range s.History {
-		r.History = append(r.History, Round{Round: round.Number, Loss: round.MeanLoss, MRR: round.Rating})
+		r.History = append(r.History, Round{Round: round.Number, Loss: round.MeanLoss, Value: round.Rating})
 	}
 }
 
@@ -99,11 +101,11 @@ func (f *fitter) measure(n *net) error {
 	if err != nil {
 		return err
 	}
-	all, decide := judge.NewShuffled(f.log, f.split.HeldOut, f.options.Seed), judge.Decide
+	all, decide := judge.NewShuffled(f.log, f.options.Measure, f.split.HeldOut, f.options.Seed), judge.Decide
 	if f.report.Interrupted {
 		all, decide = f.thin(all), judge.DecideQuickly
 	}
-	o, err := decide(all, judge.InnerProductRival(), []judge.Rival{{Name: modelName, Numbers: n.countNumbers(), Marks: v.reciprocalRanks}}, verdict.DefaultRule())
+	o, err := decide(all, judge.InnerProductRival(), []judge.Rival{{Name: modelName, Numbers: n.countNumbers(), Marks: v.marks}}, verdict.DefaultRule())
 	if err != nil {
 		return err
 	}

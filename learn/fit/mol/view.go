@@ -75,18 +75,15 @@ func (v *view) encodeQuery(q int32) (rerank.Encoded, error) {
 	return v.similarity.Encode(query)
 }
 
-// reciprocalRanks returns the reciprocal rank of each query of a judge under a net.
-func (f *fitter) reciprocalRanks(j *judge.Judge, n *net) ([]float64, error) {
-	v, err := f.newView(n)
-	if err != nil {
-		return nil, err
-	}
-	return v.reciprocalRanks(j)
+// marks returns the judge's measure of each of its queries.
+func (v *view) marks(j *judge.Judge) ([]float64, error) {
+	hits, err := v.findHits(j)
+	return j.MarksOf(hits), err
 }
 
-// reciprocalRanks returns the reciprocal rank of each query of a judge.
-func (v *view) reciprocalRanks(j *judge.Judge) ([]float64, error) {
-	ranks := make([]float64, len(j.Queries))
+// findHits returns the hits of each query of a judge.
+func (v *view) findHits(j *judge.Judge) ([]judge.Hits, error) {
+	hits := make([]judge.Hits, len(j.Queries))
 	err := linalg.ParallelErr(len(j.Queries), 8, func(from, to int) error {
 		scores := make([]float32, v.features.Rows)
 		for i := from; i < to; i++ {
@@ -97,11 +94,11 @@ func (v *view) reciprocalRanks(j *judge.Judge) ([]float64, error) {
 			if err := e.Score(scores, rerank.Items{Features: v.features}); err != nil {
 				return err
 			}
-			ranks[i] = j.HitsOf(scores, j.Queries[i]).ReciprocalRank()
+			hits[i] = j.HitsOf(scores, j.Queries[i])
 		}
 		return nil
 	})
-	return ranks, err
+	return hits, err
 }
 
 // measureGates reports the gates of the judge's queries, each with its first wanted item.
