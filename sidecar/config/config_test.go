@@ -68,6 +68,7 @@ func TestErrorsNameThePlace(t *testing.T) {
 	tests := []struct{ name, text, env, set, want string }{
 		{"unknown key", "limits:\n  max_kk: 3\n", "", "", `likeness.yaml:2: unknown key "max_kk" in limits; did you mean "max_k"?`},
 		{"unknown section", "lisen: {}\n", "", "", `unknown key "lisen"; did you mean "listen"?`},
+		{"a key like none", "stores: {m: {adapter: qdrant}}\n", "", "", `unknown key "adapter" in stores.m; known: kind, address, `},
 		{"inline secret", "stores: {m: {kind: qdrant, address: 'a:1', api_key: canary}}\n", "", "", `unknown key "api_key" in stores.m; did you mean "api_key_`},
 		{"type", "limits:\n  max_k: many\n", "", "", "likeness.yaml: line 2"},
 		{"fraction", "limits:\n  max_k: 1.5\n", "", "", "likeness.yaml:2: limits.max_k: not a valid whole number"},
@@ -85,6 +86,7 @@ func TestErrorsNameThePlace(t *testing.T) {
 		{"ratio", "trace: {sample_ratio: .nan}\n", "", "", "must be a number"},
 		{"address", "listen: {grpc: 'http://x:1/'}\n", "", "", "listen.grpc: not an address"},
 		{"store", small + "  b: {store: mian, collection: c, model: taste, placement: stored}\n", "", "", `there is no store "mian"; did you mean "main"?`},
+		{"a store like none", small + "  b: {store: vectors, collection: c, model: taste, placement: stored}\n", "", "", `there is no store "vectors"; known: main`},
 		{"model", small + "  b: {store: main, collection: c, model: tast, placement: stored}\n", "", "", `there is no model "tast"; did you mean "taste"?`},
 		{"table", small + "  b: {store: main, collection: c, model: taste, placement: table}\n", "", "", "likeness index"},
 		{"depth", small + "  b: {store: main, collection: c, model: taste, placement: stored, depth: 99999}\n", "", "", "greatest depth, 16384"},

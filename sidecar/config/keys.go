@@ -281,18 +281,29 @@ func envName(path string) string {
 	return EnvPrefix + name
 }
 
-// hint suggests the known word that is nearest to word, or returns "" if none is near.
+// fewWords is the number of known words up to which hint names them all.
+const fewWords = 24
+
+// hint suggests the known word that is nearest to word. If none is near it names all known words, or
+// returns "" if there are many or none.
 func hint(word string, known []string) string {
-	best, distance := "", len(word)/2+2
+	best, distance := "", len(word)/2+1
 	for _, k := range known {
-		if d := edits.Distance([]byte(word), []byte(k)); d < distance {
+		d := edits.Distance([]byte(word), []byte(k))
+		if strings.HasPrefix(k, word) {
+			d = 1
+		}
+		if d < distance {
 			best, distance = k, d
 		}
 	}
-	if best == "" {
+	switch {
+	case best != "":
+		return fmt.Sprintf("; did you mean %q?", best)
+	case len(known) == 0 || len(known) > fewWords:
 		return ""
 	}
-	return fmt.Sprintf("; did you mean %q?", best)
+	return "; known: " + strings.Join(known, ", ")
 }
 
 func contains(list []string, s string) bool { return slices.Contains(list, s) }
