@@ -293,6 +293,16 @@ func TestRowsAsRead(t *testing.T) {
 			t.Errorf("%s: %s, %v, want %s", name, got, err, c.want)
 		}
 	}
+	for _, payload := range []bool{false, true} { // which are read by two ways
+		delete(r.sent, "Get")
+		if _, err := r.Fetch(t.Context(), adapters.FetchRequest{Collection: "c", IDs: ids(5), Vectors: []string{"a"}, Payload: payload, Consistency: "2"}); err != nil {
+			t.Error(err)
+		}
+		r.wantSent(t, "by id", "Get", &qdrant.GetPoints{
+			CollectionName: "c", Ids: []*qdrant.PointId{qdrant.NewIDNum(5)}, WithPayload: qdrant.NewWithPayload(payload), WithVectors: qdrant.NewWithVectorsInclude("a"),
+			ReadConsistency: qdrant.NewReadConsistencyFactor(2),
+		})
+	}
 	delete(r.sent, "Scroll")
 	if _, err := r.Fetch(t.Context(), adapters.FetchRequest{Collection: "c", Owner: "item", IDs: []rerank.ID{rerank.TextID("x"), rerank.IntID(-3)}, Consistency: "all"}); err != nil {
 		t.Error(err)
@@ -335,7 +345,19 @@ func TestPagesOfAScan(t *testing.T) {
 		}
 		r.wantSent(t, name, "Scroll", want...)
 	}
-	r := record(t, Options{})
+	r := record(t, Options{Limits: adapters.Limits{MaxMessageBytes: 8000}})
+	r.answers["Collections.Get"] = []any{described()}
+	for _, batch := range []int{0, 7, 1 << 20} {
+		if err := r.Scan(t.Context(), adapters.ScanRequest{Collection: "c", Batch: batch}, func(adapters.Rows, string) error { return nil }); err != nil {
+			t.Error(err)
+		}
+		want := min(batch, 2000/64)
+		if batch == 0 {
+			want = 2000 / 64
+		}
+		r.wantSent(t, fmt.Sprintf("a batch of %d", batch), "Scroll", &qdrant.ScrollPoints{CollectionName: "c", Limit: proto.Uint32(uint32(want)), WithPayload: qdrant.NewWithPayload(false), WithVectors: qdrant.NewWithVectors(false)})
+	}
+	r = record(t, Options{})
 	r.answers["Collections.Get"], r.answers["Scroll"] = []any{described()}, []any{status.Error(codes.Unavailable, "down")}
 	err := r.Scan(t.Context(), adapters.ScanRequest{Collection: "c"}, func(adapters.Rows, string) error { return nil })
 	if !errors.Is(err, adapters.ErrUnavailable) || !strings.Contains(err.Error(), `scan of collection "c"`) {

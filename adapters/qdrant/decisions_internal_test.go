@@ -1,7 +1,9 @@
 package qdrant
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"math"
 	"slices"
@@ -321,6 +323,13 @@ func TestTimesAndSizes(t *testing.T) {
 	if !slices.Equal(sizes, []int{3, 3, 3, 1}) {
 		t.Errorf("ten rows are written in parts of %v", sizes)
 	}
+	rows.Payloads, sizes = slices.Repeat([]json.RawMessage{bytes.Repeat([]byte{' '}, 200)}, 10), nil // 928 bytes each
+	for _, part := range s.splitBatches(make([]*qdrant.PointStruct, 10), rows) {
+		sizes = append(sizes, len(part))
+	}
+	if !slices.Equal(sizes, []int{2, 2, 2, 2, 2}) {
+		t.Errorf("ten rows with payloads of 200 bytes are written in parts of %v", sizes)
+	}
 	var limit *adapters.LimitError
 	long := adapters.SearchRequest{Collection: "c", Filter: strings.Repeat(" ", 5000), Probes: make([]rerank.Probe, 2)}
 	p := probe{field: fieldOf(adapters.L2, 1, true, true)}
@@ -426,6 +435,44 @@ func TestAnAnswerToFewerProbes(t *testing.T) {
 func know(s *Store, in *info) (known bool) {
 	_, known, _ = s.infos.Load(in.collection, func() (*info, error) { return in, nil })
 	return known
+}
+
+// TestAWrongAddress is named in the error.
+func TestAWrongAddress(t *testing.T) {
+	if _, err := Open(Options{Address: "host%zz:6334"}); !errors.Is(err, adapters.ErrStore) || !strings.Contains(err.Error(), `address "host%zz:6334"`) {
+		t.Errorf("%v", err)
+	}
+}
+
+// TestWhatForgetsADescription: whatever may change what a name stands for, and nothing else.
+func TestWhatForgetsADescription(t *testing.T) {
+	s := record(t, Options{DescribeFor: time.Hour})
+	schema := adapters.Schema{Collection: "c", Fields: []adapters.VectorField{{Dim: 1}}}
+	write := func(x float32) error {
+		return s.Write(t.Context(), "c", schema, adapters.Rows{IDs: ids(1), Vectors: []rerank.Matrix{{Rows: 1, Cols: 1, Data: []float32{x}}}})
+	}
+	for name, c := range map[string]struct {
+		do      func() error
+		forgets bool
+	}{
+		"create":              {func() error { return s.Create(t.Context(), schema) }, true},
+		"drop":                {func() error { return s.Drop(t.Context(), "c") }, true},
+		"switch of the alias": {func() error { return s.SwitchAlias(t.Context(), "c", "other") }, true},
+		"switch of another":   {func() error { return s.SwitchAlias(t.Context(), "other", "c") }, false},
+		"longer rows":         {func() error { return write(2) }, true},
+		"rows":                {func() error { return write(1) }, false},
+		"delete":              {func() error { return s.Delete(t.Context(), "c", ids(1)) }, false},
+	} {
+		s.infos.Forget("c")
+		in := &info{collection: "c", fields: []*field{{VectorField: adapters.VectorField{Dim: 1}, norm: 1}}}
+		know(s.Store, in)
+		if err := c.do(); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		if known := know(s.Store, in); known == c.forgets {
+			t.Errorf("%s: the description is known: %t", name, known)
+		}
+	}
 }
 
 func TestWhenACollectionIsDescribedAgain(t *testing.T) {

@@ -122,11 +122,7 @@ func open(ctx context.Context, in Input) (_ *run, err error) {
 		return nil, err
 	}
 	if d := adapters.AbilitiesOf(rt.Store).Describe; d != nil {
-		searched := []string{rt.Collection}
-		if rt.Companion != "" {
-			searched = append(searched, rt.Companion)
-		}
-		if r.indexing, err = awaitIndex(ctx, d, searched, in.IndexWait, in.Progress); err != nil {
+		if r.indexing, err = awaitIndex(ctx, d, searchedCollections(&rt), in.IndexWait, in.Progress); err != nil {
 			return nil, err
 		}
 		described, err := d.Describe(ctx, rt.Collection)
@@ -150,6 +146,14 @@ func open(ctx context.Context, in Input) (_ *run, err error) {
 	}
 	r.exact, r.release, err = r.exactSource()
 	return r, err
+}
+
+// searchedCollections returns the collections that searches of a route may search: its own and its companion.
+func searchedCollections(rt *route.Route) []string {
+	if rt.Companion == "" {
+		return []string{rt.Collection}
+	}
+	return []string{rt.Collection, rt.Companion}
 }
 
 // awaitIndex waits until the store builds no index of the collections, at most for wait. It returns what

@@ -3,11 +3,13 @@ package calibrate
 import (
 	"context"
 	"errors"
+	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/sidecar/route"
 )
 
 // building is a store that builds the index of a collection for a time.
@@ -22,6 +24,16 @@ func (b building) Describe(_ context.Context, collection string) (adapters.Descr
 		return adapters.Description{Indexing: "3 of 7 rows"}, b.err
 	}
 	return adapters.Description{}, b.err
+}
+
+// TestSearchedCollections: the index of a companion matters as much as the collection's own.
+func TestSearchedCollections(t *testing.T) {
+	for companion, want := range map[string][]string{"": {"c"}, "w": {"c", "w"}} {
+		rt := &route.Route{Policy: route.Policy{Collection: "c"}}
+		if rt.Companion = companion; !slices.Equal(searchedCollections(rt), want) {
+			t.Errorf("companion %q: %v", companion, searchedCollections(rt))
+		}
+	}
 }
 
 // TestACalibrationWaitsForTheIndex: of the collection and its companion, with progress, no longer than it may, and not at all

@@ -52,6 +52,22 @@ func TestALookHoldsNoVersion(t *testing.T) {
 	}
 }
 
+// TestScansRest: after a scan of a collection, whatever became of it, the next one waits for an hour, or for a multiple of what it
+// took if that is longer.
+func TestScansRest(t *testing.T) {
+	for took, want := range map[time.Duration]time.Duration{time.Minute: scanRetry, time.Hour: selfPause * time.Hour} {
+		synctest.Test(t, func(t *testing.T) {
+			o := &outcomes{route: &route.Route{Policy: route.Policy{Name: "things"}}}
+			a := o.auditor(Audits{Self: true})
+			a.scanning = true
+			a.takeScan(o, scanResult{route: "things", took: took, err: errBehind})
+			if next := a.nextScan["things"]; a.scanning || !next.Equal(time.Now().Add(want)) || o.held != 0 {
+				t.Errorf("after a scan of %s the next one waits %s, want %s; %d versions are held", took, time.Until(next), want, o.held)
+			}
+		})
+	}
+}
+
 // TestWhatMayBeScanned: a collection whose store lists its rows, each of them an item that the model scores by its own vector.
 func TestWhatMayBeScanned(t *testing.T) {
 	own, err := maxsim.New(maxsim.Config{Dim: 2}, nil)

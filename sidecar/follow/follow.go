@@ -250,9 +250,15 @@ func (f *Follower) Begin(ctx context.Context, w journal.Write) (end func(applied
 	if s != nil {
 		writeEnds = s.begin(ctx, w)
 	}
+	return endWrite(c.written, writeEnds, doubtEnds)
+}
+
+// endWrite returns the function that ends a write. The doubt ends last: between two of the calls no search may be certified
+// without a write that the database has answered.
+func endWrite(noteWritten func(), writeEnds func(bool, []rerank.ID), doubtEnds func(bool)) func(applied bool, touched []rerank.ID) {
 	return func(applied bool, touched []rerank.ID) {
 		if applied {
-			c.written()
+			noteWritten()
 		}
 		writeEnds(applied, touched)
 		doubtEnds(applied)

@@ -109,6 +109,96 @@ func TestDamagedRecord(t *testing.T) {
 	}
 }
 
+// TestDoubtEndsLast: once the backlog has the write, so that no search in between is certified without it.
+func TestDoubtEndsLast(t *testing.T) {
+	for applied, want := range map[bool][]string{true: {"written", "write", "doubt"}, false: {"write", "doubt"}} {
+		var got []string
+		end := endWrite(func() { got = append(got, "written") }, func(a bool, touched []rerank.ID) {
+			if got = append(got, "write"); a != applied || !slices.Equal(touched, idsOf(3)) {
+				t.Errorf("the write ends as applied %t with the rows %v", a, touched)
+			}
+		}, func(a bool) {
+			if got = append(got, "doubt"); a != applied {
+				t.Errorf("the doubt ends as applied %t", a)
+			}
+		})
+		if end(applied, idsOf(3)); !slices.Equal(got, want) {
+			t.Errorf("applied %t: %v, want %v", applied, got, want)
+		}
+	}
+}
+
+// TestRecordThatIsBelieved: derived data is fresh at once only if the last process ended in order, and some process has compared
+// all rows.
+func TestRecordThatIsBelieved(t *testing.T) {
+	for content, missed := range map[string]bool{
+		`{"clean":true,"complete":"2026-11-01T00:00:00Z"}`: false,
+		`{"clean":true}`: true,
+		`{"clean":false,"complete":"2026-11-01T00:00:00Z"}`: true,
+	} {
+		dir := t.TempDir()
+		at := recordPath(statedir.Collection(dir, "items"))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o700), os.WriteFile(at, []byte(content), 0o600)); err != nil {
+			t.Fatal(err)
+		}
+		s := newSyncer(t, dir)
+		if s.missed.isOpen() != missed || s.record.Clean {
+			t.Errorf("record %s: missed %t, and it stays clean: %t", content, s.missed.isOpen(), s.record.Clean)
+		}
+		if kept, err := readRecord(at); err != nil || kept.Clean {
+			t.Errorf("record %s: the file is clean while the process runs: %+v, %v", content, kept, err)
+		}
+	}
+}
+
+// TestWhatWakesAFollower: whatever gives it work, or waits for its next step.
+func TestWhatWakesAFollower(t *testing.T) {
+	given, cancel := context.WithCancel(t.Context())
+	cancel()
+	upsert := journal.Write{Collection: "items", Kind: journal.Upsert, IDs: idsOf(1)}
+	for name, do := range map[string]func(s *syncer){
+		"a write":                   func(s *syncer) { s.begin(t.Context(), upsert)(true, nil) },
+		"a write after a doubt":     func(s *syncer) { s.beginApplied(upsert) },
+		"a write without a journal": func(s *syncer) { s.missedByJournal(errors.New("full")) },
+		"a write of a peer":         func(s *syncer) { s.queuePeerWrite(openWrite{s.seePeerWrite(upsert), upsert}) },
+		"missed writes of a peer":   func(s *syncer) { s.missPeerWrites("gone", nil) },
+		"a request to compare":      func(s *syncer) { _, _ = s.awaitPass(given) },
+		"a wait for a step":         func(s *syncer) { _ = s.waitUnused(given) },
+		"the end":                   func(s *syncer) { s.drain(given) },
+		"another route": func(s *syncer) {
+			if err := s.replace(&route.Route{Policy: route.Policy{Name: "r"}, Parts: route.Parts{Model: innerProduct(t)}}); err != nil {
+				t.Error(err)
+			}
+		},
+	} {
+		s := newSyncer(t, t.TempDir())
+		s.peers = &peers{}
+		select {
+		case <-s.wake:
+		default:
+		}
+		do(s)
+		select {
+		case <-s.wake:
+		default:
+			t.Errorf("%s: it sleeps on", name)
+		}
+		s.peers = nil
+	}
+}
+
+// TestAPeersWriteIsTheirsToSettle: a process that ends does not wait for it until its sidecar has read it back.
+func TestAPeersWriteIsTheirsToSettle(t *testing.T) {
+	s := newSyncer(t, t.TempDir())
+	w := s.seePeerWrite(journal.Write{Collection: "items", Kind: journal.Upsert, IDs: idsOf(1)})
+	if !s.backlog.waitsForPassOnly() || s.Fresh() {
+		t.Errorf("after a peer's write: waits for passes alone %t, fresh %t", s.backlog.waitsForPassOnly(), s.Fresh())
+	}
+	if s.queuePeerWrite(openWrite{w, journal.Write{Collection: "items", Kind: journal.Upsert, IDs: idsOf(1)}}); s.backlog.waitsForPassOnly() {
+		t.Error("its rows are not read before the end")
+	}
+}
+
 // TestStrictestLimits: of the routes of a collection the strictest limits hold, in any order, and 0 is no limit.
 func TestStrictestLimits(t *testing.T) {
 	for _, order := range [][]int{{3, 2, 0}, {0, 2, 3}, {2, 3, 0}} {

@@ -226,7 +226,7 @@ func (j *Journal) compactOldest() (gone bool, err error) {
 	var out []byte
 	j.mu.Lock()
 	for _, p := range record.ReadAll(b, segmentHeader).Records {
-		if at := j.pending[p.Number]; at.segment == from && len(p.Body) > 0 {
+		if at := j.pending[p.Number]; at.segment == from {
 			copies, out = append(copies, p), append(out, p.Raw...)
 		}
 	}

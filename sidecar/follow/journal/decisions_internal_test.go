@@ -3,13 +3,16 @@ package journal
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/likenessdb/likeness/internal/disk"
 	"github.com/likenessdb/likeness/internal/filelock"
 	"github.com/likenessdb/likeness/rerank"
 )
@@ -230,6 +233,80 @@ func TestDoneIsWrittenDown(t *testing.T) {
 			t.Errorf("the file has %d bytes, as before the write was done", before)
 		}
 	})
+}
+
+// countingDisk counts the syncs of files and of folders.
+type countingDisk struct {
+	disk.Disk
+	files, folders *atomic.Int32
+}
+
+type countingFile struct {
+	disk.File
+	synced *atomic.Int32
+}
+
+func (d countingDisk) OpenFile(path string, flag int, perm fs.FileMode) (disk.File, error) {
+	f, err := d.Disk.OpenFile(path, flag, perm)
+	return countingFile{f, d.files}, err
+}
+
+func (d countingDisk) SyncDir(dir string) error {
+	d.folders.Add(1)
+	return d.Disk.SyncDir(dir)
+}
+
+func (f countingFile) Sync() error {
+	f.synced.Add(1)
+	return f.File.Sync()
+}
+
+// TestWhatOthersHaveToSee is durable at once: that a write was added and, in a shared journal, that one is done, and that the mark
+// is gone.
+func TestWhatOthersHaveToSee(t *testing.T) {
+	for _, shared := range []bool{false, true} {
+		synctest.Test(t, func(t *testing.T) {
+			d := countingDisk{disk.OrOS(nil), new(atomic.Int32), new(atomic.Int32)}
+			j := opened(t, t.TempDir(), Options{Shared: shared, Disk: d})
+			synctest.Wait()
+			before := d.files.Load()
+			seq := added(t, j, 1)
+			if synctest.Wait(); d.files.Load() == before {
+				t.Errorf("shared %t: a new write is not synced", shared)
+			}
+			before = d.files.Load()
+			j.Done(seq)
+			if synctest.Wait(); (d.files.Load() > before) != shared {
+				t.Errorf("shared %t: that a write is done is synced %d times", shared, d.files.Load()-before)
+			}
+			if !shared {
+				return
+			}
+			before = d.folders.Load()
+			if err := j.Interrupt(); err != nil || d.folders.Load() == before {
+				t.Errorf("that the mark is gone is not synced, %v", err)
+			}
+		})
+	}
+}
+
+// TestRemoveBesideAReader: the journal of a process that is gone is removed though a reader tests its lock just then.
+func TestRemoveBesideAReader(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "journal")
+	if err := opened(t, dir, Options{Shared: true}).Close(); err != nil {
+		t.Fatal(err)
+	}
+	tested, err := filelock.Share(filepath.Join(dir, lockName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = tested.Close() }()
+	if err := Remove(dir); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the folder is there: %v", err)
+	}
 }
 
 // TestCompactsInOneCommit: a commit copies from one segment after the other until the files take less than half of the limit.
