@@ -16,12 +16,13 @@ func TestMean(t *testing.T) {
 		}
 		m.Add([]float32{3, 4}, 3)
 		m.Add([]float32{0, -2}, 1)
-		want := [2]float64{3 * 3. / 4, (3*4 - 2) / 4.}
+		m.Add([]float32{0, 0}, 4) // without a direction, and counts all the same
+		want := [2]float64{3 * 3. / 8, (3*4 - 2) / 8.}
 		if unit {
-			want = [2]float64{3 * .6 / 4, (3*.8 - 1) / 4}
+			want = [2]float64{3 * .6 / 8, (3*.8 - 1) / 8}
 		}
 		v, ok := m.Vector()
-		if !ok || math.Abs(float64(v[0])-want[0]) > 1e-6 || math.Abs(float64(v[1])-want[1]) > 1e-6 {
+		if !ok || !(math.Abs(float64(v[0])-want[0]) <= 1e-6 && math.Abs(float64(v[1])-want[1]) <= 1e-6) { // also if they are NaN
 			t.Errorf("unit %t: %v, want %v", unit, v, want)
 		}
 	}

@@ -293,6 +293,26 @@ func TestMaxScoreIsReached(t *testing.T) {
 	adversary.Attained(t, "one row of a full form", float64(scores(t, wide, []float32{1}, rerank.Matrix{Rows: 1, Cols: 4, Data: []float32{1, 1, 1, 1}})[0]), float64(wide.Spec().MaxScore))
 }
 
+// TestMaxScoreHasRoomForRounding: vectors that float32 normalises can be longer than 1, and their scores greater than the norm
+// of W.
+func TestMaxScoreHasRoomForRounding(t *testing.T) {
+	s := build(t, bilinear.Config{QueryDim: 3, ItemDim: 3, Form: bilinear.Diagonal, Normalise: true}, tensor.Set{"w": {Shape: []int{3}, Data: []float32{1, 1, 1}}})
+	rng, longer := rand.New(rand.NewPCG(7, 1)), 0
+	for range 200 {
+		x := random(rng, 1, 3).Data
+		score := scores(t, s, x, rerank.Matrix{Rows: 1, Cols: 3, Data: x})[0]
+		if score > s.Spec().MaxScore {
+			t.Errorf("%v scores %.9g against itself, more than %.9g", x, score, s.Spec().MaxScore)
+		}
+		if score > 1 {
+			longer++
+		}
+	}
+	if longer == 0 {
+		t.Error("no score is above 1; the data shows nothing")
+	}
+}
+
 func TestDeriver(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	full, _ := randomForm(t, rng, bilinear.Full, false)

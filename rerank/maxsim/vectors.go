@@ -14,6 +14,8 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/likenessdb/likeness/internal/atomicfile"
+	"github.com/likenessdb/likeness/internal/disk"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/internal/regular"
 	"github.com/likenessdb/likeness/rerank/npy"
@@ -208,7 +210,7 @@ func (w *VectorsWriter) Append(id rerank.ID, vectors rerank.Matrix) error {
 
 // Close completes the files and returns their digest.
 func (w *VectorsWriter) Close() (digest string, err error) {
-	if err := errors.Join(w.lines.Flush(), w.owners.Sync()); err != nil {
+	if err := w.lines.Flush(); err != nil {
 		return "", errors.Join(err, w.Abort())
 	}
 	if err := w.matrix.Close(); err != nil {
@@ -216,7 +218,7 @@ func (w *VectorsWriter) Close() (digest string, err error) {
 	}
 	owners := w.owners
 	w.owners = nil
-	if err := errors.Join(owners.Close(), os.Rename(owners.Name(), w.name+ownersFile)); err != nil {
+	if err := atomicfile.Rename(disk.OS{}, owners, w.name+ownersFile); err != nil {
 		return "", err
 	}
 	return hex.EncodeToString(w.sum.Sum(nil)), nil

@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/likenessdb/likeness/rerank"
@@ -77,21 +78,24 @@ func TestNoVectors(t *testing.T) {
 
 // What is damaged, or of another model, is refused by name.
 func TestVectorsRefused(t *testing.T) {
-	for what, damage := range map[string]func(owners, vectors []byte) ([]byte, []byte){
-		"a line is missing": func(o, v []byte) ([]byte, []byte) { return o[:bytes.LastIndexByte(o[:len(o)-1], '\n')+1], v },
-		"a line too many":   func(o, v []byte) ([]byte, []byte) { return append(o, "9\n"...), v },
-		"another id":        func(o, v []byte) ([]byte, []byte) { return bytes.Replace(o, []byte(`"7"`), []byte(`"8"`), 1), v },
-		"no id":             func(o, v []byte) ([]byte, []byte) { return bytes.Replace(o, []byte(`"7"`), []byte(`7.5`), 1), v },
-		"an item comes again": func(o, v []byte) ([]byte, []byte) {
+	for what, c := range map[string]struct {
+		damage func(owners, vectors []byte) ([]byte, []byte)
+		reason string
+	}{
+		"a line is missing": {func(o, v []byte) ([]byte, []byte) { return o[:bytes.LastIndexByte(o[:len(o)-1], '\n')+1], v }, "lines for"},
+		"a line too many":   {func(o, v []byte) ([]byte, []byte) { return append(o, "9\n"...), v }, "more lines than"},
+		"another id":        {func(o, v []byte) ([]byte, []byte) { return bytes.Replace(o, []byte(`"7"`), []byte(`"8"`), 1), v }, "belong together"},
+		"no id":             {func(o, v []byte) ([]byte, []byte) { return bytes.Replace(o, []byte(`"7"`), []byte(`7.5`), 1), v }, "is no id"},
+		"an item comes again": {func(o, v []byte) ([]byte, []byte) {
 			return bytes.Replace(o, []byte("\n7\n"), []byte("\n9223372036854775808\n"), 1), v
-		},
-		"another number": func(o, v []byte) ([]byte, []byte) { v[len(v)-3]++; return o, v },
-		"not a number":   func(o, v []byte) ([]byte, []byte) { copy(v[len(v)-4:], "\x00\x00\xc0\x7f"); return o, v },
+		}, "comes again after another"},
+		"another number": {func(o, v []byte) ([]byte, []byte) { v[len(v)-3]++; return o, v }, "belong together"},
+		"not a number":   {func(o, v []byte) ([]byte, []byte) { copy(v[len(v)-4:], "\x00\x00\xc0\x7f"); return o, v }, "NaN"},
 	} {
 		name, digest := written(t)
-		rewrite(t, name, damage)
-		if _, err := maxsim.OpenVectors(name, digest); !errors.Is(err, maxsim.ErrVectors) {
-			t.Errorf("%s: %v", what, err)
+		rewrite(t, name, c.damage)
+		if _, err := maxsim.OpenVectors(name, digest); !errors.Is(err, maxsim.ErrVectors) || !strings.Contains(err.Error(), c.reason) {
+			t.Errorf("%s: %v, want %q", what, err, c.reason)
 		}
 	}
 	name, _ := written(t)

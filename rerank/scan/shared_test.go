@@ -317,6 +317,60 @@ func (b *watched) ScoreBatch(dst []float32, queries []rerank.Encoded, items rera
 	return b.Batch.ScoreBatch(dst, own, items)
 }
 
+// sized is a batch that notes the fewest items that it scores at a time.
+type sized struct {
+	rerank.Batch
+	least atomic.Int64
+}
+
+// sizedQuery is a query of a sized batch, which can be screened.
+type sizedQuery struct {
+	rerank.Encoded
+	of *sized
+}
+
+func (q sizedQuery) Batch() rerank.Batch { return q.of }
+
+func (q sizedQuery) Screens(items rerank.Items) int {
+	return q.Encoded.(rerank.Screener).Screens(items)
+}
+
+func (q sizedQuery) Screen(level int, dst []float32, items rerank.Items, loss rerank.Loss, reach float32) error {
+	return q.Encoded.(rerank.Screener).Screen(level, dst, items, loss, reach)
+}
+
+func (b *sized) ScoreBatch(dst []float32, queries []rerank.Encoded, items rerank.Items) error {
+	b.least.Store(min(b.least.Load(), int64(items.Len())))
+	return b.Batch.ScoreBatch(dst, unwrapped(queries), items)
+}
+
+func (b *sized) ScreenBatch(level int, dst []float32, queries []rerank.Encoded, items rerank.Items, loss rerank.Loss, reach []float32) error {
+	return b.Batch.ScreenBatch(level, dst, unwrapped(queries), items, loss, reach)
+}
+
+func unwrapped(queries []rerank.Encoded) []rerank.Encoded {
+	own := make([]rerank.Encoded, len(queries))
+	for i, q := range queries {
+		own[i] = q.(sizedQuery).Encoded
+	}
+	return own
+}
+
+// TestTrialsOfABatch: what scoring all items costs is measured on a part of a chunk for a batch too.
+func TestTrialsOfABatch(t *testing.T) {
+	w := mixtures(t, 3000, table.Meta{})
+	of := &sized{Batch: w.encoded[0].(rerank.Batcher).Batch()}
+	of.least.Store(3000)
+	queries := make([]scan.Query, 2)
+	for i := range queries {
+		queries[i] = scan.Query{Encoded: sizedQuery{w.encoded[i], of}, K: 3}
+	}
+	must(t, scan.NewShared(w.table, w.sim.Spec(), turns.New(1)).Batch(t.Context(), queries, make([]scan.Result, len(queries))))
+	if least := of.least.Load(); least > 128 {
+		t.Errorf("the shortest call scored %d items for all queries, want a part of a chunk: 128 at most", least)
+	}
+}
+
 // TestCallsOfABatch: one call takes 64 queries at most, so that a thousand searches at once need no memory
 // for all their scores; and where a call panics, each query is scored alone.
 func TestCallsOfABatch(t *testing.T) {

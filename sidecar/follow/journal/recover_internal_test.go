@@ -79,6 +79,23 @@ func TestCarriedTwice(t *testing.T) {
 	}
 }
 
+// TestOldestHeaderCutOff: the oldest file was begun when the process was killed, and no file before it is left that could lack a
+// write. In a journal with an older file the write is missing.
+func TestOldestHeaderCutOff(t *testing.T) {
+	for older, want := range map[bool]error{false: nil, true: ErrDamaged} {
+		dir := t.TempDir()
+		if older {
+			writeSegment(t, dir, 1, encodeHeader(0))
+		}
+		writeSegment(t, dir, 2, encodeHeader(0)[:7])
+		writeSegment(t, dir, 3, encodeHeader(5), encoded(6, someBody))
+		_, entries, damage, err := recoverFrom(dir)
+		if err != nil || !errors.Is(damage, want) || (damage == nil) != (want == nil) || len(entries) != 1 || entries[0].Seq != 6 {
+			t.Errorf("older file %t: %+v, damage %v, %v; want %v", older, entries, damage, err, want)
+		}
+	}
+}
+
 // TestLaterVersion: a journal of another version of likeness takes no writes, and its file stays. Once
 // the file is gone, the journal takes writes.
 func TestLaterVersion(t *testing.T) {
