@@ -22,11 +22,11 @@ type approximation struct {
 	lostAll [2]float64
 }
 
-// measure sets scaled and its norms.
-func (a *approximation) measure(e *encoded) {
-	a.scaled = rerank.NewMatrix(e.components.Rows, e.components.Cols)
+// measure sets scaled, and its norms, for components f_i and 1/τ.
+func (a *approximation) measure(components rerank.Matrix, inverseTemperature float32) {
+	a.scaled = rerank.NewMatrix(components.Rows, components.Cols)
 	for k := range a.scaled.Data {
-		a.scaled.Data[k] = e.components.Data[k] * e.s.c.maxScore()
+		a.scaled.Data[k] = components.Data[k] * inverseTemperature
 	}
 	a.all, a.spectral = rerank.Norm(a.scaled.Data), kernel.SpectralNorm(a.scaled)
 	for i := range a.scaled.Rows {
@@ -44,7 +44,7 @@ func (a *approximation) leave(part int, rest rerank.Matrix) {
 
 // approximation returns the query's side as screens of the items have it.
 func (e *encoded) approximation(items rerank.Items) *approximation {
-	if e.s.c.inInt8(items.Packed) {
+	if e.c.inInt8(items.Packed) {
 		return &e.int8Parts().approximation
 	}
 	return &e.split().approximation
@@ -61,7 +61,7 @@ type split struct {
 func (e *encoded) split() *split {
 	s := &e.halves
 	s.once.Do(func() {
-		s.measure(e)
+		s.measure(e.components, e.c.maxScore())
 		left := [2]rerank.Matrix{rerank.NewMatrix(s.scaled.Rows, s.scaled.Cols), rerank.NewMatrix(s.scaled.Rows, s.scaled.Cols)}
 		for k, v := range s.scaled.Data {
 			for i := range left {
@@ -81,7 +81,7 @@ func (e *encoded) split() *split {
 // ones: the greatest difference, and the norm of all differences. rough means that one matrix
 // of the rows' format represents the query.
 func (e *encoded) logitError(items rerank.Items, loss rerank.Loss, rough bool) (greatest, norm float64) {
-	c, s, half := &e.s.c, e.approximation(items), 1
+	c, s, half := e.c, e.approximation(items), 1
 	if rough {
 		half = 0
 	}
@@ -91,7 +91,7 @@ func (e *encoded) logitError(items rerank.Items, loss rerank.Loss, rough bool) (
 	}
 	var squares float64
 	for j := range c.PairsItem {
-		lost, length := e.s.c.lost(loss, j), e.s.c.length(loss, j)
+		lost, length := e.c.lost(loss, j), e.c.length(loss, j)
 		for i, n := range s.norm {
 			greatest = max(greatest, n*lost+(rest[i]+rounding*(n+rest[i]))*length+1e-30)
 		}

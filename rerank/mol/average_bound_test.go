@@ -73,7 +73,7 @@ func TestAverageBound(t *testing.T) {
 // rounding is added.
 func checkOtherLimits(t *testing.T, rng *rand.Rand, e *encoded) {
 	t.Helper()
-	probe := rerank.Probe{Field: FieldMean, Vector: normal(rng, 1, e.s.c.Dim).Data}
+	probe := rerank.Probe{Field: FieldMean, Vector: normal(rng, 1, e.c.Dim).Data}
 	length := rerank.Norm(probe.Vector)
 	for _, s := range []float64{-1.5, -.9, -.2, 0, .3, .99} {
 		const off = 0.1

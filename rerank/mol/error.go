@@ -66,7 +66,7 @@ func (e *encoded) norms() *queryNorms {
 }
 
 func (e *encoded) measureNorms() queryNorms {
-	c, inverse := &e.s.c, 1/e.s.c.Temperature
+	c, inverse := e.c, 1/e.c.Temperature
 	n := queryNorms{
 		component: longestRow(e.components) * inverse, components: rerank.Norm(e.components.Data) * inverse,
 		spectral: kernel.SpectralNorm(e.components) * inverse,
@@ -93,7 +93,7 @@ func (e *encoded) measureNorms() queryNorms {
 
 // scoreError bounds |Score − φ| over all items that Score has computed for this query.
 func (e *encoded) scoreError() float64 {
-	c, q, w := &e.s.c, e.norms(), &e.s.weightNorms
+	c, q, w := e.c, e.norms(), &e.s.weightNorms
 	x := e.seen.extents(c)
 	x.logits, x.top = q.spectral*x.components, q.component*x.component
 	x.span, x.deviation = 2*x.top, 2*x.top
@@ -104,7 +104,7 @@ func (e *encoded) scoreError() float64 {
 
 // largestLogit bounds |logit|/τ over all items that Score has computed for this query.
 func (e *encoded) largestLogit() float64 {
-	return e.norms().component * e.seen.extents(&e.s.c).component
+	return e.norms().component * e.seen.extents(e.c).component
 }
 
 // roundingOf bounds how far φ is off when it is computed in p from numbers of the given
@@ -121,7 +121,7 @@ func (e *encoded) largestLogit() float64 {
 //     than e^{2δ} − 1. So φ moves by min(tanh(δ/2)·(max l − min l), (e^{2δ} − 1)·Σ π̂·|l − φ̂|).
 //  5. The weighted mean adds 2·γ_{L+6}·max |l|.
 func (e *encoded) roundingOf(p precision, x extents) float64 {
-	c, q, w := &e.s.c, e.norms(), &e.s.weightNorms
+	c, q, w := e.c, e.norms(), &e.s.weightNorms
 	pairs := c.pairs()
 	least := p.smallest * float64(c.Dim) * (1 + x.component)
 	logit := p.gamma(c.Dim+4)*q.component*x.component + least

@@ -113,7 +113,7 @@ func TestScoreError(t *testing.T) {
 
 // backwards is φ of a feature row in float64, every sum from its end.
 func backwards(e *encoded, row []float32) float64 {
-	c, n := &e.s.c, e.s.Network()
+	c, n := e.c, e.s.Network()
 	logits, z := make([]float64, c.pairs()), make([]float64, c.pairs())
 	for l := range logits {
 		f, g := e.components.Row(l/c.PairsItem), row[l%c.PairsItem*c.Dim:][:c.Dim]
@@ -156,7 +156,7 @@ func TestRoundingTerms(t *testing.T) {
 	const tau = 0.5
 	s := given(1, 2, 4, tau)
 	s.byItem.second.w = aligned(2, 2)
-	e := &encoded{s: s, components: rerank.Matrix{Rows: 1, Cols: 4, Data: []float32{1, 0, 0, 0}}, gate: []float32{0, 0}}
+	e := &encoded{s: s, c: &s.c, components: rerank.Matrix{Rows: 1, Cols: 4, Data: []float32{1, 0, 0, 0}}, gate: []float32{0, 0}}
 	p := precision{unit: 1e-6}
 	// An input of size 1000 is off by γ_{8} and the exponential's part of it.
 	off := p.gamma(2+6)*1000 + 8e-6*1001

@@ -26,7 +26,7 @@ const leastScale = 1e-30
 func (e *encoded) int8Parts() *int8Parts {
 	p := &e.int8
 	p.once.Do(func() {
-		p.measure(e)
+		p.measure(e.components, e.c.maxScore())
 		left := make([]float64, len(p.scaled.Data))
 		for k, v := range p.scaled.Data {
 			left[k] = float64(v)
@@ -144,7 +144,7 @@ func (e *encoded) largestLogitError(items rerank.Items, loss rerank.Loss) float3
 	if !(norm < mostSquared) {
 		return float32(math.Inf(1))
 	}
-	return above(greatest + (2*mixError(inFloat32, e.s.c.pairs())+0x1p-20)*norm)
+	return above(greatest + (2*mixError(inFloat32, e.c.pairs())+0x1p-20)*norm)
 }
 
 // mostSquared is a norm whose square is far below the greatest float32. A logit beyond it may
@@ -154,8 +154,8 @@ const mostSquared = 1e18
 // logitNorm bounds the norm of an item's logits over τ.
 func (e *encoded) logitNorm(items rerank.Items, loss rerank.Loss) float64 {
 	var squares float64
-	for j := range e.s.c.PairsItem {
-		length := e.s.c.length(loss, j)
+	for j := range e.c.PairsItem {
+		length := e.c.length(loss, j)
 		squares += length * length
 	}
 	return e.approximation(items).all * math.Sqrt(squares)
@@ -194,7 +194,7 @@ func (b *bounds) tiles(sc *scratch, dst []float32, items rerank.Items) {
 		to := min(from+size, len(dst))
 		g, words := b.e.s.tilesOf(sc, items, from, to)
 		b.computeLogits(sc, &g, words)
-		b.group(sc, &g, sc.logits, b.e.s.c.logitTile(), dst[from:to], words)
+		b.group(sc, &g, sc.logits, b.e.c.logitTile(), dst[from:to], words)
 	}
 }
 

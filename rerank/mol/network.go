@@ -44,5 +44,5 @@ var _ rerank.Operator = (*encoded)(nil)
 
 // Operands implements rerank.Operator.
 func (e *encoded) Operands() rerank.Operands {
-	return rerank.Operands{Vectors: e.components, Gates: e.gate, Scale: e.s.c.maxScore()}
+	return rerank.Operands{Vectors: e.components, Gates: e.gate, Scale: e.c.maxScore()}
 }

@@ -47,7 +47,7 @@ func asList(p rerank.Probe, err error) ([]rerank.Probe, error) {
 }
 
 func (e *encoded) perEmbedding(p rerank.Plan) ([]rerank.Probe, error) {
-	c := &e.s.c
+	c := e.c
 	probes := make([]rerank.Probe, 0, c.pairs())
 	for i := range c.PairsQuery {
 		for j := range c.PairsItem {
@@ -88,8 +88,8 @@ func (e *encoded) averageProbe(p rerank.Plan, depth int) (rerank.Probe, error) {
 			return rerank.Probe{}, err
 		}
 	case p.Weights != rerank.GateWeights:
-		sum := make([]float32, e.s.c.Dim)
-		for i := range e.s.c.PairsQuery {
+		sum := make([]float32, e.c.Dim)
+		for i := range e.c.PairsQuery {
 			for k, v := range e.components.Row(i) {
 				sum[k] += v
 			}
@@ -102,11 +102,11 @@ func (e *encoded) averageProbe(p rerank.Plan, depth int) (rerank.Probe, error) {
 
 // pairWeights returns the weights of the pairs in an averaged probe.
 func (e *encoded) pairWeights(w rerank.Weights) ([]float32, error) {
-	weights := make([]float32, e.s.c.pairs())
+	weights := make([]float32, e.c.pairs())
 	switch w {
 	case "", rerank.UniformWeights:
 		for l := range weights {
-			weights[l] = 1 / float32(e.s.c.PairsItem)
+			weights[l] = 1 / float32(e.c.PairsItem)
 		}
 		return weights, nil
 	case rerank.GateWeights:
@@ -117,7 +117,7 @@ func (e *encoded) pairWeights(w rerank.Weights) ([]float32, error) {
 		sc := e.s.borrow()
 		defer e.s.scratch.Put(sc)
 		e.gateInputs(weights, sc, rerank.Items{Features: rowOf(e.s.meanItem)}, 0)
-		e.s.c.toProbabilities(weights)
+		e.c.toProbabilities(weights)
 		return weights, nil
 	default:
 		return nil, fmt.Errorf("%w: weights %q are neither %q nor %q", rerank.ErrStrategy, w, rerank.UniformWeights, rerank.GateWeights)
@@ -184,9 +184,9 @@ func (s *Similarity) pullBack(w []float32) (vector []float32, offset float32, ok
 // elements and offset were rounded a second time) plus the bound of Score's rounding, for
 // the feature rows that this query's Score has read.
 func (e *encoded) Bound(probes []rerank.Probe, lists []rerank.List) rerank.Bound {
-	tau := e.s.c.Temperature
+	tau := e.c.Temperature
 	n := min(len(probes), len(lists))
-	thresholds := make([]float64, e.s.c.pairs())
+	thresholds := make([]float64, e.c.pairs())
 	for l := range thresholds {
 		thresholds[l] = math.Inf(1)
 	}
@@ -219,12 +219,12 @@ func (e *encoded) Bound(probes []rerank.Probe, lists []rerank.List) rerank.Bound
 // several components, one can make up for another.
 func (e *encoded) otherLimits(p rerank.Probe, l rerank.List) []float64 {
 	length := rerank.Norm(p.Vector)
-	if p.Field == "" || e.s.c.PairsItem > 1 || !e.s.c.hasUnitComponents() || length == 0 {
+	if p.Field == "" || e.c.PairsItem > 1 || !e.c.hasUnitComponents() || length == 0 {
 		return nil
 	}
 	const margin = 1e-6 // far above the roundings of float64 and of the norm of g
 	s := max(-1, (float64(l.Threshold())+float64(l.Epsilon))/length+margin)
-	limits := make([]float64, e.s.c.PairsQuery)
+	limits := make([]float64, e.c.PairsQuery)
 	for i := range limits {
 		f := e.components.Row(i)
 		norm := rerank.Norm(f)

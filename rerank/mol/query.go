@@ -12,6 +12,7 @@ import (
 // encoded is the query's side of a MoL.
 type encoded struct {
 	s *Similarity
+	c *Config // of s
 	// vector is the query vector, normalised if the model says so.
 	vector []float32
 	// components has the P_Q components f_i as rows.
@@ -43,7 +44,7 @@ func (s *Similarity) Encode(q rerank.Query) (rerank.Encoded, error) {
 	if err := s.spec.CheckQuery(q); err != nil {
 		return nil, err
 	}
-	e := &encoded{s: s, vector: slices.Clone(q.Vector)}
+	e := &encoded{s: s, c: &s.c, vector: slices.Clone(q.Vector)}
 	if s.c.Normalise && !s.c.ComponentsGiven {
 		rerank.Normalise(e.vector)
 	}
@@ -70,7 +71,7 @@ func (s *Similarity) Encode(q rerank.Query) (rerank.Encoded, error) {
 func (e *encoded) prepareTiles() {
 	scaled := rerank.NewMatrix(e.components.Rows, e.components.Cols)
 	for i, v := range e.components.Data {
-		scaled.Data[i] = v * e.s.c.maxScore()
+		scaled.Data[i] = v * e.c.maxScore()
 	}
 	for _, r := range e.s.stretches {
 		part := rerank.NewMatrix(scaled.Rows, r.to-r.from)
@@ -79,9 +80,9 @@ func (e *encoded) prepareTiles() {
 		}
 		e.scaled = append(e.scaled, kernel.Pack(part))
 	}
-	pairs := e.s.c.pairs()
+	pairs := e.c.pairs()
 	e.bias = padded(e.s.byPair.second.bias, pairs)
-	if e.s.c.Combination == GLUSiLU {
+	if e.c.Combination == GLUSiLU {
 		e.factor = padded(e.gate, pairs)
 		return
 	}
@@ -179,7 +180,7 @@ func (s *Similarity) Refine(q rerank.Encoded, rows rerank.Matrix, scores []float
 
 // weightedSum returns the concatenation over j of Σ_i weight_ij f_i.
 func (e *encoded) weightedSum(weights []float32) []float32 {
-	c := &e.s.c
+	c := e.c
 	w := make([]float32, c.PairsItem*c.Dim)
 	for i := range c.PairsQuery {
 		f := e.components.Row(i)

@@ -155,9 +155,9 @@ func (r *reduced) gateError(one, off, norm, hidden, taken, takenHidden float64) 
 // logits and of the item's part of the gates, and the largest summand of an input apart
 // from the logits' part.
 func (e *encoded) gateErrors(logits, item, summand float64) gateErrors {
-	errors, root := e.s.reduced.errors(logits, item), sqrt(e.s.c.pairs())
+	errors, root := e.s.reduced.errors(logits, item), sqrt(e.c.pairs())
 	rounding := 2 * (kernel.Gamma(e.s.byPair.hidden()+6)*summand + 8*inFloat32.unit*(summand+1)) // of Screen and of Score
-	if e.s.c.Combination == GLUSiLU {
+	if e.c.Combination == GLUSiLU {
 		errors.scale(siluSlope)
 		rounding = siluSlope*rounding + inFloat32.siluError(summand, 1)
 		errors.all[0] += roughSiLU * root
@@ -172,8 +172,8 @@ func (e *encoded) gateErrors(logits, item, summand float64) gateErrors {
 func (e *encoded) inputSize(loss rerank.Loss) float64 {
 	n, item := e.norms(), 0.0
 	if e.s.byItem.exists() {
-		for p := e.s.c.PairsItem; p < e.s.c.PairsItem+(e.s.c.pairs()+e.s.c.Dim-1)/e.s.c.Dim; p++ {
-			item = max(item, e.s.c.blockNorm(loss, p))
+		for p := e.c.PairsItem; p < e.c.PairsItem+(e.c.pairs()+e.c.Dim-1)/e.c.Dim; p++ {
+			item = max(item, e.c.blockNorm(loss, p))
 		}
 	}
 	return n.bias + n.factor*item
@@ -185,8 +185,8 @@ func (e *encoded) itemError(items rerank.Items, loss rerank.Loss) float64 {
 		return 0
 	}
 	var squares, factor float64
-	for j := range (e.s.c.pairs() + e.s.c.Dim - 1) / e.s.c.Dim {
-		lost := e.s.c.lost(loss, e.s.c.PairsItem+j)
+	for j := range (e.c.pairs() + e.c.Dim - 1) / e.c.Dim {
+		lost := e.c.lost(loss, e.c.PairsItem+j)
 		squares += lost * lost
 	}
 	for _, v := range e.factor {

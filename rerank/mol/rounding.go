@@ -23,20 +23,20 @@ const siluSlope = 1.1
 // rounding of the item's part of the gates with ‖λ̂ − λ‖ times the slopes of the logits'
 // part. The bound is sound, but loose if the gates depend on the logits.
 func (e *encoded) RoundingError(l rerank.Loss) float32 {
-	c := &e.s.c
+	c := e.c
 	inverse := 1 / c.Temperature
 	var query, item, first, squares float64
 	for i := range c.PairsQuery {
 		f := rerank.Norm(e.components.Row(i))
 		query = max(query, f)
 		for j := range c.PairsItem {
-			moved := f * e.s.c.lost(l, j) * inverse
+			moved := f * e.c.lost(l, j) * inverse
 			first = max(first, moved)
 			squares += moved * moved
 		}
 	}
 	for j := range c.PairsItem {
-		item = max(item, e.s.c.norm(l, j))
+		item = max(item, e.c.norm(l, j))
 	}
 	extent := 2 * query * item * inverse
 	bound := first + math.Tanh(e.gateShift(l, math.Sqrt(squares))/2)*extent

@@ -57,7 +57,7 @@ func (e *encoded) gateInputs(dst []float32, sc *scratch, items rerank.Items, i i
 	g, alone := e.s.group(sc, items, i, i+1), e.alone()
 	e.s.readItemGates(sc, &g)
 	alone.computeLogits(sc, &g)
-	e.computeGates(sc, &g, sc.logits, e.s.c.logitTile())
+	e.computeGates(sc, &g, sc.logits, e.c.logitTile())
 	for l := range dst {
 		dst[l] = sc.gates[l*kernel.Lanes]
 	}
@@ -65,7 +65,7 @@ func (e *encoded) gateInputs(dst []float32, sc *scratch, items rerank.Items, i i
 
 // dots writes ⟨f_i, g_j⟩ of a feature row to dst[i·P_X+j].
 func (e *encoded) dots(dst, row []float32) {
-	c := &e.s.c
+	c := e.c
 	item := rerank.Matrix{Rows: c.PairsItem, Cols: c.Dim, Data: row[:c.PairsItem*c.Dim]}
 	kernel.MulT(dst, c.PairsItem, e.components, item, nil)
 }
@@ -95,11 +95,11 @@ func (e *encoded) Explain(items rerank.Items) ([]rerank.Explanation, error) {
 	}
 	sc := e.s.borrow()
 	defer e.s.scratch.Put(sc)
-	dots, gates := make([]float32, e.s.c.pairs()), make([]float32, e.s.c.pairs())
+	dots, gates := make([]float32, e.c.pairs()), make([]float32, e.c.pairs())
 	out := make([]rerank.Explanation, len(scores))
 	for i, score := range scores {
 		e.gateInputs(gates, sc, items, i)
-		e.s.c.toProbabilities(gates)
+		e.c.toProbabilities(gates)
 		e.dots(dots, rowAt(items, i))
 		out[i] = e.explain(score, dots, gates)
 	}
@@ -110,8 +110,8 @@ func (e *encoded) explain(score float32, dots, gates []float32) rerank.Explanati
 	terms := make([]rerank.Term, len(dots))
 	for l, d := range dots {
 		terms[l] = rerank.Term{
-			QueryComponent: l / e.s.c.PairsItem, ItemComponent: l % e.s.c.PairsItem,
-			Dot: d, Logit: d * e.s.c.maxScore(), Gate: gates[l],
+			QueryComponent: l / e.c.PairsItem, ItemComponent: l % e.c.PairsItem,
+			Dot: d, Logit: d * e.c.maxScore(), Gate: gates[l],
 		}
 	}
 	return rerank.Explanation{Score: score, Terms: terms}

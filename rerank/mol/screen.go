@@ -22,7 +22,7 @@ func (e *encoded) Screens(items rerank.Items) int {
 	switch {
 	case e.s.reduced == nil:
 		return 1
-	case e.s.c.inBFloat16(items.Packed):
+	case e.c.inBFloat16(items.Packed):
 		return 3
 	}
 	return 2
@@ -123,11 +123,11 @@ type bounds struct {
 
 // begin prepares for the bounds of a query's scores.
 func (b *bounds) begin(e *encoded, level int, items rerank.Items, loss rerank.Loss, reach float32) {
-	b.e, b.gated, b.reach, b.mix = e, level >= byGates, reach, 2*mixError(inFloat32, e.s.c.pairs())
+	b.e, b.gated, b.reach, b.mix = e, level >= byGates, reach, 2*mixError(inFloat32, e.c.pairs())
 	if items.Packed != nil {
 		b.packing = items.Packed.Packing
 	}
-	b.rough = level == byGates && e.s.c.inBFloat16(items.Packed)
+	b.rough = level == byGates && e.c.inBFloat16(items.Packed)
 	b.logit, b.logits = e.logitError(items, loss, b.rough)
 	if b.gated {
 		errors := e.gateErrors(b.logits, e.itemError(items, loss), e.inputSize(loss))

@@ -17,7 +17,7 @@ func TestRoundingErrorAttained(t *testing.T) {
 		s := given(1, 2, dim, temperature)
 		s.byItem.second.w = aligned(2, 2)
 		s.spec.Features += 2
-		e := &encoded{s: s, components: rerank.Matrix{Rows: 1, Cols: dim, Data: []float32{1, 0, 0, 0}}, gate: []float32{0, 0}}
+		e := &encoded{s: s, c: &s.c, components: rerank.Matrix{Rows: 1, Cols: dim, Data: []float32{1, 0, 0, 0}}, gate: []float32{0, 0}}
 		// g_1 = f and g_2 = −f: logits ±2. Their gates move by ±move.
 		loss := rerank.NewLoss(rerank.Packing{Format: rerank.FormatFloat16, Cols: 2*dim + 2, Block: dim})
 		loss.Row = rerank.Extent{Lost: float32(move), Norm: 2}
@@ -47,7 +47,7 @@ func TestRoundingErrorAttained(t *testing.T) {
 func TestGatesMove(t *testing.T) {
 	s := given(1, 2, 4, 1)
 	s.byItem.second.w, s.slopes = aligned(2, 2), []float64{0.5, 0.25}
-	e := &encoded{s: s, gate: []float32{-3, 2}}
+	e := &encoded{s: s, c: &s.c, gate: []float32{-3, 2}}
 	loss := rerank.NewLoss(rerank.Packing{Format: rerank.FormatFloat16, Cols: 10, Block: 4})
 	loss.Blocks[2].Lost = 0.125
 	adversary.Exactly(t, "added", e.gateShift(loss, 0.5), 0.125+0.5*0.5)
@@ -149,7 +149,7 @@ func TestBoundTerms(t *testing.T) {
 		if c.unit {
 			s.spec.MaxScore = s.c.maxScore()
 		}
-		e := &encoded{s: s}
+		e := &encoded{s: s, c: &s.c}
 		got := e.Bound(c.probes, c.lists)
 		adversary.Exactly(t, name+": the bound", float64(got.Max), c.max)
 		adversary.Exactly(t, name+": the lists' rounding", float64(got.Lists), c.listsError)

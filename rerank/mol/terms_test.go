@@ -245,7 +245,7 @@ func TestGateErrorRoundings(t *testing.T) {
 func TestGateErrors(t *testing.T) {
 	r := reducedOf(aligned(hiddenUnits, inputs), aligned(outputs, hiddenUnits))
 	for _, combination := range []Combination{None, GLUSiLU} {
-		e := &encoded{s: &Similarity{c: Config{PairsQuery: 4, PairsItem: 6, Combination: combination}, reduced: r}}
+		e := encodedBy(&Similarity{c: Config{PairsQuery: 4, PairsItem: 6, Combination: combination}, reduced: r}, rerank.Matrix{})
 		const logits, item, summand = 0.01, 0.5, 1000
 		slope, rough := 1.0, 0.0
 		rounding := 2 * (kernel.Gamma(6)*summand + 8*0x1p-24*(summand+1))
@@ -281,6 +281,11 @@ func given(pairsQuery, pairsItem, dim int, temperature float64) *Similarity {
 	return s
 }
 
+// encodedBy returns a query with the given components.
+func encodedBy(s *Similarity, components rerank.Matrix) *encoded {
+	return &encoded{s: s, c: &s.c, components: components}
+}
+
 // loss packs a row in bfloat16, in blocks.
 func lossOf(dim int, rows ...[]float32) (rerank.Matrix, rerank.Loss, *rerank.Packed) {
 	p := rerank.Packing{Format: rerank.FormatBFloat16, Cols: len(rows[0]), Block: dim}
@@ -304,7 +309,7 @@ func TestLogitErrorTerms(t *testing.T) {
 	packing := rerank.Packing{Format: rerank.FormatBFloat16, Cols: pairsItem * dim, Block: dim}
 	for _, temperature := range []float64{1, 0.0625} {
 		for _, rough := range []bool{false, true} {
-			e := &encoded{s: given(pairsQuery, pairsItem, dim, temperature), components: rerank.NewMatrix(pairsQuery, dim)}
+			e := encodedBy(given(pairsQuery, pairsItem, dim, temperature), rerank.NewMatrix(pairsQuery, dim))
 			// The query has no rest: the rows decide.
 			f := equal(dim, 1)
 			for i := range pairsQuery {
@@ -319,7 +324,7 @@ func TestLogitErrorTerms(t *testing.T) {
 			adversary.Attained(t, "rows, all", each*math.Sqrt(pairsQuery*pairsItem), norm)
 
 			// The rows have no loss, and lie along what is left of the query.
-			e = &encoded{s: e.s, components: rerank.NewMatrix(pairsQuery, dim)}
+			e = encodedBy(e.s, rerank.NewMatrix(pairsQuery, dim))
 			f = adversary.SplitDown(rng, dim)
 			rest := make([]float64, dim)
 			for i, v := range f {
@@ -345,7 +350,7 @@ func TestLogitErrorTerms(t *testing.T) {
 		}
 	}
 	// Neither rows nor query lose anything: the roundings are left.
-	e := &encoded{s: given(1, 1, dim, 0.5), components: rerank.Matrix{Rows: 1, Cols: dim, Data: equal(dim, 1)}}
+	e := encodedBy(given(1, 1, dim, 0.5), rerank.Matrix{Rows: 1, Cols: dim, Data: equal(dim, 1)})
 	_, loss, packed := lossOf(dim, equal(dim, 2))
 	greatest, norm := e.logitError(rerank.Items{Packed: packed}, loss, false)
 	want := 3 * kernel.Gamma(2*dim+2) * 2 * math.Sqrt(dim) * 2 * math.Sqrt(dim)
@@ -360,7 +365,7 @@ func TestInt8LogitErrorTerms(t *testing.T) {
 	packing := rerank.Packing{Format: rerank.FormatInt8, Cols: pairsItem * dim, Block: dim}
 	root := math.Sqrt(pairsQuery * pairsItem)
 	alike := func(f []float32, temperature float64) *encoded {
-		e := &encoded{s: given(pairsQuery, pairsItem, dim, temperature), components: rerank.NewMatrix(pairsQuery, dim)}
+		e := encodedBy(given(pairsQuery, pairsItem, dim, temperature), rerank.NewMatrix(pairsQuery, dim))
 		for i := range pairsQuery {
 			copy(e.components.Row(i), f)
 		}
@@ -397,7 +402,7 @@ func TestInt8LogitErrorTerms(t *testing.T) {
 		}
 	}
 	// What int8 leaves of the query adds to the roundings.
-	e := &encoded{s: given(1, 1, 2, 1), components: rerank.Matrix{Rows: 1, Cols: 2, Data: []float32{127, 0.5}}}
+	e := encodedBy(given(1, 1, 2, 1), rerank.Matrix{Rows: 1, Cols: 2, Data: []float32{127, 0.5}})
 	packed, _ := packRows(t, rerank.Packing{Format: rerank.FormatInt8, Cols: 2, Block: 2}, rerank.Matrix{Rows: 1, Cols: 2, Data: []float32{1, 1}})
 	loss := rerank.Loss{Block: 2, Blocks: []rerank.Extent{{Norm: 4}}, Row: rerank.Extent{Norm: 4}}
 	greatest, norm := e.logitError(rerank.Items{Packed: packed}, loss, true)
@@ -421,7 +426,7 @@ func TestInt8Parts(t *testing.T) {
 	for _, c := range []struct{ size, scale, left float64 }{
 		{1e-29, 0, 1e-29}, {0, 0, 0}, {127, 1, 0}, {math.Inf(1), math.Inf(1), math.NaN()},
 	} {
-		e := &encoded{s: given(1, 1, 4, 1), components: rerank.Matrix{Rows: 1, Cols: 4, Data: []float32{float32(c.size), 0, 0, 0}}}
+		e := encodedBy(given(1, 1, 4, 1), rerank.Matrix{Rows: 1, Cols: 4, Data: []float32{float32(c.size), 0, 0, 0}})
 		p := e.int8Parts()
 		if c.left != c.left {
 			if !(p.lost[0][0] != p.lost[0][0]) && !math.IsInf(p.lost[0][0], 1) {
@@ -438,7 +443,7 @@ func TestInt8Parts(t *testing.T) {
 // TestLargestLogitError: the errors of a logit, and room for the arithmetic of all; no bound where a
 // logit may overflow.
 func TestLargestLogitError(t *testing.T) {
-	e := &encoded{s: given(2, 2, 4, 0.5), components: rerank.Matrix{Rows: 2, Cols: 4, Data: []float32{3, 0, 0, 0, 0, 4, 0, 0}}}
+	e := encodedBy(given(2, 2, 4, 0.5), rerank.Matrix{Rows: 2, Cols: 4, Data: []float32{3, 0, 0, 0, 0, 4, 0, 0}})
 	items := rerank.Items{Packed: &rerank.Packed{Packing: rerank.Packing{Format: rerank.FormatInt8, Cols: 8, Block: 4}}}
 	loss := rerank.Loss{Block: 4, Blocks: []rerank.Extent{{Lost: 0.5, Norm: 5}, {Norm: 12}}, Row: rerank.Extent{Lost: 0.5, Norm: 13}}
 	greatest, all := e.logitError(items, loss, true)
@@ -455,7 +460,8 @@ func TestLargestLogitError(t *testing.T) {
 // TestItemError: the losses of the blocks of the item's gates, times the greatest
 // factor that the query has for one, of either sign.
 func TestItemError(t *testing.T) {
-	e := &encoded{s: given(2, 4, 4, 1), factor: []float32{0.5, -3, 1}}
+	e := encodedBy(given(2, 4, 4, 1), rerank.Matrix{})
+	e.factor = []float32{0.5, -3, 1}
 	loss := rerank.NewLoss(rerank.Packing{Format: rerank.FormatBFloat16, Cols: 24, Block: 4})
 	loss.Blocks[0].Lost, loss.Blocks[4].Lost, loss.Blocks[5].Lost = 100, 3, 4
 	loss.Row.Lost = 100
@@ -511,7 +517,7 @@ func TestScreenByGates(t *testing.T) {
 		logits[l], logits[kernel.Lanes+l] = 1, 3
 	}
 	var zeros [kernel.Lanes]float32
-	b := bounds{e: &encoded{s: s}, reach: float32(math.Inf(-1))}
+	b := bounds{e: &encoded{s: s, c: &s.c}, reach: float32(math.Inf(-1))}
 	dst := make([]float32, kernel.Lanes)
 	for l := range dst {
 		dst[l] = 10

@@ -84,7 +84,7 @@ func (s *Similarity) tiles(queries []*encoded) *rerank.Packed {
 	for i, e := range queries {
 		n := copy(rows.Row(i), e.components.Data)
 		if e.gate != nil {
-			copy(rows.Row(i)[n:], swapColumns(rowOf(e.gate), e.s.c).Data)
+			copy(rows.Row(i)[n:], swapColumns(rowOf(e.gate), *e.c).Data)
 		}
 	}
 	p := &rerank.Packed{Packing: rerank.Packing{Format: rerank.FormatFloat32, Cols: rows.Cols}, Rows: rows.Rows, Tiled: true}
@@ -102,7 +102,7 @@ func (s *Similarity) tiles(queries []*encoded) *rerank.Packed {
 // encodeRow returns the query of the swapped similarity s that stands for a feature row of the other.
 func (s *Similarity) encodeRow(row []float32) *encoded {
 	n := s.c.PairsQuery * s.c.Dim
-	e := &encoded{s: s, components: rerank.Matrix{Rows: s.c.PairsQuery, Cols: s.c.Dim, Data: row[:n]}}
+	e := &encoded{s: s, c: &s.c, components: rerank.Matrix{Rows: s.c.PairsQuery, Cols: s.c.Dim, Data: row[:n]}}
 	if s.byQuery.exists() {
 		e.gate = swapColumns(rowOf(row[n:]), s.c.swapped()).Data
 	}

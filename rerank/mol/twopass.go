@@ -57,7 +57,7 @@ func FindTwoPass(query rerank.Encoded, items rerank.Items, k int, printed bool) 
 		reach = out.Least
 	}
 	// A score exceeds the largest logit by no more than the rounding of their weighted mean.
-	reach -= float32(mixError(inFloat32, e.s.c.pairs()) * e.largestLogit())
+	reach -= float32(mixError(inFloat32, e.c.pairs()) * e.largestLogit())
 	var rest []int32
 	e.eachTop(items, func(i int, top float32) {
 		if top < reach {
@@ -96,7 +96,7 @@ func scored(i int, score float32) rerank.Scored {
 // firstPass lists, in ascending order, the items that are among the K greatest logits of
 // some pair.
 func (e *encoded) firstPass(items rerank.Items, k int) (listed []int32, out TwoPass) {
-	lists := make([]*rerank.TopK, e.s.c.pairs())
+	lists := make([]*rerank.TopK, e.c.pairs())
 	for p := range lists {
 		lists[p] = rerank.NewTopK(k + 1)
 	}
@@ -125,7 +125,7 @@ func (e *encoded) firstPass(items rerank.Items, k int) (listed []int32, out TwoP
 func (e *encoded) eachTop(items rerank.Items, f func(i int, top float32)) {
 	e.eachLogits(items, func(i int, logit func(pair int) float32) {
 		top := logit(0)
-		for p := 1; p < e.s.c.pairs(); p++ {
+		for p := 1; p < e.c.pairs(); p++ {
 			top = max(top, logit(p))
 		}
 		f(i, top)
@@ -141,7 +141,7 @@ func (e *encoded) eachLogits(items rerank.Items, f func(i int, logit func(pair i
 		g := e.s.group(sc, items, from, min(from+groupSize, items.Len()))
 		alone.computeLogits(sc, &g)
 		for l := range g.count {
-			tile := sc.logits[l/kernel.Lanes*e.s.c.logitTile()+l%kernel.Lanes:]
+			tile := sc.logits[l/kernel.Lanes*e.c.logitTile()+l%kernel.Lanes:]
 			f(from+l, func(pair int) float32 { return tile[pair*kernel.Lanes] })
 		}
 	}

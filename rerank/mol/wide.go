@@ -31,13 +31,13 @@ type wideItem struct {
 }
 
 func newWideItem(e *encoded) *wideItem {
-	pairs := e.s.c.pairs()
+	pairs := e.c.pairs()
 	return &wideItem{e: e, logits: make([]float64, pairs), gates: make([]float64, pairs), hidden: make([]float64, e.s.byPair.hidden())}
 }
 
 // score returns φ of a feature row, and sets extents. It is NaN if the row is not finite.
 func (w *wideItem) score(row []float32) float64 {
-	c := &w.e.s.c
+	c := w.e.c
 	w.extents = extents{}
 	var squares float64
 	for j := range c.PairsItem {
