@@ -206,10 +206,11 @@ func TestFreshAndClean(t *testing.T) {
 		"a journalled write and a gap":     {journaled, missed, false, true, false, false},
 		"a journalled write and a bad row": {journaled, none, true, true, false, false},
 	} {
-		if got := isFresh(c.backlog, c.missed, c.unfit); got != c.fresh {
+		l := ledger{backlog: c.backlog, missed: c.missed, unfit: c.unfit}
+		if got := l.isFresh(); got != c.fresh {
 			t.Errorf("%s: fresh %t", name, got)
 		}
-		if got := endsClean(c.backlog, c.missed, c.unfit, c.noDoubts); got != c.clean {
+		if got := l.endsClean(c.noDoubts); got != c.clean {
 			t.Errorf("%s: clean %t", name, got)
 		}
 	}
@@ -217,17 +218,17 @@ func TestFreshAndClean(t *testing.T) {
 
 // TestBehindSince: the age counts from the oldest write that was seen or missed.
 func TestBehindSince(t *testing.T) {
-	b, missed := newBacklog(), gap{}
-	if !behindSince(b, missed).IsZero() {
+	l := ledger{backlog: newBacklog()}
+	if !l.behindSince().IsZero() {
 		t.Error("behind without a reason")
 	}
-	missed.note(at(5))
-	if got := behindSince(b, missed); !got.Equal(at(5)) {
+	l.missed.note(at(5))
+	if got := l.behindSince(); !got.Equal(at(5)) {
 		t.Errorf("%v, want the missed write", got)
 	}
-	b.addWrite(at(7))
-	b.addWrite(at(3))
-	if got := behindSince(b, missed); !got.Equal(at(3)) {
+	l.addWrite(at(7))
+	l.addWrite(at(3))
+	if got := l.behindSince(); !got.Equal(at(3)) {
 		t.Errorf("%v, want the oldest pending write", got)
 	}
 }
@@ -256,8 +257,8 @@ func TestTheStrictestRouteCounts(t *testing.T) {
 	for _, r := range []Route{{WriteBudget: 5, Interval: 7, RowsPerSecond: 11}, {WriteBudget: 6, Interval: 3}, {WriteBudget: 4, RowsPerSecond: 9}} {
 		s.applyLimits(r)
 	}
-	if s.budget != 4 || s.interval != 3 || s.rate != 9 {
-		t.Errorf("a write waits %d, comparisons begin after %d and read %d rows a second", s.budget, s.interval, s.rate)
+	if s.budget != 4 || s.passes.interval != 3 || s.passes.rate != 9 {
+		t.Errorf("a write waits %d, comparisons begin after %d and read %d rows a second", s.budget, s.passes.interval, s.passes.rate)
 	}
 }
 

@@ -95,34 +95,23 @@ func (f *foreignWrites) takeForeign(onItsWay time.Time) (foreign []rerank.ID) {
 // declaration that all writes pass through this process. missesPeers says that writes of another
 // sidecar may not have been seen. The caller holds the lock.
 func (s *syncer) findForeign(now time.Time, missesPeers bool) {
-	if len(s.foreign.suspects) == 0 || !s.doubts.none() || missesPeers {
+	if len(s.ledger.foreign.suspects) == 0 || !s.doubts.none() || missesPeers {
 		return
 	}
-	found := s.foreign.takeForeign(s.backlog.oldestOnItsWay())
+	found := s.ledger.foreign.takeForeign(s.ledger.backlog.oldestOnItsWay())
 	if len(found) == 0 {
 		return
 	}
-	if s.record.Foreign == nil {
-		s.record.Foreign = &Foreign{Since: now.UTC(), ID: found[0].String()}
-		if s.declaresProxy() {
+	if s.passes.record.Foreign == nil {
+		s.passes.record.Foreign = &Foreign{Since: now.UTC(), ID: found[0].String()}
+		if s.ledger.declaresProxy() {
 			s.log.Warn("follow: foreign writes found, answers are certified as snapshots: a client writes past this proxy, against writes: proxy",
 				"id", found[0].String(), "rows", len(found), "remedy", "send all writes through this proxy and run `likeness reconcile`, or remove writes: proxy")
 		}
 	}
-	f := *s.record.Foreign // a copy: the record is written without the lock
+	f := *s.passes.record.Foreign // a copy: the record is written without the lock
 	f.Rows, f.Last = f.Rows+int64(len(found)), now.UTC()
-	s.record.Foreign = &f
-}
-
-// declaresProxy reports whether the operator declares that all writes to the collection
-// pass through this process.
-func (s *syncer) declaresProxy() bool {
-	for _, d := range s.routes {
-		if d.route.Writes == route.WritesProxy {
-			return true
-		}
-	}
-	return false
+	s.passes.record.Foreign = &f
 }
 
 // Horizon implements route.Freshness: it says up to when the derived data shows every write. If the operator
@@ -130,7 +119,7 @@ func (s *syncer) declaresProxy() bool {
 // the other sidecars journalled. Horizon is disputed if it cannot read them in time.
 func (s *syncer) Horizon() route.Horizon {
 	s.mu.Lock()
-	declares := s.declaresProxy()
+	declares := s.ledger.declaresProxy()
 	s.mu.Unlock()
 	var problem error
 	if declares {
@@ -138,7 +127,7 @@ func (s *syncer) Horizon() route.Horizon {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := horizonOf(s.record, s.interval, time.Now())
+	out := horizonOf(s.passes.record, s.passes.interval, time.Now())
 	if problem != nil && out.Disputed == "" {
 		out.Disputed = route.DisputePeers
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
@@ -62,6 +63,23 @@ func readRecord(path string) (r record, err error) {
 // write stores the record as JSON in the file at path, which it replaces atomically.
 func (r record) write(d disk.Disk, path string) error {
 	return atomicfile.WriteOn(d, path, func(w io.Writer) error { return json.NewEncoder(w).Encode(r) })
+}
+
+// recordFile writes the record of a collection while it is followed. One goroutine uses it.
+type recordFile struct {
+	disk   disk.Disk
+	path   string
+	log    *slog.Logger
+	failed bool // the last attempt failed
+}
+
+// save writes the record. If that fails, the next process has to compare more rows.
+func (f *recordFile) save(r record) {
+	err := r.write(f.disk, f.path)
+	if err != nil && !f.failed {
+		f.log.Warn("follow: record cannot be written, will retry after the next pass", "error", err)
+	}
+	f.failed = err != nil
 }
 
 // removeFile removes a file durably, if it exists.

@@ -63,16 +63,17 @@ func (f *Follower) Reembed(ctx context.Context, r *route.Route, vectors []NewVec
 // reembed carries out the calls of Reembed that wait.
 func (s *syncer) reembed(ctx context.Context) {
 	s.mu.Lock()
-	jobs, routes, dropped := s.reembeddings, s.routes, s.backlog.dropped
+	jobs, routes, dropped := s.reembeddings, s.ledger.routes, s.ledger.backlog.dropped
 	s.reembeddings = nil
 	s.mu.Unlock()
 	for _, job := range jobs {
-		written, err := s.writeNewVectors(ctx, routes, job, dropped)
+		written, err := job.run(ctx, s.reader, routes, dropped)
 		job.done <- reembedded{written, err}
 	}
 }
 
-func (s *syncer) writeNewVectors(ctx context.Context, routes []*derivation, job *reembedding, dropped bool) (written int, err error) {
+// run writes the new vectors that a call of Reembed gave, if the routes still have its route.
+func (job *reembedding) run(ctx context.Context, reader rowReader, routes []*derivation, dropped bool) (written int, err error) {
 	i := slices.IndexFunc(routes, func(d *derivation) bool {
 		return d.route.Name == job.route.Name && d.route.Companion == job.route.Companion && d.route.EmbedderName == job.route.EmbedderName && d.route.Reembeds()
 	})
@@ -83,7 +84,7 @@ func (s *syncer) writeNewVectors(ctx context.Context, routes []*derivation, job 
 	for i, v := range job.vectors {
 		byID[v.ID], ids[i] = v, v.ID
 	}
-	have, err := s.reader.read(ctx, []*derivation{d}, ids, dropped)
+	have, err := reader.read(ctx, []*derivation{d}, ids, dropped)
 	if err != nil {
 		return 0, err
 	}

@@ -68,6 +68,7 @@ func meansNoRows(err error, dropped bool) bool {
 // rowReader reads rows of a collection.
 type rowReader struct {
 	fetch       adapters.Fetcher
+	scan        adapters.Scanner
 	collection  string
 	consistency string // the consistency of reads that follow a write
 }
@@ -89,6 +90,13 @@ func (s rowReader) read(ctx context.Context, routes []*derivation, ids []rerank.
 		all = append(all, have)
 	}
 	return all, nil
+}
+
+// isGone reports whether the collection no longer exists. It is asked after a write that may have dropped it.
+func (s rowReader) isGone(ctx context.Context) bool {
+	exists := errors.New("the collection exists")
+	err := s.scan.Scan(ctx, adapters.ScanRequest{Collection: s.collection, Batch: 1}, func(adapters.Rows, string) error { return exists })
+	return meansNoRows(err, true)
 }
 
 // deriveAndApply brings the routes' tables and companions up to date with some rows. have is what

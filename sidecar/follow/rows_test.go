@@ -104,7 +104,7 @@ func TestCompanionReads(t *testing.T) {
 // write.
 func TestRowReader(t *testing.T) {
 	f := &lastFetch{}
-	reader := rowReader{f, "items", "Strong"}
+	reader := rowReader{fetch: f, collection: "items", consistency: "Strong"}
 	derivations := func(policies ...route.Policy) (out []*derivation) {
 		for _, p := range policies {
 			out = append(out, &derivation{route: &route.Route{Policy: p}})

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"os"
-	"slices"
 	"sync"
 	"time"
 
@@ -30,8 +29,9 @@ import (
 //	withdrawn   settle: the journal forgets the write
 //
 // A pass over all rows (reconcile, in reconcile.go) settles the writes that name no rows,
-// and repairs the rows that differ. The decisions on the way are functions of backlog.go,
-// rows.go and pass.go. Writes of other sidecars join the same backlog: peers finds them.
+// and repairs the rows that differ. Three types decide, and read no store: ledger which writes derived data
+// does not show yet, passes when all rows are compared, pass how one comparison goes on. Writes of other
+// sidecars join the same backlog: peers finds them.
 //
 // The state below mu is one queue that writes join and that one goroutine (run) empties. The
 // goroutine reads the store and applies rows without the lock, and nobody else does, so that the
@@ -39,7 +39,6 @@ import (
 type syncer struct {
 	o          Options
 	reader     rowReader
-	scanner    adapters.Scanner
 	collection string
 	dir        string
 	log        *slog.Logger
@@ -50,33 +49,19 @@ type syncer struct {
 	started    bool          // start was called
 	done       chan struct{} // closed when run has returned
 	failing    rowFailures   // only run uses it
-	unsaved    bool          // the last attempt to write the record failed; only run uses it
+	records    recordFile    // only run uses it, and close
 
-	mu sync.Mutex
-	// The routes, and the strictest of their limits.
-	routes   []*derivation // replaced as a whole
-	budget   time.Duration // how long a write waits for the journal
-	interval time.Duration // between two comparisons of all rows
-	rate     int           // rows that a comparison reads in a second
-	// The writes, and what is not known of them.
-	backlog *backlog
-	foreign foreignWrites
-	missed  gap
-	unfit   bool // a table cannot hold some row
-	// The comparisons of all rows.
-	requests   []chan<- map[string]Drift // calls of Reconcile that the next pass answers
-	pass       *pass                     // the running pass; nil without one
-	ended      time.Time                 // when the last pass of any kind ended
-	record     record                    // the record to write for the next process
-	unreported map[string]Drift          // the drift that was not returned by Reconcile yet
+	mu     sync.Mutex
+	budget time.Duration // how long a write waits for the journal
+	ledger ledger
+	passes passes
 	// The end of the process, and of the use of replaced routes.
-	draining bool            // no pass may begin
 	idle     chan struct{}   // closed when only passes are left to do, for drain
 	released []chan struct{} // closed when the next step begins, for WaitUnused
 	// reembeddings holds the calls of Reembed that wait.
 	reembeddings []*reembedding
 
-	unjournaled, reconciles, failures, rowsRead int64
+	unjournaled, failures int64
 }
 
 // openSyncer opens the journal and the record of a collection, and takes up the writes
@@ -85,9 +70,10 @@ func openSyncer(o Options, collection string, d *doubts) (*syncer, error) {
 	store := adapters.AbilitiesOf(o.Store)
 	s := &syncer{
 		o: o, doubts: d, collection: collection, dir: statedir.Collection(o.Dir, collection), log: o.Logger.With("collection", collection),
-		reader: rowReader{store.Fetch, collection, o.Consistency}, scanner: store.Scan,
-		wake: make(chan struct{}, 1), done: make(chan struct{}), backlog: newBacklog(),
+		reader: rowReader{store.Fetch, store.Scan, collection, o.Consistency},
+		wake:   make(chan struct{}, 1), done: make(chan struct{}), passes: passes{onRequest: o.OnRequest},
 	}
+	s.records = recordFile{disk: o.Disk, path: recordPath(s.dir), log: s.log}
 	s.peers, s.failing = newPeers(o, collection, s), newRowFailures(s.log)
 	if err := os.MkdirAll(s.dir, 0o700); err != nil {
 		s.log.Warn("follow: folder of the collection cannot be made, comparing all rows", "error", err)
@@ -97,13 +83,14 @@ func openSyncer(o Options, collection string, d *doubts) (*syncer, error) {
 		return nil, err
 	}
 	s.journal = &ownJournal{Journal: j, isShared: s.peers != nil, log: s.log}
+	s.ledger = ledger{backlog: newBacklog(), forget: j.Done}
 	if err != nil { // it is damaged, or the disk takes no writes
 		s.log.Warn("follow: journal may lack writes, comparing all rows", "error", err)
-		s.missed.note(time.Now())
+		s.ledger.missed.note(time.Now())
 	}
 	s.openRecord()
 	for _, e := range entries {
-		w := s.backlog.addWrite(time.Now())
+		w := s.ledger.backlog.addWrite(time.Now())
 		w.seq = e.Seq
 		e.Write.Waited = false // the database may not have answered the write
 		s.applied(w, e.Write)
@@ -116,21 +103,20 @@ func openSyncer(o Options, collection string, d *doubts) (*syncer, error) {
 // If a record cannot be read, it may have told of foreign writes, so an operator has to reconcile
 // before the route's declaration of writes is believed again.
 func (s *syncer) openRecord() {
-	path := recordPath(s.dir)
 	var err error
-	if s.record, err = readRecord(path); err != nil {
+	if s.passes.record, err = readRecord(s.records.path); err != nil {
 		s.log.Warn("follow: record cannot be read, comparing all rows", "error", err)
 		now := time.Now()
-		s.record = record{Foreign: &Foreign{Since: now, Last: now}}
+		s.passes.record = record{Foreign: &Foreign{Since: now, Last: now}}
 	}
-	s.pass = resumedPass(s.record.Place, time.Now())
-	if !s.record.Clean || s.record.Complete.IsZero() || s.peers != nil { // other sidecars may have followed writes since
-		s.missed.note(time.Now())
+	s.passes.running = resumedPass(s.passes.record.Place, time.Now())
+	if !s.passes.record.Clean || s.passes.record.Complete.IsZero() || s.peers != nil { // other sidecars may have followed writes since
+		s.ledger.missed.note(time.Now())
 	}
-	s.record.Clean = false
-	if err := s.record.write(s.o.Disk, path); err != nil {
-		s.log.Warn("follow: record cannot be written, comparing all rows", "error", errors.Join(err, removeFile(s.o.Disk, path)))
-		s.missed.note(time.Now())
+	s.passes.record.Clean = false
+	if err := s.passes.record.write(s.o.Disk, s.records.path); err != nil {
+		s.log.Warn("follow: record cannot be written, comparing all rows", "error", errors.Join(err, removeFile(s.o.Disk, s.records.path)))
+		s.ledger.missed.note(time.Now())
 	}
 }
 
@@ -139,23 +125,15 @@ func (s *syncer) applyLimits(r Route) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.budget = strictest(s.budget, r.WriteBudget)
-	s.interval = strictest(s.interval, r.Interval)
-	s.rate = strictest(s.rate, r.RowsPerSecond)
+	s.passes.interval = strictest(s.passes.interval, r.Interval)
+	s.passes.rate = strictest(s.passes.rate, r.RowsPerSecond)
 }
 
 // adopt adds a route before start.
 func (s *syncer) adopt(d *derivation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.routes = append(slices.Clone(s.routes), d)
-	s.announcePending(d)
-}
-
-// announcePending tells a route's live table of every write that it does not show yet.
-func (s *syncer) announcePending(d *derivation) {
-	for range s.backlog.writes {
-		d.announce()
-	}
+	s.ledger.adopt(d)
 }
 
 // replace puts a route in the place of the route of the same name. Derived data is not fresh until
@@ -167,18 +145,11 @@ func (s *syncer) replace(r *route.Route) error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.routes = slices.DeleteFunc(slices.Clone(s.routes), func(d *derivation) bool { return d.route.Name == r.Name })
-	if Followed(r) {
-		s.routes = append(s.routes, d)
-		s.announcePending(d)
+	if !Followed(r) {
+		d = nil
 	}
-	s.foreign = foreignWrites{unnamed: true} // until the next pass
-	s.missed.note(time.Now())
-	if p := s.pass; p != nil { // the pass compares the route that was replaced
-		s.backlog.returnFromPass(p.writes)
-		s.requests = append(s.requests, p.requests...)
-		s.pass = nil
-	}
+	s.ledger.replace(r.Name, d, time.Now())
+	s.passes.giveUp(s.ledger.backlog) // a running pass compares the route that was replaced
 	s.signal()
 	return nil
 }
@@ -189,7 +160,7 @@ func (s *syncer) signal() { signal(s.wake) }
 // begin adds a write to the backlog and to the journal, as Follower.Begin says.
 func (s *syncer) begin(ctx context.Context, jw journal.Write) (end func(applied bool, touched []rerank.ID)) {
 	s.mu.Lock()
-	w := s.addWrite()
+	w := s.ledger.addWrite(time.Now())
 	budget := s.budget
 	s.mu.Unlock()
 	if budget > 0 {
@@ -204,7 +175,7 @@ func (s *syncer) begin(ctx context.Context, jw journal.Write) (end func(applied 
 			s.mu.Lock()
 			defer s.mu.Unlock()
 			if !applied {
-				s.settle(w) // the database changed nothing
+				s.ledger.settle(w) // the database changed nothing
 				return
 			}
 			if err != nil {
@@ -236,7 +207,7 @@ func (s *syncer) append(ctx context.Context, w *write, jw journal.Write, budget 
 // compares all rows, as after any kill. Other sidecars learn of the write from the shared journal.
 func (s *syncer) beginApplied(jw journal.Write) {
 	s.mu.Lock()
-	w, budget := s.addWrite(), s.budget
+	w, budget := s.ledger.addWrite(time.Now()), s.budget
 	s.mu.Unlock()
 	var err error
 	if s.journal.isShared {
@@ -250,22 +221,13 @@ func (s *syncer) beginApplied(jw journal.Write) {
 	s.applied(w, jw)
 }
 
-// addWrite adds a write to the backlog, and announces it to the routes' live tables. The caller holds
-// the lock.
-func (s *syncer) addWrite() *write {
-	for _, d := range s.routes {
-		d.announce()
-	}
-	return s.backlog.addWrite(time.Now())
-}
-
 // missedByJournal notes that the journal lacks a write. This process follows the write all the
 // same, but the next process would not know of it. The caller holds the lock.
 func (s *syncer) missedByJournal(err error) {
-	if !s.missed.isOpen() {
+	if !s.ledger.missed.isOpen() {
 		s.log.Warn("follow: write forwarded without a journal entry, comparing all rows", "error", err)
 	}
-	s.missed.note(time.Now())
+	s.ledger.missed.note(time.Now())
 	s.unjournaled++
 	s.signal()
 }
@@ -277,10 +239,7 @@ func (s *syncer) applied(w *write, jw journal.Write) {
 
 // queue notes that reads show a write from readable on. The caller holds the lock.
 func (s *syncer) queue(w *write, jw journal.Write, readable time.Time) {
-	s.foreign.explain(jw)
-	if s.backlog.apply(w, jw, time.Now(), readable) {
-		s.settle(w)
-	}
+	s.ledger.apply(w, jw, time.Now(), readable)
 	s.signal()
 }
 
@@ -288,9 +247,9 @@ func (s *syncer) queue(w *write, jw journal.Write, readable time.Time) {
 func (s *syncer) seePeerWrite(jw journal.Write) *write {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	w := s.addWrite()
+	w := s.ledger.addWrite(time.Now())
 	w.peers = true
-	s.foreign.explain(jw)
+	s.ledger.foreign.explain(jw)
 	return w
 }
 
@@ -305,11 +264,11 @@ func (s *syncer) queuePeerWrite(w openWrite) {
 func (s *syncer) missPeerWrites(why string, open []openWrite) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !s.missed.isOpen() {
+	if !s.ledger.missed.isOpen() {
 		s.log.Warn("follow: writes of another sidecar may be missed, comparing all rows", "why", why, "sidecars", s.peers.dir)
 	}
 	now := time.Now()
-	s.missed.note(now)
+	s.ledger.missed.note(now)
 	for _, o := range open {
 		s.queue(o.write, o.written, now.Add(lag))
 	}
@@ -320,7 +279,7 @@ func (s *syncer) missPeerWrites(why string, open []openWrite) {
 func (s *syncer) showsAllMissed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.backlog.hasNoUnjournaled() && !s.missed.isOpen()
+	return s.ledger.backlog.hasNoUnjournaled() && !s.ledger.missed.isOpen()
 }
 
 // isBlocked reports whether a write must not be forwarded, because other sidecars certify
@@ -331,19 +290,7 @@ func (s *syncer) isBlocked() bool {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.declaresProxy()
-}
-
-// settle ends a write that all derived data shows: the live tables and the journal forget it. The
-// caller holds the lock.
-func (s *syncer) settle(w *write) {
-	s.backlog.settle(w)
-	for _, d := range s.routes {
-		d.settle()
-	}
-	if w.seq > 0 {
-		s.journal.Done(w.seq)
-	}
+	return s.ledger.declaresProxy()
 }
 
 func (s *syncer) start(ctx context.Context) {
@@ -415,7 +362,7 @@ func (s *syncer) followRows(ctx context.Context) (followed bool, err error) {
 	s.reembed(ctx)
 	s.mu.Lock()
 	readAt := time.Now()
-	rows, routes, dropped := s.backlog.rows.take(readRows, readAt), s.routes, s.backlog.dropped
+	rows, routes, dropped := s.ledger.backlog.rows.take(readRows, readAt), s.ledger.routes, s.ledger.backlog.dropped
 	s.mu.Unlock()
 	if len(rows) == 0 {
 		return false, nil
@@ -439,30 +386,12 @@ func (s *syncer) followRows(ctx context.Context) (followed bool, err error) {
 	return true, err
 }
 
-// noteRows settles the writes that the applied rows complete, and queues the failed and unapplied
-// rows again.
+// noteRows records the outcome of applyEach for rows that were read at readAt.
 func (s *syncer) noteRows(rows []*row, failed []rowFailure, unapplied []*row, readAt time.Time, unfit bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.unfit = s.unfit || unfit
 	s.failures += int64(len(failed))
-	now := time.Now()
-	retryAt := map[*row]time.Time{}
-	for _, f := range failed {
-		retryAt[f.row] = now.Add(retryRow)
-	}
-	for _, r := range unapplied {
-		retryAt[r] = now // at once: run waits after the error
-	}
-	for _, r := range rows {
-		if at, retry := retryAt[r]; retry {
-			s.backlog.retry(r, at)
-			continue
-		}
-		for _, w := range s.backlog.rowApplied(r, readAt) {
-			s.settle(w)
-		}
-	}
+	s.ledger.noteRows(rows, failed, unapplied, readAt, unfit, time.Now())
 }
 
 // beginStep tells the callers of WaitUnused that replaced routes are no longer in use: a step uses the
@@ -470,7 +399,7 @@ func (s *syncer) noteRows(rows []*row, failed []rowFailure, unapplied []*row, re
 // writes on their way may have ended.
 func (s *syncer) beginStep() {
 	s.mu.Lock()
-	suspects := len(s.foreign.suspects) > 0
+	suspects := len(s.ledger.foreign.suspects) > 0
 	s.mu.Unlock()
 	missesPeers := suspects && s.peers.awaitRead(sharedBudget) != nil
 	s.mu.Lock()
@@ -503,7 +432,7 @@ func (s *syncer) waitUnused(ctx context.Context) error {
 func (s *syncer) reportIdle() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.idle != nil && s.backlog.waitsForPassOnly() {
+	if s.idle != nil && s.ledger.backlog.waitsForPassOnly() {
 		close(s.idle)
 		s.idle = nil
 	}
@@ -512,7 +441,7 @@ func (s *syncer) reportIdle() {
 // wait returns at the given time, when a row is due, or when signal is called.
 func (s *syncer) wait(ctx context.Context, until time.Time) {
 	s.mu.Lock()
-	if due, ok := s.backlog.rows.next(); ok && due.Before(until) {
+	if due, ok := s.ledger.backlog.rows.next(); ok && due.Before(until) {
 		until = due
 	}
 	s.mu.Unlock()
@@ -538,24 +467,19 @@ func (s *syncer) Assess() (fresh bool, doubt route.Doubt) {
 	fresh, doubt = assessDoubts(s.doubts)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !fresh || !isFresh(s.backlog, s.missed, s.unfit) {
+	if !fresh || !s.ledger.isFresh() {
 		return false, nil
 	}
 	return true, doubt
-}
-
-// isFresh reports whether all derived data is known to show the collection.
-func isFresh(b *backlog, missed gap, unfit bool) bool {
-	return b.isShown() && !missed.isOpen() && !unfit
 }
 
 func (s *syncer) status() []Status {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	shared := Status{
-		Pending: len(s.backlog.writes), Stale: s.missed.isOpen(), Unjournaled: s.unjournaled, Reconciled: s.record.Reconciled, Reconciling: s.pass != nil,
-		AsOf: s.record.Complete, Foreign: s.record.Foreign,
-		Reconciles: s.reconciles, Failures: s.failures, Rows: s.rowsRead,
+		Pending: len(s.ledger.backlog.writes), Stale: s.ledger.missed.isOpen(), Unjournaled: s.unjournaled, Reconciled: s.passes.record.Reconciled, Reconciling: s.passes.running != nil,
+		AsOf: s.passes.record.Complete, Foreign: s.passes.record.Foreign,
+		Reconciles: s.passes.reconciles, Failures: s.failures, Rows: s.passes.rowsRead,
 	}
 	if err := s.journal.Stats().Failed; err != nil {
 		shared.JournalError = err.Error()
@@ -563,32 +487,22 @@ func (s *syncer) status() []Status {
 	if problem := s.peers.lastProblem(); problem != nil {
 		shared.PeerError = problem.Error()
 	}
-	if since := behindSince(s.backlog, s.missed); !since.IsZero() {
+	if since := s.ledger.behindSince(); !since.IsZero() {
 		shared.Age = time.Since(since)
 	}
-	all := make([]Status, len(s.routes))
-	for i, d := range s.routes {
+	all := make([]Status, len(s.ledger.routes))
+	for i, d := range s.ledger.routes {
 		all[i] = shared
-		all[i].Route, all[i].Drift = d.route.Name, s.record.Drift[d.route.Name]
+		all[i].Route, all[i].Drift = d.route.Name, s.passes.record.Drift[d.route.Name]
 	}
 	return all
-}
-
-// behindSince returns when the oldest write was seen or missed that some derived data may not show;
-// zero if all derived data shows all writes.
-func behindSince(b *backlog, missed gap) time.Time {
-	oldest := b.oldest()
-	if missed.isOpen() && (oldest.IsZero() || missed.since.Before(oldest)) {
-		return missed.since
-	}
-	return oldest
 }
 
 // drain stops new passes, and waits until all derived data shows all writes except those that need
 // a pass, or until ctx is done.
 func (s *syncer) drain(ctx context.Context) {
 	s.mu.Lock()
-	s.idle, s.draining = make(chan struct{}), true
+	s.idle, s.passes.draining = make(chan struct{}), true
 	idle := s.idle
 	s.signal()
 	s.mu.Unlock()
@@ -608,13 +522,7 @@ func (s *syncer) close() error {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.record.Clean = endsClean(s.backlog, s.missed, s.unfit, s.doubts.none())
-	s.keepPlace()
-	return errors.Join(s.record.write(s.o.Disk, recordPath(s.dir)), s.journal.Close())
-}
-
-// endsClean reports whether the next process learns from the journal alone what is left to do.
-// noDoubts says that every doubtful write has ended.
-func endsClean(b *backlog, missed gap, unfit, noDoubts bool) bool {
-	return b.isJournaled() && !missed.isOpen() && !unfit && noDoubts
+	s.passes.record.Clean = s.ledger.endsClean(s.doubts.none())
+	s.passes.keepPlace()
+	return errors.Join(s.passes.record.write(s.o.Disk, s.records.path), s.journal.Close())
 }

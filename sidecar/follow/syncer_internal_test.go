@@ -84,10 +84,10 @@ func TestWritesOfTheLastProcess(t *testing.T) {
 	}
 	began := time.Now()
 	s := newSyncer(t, dir)
-	if n := len(s.backlog.writes); n != 1 {
+	if n := len(s.ledger.backlog.writes); n != 1 {
 		t.Fatalf("%d writes are taken up", n)
 	}
-	for w := range s.backlog.writes {
+	for w := range s.ledger.backlog.writes {
 		if w.readable.Before(began.Add(lag)) || w.seq == 0 {
 			t.Errorf("a write is readable %s after the start: %+v", w.readable.Sub(began), w)
 		}
@@ -103,8 +103,8 @@ func TestDamagedRecord(t *testing.T) {
 		if err := errors.Join(os.MkdirAll(filepath.Dir(at), 0o700), os.WriteFile(at, []byte(content), 0o600)); err != nil {
 			t.Fatal(err)
 		}
-		if s := newSyncer(t, dir); s.Horizon().Disputed != want || !s.missed.isOpen() {
-			t.Errorf("record %s: %+v, missed %t; want %s", content, s.Horizon(), s.missed.isOpen(), want)
+		if s := newSyncer(t, dir); s.Horizon().Disputed != want || !s.ledger.missed.isOpen() {
+			t.Errorf("record %s: %+v, missed %t; want %s", content, s.Horizon(), s.ledger.missed.isOpen(), want)
 		}
 	}
 }
@@ -142,8 +142,8 @@ func TestRecordThatIsBelieved(t *testing.T) {
 			t.Fatal(err)
 		}
 		s := newSyncer(t, dir)
-		if s.missed.isOpen() != missed || s.record.Clean {
-			t.Errorf("record %s: missed %t, and it stays clean: %t", content, s.missed.isOpen(), s.record.Clean)
+		if s.ledger.missed.isOpen() != missed || s.passes.record.Clean {
+			t.Errorf("record %s: missed %t, and it stays clean: %t", content, s.ledger.missed.isOpen(), s.passes.record.Clean)
 		}
 		if kept, err := readRecord(at); err != nil || kept.Clean {
 			t.Errorf("record %s: the file is clean while the process runs: %+v, %v", content, kept, err)
@@ -191,10 +191,10 @@ func TestWhatWakesAFollower(t *testing.T) {
 func TestAPeersWriteIsTheirsToSettle(t *testing.T) {
 	s := newSyncer(t, t.TempDir())
 	w := s.seePeerWrite(journal.Write{Collection: "items", Kind: journal.Upsert, IDs: idsOf(1)})
-	if !s.backlog.waitsForPassOnly() || s.Fresh() {
-		t.Errorf("after a peer's write: waits for passes alone %t, fresh %t", s.backlog.waitsForPassOnly(), s.Fresh())
+	if !s.ledger.backlog.waitsForPassOnly() || s.Fresh() {
+		t.Errorf("after a peer's write: waits for passes alone %t, fresh %t", s.ledger.backlog.waitsForPassOnly(), s.Fresh())
 	}
-	if s.queuePeerWrite(openWrite{w, journal.Write{Collection: "items", Kind: journal.Upsert, IDs: idsOf(1)}}); s.backlog.waitsForPassOnly() {
+	if s.queuePeerWrite(openWrite{w, journal.Write{Collection: "items", Kind: journal.Upsert, IDs: idsOf(1)}}); s.ledger.backlog.waitsForPassOnly() {
 		t.Error("its rows are not read before the end")
 	}
 }
@@ -206,8 +206,8 @@ func TestStrictestLimits(t *testing.T) {
 		for _, n := range order {
 			s.applyLimits(Route{WriteBudget: time.Duration(n), Interval: time.Duration(10 * n), RowsPerSecond: 100 * n})
 		}
-		if s.budget != 2 || s.interval != 20 || s.rate != 200 {
-			t.Errorf("%v: %d, %d and %d", order, s.budget, s.interval, s.rate)
+		if s.budget != 2 || s.passes.interval != 20 || s.passes.rate != 200 {
+			t.Errorf("%v: %d, %d and %d", order, s.budget, s.passes.interval, s.passes.rate)
 		}
 	}
 }
@@ -216,13 +216,13 @@ func TestStrictestLimits(t *testing.T) {
 // answers the callers of Reconcile.
 func TestReplacedDuringAPass(t *testing.T) {
 	s := newSyncer(t, t.TempDir())
-	w, answer := s.backlog.addWrite(time.Now()), make(chan map[string]Drift, 1)
-	s.pass = &pass{writes: []*write{w}, requests: []chan<- map[string]Drift{answer}}
+	w, answer := s.ledger.backlog.addWrite(time.Now()), make(chan map[string]Drift, 1)
+	s.passes.running = &pass{writes: []*write{w}, requests: []chan<- map[string]Drift{answer}}
 	if err := s.replace(&route.Route{Policy: route.Policy{Name: "r", Collection: "items"}, Parts: route.Parts{Store: &reads{}, Model: innerProduct(t)}}); err != nil {
 		t.Fatal(err)
 	}
-	if s.pass != nil || len(s.requests) != 1 || !slices.Contains(s.backlog.forPass, w) || !s.missed.isOpen() {
-		t.Errorf("%d callers wait, for pass %v with %d writes", len(s.requests), s.pass, len(s.backlog.forPass))
+	if s.passes.running != nil || len(s.passes.requests) != 1 || !slices.Contains(s.ledger.backlog.forPass, w) || !s.ledger.missed.isOpen() {
+		t.Errorf("%d callers wait, for pass %v with %d writes", len(s.passes.requests), s.passes.running, len(s.ledger.backlog.forPass))
 	}
 }
 
@@ -233,35 +233,32 @@ func TestPassesThatProveNothingForeign(t *testing.T) {
 		readable time.Time // of a write by filter
 		unnamed  bool
 	}{"settled by the pass": {time.Now().Add(-time.Minute), true}, "for the next pass": {time.Now().Add(time.Minute), true}} {
-		s := newSyncer(t, t.TempDir())
-		s.missed = gap{}
-		s.backlog.apply(s.backlog.addWrite(time.Now()), journal.Write{Kind: journal.Delete, Filter: "{}"}, time.Now(), c.readable)
-		if s.beginPass(); s.foreign.unnamed != c.unnamed {
-			t.Errorf("%s: unnamed %t", name, s.foreign.unnamed)
+		l := ledger{backlog: newBacklog()}
+		l.backlog.apply(l.backlog.addWrite(time.Now()), journal.Write{Kind: journal.Delete, Filter: "{}"}, time.Now(), c.readable)
+		if new(passes).begin(&l, time.Now()); l.foreign.unnamed != c.unnamed {
+			t.Errorf("%s: unnamed %t", name, l.foreign.unnamed)
 		}
 	}
-	s := newSyncer(t, t.TempDir())
-	s.missed = gap{}
-	if s.beginPass(); s.foreign.unnamed {
+	l := ledger{backlog: newBacklog()}
+	if new(passes).begin(&l, time.Now()); l.foreign.unnamed {
 		t.Error("without a write no row is foreign")
 	}
 }
 
-// TestFactsOfASchedule: whatever decides when a pass is due is the state of the syncer.
+// TestFactsOfASchedule: whatever decides when a pass is due is the state of the passes and of the ledger.
 func TestFactsOfASchedule(t *testing.T) {
-	s := newSyncer(t, t.TempDir())
-	s.pass, s.requests, s.draining, s.o.OnRequest = &pass{}, make([]chan<- map[string]Drift, 1), true, true
-	s.interval, s.record.Reconciled, s.ended, s.missed = time.Hour, at(1), at(2), gap{at(3), at(4)}
-	s.backlog.leaveToPass(&write{})
-	s.backlog.rowsChanged = true
+	p := passes{running: &pass{}, requests: make([]chan<- map[string]Drift, 1), draining: true, onRequest: true, interval: time.Hour, ended: at(2)}
+	p.record.Reconciled = at(1)
+	l := ledger{backlog: newBacklog(), missed: gap{at(3), at(4)}}
+	l.backlog.leaveToPass(&write{})
+	l.backlog.rowsChanged = true
 	want := schedule{
 		underWay: true, requested: true, draining: true, onRequest: true, interval: time.Hour, full: at(1), ended: at(2),
-		missed: gap{at(3), at(4)}, writes: s.backlog.forPass, rowsChanged: true,
+		missed: gap{at(3), at(4)}, writes: l.backlog.forPass, rowsChanged: true,
 	}
-	if got := s.schedule(); !reflect.DeepEqual(got, want) {
+	if got := p.schedule(&l); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
-	s.pass = nil
 }
 
 // TestWhatAPassCloses: only a pass over all rows, from the first one on, shows the writes that were missed before it.
@@ -270,19 +267,19 @@ func TestWhatAPassCloses(t *testing.T) {
 		full, complete, closes bool
 	}{"whole": {true, true, true}, "resumed": {true, false, false}, "surplus rows alone": {false, true, false}} {
 		s := newSyncer(t, t.TempDir())
-		s.record.Complete = time.Time{}
-		s.missed = gap{}
-		s.missed.note(time.Now().Add(-time.Hour))
+		s.passes.record.Complete = time.Time{}
+		s.ledger.missed = gap{}
+		s.ledger.missed.note(time.Now().Add(-time.Hour))
 		began := time.Now().Add(-time.Minute)
-		s.pass = &pass{began: began, full: c.full, complete: c.complete}
-		if err := s.endPass(t.Context(), s.pass); err != nil {
+		s.passes.running = &pass{began: began, full: c.full, complete: c.complete}
+		if err := s.endPass(t.Context(), s.passes.running); err != nil {
 			t.Fatal(err)
 		}
-		if c.closes && !s.record.Complete.Equal(began) {
-			t.Errorf("%s: it shows the writes before %s, want those before it began, %s", name, s.record.Complete, began)
+		if c.closes && !s.passes.record.Complete.Equal(began) {
+			t.Errorf("%s: it shows the writes before %s, want those before it began, %s", name, s.passes.record.Complete, began)
 		}
-		if s.missed.isOpen() == c.closes || s.record.Complete.IsZero() == c.closes || (s.reconciles == 1) != c.full {
-			t.Errorf("%s: missed %t, complete %s, %d reconciles", name, s.missed.isOpen(), s.record.Complete, s.reconciles)
+		if s.ledger.missed.isOpen() == c.closes || s.passes.record.Complete.IsZero() == c.closes || (s.passes.reconciles == 1) != c.full {
+			t.Errorf("%s: missed %t, complete %s, %d reconciles", name, s.ledger.missed.isOpen(), s.passes.record.Complete, s.passes.reconciles)
 		}
 	}
 }
@@ -300,7 +297,7 @@ func TestReadsAreConsistent(t *testing.T) {
 	one := rows{ids: idsOf(1), features: rerank.NewMatrix(1, 2), sources: []string{"s"}}
 	for name, read := range map[string]func() error{
 		"after a write": func() error {
-			_, err := rowReader{store, "items", "Strong"}.read(t.Context(), c.routes, idsOf(1), false)
+			_, err := rowReader{fetch: store, collection: "items", consistency: "Strong"}.read(t.Context(), c.routes, idsOf(1), false)
 			return err
 		},
 		"of surplus rows": func() error { return c.surplus(t.Context(), 0, idsOf(1), nil, "", yield) },
@@ -334,14 +331,14 @@ func TestPayloadIsComparedForCompanions(t *testing.T) {
 // TestStatus: every route of a collection shows what is known of the collection, and its own drift.
 func TestStatus(t *testing.T) {
 	s := newSyncer(t, t.TempDir())
-	s.routes = []*derivation{{route: &route.Route{Policy: route.Policy{Name: "a"}}}, {route: &route.Route{Policy: route.Policy{Name: "b"}}}}
-	s.record.Reconciled, s.record.Complete, s.record.Foreign = at(2), at(1), &Foreign{Rows: 3}
-	s.record.Drift = map[string]Drift{"a": {Rows: 4}, "b": {Missing: 5}}
-	s.unjournaled, s.reconciles, s.failures, s.rowsRead = 6, 7, 8, 9
-	s.pass, s.missed = &pass{}, gap{}
-	s.backlog.addWrite(time.Now().Add(-time.Hour))
+	s.ledger.routes = []*derivation{{route: &route.Route{Policy: route.Policy{Name: "a"}}}, {route: &route.Route{Policy: route.Policy{Name: "b"}}}}
+	s.passes.record.Reconciled, s.passes.record.Complete, s.passes.record.Foreign = at(2), at(1), &Foreign{Rows: 3}
+	s.passes.record.Drift = map[string]Drift{"a": {Rows: 4}, "b": {Missing: 5}}
+	s.unjournaled, s.passes.reconciles, s.failures, s.passes.rowsRead = 6, 7, 8, 9
+	s.passes.running, s.ledger.missed = &pass{}, gap{}
+	s.ledger.backlog.addWrite(time.Now().Add(-time.Hour))
 	want := Status{
-		Route: "a", Pending: 1, Unjournaled: 6, Drift: Drift{Rows: 4}, Reconciled: at(2), AsOf: at(1), Foreign: s.record.Foreign, Reconciling: true,
+		Route: "a", Pending: 1, Unjournaled: 6, Drift: Drift{Rows: 4}, Reconciled: at(2), AsOf: at(1), Foreign: s.passes.record.Foreign, Reconciling: true,
 		Reconciles: 7, Failures: 8, Rows: 9,
 	}
 	for i, got := range s.status() {
@@ -356,7 +353,7 @@ func TestStatus(t *testing.T) {
 			t.Errorf("%+v\nwant %+v", got, want)
 		}
 	}
-	s.missed.note(time.Now().Add(-3 * time.Hour))
+	s.ledger.missed.note(time.Now().Add(-3 * time.Hour))
 	if got := s.status()[0]; !got.Stale || got.Age < 3*time.Hour {
 		t.Errorf("three hours after a write was missed: stale %t, age %s", got.Stale, got.Age)
 	}
@@ -514,7 +511,7 @@ func TestWhoTakesNewVectors(t *testing.T) {
 		of("r", "c", "e", true): true, of("q", "c", "e", true): false, of("r", "d", "e", true): false, of("r", "c", "f", true): false, of("r", "c", "e", false): false,
 	} {
 		followed.Model = innerProduct(t)
-		_, err := s.writeNewVectors(t.Context(), []*derivation{{route: followed}}, job, false)
+		_, err := job.run(t.Context(), s.reader, []*derivation{{route: followed}}, false)
 		if errors.Is(err, ErrRoute) == taken {
 			t.Errorf("%s, %s, %s, %t: %v", followed.Name, followed.Companion, followed.EmbedderName, followed.Reembeds(), err)
 		}
@@ -593,21 +590,21 @@ func TestStrictestWriteBudget(t *testing.T) {
 // sidecar may be missed.
 func TestAccusationsWait(t *testing.T) {
 	s := newSyncer(t, t.TempDir())
-	suspected := func() { s.foreign.suspects = []suspect{{rerank.UintID(1), time.Now()}} }
+	suspected := func() { s.ledger.foreign.suspects = []suspect{{rerank.UintID(1), time.Now()}} }
 	suspected()
 	end := s.doubts.begin()
-	if s.findForeign(time.Now(), false); s.record.Foreign != nil {
+	if s.findForeign(time.Now(), false); s.passes.record.Foreign != nil {
 		t.Fatal("a write whose answer is not here yet is called foreign")
 	}
 	end(false)
 	s.peers = newPeers(Options{Shared: t.TempDir(), Replica: "own", Replicas: 2, Logger: s.log}, "items", s)
 	close(s.peers.watchEnded) // nobody reads the others' journals
-	if s.beginStep(); s.record.Foreign != nil {
+	if s.beginStep(); s.passes.record.Foreign != nil {
 		t.Fatal("a write that another sidecar may have sent is called foreign")
 	}
 	s.peers = nil
-	if s.beginStep(); s.record.Foreign == nil || s.record.Foreign.Rows != 1 {
-		t.Errorf("%+v, want the row that nothing explains", s.record.Foreign)
+	if s.beginStep(); s.passes.record.Foreign == nil || s.passes.record.Foreign.Rows != 1 {
+		t.Errorf("%+v, want the row that nothing explains", s.passes.record.Foreign)
 	}
 }
 
@@ -620,8 +617,8 @@ func TestWritesThatAPeerLeft(t *testing.T) {
 	jw := journal.Write{Collection: "items", Kind: journal.Upsert, IDs: idsOf(1), Waited: true}
 	w, began := s.seePeerWrite(jw), time.Now()
 	s.missPeerWrites("it ended", []openWrite{{w, jw}})
-	if w.readable.Before(began.Add(lag)) || !s.missed.isOpen() || s.backlog.rows.len() != 1 {
-		t.Errorf("readable after %s, missed %t, %d rows wait", w.readable.Sub(began), s.missed.isOpen(), s.backlog.rows.len())
+	if w.readable.Before(began.Add(lag)) || !s.ledger.missed.isOpen() || s.ledger.backlog.rows.len() != 1 {
+		t.Errorf("readable after %s, missed %t, %d rows wait", w.readable.Sub(began), s.ledger.missed.isOpen(), s.ledger.backlog.rows.len())
 	}
 }
 
@@ -654,8 +651,8 @@ func TestADatabaseThatIsDown(t *testing.T) {
 			}
 		}}
 		s := newSyncer(t, t.TempDir())
-		s.reader.fetch, s.scanner = store, store
-		s.backlog.apply(s.backlog.addWrite(time.Now()), journal.Write{Kind: journal.Upsert, IDs: idsOf(1)}, time.Now(), time.Now())
+		s.reader.fetch, s.reader.scan = store, store
+		s.ledger.backlog.apply(s.ledger.backlog.addWrite(time.Now()), journal.Write{Kind: journal.Upsert, IDs: idsOf(1)}, time.Now(), time.Now())
 		s.run(ctx)
 		if asked < 5 || asked > 50 {
 			t.Errorf("in a minute it was asked %d times", asked)
@@ -667,23 +664,23 @@ func TestADatabaseThatIsDown(t *testing.T) {
 // the table cannot hold is remembered.
 func TestRowsThatFail(t *testing.T) {
 	s, now := newSyncer(t, t.TempDir()), time.Now()
-	w := s.backlog.addWrite(now)
-	s.backlog.apply(w, journal.Write{Kind: journal.Upsert, IDs: idsOf(1, 2, 3)}, now.Add(-time.Minute), now.Add(-time.Minute))
-	rows, _ := takeAll(s.backlog, now)
+	w := s.ledger.backlog.addWrite(now)
+	s.ledger.backlog.apply(w, journal.Write{Kind: journal.Upsert, IDs: idsOf(1, 2, 3)}, now.Add(-time.Minute), now.Add(-time.Minute))
+	rows, _ := takeAll(s.ledger.backlog, now)
 	if len(rows) != 3 {
 		t.Fatalf("%d rows are due", len(rows))
 	}
 	slices.SortFunc(rows, func(a, b *row) int { return a.id.Compare(b.id) })
 	s.noteRows(rows, []rowFailure{{rows[0], errors.New("broken")}}, rows[1:2], now, true)
-	if !s.unfit || s.failures != 1 || w.unread != 2 || s.backlog.rows.len() != 2 || s.backlog.rows.byID[rows[2].id] != nil {
-		t.Errorf("unfit %t, %d failures, %d rows of the write and %d in all are left", s.unfit, s.failures, w.unread, s.backlog.rows.len())
+	if !s.ledger.unfit || s.failures != 1 || w.unread != 2 || s.ledger.backlog.rows.len() != 2 || s.ledger.backlog.rows.byID[rows[2].id] != nil {
+		t.Errorf("unfit %t, %d failures, %d rows of the write and %d in all are left", s.ledger.unfit, s.failures, w.unread, s.ledger.backlog.rows.len())
 	}
 	if early := rows[0].due.Sub(now); early < retryRow || rows[1].due.Sub(now) > retryRow/2 {
 		t.Errorf("the row that failed is due after %s, the one that was not tried after %s", early, rows[1].due.Sub(now))
 	}
-	rows, _ = takeAll(s.backlog, now.Add(time.Hour))
-	if s.noteRows(rows, nil, nil, now, false); !s.unfit || len(s.backlog.writes) != 0 {
-		t.Errorf("after the last row: unfit %t, %d writes are pending", s.unfit, len(s.backlog.writes))
+	rows, _ = takeAll(s.ledger.backlog, now.Add(time.Hour))
+	if s.noteRows(rows, nil, nil, now, false); !s.ledger.unfit || len(s.ledger.backlog.writes) != 0 {
+		t.Errorf("after the last row: unfit %t, %d writes are pending", s.ledger.unfit, len(s.ledger.backlog.writes))
 	}
 }
 
@@ -700,17 +697,17 @@ func TestWhatAPassCompares(t *testing.T) {
 		"somebody asked for": {journal.Write{Kind: journal.Delete, Filter: "{}"}, 2, true},
 	} {
 		s, now := newSyncer(t, t.TempDir()), time.Now()
-		s.missed, s.requests = gap{}, make([]chan<- map[string]Drift, c.asked)
-		w := s.backlog.addWrite(now)
-		s.backlog.apply(w, c.write, now, now)
+		s.ledger.missed, s.passes.requests = gap{}, make([]chan<- map[string]Drift, c.asked)
+		w := s.ledger.backlog.addWrite(now)
+		s.ledger.backlog.apply(w, c.write, now, now)
 		p, _ := s.beginPass()
-		if p.full != c.full || (p.stage == 0) != c.full || !p.complete || len(p.requests) != c.asked || len(s.requests) != 0 || !slices.Equal(p.writes, []*write{w}) {
-			t.Errorf("%s: %+v; %d wait for the next one", name, p, len(s.requests))
+		if p.full != c.full || (p.stage == 0) != c.full || !p.complete || len(p.requests) != c.asked || len(s.passes.requests) != 0 || !slices.Equal(p.writes, []*write{w}) {
+			t.Errorf("%s: %+v; %d wait for the next one", name, p, len(s.passes.requests))
 		}
 		if again, _ := s.beginPass(); again != p {
 			t.Errorf("%s: a second pass begins beside the first", name)
 		}
-		s.pass = nil
+		s.passes.running = nil
 	}
 }
 
