@@ -15,6 +15,7 @@ import (
 	"google.golang.org/grpc/status"
 
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/internal/edits"
 	"github.com/likenessdb/likeness/sidecar/buildinfo"
 	"github.com/likenessdb/likeness/sidecar/config"
 )
@@ -64,6 +65,7 @@ func newRootCommand(a *app) *cobra.Command {
 	root.SetOut(a.stdout)
 	root.SetErr(a.stderr)
 	root.SetHelpTemplate(helpTemplate)
+	root.SetFlagErrorFunc(suggestFlag)
 	root.AddCommand(
 		newServeCommand(a),
 		newProxyCommand(a),
@@ -160,13 +162,42 @@ func nameArguments(cmd *cobra.Command) {
 			if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
 				return fmt.Errorf("%w; did you mean %s?", err, strings.Join(near, " or "))
 			}
-			return err
+			return fmt.Errorf("%w; there are %s", err, strings.Join(childNames(cmd), ", "))
 		case len(args) == 0:
 			return fmt.Errorf("%s takes %s; got none", name, takes)
 		default:
 			return fmt.Errorf("%s takes %s; got %s%s", name, takes, strings.Join(args, " "), flagFor(cmd, args[0]))
 		}
 	}
+}
+
+// childNames returns the names of the commands below cmd.
+func childNames(cmd *cobra.Command) (names []string) {
+	for _, child := range cmd.Commands() {
+		if child.IsAvailableCommand() {
+			names = append(names, child.Name())
+		}
+	}
+	return names
+}
+
+// suggestFlag adds to the refusal of an unknown flag the command's flag that is nearest to it.
+func suggestFlag(cmd *cobra.Command, err error) error {
+	unknown := (*pflag.NotExistError)(nil)
+	if !errors.As(err, &unknown) {
+		return err
+	}
+	name := unknown.GetSpecifiedName()
+	near, distance := "", len(name)/2+1
+	cmd.Flags().VisitAll(func(f *pflag.Flag) {
+		if d := edits.Distance([]byte(name), []byte(f.Name)); d < distance && !f.Hidden {
+			near, distance = f.Name, d
+		}
+	})
+	if near == "" {
+		return err
+	}
+	return fmt.Errorf("%w; did you mean --%s?", err, near)
 }
 
 // flagFor says which flag a superfluous argument was probably meant for: --config for a YAML file, and a flag in use whose
