@@ -179,7 +179,7 @@ func TestPairsRefused(t *testing.T) {
 		"null":                                 "line 1: want one JSON object",
 		`{"query":0,"item":1}{}`:               "line 1: want one JSON object",
 		`{"query":0,"item":1}` + "\n" + `{"qu`: "line 2: not a JSON object: the object does not end",
-		`{"query":0}`:                          `line 1: the object has no "item"`,
+		`{"query":0}`:                          `line 1: the object has no "item"; a line is {"query": …, "item": …}`,
 		`{"query":0.5,"item":1}`:               "query is 0.5; an id is a string or an integer",
 		`{"query":0,"item":[1]}`:               "item is [1]",
 		`{"query":0,"item":1,"weight":"2x"}`:   "is not a number",

@@ -109,7 +109,7 @@ func parseObject(line []byte, counts *Counts) (e entry, err error) {
 // idText returns the text of an id: a string's content or a number's digits.
 func idText(column string, raw json.RawMessage) (string, error) {
 	if !present(raw) {
-		return "", fmt.Errorf("the object has no %q", column)
+		return "", fmt.Errorf("the object has no %q; a line is {\"query\": …, \"item\": …}", column)
 	}
 	if raw[0] == '"' {
 		return unquoteJSON(raw), nil
