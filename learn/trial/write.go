@@ -95,7 +95,7 @@ func (t *trial) configuration() ([]byte, error) {
 	}
 	head += "# Where another program has a port, write another one.\n"
 	if route.ExactSearch {
-		head += "# exact_search: searches by the API of likeness are exhaustive, and proved exact. A client of the proxy asks for that itself (Qdrant's exact: true).\n"
+		head += "# exact_search: searches are exhaustive, and proved exact.\n"
 	}
 	return append([]byte(head), text...), nil
 }

@@ -140,8 +140,9 @@ type Policy struct {
 	// Candidates of an HNSW index (hnsw_ef of Qdrant, ef of Milvus) in a rewritten search, unless the client names
 	// a number. 0 leaves it to the database.
 	EF int `yaml:"ef" min:"0" reload:"live"`
-	// Ask the store for exhaustive search, so that answers can be proved exact. A request that the proxy rewrites stays
-	// as its client sent it: there the client asks (exact: true of Qdrant).
+	// Ask the store for exhaustive search, so that answers can be proved exact. The proxy adds this to a rewritten
+	// request of Qdrant's unless the request names exact, hnsw_ef or indexed_only. Milvus is exhaustive by a FLAT index
+	// alone.
 	ExactSearch bool `yaml:"exact_search" reload:"live"`
 	// Who writes to the collection. any: writes may bypass the proxy, so answers from a table or companion are
 	// snapshots. proxy: all writes pass through this sidecar's proxy, or those that share its journal, and such

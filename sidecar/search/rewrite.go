@@ -31,6 +31,9 @@ type Rewritten struct {
 	// Quantized names the index or quantization by which the database compares rounded
 	// vectors, unless it is asked to rescore them; "" if it has none.
 	Quantized string
+	// ExactSearch: the route asks for an exhaustive search, of the vectors themselves, which this
+	// database does not make unless the request says so.
+	ExactSearch bool
 	// Version is the digest of the model file.
 	Version string
 
@@ -47,7 +50,7 @@ type Rewritten struct {
 type DatabaseAnswer struct {
 	// Hits are the rows with their φ, best first.
 	Hits []Hit
-	// Exact: the caller asked for an exhaustive search and, on a quantized field, for one that
+	// Exact: the request asked for an exhaustive search and, on a quantized field, for one that
 	// compares the vectors themselves.
 	Exact bool
 	// Narrowed: the rows are not the first of the whole collection, because the search has a
@@ -212,7 +215,7 @@ func (e *Engine) rewrite(ctx context.Context, r Request) (*Rewritten, error) {
 	r.Strategy, r.Weights, r.Head, r.Depth = c.Strategy, c.Weights, c.Head, r.K
 	out := &Rewritten{
 		Route: c.Name, Collection: c.Collection, Vector: product.Vector, Scale: product.Scale, Offset: product.Offset,
-		Quantized: c.Field.Quantized, Version: c.Model.Version, engine: e, route: c, request: r, began: began,
+		Quantized: c.Field.Quantized, ExactSearch: c.ExactSearch && c.Field.Exact && !c.Field.AlwaysExact, Version: c.Model.Version, engine: e, route: c, request: r, began: began,
 	}
 	if c.Field.Metric == adapters.Cosine { // the database divides by the norms of both vectors
 		out.Scale = float32(float64(product.Scale) * norm)

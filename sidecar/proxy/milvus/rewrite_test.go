@@ -13,38 +13,50 @@ import (
 
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
 	"github.com/likenessdb/likeness/e2e/harness"
+	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/tensor"
 	"github.com/likenessdb/likeness/sidecar/proxy/recording"
+	"github.com/likenessdb/likeness/sidecar/serve"
 )
 
 // rewriting serves a route that rewrites searches by W, and returns a client of the proxy.
 func rewriting(t *testing.T, address string, w []float32, rules ...string) (c milvuspb.MilvusServiceClient, stop func()) {
+	t.Helper()
+	at, stop := rewritingAt(t, address, w, rules...)
+	return connect(t, at.Proxy.GRPC), stop
+}
+
+func rewritingAt(t *testing.T, address string, w []float32, rules ...string) (at serve.Addresses, stop func()) {
 	t.Helper()
 	m, err := model.New(model.Parameters{Kind: rerank.KindBilinear, Name: "w", Tensors: tensor.Set{"W": {Shape: []int{4, 4}, Data: w}},
 		Config: []byte(`{"query_embedding_dim":4,"item_embedding_dim":4,"normalise":false,"form":"full"}`)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	at, stop := recording.Sidecar(t, fmt.Sprintf(`
+	return recording.Sidecar(t, fmt.Sprintf(`
 listen: {grpc: "127.0.0.1:0", admin: "127.0.0.1:0"}
 stores: {main: {kind: milvus, address: %q}}
 models: {w: {path: w.safetensors}}
 routes: {things: {store: main, collection: routed, vector: vec, model: w, placement: rewrite%s}}
 proxy: {store: main, listen_grpc: "127.0.0.1:0"}
 `, address, strings.Join(rules, "")), map[string]*model.Model{"w.safetensors": m})
-	return connect(t, at.Proxy.GRPC), stop
 }
 
 func connect(t *testing.T, address string) milvuspb.MilvusServiceClient {
+	t.Helper()
+	return milvuspb.NewMilvusServiceClient(dial(t, address))
+}
+
+func dial(t *testing.T, address string) *grpc.ClientConn {
 	t.Helper()
 	conn, err := grpc.NewClient(address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = conn.Close() })
-	return milvuspb.NewMilvusServiceClient(conn)
+	return conn
 }
 
 // wholeRewrite returns a search with every field set that rewriting forwards.
@@ -147,6 +159,32 @@ func TestScoresThatStayInMilvus(t *testing.T) {
 	defer stop()
 	if state := send(t, c, "x", cut); !strings.HasPrefix(state, "rewritten; ") {
 		t.Errorf("%q", state)
+	}
+}
+
+// TestRewrittenExactSearch: a client's search has the certificate of the same search by the API. Milvus has no
+// parameter for an exhaustive search, so exact_search adds none.
+func TestRewrittenExactSearch(t *testing.T) {
+	db := servers.MilvusLiteForTest(t, servers.Options{})
+	fillRouted(t, db)
+	up := recording.Before(t, db.Address, "")
+	at, stop := rewritingAt(t, up.GRPC, identity, ", exact_search: true, ef: 77")
+	answer, err := likenessv1.NewSearchServiceClient(dial(t, at.GRPC)).Search(t.Context(), &likenessv1.SearchRequest{Route: "things", Query: &likenessv1.Query{Vector: asked[0]}, K: 3})
+	if err != nil || answer.GetCertificate().GetStatus() != likenessv1.CertificateStatus_CERTIFICATE_STATUS_EXACT {
+		t.Errorf("%v, %v", answer, err)
+	}
+	const caller = "plain"
+	plain := wholeRewrite(t, asked[:1])
+	plain.SearchParams = parameters("anns_field", "vec", "topk", "3", "metric_type", "IP")
+	if state := send(t, connect(t, at.Proxy.GRPC), caller, plain); state != "rewritten; route=things; certificate=exact" {
+		t.Errorf("%q", state)
+	}
+	stop()
+	sent := &milvuspb.SearchRequest{}
+	searches := recording.Of(byCaller(up.Requests(t))[caller], milvuspb.MilvusService_Search_FullMethodName)
+	plain.SearchParams = append(plain.SearchParams, parameters("params", `{"ef":77}`)...)
+	if len(searches) != 1 || proto.Unmarshal(searches[0].Body, sent) != nil || !proto.Equal(sent, plain) {
+		t.Errorf("%v, want %v", sent, plain)
 	}
 }
 

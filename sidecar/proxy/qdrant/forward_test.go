@@ -195,7 +195,7 @@ proxy: {store: main, listen_grpc: "127.0.0.1:0", listen_rest: "127.0.0.1:0", res
 }
 
 // fillQdrant makes the collections, of points whose payload has a number.
-func fillQdrant(t testing.TB, db *servers.Server) {
+func fillQdrant(t testing.TB, db *servers.Server, more ...*client.CreateCollection) {
 	t.Helper()
 	conn, err := grpc.NewClient(db.Address, grpc.WithTransportCredentials(insecure.NewCredentials()))
 	if err != nil {
@@ -210,11 +210,11 @@ func fillQdrant(t testing.TB, db *servers.Server) {
 			Vectors: client.NewVectorsMap(map[string]*client.Vector{"vec": client.NewVector(x/7, 2-x/5, x*x/100, 1/(1+x))}),
 		})
 	}
-	for _, name := range []string{"routed", "other"} {
-		_, err := client.NewCollectionsClient(conn).Create(t.Context(), &client.CreateCollection{CollectionName: name, VectorsConfig: client.NewVectorsConfigMap(
-			map[string]*client.VectorParams{"vec": {Size: 4, Distance: client.Distance_Dot}})})
+	for _, create := range append(more, &client.CreateCollection{CollectionName: "routed"}, &client.CreateCollection{CollectionName: "other"}) {
+		create.VectorsConfig = client.NewVectorsConfigMap(map[string]*client.VectorParams{"vec": {Size: 4, Distance: client.Distance_Dot}})
+		_, err := client.NewCollectionsClient(conn).Create(t.Context(), create)
 		if err == nil {
-			_, err = client.NewPointsClient(conn).Upsert(t.Context(), &client.UpsertPoints{CollectionName: name, Wait: proto.Bool(true), Points: points})
+			_, err = client.NewPointsClient(conn).Upsert(t.Context(), &client.UpsertPoints{CollectionName: create.GetCollectionName(), Wait: proto.Bool(true), Points: points})
 		}
 		if err != nil {
 			t.Fatal(err)

@@ -235,13 +235,16 @@ func locateOne(message []byte, l layout) (s routing.Search, timeout uint64, err 
 type searchParams struct {
 	ef                 bool // the search sets how far the index looks
 	exact              bool // the search compares every row
+	hasExact           bool // the search says whether it compares every row
 	indexedOnly        bool // rows that are not indexed yet are left out
 	ignoreQuantization bool
+	hasQuantization    bool // the search says how quantized vectors are used
 }
 
 // apply copies the parameters into a search.
 func (p searchParams) apply(s *routing.Search) {
-	s.Exact, s.Unquantized, s.HasEF = p.exact && !p.indexedOnly, p.ignoreQuantization, p.ef || p.exact
+	s.Exact, s.Unquantized = p.exact && !p.indexedOnly, p.ignoreQuantization
+	s.HasEF, s.HasExact, s.HasQuantization = p.ef || p.exact, p.hasExact || p.indexedOnly, p.hasQuantization
 	s.Narrowed = s.Narrowed || p.indexedOnly
 }
 
@@ -256,10 +259,12 @@ func (p *searchParams) read(f wire.Field) error {
 		case efField:
 			p.ef = true
 		case exactField:
+			p.hasExact = true
 			p.exact, err = readBool(f)
 		case indexedOnlyField:
 			p.indexedOnly, err = readBool(f)
 		case quantizationField:
+			p.hasQuantization = true
 			var quantization []byte
 			if quantization, err = f.Message(); err != nil {
 				return err
@@ -322,7 +327,8 @@ func onlyField(message []byte, number protowire.Number) error {
 	})
 }
 
-// rewriteRequest returns a request with the vector, the threshold and ef of each search replaced.
+// rewriteRequest returns a request with the vector and the threshold of each search replaced, and its
+// parameters added.
 // queries holds the stages of the request's queries.
 func rewriteRequest(request []byte, l layout, queries []stage, all []routing.Replacement) ([]byte, error) {
 	out := make([]byte, 0, len(request)+16*len(all)) // a replaced vector usually keeps its length
@@ -359,38 +365,55 @@ func appendQuery(out, message []byte, l layout, queries []stage, i int, all []ro
 	return queries[i].append(out, message, l, all)
 }
 
-// appendSearch appends one search with its vector, threshold and ef replaced.
+// appendSearch appends one search with its vector and threshold replaced, and parameters added.
 func appendSearch(out, message []byte, l layout, r routing.Replacement) ([]byte, error) {
-	if r.Threshold == nil && r.EF == 0 {
+	if r.Threshold == nil && !r.SetsParams() {
 		return wire.AppendReplaced(out, message, l.vector, r.Vector)
 	}
 	mended, err := wire.ReplaceVector(message, l.vector, r.Vector)
 	if err != nil {
 		return out, err
 	}
-	ef := r.EF
+	added := addedParams(r)
 	out, err = wire.Edit(out, mended, func(out []byte, f wire.Field) ([]byte, error) {
 		switch {
 		case f.Number == l.threshold && r.Threshold != nil:
 			return wire.AppendFloat(out, f.Number, *r.Threshold), nil
-		case f.Number == l.params && ef > 0:
-			out = appendParams(out, l, f.Value, ef)
-			ef = 0
+		case f.Number == l.params && len(added) > 0:
+			out = appendParams(out, l, f.Value, added)
+			added = nil
 			return out, nil
 		}
 		return append(out, f.Raw...), nil
 	})
-	if err == nil && ef > 0 {
-		out = appendParams(out, l, nil, ef)
+	if err == nil && len(added) > 0 {
+		out = appendParams(out, l, nil, added)
 	}
 	return out, err
 }
 
-// appendParams appends the parameters of a search with ef added; params must not have it.
-func appendParams(out []byte, l layout, params []byte, ef uint64) []byte {
-	number := protowire.AppendVarint(protowire.AppendTag(nil, efField, protowire.VarintType), ef)
-	out = protowire.AppendVarint(protowire.AppendTag(out, l.params, protowire.BytesType), uint64(len(params)+len(number)))
-	return append(append(out, params...), number...)
+// addedParams returns the parameters that are added to a search, as fields of SearchParams.
+func addedParams(r routing.Replacement) (fields []byte) {
+	if r.EF > 0 {
+		fields = protowire.AppendVarint(protowire.AppendTag(fields, efField, protowire.VarintType), r.EF)
+	}
+	if r.Exact {
+		fields = appendTrue(fields, exactField)
+	}
+	if r.Unquantized {
+		fields = protowire.AppendBytes(protowire.AppendTag(fields, quantizationField, protowire.BytesType), appendTrue(nil, ignoreField))
+	}
+	return fields
+}
+
+func appendTrue(out []byte, number protowire.Number) []byte {
+	return protowire.AppendVarint(protowire.AppendTag(out, number, protowire.VarintType), 1)
+}
+
+// appendParams appends the parameters of a search with fields added, which params must not have.
+func appendParams(out []byte, l layout, params, added []byte) []byte {
+	out = protowire.AppendVarint(protowire.AppendTag(out, l.params, protowire.BytesType), uint64(len(params)+len(added)))
+	return append(append(out, params...), added...)
 }
 
 // errAnswer says that an answer does not have the form that its request asks for.

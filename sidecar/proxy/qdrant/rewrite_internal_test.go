@@ -263,6 +263,7 @@ func TestLocate(t *testing.T) {
 			case *qdrant.SearchPointGroups:
 				want.Vector, want.Limit = "v", uint64(m.GetLimit())
 			}
+			want.HasExact, want.HasQuantization = want.Exact, want.Exact
 			if !reflect.DeepEqual(searches[i], want) {
 				t.Errorf("%s: %+v, want %+v", name, searches[i], want)
 			}
@@ -477,9 +478,9 @@ func TestRewriteJSON(t *testing.T) {
 		{"search", `{"vector":{"name":"v","vector":[1]},"score_threshold":1,"limit":1}`, `{"vector":{"name":"v","vector":[-0.5,7]},"score_threshold":9,"limit":1}`, routing.Search{Vector: "v", Query: []float32{1}, Limit: 1, Threshold: proto.Float32(1), Narrowed: true}},
 		{"search", `{"score_threshold":1.5,"limit":1,"vector":{"vector":[1],"name":"v"}}`, `{"score_threshold":9,"limit":1,"vector":{"vector":[-0.5,7],"name":"v"}}`, routing.Search{Vector: "v", Query: []float32{1}, Limit: 1, Threshold: proto.Float32(1.5), Narrowed: true}},
 		{"query", `{"query":[1],"using":"v","prefetch":null}`, `{"query":[-0.5,7],"using":"v","prefetch":null}`, routing.Search{Vector: "v", Query: []float32{1}, Limit: 10}},
-		{"query", `{"query":{"nearest":[1]},"offset":2,"params":{"exact":true}}`, `{"query":{"nearest":[-0.5,7]},"offset":2,"params":{"exact":true}}`, routing.Search{Query: []float32{1}, Limit: 10, Offset: 2, Exact: true, HasEF: true, Narrowed: true}},
-		{"query", `{"query":[1],"params":{"indexed_only":true,"exact":true}}`, `{"query":[-0.5,7],"params":{"indexed_only":true,"exact":true}}`, routing.Search{Query: []float32{1}, Limit: 10, HasEF: true, Narrowed: true}},
-		{"query", `{"query":[1],"params":{"quantization":{"ignore":true},"exact":true}}`, `{"query":[-0.5,7],"params":{"quantization":{"ignore":true},"exact":true}}`, routing.Search{Query: []float32{1}, Limit: 10, Exact: true, HasEF: true, Unquantized: true}},
+		{"query", `{"query":{"nearest":[1]},"offset":2,"params":{"exact":true}}`, `{"query":{"nearest":[-0.5,7]},"offset":2,"params":{"exact":true}}`, routing.Search{Query: []float32{1}, Limit: 10, Offset: 2, Exact: true, HasEF: true, HasExact: true, Narrowed: true}},
+		{"query", `{"query":[1],"params":{"indexed_only":true,"exact":true}}`, `{"query":[-0.5,7],"params":{"indexed_only":true,"exact":true}}`, routing.Search{Query: []float32{1}, Limit: 10, HasEF: true, HasExact: true, Narrowed: true}},
+		{"query", `{"query":[1],"params":{"quantization":{"ignore":true},"exact":true}}`, `{"query":[-0.5,7],"params":{"quantization":{"ignore":true},"exact":true}}`, routing.Search{Query: []float32{1}, Limit: 10, Exact: true, HasEF: true, HasExact: true, HasQuantization: true, Unquantized: true}},
 		{"query/groups", `{"query":[1],"group_by":"n","limit":4}`, `{"query":[-0.5,7],"group_by":"n","limit":4}`, routing.Search{Query: []float32{1}, Limit: 4, Narrowed: true}},
 		{"search/groups", `{"group_by":"n","vector":[1],"limit":4}`, `{"group_by":"n","vector":[-0.5,7],"limit":4}`, routing.Search{Query: []float32{1}, Limit: 4, Narrowed: true}},
 		{"query/batch", `{"searches":[ {"query":[1]}]}`, `{"searches":[ {"query":[-0.5,7]}]}`, routing.Search{Query: []float32{1}, Limit: 10}},

@@ -21,8 +21,9 @@ type span struct{ from, to int }
 type place struct {
 	vector    span
 	threshold span // empty: the search has none
-	// params is the search's object of parameters. It is empty if there is none.
-	params span
+	// params is the search's object of parameters. It is empty if there is none. ef and quantization
+	// are the values of its parameters of that name if they are null, and otherwise empty.
+	params, ef, quantization span
 	// end is the position of the brace that closes the search.
 	end int
 }
@@ -197,7 +198,7 @@ func (l *locator) readSetting(key string) bool {
 	case "offset":
 		l.search.Offset, ok = readUint(value)
 	case "params":
-		l.params, ok = readParamsJSON(value)
+		ok = l.readParams(value)
 	case "filter", "shard_key":
 		l.search.Narrowed = true
 	}
@@ -297,21 +298,30 @@ func readUint(value []byte) (uint64, bool) {
 	return n, err == nil
 }
 
-// readParamsJSON reads the parameters of a search.
-func readParamsJSON(text []byte) (p searchParams, ok bool) {
-	s := jsonwalk.New(text)
-	ok = s.Object(func(key string) bool {
+// readParams reads the parameters of a search, which begin at place.params.
+func (l *locator) readParams(text []byte) bool {
+	s, p := jsonwalk.New(text), &l.params
+	null := func(value []byte) span {
+		return span{l.place.params.from + s.Offset() - len(value), l.place.params.from + s.Offset()}
+	}
+	return s.Object(func(key string) bool {
 		value, ok := s.Value()
+		isNull := string(value) == "null"
 		switch key {
 		case "hnsw_ef":
-			p.ef = string(value) != "null"
+			if p.ef = !isNull; isNull {
+				l.place.ef = null(value)
+			}
 		case "exact":
-			p.exact = string(value) == "true"
+			p.exact, p.hasExact = string(value) == "true", true
 		case "indexed_only":
 			p.indexedOnly = string(value) != "false" && string(value) != "null"
 		case "quantization":
+			if p.hasQuantization = !isNull; isNull {
+				l.place.quantization = null(value)
+			}
 			inner := jsonwalk.New(value)
-			_ = string(value) == "null" || inner.Object(func(key string) bool {
+			_ = isNull || inner.Object(func(key string) bool {
 				value, ok := inner.Value()
 				if key == "ignore" {
 					p.ignoreQuantization = string(value) == "true"
@@ -321,7 +331,6 @@ func readParamsJSON(text []byte) (p searchParams, ok bool) {
 		}
 		return ok
 	})
-	return p, ok
 }
 
 // isNumber reports whether b is a JSON number.
@@ -366,7 +375,8 @@ func appendNumber(out []byte, f float32) []byte {
 // numberBytes is the usual length of a float32 in JSON, including a comma.
 const numberBytes = 14
 
-// rewriteJSON returns a body with the vector, the threshold and ef of each search replaced.
+// rewriteJSON returns a body with the vector and the threshold of each search replaced, and its
+// parameters added.
 func rewriteJSON(body []byte, places []place, all []routing.Replacement) ([]byte, error) {
 	if len(places) != len(all) {
 		return nil, fmt.Errorf("%d searches were rewritten in place of %d: %w", len(all), len(places), errAnswer)
@@ -384,28 +394,54 @@ func rewriteJSON(body []byte, places []place, all []routing.Replacement) ([]byte
 		if r.Threshold != nil {
 			edits = append(edits, edit{places[i].threshold, appendNumber(nil, *r.Threshold)})
 		}
-		if r.EF > 0 {
-			edits = append(edits, places[i].withEF(body, r.EF))
-		}
+		edits = append(edits, places[i].paramEdits(body, r)...)
 	}
 	slices.SortFunc(edits, func(a, b edit) int { return a.from - b.from })
 	return applyEdits(body, edits), nil
 }
 
-// withEF returns the edit that adds ef to the parameters of a search.
-func (p place) withEF(body []byte, ef uint64) edit {
-	text := strconv.AppendUint([]byte(`"hnsw_ef":`), ef, 10)
+// paramEdits returns the edits that add parameters to a search. A parameter that is null gets its
+// value in that place.
+func (p place) paramEdits(body []byte, r routing.Replacement) (edits []edit) {
+	var added []byte
+	set := func(key, value string, null span) {
+		if null.to > 0 {
+			edits = append(edits, edit{null, []byte(value)})
+			return
+		}
+		if len(added) > 0 {
+			added = append(added, ',')
+		}
+		added = append(append(strconv.AppendQuote(added, key), ':'), value...)
+	}
+	if r.EF > 0 {
+		set("hnsw_ef", strconv.FormatUint(r.EF, 10), p.ef)
+	}
+	if r.Exact {
+		set("exact", "true", span{})
+	}
+	if r.Unquantized {
+		set("quantization", `{"ignore":true}`, p.quantization)
+	}
+	if len(added) > 0 {
+		edits = append(edits, p.addMembers(body, added))
+	}
+	return edits
+}
+
+// addMembers returns the edit that adds members to a search's object of parameters.
+func (p place) addMembers(body, members []byte) edit {
 	begin := p.params.from + 1
 	switch {
 	case p.params.to == 0:
-		return edit{span{p.end, p.end}, append(append([]byte(`,"params":{`), text...), '}')}
+		return edit{span{p.end, p.end}, append(append([]byte(`,"params":{`), members...), '}')}
 	case body[p.params.from] != '{': // null
-		return edit{p.params, append(append([]byte{'{'}, text...), '}')}
+		return edit{p.params, append(append([]byte{'{'}, members...), '}')}
 	}
 	if jsonwalk.New(body[begin:p.params.to]).Next() != '}' {
-		text = append(text, ',')
+		members = append(members, ',')
 	}
-	return edit{span{begin, begin}, text}
+	return edit{span{begin, begin}, members}
 }
 
 // mapScoresJSON returns the body of an answer with the scores of all rows mapped, and the rows of

@@ -22,6 +22,7 @@ import (
 
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
 	"github.com/likenessdb/likeness/e2e/harness"
+	likenessv1 "github.com/likenessdb/likeness/proto/gen/likeness/v1"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/model"
 	"github.com/likenessdb/likeness/rerank/tensor"
@@ -521,5 +522,52 @@ func TestRewrittenEF(t *testing.T) {
 		if strings.HasPrefix(e.Call, "POST ") && !strings.Contains(string(e.Body), `"params":{"hnsw_ef":77}`) {
 			t.Errorf("%s", e.Body)
 		}
+	}
+}
+
+// TestRewrittenExactSearch: exact_search makes a client's search exhaustive, and its certificate the
+// one of the API, unless the client says how to search. Also where the field is quantized, but not where
+// the database forbids exhaustive searches.
+func TestRewrittenExactSearch(t *testing.T) {
+	db := servers.QdrantForTest(t, servers.QdrantNewest, servers.Options{})
+	fillQdrant(t, db,
+		&client.CreateCollection{CollectionName: "rounded", QuantizationConfig: client.NewQuantizationScalar(&client.ScalarQuantization{Type: client.QuantizationType_Int8, AlwaysRam: proto.Bool(true)})},
+		&client.CreateCollection{CollectionName: "strict", StrictModeConfig: &client.StrictModeConfig{Enabled: proto.Bool(true), SearchAllowExact: proto.Bool(false)}})
+	for collection, proved := range map[string]string{"routed": "exact", "rounded": "exact", "strict": "unknown"} {
+		at, stop := rewriting(t, db.Address, db.REST, collection, identity, false, ", exact_search: true, ef: 77")
+		conn, api := dial(t, at.Proxy.GRPC), dial(t, at.GRPC)
+		answer, err := likenessv1.NewSearchServiceClient(api).Search(t.Context(), &likenessv1.SearchRequest{Route: "things", Query: &likenessv1.Query{Vector: asked}, K: 3})
+		if err != nil || !strings.HasSuffix(answer.GetCertificate().GetStatus().String(), strings.ToUpper("_"+proved)) {
+			t.Fatalf("%s: %v, %v", collection, answer, err)
+		}
+		body := func(params string) asking {
+			return asking{path: "search", body: `{"vector":{"name":"vec","vector":[1,-2,0.5,3]},"limit":3` + params + `}`}
+		}
+		request := func(p *client.SearchParams) asking {
+			return asking{method: client.Points_Search_FullMethodName, request: &client.SearchPoints{CollectionName: collection, Vector: asked, VectorName: proto.String("vec"), Limit: 3, Params: p}}
+		}
+		exact := []asking{request(nil), body(""), request(&client.SearchParams{Exact: proto.Bool(true)}), body(`,"params":{"exact":true,"quantization":null}`)}
+		if proved == "unknown" {
+			exact = exact[:2] // the database refuses the others
+		}
+		other := []asking{request(&client.SearchParams{HnswEf: proto.Uint64(5)}), request(&client.SearchParams{Exact: proto.Bool(false)}), body(`,"params":{"exact":false}`)}
+		for i, calls := range [][]asking{exact, other} {
+			certificate := []string{proved, "unknown"}[i]
+			for _, a := range calls {
+				var state string
+				if a.path == "" {
+					_, trailer := invoke(t, conn, a)
+					state = strings.Join(trailer.Get("likeness-status"), ",")
+				} else {
+					_, header := postTo(t, "http://"+at.Proxy.REST+"/collections/"+collection+"/points/search", a.body)
+					state = header.Get("Likeness-Status")
+				}
+				if state != "rewritten; route=things; certificate="+certificate {
+					t.Errorf("%s: %v%s: %q, want %s", collection, a.request, a.body, state, certificate)
+				}
+			}
+		}
+		_ = conn.Close()
+		stop()
 	}
 }

@@ -245,40 +245,85 @@ func TestRewriteStagesJSON(t *testing.T) {
 	}
 }
 
-// ef is added to the parameters of a search, and the others stay.
-func TestRewriteEF(t *testing.T) {
-	all := []routing.Replacement{{Vector: []float32{2}, Threshold: proto.Float32(5), EF: 300}}
-	for params, want := range map[string]string{
-		``: `,"params":{"hnsw_ef":300}`, `,"params":null`: `,"params":{"hnsw_ef":300}`, `,"params":{}`: `,"params":{"hnsw_ef":300}`, `,"params":{ "indexed_only":true}`: `,"params":{"hnsw_ef":300, "indexed_only":true}`,
+// Parameters are added to those of a search, which stay.
+func TestAddedParameters(t *testing.T) {
+	ef, exact := routing.Replacement{Vector: []float32{2}, EF: 300}, routing.Replacement{Vector: []float32{2}, Exact: true, Unquantized: true}
+	unquantized := routing.Replacement{Vector: []float32{2}, Threshold: proto.Float32(5), Unquantized: true}
+	const text = `{"vector":%s,"score_threshold":%s%s}`
+	for _, tc := range []struct {
+		params string
+		r      routing.Replacement
+		want   string
+	}{
+		{``, ef, `,"params":{"hnsw_ef":300}`},
+		{`,"params":null`, ef, `,"params":{"hnsw_ef":300}`},
+		{`,"params":{}`, ef, `,"params":{"hnsw_ef":300}`},
+		{`,"params":{ "indexed_only":true}`, ef, `,"params":{"hnsw_ef":300, "indexed_only":true}`},
+		{`,"params":{"hnsw_ef" : null }`, ef, `,"params":{"hnsw_ef" : 300 }`},
+		{``, exact, `,"params":{"exact":true,"quantization":{"ignore":true}}`},
+		{`,"params":null`, exact, `,"params":{"exact":true,"quantization":{"ignore":true}}`},
+		{`,"params":{ "hnsw_ef":null}`, exact, `,"params":{"exact":true,"quantization":{"ignore":true}, "hnsw_ef":null}`},
+		{`,"params":{ "quantization":null, "newer":{}}`, exact, `,"params":{"exact":true, "quantization":{"ignore":true}, "newer":{}}`},
+		{`,"params":{"exact":true}`, unquantized, `,"params":{"quantization":{"ignore":true},"exact":true}`},
+		{`,"params":{"quantization":null,"exact":true}`, unquantized, `,"params":{"quantization":{"ignore":true},"exact":true}`},
 	} {
-		const text = `{"vector":%s,"score_threshold":%s%s}`
-		body := fmt.Appendf(nil, text, "[1]", "3", params)
+		body := fmt.Appendf(nil, text, "[1]", "3", tc.params)
 		found, err := searches["search"].locateJSON(body, isRouted)
-		if err != nil || found.searches[0].HasEF {
-			t.Errorf("%s: %+v, %v", body, found, err)
+		if err != nil {
+			t.Errorf("%s: %v", body, err)
 			continue
 		}
-		if got, err := rewriteJSON(body, found.places, all); err != nil || string(got) != fmt.Sprintf(text, "[2]", "5", want) {
+		threshold := "3"
+		if tc.r.Threshold != nil {
+			threshold = "5"
+		}
+		if got, err := rewriteJSON(body, found.places, []routing.Replacement{tc.r}); err != nil || string(got) != fmt.Sprintf(text, "[2]", threshold, tc.want) {
 			t.Errorf("%s: %s, %v", body, got, err)
 		}
 	}
+	ignore := &qdrant.QuantizationSearchParams{Ignore: proto.Bool(true)}
 	for name, params := range map[string]*qdrant.SearchParams{"none": nil, "empty": {}, "others": {IndexedOnly: proto.Bool(true)}} {
-		with := &qdrant.SearchParams{HnswEf: proto.Uint64(300)}
-		proto.Merge(with, params)
-		m := &qdrant.SearchPoints{CollectionName: "c", Vector: []float32{1}, Limit: 3, ScoreThreshold: proto.Float32(3), Params: params}
-		before := encoded(t, m)
-		m.Vector, m.ScoreThreshold = all[0].Vector, all[0].Threshold
-		m.Params = with
-		found, err := locate(before, searchLayout, isRouted)
-		got, ok := &qdrant.SearchPoints{}, err == nil && !found.searches[0].HasEF
-		mended, err := rewriteRequest(before, searchLayout, nil, all)
-		if !ok || err != nil || proto.Unmarshal(mended, got) != nil || !proto.Equal(got, m) {
-			t.Errorf("%s: %v, %v, want %v", name, got, err, m)
+		for added, r := range map[*qdrant.SearchParams]routing.Replacement{
+			{HnswEf: proto.Uint64(300)}:                                             ef,
+			{Exact: proto.Bool(true), Quantization: ignore}:                         exact,
+			{Quantization: &qdrant.QuantizationSearchParams{Ignore: ignore.Ignore}}: unquantized,
+		} {
+			m := &qdrant.SearchPoints{CollectionName: "c", Vector: []float32{1}, Limit: 3, ScoreThreshold: proto.Float32(3), Params: params}
+			before := encoded(t, m)
+			both := proto.Clone(added).(*qdrant.SearchParams)
+			proto.Merge(both, params)
+			m.Vector, m.Params = r.Vector, both
+			if r.Threshold != nil {
+				m.ScoreThreshold = r.Threshold
+			}
+			got := &qdrant.SearchPoints{}
+			mended, err := rewriteRequest(before, searchLayout, nil, []routing.Replacement{r})
+			if err != nil || proto.Unmarshal(mended, got) != nil || !proto.Equal(got, m) {
+				t.Errorf("%s: %v, %v, want %v", name, got, err, m)
+			}
 		}
 	}
-	for _, body := range []string{`{"vector":[1],"params":{"hnsw_ef":3}}`, `{"vector":[1],"params":{"exact":true}}`} {
-		if found, err := searches["search"].locateJSON([]byte(body), isRouted); err != nil || !found.searches[0].HasEF {
-			t.Errorf("%s: %+v, %v", body, found, err)
+}
+
+// A request's own parameters are found, whatever their values.
+func TestLocatedParameters(t *testing.T) {
+	type has struct{ ef, exact, quantization bool }
+	for params, want := range map[string]has{
+		`{"hnsw_ef":3}`: {ef: true}, `{"exact":true}`: {ef: true, exact: true}, `{"exact":false}`: {exact: true}, `{"indexed_only":true}`: {exact: true}, `{"quantization":{}}`: {quantization: true},
+		`{"hnsw_ef":null,"quantization":null,"indexed_only":false}`: {}, `null`: {}, `{}`: {},
+	} {
+		found, err := searches["search"].locateJSON([]byte(`{"vector":[1],"params":`+params+`}`), isRouted)
+		if err != nil || (has{found.searches[0].HasEF, found.searches[0].HasExact, found.searches[0].HasQuantization}) != want {
+			t.Errorf("%s: %+v, %v", params, found, err)
+		}
+	}
+	for want, params := range map[has]*qdrant.SearchParams{
+		{ef: true}: {HnswEf: proto.Uint64(3)}, {ef: true, exact: true}: {Exact: proto.Bool(true)}, {exact: true}: {Exact: proto.Bool(false)},
+		{exact: true, quantization: true}: {IndexedOnly: proto.Bool(true), Quantization: &qdrant.QuantizationSearchParams{}}, {}: {IndexedOnly: proto.Bool(false)},
+	} {
+		found, err := locate(encoded(t, &qdrant.SearchPoints{Vector: []float32{1}, Params: params}), searchLayout, isRouted)
+		if err != nil || (has{found.searches[0].HasEF, found.searches[0].HasExact, found.searches[0].HasQuantization}) != want {
+			t.Errorf("%v: %+v, %v", params, found, err)
 		}
 	}
 }

@@ -231,19 +231,46 @@ func TestResolvedDoubts(t *testing.T) {
 	}
 }
 
+// TestAddedParameters: the route's exact_search and ef apply to requests that leave them open.
+func TestAddedParameters(t *testing.T) {
+	w := &search.Rewritten{ExactSearch: true}
+	for name, c := range map[string]struct {
+		s                  Search
+		w                  *search.Rewritten
+		ef                 int
+		exact, unquantized bool
+		wantEF             uint64
+	}{
+		"open":                  {w: w, ef: 50, exact: true, unquantized: true},
+		"of another route":      {w: &search.Rewritten{}, ef: 50, wantEF: 50},
+		"says not exact":        {s: Search{HasExact: true}, w: w, ef: 50, wantEF: 50},
+		"says ef":               {s: Search{HasEF: true}, w: w, ef: 50},
+		"says exact":            {s: Search{HasEF: true, HasExact: true, Exact: true}, w: w, ef: 50, unquantized: true},
+		"says all":              {s: Search{HasEF: true, HasExact: true, Exact: true, HasQuantization: true}, w: w},
+		"says the quantization": {s: Search{HasQuantization: true}, w: w, exact: true},
+	} {
+		if r := c.s.replacement(c.w, c.ef); r.Exact != c.exact || r.Unquantized != c.unquantized || r.EF != c.wantEF {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+}
+
 // TestExhaustiveSearches: on a quantized field, only a search that ignores the quantization
 // compares the original vectors.
 func TestExhaustiveSearches(t *testing.T) {
 	for _, c := range []struct {
 		s         Search
+		sent      Replacement
 		quantized string
 		want      bool
 	}{
-		{Search{Exact: true}, "", true}, {Search{Exact: true, Unquantized: true}, "int8", true},
-		{Search{Exact: true}, "int8", false}, {Search{Unquantized: true}, "", false}, {Search{Unquantized: true}, "int8", false},
+		{Search{Exact: true}, Replacement{}, "", true}, {Search{Exact: true, Unquantized: true}, Replacement{}, "int8", true},
+		{Search{Exact: true}, Replacement{}, "int8", false}, {Search{Unquantized: true}, Replacement{}, "", false}, {Search{Unquantized: true}, Replacement{}, "int8", false},
+		{Search{}, Replacement{Exact: true}, "", true}, {Search{}, Replacement{Exact: true}, "int8", false}, {Search{}, Replacement{Exact: true, Unquantized: true}, "int8", true},
+		{Search{Exact: true}, Replacement{Unquantized: true}, "int8", true}, {Search{Unquantized: true}, Replacement{Exact: true}, "int8", true},
 	} {
-		if got := c.s.isExhaustive(c.quantized); got != c.want {
-			t.Errorf("%+v on a field with quantization %q: %t, want %t", c.s, c.quantized, got, c.want)
+		if got := c.s.isExhaustive(c.sent, c.quantized); got != c.want {
+			t.Errorf("%+v sent with %+v on a field with quantization %q: %t, want %t", c.s, c.sent, c.quantized, got, c.want)
 		}
 	}
 }

@@ -28,9 +28,15 @@ type Replacement struct {
 	// Threshold replaces the search's threshold, to which Score maps it. nil means that the search
 	// has none.
 	Threshold *float32
-	// EF replaces the size of the index's candidate list. 0 keeps the request's.
+	// EF is the size of the index's candidate list. 0 keeps the request's.
 	EF uint64
+	// Exact asks for a comparison with every row, and Unquantized for one with the vectors themselves,
+	// in a request that says nothing of it. False keeps the request's setting.
+	Exact, Unquantized bool
 }
+
+// SetsParams reports whether parameters are added to the search.
+func (r Replacement) SetsParams() bool { return r.EF > 0 || r.Exact || r.Unquantized }
 
 // Score maps the database's score of a row to the similarity's.
 func (r Replacement) Score(score float32) float32 {
@@ -127,13 +133,17 @@ func (c *call[A]) rewrite(ctx context.Context) (out rescored[A]) {
 		return out
 	}
 	var hits [][]search.Hit
-	out.answer, hits, out.err = c.sendRewritten(ctx, rewritten)
+	all := make([]Replacement, len(rewritten))
+	for i, s := range c.asked.Searches {
+		all[i] = s.replacement(rewritten[i], c.routes[i].EF)
+	}
+	out.answer, hits, out.err = c.sendRewritten(ctx, all)
 	got := search.DatabaseAnswer{Err: out.err}
 	if out.err != nil && ctx.Err() != nil {
 		got.Err = ctx.Err()
 	}
 	for i, s := range c.asked.Searches { // each is told the outcome
-		got.Exact = s.isExhaustive(rewritten[i].Quantized)
+		got.Exact = s.isExhaustive(all[i], rewritten[i].Quantized)
 		if got.Narrowed, got.Staged = s.Narrowed, s.Staged; out.err == nil {
 			got.Hits = hits[i]
 		}
@@ -155,30 +165,37 @@ func (c *call[A]) rewrite(ctx context.Context) (out rescored[A]) {
 	return out
 }
 
-// isExhaustive reports whether the database compares the query with all vectors, unquantized even
-// if its index holds quantized vectors.
-func (s Search) isExhaustive(quantized string) bool {
-	return s.Exact && (quantized == "" || s.Unquantized)
+// replacement returns the values to send in place of the search's own. The request's parameters
+// take precedence over the route's exact_search and ef.
+func (s Search) replacement(w *search.Rewritten, ef int) Replacement {
+	r := Replacement{Vector: w.Vector, Scale: w.Scale, Offset: w.Offset}
+	if s.Threshold != nil {
+		t := r.threshold(*s.Threshold)
+		r.Threshold = &t
+	}
+	r.Exact = w.ExactSearch && !s.HasEF && !s.HasExact
+	r.Unquantized = w.ExactSearch && (s.Exact || r.Exact) && !s.HasQuantization
+	if ef := uint64(ef); !s.HasEF && !r.Exact && ef > s.Limit+s.Offset { // an index returns at most as many rows as its candidate list has
+		r.EF = ef
+	}
+	return r
 }
 
-// sendRewritten sends the call with its searches rewritten. It returns the answer, and the rows of
-// every search in it.
-func (c *call[A]) sendRewritten(ctx context.Context, rewritten []*search.Rewritten) (answer A, hits [][]search.Hit, err error) {
+// isExhaustive reports whether the database compares the query with all vectors when the search is sent
+// with r, unquantized even if its index holds quantized vectors.
+func (s Search) isExhaustive(r Replacement, quantized string) bool {
+	return (s.Exact || r.Exact) && (quantized == "" || s.Unquantized || r.Unquantized)
+}
+
+// sendRewritten sends the call with all in place of its searches' values. It returns the answer,
+// and the rows of every search in it.
+func (c *call[A]) sendRewritten(ctx context.Context, all []Replacement) (answer A, hits [][]search.Hit, err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = searchPanicked(ctx, c.rescorer.log, c.target.Routed, p)
 		}
 	}()
-	all := make([]Replacement, len(rewritten))
 	for i, s := range c.asked.Searches {
-		all[i] = Replacement{Vector: rewritten[i].Vector, Scale: rewritten[i].Scale, Offset: rewritten[i].Offset}
-		if s.Threshold != nil {
-			t := all[i].threshold(*s.Threshold)
-			all[i].Threshold = &t
-		}
-		if ef := uint64(c.routes[i].EF); !s.HasEF && ef > s.Limit+s.Offset { // an index returns at most as many rows as its candidate list has
-			all[i].EF = ef
-		}
 		if err := checkRange(all[i], s); err != nil {
 			return answer, nil, err
 		}

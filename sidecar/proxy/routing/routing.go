@@ -213,6 +213,11 @@ type Search struct {
 	// HasEF reports that the request sets the size of the index's candidate list, or asks to
 	// compare every row.
 	HasEF bool
+	// HasExact reports that the request says whether every row is compared, or asks only for rows
+	// in an index.
+	HasExact bool
+	// HasQuantization reports that the request says how quantized vectors are used.
+	HasQuantization bool
 	// Staged: the search contributes to an answer with others. It is a prefetch, a query that
 	// orders the rows of its prefetches, or a list of a hybrid search.
 	Staged bool
