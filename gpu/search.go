@@ -86,14 +86,14 @@ func (s *search) begin() {
 	}
 }
 
-// resetKeep sets K' and the length of the list to the values with which a search begins.
+// resetKeep sets keep and list to the values with which a search begins.
 func (s *search) resetKeep() {
 	s.keep, s.list = FirstKeep(s.k, s.rows != nil)
 	s.list = max(s.keep, min(s.list, s.table.mostKept))
 }
 
-// FirstKeep returns K' of the first step of a search for k rows, and how many rows the step
-// keeps in its list. named says whether the query names the rows to score.
+// FirstKeep returns how many rows the first step of a search for k rows scores in float32 (K′ of package bound), and how many rows
+// it lists with their bounds. named says whether the query names the rows to score.
 func FirstKeep(k int, named bool) (keep, list int) {
 	keep = firstKeep
 	for keep < 2*k {

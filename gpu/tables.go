@@ -117,7 +117,7 @@ func (d *Device) admit(h device.TableHead) (*table, error) {
 	return t, nil
 }
 
-// maxKeep limits K'.
+// maxKeep limits K′, the number of rows that a search scores in float32.
 const maxKeep = 8192
 
 // fill uploads the rows as they arrive.

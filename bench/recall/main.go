@@ -225,7 +225,7 @@ func inner(a, b []float64) (sum float64) {
 	return sum
 }
 
-// pullBack returns the vectors by which rewritten searches of the questions search.
+// pullBack returns, for each question, the vector that a rewritten search sends to the database.
 func pullBack(s rerank.Similarity, task *banking77.Task, questions int) (vectors [][]float32, err error) {
 	for i := range questions {
 		encoded, err := s.Encode(rerank.Query{Vector: task.Vector(i)})

@@ -78,7 +78,8 @@ func swapColumns(m rerank.Matrix, c Config) rerank.Matrix {
 	return out
 }
 
-// tiles returns the feature rows of the swapped similarity s that stand for queries of the other.
+// tiles packs queries of a similarity as items of s, its transpose: a query's components and gate become one
+// feature row.
 func (s *Similarity) tiles(queries []*encoded) *rerank.Packed {
 	rows := rerank.NewMatrix(len(queries), s.spec.Features)
 	for i, e := range queries {

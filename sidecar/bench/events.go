@@ -117,7 +117,7 @@ func allocations() int64 {
 	return int64(m.Mallocs)
 }
 
-// microseconds returns the p-quantile of the times of blocks, for one search.
+// microseconds returns the p-quantile of the times of blocks of searches, divided by the searches of a block.
 func microseconds(blocks []time.Duration, p float64) float64 {
 	return 1000 * eval.Percentile(blocks, p) / eventsBlock
 }

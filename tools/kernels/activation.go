@@ -302,8 +302,9 @@ func (s isa) weights(gates reg.Register, ways int, top, zero reg.Register, check
 	}
 }
 
-// inSteps goes over n values of 16 lanes, ways at a time and first one by one what
-// is left of that; at are the places of each of the pointers, which stay.
+// inSteps emits a loop over n vectors of 16 lanes. It calls step for one vector at a time until the rest of n is a
+// multiple of ways (2 or 4), and then for that many at a time. at holds copies of the pointers in from, moved by disp
+// bytes, that advance with the loop; from stays as it is.
 func (s isa) inSteps(label string, ways int, n reg.Register, disp int, from []reg.Register, step func(at []reg.Register, ways int)) {
 	at, count := make([]reg.Register, len(from)), GP64()
 	for i, p := range from {

@@ -140,7 +140,7 @@ type rounding struct {
 	word, rest   reg.VecPhysical
 }
 
-// newRounding sets two of six registers.
+// newRounding takes six registers, and loads the two constants that rounding needs into the first two.
 func newRounding(v []reg.VecPhysical) rounding {
 	r := rounding{v[0], v[1], [2]reg.VecPhysical{v[2], v[3]}, v[4], v[5]}
 	VMOVUPS(interleave, r.order)
@@ -148,7 +148,7 @@ func newRounding(v []reg.VecPhysical) rounding {
 	return r
 }
 
-// beside is one with sums of its own, from zero on.
+// beside returns a rounding with the same constants and other registers, whose sums begin at zero.
 func (r rounding) beside(first, second, word, rest reg.VecPhysical) rounding {
 	r.lost, r.word, r.rest = [2]reg.VecPhysical{first, second}, word, rest
 	for _, sum := range r.lost {
@@ -157,7 +157,7 @@ func (r rounding) beside(first, second, word, rest reg.VecPhysical) rounding {
 	return r
 }
 
-// begin and end take the sum of squares from a place, and leave it there.
+// begin loads the sum of squares from m; end adds both sums and stores them there.
 func (r rounding) begin(m Mem) {
 	VMOVUPS(m, r.lost[0])
 	VPXORD(r.lost[1], r.lost[1], r.lost[1])

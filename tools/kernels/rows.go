@@ -423,7 +423,7 @@ func (s isa) crossBlock(label string, args reg.Register, tiles, rows int) {
 	SUBQ(Imm(uint64(rows)), Mem{Base: args, Disp: crossCount})
 }
 
-// foldRows: the greatest of rows, column by column.
+// foldRows generates the kernel that writes the maximum of each column of a matrix.
 func (s isa) foldRows() {
 	TEXT("fold"+s.name, NOSPLIT, "func(dst, c *float32, stride, rows, n int)")
 	Pragma("noescape")

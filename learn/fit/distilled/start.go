@@ -64,7 +64,7 @@ func probeUnitVectors(t *teacher.Teacher) (rerank.Matrix, bool, error) {
 	return w, true, nil
 }
 
-// probesWith reports whether the averaged probe of a query is qW.
+// probesWith reports whether the averaged probe of a query q equals qW up to rounding, so that W is a start for the linear head.
 func probesWith(t *teacher.Teacher, w rerank.Matrix, query int32, unit bool) (bool, error) {
 	e, err := t.Encode(query)
 	if err != nil {

@@ -104,8 +104,8 @@ func (n *net) sharesBlock(i, j int) bool {
 	return i < n.options.projectedPairs() && i%n.blocks() == j%n.blocks()
 }
 
-// startGates makes gates that depend on nothing but the pair of components, by a
-// constant hidden unit of the query part or by the bias of the pair part.
+// startGates initialises the gates so that, whatever query and item are, a pair of components has a fixed weight. The
+// weight comes from a constant hidden unit of the query's part, or from the bias of the pairs' part.
 func (n *net) startGates(rng *rand.Rand) {
 	first, second := n.gate.first, n.gate.second
 	first.w.fillNormal(rng, 1) // unit vectors: the hidden layer starts at normal numbers

@@ -459,8 +459,7 @@ type scoreMapper struct {
 	unwritten bool
 }
 
-// mapRows maps the rows of search i at a path inside a field. With an empty path the field is a row
-// itself.
+// mapRows maps the scores of the rows of search i. path leads from the field f to the rows; if it is empty, f is a row.
 func (m *scoreMapper) mapRows(f wire.Field, path []protowire.Number, i int) error {
 	content, err := f.Message()
 	if err != nil {
