@@ -58,7 +58,7 @@ func (e *env) filter(t *testing.T, p Predicate) (text string, keep func(row int)
 		t.Fatalf("the kit claims filters and has none for %q", p)
 	}
 	return text, func(row int) bool {
-		it, err := ItemOf(e.base.Rows.Payloads[row])
+		it, err := itemOf(e.base.Rows.Payloads[row])
 		if err != nil {
 			t.Fatal(err)
 		}

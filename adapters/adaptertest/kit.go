@@ -135,8 +135,8 @@ type Item struct {
 	Label  string  `json:"label"`
 }
 
-// ItemOf decodes a payload of a Fixture.
-func ItemOf(payload json.RawMessage) (Item, error) {
+// itemOf decodes a payload of a Fixture.
+func itemOf(payload json.RawMessage) (Item, error) {
 	var it Item
 	err := json.Unmarshal(payload, &it)
 	return it, err

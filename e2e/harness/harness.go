@@ -73,7 +73,7 @@ func Script(name string, program *Program, args ...string) Client {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w; it wrote:\n%s", name, err, tail(stderr.String()))
 		}
-		steps, err := ReadSteps(bytes.NewReader(out))
+		steps, err := readSteps(bytes.NewReader(out))
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
@@ -83,8 +83,8 @@ func Script(name string, program *Program, args ...string) Client {
 
 func tail(s string) string { return s[max(0, len(s)-4000):] }
 
-// ReadSteps reads one step per line. A repeated name is an error.
-func ReadSteps(r io.Reader) ([]Step, error) {
+// readSteps reads one step per line. A repeated name is an error.
+func readSteps(r io.Reader) ([]Step, error) {
 	lines := bufio.NewScanner(r)
 	lines.Buffer(nil, 256<<20)
 	seen := map[string]bool{}

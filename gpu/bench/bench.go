@@ -193,7 +193,7 @@ func (o *Options) limits(ctx context.Context, m Machine, r *Report) (err error) 
 		return err
 	}
 	defer func() { err = errors.Join(err, l.Free()) }()
-	r.Limits, err = MeasureLimits(ctx, l, r.Device.Processors, bytes, o.Quick)
+	r.Limits, err = measureLimits(ctx, l, r.Device.Processors, bytes, o.Quick)
 	return err
 }
 

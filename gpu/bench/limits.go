@@ -47,9 +47,9 @@ type Limits struct {
 // clock have little influence.
 const limitTime = 4 * time.Millisecond
 
-// MeasureLimits measures all limits and takes the best of several runs. bytes is the size
+// measureLimits measures all limits and takes the best of several runs. bytes is the size
 // of l's memory.
-func MeasureLimits(ctx context.Context, l Limiter, multiprocessors int, bytes int64, quick bool) (Limits, error) {
+func measureLimits(ctx context.Context, l Limiter, multiprocessors int, bytes int64, quick bool) (Limits, error) {
 	out := Limits{PerClock: map[kernels.Limit]float64{}}
 	e := workload.Effort{Runs: 20, Warm: 3, Time: 500 * time.Millisecond}
 	if quick {

@@ -57,7 +57,7 @@ type Report struct {
 // MetricGroups lists the metrics in reading order. Those that are equal for every model and the baseline
 // share a group.
 func (r *Report) MetricGroups() (groups [][]string) {
-	for _, name := range MetricNames(r.K) {
+	for _, name := range metricNames(r.K) {
 		at := slices.IndexFunc(groups, func(group []string) bool { return r.equalMetrics(group[0], name) })
 		if at < 0 {
 			groups = append(groups, []string{name})

@@ -84,7 +84,7 @@ func (s *sampler) meansOf(values map[string][]float64) Metrics {
 }
 
 func (j *measureModel) resampleIntervals(ctx context.Context, values map[string][]float64) (map[string]Interval, error) {
-	names := MetricNames(j.in.K)
+	names := metricNames(j.in.K)
 	all := make([]series, len(names))
 	for n, name := range names {
 		all[n] = series{values: values[name], weights: j.sampler.weights}
@@ -177,7 +177,7 @@ func (j *measureModel) measureQuality(ctx context.Context, r *ModelReport, exact
 }
 
 func (j *measureModel) resamplePaired(ctx context.Context, differences map[string][]float64) (map[string]Paired, error) {
-	names := MetricNames(j.in.K)
+	names := metricNames(j.in.K)
 	all := make([]series, len(names))
 	for n, name := range names {
 		all[n] = series{values: differences[name], weights: j.sampler.weights}

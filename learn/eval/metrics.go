@@ -16,8 +16,8 @@ type Metrics map[string]float64
 // Ranking holds the rows of one query's answer, best first.
 type Ranking []rerank.Scored
 
-// MetricNames lists the metrics of a report in reading order.
-func MetricNames(k int) []string {
+// metricNames lists the metrics of a report in reading order.
+func metricNames(k int) []string {
 	var names []string
 	for _, metric := range []string{"mrr", "map", "ndcg", "recall", "hit_rate", "p"} {
 		for _, c := range Cutoffs(k) {
@@ -67,7 +67,7 @@ func meanOf(values []float64) float64 {
 // measureQueries returns each metric of each query.
 func measureQueries(rankings []Ranking, queries []int, pairs *Pairs, k int) map[string][]float64 {
 	values := map[string][]float64{}
-	for _, name := range MetricNames(k) {
+	for _, name := range metricNames(k) {
 		values[name] = make([]float64, len(queries))
 	}
 	for i, q := range queries {

@@ -58,7 +58,7 @@ type Input struct {
 	SeenBefore []bool
 	NewOnly    bool
 	K          int
-	// Metric, one of MetricNames, is the metric of differences, segments and the verdict.
+	// Metric names the metric of differences, segments and the verdict: one of those that a report has.
 	// If empty, it is mrr@K.
 	Metric string
 	Every  int // evaluates every nth query row; 0 and 1 mean all
@@ -176,8 +176,8 @@ func (in Input) check() error {
 	case !(in.Margin >= 0 && in.Margin < 1) || !(in.LeastGain >= 0) || !(in.Power >= 0):
 		return fmt.Errorf("%w: margin is %v, the least gain %v and the difference to plan for %v; want a margin from 0 to below 1, and differences of 0 at least",
 			ErrInput, in.Margin, in.LeastGain, in.Power)
-	case in.Metric != "" && !slices.Contains(MetricNames(in.K), in.Metric):
-		return fmt.Errorf("%w: metric %q is none of %s", ErrInput, in.Metric, strings.Join(MetricNames(in.K), ", "))
+	case in.Metric != "" && !slices.Contains(metricNames(in.K), in.Metric):
+		return fmt.Errorf("%w: metric %q is none of %s", ErrInput, in.Metric, strings.Join(metricNames(in.K), ", "))
 	case in.Resamples < 1:
 		return fmt.Errorf("%w: %d resamples; want 1 at least", ErrInput, in.Resamples)
 	case in.Popularity != nil && len(in.Popularity) != in.Items.Rows:

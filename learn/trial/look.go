@@ -166,7 +166,7 @@ func (t *trial) explain(ctx context.Context, err error) error {
 	case errors.Is(err, adapters.ErrNotFound):
 		return &RefusalError{fmt.Sprintf("%s has no collection %q%s", server, t.Collection, t.nearest(ctx)), err}
 	case errors.Is(err, adapters.ErrRefused) && t.KeyEnv == "" && t.KeyFile == "":
-		return &RefusalError{fmt.Sprintf("%s wants an %s; set %s, or give --api-key-env or --api-key-file", server, keyWord(server), KeyVariable(server.Kind)), err}
+		return &RefusalError{fmt.Sprintf("%s wants an %s; set %s, or give --api-key-env or --api-key-file", server, keyWord(server), keyVariable(server.Kind)), err}
 	case errors.Is(err, adapters.ErrRefused):
 		what := "its collections"
 		if t.Collection != "" {
@@ -185,9 +185,9 @@ func keyWord(s Server) string {
 	return "API key"
 }
 
-// KeyVariable returns the environment variable from which a server's key is read if no
+// keyVariable returns the environment variable from which a server's key is read if no
 // flag names another.
-func KeyVariable(kind string) string {
+func keyVariable(kind string) string {
 	return map[string]string{qdrantKind: "QDRANT_API_KEY", milvusKind: "MILVUS_TOKEN"}[kind]
 }
 

@@ -102,7 +102,7 @@ func Run(ctx context.Context, o Options) (_ *Report, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if variable := KeyVariable(server.Kind); o.KeyEnv == "" && o.KeyFile == "" && os.Getenv(variable) != "" {
+	if variable := keyVariable(server.Kind); o.KeyEnv == "" && o.KeyFile == "" && os.Getenv(variable) != "" {
 		o.KeyEnv = variable
 	}
 	parts, err := open(ctx, o.Access, server)

@@ -185,7 +185,7 @@ func TestPromiseIsBroken(t *testing.T) {
 		}
 		broken, made := 0, 0
 		for range draws {
-			promise, depths := Promise{K: 10, Recall: .9, Share: .95, Alpha: alpha}, Ladder(10, 500)
+			promise, depths := Promise{K: 10, Recall: .9, Share: .95, Alpha: alpha}, ladder(10, 500)
 			drawn := make(depthsNeeded, 400)
 			for i := range drawn {
 				drawn[i] = population[rng.IntN(len(population))]
@@ -213,10 +213,10 @@ func TestPromiseIsBroken(t *testing.T) {
 }
 
 func TestLadder(t *testing.T) {
-	if got, want := Ladder(10, 200), []int{10, 15, 20, 30, 50, 70, 100, 150, 200}; !slices.Equal(got, want) {
+	if got, want := ladder(10, 200), []int{10, 15, 20, 30, 50, 70, 100, 150, 200}; !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-	if got := Ladder(10, 10); !slices.Equal(got, []int{10}) {
+	if got := ladder(10, 10); !slices.Equal(got, []int{10}) {
 		t.Errorf("%v", got)
 	}
 }

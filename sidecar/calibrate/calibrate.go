@@ -36,7 +36,7 @@ type Input struct {
 	// HeldOut. If nil, answers have all items.
 	Seen    [][]string
 	Promise Promise
-	// Depths of the rules; empty: Ladder up to ten times the route's depth.
+	// Depths of the rules; empty: some in each power of ten, from the promise's K to ten times the route's depth.
 	Depths []int
 	// HeldOut are queries on which the promise is checked once it was made.
 	HeldOut []rerank.Query

@@ -28,9 +28,9 @@ type Outcome struct {
 	Passed bool `json:"passed"`
 }
 
-// Ladder returns depths from least to most: both of them, and between them the powers of
+// ladder returns depths from least to most: both of them, and between them the powers of
 // ten times 1, 1.5, 2, 3, 5 and 7.
-func Ladder(least, most int) []int {
+func ladder(least, most int) []int {
 	depths := []int{most}
 	for tens := 1.0; tens <= float64(most); tens *= 10 {
 		for _, step := range []float64{1, 1.5, 2, 3, 5, 7} {
@@ -54,7 +54,7 @@ func (r *run) ruleList() ([]rerank.Rule, error) {
 		if r.rows > 0 {
 			most = min(most, max(int(r.rows), r.Promise.K))
 		}
-		depths = Ladder(r.Promise.K, most)
+		depths = ladder(r.Promise.K, most)
 	}
 	slices.Sort(depths)
 	var rules []rerank.Rule

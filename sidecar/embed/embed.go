@@ -140,8 +140,8 @@ func New(o Options) (*Client, error) {
 		return nil, fmt.Errorf("form %q: want %s or %s", o.Form, OpenAI, TEI)
 	case f.named && o.Model == "":
 		return nil, fmt.Errorf("model is empty: a request in the form of %s names one", o.Form)
-	case o.Dimension < 0 || o.Dimension > MaxDimension:
-		return nil, fmt.Errorf("dimension %d is not between 0 and %d", o.Dimension, MaxDimension)
+	case o.Dimension < 0 || o.Dimension > maxDimension:
+		return nil, fmt.Errorf("dimension %d is not between 0 and %d", o.Dimension, maxDimension)
 	case o.Shorten && (o.Dimension == 0 || o.Form != OpenAI):
 		return nil, fmt.Errorf("shorten asks for vectors of the length dimension in the form of %s; give both", OpenAI)
 	}

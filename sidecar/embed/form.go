@@ -17,8 +17,8 @@ const (
 	TEI    = "tei"
 )
 
-// MaxDimension is the longest vector that an answer may have.
-const MaxDimension = 65536
+// maxDimension is the longest vector that an answer may have.
+const maxDimension = 65536
 
 // Bounds of an answer's size.
 const (
@@ -122,8 +122,8 @@ func (f form) vectors(answer []byte, n int) ([][]float32, error) {
 			return nil, fmt.Errorf("vector %d has index %d of %d texts", i, at, n)
 		case out[at] != nil:
 			return nil, fmt.Errorf("two vectors have index %d", at)
-		case len(e.vector) == 0 || len(e.vector) > MaxDimension:
-			return nil, fmt.Errorf("vector %d has %d elements, want 1 to %d", i, len(e.vector), MaxDimension)
+		case len(e.vector) == 0 || len(e.vector) > maxDimension:
+			return nil, fmt.Errorf("vector %d has %d elements, want 1 to %d", i, len(e.vector), maxDimension)
 		}
 		out[at] = e.vector
 	}

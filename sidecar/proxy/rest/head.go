@@ -329,7 +329,7 @@ func (a *answerHead) hasBody(method string) bool {
 func (a *answerHead) appendTo(b []byte, status string, closes bool) []byte {
 	b = append(append(append(b, "HTTP/1.1"...), a.start[len("HTTP/1.1"):]...), "\r\n"...)
 	for _, f := range a.fields {
-		if !a.ofConnection(f) && (status == "" || !f.is(StatusHeader)) {
+		if !a.ofConnection(f) && (status == "" || !f.is(statusHeader)) {
 			b = append(b, strings.TrimRight(f.line, "\r\n")...)
 			b = append(b, "\r\n"...)
 		}
@@ -344,6 +344,6 @@ func (a *answerHead) appendTo(b []byte, status string, closes bool) []byte {
 }
 
 const (
-	statusLine = StatusHeader + ": "
+	statusLine = statusHeader + ": "
 	closeLine  = "Connection: close\r\n"
 )

@@ -12,8 +12,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/gate"
 )
 
-// StatusHeader reports what the proxy did with a request.
-const StatusHeader = "Likeness-Status"
+// statusHeader reports what the proxy did with a request.
+const statusHeader = "Likeness-Status"
 
 // Interceptor may answer a request in place of the database. body is empty for requests without a
 // body and for streamed ones.
@@ -35,7 +35,7 @@ type Answer struct {
 }
 
 // Reply is an interceptor's decision. Without an Answer the request goes on to
-// the database as it came. Status, if not empty, goes into StatusHeader.
+// the database as it came. Status, if not empty, becomes the header Likeness-Status.
 type Reply struct {
 	Answer *Answer
 	Status string
@@ -184,7 +184,7 @@ func (s *Server) ask(ctx context.Context, r *requestHead, path string, own, othe
 	if ctx.Err() == nil {
 		s.log.WarnContext(ctx, "the database does not answer", "error", err)
 	}
-	problem := Unreachable(s.database.host)
+	problem := unreachable(s.database.host)
 	if errors.Is(err, gate.ErrTooLarge) {
 		problem = errorBody(err.Error())
 	}

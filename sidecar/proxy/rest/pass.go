@@ -278,7 +278,7 @@ func (c *conn) unanswered(p *passing, err error) {
 		c.close()
 	default:
 		c.server.log.WarnContext(c.ctx, "the database does not answer", "error", err)
-		c.writeAnswer(p.request, Answer{Status: http.StatusBadGateway, Header: lastHeader(), Body: Unreachable(c.server.database.host)}, p.reply.Status)
+		c.writeAnswer(p.request, Answer{Status: http.StatusBadGateway, Header: lastHeader(), Body: unreachable(c.server.database.host)}, p.reply.Status)
 		c.closeGently(lastBytesTime)
 	}
 }

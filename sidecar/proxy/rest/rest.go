@@ -97,9 +97,9 @@ func EscapedPath(r *http.Request) string {
 	return r.URL.EscapedPath()
 }
 
-// Unreachable returns the body of an answer with status 502, in the form of the database's errors,
+// unreachable returns the body of an answer with status 502, in the form of the database's errors,
 // that says that the database at this host does not answer.
-func Unreachable(host string) []byte {
+func unreachable(host string) []byte {
 	return errorBody("the database at " + host + " does not answer")
 }
 

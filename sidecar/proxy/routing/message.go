@@ -22,7 +22,7 @@ func Decode(request []byte, m proto.Message) error {
 	if proto.Unmarshal(request, m) != nil {
 		return Pass("malformed")
 	}
-	if HasUnknown(m.ProtoReflect()) {
+	if hasUnknown(m.ProtoReflect()) {
 		return Pass("unknown-field")
 	}
 	return nil
@@ -78,8 +78,8 @@ func Fields(b []byte, f func(number protowire.Number, value []byte) bool) bool {
 	return true
 }
 
-// HasUnknown reports whether a message has a field, at any depth, that this build does not know.
-func HasUnknown(m protoreflect.Message) bool {
+// hasUnknown reports whether a message has a field, at any depth, that this build does not know.
+func hasUnknown(m protoreflect.Message) bool {
 	if len(m.GetUnknown()) > 0 {
 		return true
 	}
@@ -89,17 +89,17 @@ func HasUnknown(m protoreflect.Message) bool {
 		case f.IsMap():
 			if f.MapValue().Message() != nil {
 				v.Map().Range(func(_ protoreflect.MapKey, v protoreflect.Value) bool {
-					found = HasUnknown(v.Message())
+					found = hasUnknown(v.Message())
 					return !found
 				})
 			}
 		case f.Message() == nil:
 		case f.IsList():
 			for i := 0; i < v.List().Len() && !found; i++ {
-				found = HasUnknown(v.List().Get(i).Message())
+				found = hasUnknown(v.List().Get(i).Message())
 			}
 		default:
-			found = HasUnknown(v.Message())
+			found = hasUnknown(v.Message())
 		}
 		return !found
 	})

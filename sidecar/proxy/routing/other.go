@@ -9,8 +9,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/proxy/rawgrpc"
 )
 
-// DiagnosticMethods lists the methods of gRPC's own services, which change no data.
-func DiagnosticMethods() []string {
+// diagnosticMethods lists the methods of gRPC's own services, which change no data.
+func diagnosticMethods() []string {
 	return []string{
 		"/grpc.health.v1.Health/Check", "/grpc.health.v1.Health/List", "/grpc.health.v1.Health/Watch",
 		"/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo",
@@ -22,7 +22,7 @@ func DiagnosticMethods() []string {
 // unread. Every other method counts as a write of every collection, because a newer database has methods that are
 // unknown here. denies, if not nil, reports whether an answer without an error refuses the caller.
 func (w *Writes) InterceptOthers(interceptors map[string]rawgrpc.Interceptor, reads []string, denies func(answer []byte) bool) {
-	for _, method := range append(reads, DiagnosticMethods()...) {
+	for _, method := range append(reads, diagnosticMethods()...) {
 		if _, ok := interceptors[method]; !ok {
 			interceptors[method] = rawgrpc.Interceptor{}
 		}

@@ -29,8 +29,8 @@ import (
 	"github.com/likenessdb/likeness/sidecar/server"
 )
 
-// StatusHeader marks a degraded answer: "degraded; reason=…".
-const StatusHeader = "Likeness-Status"
+// statusHeader marks a degraded answer: "degraded; reason=…".
+const statusHeader = "Likeness-Status"
 
 // healthPath serves the health of gRPC: of the process, or of ?service=route/NAME. As in gRPC it
 // takes no token.
@@ -192,7 +192,7 @@ func setAnswerHeaders(ctx context.Context, w http.ResponseWriter) {
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(gate.StallTimeout))
 	if call, ok := runtime.ServerMetadataFromContext(ctx); ok {
 		for _, value := range call.TrailerMD.Get(server.StatusTrailer) {
-			w.Header().Add(StatusHeader, value)
+			w.Header().Add(statusHeader, value)
 		}
 	}
 }
