@@ -29,29 +29,29 @@ func (s *Store) translate(ctx context.Context, err error, what, collection strin
 		return fmt.Errorf("%s: %w: nothing answers there (%s); start the server, or give the address of its gRPC port, 6334 by default",
 			where, adapters.ErrUnavailable, strings.TrimSuffix(dialled, `"`))
 	}
-	if cause := s.sentinel(ctx, st); cause != nil {
+	if cause := sentinelOf(ctx, st, s.options.Limits.MaxMessageBytes); cause != nil {
 		return fmt.Errorf("%s: %w: %s", where, cause, st.Message())
 	}
 	return fmt.Errorf("%s: %w: %s: %s", where, adapters.ErrStore, st.Code(), st.Message())
 }
 
-// sentinel returns the matching sentinel error, or nil for ErrStore.
-func (s *Store) sentinel(ctx context.Context, st *status.Status) error {
+// sentinelOf returns the matching sentinel error, or nil for ErrStore. maxMessageBytes is this side's limit.
+func sentinelOf(ctx context.Context, st *status.Status, maxMessageBytes int) error {
 	switch st.Code() {
 	case codes.Canceled, codes.DeadlineExceeded:
 		return contextError(ctx, st.Code())
 	case codes.NotFound:
 		return adapters.ErrNotFound
 	case codes.Unauthenticated, codes.PermissionDenied:
-		return s.refusalError(st.Message())
+		return refusalError(st.Message())
 	case codes.Unavailable:
 		return adapters.ErrUnavailable
 	case codes.Unimplemented:
 		return adapters.ErrUnsupported
 	case codes.ResourceExhausted, codes.OutOfRange:
-		return s.limitError(st.Message())
+		return limitError(st.Message(), maxMessageBytes)
 	case codes.InvalidArgument:
-		return s.invalid(st.Message())
+		return invalidError(st.Message())
 	case codes.Internal:
 		if strings.Contains(st.Message(), "imeout") {
 			return adapters.ErrUnavailable
@@ -78,12 +78,12 @@ const messageLimit = "max_message_bytes"
 var numbers = regexp.MustCompile(`[0-9]+`)
 
 // limitError converts a message about a size limit, of this side or the server, or
-// about a rate limit of strict mode.
-func (s *Store) limitError(message string) error {
+// about a rate limit of strict mode. maxMessageBytes is this side's limit.
+func limitError(message string, maxMessageBytes int) error {
 	if !strings.Contains(message, "message") {
 		return adapters.ErrUnavailable
 	}
-	e := &adapters.LimitError{Limit: messageLimit, Max: int64(s.options.Limits.MaxMessageBytes),
+	e := &adapters.LimitError{Limit: messageLimit, Max: int64(maxMessageBytes),
 		Remedy: "ask for fewer rows or raise max_message_bytes of the store"}
 	if found := numbers.FindAllString(message, 2); len(found) == 2 {
 		e.Value, _ = strconv.ParseInt(found[0], 10, 64)
@@ -93,14 +93,15 @@ func (s *Store) limitError(message string) error {
 }
 
 // refusalError distinguishes a limit of strict mode from missing permissions.
-func (s *Store) refusalError(message string) error {
+func refusalError(message string) error {
 	if e := strictLimit(message); e != nil {
 		return e
 	}
 	return adapters.ErrRefused
 }
 
-func (s *Store) invalid(message string) error {
+// invalidError converts the message of an invalid request; it returns nil for ErrStore.
+func invalidError(message string) error {
 	switch {
 	case strings.Contains(message, "Vector dimension error"):
 		return adapters.ErrDimension
@@ -111,19 +112,13 @@ func (s *Store) invalid(message string) error {
 	case strings.Contains(message, "Index required"), strings.Contains(message, "ilter"):
 		return adapters.ErrFilter
 	}
-	return s.strictOrStore(message)
-}
-
-func (s *Store) strictOrStore(message string) error {
-	if e := strictLimit(message); e != nil {
-		return e
-	}
-	return nil
+	return strictLimit(message)
 }
 
 // strictMessage matches a limit of strict mode: `Limit exceeded 100 > 10 for "limit"`.
 var strictMessage = regexp.MustCompile(`Limit exceeded ([0-9]+) > ([0-9]+) for "([^"]+)"`)
 
+// strictLimit converts a message about a limit of strict mode; it returns nil for any other.
 func strictLimit(message string) error {
 	m := strictMessage.FindStringSubmatch(message)
 	if m == nil {
