@@ -213,8 +213,8 @@ type Solver struct {
 	score func(dst []float32, items rerank.Items) error
 }
 
-// Solver encodes the anchors by the similarity that the companion belongs to, whose queries own features and
-// which scores batches, and returns a solver.
+// Solver encodes the anchors by the similarity s that the companion belongs to, and returns a solver. s has the
+// ability ScoreBatch, and its encoded queries have Features.
 func (c *Companion) Solver(s rerank.Similarity) (*Solver, error) {
 	anchors, err := c.EncodeAnchors(s)
 	if err != nil {
@@ -223,8 +223,8 @@ func (c *Companion) Solver(s rerank.Similarity) (*Solver, error) {
 	return NewSolver(c, anchors, rerank.AbilitiesOf(s))
 }
 
-// NewSolver returns a solver. anchors are c's anchors, encoded by the similarity with the given abilities, which
-// own features. It returns rerank.ErrQuery for anchors of another similarity.
+// NewSolver returns a solver. anchors are c's anchors, encoded by the similarity with the abilities a, and have the
+// ability Features. It returns rerank.ErrQuery for anchors of another similarity.
 func NewSolver(c *Companion, anchors []rerank.Encoded, a rerank.Abilities) (*Solver, error) {
 	s := &Solver{c: c, psi: rerank.NewMatrix(c.Dim(), len(anchors)), score: byAnchor(anchors, a.ScoreBatch)}
 	for a, e := range anchors {

@@ -244,7 +244,7 @@ func (c *checking) checkOwner() error {
 	return nil
 }
 
-// ordersFound reports whether a kind of opt_in has the similarity order rows that the client's own query finds.
+// ordersFound reports whether a route with this opt_in finds rows by the client's own query, and orders them by the similarity.
 func ordersFound(optIn string) bool { return optIn == "prefetch" || optIn == "hybrid" }
 
 func (c *checking) checkLimits() error {

@@ -43,8 +43,8 @@ type Batches struct {
 	batch     []samples.Pair
 }
 
-// NewBatches makes batches of pairs, which list the pairs query by query. size is the
-// size of a batch that the options ask for.
+// NewBatches makes batches of pairs, which are sorted by query. BatchSize turns size, which the options ask for, into
+// the size of a batch.
 func NewBatches(pairs []samples.Pair, size int, generator *rand.PCG) *Batches {
 	b := &Batches{generator: generator, Random: rand.New(generator), pairs: pairs, starts: samples.PairStarts(pairs)}
 	queries := len(b.starts) - 1
