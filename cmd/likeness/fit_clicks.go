@@ -56,7 +56,7 @@ type clickReport struct {
 // returns a report of the correction.
 func (f *clickFlags) correct(d *dataset.Dataset, seed uint64) (fit.Data, *clickReport) {
 	data := fit.Data{
-		Items: d.Items, Queries: d.Queries, ItemStarts: d.ItemStarts, QueryStarts: d.QueryStarts, Relevant: d.Relevant, Seen: d.Seen, Weights: d.Weights, Times: d.Times, Asked: d.Asked, UserIDs: d.UserIDs,
+		Items: d.Items, Queries: d.Queries, ItemStarts: d.ItemStarts, QueryStarts: d.QueryStarts, Relevant: d.Relevant, Seen: d.Seen, Weights: d.Weights, Times: d.Times, Asked: d.Asked, UserIDs: d.UserIDs, Forget: d.Forget,
 	}
 	curve := f.curve(d, seed)
 	if curve == nil || d.ItemStarts != nil || d.QueryStarts != nil { // a fit to several vectors reads no log

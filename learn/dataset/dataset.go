@@ -357,6 +357,16 @@ func (d *Dataset) readUserIDs(s Sources) error {
 	return nil
 }
 
+// Forget gives the memory of vectors that are mapped from files back to the system. They are read from the
+// files again when they are next used.
+func (d *Dataset) Forget() {
+	for _, c := range d.closers {
+		if v, ok := c.(*Vectors); ok {
+			v.Forget()
+		}
+	}
+}
+
 // Close frees the vectors. A second Close does nothing.
 func (d *Dataset) Close() error {
 	var failed []error

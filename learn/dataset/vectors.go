@@ -84,6 +84,14 @@ func openVectors(ctx context.Context, path, name string) (*Vectors, error) {
 	}
 }
 
+// Forget gives the memory of vectors that are mapped from a file back to the system. They are read from the
+// file again when they are next used.
+func (v *Vectors) Forget() {
+	if f, ok := v.closer.(interface{ Forget() }); ok {
+		f.Forget()
+	}
+}
+
 // Close frees the vectors. A second Close does nothing.
 func (v *Vectors) Close() error {
 	c := v.closer

@@ -10,7 +10,7 @@ import (
 // corrects for the positions; without, the weights of the pairs do.
 func (d Data) Corrected(c *clicks.Corrected, looks bool) Data {
 	n := len(c.Choices)
-	r := Data{Items: d.Items, Queries: rerank.NewMatrix(n, d.Queries.Cols), Weights: make([][]float32, n), Asked: make([]float64, n)}
+	r := Data{Items: d.Items, Forget: d.Forget, Queries: rerank.NewMatrix(n, d.Queries.Cols), Weights: make([][]float32, n), Asked: make([]float64, n)}
 	looks = looks && c.Looks != nil
 	if d.Times != nil {
 		r.Times = make([]int64, n)

@@ -51,6 +51,28 @@ type Data struct {
 	Asked []float64
 	// UserIDs[q] is the user who asked query q. If nil, users are unknown.
 	UserIDs []int64
+	// Forget gives the memory of vectors that are mapped from files back to the system; a fit calls it
+	// while it copies them. It may be nil.
+	Forget func()
+}
+
+// VisitRows calls visit for each row of m, until it returns an error. It calls forget, unless that is nil,
+// after every 16 MB of rows and at the end.
+func VisitRows(m rerank.Matrix, forget func(), visit func(r int, row []float32) error) error {
+	if forget == nil {
+		forget = func() {}
+	}
+	defer forget()
+	block := max(1, 1<<22/max(1, m.Cols))
+	for r := range m.Rows {
+		if r%block == block-1 {
+			forget()
+		}
+		if err := visit(r, m.Row(r)); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // Counts says how much data a fit used and how much it left out.

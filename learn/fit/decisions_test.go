@@ -4,6 +4,7 @@ import (
 	"errors"
 	"math"
 	"reflect"
+	"slices"
 	"testing"
 
 	"github.com/likenessdb/likeness/learn/clicks"
@@ -26,12 +27,55 @@ func TestCorrected(t *testing.T) {
 		Items: d.Items, Queries: rerank.Matrix{Rows: 2, Cols: 1, Data: []float32{2, 1}}, Relevant: [][]int32{{3}, {2}}, Weights: [][]float32{{8}, {1}},
 		Asked: []float64{2, 1}, Times: []int64{9, 8}, UserIDs: []int64{80, 70}, Seen: [][]int32{{1}, {0}},
 	}
+	forgotten := 0
+	mapped := d
+	mapped.Forget = func() { forgotten++ }
+	if mapped.Corrected(c, false).Forget(); forgotten != 1 {
+		t.Error("corrected data do not let go of the memory of their vectors")
+	}
 	if got := d.Corrected(c, false); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v\nwant %+v", got, want)
 	}
 	want.Weights, want.Inverse, want.Looks = [][]float32{{2}, {1}}, []float64{4, 1}, [][]clicks.Look{c.Looks[1], c.Looks[0]}
 	if got := d.Corrected(c, true); !reflect.DeepEqual(got, want) {
 		t.Errorf("with looks %+v\nwant %+v", got, want)
+	}
+}
+
+// TestVisitRows: every row is visited in order until one is refused, and the memory of what was read is let go of after
+// every 16 MB and at the end.
+func TestVisitRows(t *testing.T) {
+	const most = 1 << 21 // columns: two rows are 16 MB
+	for name, c := range map[string]struct {
+		m         rerank.Matrix
+		refuses   int
+		visited   int
+		forgotten []int // rows visited before each call
+	}{
+		"large rows": {rerank.NewMatrix(5, most), -1, 5, []int{1, 3, 5}},
+		"refused":    {rerank.NewMatrix(5, most), 2, 3, []int{1, 3}},
+		"small rows": {rerank.NewMatrix(5, 3), -1, 5, []int{5}},
+		"no rows":    {rerank.Matrix{}, -1, 0, []int{0}},
+	} {
+		refused := errors.New("refused")
+		visited, forgotten := 0, []int(nil)
+		visit := func(r int, row []float32) error {
+			if r != visited || len(row) != c.m.Cols {
+				t.Errorf("%s: row %d of %d numbers comes as number %d", name, r, len(row), visited)
+			}
+			if visited++; r == c.refuses {
+				return refused
+			}
+			return nil
+		}
+		err := fit.VisitRows(c.m, func() { forgotten = append(forgotten, visited) }, visit)
+		if (err != nil) != (c.refuses >= 0) || visited != c.visited || !slices.Equal(forgotten, c.forgotten) {
+			t.Errorf("%s: %v after %d rows, memory let go of after %v; want %d and %v", name, err, visited, forgotten, c.visited, c.forgotten)
+		}
+		visited = 0
+		if again := fit.VisitRows(c.m, nil, visit); !errors.Is(again, err) || visited != c.visited {
+			t.Errorf("%s: %d rows of a matrix in memory, %v", name, visited, again)
+		}
 	}
 }
 

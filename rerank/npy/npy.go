@@ -54,6 +54,14 @@ func open(path string, one bool) (*Matrix, error) {
 	return m, nil
 }
 
+// Forget gives the memory of a mapped file back to the system. Its rows are read from the file again when
+// they are next used.
+func (m *Matrix) Forget() {
+	if m.file != nil {
+		m.file.ForgetAll()
+	}
+}
+
 // Close unmaps the file if it is mapped.
 func (m *Matrix) Close() error {
 	m.Matrix = rerank.Matrix{}

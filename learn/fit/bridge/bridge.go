@@ -150,7 +150,7 @@ func (d *Data) scale(unit bool) (err error) {
 		if m.matrix.Rows == 0 || !unit {
 			continue
 		}
-		if *m.matrix, _, err = samples.Scale(m.name, *m.matrix, true); err != nil {
+		if *m.matrix, _, err = samples.Scale(m.name, *m.matrix, true, nil); err != nil {
 			return err
 		}
 	}

@@ -56,7 +56,7 @@ func (f *fitter) stored() (rerank.Matrix, error) {
 	if f.Encoded.Starts != nil {
 		return late.Means(f.Encoded.Features, f.Encoded.Starts), nil
 	}
-	m, _, err := samples.Scale("items", f.Items, f.Similarity.Spec().Normalise)
+	m, _, err := samples.Scale("items", f.Items, f.Similarity.Spec().Normalise, nil)
 	return m, err
 }
 

@@ -119,10 +119,10 @@ func (f *fitter) prepareLog(d fit.Data) (*samples.Log, error) {
 	unit := f.options.Normalise
 	var err error
 	var isZero []bool
-	if l.Items, _, err = samples.Scale("items", d.Items, unit); err != nil {
+	if l.Items, _, err = samples.Scale("items", d.Items, unit, d.Forget); err != nil {
 		return nil, err
 	}
-	if l.Queries, isZero, err = samples.Scale("queries", d.Queries, unit); err != nil {
+	if l.Queries, isZero, err = samples.Scale("queries", d.Queries, unit, d.Forget); err != nil {
 		return nil, err
 	}
 	for q := range isZero {

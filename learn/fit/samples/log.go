@@ -58,10 +58,10 @@ func Prepare(d fit.Data, unit bool) (*Log, error) {
 	l := &Log{Counts: fit.Counts{Items: d.Items.Rows}, Times: d.Times, Users: d.UserIDs, Seen: d.Seen, Asked: d.Asked, Looks: d.Looks, Inverse: d.Inverse}
 	var err error
 	var zeroItems, zeroQueries []bool
-	if l.Items, zeroItems, err = Scale("items", d.Items, unit); err != nil {
+	if l.Items, zeroItems, err = Scale("items", d.Items, unit, d.Forget); err != nil {
 		return nil, err
 	}
-	if l.Queries, zeroQueries, err = Scale("queries", d.Queries, unit); err != nil {
+	if l.Queries, zeroQueries, err = Scale("queries", d.Queries, unit, d.Forget); err != nil {
 		return nil, err
 	}
 	l.addPairs(d, zeroQueries, zeroItems)
@@ -69,6 +69,9 @@ func Prepare(d fit.Data, unit bool) (*Log, error) {
 		l.Twins = l.findTwins(l.Items, l.Queries)
 	} else {
 		l.Twins = l.findTwins(d.Items, d.Queries)
+		if d.Forget != nil {
+			d.Forget()
+		}
 	}
 	return l, l.checkLoggedItems()
 }
@@ -102,25 +105,30 @@ func (l *Log) checkLoggedItems() error {
 // Scale returns m, scaled. If unit is set, its rows have norm 1; otherwise all rows
 // are divided by their root mean square norm. isZero marks rows of norm 0. Error
 // messages call the matrix by name. Scale returns fit.ErrData for a row that is not
-// finite. Rows of norm 1 are m itself; others are a copy.
-func Scale(name string, m rerank.Matrix, unit bool) (scaled rerank.Matrix, isZero []bool, err error) {
+// finite. Rows of norm 1 are m itself; others are a copy, which needs the memory of m no more: Scale
+// calls forget while it copies; see fit.Data.
+func Scale(name string, m rerank.Matrix, unit bool, forget func()) (scaled rerank.Matrix, isZero []bool, err error) {
 	if unit && hasUnitRows(m) {
 		return m, make([]bool, m.Rows), nil
 	}
-	scaled = rerank.Matrix{Rows: m.Rows, Cols: m.Cols, Data: slices.Clone(m.Data)}
-	isZero = make([]bool, m.Rows)
+	scaled, isZero = rerank.NewMatrix(m.Rows, m.Cols), make([]bool, m.Rows)
 	var squares float64
-	for r := range m.Rows {
-		row := scaled.Row(r)
+	err = fit.VisitRows(m, forget, func(r int, row []float32) error {
 		norm, err := rowNorm(name, r, row)
 		if err != nil {
-			return scaled, nil, err
+			return err
 		}
 		isZero[r] = norm == 0
 		squares += norm * norm
+		own := scaled.Row(r)
+		copy(own, row)
 		if unit {
-			rerank.Normalise(row)
+			rerank.Normalise(own)
 		}
+		return nil
+	})
+	if err != nil {
+		return scaled, nil, err
 	}
 	if size := float32(math.Sqrt(squares / float64(max(m.Rows, 1)))); !unit && size > 0 {
 		for i := range scaled.Data {

@@ -22,7 +22,11 @@ func matrix(cols int, v ...float32) rerank.Matrix {
 func TestScale(t *testing.T) {
 	m := matrix(2, 3, 4, 0, 0, 6, 8)
 	for unit, want := range map[bool][]float32{true: {0.6, 0.8, 0, 0, 0.6, 0.8}, false: {0.464758, 0.619677, 0, 0, 0.929516, 1.239355}} {
-		got, isZero, err := Scale("items", m, unit)
+		forgotten := 0
+		got, isZero, err := Scale("items", m, unit, func() { forgotten++ })
+		if forgotten == 0 {
+			t.Error("the memory of the original is kept")
+		}
 		if err != nil || !slices.Equal(isZero, []bool{false, true, false}) {
 			t.Fatal(isZero, err)
 		}
@@ -37,7 +41,7 @@ func TestScale(t *testing.T) {
 		t.Errorf("the data became %v", m.Data)
 	}
 	units := matrix(2, 0.6, 0.8, 1, 0)
-	if got, isZero, err := Scale("items", units, true); err != nil || &got.Data[0] != &units.Data[0] || !slices.Equal(isZero, []bool{false, false}) {
+	if got, isZero, err := Scale("items", units, true, nil); err != nil || &got.Data[0] != &units.Data[0] || !slices.Equal(isZero, []bool{false, false}) {
 		t.Errorf("unit rows were copied: %v %v, %v", got, isZero, err)
 	}
 	if got := RootMeanSquareNorm(m); math.Abs(float64(got)-math.Sqrt(125./3)) > 1e-5 {

@@ -142,8 +142,12 @@ func (h *Hasher) addBytes(b []byte) {
 }
 
 func (h *Hasher) addData(d fit.Data) {
-	h.AddMatrix(d.Items)
-	h.AddMatrix(d.Queries)
+	for _, m := range []rerank.Matrix{d.Items, d.Queries} {
+		_ = fit.VisitRows(m, d.Forget, func(_ int, row []float32) error {
+			h.addFloats(row)
+			return nil
+		})
+	}
 	var b []byte
 	for _, items := range slices.Concat(d.Relevant, d.Seen) {
 		b = b[:0]

@@ -215,6 +215,14 @@ func TestCheckpointIsWritten(t *testing.T) {
 	}
 }
 
+// TestACheckpointNeedsNoMemory of vectors that are mapped from files, after it has hashed them.
+func TestACheckpointNeedsNoMemory(t *testing.T) {
+	forgotten := 0
+	if _, err := newKeeper(&fittest.Checkpoint{}, "test", fit.Data{Forget: func() { forgotten++ }}, nil); err != nil || forgotten != 2 {
+		t.Errorf("the memory of items and queries is let go of %d times, %v", forgotten, err)
+	}
+}
+
 // TestCheckpointsOfOtherFits: a fit resumes its own state, and no state that other data or
 // options led to, or that is damaged.
 func TestCheckpointsOfOtherFits(t *testing.T) {

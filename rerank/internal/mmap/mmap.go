@@ -54,6 +54,9 @@ func (m *Map) Forget(from, to int64) {
 	}
 }
 
+// ForgetAll gives all pages back to the system, as Forget does.
+func (m *Map) ForgetAll() { m.Forget(0, int64(len(m.Bytes))) }
+
 // number lists the types to which View can reinterpret bytes.
 type number interface {
 	~int32 | ~uint32 | ~int64 | ~uint64 | ~float32
