@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/likenessdb/likeness/adapters"
@@ -14,17 +15,42 @@ import (
 func (s *Store) Search(ctx context.Context, r adapters.SearchRequest) ([]rerank.List, error) {
 	return read(ctx, s, "search", r.Collection, func(ctx context.Context) ([]rerank.List, error) {
 		return s.searchHedged(ctx, func(ctx context.Context) ([]rerank.List, error) { return s.Server.Search(ctx, r) })
+	}, func(ctx context.Context) error {
+		_, err := s.Server.Search(ctx, ownSearch(r))
+		return err
 	})
+}
+
+// ownSearch returns a search for one row by the same field as r, with a vector of our own.
+func ownSearch(r adapters.SearchRequest) adapters.SearchRequest {
+	own := adapters.SearchRequest{Collection: r.Collection, Vector: r.Vector, UnitVectors: r.UnitVectors}
+	if len(r.Probes) > 0 {
+		vector := slices.Repeat([]float32{1}, len(r.Probes[0].Vector))
+		own.Probes = []rerank.Probe{{Field: r.Probes[0].Field, Vector: vector, Depth: 1}}
+	}
+	return own
 }
 
 // Fetch implements adapters.Fetcher.
 func (s *Store) Fetch(ctx context.Context, r adapters.FetchRequest) (adapters.Rows, error) {
-	return read(ctx, s, "fetch", r.Collection, func(ctx context.Context) (adapters.Rows, error) { return s.Server.Fetch(ctx, r) })
+	return read(ctx, s, "fetch", r.Collection, func(ctx context.Context) (adapters.Rows, error) { return s.Server.Fetch(ctx, r) }, s.readsRow(r.Collection))
 }
 
 // Match implements adapters.Matcher.
 func (s *Store) Match(ctx context.Context, collection, filter string) ([]rerank.ID, error) {
-	return read(ctx, s, "match", collection, func(ctx context.Context) ([]rerank.ID, error) { return s.Server.Match(ctx, collection, filter) })
+	return read(ctx, s, "match", collection, func(ctx context.Context) ([]rerank.ID, error) { return s.Server.Match(ctx, collection, filter) }, s.readsRow(collection))
+}
+
+// readsRow returns a function that reads one row of a collection, whichever.
+func (s *Store) readsRow(collection string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		came := errors.New("it came")
+		err := s.Server.Scan(ctx, adapters.ScanRequest{Collection: collection, Batch: 1}, func(adapters.Rows, string) error { return came })
+		if errors.Is(err, came) {
+			return nil
+		}
+		return err
+	}
 }
 
 // Scan implements adapters.Scanner. After a transient failure it continues from the
@@ -145,8 +171,10 @@ func (s *Store) SwitchAlias(ctx context.Context, alias, collection string) error
 // sendOnce sends a call once and reports it to the observer.
 func (s *Store) sendOnce(ctx context.Context, operation string, do func() error) error {
 	ended := s.told().StoreCalled(ctx, s.options.Name, operation)
+	outcome := Failed // of a call that panics
+	defer func() { ended(outcome) }()
 	err := do()
-	ended(outcomeOf(ctx, err))
+	outcome = outcomeOf(ctx, err)
 	return err
 }
 

@@ -26,6 +26,7 @@ type scripted struct {
 	mu     sync.Mutex
 	sent   int
 	answer func(ctx context.Context, n int) error // of the n-th call, from 1; nil: the store answers
+	bad    func(recorder.Call) bool               // whether answer is for this call; nil: it is for every call
 }
 
 func script(t *testing.T, o guard.Options, answer func(ctx context.Context, n int) error) *scripted {
@@ -36,11 +37,14 @@ func script(t *testing.T, o guard.Options, answer func(ctx context.Context, n in
 	if err := store.Load("c", embedded.Collection{Fields: []embedded.Field{{Vectors: vectors}}}); err != nil {
 		t.Fatal(err)
 	}
-	inner, err := recorder.New(named{store}, &recorder.Recorder{}, recorder.Hooks{Before: func(ctx context.Context, _ recorder.Call) error {
+	inner, err := recorder.New(named{store}, &recorder.Recorder{}, recorder.Hooks{Before: func(ctx context.Context, call recorder.Call) error {
 		s.mu.Lock()
 		s.sent++
 		n := s.sent
 		s.mu.Unlock()
+		if s.bad != nil && !s.bad(call) {
+			return nil
+		}
 		return s.answer(ctx, n)
 	}})
 	if err != nil {
@@ -74,10 +78,10 @@ func waits(ctx context.Context, _ int) error {
 	return ctx.Err()
 }
 
-// TestWhenAStoreIsLeftAlone: the default is five failures in a row; then one call at a
-// time is sent after each pause, until one succeeds.
+// TestWhenAStoreIsLeftAlone: the default is five failures in a row, and one of a read of
+// our own; then a call and one of ours are sent after each pause, until one succeeds.
 func TestWhenAStoreIsLeftAlone(t *testing.T) {
-	for after, want := range map[int]int{0: 5, 1: 1, 3: 3} {
+	for after, want := range map[int]int{0: 6, 1: 2, 3: 4} {
 		synctest.Test(t, func(t *testing.T) {
 			s := script(t, guard.Options{BreakAfter: after}, func(context.Context, int) error { return errDown })
 			for range 20 {
@@ -93,8 +97,8 @@ func TestWhenAStoreIsLeftAlone(t *testing.T) {
 				for range 5 {
 					_ = s.search(t.Context())
 				}
-				if n := s.calls(); n != 1 {
-					t.Errorf("BreakAfter %d: asked %d times after a pause, want once", after, n)
+				if n := s.calls(); n != 2 {
+					t.Errorf("BreakAfter %d: asked %d times after a pause, want twice", after, n)
 				}
 			}
 			s.answer = func(context.Context, int) error { return nil }
@@ -139,6 +143,7 @@ func TestWhatCountsAgainstAStore(t *testing.T) {
 		outcome string
 	}{
 		"unavailable":         {fails(errDown), within(time.Minute), true, guard.Unavailable},
+		"rubbish":             {fails(adapters.ErrStore), within(time.Minute), true, guard.Failed},
 		"no answer in time":   {waits, within(time.Second), true, guard.Timeout},
 		"too little time":     {waits, within(999 * time.Millisecond), false, guard.Timeout},
 		"cancelled":           {waits, cancelled, false, guard.Cancelled},
@@ -150,8 +155,12 @@ func TestWhatCountsAgainstAStore(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s := script(t, guard.Options{BreakAfter: 1, BreakFor: time.Hour}, c.answer)
 				c.call(t.Context(), s)
-				if s.told.outcomes["search "+c.outcome] != 1 {
-					t.Errorf("outcomes %v, want one %s", s.told.outcomes, c.outcome)
+				want := 1
+				if c.counts { // a read of our own ends like it
+					want = 2
+				}
+				if s.told.outcomes["search "+c.outcome] != want {
+					t.Errorf("outcomes %v, want %d %s", s.told.outcomes, want, c.outcome)
 				}
 				s.answer = fails(nil)
 				if err := s.search(t.Context()); (err != nil) != c.counts {
@@ -159,6 +168,86 @@ func TestWhatCountsAgainstAStore(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// TestOneCallersReadsDoNotBreak: a collection whose reads fail for what one caller sends
+// stays in service for the others. One that fails for everybody is left alone.
+func TestOneCallersReadsDoNotBreak(t *testing.T) {
+	failures := map[string]func(context.Context, int) error{
+		"unavailable": func(context.Context, int) error { return errDown },
+		"no answer":   waits,
+		"rubbish":     func(context.Context, int) error { return fmt.Errorf("%w: rubbish", adapters.ErrStore) },
+	}
+	search := func(vector float32, depth int, filter string) func(context.Context, *scripted) error {
+		return func(ctx context.Context, s *scripted) error {
+			_, err := s.Search(ctx, adapters.SearchRequest{Collection: "c", Filter: filter, Probes: []rerank.Probe{{Vector: []float32{vector}, Depth: depth}}})
+			return err
+		}
+	}
+	fetch := func(id uint64) func(context.Context, *scripted) error {
+		return func(ctx context.Context, s *scripted) error {
+			_, err := s.Store.(adapters.Fetcher).Fetch(ctx, adapters.FetchRequest{Collection: "c", IDs: []rerank.ID{rerank.UintID(id)}})
+			return err
+		}
+	}
+	match := func(filter string) func(context.Context, *scripted) error {
+		return func(ctx context.Context, s *scripted) error {
+			_, err := s.Store.(adapters.Matcher).Match(ctx, "c", filter)
+			return err
+		}
+	}
+	ofBad := func(call recorder.Call) bool {
+		switch r := call.Argument.(type) {
+		case adapters.SearchRequest:
+			return r.Filter != "" || r.Probes[0].Depth > 1 || r.Probes[0].Vector[0] == 666
+		case adapters.FetchRequest:
+			return r.IDs[0] == rerank.UintID(666)
+		case recorder.Arguments:
+			return r.Filter == `{"must":[]}`
+		default:
+			return false
+		}
+	}
+	for read, c := range map[string]struct {
+		bad, honest func(context.Context, *scripted) error
+	}{
+		"a filter": {search(1, 1, "{}"), search(1, 1, "")},
+		"a depth":  {search(1, 2, ""), search(1, 1, "")},
+		"a vector": {search(666, 1, ""), search(1, 1, "")},
+		"an id":    {fetch(666), fetch(1)},
+		"a match":  {match(`{"must":[]}`), match("{}")},
+	} {
+		for name, failure := range failures {
+			for _, everybody := range []bool{false, true} {
+				t.Run(fmt.Sprint(read, " ", name, " ", everybody), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						s := script(t, guard.Options{BreakAfter: 3, BreakFor: time.Hour}, failure)
+						if !everybody {
+							s.bad = ofBad
+						}
+						ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+						defer cancel()
+						for range 4 {
+							short, cancel := context.WithTimeout(ctx, 2*time.Second)
+							if c.bad(short, s) == nil {
+								t.Error("a bad read is answered")
+							}
+							cancel()
+						}
+						if err := c.honest(ctx, s); (err != nil) != everybody {
+							t.Errorf("another caller's read: %v", err)
+						}
+						if n := s.calls(); everybody && n != 4 || !everybody && n != 6 { // four and one, or three, and one of ours
+							t.Errorf("%d calls", n)
+						}
+						if n := s.told.ended(guard.OK); !everybody && n != 2 {
+							t.Errorf("%d calls were answered, want the honest one and ours", n)
+						}
+					})
+				})
+			}
+		}
 	}
 }
 
@@ -184,8 +273,8 @@ func TestATrialThatSaysNothing(t *testing.T) {
 				_ = s.search(t.Context())
 				time.Sleep(time.Second) //nolint:forbidigo // of the bubble: no time passes
 				trial(t.Context(), s)
-				if got := s.told.outcomes["search "+guard.Failed]; name == "it panics" && got != 1 {
-					t.Errorf("%d calls are told to have failed, want the one that panicked", got)
+				if got := s.told.outcomes["search "+guard.Failed]; name == "it panics" && got != 2 {
+					t.Errorf("%d calls are told to have failed, want the one that panicked, and ours", got)
 				}
 				time.Sleep(time.Second) //nolint:forbidigo // of the bubble: no time passes
 				s.answer = func(context.Context, int) error { return nil }

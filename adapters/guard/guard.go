@@ -1,6 +1,7 @@
 // Package guard wraps a store across a network and limits the cost of its faults. It
-// stops reading a collection that keeps failing, retries a limited share of the failed
-// reads, and never retries writes. The wrapper has exactly the abilities of the store.
+// stops reading a collection that keeps failing for everybody, retries a limited share of
+// the failed reads, and never retries writes. The wrapper has exactly the abilities of the
+// store.
 package guard
 
 import (
@@ -13,9 +14,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/failsafe-go/failsafe-go/circuitbreaker"
-
 	"github.com/likenessdb/likeness/adapters"
+	"github.com/likenessdb/likeness/internal/breaker"
 	"github.com/likenessdb/likeness/internal/budget"
 )
 
@@ -39,8 +39,9 @@ type Options struct {
 	// Name is the operator's name of the store, for errors and metrics.
 	Name string
 	// BreakAfter is the number of consecutive failures after which a collection is not
-	// read; 0 means 5. BreakFor is how long it is not read, give or take a fifth; 0
-	// means 500 ms. After that, one call at a time is sent until one succeeds.
+	// read if it fails for a read of our own too; 0 means 5. BreakFor is how long it is
+	// not read, give or take a fifth; 0 means 500 ms. After that, one call at a time is
+	// sent until it or a read of our own succeeds.
 	BreakAfter int
 	BreakFor   time.Duration
 	// RetryBudget is the share of the reads, over ten seconds, that may be retried
@@ -58,7 +59,8 @@ const (
 	// twice.
 	hedgeShare = 0.05
 	// slowAfter is the least duration after which a call's deadline counts as a
-	// failure of the store. A caller may set a deadline that no store could meet.
+	// failure of the store. A caller may set a deadline that no store could meet. A read
+	// of our own may take as long.
 	slowAfter = time.Second
 	// pauseLeast and pauseMost bound the pause before a retry.
 	pauseLeast = 5 * time.Millisecond
@@ -84,12 +86,8 @@ type Store struct {
 	hedges   budget.Budget
 
 	mu       sync.Mutex
-	breakers map[string]*breaker // by collection, because one collection can fail while others work
-	broken   int                 // number of breakers that are not closed
-}
-
-type breaker struct {
-	circuitbreaker.CircuitBreaker[any]
+	breakers map[string]*breaker.Breaker // by collection, because one collection can fail while others work
+	broken   int                         // number of breakers that are not closed
 }
 
 // cutter is a Store whose server is an adapters.Partitioner.
@@ -107,7 +105,7 @@ var (
 func New(s Server, o Options) adapters.Store {
 	o = o.withDefaults()
 	g := &Store{
-		Server: s, options: o, breakers: map[string]*breaker{},
+		Server: s, options: o, breakers: map[string]*breaker.Breaker{},
 		retries: budget.Budget{Share: o.RetryBudget}, hedges: budget.Budget{Share: hedgeShare},
 	}
 	g.Watch(unobserved{})
@@ -124,18 +122,12 @@ func (s *Store) told() Observer { return *s.observer.Load() }
 
 // breaker returns the breaker of a collection, creating it if need be. There are few,
 // because callers only read collections that routes name.
-func (s *Store) breaker(collection string) *breaker {
+func (s *Store) breaker(collection string) *breaker.Breaker {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	b := s.breakers[collection]
 	if b == nil {
-		b = &breaker{circuitbreaker.NewBuilder[any]().
-			WithFailureThreshold(uint(s.options.BreakAfter)).
-			WithSuccessThreshold(1).
-			WithDelay(s.options.BreakFor).
-			WithJitterFactor(.2).
-			OnStateChanged(s.stateChanged).
-			Build()}
+		b = breaker.New(breaker.Options{After: s.options.BreakAfter, For: s.options.BreakFor, Changed: s.stateChanged})
 		s.breakers[collection] = b
 	}
 	return b
@@ -148,7 +140,7 @@ func (s *Store) Broken() []string {
 	s.mu.Unlock() // a breaker that changes state holds its own lock while it takes this one
 	var out []string
 	for collection, b := range all {
-		if !b.IsClosed() {
+		if b.State() != breaker.Closed {
 			out = append(out, collection)
 		}
 	}
@@ -157,76 +149,79 @@ func (s *Store) Broken() []string {
 }
 
 // stateChanged counts the breakers that are not closed, and tells the observer.
-func (s *Store) stateChanged(e circuitbreaker.StateChangedEvent) {
+func (s *Store) stateChanged(from, to breaker.State) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
-	case e.OldState == circuitbreaker.ClosedState:
+	case from == breaker.Closed:
 		s.broken++
-	case e.NewState == circuitbreaker.ClosedState:
+	case to == breaker.Closed:
 		s.broken--
 	}
 	s.told().StoreBroken(s.options.Name, s.broken)
 }
 
 // read sends a read of a collection, and retries it once after a transient failure if
-// the retry budget allows.
-func read[T any](ctx context.Context, s *Store, operation, collection string, do func(context.Context) (T, error)) (T, error) {
+// the retry budget allows. own is a read of the same kind without anything that a caller
+// chose.
+func read[T any](ctx context.Context, s *Store, operation, collection string, do func(context.Context) (T, error), own func(context.Context) error) (T, error) {
 	b := s.breaker(collection)
 	s.retries.Called()
-	answer, err := send(ctx, s, b, operation, collection, do)
+	answer, err := send(ctx, s, b, operation, collection, do, own)
 	if !s.mayRetry(ctx, err) {
 		return answer, err
 	}
 	s.told().StoreRetried(s.options.Name, operation)
-	return send(ctx, s, b, operation, collection, do)
+	return send(ctx, s, b, operation, collection, do, own)
 }
 
 // errBroken means that the breaker was open and the call was not sent.
 var errBroken = fmt.Errorf("%w: not asked", adapters.ErrUnavailable)
 
-// send sends one call if the breaker permits, and records the outcome in the breaker.
-func send[T any](ctx context.Context, s *Store, b *breaker, operation, collection string, do func(context.Context) (T, error)) (T, error) {
-	var none T
+// send sends one call if the breaker permits, and gives the breaker its verdict.
+func send[T any](
+	ctx context.Context, s *Store, b *breaker.Breaker, operation, collection string, do func(context.Context) (T, error), own func(context.Context) error,
+) (answer T, err error) {
 	if err := ctx.Err(); err != nil {
-		return none, fmt.Errorf("store %q, %s: %w", s.options.Name, operation, err)
+		return answer, fmt.Errorf("store %q, %s: %w", s.options.Name, operation, err)
 	}
-	if !b.TryAcquirePermit() {
+	call, ok := b.Begin()
+	if !ok {
 		s.told().StoreCalled(ctx, s.options.Name, operation)(Broken)
-		return none, fmt.Errorf("store %q, %s: %w: collection %q failed %d times in a row, and is asked again in %s",
-			s.options.Name, operation, errBroken, collection, s.options.BreakAfter, max(b.RemainingDelay(), 0).Round(time.Millisecond))
+		return answer, fmt.Errorf("store %q, %s: %w: collection %q failed %d times in a row, and is asked again in %s",
+			s.options.Name, operation, errBroken, collection, s.options.BreakAfter, b.Pause().Round(time.Millisecond))
 	}
 	began := time.Now()
-	ended := s.told().StoreCalled(ctx, s.options.Name, operation)
-	panicked := true
-	defer func() {
-		if panicked { // a half-open breaker must get its permit back
-			b.RecordFailure()
-			ended(Failed)
-		}
-	}()
-	answer, err := do(ctx)
-	panicked = false
-	outcome := outcomeOf(ctx, err)
-	b.record(outcome, time.Since(began))
-	ended(outcome)
+	verdict := breaker.Fails // of a call that panics
+	defer func() { call.End(verdict, func() bool { return s.works(ctx, operation, own) }) }()
+	err = s.sendOnce(ctx, operation, func() error {
+		answer, err = do(ctx)
+		return err
+	})
+	verdict = verdictOf(outcomeOf(ctx, err), err, time.Since(began))
 	return answer, err
 }
 
-// record tells the breaker the outcome of a call. A call that the caller cancelled, or
-// gave too little time, says nothing about the store; it only returns the permit of a
-// half-open breaker.
-func (b *breaker) record(outcome string, took time.Duration) {
+// verdictOf says what a call's outcome tells about the store. A call that the caller
+// cancelled or gave too little time tells nothing, and neither does a request that was
+// refused, perhaps without asking the store.
+func verdictOf(outcome string, err error, took time.Duration) breaker.Verdict {
 	switch {
-	case outcome == Unavailable, outcome == Timeout && took >= slowAfter:
-		b.RecordFailure()
-	case outcome == Timeout, outcome == Cancelled:
-		if b.IsHalfOpen() {
-			b.RecordFailure()
-		}
+	case outcome == OK:
+		return breaker.Works
+	case outcome == Unavailable, outcome == Timeout && took >= slowAfter, outcome == Failed && errors.Is(err, adapters.ErrStore):
+		return breaker.Fails
 	default:
-		b.RecordSuccess() // the store answered
+		return breaker.Unknown
 	}
+}
+
+// works reports whether the store answers a read of our own in time, if only to refuse it.
+func (s *Store) works(ctx context.Context, operation string, own func(context.Context) error) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), slowAfter)
+	defer cancel()
+	err := s.sendOnce(ctx, operation, func() error { return own(ctx) })
+	return verdictOf(outcomeOf(ctx, err), err, slowAfter) != breaker.Fails
 }
 
 // mayRetry reports, after a pause, whether a failed read may be retried.

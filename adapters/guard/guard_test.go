@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"os"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -63,6 +64,19 @@ func (o *told) StoreCalled(_ context.Context, _, operation string) func(string) 
 		o.outcomes[operation+" "+outcome]++
 	}
 }
+
+// ended returns how many calls had an outcome.
+func (o *told) ended(outcome string) (n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for call, calls := range o.outcomes {
+		if strings.HasSuffix(call, " "+outcome) {
+			n += calls
+		}
+	}
+	return n
+}
+
 func (o *told) StoreRetried(string, string) { o.retries.Add(1) }
 func (o *told) StoreHedged(string)          { o.hedges.Add(1) }
 func (o *told) StoreBroken(_ string, n int) {

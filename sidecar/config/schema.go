@@ -232,9 +232,9 @@ type StoreLimits struct {
 // StoreGuard bounds the damage that faults of a store do. It does not affect calls that the
 // proxy forwards.
 type StoreGuard struct {
-	// Failed reads in a row that open the circuit breaker of a collection.
+	// Failed reads in a row that open the circuit breaker of a collection, if a read of likeness's own fails too.
 	BreakAfter int `yaml:"break_after" min:"1"`
-	// How long an open breaker refuses reads; then one at a time is tried until one succeeds.
+	// How long an open breaker refuses reads; then one at a time is tried until it, or one of likeness's own, succeeds.
 	BreakFor time.Duration `yaml:"break_for" min:"1"`
 	// Share of the reads, over ten seconds, that may be retried after a transient failure. Writes are never retried.
 	RetryBudget float64 `yaml:"retry_budget" min:"0" max:"1"`
@@ -323,7 +323,7 @@ type Ranker struct {
 	Parallel int `yaml:"parallel" min:"0"`
 	// Time limit of one call.
 	Timeout time.Duration `yaml:"timeout" min:"1"`
-	// Failed calls in a row that open the circuit breaker.
+	// Failed calls in a row that open the circuit breaker, if an item that was scored before fails too.
 	BreakAfter int `yaml:"break_after" min:"1"`
 	// How long the ranker is not called while the breaker is open.
 	BreakFor time.Duration `yaml:"break_for" min:"1"`
@@ -381,7 +381,7 @@ type Embedder struct {
 	Timeout time.Duration `yaml:"timeout" min:"1"`
 	// Memory for vectors of earlier texts; 0 keeps none.
 	Cache Bytes `yaml:"cache" min:"0"`
-	// Failed calls in a row that open the circuit breaker.
+	// Failed calls in a row that open the circuit breaker, if a text of likeness's own fails too.
 	BreakAfter int `yaml:"break_after" min:"1"`
 	// How long the service is not called while the breaker is open.
 	BreakFor time.Duration `yaml:"break_for" min:"1"`

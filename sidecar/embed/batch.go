@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/likenessdb/likeness/internal/breaker"
 	"github.com/likenessdb/likeness/sidecar/gate"
 )
 
@@ -190,7 +191,7 @@ func isOfSeveral(batch []*asked) bool {
 // not answered in time they are not: every half that has the slow text would take as long again.
 func (c *Client) mayBeOneText(err error) bool {
 	failed := errors.Is(err, ErrUnavailable) && !errors.Is(err, errSlow) && !isFinal(err)
-	return errors.Is(err, ErrAnswer) || failed && c.breaker.IsClosed()
+	return errors.Is(err, ErrAnswer) || failed && c.breaker.State() == breaker.Closed
 }
 
 // learnedFor is how long a limit counts that the service was seen to have.
@@ -222,7 +223,7 @@ func (c *Client) call(batch []*asked) (vectors [][]float32, err error) {
 	defer context.AfterFunc(c.life, cancel)()
 	c.retries.Called()
 	vectors, err = c.callOnce(ctx, texts)
-	if errors.Is(err, ErrUnavailable) && ctx.Err() == nil && !isFinal(err) && c.breaker.IsClosed() && c.retries.Spend() {
+	if errors.Is(err, ErrUnavailable) && ctx.Err() == nil && !isFinal(err) && c.breaker.State() == breaker.Closed && c.retries.Spend() {
 		vectors, err = c.callOnce(ctx, texts)
 	}
 	return vectors, err
@@ -237,14 +238,15 @@ func isFinal(err error) bool {
 // callOnce sends the texts, unless the breaker is open, and checks the answer.
 func (c *Client) callOnce(ctx context.Context, texts []string) ([][]float32, error) {
 	ended := c.options.Observer.EmbedderCalled(ctx, c.options.Name, len(texts))
-	if !c.breaker.TryAcquirePermit() {
+	call, ok := c.breaker.Begin()
+	if !ok {
 		ended(Broken)
 		return nil, fmt.Errorf("%w: it failed %d times in a row and is asked again in %s",
-			ErrUnavailable, c.options.BreakAfter, max(c.breaker.RemainingDelay(), 0).Round(time.Millisecond))
+			ErrUnavailable, c.options.BreakAfter, c.breaker.Pause().Round(time.Millisecond))
 	}
 	vectors, outcome, err := c.sendCounted(ctx, texts)
-	c.record(outcome)
 	ended(outcome)
+	call.End(verdictOf(outcome), c.embedsOwnText)
 	switch { // the context is the call's own: no caller's deadline has passed
 	case outcome == Timeout:
 		err = fmt.Errorf("%w: %w %s", ErrUnavailable, errSlow, c.options.Timeout)
@@ -254,20 +256,14 @@ func (c *Client) callOnce(ctx context.Context, texts []string) ([][]float32, err
 	return vectors, err
 }
 
-// record tells the breaker the outcome of a call. A failure that would open the breaker counts only if the service fails for a text
-// of ours too: a text of one caller may be why a service answers rubbish, fails or is slow, and must not stop it for the others.
-func (c *Client) record(outcome string) {
+// verdictOf says what a call's outcome tells about the service.
+func verdictOf(outcome string) breaker.Verdict {
 	switch outcome {
 	case OK, TooLarge, Text:
-		c.breaker.RecordSuccess()
-		return
+		return breaker.Works
+	default:
+		return breaker.Fails
 	}
-	last := !c.breaker.IsClosed() || c.breaker.Metrics().Failures()+1 >= uint(c.options.BreakAfter)
-	if last && c.embedsOwnText() {
-		c.breaker.RecordSuccess()
-		return
-	}
-	c.breaker.RecordFailure()
 }
 
 // ownText is a short text that every service for texts can embed.

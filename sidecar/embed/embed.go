@@ -13,8 +13,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/failsafe-go/failsafe-go/circuitbreaker"
-
+	"github.com/likenessdb/likeness/internal/breaker"
 	"github.com/likenessdb/likeness/internal/budget"
 	"github.com/likenessdb/likeness/internal/jsonhttp"
 )
@@ -70,8 +69,9 @@ type Options struct {
 	Timeout time.Duration
 	// CacheBytes bounds the memory for texts that were embedded before. 0 keeps none.
 	CacheBytes int64
-	// After BreakAfter failures in a row, the service is not called for BreakFor, plus or minus
-	// a fifth. Then single calls are tried until one succeeds. 0 means 5, and 500 ms.
+	// After BreakAfter failures in a row, and one for a text of our own, the service is not called
+	// for BreakFor, plus or minus a fifth. Then single calls are tried until one succeeds. 0 means
+	// 5, and 500 ms.
 	BreakAfter int
 	BreakFor   time.Duration
 	// RetryBudget is the share of calls, over ten seconds, that may be retried after temporary
@@ -111,7 +111,7 @@ type Client struct {
 	options Options
 	form    form
 	service *jsonhttp.Client
-	breaker circuitbreaker.CircuitBreaker[any]
+	breaker *breaker.Breaker
 	retries budget.Budget
 	life    context.Context //nolint:containedctx // ends the calls in flight when the client is closed
 	end     context.CancelFunc
@@ -160,18 +160,12 @@ func New(o Options) (*Client, error) {
 		cache: newCache(o.CacheBytes), asked: map[string]*asked{}, dim: o.Dimension,
 	}
 	c.life, c.end = context.WithCancel(context.Background())
-	c.breaker = circuitbreaker.NewBuilder[any]().
-		WithFailureThreshold(uint(o.BreakAfter)).
-		WithSuccessThreshold(1).
-		WithDelay(o.BreakFor).
-		WithJitterFactor(.2).
-		OnStateChanged(func(e circuitbreaker.StateChangedEvent) {
-			o.Observer.EmbedderBroken(o.Name, e.NewState != circuitbreaker.ClosedState)
-			if e.NewState != circuitbreaker.HalfOpenState {
-				o.Logger.Warn("embedder breaker changed", "embedder", o.Name, "state", e.NewState.String())
-			}
-		}).
-		Build()
+	c.breaker = breaker.New(breaker.Options{After: o.BreakAfter, For: o.BreakFor, Changed: func(_, to breaker.State) {
+		o.Observer.EmbedderBroken(o.Name, to != breaker.Closed)
+		if to != breaker.HalfOpen {
+			o.Logger.Warn("embedder breaker changed", "embedder", o.Name, "state", string(to))
+		}
+	}})
 	return c, nil
 }
 

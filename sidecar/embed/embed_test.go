@@ -484,7 +484,7 @@ func TestOneCallersTextsDoNotBreak(t *testing.T) {
 				if _, err := c.Embed(t.Context(), []string{"good"}); (err != nil) != everybody {
 					t.Errorf("another caller's text: %v", err)
 				}
-				want, state := 7, "closed" // four bad texts, two of ours, and the good one
+				want, state := 6, "closed" // four bad texts, one of ours, and the good one
 				if everybody {
 					want, state = 4, "open"
 				}

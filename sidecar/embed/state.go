@@ -59,7 +59,7 @@ func (c *Client) State() State {
 	defer c.mu.Unlock()
 	t := &c.tally
 	return State{
-		Name: c.options.Name, Host: c.service.Host(), Breaker: c.breaker.State().String(),
+		Name: c.options.Name, Host: c.service.Host(), Breaker: string(c.breaker.State()),
 		Calls: t.calls, Failed: t.failed, Failure: t.failure, Found: t.found, Missed: t.missed,
 		P50: t.quantile(.5), P95: t.quantile(.95),
 	}

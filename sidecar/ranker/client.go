@@ -10,8 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/failsafe-go/failsafe-go/circuitbreaker"
-
+	"github.com/likenessdb/likeness/internal/breaker"
 	"github.com/likenessdb/likeness/internal/budget"
 	"github.com/likenessdb/likeness/plugin"
 )
@@ -24,7 +23,7 @@ const describeTimeout = time.Second
 type Client struct {
 	scorer     plugin.Scorer
 	options    Options
-	breaker    circuitbreaker.CircuitBreaker[any]
+	breaker    *breaker.Breaker
 	slots      slots
 	limits     limits
 	pace       pace
@@ -38,6 +37,7 @@ type Client struct {
 	mu        sync.Mutex
 	described *plugin.Description // with the limits of the options; nil before the first success
 	stale     bool
+	sample    *sample // nil before the first scores
 }
 
 var _ Ranker = (*Client)(nil)
@@ -47,18 +47,12 @@ func New(s plugin.Scorer, o Options) *Client {
 	o = o.withDefaults()
 	c := &Client{scorer: s, options: o, retries: budget.Budget{Share: o.RetryBudget}, describing: make(chan struct{}, 1)}
 	c.slots.limit = 1
-	c.breaker = circuitbreaker.NewBuilder[any]().
-		WithFailureThreshold(uint(o.BreakAfter)).
-		WithSuccessThreshold(1).
-		WithDelay(o.BreakFor).
-		WithJitterFactor(.2).
-		OnStateChanged(func(e circuitbreaker.StateChangedEvent) {
-			o.Observer.RankerBroken(o.Name, e.NewState != circuitbreaker.ClosedState)
-			if e.NewState == circuitbreaker.OpenState {
-				c.slots.disturb()
-			}
-		}).
-		Build()
+	c.breaker = breaker.New(breaker.Options{After: o.BreakAfter, For: o.BreakFor, Changed: func(_, to breaker.State) {
+		o.Observer.RankerBroken(o.Name, to != breaker.Closed)
+		if to == breaker.Open {
+			c.slots.disturb()
+		}
+	}})
 	return c
 }
 
@@ -180,14 +174,14 @@ func (c *Client) withName(err error) error {
 }
 
 // Breaker returns the state of the breaker: closed, open or half-open.
-func (c *Client) Breaker() string { return c.breaker.State().String() }
+func (c *Client) Breaker() string { return string(c.breaker.State()) }
 
 // isBroken reports whether the breaker lets no call through, not even a probe.
-func (c *Client) isBroken() bool { return c.breaker.IsOpen() && c.breaker.RemainingDelay() > 0 }
+func (c *Client) isBroken() bool { return c.breaker.Pause() > 0 }
 
 func (c *Client) broken() error {
 	return fmt.Errorf("ranker %q: %w: it failed %d times in a row and is asked again in %s",
-		c.options.Name, ErrUnavailable, c.options.BreakAfter, max(c.breaker.RemainingDelay(), 0).Round(time.Millisecond))
+		c.options.Name, ErrUnavailable, c.options.BreakAfter, c.breaker.Pause().Round(time.Millisecond))
 }
 
 // batch is the content of one call.
@@ -199,8 +193,8 @@ type batch struct {
 	repeated int  // index of the item that is sent a second time, after the others; 0: none
 }
 
-// call sends one batch and learns from the outcome.
-func (c *Client) call(ctx context.Context, q plugin.Query, b batch, version string) (scores []float32, scored, outcome string, err error) {
+// call sends one batch, which the breaker permitted, and learns from the outcome.
+func (c *Client) call(ctx context.Context, q plugin.Query, b batch, permit breaker.Call, version string) (scores []float32, scored, outcome string, err error) {
 	items := b.sentItems()
 	ended := c.options.Observer.RankerCalled(ctx, c.options.Name, len(items))
 	start := time.Now()
@@ -215,9 +209,10 @@ func (c *Client) call(ctx context.Context, q plugin.Query, b batch, version stri
 		err = c.withName(err)
 	}
 	outcome = c.outcome(ctx, err)
-	c.record(ctx, outcome, b.known)
+	ended(outcome)
 	switch outcome {
 	case OK:
+		c.keepSample(q, b.items[0], took)
 		c.pace.observe(len(b.items), took)
 		c.limits.take(len(b.items), b.bytes)
 	case Timeout:
@@ -232,7 +227,11 @@ func (c *Client) call(ctx context.Context, q plugin.Query, b batch, version stri
 			c.limits.refuse(len(b.items), b.bytes)
 		}
 	}
-	ended(outcome)
+	verdict := verdictOf(outcome, ctx.Err() != nil && !b.known)
+	if verdict == breaker.Fails {
+		c.markStale()
+	}
+	permit.End(verdict, func() bool { return c.scoresSample(ctx) })
 	return scores, scored, outcome, err
 }
 
@@ -265,20 +264,15 @@ func (c *Client) outcome(ctx context.Context, err error) string {
 	}
 }
 
-// record reports the outcome to the breaker. If the caller gave up, or had a deadline that
-// could not be predicted to be too short, the outcome says nothing about the ranker. But a
-// permit for a probe must be returned in any case.
-func (c *Client) record(ctx context.Context, outcome string, known bool) {
+// verdictOf says what a call's outcome tells about the ranker. short: the caller gave it less time than it might need.
+func verdictOf(outcome string, short bool) breaker.Verdict {
 	switch {
 	case outcome == OK, outcome == TooLarge, outcome == Query:
-		c.breaker.RecordSuccess()
-	case outcome == Cancelled, outcome == Timeout && ctx.Err() != nil && !known:
-		if c.breaker.IsHalfOpen() {
-			c.breaker.RecordFailure()
-		}
+		return breaker.Works
+	case outcome == Cancelled, outcome == Timeout && short:
+		return breaker.Unknown
 	default:
-		c.breaker.RecordFailure()
-		c.markStale()
+		return breaker.Fails
 	}
 }
 

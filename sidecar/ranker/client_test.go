@@ -59,6 +59,9 @@ func anyScorer(t *testing.T, r *rand.Rand) {
 		return nil
 	}
 	o := ranker.Options{Name: "any", MaxItems: r.IntN(50), Parallel: r.IntN(4), RetryBudget: r.Float64(), Timeout: 200 * time.Millisecond}
+	if r.IntN(2) == 0 {
+		o.BreakAfter = 1 << 20
+	}
 	c := ranker.New(s, o)
 	var calls sync.Map
 	var requests sync.WaitGroup
@@ -82,7 +85,7 @@ func anyScorer(t *testing.T, r *rand.Rand) {
 	requests.Wait()
 	total := 0
 	calls.Range(func(_, n any) bool { total += n.(int); return true })
-	if total != s.items {
+	if own := s.items - total; own < 0 || own > len(s.sizes)/2 || own > 0 && o.BreakAfter > 0 { // one for each failure, of an item scored before
 		t.Errorf("the results say %d calls, the scorer saw %d items", total, s.items)
 	}
 	parallel := max(s.description.Parallel, 1)
@@ -308,6 +311,52 @@ func TestBreaker(t *testing.T) {
 			t.Error("nothing tells of the items that were not asked for")
 		}
 	})
+}
+
+// TestOneCallersItemsDoNotBreak: a ranker that fails for what one caller sends stays in service for the others. One that fails for
+// everybody is left alone.
+func TestOneCallersItemsDoNotBreak(t *testing.T) {
+	bad := itemsOf(1, 10)
+	for name, failure := range map[string]error{
+		"unavailable": plugin.ErrUnavailable, "rubbish": plugin.ErrAnswer, "bug": errors.New("bug"), "no answer": context.DeadlineExceeded,
+	} {
+		for _, everybody := range []bool{false, true} {
+			t.Run(fmt.Sprint(name, everybody), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					s := &scorer{description: plugin.Description{Version: "1"}}
+					c := ranker.New(s, ranker.Options{BreakAfter: 3, BreakFor: time.Hour})
+					ask := func(items []plugin.Item) error {
+						_, err := c.Rank(t.Context(), query, items)
+						return err
+					}
+					if err := ask(itemsOf(4, 0)); err != nil {
+						t.Fatal(err)
+					}
+					s.fail = func(_ int, items []plugin.Item) error {
+						if everybody || len(items[0].Payload) > 0 {
+							return failure
+						}
+						return nil
+					}
+					for range 4 {
+						if ask(bad) == nil {
+							t.Error("a bad item has a score")
+						}
+					}
+					if err := ask(itemsOf(4, 0)); (err != nil) != everybody {
+						t.Errorf("another caller's items: %v", err)
+					}
+					want, state := 7, "closed" // the first, four bad ones, one of an item scored before, and the last
+					if everybody {
+						want, state = 5, "open"
+					}
+					if s.calls != want || c.Breaker() != state {
+						t.Errorf("the breaker is %s after %d calls, want %s after %d", c.Breaker(), s.calls, state, want)
+					}
+				})
+			})
+		}
+	}
 }
 
 // TestAProbeThatIsGivenUp: if its caller leaves, a probe ends with it, and the ranker is probed

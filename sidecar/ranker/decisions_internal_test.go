@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 
 	"github.com/likenessdb/likeness/plugin"
+	"github.com/likenessdb/likeness/rerank"
 )
 
 // TestSlots: jobs get slots in the order of their requests. A higher limit serves waiting jobs, and
@@ -146,6 +147,25 @@ func TestSame(t *testing.T) {
 		if got := same(c.x, c.y, c.all); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
+	}
+}
+
+// TestTheSample is the smallest query and item that were scored, with memory of its own.
+func TestTheSample(t *testing.T) {
+	c := New(nil, Options{})
+	keep := func(id uint64, payload int) {
+		c.keepSample(plugin.Query{}, plugin.Item{ID: rerank.UintID(id), Payload: make([]byte, payload, 1<<20)}, 0)
+	}
+	if keep(1, maxSampleBytes); c.sample != nil {
+		t.Error("a large item is kept")
+	}
+	keep(2, 100)
+	keep(3, 101)
+	if keep(4, 99); c.sample.item.ID != rerank.UintID(4) || cap(c.sample.item.Payload) > 200 {
+		t.Errorf("item %s is kept, with %d bytes", c.sample.item.ID, cap(c.sample.item.Payload))
+	}
+	if keep(5, 99); c.sample.item.ID != rerank.UintID(4) {
+		t.Errorf("item %s replaced one of its size", c.sample.item.ID)
 	}
 }
 

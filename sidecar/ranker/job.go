@@ -9,6 +9,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/likenessdb/likeness/internal/breaker"
 	"github.com/likenessdb/likeness/plugin"
 )
 
@@ -109,12 +110,12 @@ func (j *job) run(ctx context.Context) {
 		if !acquired {
 			continue
 		}
-		s, b, ok := j.next(ctx)
+		s, b, permit, ok := j.next(ctx)
 		if !ok {
 			j.client.slots.release()
 			continue
 		}
-		batches.Go(func() { j.send(ctx, s, b) })
+		batches.Go(func() { j.send(ctx, s, b, permit) })
 	}
 	batches.Wait()
 }
@@ -141,21 +142,21 @@ func (j *job) awaitLanding(ctx context.Context) {
 	}
 }
 
-// next takes a batch that may be sent now.
-func (j *job) next(ctx context.Context) (s span, b batch, ok bool) {
+// next takes a batch that may be sent now, and the breaker's permit.
+func (j *job) next(ctx context.Context) (s span, b batch, permit breaker.Call, ok bool) {
 	if !j.awaitQuiet(ctx) {
-		return s, b, false
+		return s, b, permit, false
 	}
 	s, b, ok = j.cut(ctx)
 	if !ok {
-		return s, b, false
+		return s, b, permit, false
 	}
-	permitted := j.client.breaker.TryAcquirePermit()
+	permit, permitted := j.client.breaker.Begin()
 	j.mu.Lock()
 	if permitted {
 		j.result.Calls += len(b.items)
 		j.mu.Unlock()
-		return s, b, true
+		return s, b, permit, true
 	}
 	j.waiting = append([]span{s}, j.waiting...)
 	j.flying--
@@ -166,7 +167,7 @@ func (j *job) next(ctx context.Context) (s span, b batch, ok bool) {
 	} else {
 		j.stop(j.client.broken(), Broken)
 	}
-	return s, b, false
+	return s, b, permit, false
 }
 
 // awaitQuiet waits for as long as the scorer wants no calls, if the deadline allows it.
@@ -275,12 +276,12 @@ func (j *job) fit(ctx context.Context, n int) (int, bool) {
 }
 
 // send sends a batch and handles the outcome.
-func (j *job) send(ctx context.Context, s span, b batch) {
+func (j *job) send(ctx context.Context, s span, b batch, permit breaker.Call) {
 	defer j.land()
 	if s.attempt == 1 {
 		j.client.retries.Called()
 	}
-	scores, version, outcome, err := j.client.call(ctx, j.query, b, j.description.Version)
+	scores, version, outcome, err := j.client.call(ctx, j.query, b, permit, j.description.Version)
 	if outcome == OK {
 		j.take(ctx, s, scores, version)
 	}

@@ -17,8 +17,9 @@ type Options struct {
 	Parallel int
 	// Timeout limits a call, within the caller's deadline. 0 means 5 s.
 	Timeout time.Duration
-	// After BreakAfter failures in a row, the ranker is not called for BreakFor, plus or
-	// minus a fifth. Then single calls are tried until one succeeds. 0 means 5, and 500 ms.
+	// After BreakAfter failures in a row, and one for an item that the ranker scored before,
+	// it is not called for BreakFor, plus or minus a fifth. Then single calls are tried
+	// until one succeeds. 0 means 5, and 500 ms.
 	BreakAfter int
 	BreakFor   time.Duration
 	// RetryBudget is the share of calls, over ten seconds, that may be retried after
