@@ -326,6 +326,9 @@ func TestLiveRefuses(t *testing.T) {
 	snap := l.Snapshot()
 	c.compare(t, snap, m)
 	snap.Release()
+	if err := l.Upsert(two[1:], features(1), nil); err != nil {
+		t.Errorf("what was refused ends all writes: %v", err)
+	}
 	c.meta.Layout = table.LayoutTiles
 	path, _ = c.base(t, rand.New(rand.NewPCG(1, 2)), 3)
 	if _, err := table.OpenLive(path, table.Expect{}, table.LiveOptions{}); !errors.Is(err, table.ErrTable) {

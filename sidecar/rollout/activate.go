@@ -180,8 +180,7 @@ func (m *Manager) switchRoute(next *search.Standby, v, before *wiring.Version, c
 			return fmt.Errorf("%w: %w", ErrNotReady, err)
 		}
 	}
-	ended := slices.Concat(m.draining[v.Route.Name], []<-chan struct{}{next.Switch()})
-	delete(m.draining, v.Route.Name)
+	ended := slices.Concat(m.takeDraining(v.Route.Name), []<-chan struct{}{next.Switch()})
 	m.served[v.Route.Name], m.choices[v.Route.Name] = v, chosen
 	if m.Switched != nil {
 		m.Switched(next.Route())
@@ -196,6 +195,13 @@ func (m *Manager) switchRoute(next *search.Standby, v, before *wiring.Version, c
 		m.retire(before, ended)
 	})
 	return nil
+}
+
+// takeDraining removes and returns the channels of the searches with earlier settings of the version in service.
+func (m *Manager) takeDraining(rt string) []<-chan struct{} {
+	ended := m.draining[rt]
+	delete(m.draining, rt)
+	return ended
 }
 
 // awaitRetired waits until the version that was replaced last is closed. Going back to it opens its

@@ -56,11 +56,14 @@ func (m *Manager) OpenCandidate(ctx context.Context, rt, version string) (*Candi
 	if err != nil {
 		return nil, errors.Join(err, v.Close())
 	}
-	closeUnused := func() error {
-		<-next.Discard()
-		return v.Close()
-	}
+	closeUnused := func() error { return closeAfter(next.Discard(), v.Close) }
 	return &Candidate{Standby: next, Model: v.Model.Version, Beside: served.Name, Control: served.Model.Version, Close: closeUnused}, nil
+}
+
+// closeAfter calls closeVersion once the last search has ended.
+func closeAfter(ended <-chan struct{}, closeVersion func() error) error {
+	<-ended
+	return closeVersion()
 }
 
 // unfollowed is the Freshness of a table or companion that shows no write since it was made.

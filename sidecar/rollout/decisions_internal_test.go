@@ -433,3 +433,34 @@ func TestAWarmUpLeavesRoom(t *testing.T) {
 		}
 	})
 }
+
+// TestEarlierSettingsAreForgotten once a version takes over that waits for their searches.
+func TestEarlierSettingsAreForgotten(t *testing.T) {
+	first, second := make(chan struct{}), make(chan struct{})
+	m := &Manager{draining: map[string][]<-chan struct{}{"a": {first}, "b": {second}}}
+	if got := m.takeDraining("a"); len(got) != 1 || got[0] != first || len(m.draining) != 1 || m.draining["b"][0] != second {
+		t.Errorf("route a waits for %v, and %v are left", got, m.draining)
+	}
+	if got := m.takeDraining("a"); len(got) != 0 {
+		t.Errorf("the next version waits for %d adjustments", len(got))
+	}
+}
+
+// TestACandidateIsSearchedToTheEnd: it closes once its last search has ended.
+func TestACandidateIsSearchedToTheEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		broken := errors.New("broken")
+		ended, closed := make(chan struct{}), make(chan error, 1)
+		isClosed := false
+		go func() {
+			closed <- closeAfter(ended, func() error { isClosed = true; return broken })
+		}()
+		if synctest.Wait(); isClosed {
+			t.Error("it closes under a search")
+		}
+		close(ended)
+		if err := <-closed; !isClosed || !errors.Is(err, broken) {
+			t.Errorf("closed %t, %v", isClosed, err)
+		}
+	})
+}

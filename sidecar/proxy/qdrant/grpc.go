@@ -137,8 +137,11 @@ func (c *call) find(ctx context.Context, q *qdrant.QueryPoints) (ids []rerank.ID
 func seconds(n uint64) time.Duration { return time.Duration(min(n, 1<<30)) * time.Second }
 
 // Original implements routing.Exchange.
-func (c *call) Original(ctx context.Context, _ bool) (r rawgrpc.Reply) {
-	r.Message, r.Header, r.Trailer, r.Err = c.upstream.Call(ctx, c.method, c.raw)
+func (c *call) Original(ctx context.Context, _ bool) rawgrpc.Reply { return c.send(ctx, c.raw) }
+
+// send asks the database, as the caller, by the method of the call.
+func (c *call) send(ctx context.Context, request []byte) (r rawgrpc.Reply) {
+	r.Message, r.Header, r.Trailer, r.Err = c.upstream.Call(ctx, c.method, request)
 	return r
 }
 
@@ -157,26 +160,35 @@ func (c *call) Confirm(ctx context.Context, all []routing.Ranked) (r rawgrpc.Rep
 	if err != nil {
 		return r, errConfirm
 	}
-	message, header, trailer, err := c.upstream.Call(ctx, c.method, b)
+	if r = c.send(ctx, b); !readable() || r.Err != nil {
+		return rawgrpc.Reply{}, errConfirm
+	}
+	return c.rebuild(ctx, r, all)
+}
+
+// rebuild returns the database's reply with the rows in the order of the hits and with their scores. Everything else of the reply
+// stays.
+func (c *call) rebuild(ctx context.Context, r rawgrpc.Reply, all []routing.Ranked) (rawgrpc.Reply, error) {
 	answer := c.answer.New().Interface()
-	if !readable() || err != nil || proto.Unmarshal(message, answer) != nil {
-		return r, errConfirm
+	if proto.Unmarshal(r.Message, answer) != nil {
+		return rawgrpc.Reply{}, errConfirm
 	}
 	lists := results(answer)
 	if len(lists) != len(all) {
-		return r, errConfirm
+		return rawgrpc.Reply{}, errConfirm
 	}
+	var err error
 	for i, points := range lists {
 		if *points, err = reorder(ctx, *points, &all[i]); err != nil {
-			return r, err
+			return rawgrpc.Reply{}, err
 		}
 	}
 	elapsed := answer.ProtoReflect()
 	elapsed.Set(elapsed.Descriptor().Fields().ByName("time"), protoreflect.ValueOfFloat64(time.Since(c.began).Seconds()))
-	if message, err = proto.Marshal(answer); err != nil {
-		return r, errConfirm
+	if r.Message, err = proto.Marshal(answer); err != nil {
+		return rawgrpc.Reply{}, errConfirm
 	}
-	return rawgrpc.Reply{Message: message, Header: header, Trailer: trailer}, nil
+	return r, nil
 }
 
 // readable asks the database whether the caller may read the collection by the alias that the call

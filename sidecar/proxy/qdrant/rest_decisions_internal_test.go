@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/proxy/rawgrpc"
 	"github.com/likenessdb/likeness/sidecar/proxy/rest"
 	"github.com/likenessdb/likeness/sidecar/proxy/routing"
 	"github.com/likenessdb/likeness/sidecar/search"
@@ -67,6 +69,72 @@ func TestConfirmingReadsOverREST(t *testing.T) {
 		got, err := call.Confirm(t.Context(), all)
 		if (err == nil) != c.ok || !c.ok && !errors.Is(err, errConfirm) || c.ok && !strings.Contains(string(got.Body), `"score":2`) {
 			t.Errorf("%s: %s, %v", name, got.Body, err)
+		}
+	}
+}
+
+// TestConfirmedReplies: a confirmed reply has the database's own header and trailer, and rows in the order of the hits. One that
+// cannot be read, or has lists too few, confirms nothing.
+func TestConfirmedReplies(t *testing.T) {
+	point := func(id uint64) *qdrant.ScoredPoint { return &qdrant.ScoredPoint{Id: qdrant.NewIDNum(id), Score: 1} }
+	message, err := proto.Marshal(&qdrant.SearchResponse{Result: []*qdrant.ScoredPoint{point(4), point(9)}, Time: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := []routing.Ranked{{Hits: []search.Hit{{ID: rerank.UintID(9), Score: 2}, {ID: rerank.UintID(4), Score: 1.5}}, Limit: 2}}
+	c := &call{answer: (&qdrant.SearchResponse{}).ProtoReflect().Type(), began: time.Now()}
+	header, trailer := metadata.Pairs("x-served-by", "node 1"), metadata.Pairs("x-usage", "7")
+	got, err := c.rebuild(t.Context(), rawgrpc.Reply{Message: message, Header: header, Trailer: trailer}, all)
+	if err != nil || !reflect.DeepEqual(got.Header, header) || !reflect.DeepEqual(got.Trailer, trailer) {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	answer := &qdrant.SearchResponse{}
+	if err := proto.Unmarshal(got.Message, answer); err != nil || len(answer.GetResult()) != 2 || answer.GetResult()[0].GetId().GetNum() != 9 || answer.GetResult()[0].GetScore() != 2 || answer.GetResult()[1].GetId().GetNum() != 4 || answer.GetTime() >= 3 {
+		t.Errorf("%v, %v", answer, err)
+	}
+	if _, err := c.rebuild(t.Context(), rawgrpc.Reply{Message: message}, append(all, all...)); !errors.Is(err, errConfirm) {
+		t.Errorf("one list for two searches: %v", err)
+	}
+	if _, err := c.rebuild(t.Context(), rawgrpc.Reply{Message: []byte{0xff}}, all); !errors.Is(err, errConfirm) {
+		t.Errorf("no message: %v", err)
+	}
+}
+
+// TestWhatAStatusMeans for the caller's right to read, and for a search that was rewritten.
+func TestWhatAStatusMeans(t *testing.T) {
+	unavailable := routing.Degraded{Reason: "unavailable"}
+	for name, c := range map[string]struct {
+		answer  rest.Answer
+		access  routing.Access
+		refusal error
+	}{
+		"answered":     {rest.Answer{Status: 200}, routing.AccessGranted, nil},
+		"cut off":      {rest.Answer{Status: 200, Cut: true}, routing.AccessUnknown, unavailable},
+		"no key":       {rest.Answer{Status: 401}, routing.AccessDenied, routing.ErrDenied},
+		"no right":     {rest.Answer{Status: 403}, routing.AccessDenied, routing.ErrDenied},
+		"too often":    {rest.Answer{Status: 429}, routing.AccessUnknown, routing.ErrDenied},
+		"wrong":        {rest.Answer{Status: 400}, routing.AccessUnknown, routing.Pass("refused")},
+		"not found":    {rest.Answer{Status: 404}, routing.AccessUnknown, routing.Pass("refused")},
+		"failed":       {rest.Answer{Status: 500}, routing.AccessUnknown, unavailable},
+		"not reached":  {rest.Answer{Status: 502}, routing.AccessUnknown, unavailable},
+		"gone astray":  {rest.Answer{Status: 302}, routing.AccessUnknown, unavailable},
+		"empty status": {rest.Answer{}, routing.AccessUnknown, unavailable},
+	} {
+		if got := (&restCall{}).Access(c.answer); got != c.access {
+			t.Errorf("%s: access %v, want %v", name, got, c.access)
+		}
+		if got := refusalREST(c.answer); !errors.Is(got, c.refusal) || (got == nil) != (c.refusal == nil) {
+			t.Errorf("%s: %v, want %v", name, got, c.refusal)
+		}
+	}
+}
+
+// TestConsistencyOfARequest: a search that asks for a read consistency needs a route that permits it.
+func TestConsistencyOfARequest(t *testing.T) {
+	for query, want := range map[string][]string{"": nil, "?timeout=3": nil, "?consistency=majority": {"consistency"}} {
+		c := &restCall{in: httptest.NewRequest(http.MethodPost, "/collections/c/points/search"+query, nil), body: []byte(`{"vector":[1],"limit":1}`)}
+		if asked, err := c.readNow(t.Context()); err != nil || len(asked.Searches) != 1 || !slices.Equal(asked.Searches[0].Needs, want) {
+			t.Errorf("%q: %+v, %v; want the needs %v", query, asked, err, want)
 		}
 	}
 }

@@ -583,8 +583,7 @@ func (c *call) Rewrite(ctx context.Context, all []routing.Replacement) (r rawgrp
 	if err != nil {
 		return r, nil, errAnswer
 	}
-	r.Message, r.Header, r.Trailer, r.Err = c.upstream.Call(ctx, c.method, request)
-	if r.Err != nil {
+	if r = c.send(ctx, request); r.Err != nil {
 		return r, nil, refusal(r.Err)
 	}
 	r.Message, hits, err = mapScores(r.Message, c.layout, lastStages(queries, all))

@@ -3,6 +3,7 @@ package qdrant
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"math"
 	"reflect"
@@ -509,6 +510,29 @@ func TestRewriteJSON(t *testing.T) {
 			if got, err := searches[path].locateJSON([]byte(body), isRouted); err == nil {
 				t.Errorf("%s: %+v", body, got)
 			}
+		}
+	}
+}
+
+// TestScoresBeyondFloat32: a score that cannot be mapped degrades the answer.
+func TestScoresBeyondFloat32(t *testing.T) {
+	const body = `{"result":[{"id":1,"score":2}]}`
+	if got, _, err := searches["search"].mapScoresJSON([]byte(body), []routing.Replacement{{Scale: math.MaxFloat32}}); !errors.Is(err, routing.Degraded{Reason: "score-not-finite"}) {
+		t.Errorf("%s, %v", got, err)
+	}
+}
+
+// TestTimeoutOfABatch: a batch has its own timeout, wherever it stands in the request; the timeouts of its queries do not count.
+func TestTimeoutOfABatch(t *testing.T) {
+	query := &qdrant.QueryPoints{CollectionName: "c", Query: qdrant.NewQueryDense([]float32{1}), Timeout: qdrant.PtrOf(uint64(3))}
+	batch := encoded(t, &qdrant.QueryBatchPoints{CollectionName: "c", QueryPoints: []*qdrant.QueryPoints{query}})
+	timeout := protowire.AppendVarint(protowire.AppendTag(nil, 4, protowire.VarintType), 7)
+	for name, c := range map[string]struct {
+		request []byte
+		want    uint64
+	}{"none": {batch, 0}, "first": {append(slices.Clone(timeout), batch...), 7}, "last": {append(slices.Clone(batch), timeout...), 7}} {
+		if found, err := locate(c.request, queryLayout.inBatch(), func(string) bool { return true }); err != nil || found.timeout != c.want {
+			t.Errorf("%s: %d, %v; want %d", name, found.timeout, err, c.want)
 		}
 	}
 }

@@ -7,12 +7,14 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/qdrant/go-client/qdrant"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/metadata"
 	"google.golang.org/grpc/status"
 
 	"github.com/likenessdb/likeness/rerank"
@@ -36,7 +38,10 @@ func (g guarded) Get(_ context.Context, r *qdrant.GetPoints) (*qdrant.GetRespons
 	return &qdrant.GetResponse{}, nil
 }
 
-func (guarded) Search(context.Context, *qdrant.SearchPoints) (*qdrant.SearchResponse, error) {
+func (guarded) Search(ctx context.Context, _ *qdrant.SearchPoints) (*qdrant.SearchResponse, error) {
+	if err := errors.Join(grpc.SetHeader(ctx, metadata.Pairs("x-node", "1")), grpc.SetTrailer(ctx, metadata.Pairs("x-usage", "7"))); err != nil {
+		return nil, err
+	}
 	return &qdrant.SearchResponse{Result: []*qdrant.ScoredPoint{{Id: qdrant.NewIDNum(1)}}}, nil
 }
 
@@ -63,6 +68,8 @@ func TestRightsForAnAlias(t *testing.T) {
 		c := &call{target: target, upstream: upstream, method: qdrant.Points_Search_FullMethodName, request: &qdrant.SearchPoints{CollectionName: "alias", Limit: 1}, answer: (&qdrant.SearchResponse{}).ProtoReflect().Type()}
 		if r, err := c.Confirm(t.Context(), all()); !errors.Is(err, want) || (len(r.Message) > 0) != (want == nil) {
 			t.Errorf("gRPC: %s is readable: %d bytes, %v; want %v", readable, len(r.Message), err, want)
+		} else if got := slices.Concat(r.Header.Get("x-node"), r.Trailer.Get("x-usage")); err == nil && !slices.Equal(got, []string{"1", "7"}) {
+			t.Errorf("gRPC: of the database's header and trailer the answer has %q", got)
 		}
 		if err := upstream.Close(); err != nil {
 			t.Error(err)
