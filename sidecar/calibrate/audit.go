@@ -51,6 +51,8 @@ const (
 	SkippedLoad = "load"
 	// SkippedBehind: the table does not show every write that was seen.
 	SkippedBehind = "behind"
+	// SkippedIndexing: the store builds an index, and searches compare rows that the index may miss.
+	SkippedIndexing = "indexing"
 	// SkippedFailed: the exact answer could not be computed.
 	SkippedFailed = "failed"
 )
@@ -284,6 +286,9 @@ func (a *Auditor) audit(ctx context.Context, routes Holder, d drawn) {
 	switch {
 	case d.self && a.collectsForScan(r):
 		a.collectForScan(r, d)
+		return
+	case d.self && k.isOpenToSelf() && isIndexing(ctx, r):
+		a.options.Recorder.Audited(d.route, SkippedIndexing)
 		return
 	case d.self && k.isOpenToSelf():
 		a.collect(ctx, r, k, d)

@@ -122,14 +122,9 @@ func open(ctx context.Context, in Input) (_ *run, err error) {
 		return nil, err
 	}
 	if d := adapters.AbilitiesOf(rt.Store).Describe; d != nil {
-		if r.indexing, err = awaitIndex(ctx, d, searchedCollections(&rt), in.IndexWait, in.Progress); err != nil {
+		if r.rows, r.indexing, err = awaitIndex(ctx, d, searchedCollections(&rt), in.IndexWait, in.Progress); err != nil {
 			return nil, err
 		}
-		described, err := d.Describe(ctx, rt.Collection)
-		if err != nil {
-			return nil, err
-		}
-		r.rows = described.Rows
 	}
 	if err := r.checkRoute(); err != nil {
 		return nil, err
@@ -156,41 +151,45 @@ func searchedCollections(rt *route.Route) []string {
 	return []string{rt.Collection, rt.Companion}
 }
 
-// awaitIndex waits until the store builds no index of the collections, at most for wait. It returns what
-// the store still builds then. Without an index a store compares rows that the index may miss, so that
+// awaitIndex waits until the store builds no index of the collections, at most for wait. It returns the rows
+// of the first collection, and what the store still builds then. Without an index a store compares rows that the index may miss, so that
 // a promise made meanwhile need not hold afterwards.
-func awaitIndex(ctx context.Context, d adapters.Describer, collections []string, wait time.Duration, progress Progress) (string, error) {
+func awaitIndex(ctx context.Context, d adapters.Describer, collections []string, wait time.Duration, progress Progress) (rows int64, indexing string, err error) {
 	until := time.Now().Add(wait)
 	var waited func(seconds int)
 	for {
-		indexing, err := indexingOf(ctx, d, collections)
+		rows, indexing, err = describe(ctx, d, collections)
 		if err != nil || indexing == "" || !time.Now().Before(until) {
-			return indexing, err
+			return rows, indexing, err
 		}
 		if waited == nil {
 			waited = progress.begin("waiting while the store builds its index", int(wait/time.Second))
 		}
 		select {
 		case <-ctx.Done():
-			return "", context.Cause(ctx)
+			return 0, "", context.Cause(ctx)
 		case <-time.After(time.Second):
 			waited(1)
 		}
 	}
 }
 
-// indexingOf returns what the store still builds of the collections, "" if nothing.
-func indexingOf(ctx context.Context, d adapters.Describer, collections []string) (string, error) {
-	for _, name := range collections {
+// describe returns how many rows the first collection has, and what the store still builds of any of
+// them, "" if nothing.
+func describe(ctx context.Context, d adapters.Describer, collections []string) (rows int64, indexing string, err error) {
+	for i, name := range collections {
 		described, err := d.Describe(ctx, name)
 		if err != nil {
-			return "", err
+			return 0, "", err
 		}
-		if described.Indexing != "" {
-			return fmt.Sprintf("collection %q: %s", name, described.Indexing), nil
+		if i == 0 {
+			rows = described.Rows
+		}
+		if indexing == "" && described.Indexing != "" {
+			indexing = fmt.Sprintf("collection %q: %s", name, described.Indexing)
 		}
 	}
-	return "", nil
+	return rows, indexing, nil
 }
 
 // measuredRoute returns the route as a calibration searches it: every answer comes from the

@@ -21,9 +21,9 @@ type building struct {
 
 func (b building) Describe(_ context.Context, collection string) (adapters.Description, error) {
 	if collection == b.collection && time.Now().Before(b.ready) {
-		return adapters.Description{Indexing: "3 of 7 rows"}, b.err
+		return adapters.Description{Rows: 7, Indexing: "3 of 7 rows"}, b.err
 	}
-	return adapters.Description{}, b.err
+	return adapters.Description{Rows: 7}, b.err
 }
 
 // TestSearchedCollections: the index of a companion matters as much as the collection's own.
@@ -59,8 +59,8 @@ func TestACalibrationWaitsForTheIndex(t *testing.T) {
 			began, steps := time.Now(), 0
 			c.store.ready = began.Add(c.store.ready.Sub(time.Time{}))
 			progress := func(string, int) func(int) { return func(n int) { steps += n } }
-			indexing, err := awaitIndex(t.Context(), c.store, []string{"c", "w"}, c.wait, progress)
-			if took := time.Since(began); indexing != c.indexing || !errors.Is(err, c.err) || took != c.took || steps != int(took/time.Second) {
+			rows, indexing, err := awaitIndex(t.Context(), c.store, []string{"c", "w"}, c.wait, progress)
+			if took := time.Since(began); indexing != c.indexing || !errors.Is(err, c.err) || err == nil && rows != 7 || took != c.took || steps != int(took/time.Second) {
 				t.Errorf("%s: %q, %v after %v and %d steps; want %q, %v after %v", name, indexing, err, took, steps, c.indexing, c.err, c.took)
 			}
 		})
@@ -68,7 +68,7 @@ func TestACalibrationWaitsForTheIndex(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithCancelCause(t.Context())
 		time.AfterFunc(time.Second/2, func() { cancel(lost) })
-		if _, err := awaitIndex(ctx, building{"c", time.Now().Add(time.Hour), nil}, []string{"c"}, time.Minute, nil); !errors.Is(err, lost) {
+		if _, _, err := awaitIndex(ctx, building{"c", time.Now().Add(time.Hour), nil}, []string{"c"}, time.Minute, nil); !errors.Is(err, lost) {
 			t.Errorf("cancelled: %v", err)
 		}
 	})

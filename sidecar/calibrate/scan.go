@@ -131,7 +131,7 @@ func (a *Auditor) kindDue(ctx context.Context, r *route.Route, sample *selfSampl
 		switch {
 		case len(collected.queries) < selfQueries:
 		case promised && c.Lacks(of.k, of.rule, false, false) != "": // the promise does not speak of such answers
-		case !promised && !k.isOpenToSelf():
+		case !promised && (!k.isOpenToSelf() || isIndexing(ctx, r)):
 		case (*a.routes.Load())[r.Name].Scans.isDue(now, rowsOf(ctx, r), promised):
 			return of, true
 		default:

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/route"
 	"github.com/likenessdb/likeness/sidecar/search"
@@ -78,6 +79,18 @@ func pauseSelf(next *atomic.Int64, start time.Time, took time.Duration) {
 // plain search of the whole collection.
 func drawsForSelf(r search.Request, answer search.Answer) bool {
 	return r.IsUnrestricted() && r.MaxGap == nil && r.Calls == nil && answer.Certificate.Depth > 0
+}
+
+// isIndexing reports whether the store says that it builds an index which searches of the route use.
+func isIndexing(ctx context.Context, r *route.Route) bool {
+	describer := adapters.AbilitiesOf(r.Store).Describe
+	if describer == nil {
+		return false
+	}
+	ctx, cancel := context.WithTimeout(ctx, describeWithin)
+	defer cancel()
+	_, indexing, err := describe(ctx, describer, searchedCollections(r))
+	return err == nil && indexing != ""
 }
 
 // collect compares an answer with the exact one, and makes the route's calibration once there are enough.

@@ -99,6 +99,41 @@ func TestSelfCalibration(t *testing.T) {
 	}
 }
 
+// TestSelfCalibrationWaitsForTheIndex: answers found while the store builds its index, of which other rows are found
+// later, count for no calibration; nor does a scan begin.
+func TestSelfCalibrationWaitsForTheIndex(t *testing.T) {
+	for _, scans := range []bool{false, true} {
+		var store *lossy
+		s := serveSelf(t, "", calibrate.Scans{RowsPerSecond: 1 << 30}, func(_ *route.Route, l *lossy) { store, l.neverExact = l, scans })
+		if scans {
+			for _, q := range queries(35, 209, 0) { // nine of them fail, after which queries are kept for a scan
+				s.draw(t, q)
+			}
+		}
+		store.indexing = "3 of 7 rows"
+		now := time.Now()
+		for _, q := range queries(36, 200, 0) {
+			s.draw(t, q)
+		}
+		if s.auditor.ScanAt(t.Context(), s.Engine, now) {
+			t.Error("a scan begins while the index is built")
+		}
+		if n := s.counts.of(calibrate.SkippedIndexing); !scans && n != 200 {
+			t.Errorf("%d of 200 answers were left out", n)
+		}
+		store.indexing = ""
+		for _, q := range queries(37, 200, 0) {
+			s.draw(t, q)
+		}
+		if scans != s.auditor.ScanAt(t.Context(), s.Engine, now) {
+			t.Errorf("a scan after the index was built: want %t", scans)
+		}
+		if c, _ := s.draw(t, queries(38, 1, 0)[0]); c.Status != rerank.StatusCalibrated || c.Calibration.Queries != 200 {
+			t.Errorf("after the index was built: %+v", c)
+		}
+	}
+}
+
 // TestSelfCalibrationByScans: where the store gives no exact answers, the route goes over to reading its collection, once for two
 // hundred queries. The scan that makes the calibration begins at once, since the collection is small; those that audit it wait for
 // their hour.

@@ -46,7 +46,7 @@ var labelBounds = []labelBound{
 	{"strategy", "6"},
 	{"status", "3"},
 	{"step", "6"},
-	{"outcome", "8"},
+	{"outcome", "9"},
 	{"reason", "24"},
 	{"fallback", "2"},
 	{"kind", "4"},
