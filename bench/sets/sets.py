@@ -69,19 +69,29 @@ def run(command, log):
         return subprocess.run(list(map(str, command)), stdout=subprocess.PIPE, stderr=messages, check=True, text=True).stdout
 
 
-def scorer(path, items):
-    """The scores of a model of likeness, computed here."""
+def open_model(path):
+    """The header of a model of likeness, and its weights."""
     with open(path, "rb") as f:
         header = json.loads(f.read(int.from_bytes(f.read(8), "little")))["__metadata__"]
-    header, weights = json.loads(header["likeness"]), load_file(path)
+    return json.loads(header["likeness"]), load_file(path)
+
+
+def scorer(path, items):
+    """The scores of a model of likeness, computed here."""
+    header, weights = open_model(path)
     config = header["config"]
     if header["kind"] == "bilinear":
-        w = {"full": lambda: weights["W"], "diagonal": lambda: np.diag(weights["w"]), "low_rank": lambda: weights["P"] @ weights["Q"].T,
-             "identity_low_rank": lambda: np.eye(items.shape[1], dtype=np.float32) + weights["P"] @ weights["Q"].T}[config.get("form", "full")]()
+        w = bilinear_matrix(config, weights)
         return lambda events: events.queries @ w @ items.T
     if header["kind"] == "maxsim":
         return maxsim_scorer(path, items)
     return mol_scorer(config, weights, items)
+
+
+def bilinear_matrix(config, weights):
+    """The W of a bilinear form."""
+    return {"full": lambda: weights["W"], "diagonal": lambda: np.diag(weights["w"]), "low_rank": lambda: weights["P"] @ weights["Q"].T,
+            "identity_low_rank": lambda: np.eye(len(weights["P"]), dtype=np.float32) + weights["P"] @ weights["Q"].T}[config.get("form", "full")]()
 
 
 def maxsim_scorer(path, items):
