@@ -367,11 +367,20 @@ type Aliaser interface {
 
 // WriteChecker tells whether the caller of AsCaller may write.
 type WriteChecker interface {
-	// CheckWrite returns ErrRefused if the store lets the caller change no row of the
-	// collection. It changes nothing. A store that cannot tell, such as Milvus, whose rights
-	// are for each kind of write, does not implement it.
-	CheckWrite(ctx context.Context, collection string) error
+	// CheckWrite returns ErrRefused if the store does not let the caller write in this way to
+	// the collection. It changes nothing.
+	CheckWrite(ctx context.Context, collection string, way WriteWay) error
 }
+
+// WriteWay is a way to write. Some stores, such as Milvus, have a right for each.
+type WriteWay int
+
+const (
+	WriteAny WriteWay = iota // any change, to rows or names
+	WriteInsert
+	WriteUpsert
+	WriteDelete
+)
 
 // Identifier resolves the name of a collection, so that writes of clients to it can be
 // recognised. It caches nothing.

@@ -128,12 +128,12 @@ func (s *Store) Delete(ctx context.Context, collection string, ids []rerank.ID) 
 
 // CheckWrite implements adapters.WriteChecker. It returns ErrUnsupported if the store does
 // not implement it.
-func (s *Store) CheckWrite(ctx context.Context, collection string) error {
+func (s *Store) CheckWrite(ctx context.Context, collection string, way adapters.WriteWay) error {
 	check := adapters.AbilitiesOf(s.Server).CheckWrite
 	if check == nil {
 		return fmt.Errorf("%w: the store cannot tell whether a caller may write", adapters.ErrUnsupported)
 	}
-	return s.sendOnce(ctx, "check_write", func() error { return check.CheckWrite(ctx, collection) })
+	return s.sendOnce(ctx, "check_write", func() error { return check.CheckWrite(ctx, collection, way) })
 }
 
 // Version implements adapters.Inspector. It returns ErrUnsupported if the store does not

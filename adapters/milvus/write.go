@@ -3,6 +3,7 @@ package milvus
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -50,6 +51,29 @@ func (s *Store) Write(ctx context.Context, collection string, schema adapters.Sc
 	}
 	s.forgetNorms(collection)
 	return s.awaitVisible(ctx, c, rows.IDs[kept[len(kept)-1]])
+}
+
+// CheckWrite implements adapters.WriteChecker. It makes a call that Milvus refuses to a caller without the right, and
+// that is faulty otherwise. For any change, whose right is not known, it asks whether Milvus knows the caller.
+func (s *Store) CheckWrite(ctx context.Context, collection string, way adapters.WriteWay) error {
+	database := s.options.Database
+	var err error
+	switch way {
+	case adapters.WriteInsert:
+		_, err = s.raw.Insert(ctx, &milvuspb.InsertRequest{DbName: database, CollectionName: collection})
+	case adapters.WriteUpsert:
+		_, err = s.raw.Upsert(ctx, &milvuspb.UpsertRequest{DbName: database, CollectionName: collection})
+	case adapters.WriteDelete:
+		_, err = s.raw.Delete(ctx, &milvuspb.DeleteRequest{DbName: database, CollectionName: collection, Expr: "("})
+	case adapters.WriteAny:
+		_, err = s.raw.GetVersion(ctx, &milvuspb.GetVersionRequest{})
+	}
+	for _, fault := range []error{adapters.ErrFilter, adapters.ErrField, adapters.ErrDimension, adapters.ErrLimit, adapters.ErrUnsupported, adapters.ErrStore} {
+		if errors.Is(err, fault) {
+			return nil
+		}
+	}
+	return err
 }
 
 // Delete removes rows of a companion collection with all their components. It waits

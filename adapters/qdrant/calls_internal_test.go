@@ -171,7 +171,7 @@ func TestWritesAsSent(t *testing.T) {
 	}
 	r.wantSent(t, "vectors of three numbers", "Upsert")
 
-	if err := r.CheckWrite(t.Context(), "c"); err != nil {
+	if err := r.CheckWrite(t.Context(), "c", adapters.WriteAny); err != nil {
 		t.Error(err)
 	}
 	r.wantSent(t, "the right to write", "Delete", &qdrant.DeletePoints{CollectionName: "c", Wait: proto.Bool(false), Points: qdrant.NewPointsSelector()})

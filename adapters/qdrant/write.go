@@ -266,7 +266,7 @@ func (s *Store) SwitchAlias(ctx context.Context, alias, collection string) error
 }
 
 // CheckWrite implements adapters.WriteChecker. It deletes the points of an empty list.
-func (s *Store) CheckWrite(ctx context.Context, collection string) error {
+func (s *Store) CheckWrite(ctx context.Context, collection string, _ adapters.WriteWay) error {
 	_, err := call(ctx, s, "check_write", collection, func(ctx context.Context, c *qdrant.GrpcClient) (*qdrant.PointsOperationResponse, error) {
 		return c.Points().Delete(ctx, &qdrant.DeletePoints{CollectionName: collection, Wait: qdrant.PtrOf(false), Points: qdrant.NewPointsSelector()})
 	})

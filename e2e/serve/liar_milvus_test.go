@@ -2,14 +2,14 @@ package serve_test
 
 import (
 	"context"
+	"encoding/base64"
 	"fmt"
-	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -20,10 +20,14 @@ import (
 	"github.com/milvus-io/milvus-sdk-go/v2/entity"
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/dynamicpb"
 
 	"github.com/likenessdb/likeness/adapters/adaptertest/servers"
 	adapter "github.com/likenessdb/likeness/adapters/milvus"
 	"github.com/likenessdb/likeness/rerank"
+	"github.com/likenessdb/likeness/sidecar/serve"
 )
 
 // milvusTable builds a table of the filled collection.
@@ -71,133 +75,231 @@ func milvusUpsertion(id int64, vector []float32) *milvuspb.UpsertRequest {
 // longer to refuse one.
 const doubtful = 50 * time.Millisecond
 
-// interval is the time that a call took.
-type interval struct{ began, ended time.Time }
-
-func (i interval) overlaps(other interval) bool {
-	return i.began.Before(other.ended) && other.began.Before(i.ended)
+// addMilvusUsers makes users of a Milvus: nobody has no rights, neighbour all to another collection, reader may search the
+// routed one.
+func addMilvusUsers(t *testing.T, root client.Client) {
+	t.Helper()
+	for user, grants := range map[string][][2]string{
+		"nobody":    nil,
+		"neighbour": {{"plain", "*"}},
+		"reader":    {{"routed", "Search"}, {"routed", "Query"}},
+	} {
+		must2(t, root.CreateCredential(t.Context(), user, "no-rights"))
+		if grants == nil {
+			continue
+		}
+		must2(t, root.CreateRole(t.Context(), user))
+		must2(t, root.AddUserRole(t.Context(), user, user))
+		for _, g := range grants {
+			must2(t, root.Grant(t.Context(), user, entity.PriviledegeObjectTypeCollection, g[0], g[1]))
+		}
+	}
 }
 
-// TestALiarBeforeMilvusChangesNothing is TestALiarChangesNothing before a Milvus with users, whose
-// liars have a wrong password, no user, or a user without rights.
-func TestALiarBeforeMilvusChangesNothing(t *testing.T) {
+// milvusCredentials are the credentials of a user of Milvus.
+func milvusCredentials(userAndPassword string) metadata.MD {
+	return metadata.Pairs("authorization", base64.StdEncoding.EncodeToString([]byte(userAndPassword)))
+}
+
+// startBesideMilvusLiars is startBesideLiars before a Milvus with users.
+func startBesideMilvusLiars(t *testing.T) (h *honest, newMilvusLiar func(at serve.Addresses) *liar) {
+	t.Helper()
 	db := servers.MilvusForTest(t, servers.Options{Authorization: true})
 	config := client.Config{Address: db.Address, Username: "root", Password: "Milvus"}
 	fillMilvus(t, config, client.WithConsistencyLevel(entity.ClStrong))
 	root, err := client.NewClient(t.Context(), config)
 	must2(t, err)
-	defer root.Close()
-	must2(t, root.CreateCredential(t.Context(), "nobody", "no-rights"))
+	t.Cleanup(func() { _ = root.Close() })
+	addMilvusUsers(t, root)
 	password := filepath.Join(t.TempDir(), "password")
 	must2(t, os.WriteFile(password, []byte("Milvus"), 0o600))
-	at := startSidecar(t, fmt.Sprintf(`
-state_dir: %q
-stores: {main: {kind: milvus, address: %q, username: root, password_file: %q}}
-routes: {things: {store: main, collection: routed, model: w, strategy: scan, table: %q, table_live: true, latency_budget: 20s, rate: 200, burst: 20}}
-proxy: {store: main, listen_grpc: "127.0.0.1:0"}
-`, t.TempDir(), db.Address, password, milvusTable(t, adapter.Options{Address: db.Address, Username: "root", Password: "Milvus"})))
-	honestly, proxy := asMilvusUser(t.Context(), "root:Milvus"), milvuspb.NewMilvusServiceClient(connect(t, at.Proxy.GRPC))
-	var want []hit
-	soon(t, "a certified answer", func(context.Context) error {
-		hits, state, err := searchMilvus(honestly, proxy)
-		if want = hits; err == nil && !strings.HasPrefix(state, ofTheTable) {
-			err = fmt.Errorf("status %q", state)
+	at := startListening(t, apiBesideLiars(t)+fmt.Sprintf(`stores: {main: {kind: milvus, address: %q, username: root, password_file: %q}}
+routes:
+  things: {store: main, collection: routed, model: w, strategy: scan, table: %q, table_live: true, latency_budget: 20s, rate: 200, burst: 20, events: {share: 1, keep: [vector, user]}}
+  another: {store: main, collection: plain, model: v, placement: stored, events: {share: 1}}
+proxy: {store: main, listen_grpc: "127.0.0.1:0", routes: [things]}
+`, db.Address, password, milvusTable(t, adapter.Options{Address: db.Address, Username: "root", Password: "Milvus"})))
+	proxy := milvuspb.NewMilvusServiceClient(connect(t, at.Proxy.GRPC))
+	h = &honest{at: at, db: db, pace: 50 * time.Millisecond, ways: []func(ctx context.Context) ([]hit, string, error){ // busier machines certify nothing in time
+		func(ctx context.Context) ([]hit, string, error) {
+			return searchMilvus(asMilvusUser(ctx, "root:Milvus"), proxy)
+		},
+	}}
+	h.begin(t)
+	return h, func(at serve.Addresses) *liar {
+		l := newLiar(t, at, &h.answer)
+		l.readers = []metadata.MD{milvusCredentials("reader:no-rights")}
+		l.rightless = []metadata.MD{milvusCredentials("nobody:no-rights"), milvusCredentials("neighbour:no-rights")}
+		l.none = []metadata.MD{
+			{}, metadata.Pairs("authorization", ""), metadata.Pairs("authorization", "root:Milvus"), milvusCredentials("root:wrong"), milvusCredentials("root"), milvusCredentials(":"),
+			milvusCredentials("root:"), milvusCredentials("Root:Milvus"), milvusCredentials("root:Milvus "), milvusCredentials("absent:Milvus"),
+			milvusCredentials("nobody:wrong"), milvusCredentials("root:" + strings.Repeat("k", 20<<10)), metadata.Pairs("token", "root:Milvus"),
+			metadata.Pairs("authorization", "Basic cm9vdDpNaWx2dXM=", "authorization", "x"), metadata.Pairs("api-key", "root:Milvus"),
 		}
-		return err
-	})
-	h := &honest{at: at}
-	before := h.count(t)
-
-	ctx, stop := context.WithCancel(t.Context())
-	defer stop()
-	pace, honest := time.NewTicker(5*time.Millisecond), time.NewTicker(50*time.Millisecond) // busier machines certify nothing in time
-	defer pace.Stop()
-	defer honest.Stop()
-	var liars sync.WaitGroup
-	lies, slow := make([]int, 3), make([][]interval, 3)
-	for i := range lies {
-		seed, conn := rand.Uint64(), connect(t, at.Proxy.GRPC)
-		liars.Go(func() {
-			random := rand.New(rand.NewPCG(seed, 0))
-			for ; ctx.Err() == nil; lies[i]++ {
-				select {
-				case <-ctx.Done():
-					return
-				case <-pace.C:
-				}
-				began := time.Now()
-				if what := lieToMilvus(ctx, random, milvuspb.NewMilvusServiceClient(conn)); what != "" {
-					t.Errorf("seed %d: %s", seed, what)
-				}
-				if time.Since(began) > doubtful {
-					slow[i] = append(slow[i], interval{began, time.Now()})
-				}
-			}
-		})
+		l.ways = append(l.ways, l.searchMilvus, l.searchMilvus, l.writeMilvus, l.writeMilvus, l.writeMilvus, l.callMilvus, l.callMilvus, l.spellMilvus, l.spellMilvus)
+		return l
 	}
-	end := time.Now()
-	if os.Getenv(soak) != "" || os.Getenv("LIAR_FOR") != "" {
-		end = end.Add(liarFor(t))
-	}
-	searches, unknown := 0, []interval(nil)
-	for ; searches < 40 || time.Now().Before(end); searches++ {
-		<-honest.C
-		began := time.Now()
-		hits, state, err := searchMilvus(honestly, proxy)
-		if err != nil || !slices.Equal(hits, want) {
-			t.Errorf("search %d: %q, %v, %v; want %v", searches, state, hits, err, want)
-		}
-		if !strings.HasPrefix(state, ofTheTable) {
-			unknown = append(unknown, interval{began, time.Now()})
-		}
-	}
-	stop()
-	liars.Wait()
-	for _, u := range unknown {
-		if !slices.ContainsFunc(slices.Concat(slow...), u.overlaps) {
-			t.Error("an answer is not certified, and no write was on its way for long")
-		}
-	}
-	h.wantOnly(t, searches, before)
-	t.Logf("%v lies beside %d honest searches, %d of them beside a write that was on its way for long", lies, searches, len(unknown))
 }
 
-// lieToMilvus asks for something that Milvus refuses to the caller, and returns what went wrong.
-func lieToMilvus(ctx context.Context, random *rand.Rand, c milvuspb.MilvusServiceClient) (problem string) {
-	within, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	if user := []string{"root:wrong", "nobody:no-rights", "nobody:wrong", "", "absent:Milvus", fmt.Sprint("root:", random.Uint64())}[random.IntN(6)]; user != "" {
-		within = asMilvusUser(within, user)
+// TestALiarBeforeMilvusChangesNothing is TestALiarChangesNothing before a Milvus, which nobody asks beforehand who may
+// write: an answer may be uncertified while a lie takes long.
+func TestALiarBeforeMilvusChangesNothing(t *testing.T) {
+	h, newLiar := startBesideMilvusLiars(t)
+	before := h.count(t)
+	beside, lies := h.besideLiars(t, 5*time.Millisecond, newLiar)
+	slow := slices.DeleteFunc(slices.Clone(lies), func(i interval) bool { return i.ended.Sub(i.began) <= doubtful })
+	uncertified := 0
+	for n, s := range beside {
+		if s.status == h.status {
+			continue
+		}
+		uncertified++
+		if !strings.HasSuffix(s.status, "certificate=unknown") || !slices.ContainsFunc(slow, s.overlaps) {
+			t.Errorf("search %d: %q, want %q; no lie was on its way for long", n, s.status, h.status)
+		}
 	}
+	h.wantOnly(t, len(beside), before)
+	if len(lies) < 100 || len(beside) < 40 {
+		t.Errorf("%d lies and %d honest searches", len(lies), len(beside))
+	}
+	t.Logf("%d lies in %v beside %d honest searches, %d of them beside a lie that was on its way for long; 0 effects", len(lies), liarFor(t), len(beside), uncertified)
+}
+
+// forgeMilvus returns a context with credentials, and now and then headers that likeness or Milvus could trust.
+func (l *liar) forgeMilvus(ctx context.Context, credentials metadata.MD) context.Context {
+	md := credentials.Copy()
+	if l.random.IntN(3) == 0 {
+		name, value, _ := strings.Cut(one(l, []string{
+			"likeness-status=rescored; route=things", "likeness-user=ann", "x-request-id=" + strings.Repeat("i", 3000), "dbname=default", "dbname=other", "identifier=1", "identifier=449000000000000000",
+			"sourceid=bWlsdnVzLXByb3h5", "sourceid=@@milvus-member@@", "user=root", "username=root", "x-forwarded-for=127.0.0.1", "grpc-internal-encoding-request=gzip", "client-request-unixmsec=-1",
+			"traceparent=00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "cookie=authorization=cm9vdDpNaWx2dXM=", "host=other",
+		}), "=")
+		md.Append(name, value)
+	}
+	return metadata.NewOutgoingContext(ctx, md)
+}
+
+// searchMilvus searches the routed collection.
+func (l *liar) searchMilvus(ctx context.Context) {
+	expr := one(l, []string{"", "price < 3", strings.Repeat("(", 500), "name in [" + strings.Repeat(`"k",`, 3000) + `"k"]`, strings.Repeat("not ", 200) + "on"})
+	search := milvusSearch(one(l, []string{"routed", "routed", "routed", "Routed", "routed ", "default.routed"}), [][]float32{one(l, [][]float32{query, {1}, make([]float32, 10_000)})}, l.random.IntN(30), l.random.IntN(3), expr)
+	set(search, one(l, []string{"topk", "anns_field", "metric_type", "round_decimal", "params"}), one(l, []string{"3", "", "vec", "-1", `{"radius":1}`, "{"}))
+	for range l.random.IntN(2000) {
+		search.SearchParams = append(search.SearchParams, &commonpb.KeyValuePair{Key: "k", Value: "v"})
+	}
+	ctx = l.forgeMilvus(ctx, l.credentials())
 	var trailer metadata.MD
-	told := grpc.Trailer(&trailer)
-	search := milvusSearch("routed", [][]float32{query}, 1+random.IntN(30), 0, []string{"", "price < 3", strings.Repeat("(", 500), "name in [" + strings.Repeat(`"k",`, 3000) + `"k"]`}[random.IntN(4)])
-	mutation := func(r *milvuspb.MutationResult, err error) (*commonpb.Status, error) { return r.GetStatus(), err }
-	results := func(r *milvuspb.SearchResults, err error) (*commonpb.Status, error) { return r.GetStatus(), err }
 	var s *commonpb.Status
 	var err error
-	what := random.IntN(8)
-	switch what {
-	case 0, 1:
-		s, err = results(c.Search(within, search, told))
-	case 2:
-		s, err = results(c.HybridSearch(within, hybridOf(3, search, search), told))
-	case 3:
-		s, err = mutation(c.Upsert(within, milvusUpsertion(random.Int64N(milvusRows)-5, []float32{99, 99, 99, 99}), told))
-	case 4:
-		s, err = mutation(c.Delete(within, &milvuspb.DeleteRequest{CollectionName: "routed", Expr: []string{"id in [1, 2, 3]", "price >= 0"}[random.IntN(2)]}, told))
-	case 5:
-		s, err = c.DropCollection(within, &milvuspb.DropCollectionRequest{CollectionName: "routed"}, told)
-	case 6:
-		s, err = c.CreateAlias(within, &milvuspb.CreateAliasRequest{CollectionName: "plain", Alias: "other"}, told)
-	case 7:
-		s, err = c.DropPartition(within, &milvuspb.DropPartitionRequest{CollectionName: "routed", PartitionName: "_default"}, told)
+	switch c := milvuspb.NewMilvusServiceClient(l.proxy); l.random.IntN(4) {
+	case 0:
+		var r *milvuspb.SearchResults
+		r, err = c.HybridSearch(ctx, hybridOf(3, slices.Repeat([]*milvuspb.SearchRequest{search}, l.random.IntN(20))...), grpc.Trailer(&trailer))
+		s = r.GetStatus()
+	case 1:
+		var r *milvuspb.QueryResults
+		r, err = c.Query(ctx, &milvuspb.QueryRequest{CollectionName: "routed", Expr: "id >= 0", OutputFields: []string{"vec"}}, grpc.Trailer(&trailer))
+		s = r.GetStatus()
+	default:
+		var r *milvuspb.SearchResults
+		r, err = c.Search(ctx, search, grpc.Trailer(&trailer))
+		s = r.GetStatus()
 	}
-	carriedOut := err == nil && s.GetCode() == 0 && s.GetErrorCode() == commonpb.ErrorCode_Success //nolint:staticcheck // older servers set only this one
-	if carriedOut || len(trailer.Get("likeness-status")) > 0 {
-		return fmt.Sprintf("lie %d: %v, %v, trailer %v", what, s, err, trailer)
+	if err == nil && isGood(s) || len(trailer.Get("likeness-status")) > 0 {
+		l.told("a search of %q: %v, %v, trailer %v", search.GetCollectionName(), s, err, trailer)
 	}
-	return ""
+}
+
+// isGood reports whether Milvus says that it carried a call out.
+func isGood(s *commonpb.Status) bool {
+	return s.GetCode() == 0 && s.GetErrorCode() == commonpb.ErrorCode_Success //nolint:staticcheck // older servers set only this one
+}
+
+// milvusWrite returns the method and the request of a write to the routed collection, or to its names.
+func (l *liar) milvusWrite() (method string, request proto.Message) {
+	expr := one(l, []string{"id in [1, 2, 3]", "id in [" + strings.Repeat("1,", 5000) + "1]", "price >= 0", "id ==", "", `name == "` + strings.Repeat("n", 3000) + `"`})
+	ttl := []*commonpb.KeyValuePair{{Key: "collection.ttl.seconds", Value: one(l, []string{"1", "0", "-1", "x"})}, {Key: "mmap.enabled", Value: "true"}}
+	rows := milvusUpsertion(l.random.Int64N(milvusRows)-5, []float32{99, 99, 99, 99})
+	name := one(l, []string{"routed", "plain", "other"})
+	requests := []proto.Message{
+		rows, rows, &milvuspb.InsertRequest{CollectionName: "routed", FieldsData: rows.GetFieldsData(), NumRows: 1}, &milvuspb.InsertRequest{CollectionName: "routed", NumRows: 1 << 30},
+		&milvuspb.DeleteRequest{CollectionName: "routed", Expr: expr}, &milvuspb.DeleteRequest{CollectionName: "routed", Expr: expr},
+		&milvuspb.ImportRequest{CollectionName: "routed", Files: []string{"/etc/passwd", "x.json"}},
+		&milvuspb.AlterCollectionRequest{CollectionName: "routed", Properties: ttl}, &milvuspb.AlterCollectionFieldRequest{CollectionName: "routed", FieldName: "vec", Properties: ttl},
+		&milvuspb.LoadCollectionRequest{CollectionName: "routed", Refresh: l.random.IntN(2) == 0}, &milvuspb.ReleaseCollectionRequest{CollectionName: "routed"},
+		&milvuspb.LoadPartitionsRequest{CollectionName: "routed", PartitionNames: []string{"_default"}}, &milvuspb.ReleasePartitionsRequest{CollectionName: "routed", PartitionNames: []string{"_default"}},
+		&milvuspb.DropPartitionRequest{CollectionName: "routed", PartitionName: "_default"}, &milvuspb.DropCollectionRequest{CollectionName: "routed"}, &milvuspb.CreateCollectionRequest{CollectionName: name},
+		&milvuspb.CreateAliasRequest{CollectionName: name, Alias: one(l, []string{"routed", "alias"})}, &milvuspb.AlterAliasRequest{CollectionName: name, Alias: "routed"}, &milvuspb.DropAliasRequest{Alias: name},
+		&milvuspb.RenameCollectionRequest{OldName: name, NewName: one(l, []string{"routed", "stolen"})}, &milvuspb.RenameCollectionRequest{OldName: "routed", NewName: "routed", NewDBName: "other"},
+		&milvuspb.AddCollectionFieldRequest{CollectionName: "routed", Schema: []byte("x")}, &milvuspb.ReplicateMessageRequest{ChannelName: "by-dev-rootcoord-dml_0"}, &milvuspb.DropDatabaseRequest{DbName: "default"},
+	}
+	request = one(l, requests)
+	return "/milvus.proto.milvus.MilvusService/" + strings.TrimSuffix(string(request.ProtoReflect().Descriptor().Name()), "Request"), request
+}
+
+// writeMilvus writes, as a caller who may not.
+func (l *liar) writeMilvus(ctx context.Context) {
+	method, request := l.milvusWrite()
+	l.invokeMilvus(ctx, method, request, l.noWriter())
+}
+
+// callMilvus calls any method of Milvus, without rights to the routed collection.
+func (l *liar) callMilvus(ctx context.Context) {
+	service := milvuspb.File_milvus_proto.Services().ByName("MilvusService")
+	method := service.Methods().Get(l.random.IntN(service.Methods().Len()))
+	if method.IsStreamingClient() {
+		return
+	}
+	in := dynamicpb.NewMessage(method.Input())
+	for name, value := range map[protoreflect.Name]string{
+		"collection_name": "routed", "collectionName": "routed", "oldName": "routed", "newName": "stolen", "alias": "routed", "partition_name": "_default", "expr": "id > 0", "field_name": "vec", "index_name": "vec",
+		"username": "root", "password": "TWlsdnVz", "newPassword": "c3RvbGVu",
+	} {
+		if f := method.Input().Fields().ByName(name); f != nil && f.Kind() == protoreflect.StringKind && !f.IsList() {
+			in.Set(f, protoreflect.ValueOfString(value))
+		}
+	}
+	l.invokeMilvus(ctx, fmt.Sprintf("/%s/%s", service.FullName(), method.Name()), in, l.credentials())
+}
+
+// milvusReads are the methods that Milvus answers to some or all users without rights.
+var milvusReads = regexp.MustCompile(`/(Get|Has|List|Describe|BatchDescribe|Show|Check|Select|Alloc|Connect|Dummy|RegisterLink)\w*$`)
+
+// invokeMilvus makes a call that Milvus refuses to the caller.
+func (l *liar) invokeMilvus(ctx context.Context, method string, request proto.Message, credentials metadata.MD) {
+	var trailer metadata.MD
+	var answer milvusAnswer
+	err := l.proxy.Invoke(l.forgeMilvus(ctx, credentials), method, request, &answer, grpc.Trailer(&trailer), grpc.ForceCodec(milvusCodec{}))
+	if err == nil && answer.isGood() && !milvusReads.MatchString(method) || len(trailer.Get("likeness-status")) > 0 {
+		l.told("%s of %.500v as %.100v: %q, %v, trailer %v", method, request, credentials, answer, err, trailer)
+	}
+}
+
+// milvusAnswer is the answer to any call: a status, or a message with a status in its first field.
+type milvusAnswer []byte
+
+func (a milvusAnswer) isGood() bool {
+	var whole commonpb.Status
+	var inner milvuspb.MutationResult
+	return (proto.Unmarshal(a, &whole) != nil || isGood(&whole)) && (proto.Unmarshal(a, &inner) != nil || isGood(inner.GetStatus()))
+}
+
+// milvusCodec reads every answer as a milvusAnswer.
+type milvusCodec struct{}
+
+func (milvusCodec) Name() string                    { return "proto" }
+func (milvusCodec) Marshal(v any) ([]byte, error)   { return proto.Marshal(v.(proto.Message)) }
+func (milvusCodec) Unmarshal(b []byte, v any) error { *v.(*milvusAnswer) = slices.Clone(b); return nil }
+
+// spellMilvus calls the proxy by odd spellings, as a caller whom Milvus does not know. A call by a user whose message
+// Milvus cannot read counts as a write.
+func (l *liar) spellMilvus(ctx context.Context) {
+	lie := grpcLie{milvuspb.MilvusService_Search_FullMethodName, l.marshalled(milvusSearch("routed", [][]float32{query}, 3, 0, "")), one(l, l.none)}
+	if l.random.IntN(4) > 0 {
+		method, request := l.milvusWrite()
+		lie = grpcLie{method, l.marshalled(request), one(l, l.none)}
+	}
+	l.spellGRPC(ctx, one(l, []string{l.at.Proxy.GRPC, l.at.Proxy.GRPC, l.at.Proxy.GRPC, l.at.GRPC, l.at.REST}), lie)
 }
 
 // TestWritesPastTheProxyOfMilvus: where a route declares that all writes pass its proxy, a write past

@@ -136,8 +136,9 @@ func (l *liar) converse(ctx context.Context, address, request string) (answers [
 
 // grpcLie is a gRPC call that its caller may not make.
 type grpcLie struct {
-	path    string
-	message []byte
+	path        string
+	message     []byte
+	credentials metadata.MD
 }
 
 // spelledHead returns a head of a call over HTTP/2, with missing, repeated and odd fields. encoding is the one that
@@ -156,7 +157,7 @@ func (l *liar) spelledHead(method, path, encoding string, credentials metadata.M
 		fields = append(fields, one(l, [][2]string{
 			{"grpc-encoding", "gzip"}, {"grpc-encoding", "zstd"}, {"grpc-encoding", "identity"}, {"grpc-encoding", ""}, {"dbname", "default"}, {"dbname", "other"}, {"content-length", "3"},
 			{"content-type", "application/json"}, {"grpc-timeout", "1n"}, {"grpc-timeout", "99999999H"}, {"grpc-timeout", "-1S"}, {"connection", "close"}, {"transfer-encoding", "chunked"},
-			{"host", "other"}, {"likeness-status", "rescored"}, {"x-request-id", "i"}, {"grpc-status", "0"}, {"cookie", "api-key=" + key}, {"a-bin", "!"}, {"Upper", "x"}, {"x", "a\r\nb"},
+			{"host", "other"}, {"likeness-status", "rescored"}, {"x-request-id", "i"}, {"grpc-status", "0"}, {"cookie", "api-key=" + key}, {"x", "\xff"}, {"x!", "y"}, {"a-bin", "!"}, {"Upper", "x"}, {"x", "a\r\nb"},
 		}))
 	}
 	switch l.random.IntN(8) {
@@ -215,7 +216,7 @@ func packed(encoding string, message []byte) []byte {
 }
 
 // spellGRPC makes a call over HTTP/2 whose head, frames or message are odd.
-func (l *liar) spellGRPC(ctx context.Context, address string, lie grpcLie, credentials metadata.MD) {
+func (l *liar) spellGRPC(ctx context.Context, address string, lie grpcLie) {
 	path, method := lie.path, "POST"
 	if l.random.IntN(2) == 0 {
 		path = l.spellPath(path)
@@ -224,7 +225,7 @@ func (l *liar) spellGRPC(ctx context.Context, address string, lie grpcLie, crede
 		method = one(l, []string{"GET", "DELETE", "post", "CONNECT", ""})
 	}
 	encoding := one(l, []string{"", "", "gzip", "zstd", "deflate", "identity", "snappy"})
-	block, body := l.spelledHead(method, path, encoding, credentials), l.spellBody(lie.message, encoding)
+	block, body := l.spelledHead(method, path, encoding, lie.credentials), l.spellBody(lie.message, encoding)
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return

@@ -2,6 +2,7 @@ package serve_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -29,7 +30,7 @@ import (
 	"github.com/likenessdb/likeness/sidecar/serve"
 )
 
-// liarFor is how long a liar lies: 60 seconds, or LIAR_FOR, which is 30 minutes at length.
+// liarFor is how long liars lie before each database: 30 seconds, or LIAR_FOR, which is 30 minutes at length.
 func liarFor(t *testing.T) time.Duration {
 	t.Helper()
 	text := os.Getenv("LIAR_FOR")
@@ -41,7 +42,7 @@ func liarFor(t *testing.T) time.Duration {
 	case os.Getenv("LIKENESS_SOAK") != "":
 		return 30 * time.Minute
 	}
-	return 60 * time.Second
+	return 30 * time.Second
 }
 
 // liar is a client that knows every protocol of a sidecar and has no right to what it asks
@@ -51,9 +52,25 @@ type liar struct {
 	at            serve.Addresses
 	proxy, api    *grpc.ClientConn
 	client        *http.Client
-	readers, none []metadata.MD // credentials that may read and not write the routed collection; that may do neither
+	readers, none []metadata.MD           // credentials that may read and not write the routed collection; that may do neither
+	rightless     []metadata.MD           // credentials of users of Milvus who may do neither
+	ways          []func(context.Context) // each lies once
+	answers       *atomic.Pointer[string] // the id of the honest client's last answer
 	told          func(format string, args ...any)
-	asked         *atomic.Int64
+}
+
+// newLiar returns a liar to some addresses, which knows the lies about likeness's own listeners.
+func newLiar(t *testing.T, at serve.Addresses, answers *atomic.Pointer[string]) *liar {
+	t.Helper()
+	seed := rand.Uint64()
+	l := &liar{
+		random: rand.New(rand.NewPCG(seed, 0)), at: at, proxy: connect(t, at.Proxy.GRPC), api: connect(t, at.GRPC), answers: answers,
+		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4}},
+		told:   func(format string, args ...any) { t.Errorf("seed %d: "+format, append([]any{seed}, args...)...) },
+	}
+	l.ways = []func(context.Context){l.askAPI, l.askGateway, l.sendFeedback, l.askAdmin, l.sendGarbage}
+	t.Cleanup(l.client.CloseIdleConnections)
+	return l
 }
 
 // one returns any of them.
@@ -79,26 +96,30 @@ func onlyReading(readOnly string) []metadata.MD {
 	}
 }
 
-// lie lies at each tick until ctx ends.
-func (l *liar) lie(ctx context.Context, tick <-chan time.Time) {
-	ways := []func(context.Context){
-		l.searchGRPC, l.searchREST, l.searchREST, l.writeGRPC, l.writeREST, l.writeREST, l.slowWrite, l.spellREST, l.spellREST, l.spellQdrant, l.spellQdrant,
-		l.askAPI, l.askGateway, l.askAdmin, l.sendGarbage,
-	}
+// lie lies at each tick until ctx ends, and returns when each lie was under way.
+func (l *liar) lie(ctx context.Context, tick <-chan time.Time) (lies []interval) {
 	for {
 		select {
 		case <-ctx.Done():
-			return
+			return lies
 		case <-tick:
 		}
 		within, cancel := context.WithTimeout(ctx, 5*time.Second)
 		if l.random.IntN(10) == 0 { // it leaves at any time
 			time.AfterFunc(time.Duration(l.random.IntN(3000))*time.Microsecond, cancel)
 		}
-		one(l, ways)(within)
+		began := time.Now()
+		one(l, l.ways)(within)
 		cancel()
-		l.asked.Add(1)
+		lies = append(lies, interval{began, time.Now()})
 	}
+}
+
+// interval is the time that a call took.
+type interval struct{ began, ended time.Time }
+
+func (i interval) overlaps(other interval) bool {
+	return i.began.Before(other.ended) && other.began.Before(i.ended)
 }
 
 // credentials returns credentials with which a search is refused. Now and then they are new.
@@ -106,7 +127,7 @@ func (l *liar) credentials() metadata.MD {
 	if l.random.IntN(4) == 0 {
 		return metadata.Pairs("api-key", fmt.Sprint(l.random.Uint64()), "token", fmt.Sprint(l.random.Uint64()))
 	}
-	return one(l, l.none)
+	return one(l, append(l.rightless, l.none...))
 }
 
 // searchGRPC searches the routed collection.
@@ -338,28 +359,43 @@ func (l *liar) askGateway(ctx context.Context) {
 	}
 }
 
+// sendFeedback claims clicks on answers: on made-up ones, on those of others, and on its own, under the name of another
+// route.
+func (l *liar) sendFeedback(ctx context.Context) {
+	ctx = metadata.AppendToOutgoingContext(ctx, "authorization", otherRoute)
+	theirs := cmp.Or(*l.answers.Load(), "x")
+	spoiled := []byte(theirs)
+	spoiled[l.random.IntN(len(spoiled))] = one(l, []byte("Ab0_-.?"))
+	events := make([]*likenessv1.FeedbackEvent, 1+l.random.IntN(40))
+	for i := range events {
+		answer := one(l, []string{theirs, theirs + ".1", string(spoiled), "", "x", strings.Repeat("A", len(theirs)), fmt.Sprint(l.random.Uint64())})
+		events[i] = &likenessv1.FeedbackEvent{AnswerId: answer, Item: &likenessv1.ItemId{Id: &likenessv1.ItemId_Number{Number: l.random.Uint64N(40)}}, Kind: one(l, []string{"click", "purchase", "\n"})}
+	}
+	route := one(l, []string{"another", "things", "../things", "another/../things"})
+	r, err := likenessv1.NewFeedbackServiceClient(l.api).Feedback(ctx, &likenessv1.FeedbackRequest{Route: route, Events: events})
+	if r.GetAccepted() > 0 || r.GetKnown() > 0 || err == nil && route != "another" {
+		l.told("feedback of %s on %q: %v, %v", route, events, r, err)
+	}
+}
+
 // qdrantLie returns a call over gRPC that changes the routed collection, or searches it.
 func (l *liar) qdrantLie() grpcLie {
 	wait := true
 	return one(l, []grpcLie{
-		{qdrant.Points_Search_FullMethodName, l.marshalled(plainSearch("routed"))},
-		{qdrant.Points_Upsert_FullMethodName, l.marshalled(&qdrant.UpsertPoints{CollectionName: "routed", Wait: &wait, Points: []*qdrant.PointStruct{{Id: qdrant.NewIDNum(1), Vectors: qdrant.NewVectors(query...)}}})},
-		{qdrant.Points_Delete_FullMethodName, l.marshalled(&qdrant.DeletePoints{CollectionName: "routed", Points: qdrant.NewPointsSelectorFilter(&qdrant.Filter{})})},
-		{qdrant.Collections_Delete_FullMethodName, l.marshalled(&qdrant.DeleteCollection{CollectionName: "routed"})},
-		{qdrant.Collections_UpdateAliases_FullMethodName, l.marshalled(&qdrant.ChangeAliases{Actions: []*qdrant.AliasOperations{qdrant.NewAliasCreate("routed", "plain")}})},
-		{"/qdrant.Points/Nothing", l.marshalled(plainSearch("routed"))},
-		{"/qdrant.PointsInternal/Delete", l.marshalled(&qdrant.DeletePoints{CollectionName: "routed"})},
-		{"/qdrant.Raft/Send", []byte("x")},
+		{qdrant.Points_Search_FullMethodName, l.marshalled(plainSearch("routed")), l.credentials()},
+		{qdrant.Points_Upsert_FullMethodName, l.marshalled(&qdrant.UpsertPoints{CollectionName: "routed", Wait: &wait, Points: []*qdrant.PointStruct{{Id: qdrant.NewIDNum(1), Vectors: qdrant.NewVectors(query...)}}}), l.noWriter()},
+		{qdrant.Points_Delete_FullMethodName, l.marshalled(&qdrant.DeletePoints{CollectionName: "routed", Points: qdrant.NewPointsSelectorFilter(&qdrant.Filter{})}), l.noWriter()},
+		{qdrant.Collections_Delete_FullMethodName, l.marshalled(&qdrant.DeleteCollection{CollectionName: "routed"}), l.noWriter()},
+		{qdrant.Collections_UpdateAliases_FullMethodName, l.marshalled(&qdrant.ChangeAliases{Actions: []*qdrant.AliasOperations{qdrant.NewAliasCreate("routed", "plain")}}), l.noWriter()},
+		{"/qdrant.Points/Nothing", l.marshalled(plainSearch("routed")), l.noWriter()},
+		{"/qdrant.PointsInternal/Delete", l.marshalled(&qdrant.DeletePoints{CollectionName: "routed"}), l.noWriter()},
+		{"/qdrant.Raft/Send", []byte("x"), l.noWriter()},
 	})
 }
 
 // spellQdrant calls the proxy over gRPC by odd spellings.
 func (l *liar) spellQdrant(ctx context.Context) {
-	lie, credentials := l.qdrantLie(), l.noWriter()
-	if lie.path == qdrant.Points_Search_FullMethodName {
-		credentials = l.credentials()
-	}
-	l.spellGRPC(ctx, one(l, []string{l.at.Proxy.GRPC, l.at.Proxy.GRPC, l.at.Proxy.GRPC, l.at.Proxy.REST, l.at.GRPC, l.at.REST}), lie, credentials)
+	l.spellGRPC(ctx, one(l, []string{l.at.Proxy.GRPC, l.at.Proxy.GRPC, l.at.Proxy.GRPC, l.at.Proxy.REST, l.at.GRPC, l.at.REST}), l.qdrantLie())
 }
 
 // askAdmin asks the admin port as a page of another site, or by another name, does.
@@ -391,7 +427,7 @@ func (l *liar) askAdmin(ctx context.Context) {
 
 // sendGarbage sends bytes that are no request, or a part of one, to any listener.
 func (l *liar) sendGarbage(ctx context.Context) {
-	address := one(l, []string{l.at.Proxy.REST, l.at.Proxy.GRPC, l.at.GRPC, l.at.Admin})
+	address := one(l, []string{cmp.Or(l.at.Proxy.REST, l.at.REST), l.at.Proxy.GRPC, l.at.GRPC, l.at.Admin})
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
 		return
@@ -413,60 +449,86 @@ func (l *liar) sendGarbage(ctx context.Context) {
 // readOnly is a credential of the database that lets its owner read.
 const readOnly = "only-to-read"
 
-// startBesideLiars starts a database and a sidecar, and returns an honest client of the sidecar
-// and a function that returns a liar to some addresses, which counts its lies.
-func startBesideLiars(t *testing.T) (h *honest, newLiar func(at serve.Addresses, asked *atomic.Int64) *liar) {
+// apiBesideLiars configures likeness's own API beside liars, with an honest caller's token.
+func apiBesideLiars(t *testing.T) string {
 	t.Helper()
-	db := filled(t, servers.Options{Env: []string{"QDRANT__SERVICE__JWT_RBAC=true", "QDRANT__SERVICE__READ_ONLY_API_KEY=" + readOnly}})
 	tokens := filepath.Join(t.TempDir(), "tokens.yaml")
 	must2(t, os.WriteFile(tokens, []byte("- {name: honest, token: token-of-the-api}\n- {name: another, token: token-of-another-route, routes: [another]}\n"), 0o600))
-	at := startListening(t, fmt.Sprintf(`listen: {grpc: "127.0.0.1:0", rest: "127.0.0.1:0", admin: "127.0.0.1:0", auth: {tokens_file: %q}}
-models: {w: {path: w.safetensors}}
+	return fmt.Sprintf(`listen: {grpc: "127.0.0.1:0", rest: "127.0.0.1:0", admin: "127.0.0.1:0", auth: {tokens_file: %q}}
+models: {w: {path: w.safetensors}, v: {path: w.safetensors}}
 state_dir: %q
-stores: {main: {kind: qdrant, address: %q, api_key_env: QDRANT_KEY}}
-routes: {things: {store: main, collection: routed, model: w, strategy: scan, table: %q, table_live: true, exact_search: true, rate: 200, burst: 20}}
-proxy: {store: main, listen_grpc: "127.0.0.1:0", listen_rest: "127.0.0.1:0", rest_url: %q}
-`, tokens, t.TempDir(), db.Address, tableOf(t, db), db.REST))
-	h = &honest{at: at, db: db, proxy: connect(t, at.Proxy.GRPC), rest: "http://" + at.Proxy.REST}
+`, tokens, t.TempDir())
+}
+
+// startBesideLiars starts a Qdrant and a sidecar, and returns an honest client of the sidecar
+// and a function that returns a liar to some addresses.
+func startBesideLiars(t *testing.T) (h *honest, newQdrantLiar func(at serve.Addresses) *liar) {
+	t.Helper()
+	db := filled(t, servers.Options{Env: []string{"QDRANT__SERVICE__JWT_RBAC=true", "QDRANT__SERVICE__READ_ONLY_API_KEY=" + readOnly}})
+	at := startListening(t, apiBesideLiars(t)+fmt.Sprintf(`stores: {main: {kind: qdrant, address: %q, api_key_env: QDRANT_KEY}}
+routes:
+  things: {store: main, collection: routed, model: w, strategy: scan, table: %q, table_live: true, exact_search: true, rate: 200, burst: 20, events: {share: 1, keep: [vector, user]}}
+  another: {store: main, collection: plain, model: v, placement: stored, exact_search: true, events: {share: 1}}
+proxy: {store: main, listen_grpc: "127.0.0.1:0", listen_rest: "127.0.0.1:0", rest_url: %q, routes: [things]}
+`, db.Address, tableOf(t, db), db.REST))
+	points, rest := qdrant.NewPointsClient(connect(t, at.Proxy.GRPC)), "http://"+at.Proxy.REST
+	h = &honest{at: at, db: db, pace: 20 * time.Millisecond, ways: []func(ctx context.Context) ([]hit, string, error){
+		func(ctx context.Context) ([]hit, string, error) {
+			var trailer metadata.MD
+			r, err := points.Search(asUser(ctx), plainSearch("routed"), grpc.Trailer(&trailer))
+			return hitsOf(r.GetResult()), strings.Join(trailer.Get("likeness-status"), "|"), err
+		},
+		func(context.Context) ([]hit, string, error) {
+			code, status, body := post(t, rest, "routed/points/search", plainBody, key)
+			return restHits(t, resultOf(t, code, body)), status, nil
+		},
+	}}
 	h.begin(t)
-	return h, func(at serve.Addresses, asked *atomic.Int64) *liar {
-		seed := rand.Uint64()
-		l := &liar{
-			random: rand.New(rand.NewPCG(seed, 0)), at: at, proxy: connect(t, at.Proxy.GRPC), api: connect(t, at.GRPC), asked: asked,
-			client:  &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 4}},
-			readers: onlyReading(readOnly), none: noRights(),
-			told: func(format string, args ...any) { t.Errorf("seed %d: "+format, append([]any{seed}, args...)...) },
-		}
-		t.Cleanup(l.client.CloseIdleConnections)
+	return h, func(at serve.Addresses) *liar {
+		l := newLiar(t, at, &h.answer)
+		l.readers, l.none = onlyReading(readOnly), noRights()
+		l.ways = append(l.ways, l.searchGRPC, l.searchREST, l.searchREST, l.writeGRPC, l.writeREST, l.writeREST, l.slowWrite, l.spellREST, l.spellREST, l.spellQdrant, l.spellQdrant)
 		return l
 	}
 }
 
+// besideLiars searches honestly for a time beside three liars, each of which a tick lets lie, and returns the searches
+// and the lies.
+func (h *honest) besideLiars(t *testing.T, tick time.Duration, newLiar func(at serve.Addresses) *liar) (searches []search, lies []interval) {
+	t.Helper()
+	ctx, stop := context.WithTimeout(t.Context(), liarFor(t))
+	defer stop()
+	pace := time.NewTicker(tick) // most of the processors are left to tests beside this one
+	defer pace.Stop()
+	var liars sync.WaitGroup
+	var of [3][]interval
+	for i := range of {
+		l := newLiar(h.at)
+		liars.Go(func() { of[i] = l.lie(ctx, pace.C) })
+	}
+	searches = h.search(t, 0, ctx.Done())
+	liars.Wait()
+	return searches, slices.Concat(of[:]...)
+}
+
 // TestALiarChangesNothing: beside clients without rights that try whatever they can, an
 // honest client gets the answers and the statuses that it gets without them, and no metric
-// that counts searches, refusals or followed writes counts anything of theirs.
+// that counts searches, refusals, followed writes or events counts anything of theirs.
 func TestALiarChangesNothing(t *testing.T) {
 	h, newLiar := startBesideLiars(t)
 	alone := h.search(t, 100, nil)
 	before := h.count(t)
-
-	ctx, stop := context.WithTimeout(t.Context(), liarFor(t))
-	defer stop()
-	var asked atomic.Int64
-	pace := time.NewTicker(10 * time.Millisecond) // most of the processors are left to tests beside this one
-	defer pace.Stop()
-	var liars sync.WaitGroup
-	for range 3 {
-		l := newLiar(h.at, &asked)
-		liars.Go(func() { l.lie(ctx, pace.C) })
+	beside, lies := h.besideLiars(t, 10*time.Millisecond, newLiar)
+	for n, s := range append(alone, beside...) {
+		if s.status != h.status {
+			t.Errorf("search %d: %q, want %q", n, s.status, h.status)
+		}
 	}
-	beside := h.search(t, 0, ctx.Done())
-	liars.Wait()
 	h.wantOnly(t, len(beside), before)
-	if asked.Load() < 100 || len(beside) < 100 {
-		t.Errorf("%d lies and %d honest searches", asked.Load(), len(beside))
+	if len(lies) < 100 || len(beside) < 100 {
+		t.Errorf("%d lies and %d honest searches", len(lies), len(beside))
 	}
-	t.Logf("reliability row=43 figure=%d lies in %v beside %d honest searches, 0 effects", asked.Load(), liarFor(t), len(beside))
+	t.Logf("reliability row=43 figure=%d lies in %v beside %d honest searches, 0 effects", len(lies), liarFor(t), len(beside))
 	t.Logf("p99 of an honest search: %v alone, %v beside the liar", quantile(alone, .99), quantile(beside, .99))
 }
 
@@ -486,8 +548,8 @@ func TestALiarIsNoSlowerThanAtTheDatabase(t *testing.T) {
 	const rounds = 5
 	lasts := min(liarFor(t), 5*time.Minute)
 	names := [3]string{"alone", "beside lies at the database", "beside lies at the sidecar"}
-	var took [3][]time.Duration
-	var asked [3]atomic.Int64
+	var took [3][]search
+	var lies [3]atomic.Int64
 	for range rounds {
 		for n, at := range [3]*serve.Addresses{nil, &database, &h.at} {
 			ctx, stop := context.WithTimeout(t.Context(), lasts/(rounds*time.Duration(len(names))))
@@ -497,8 +559,9 @@ func TestALiarIsNoSlowerThanAtTheDatabase(t *testing.T) {
 				if at == nil {
 					break
 				}
-				l := newLiar(*at, &asked[n])
-				liars.Go(func() { l.lieInPace(ctx, pace.C) })
+				l := newLiar(*at)
+				l.ways = []func(context.Context){l.searchGRPC, l.searchREST, l.writeGRPC, l.writeREST} // the database knows these too
+				liars.Go(func() { lies[n].Add(int64(len(l.lie(ctx, pace.C)))) })
 			}
 			took[n] = append(took[n], h.search(t, 0, ctx.Done())...)
 			liars.Wait()
@@ -507,98 +570,98 @@ func TestALiarIsNoSlowerThanAtTheDatabase(t *testing.T) {
 		}
 	}
 	for n, name := range names {
-		t.Logf("%d honest searches %s, %d lies: median %v, p99 %v", len(took[n]), name, asked[n].Load(), quantile(took[n], .5), quantile(took[n], .99))
+		t.Logf("%d honest searches %s, %d lies: median %v, p99 %v", len(took[n]), name, lies[n].Load(), quantile(took[n], .5), quantile(took[n], .99))
 	}
 	if at, beside := quantile(took[1], .99), quantile(took[2], .99); os.Getenv(soak) != "" && beside > at*3/2 {
 		t.Errorf("the p99 of an honest search is %v beside lies at the sidecar, and %v beside lies at the database: more than 1.5 times", beside, at)
 	}
 }
 
-// lieInPace lies at each tick until ctx ends, in the ways that the database knows too.
-func (l *liar) lieInPace(ctx context.Context, tick <-chan time.Time) {
-	ways := []func(context.Context){l.searchGRPC, l.searchREST, l.writeGRPC, l.writeREST}
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick:
-			one(l, ways)(ctx)
-			l.asked.Add(1)
-		}
+// quantile returns the q-quantile of the times of searches.
+func quantile(searches []search, q float64) time.Duration {
+	took := make([]time.Duration, len(searches))
+	for i, s := range searches {
+		took[i] = s.ended.Sub(s.began)
 	}
-}
-
-// quantile returns the q-quantile of times.
-func quantile(times []time.Duration, q float64) time.Duration {
-	slices.Sort(times)
-	return times[int(float64(len(times)-1)*q)]
+	slices.Sort(took)
+	return took[int(float64(len(took)-1)*q)]
 }
 
 // honest is a client with every right.
 type honest struct {
 	at     serve.Addresses
 	db     *servers.Server
-	proxy  *grpc.ClientConn
-	rest   string
-	hits   []hit // of every answer
+	pace   time.Duration // between two searches
+	ways   []func(ctx context.Context) ([]hit, string, error)
+	hits   []hit                  // of every answer
+	status string                 // of every answer, without the id of the answer
+	answer atomic.Pointer[string] // the id of the last answer
+	shown  int                    // answers with an id, which are kept
+}
+
+// search is one search of the honest client.
+type search struct {
+	interval
 	status string
 }
 
-// begin waits for the first answer that is certified, and wants every later one to be the
-// same.
+// begin waits for the first answer that is certified, and wants every later one to have the same hits.
 func (h *honest) begin(t *testing.T) {
 	t.Helper()
 	soon(t, "a certified answer", func(ctx context.Context) error {
-		hits, state, err := h.ask(ctx)
-		if err == nil && (!strings.HasPrefix(state, "rescored; ") || strings.HasSuffix(state, "unknown")) {
-			err = fmt.Errorf("status %q", state)
+		hits, status, err := h.ask(ctx, 0)
+		if err == nil && (!strings.HasPrefix(status, "rescored; ") || strings.HasSuffix(status, "unknown")) {
+			err = fmt.Errorf("status %q", status)
 		}
-		h.hits, h.status = hits, state
+		h.hits, h.status = hits, status
 		return err
 	})
 }
 
-func (h *honest) ask(ctx context.Context) (hits []hit, state string, err error) {
-	var trailer metadata.MD
-	r, err := qdrant.NewPointsClient(h.proxy).Search(asUser(ctx), plainSearch("routed"), grpc.Trailer(&trailer))
-	return hitsOf(r.GetResult()), strings.Join(trailer.Get("likeness-status"), "|"), err
+// ask searches in one of the ways, and notes the id of the answer.
+func (h *honest) ask(ctx context.Context, n int) ([]hit, string, error) {
+	hits, status, err := h.ways[n%len(h.ways)](ctx)
+	status, id, hasID := strings.Cut(status, "; answer=")
+	if hasID {
+		h.shown++
+	}
+	h.answer.Store(&id)
+	return hits, status, err
 }
 
-// search searches fifty times a second over both interfaces, so many times or until done,
-// and returns how long the searches took.
-func (h *honest) search(t *testing.T, times int, done <-chan struct{}) (took []time.Duration) {
+// search searches in each way in turn, so many times or until done.
+func (h *honest) search(t *testing.T, times int, done <-chan struct{}) (all []search) {
 	t.Helper()
-	tick := time.NewTicker(20 * time.Millisecond)
+	tick := time.NewTicker(h.pace)
 	defer tick.Stop()
 	for n := 0; times == 0 || n < times; n++ {
 		select {
 		case <-done:
-			return took
+			return all
 		case <-tick.C:
 		}
 		began := time.Now()
-		var hits []hit
-		var state string
-		var err error
-		if n%2 == 0 {
-			hits, state, err = h.ask(t.Context())
-		} else {
-			code, said, body := post(t, h.rest, "routed/points/search", plainBody, key)
-			hits, state = restHits(t, resultOf(t, code, body)), said
-		}
-		took = append(took, time.Since(began))
-		if err != nil || state != h.status || !slices.Equal(hits, h.hits) {
-			t.Errorf("search %d: %q, %v, %v; want %q, %v", n, state, hits, err, h.status, h.hits)
+		hits, status, err := h.ask(t.Context(), n)
+		all = append(all, search{interval{began, time.Now()}, status})
+		if err != nil || !slices.Equal(hits, h.hits) {
+			t.Errorf("search %d: %q, %v, %v; want %v", n, status, hits, err, h.hits)
 		}
 	}
-	return took
+	return all
 }
 
 // counted are the metrics that a stranger must not change.
-var counted = regexp.MustCompile(`(?m)^(likeness_(?:proxy_searches_total|proxy_originals_total|proxy_off|admission_refused_total|follow_\w+|reconcile\w*|searches_total)[^ ]*) (\S+)$`)
+var counted = regexp.MustCompile(`(?m)^(likeness_(?:proxy_searches_total|proxy_originals_total|proxy_off|admission_refused_total|follow_\w+|reconcile\w*|searches_total|events_(?:impressions|feedback)\w*)[^ ]*) (\S+)$`)
 
 func (h *honest) count(t *testing.T) map[string]float64 {
 	t.Helper()
+	soon(t, "the events of the honest answers alone", func(context.Context) error { // they are written beside the answers
+		kept := fmt.Sprintf(`likeness_events_impressions_total{route="things"} %d`, h.shown)
+		if !strings.Contains(admin(t, h.at, http.MethodGet, "/metrics"), kept+"\n") {
+			return fmt.Errorf("there is no %s", kept)
+		}
+		return nil
+	})
 	all := map[string]float64{}
 	for _, m := range counted.FindAllStringSubmatch(admin(t, h.at, http.MethodGet, "/metrics"), -1) {
 		var n float64
@@ -615,8 +678,11 @@ func (h *honest) wantOnly(t *testing.T, searches int, before map[string]float64)
 	t.Helper()
 	for name, n := range h.count(t) {
 		grows := 0
-		if strings.Contains(name, `searches_total{outcome="rescored"`) {
+		switch {
+		case strings.Contains(name, `searches_total{outcome="rescored"`), name == `likeness_events_impressions_total{route="things"}`:
 			grows = searches
+		case strings.Contains(name, `route="another"`): // liars may search it, and claim what is refused
+			continue
 		}
 		if n != before[name]+float64(grows) {
 			t.Errorf("%s went from %g to %g, want %d more", name, before[name], n, grows)

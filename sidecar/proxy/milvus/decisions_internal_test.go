@@ -23,6 +23,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 	"google.golang.org/protobuf/proto"
 
+	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/follow/journal"
 	"github.com/likenessdb/likeness/sidecar/proxy/rawgrpc"
@@ -759,9 +760,9 @@ func TestMethodsThatWrite(t *testing.T) {
 		request proto.Message
 		writing routing.Writing
 	}{
-		milvuspb.MilvusService_Insert_FullMethodName:               {&milvuspb.InsertRequest{DbName: "d", CollectionName: c}, routing.Writing{Kind: journal.Upsert, Collections: []string{c}}},
-		milvuspb.MilvusService_Upsert_FullMethodName:               {&milvuspb.UpsertRequest{DbName: "d", CollectionName: c}, routing.Writing{Kind: journal.Upsert, Collections: []string{c}}},
-		milvuspb.MilvusService_Delete_FullMethodName:               {&milvuspb.DeleteRequest{DbName: "d", CollectionName: c}, routing.Writing{Kind: journal.Delete, Collections: []string{c}}},
+		milvuspb.MilvusService_Insert_FullMethodName:               {&milvuspb.InsertRequest{DbName: "d", CollectionName: c}, routing.Writing{Kind: journal.Upsert, Way: adapters.WriteInsert, Collections: []string{c}}},
+		milvuspb.MilvusService_Upsert_FullMethodName:               {&milvuspb.UpsertRequest{DbName: "d", CollectionName: c}, routing.Writing{Kind: journal.Upsert, Way: adapters.WriteUpsert, Collections: []string{c}}},
+		milvuspb.MilvusService_Delete_FullMethodName:               {&milvuspb.DeleteRequest{DbName: "d", CollectionName: c}, routing.Writing{Kind: journal.Delete, Way: adapters.WriteDelete, Collections: []string{c}}},
 		milvuspb.MilvusService_Import_FullMethodName:               {&milvuspb.ImportRequest{DbName: "d", CollectionName: c}, routing.Writing{Kind: journal.Upsert, Collections: []string{c}}},
 		milvuspb.MilvusService_DropPartition_FullMethodName:        {&milvuspb.DropPartitionRequest{DbName: "d", CollectionName: c}, routing.Writing{Kind: journal.Delete, Collections: []string{c}}},
 		milvuspb.MilvusService_AddCollectionField_FullMethodName:   {&milvuspb.AddCollectionFieldRequest{DbName: "d", CollectionName: c}, routing.Writing{Kind: journal.Payload, Collections: []string{c}}},

@@ -61,7 +61,7 @@ func (r *Router) writes(upstream *rawgrpc.Upstream) map[string]rawgrpc.Intercept
 	if r.Writes == nil {
 		return out
 	}
-	r.Writes.InterceptOthers(out, methodsThatRead(), denies)
+	r.Writes.InterceptOthers(out, methodsThatRead(), outcomeOfOther)
 	for method, w := range methodsThatWrite() {
 		out[method] = r.following(func(ctx context.Context, b []byte) routing.Writing {
 			if w.databaseField > 0 && !r.mayBeOurs(ctx, b, w.databaseField) {
@@ -147,6 +147,21 @@ func refuses(s *commonpb.Status) bool {
 	return false
 }
 
+// deniedReplication is the code by which Milvus refuses a ReplicateMessage.
+const deniedReplication = 1900
+
+// outcomeOfOther derives the outcome of an unknown write from its answer.
+func outcomeOfOther(answer []byte) routing.WriteOutcome {
+	s := statusOf(answer)
+	switch {
+	case denies(answer), s.GetCode() == deniedReplication:
+		return routing.Refused
+	case failed(s):
+		return routing.Failed
+	}
+	return routing.Answered
+}
+
 // denies reports whether an answer of Milvus refuses the caller.
 func denies(answer []byte) bool {
 	s, err := readStatus(answer)
@@ -210,7 +225,10 @@ func (r *Router) isOwn(database string) bool {
 // readRows reads the ids of an Insert or Upsert. It skips the other columns, which make up
 // most of a request.
 func readRows(m proto.Message, insert bool) func(b []byte) routing.Writing {
-	known := m.ProtoReflect().Descriptor().Fields()
+	known, way := m.ProtoReflect().Descriptor().Fields(), adapters.WriteUpsert
+	if insert {
+		way = adapters.WriteInsert
+	}
 	return func(b []byte) routing.Writing {
 		name, _ := routing.Text(b, collectionField)
 		read := func(_ context.Context, of adapters.Identity) routing.Rows {
@@ -231,7 +249,7 @@ func readRows(m proto.Message, insert bool) func(b []byte) routing.Writing {
 			}
 			return routing.Rows{IDs: ids, Chosen: of.AutoKey}
 		}
-		return routing.Writing{Kind: journal.Upsert, Collections: []string{name}, Read: read}
+		return routing.Writing{Kind: journal.Upsert, Way: way, Collections: []string{name}, Read: read}
 	}
 }
 
@@ -267,7 +285,7 @@ func readColumn(b []byte, name string) ([]rerank.ID, bool) {
 
 func readDelete(b []byte) routing.Writing {
 	name, _ := routing.Text(b, collectionField)
-	return routing.Writing{Kind: journal.Delete, Collections: []string{name}, Read: func(_ context.Context, of adapters.Identity) routing.Rows {
+	return routing.Writing{Kind: journal.Delete, Way: adapters.WriteDelete, Collections: []string{name}, Read: func(_ context.Context, of adapters.Identity) routing.Rows {
 		m := &milvuspb.DeleteRequest{}
 		if routing.Decode(b, m) != nil || len(m.GetExprTemplateValues()) > 0 || m.GetExpr() == "" {
 			return routing.Rows{All: true}

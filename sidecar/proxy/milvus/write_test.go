@@ -201,11 +201,14 @@ func TestWrites(t *testing.T) {
 // TestMethodsThatAreNotKnown: a call of a method without a class counts as a write of every row, unless the database
 // refuses the caller or the method.
 func TestMethodsThatAreNotKnown(t *testing.T) {
-	denied, err := proto.Marshal(&milvuspb.MutationResult{Status: &commonpb.Status{Code: 1401}})
-	if err != nil {
-		t.Fatal(err)
+	framed := func(code int32) []byte {
+		answer, err := proto.Marshal(&milvuspb.MutationResult{Status: &commonpb.Status{Code: code}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return append([]byte{0, 0, 0, 0, byte(len(answer))}, answer...)
 	}
-	frame := append([]byte{0, 0, 0, 0, byte(len(denied))}, denied...)
+	frame := framed(1401)
 	for name, c := range map[string]struct {
 		frames []byte
 		err    error
@@ -213,7 +216,7 @@ func TestMethodsThatAreNotKnown(t *testing.T) {
 	}{
 		"carried out": {nil, nil, true}, "several answers": {append([]byte{0, 0, 0, 0, 0}, frame...), nil, true}, "failed": {nil, status.Error(codes.InvalidArgument, ""), true},
 		"cut": {nil, status.Error(codes.Unavailable, ""), true}, "denied": {nil, status.Error(codes.PermissionDenied, ""), false},
-		"denied by its answer": {frame, nil, false}, "no such method": {nil, status.Error(codes.Unimplemented, ""), false},
+		"denied by its answer": {frame, nil, false}, "no replica": {framed(1900), nil, false}, "failed by its answer": {framed(100), nil, true}, "no such method": {nil, status.Error(codes.Unimplemented, ""), false},
 	} {
 		r, n := following(t, false)
 		reply := r.Intercept(nil)[rawgrpc.AnyOther].Watch(metadata.NewOutgoingContext(t.Context(), metadata.MD{}), "/milvus.proto.milvus.MilvusService/TruncateCollection")

@@ -8,6 +8,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/grpc/metadata"
+
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/sidecar/follow/journal"
@@ -251,7 +253,10 @@ type checkedStore struct {
 	errs map[string]error
 }
 
-func (s checkedStore) CheckWrite(ctx context.Context, collection string) error {
+func (s checkedStore) CheckWrite(ctx context.Context, collection string, _ adapters.WriteWay) error {
+	if md, _ := metadata.FromOutgoingContext(ctx); len(md["x"])+len(md["x!"]) > 0 {
+		return errors.New("gRPC sends no such header")
+	}
 	if !adapters.IsAsCaller(ctx) {
 		return errors.New("the sidecar's own credentials were used")
 	}
@@ -296,6 +301,28 @@ func TestMayWrite(t *testing.T) {
 			f.targets = append(f.targets, target{collection: name})
 		}
 		if got := f.mayWrite(t.Context()); got != c.want {
+			t.Errorf("%s: %t, want %t", name, got, c.want)
+		}
+	}
+}
+
+// TestMayWriteByOddHeaders: a caller cannot keep the sidecar from asking the database by headers that gRPC does not send.
+func TestMayWriteByOddHeaders(t *testing.T) {
+	for name, c := range map[string]struct {
+		header metadata.MD
+		answer error
+		want   bool
+	}{
+		"refused, a value that is not ASCII":    {metadata.MD{"api-key": {"k"}, "x": {"\xff"}}, adapters.ErrRefused, false},
+		"refused, a control character":          {metadata.MD{"api-key": {"k"}, "x": {"a\r\nb"}}, adapters.ErrRefused, false},
+		"refused, an odd name":                  {metadata.MD{"api-key": {"k"}, "x!": {"y"}}, adapters.ErrRefused, false},
+		"allowed, an odd name":                  {metadata.MD{"api-key": {"k"}, "x!": {"y"}}, nil, true},
+		"allowed, a binary value":               {metadata.MD{"api-key": {"k"}, "y-bin": {"\xff"}}, nil, true},
+		"a credential that no database accepts": {metadata.MD{"api-key": {"k\xff"}}, nil, false},
+	} {
+		rt := &route.Route{Policy: route.Policy{Collection: "a", StoreName: "s"}, Parts: route.Parts{Store: checkedStore{errs: map[string]error{"a": c.answer}}}}
+		f := flight{Writes: &Writes{searcher: listed{all: []*route.Route{rt}}, follower: follows{}, store: "s"}, targets: []target{{collection: "a"}}}
+		if got := f.mayWrite(metadata.NewOutgoingContext(t.Context(), c.header)); got != c.want {
 			t.Errorf("%s: %t, want %t", name, got, c.want)
 		}
 	}

@@ -394,11 +394,15 @@ func (f *flight) endOne(ctx context.Context, b begunWrite, o WriteOutcome, chose
 // mayWriteWithin limits how long a write waits for mayWrite.
 const mayWriteWithin = time.Second
 
-// mayWrite asks the database whether the writer may write to any followed collection that the write
+// mayWrite asks the database whether the writer may make this write to any followed collection that it
 // may change. It returns true unless the database says no. Without this question, a caller without
 // rights could hold up the answers to others, by a write whose body trickles, or by a write that
 // the database finds faulty before it checks the caller's rights.
 func (f *flight) mayWrite(ctx context.Context) bool {
+	ctx, isSendable := sendable(ctx)
+	if !isSendable { // no database accepts such a credential
+		return false
+	}
 	ctx, cancel := context.WithTimeout(adapters.AsCaller(context.WithoutCancel(ctx)), mayWriteWithin)
 	defer cancel()
 	isDenied := false
@@ -410,7 +414,7 @@ func (f *flight) mayWrite(ctx context.Context) bool {
 		if f.storeCan.CheckWrite == nil {
 			return true
 		}
-		switch err := f.storeCan.CheckWrite.CheckWrite(ctx, name); {
+		switch err := f.storeCan.CheckWrite.CheckWrite(ctx, name, f.writing.Way); {
 		case errors.Is(err, adapters.ErrRefused):
 			isDenied = true
 		case !errors.Is(err, adapters.ErrNotFound): // nobody may write to a missing collection

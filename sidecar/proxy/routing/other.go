@@ -20,8 +20,8 @@ func diagnosticMethods() []string {
 // InterceptOthers adds an interceptor for every method that interceptors does not have yet, so that its writes are
 // followed. reads names the methods that change neither rows nor names of collections: their calls are forwarded
 // unread. Every other method counts as a write of every collection, because a newer database has methods that are
-// unknown here. denies, if not nil, reports whether an answer without an error refuses the caller.
-func (w *Writes) InterceptOthers(interceptors map[string]rawgrpc.Interceptor, reads []string, denies func(answer []byte) bool) {
+// unknown here. outcome, if not nil, derives the outcome of a call from an answer without an error.
+func (w *Writes) InterceptOthers(interceptors map[string]rawgrpc.Interceptor, reads []string, outcome func(answer []byte) WriteOutcome) {
 	for _, method := range append(reads, diagnosticMethods()...) {
 		if _, ok := interceptors[method]; !ok {
 			interceptors[method] = rawgrpc.Interceptor{}
@@ -35,21 +35,21 @@ func (w *Writes) InterceptOthers(interceptors map[string]rawgrpc.Interceptor, re
 		case ended == nil:
 			return rawgrpc.Reply{}
 		}
-		return rawgrpc.Reply{Outlives: outlives, Ended: func(frames []byte, err error) { ended(outcomeOfOther(frames, err, denies), nil) }}
+		return rawgrpc.Reply{Outlives: outlives, Ended: func(frames []byte, err error) { ended(outcomeOfOther(frames, err, outcome), nil) }}
 	}}
 }
 
 // outcomeOfOther derives the outcome of a call of an unknown method from the beginning of its answer's frames. Only a
 // refusal of the caller, or of the method, says that nothing was changed.
-func outcomeOfOther(frames []byte, err error, denies func(answer []byte) bool) WriteOutcome {
+func outcomeOfOther(frames []byte, err error, outcome func(answer []byte) WriteOutcome) WriteOutcome {
 	const frameHeader = 5
 	switch {
 	case rawgrpc.Unsent(err), rawgrpc.Denied(err), status.Code(err) == codes.Unimplemented:
 		return Refused
 	case err != nil:
 		return Unknown
-	case denies != nil && len(frames) > frameHeader && denies(frames[frameHeader:]):
-		return Refused
+	case outcome != nil && len(frames) > frameHeader:
+		return outcome(frames[frameHeader:])
 	}
 	return Answered
 }

@@ -50,6 +50,8 @@ type Writing struct {
 	Renamed []string
 	// Everywhere: the write may change any collection.
 	Everywhere bool
+	// Way is the way in which the request writes, if the caller's right to it decides.
+	Way adapters.WriteWay
 	// Several: the request has several operations. The database can refuse one after it has carried
 	// out those before it.
 	Several bool

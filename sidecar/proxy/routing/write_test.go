@@ -42,7 +42,7 @@ func (s *aliased) Identify(_ context.Context, name string) (adapters.Identity, e
 }
 
 // CheckWrite refuses readers.
-func (s *aliased) CheckWrite(ctx context.Context, _ string) error {
+func (s *aliased) CheckWrite(ctx context.Context, _ string, _ adapters.WriteWay) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.checked++
