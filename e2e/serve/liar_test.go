@@ -487,7 +487,8 @@ proxy: {store: main, listen_grpc: "127.0.0.1:0", listen_rest: "127.0.0.1:0", res
 	return h, func(at serve.Addresses) *liar {
 		l := newLiar(t, at, &h.answer)
 		l.readers, l.none = onlyReading(readOnly), noRights()
-		l.ways = append(l.ways, l.searchGRPC, l.searchREST, l.searchREST, l.writeGRPC, l.writeREST, l.writeREST, l.slowWrite, l.spellREST, l.spellREST, l.spellQdrant, l.spellQdrant)
+		l.ways = append(l.ways, l.searchGRPC, l.writeGRPC, l.slowWrite)
+		l.ways = append(l.ways, slices.Repeat([]func(context.Context){l.searchREST, l.writeREST, l.spellREST, l.spellQdrant}, 2)...)
 		return l
 	}
 }

@@ -56,8 +56,11 @@ func ofRoute(t *testing.T, api *grpc.ClientConn, route string) (hits []hit, stat
 	}
 	for _, h := range r.GetHits() {
 		id := h.GetId().GetText()
-		if id == "" {
-			id = strconv.FormatUint(h.GetId().GetNumber(), 10)
+		switch n := h.GetId().GetId().(type) {
+		case *likenessv1.ItemId_Number:
+			id = strconv.FormatUint(n.Number, 10)
+		case *likenessv1.ItemId_Negative:
+			id = strconv.FormatInt(n.Negative, 10)
 		}
 		hits = append(hits, hit{id, h.GetScore()})
 	}
