@@ -164,7 +164,7 @@ func TestALiarBeforeMilvusChangesNothing(t *testing.T) {
 		}
 	}
 	h.wantOnly(t, len(beside), before)
-	if len(lies) < 100 || len(beside) < 40 {
+	if len(lies) < 100 || len(beside) < 10 {
 		t.Errorf("%d lies and %d honest searches", len(lies), len(beside))
 	}
 	t.Logf("%d lies in %v beside %d honest searches, %d of them beside a lie that was on its way for long; 0 effects", len(lies), liarFor(t), len(beside), uncertified)
@@ -242,13 +242,19 @@ func (l *liar) milvusWrite() (method string, request proto.Message) {
 	return "/milvus.proto.milvus.MilvusService/" + strings.TrimSuffix(string(request.ProtoReflect().Descriptor().Name()), "Request"), request
 }
 
-// writeMilvus writes, as a caller who may not.
+// writeMilvus writes, as a caller who may not. Users without rights write rows only: Milvus is not asked beforehand
+// whether they may do more.
 func (l *liar) writeMilvus(ctx context.Context) {
 	method, request := l.milvusWrite()
-	l.invokeMilvus(ctx, method, request, l.noWriter())
+	credentials := one(l, l.none)
+	switch request.(type) {
+	case *milvuspb.InsertRequest, *milvuspb.UpsertRequest, *milvuspb.DeleteRequest:
+		credentials = l.noWriter()
+	}
+	l.invokeMilvus(ctx, method, request, credentials)
 }
 
-// callMilvus calls any method of Milvus, without rights to the routed collection.
+// callMilvus calls any method of Milvus, as a caller whom it does not know.
 func (l *liar) callMilvus(ctx context.Context) {
 	service := milvuspb.File_milvus_proto.Services().ByName("MilvusService")
 	method := service.Methods().Get(l.random.IntN(service.Methods().Len()))
@@ -264,7 +270,7 @@ func (l *liar) callMilvus(ctx context.Context) {
 			in.Set(f, protoreflect.ValueOfString(value))
 		}
 	}
-	l.invokeMilvus(ctx, fmt.Sprintf("/%s/%s", service.FullName(), method.Name()), in, l.credentials())
+	l.invokeMilvus(ctx, fmt.Sprintf("/%s/%s", service.FullName(), method.Name()), in, one(l, l.none))
 }
 
 // milvusReads are the methods that Milvus answers to some or all users without rights.

@@ -320,8 +320,9 @@ func TestMayWriteByOddHeaders(t *testing.T) {
 		"allowed, a binary value":               {metadata.MD{"api-key": {"k"}, "y-bin": {"\xff"}}, nil, true},
 		"a credential that no database accepts": {metadata.MD{"api-key": {"k\xff"}}, nil, false},
 	} {
-		rt := &route.Route{Policy: route.Policy{Collection: "a", StoreName: "s"}, Parts: route.Parts{Store: checkedStore{errs: map[string]error{"a": c.answer}}}}
-		f := flight{Writes: &Writes{searcher: listed{all: []*route.Route{rt}}, follower: follows{}, store: "s"}, targets: []target{{collection: "a"}}}
+		all := []*route.Route{{Policy: route.Policy{Collection: "a", StoreName: "s"}}}
+		check := adapters.Abilities{CheckWrite: checkedStore{errs: map[string]error{"a": c.answer}}}
+		f := flight{Writes: &Writes{searcher: listed{all: all}, follower: follows{}, store: "s", storeCan: check}, targets: []target{{collection: "a"}}}
 		if got := f.mayWrite(metadata.NewOutgoingContext(t.Context(), c.header)); got != c.want {
 			t.Errorf("%s: %t, want %t", name, got, c.want)
 		}
