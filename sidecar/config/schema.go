@@ -113,7 +113,8 @@ type Limits struct {
 	// Largest message in either direction, after decompression; over the proxy only of compressed requests that a
 	// route may answer.
 	MaxMessageBytes Bytes `yaml:"max_message_bytes" min:"1024" max:"2147483647"`
-	// Most bytes of unanswered requests, and of the database's answers that the proxy's clients do not have yet. 0
+	// Most bytes of unanswered requests, and of the database's answers that the proxy's clients do not have yet. As
+	// many again are for likeness's own answers, from before they are made until they are sent. 0
 	// means an eighth of the memory limit; without a limit there is no bound. Requests beyond it wait with their
 	// senders; one larger than the whole is refused, or streamed if the proxy need not read it. Messages up to 16
 	// KiB do not count.

@@ -129,11 +129,11 @@ func TestRerankWithinTheProcess(t *testing.T) {
 		}
 	}
 	for header, ok := range map[string]bool{"Bearer token-all": true, "Bearer guess": false, "": false} {
-		if err := w.server.Authenticate([]string{header}); (err == nil) != ok || !ok && server.StatusOf(err).Code() != codes.Unauthenticated {
+		if _, err := w.server.Authenticate([]string{header}); (err == nil) != ok || !ok && server.StatusOf(err).Code() != codes.Unauthenticated {
 			t.Errorf("%q: %v", header, err)
 		}
 	}
-	if err := start(t).server.Authenticate(nil); err != nil {
+	if caller, err := start(t).server.Authenticate(nil); err != nil || caller != "" {
 		t.Errorf("without a tokens file: %v", err)
 	}
 	if got := server.RequestID("mine"); got != "mine" || server.RequestID("") == "" {

@@ -47,7 +47,8 @@ func TestFailuresAreFewLines(t *testing.T) {
 	}
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/routes", http.NoBody)
 	for range calls {
-		w.server.LogRefused(request, "id", w.server.Authenticate(nil))
+		_, err := w.server.Authenticate(nil)
+		w.server.LogRefused(request, "id", err)
 	}
 	lines := strings.Count(w.log.String(), `"level":"WARN","msg":"call failed"`)
 	if lines == 0 || lines > calls {
@@ -112,7 +113,8 @@ func TestRefusedRequestsHaveAnAddress(t *testing.T) {
 	w := start(t, tokensOf(t, "- {name: all, token: canary}\n"))
 	request := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/v1/routes", http.NoBody)
 	request.RemoteAddr = "192.0.2.7:1234"
-	w.server.LogRefused(request, "id", w.server.Authenticate([]string{"Bearer guess"}))
+	_, refusal := w.server.Authenticate([]string{"Bearer guess"})
+	w.server.LogRefused(request, "id", refusal)
 	if want := []string{`"msg":"call failed"`, `"code":"Unauthenticated"`, `"peer":"192.0.2.7:1234"`}; !hasLine(w.log.String(), want) {
 		t.Errorf("no line with %v in\n%s", want, w.log)
 	}

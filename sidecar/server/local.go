@@ -75,15 +75,18 @@ func (s *services) onlyRoute(ctx context.Context) (string, error) {
 	return "", fieldError("model", "it is empty, and there are %d routes; give the name of one as model, or call /v1/routes/ROUTE/rerank", len(routes))
 }
 
-// Authenticate returns an error, for StatusOf, unless a call with these authorization headers may
-// be served: because one of them has a valid token, or because there is no tokens file.
-func (s *Server) Authenticate(authorization []string) error {
+// Authenticate returns the name of the caller whose token these authorization headers have, or "" if there is no tokens file.
+// It returns an error, for StatusOf, unless their call may be served.
+func (s *Server) Authenticate(authorization []string) (caller string, err error) {
 	tokens := s.shared.tokens.Load()
 	if tokens == nil {
-		return nil
+		return "", nil
 	}
-	_, err := tokens.get().caller(authorization)
-	return err
+	c, err := tokens.get().caller(authorization)
+	if err != nil {
+		return "", err
+	}
+	return c.Name, nil
 }
 
 // RequestID returns the id that the caller sent if it is short and printable, or a new id.

@@ -4,10 +4,13 @@ import (
 	"bytes"
 	"compress/gzip"
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +19,7 @@ import (
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 	"google.golang.org/protobuf/types/known/durationpb"
+	"google.golang.org/protobuf/types/known/structpb"
 
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/model"
@@ -153,5 +157,66 @@ func TestDocuments(t *testing.T) {
 	}
 	if got, err := documentOf([]byte(`"7"`), true); err != nil || got != (search.Document{ID: rerank.TextID("7")}) {
 		t.Errorf("as an id: %+v, %v", got, err)
+	}
+}
+
+// TestAnswersAreReserved: the JSON of an answer takes memory, by its caller's share, before it is made.
+func TestAnswersAreReserved(t *testing.T) {
+	g := newGateway(t, gate.New(gate.Options{ReceivedBytes: 256 << 10}))
+	answer := func(bytes int) *structpb.Struct {
+		return &structpb.Struct{Fields: map[string]*structpb.Value{"x": structpb.NewStringValue(strings.Repeat("x", bytes))}}
+	}
+	if err := g.answering(t.Context(), httptest.NewRecorder(), answer(30<<10)); err != nil {
+		t.Errorf("30 KiB, whose JSON takes 180: %v", err)
+	}
+	if err := g.answering(t.Context(), httptest.NewRecorder(), answer(50<<10)); !errors.Is(err, gate.ErrTooLarge) {
+		t.Errorf("50 KiB, whose JSON takes 300: %v", err)
+	}
+}
+
+// left is a ResponseWriter whose client has left.
+type left struct{ http.ResponseWriter }
+
+func (left) Write([]byte) (int, error) { return 0, io.ErrClosedPipe }
+
+// TestWhatIsNotPrinted: grpc-gateway, which prints to standard error what it cannot send or parse, does not learn of it.
+func TestWhatIsNotPrinted(t *testing.T) {
+	g, served := newGateway(t, nil), false
+	r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/v1/routes", http.NoBody)
+	r.Header.Set("Content-Type", strings.Repeat("/", 60<<10))
+	g.guard(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		served = true
+		if n, err := w.Write([]byte("{}")); n != 2 || err != nil || r.Header.Get("Content-Type") != "" {
+			t.Errorf("wrote %d bytes, %v; Content-Type of %d bytes", n, err, len(r.Header.Get("Content-Type")))
+		}
+	})).ServeHTTP(left{httptest.NewRecorder()}, r)
+	if !served {
+		t.Error("the request is refused")
+	}
+}
+
+// TestACallerIsItsToken, or the address of the client where there are no tokens.
+func TestACallerIsItsToken(t *testing.T) {
+	for file, want := range map[string]string{"": "192.0.2.1", "tokens": "caller shop"} {
+		g := newGateway(t, nil)
+		if file != "" {
+			file = filepath.Join(t.TempDir(), file)
+			if err := os.WriteFile(file, []byte("- {name: shop, token: secret, routes: [things]}"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			s, err := server.New(server.Options{Models: func() []*model.Model { return nil }, Logger: slog.New(slog.DiscardHandler), Recorder: deaf{}, TokensFile: file})
+			if err != nil {
+				t.Fatal(err)
+			}
+			g.options.Server = s
+		}
+		r := httptest.NewRequestWithContext(t.Context(), http.MethodGet, "http://localhost/v1/routes", http.NoBody)
+		r.RemoteAddr = "192.0.2.1:1234"
+		r.Header.Set("Authorization", "Bearer secret")
+		got := ""
+		g.guard(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { got = gate.CallerOf(r.Context()) })).ServeHTTP(httptest.NewRecorder(), r)
+		if got != want {
+			t.Errorf("it counts for %q, want %q", got, want)
+		}
 	}
 }

@@ -23,6 +23,8 @@ var errEncoding = fmt.Errorf("%w: Content-Encoding: gzip and none are read", ser
 func (g *Gateway) guard(next http.Handler) http.Handler {
 	browsers := server.NewBrowsers(g.options.Private, g.options.AllowedHosts...)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w = answerWriter{w}
+		r.Header.Del("Content-Type") // every body is JSON; grpc-gateway prints a type that it cannot parse, however long
 		control := http.NewResponseController(w)
 		_ = control.SetWriteDeadline(time.Time{})
 		_ = control.SetReadDeadline(time.Now().Add(gate.StallTimeout)) // bounds how much of a refused request's body net/http still reads
@@ -43,7 +45,8 @@ func (g *Gateway) guard(next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
-		if err := g.options.Server.Authenticate(r.Header.Values("Authorization")); err != nil {
+		caller, err := g.options.Server.Authenticate(r.Header.Values("Authorization"))
+		if err != nil {
 			g.refuse(w, r, 0, err)
 			return
 		}
@@ -52,7 +55,7 @@ func (g *Gateway) guard(next http.Handler) http.Handler {
 			return
 		}
 		_ = control.SetReadDeadline(time.Time{}) // the body is paced
-		r = r.WithContext(gate.WithSender(r.Context(), r.RemoteAddr))
+		r = r.WithContext(gate.WithCaller(gate.WithSender(r.Context(), r.RemoteAddr), caller))
 		taken, err := g.take(w, r)
 		defer taken.Release()
 		var data []byte
@@ -76,6 +79,18 @@ func (g *Gateway) guard(next http.Handler) http.Handler {
 		next.ServeHTTP(w, r)
 	})
 }
+
+// answerWriter hides from grpc-gateway that a client has left or does not read: it prints a line to standard error for each.
+type answerWriter struct{ http.ResponseWriter }
+
+// Write drops what cannot be sent.
+func (w answerWriter) Write(data []byte) (int, error) {
+	_, _ = w.ResponseWriter.Write(data)
+	return len(data), nil
+}
+
+// Unwrap is for http.ResponseController.
+func (w answerWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // body is the body of a request, decompressed, in memory.
 type body struct {
