@@ -28,10 +28,16 @@ func replyStatus(reply any) *commonpb.Status {
 	}
 }
 
+// notReady is the code of a server that cannot answer yet, and of every error that milvus-lite 3 does not
+// expect, such as a vector of another dimension.
+const notReady = 1
+
+var otherDimension = regexp.MustCompile(`dimension mismatch|dimension \d+ |the dim \(|vector dimension|mismatch in its core dimension`)
+
 // byCode maps Milvus's error codes (pkg/util/merr), where they are more precise than
 // the text.
 var byCode = map[int32]error{
-	1: adapters.ErrUnavailable, 2: adapters.ErrUnavailable, 3: adapters.ErrUnavailable, 4: adapters.ErrUnavailable,
+	notReady: adapters.ErrUnavailable, 2: adapters.ErrUnavailable, 3: adapters.ErrUnavailable, 4: adapters.ErrUnavailable,
 	7: adapters.ErrUnavailable, 8: adapters.ErrUnavailable, 9: adapters.ErrUnavailable, 10: adapters.ErrUnsupported,
 	100: adapters.ErrNotFound, 200: adapters.ErrNotFound, 800: adapters.ErrNotFound,
 	101: adapters.ErrUnavailable, 103: adapters.ErrUnavailable, 201: adapters.ErrUnavailable, 202: adapters.ErrUnavailable,
@@ -66,7 +72,7 @@ var byText = []struct {
 	{regexp.MustCompile(`maximum vector field's number should be limited to`), limitOf(limitVectorFields, DefaultMaxVectorFields, fewerFields)},
 	{regexp.MustCompile(`message larger than max|maxOutputSize`), limitOf(limitMessage, DefaultMaxMessageBytes, "ask for fewer rows or vectors at a time")},
 	{regexp.MustCompile(`metric type not match`), adapters.ErrMetric},
-	{regexp.MustCompile(`dimension mismatch|dimension \d+ |the dim \(|vector dimension`), adapters.ErrDimension},
+	{otherDimension, adapters.ErrDimension},
 	{regexp.MustCompile(`fieldName\(.*\) not found|not of vector data type|field .* not exist|failed to get field schema`), adapters.ErrField},
 	{regexp.MustCompile(`cannot parse expression|[Ii]nvalid expr|failed to create query plan|failed to create expr|expr type check| at column \d+\n`), adapters.ErrFilter},
 	{regexp.MustCompile(`[Pp]artition.* not found|can't find collection|collection not found`), adapters.ErrNotFound},
@@ -120,7 +126,7 @@ func statusError(st *commonpb.Status) error {
 		return nil
 	}
 	reason := strings.TrimSpace(st.GetReason())
-	if err := byCode[code]; err != nil {
+	if err := byCode[code]; err != nil && (code != notReady || !otherDimension.MatchString(reason)) {
 		return fmt.Errorf("%w: %s%s", err, reason, remedy(err))
 	}
 	for _, t := range byText {

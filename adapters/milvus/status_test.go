@@ -37,6 +37,8 @@ func TestStatusError(t *testing.T) {
 		{1100, 0, "Invalid expr: n >>> 3: invalid parameter", adapters.ErrFilter},
 		{6, 6, "unexpected token '>' at column 7\n  size >>> 3\n        ^", adapters.ErrFilter},
 		{2000, 0, " => vector dimension mismatch, expected vector size(byte) 32, actual 16.", adapters.ErrDimension},
+		{1, 1, "matmul: Input operand 1 has a mismatch in its core dimension 0, with gufunc signature (n?,k),(k,m?)->(n?,m?) (size 4 is different from 3)", adapters.ErrDimension}, // of milvus-lite 3.2.2
+		{1, 1, "service not ready", adapters.ErrUnavailable},
 		{1100, 0, "fail to search: metric type not match: invalid [expected=IP][actual=L2]: invalid parameter", adapters.ErrMetric},
 		{101, 1, "failed to search: collection not loaded[collection=470616038152015741]", adapters.ErrUnavailable},
 		{700, 0, "No index found in field [v]: index not found", errNoIndex},
