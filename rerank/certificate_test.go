@@ -66,7 +66,7 @@ func TestCertifyTable6(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got := rerank.Certify(evidence(c.upper))
-			if got.Status != rerank.StatusUnknown || math.Abs(float64(got.Gap-c.gap)) > 1e-6 || got.Gap+1e-6 < w.TrueGap {
+			if got.Status != rerank.StatusUnknown || !(math.Abs(float64(got.Gap-c.gap)) <= 1e-6) || got.Gap+1e-6 < w.TrueGap {
 				t.Errorf("status %q, gap %v; want %q, %v, at least the true gap %v", got.Status, got.Gap, rerank.StatusUnknown, c.gap, w.TrueGap)
 			}
 		})

@@ -67,7 +67,7 @@ func checkSteps(t *testing.T, p rerank.Packing, x, y []float32) {
 				rerank.FormatFloat32: 0, rerank.FormatBFloat16: math.Abs(float64(x[i])) / 256,
 				rerank.FormatFloat16: math.Abs(float64(x[i]))/2048 + 0x1p-25, rerank.FormatInt8: top / 254 * (1 + 1e-5),
 			}[p.Format]
-			if math.Abs(float64(x[i])-float64(y[i])) > limit {
+			if !(math.Abs(float64(x[i])-float64(y[i])) <= limit) {
 				t.Fatalf("%+v: %v becomes %v", p, x[i], y[i])
 			}
 		}

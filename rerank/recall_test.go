@@ -17,7 +17,7 @@ func TestRecallTable(t *testing.T) {
 		t.Errorf("%+v is valid", r)
 	}
 	for candidates, want := range map[int]float64{1: .7, 50: .7, 75: .75, 100: .8, 900: .8} {
-		if got := r.RecallAt(r.Find(Distilled, ""), candidates); math.Abs(got-want) > 1e-12 {
+		if got := r.RecallAt(r.Find(Distilled, ""), candidates); !(math.Abs(got-want) <= 1e-12) {
 			t.Errorf("recall %g among %d, want %g", got, candidates, want)
 		}
 	}

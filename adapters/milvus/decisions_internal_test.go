@@ -39,7 +39,7 @@ func TestMeaningOfScores(t *testing.T) {
 	} {
 		f := fieldSearch{col: columnOf(c.metric, "FLAT"), request: adapters.SearchRequest{UnitVectors: c.unit, Probes: []rerank.Probe{probe}}, longest: c.longest}
 		score := f.scorer(probe)(c.score)
-		if got := f.epsilon(probe, []row{{score: score}}); math.Abs(float64(score)-c.product) > 1e-5 || math.Abs(float64(got/c.epsilon)-1) > 1e-6 {
+		if got := f.epsilon(probe, []row{{score: score}}); !(math.Abs(float64(score)-c.product) <= 1e-5) || !(math.Abs(float64(got/c.epsilon)-1) <= 1e-6) {
 			t.Errorf("%s: a score of %v is the inner product %v ± %v, want %v ± %v", name, c.score, score, got, c.product, c.epsilon)
 		}
 	}

@@ -108,7 +108,7 @@ func TestMeaningOfScores(t *testing.T) {
 		p := &probe{Probe: rerank.Probe{Vector: vector}, field: c.f, sent: vector, norm: rerank.Norm(vector)}
 		if err := p.prepareVector(&info{collection: "c"}, c.unit); !errors.Is(err, c.err) {
 			t.Errorf("%s: %v", name, err)
-		} else if err == nil && (math.Abs(float64(p.innerProduct(c.score))-c.product) > 1e-5 || p.epsilon != c.epsilon) {
+		} else if err == nil && (!(math.Abs(float64(p.innerProduct(c.score))-c.product) <= 1e-5) || p.epsilon != c.epsilon) {
 			t.Errorf("%s: a score of %v is the inner product %v ± %v, want %v ± %v", name, c.score, p.innerProduct(c.score), p.epsilon, c.product, c.epsilon)
 		}
 	}

@@ -77,7 +77,7 @@ func TestReferenceDrawsAsGo(t *testing.T) {
 			t.Fatalf("generator %d: %d normal draws, want %d", i, len(got[i].Normal), len(want.Normal))
 		}
 		for k, w := range want.Normal {
-			if v := got[i].Normal[k]; math.Abs(v-w) > 1e-15*math.Abs(w) {
+			if v := got[i].Normal[k]; !(math.Abs(v-w) <= 1e-15*math.Abs(w)) {
 				t.Errorf("generator %d: normal draw %d is %v, want %v", i, k, v, w)
 				break
 			}

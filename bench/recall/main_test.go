@@ -31,7 +31,7 @@ func TestRandomRotation(t *testing.T) {
 			if i == j {
 				want = 1
 			}
-			if got := inner(a, b); math.Abs(got-want) > 1e-12 {
+			if got := inner(a, b); !(math.Abs(got-want) <= 1e-12) {
 				t.Fatalf("rows %d and %d have the product %v, want %v", i, j, got, want)
 			}
 		}

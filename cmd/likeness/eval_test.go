@@ -335,14 +335,14 @@ func TestEvalByTraffic(t *testing.T) {
 			t.Fatalf("%s: %+v", name, traffic)
 		}
 		all, seen, unseen := traffic[0].Metrics["map@10"], traffic[1].Metrics["map@10"], traffic[2].Metrics["map@10"]
-		if math.Abs(traffic[1].Share-0.75) > 1e-9 || math.Abs(all-0.75*seen-0.25*unseen) > 1e-9 || seen == unseen {
+		if !(math.Abs(traffic[1].Share-0.75) <= 1e-9) || !(math.Abs(all-0.75*seen-0.25*unseen) <= 1e-9) || seen == unseen {
 			t.Errorf("%s: all %.4f of seen %.4f (%.2f) and new %.4f", name, all, seen, traffic[1].Share, unseen)
 		}
 	}
-	if got, want := byID.Metrics["mrr@10"], byID.Models[0].Traffic[0].Metrics["mrr@10"]; math.Abs(got-want) > 1e-9 {
+	if got, want := byID.Metrics["mrr@10"], byID.Models[0].Traffic[0].Metrics["mrr@10"]; !(math.Abs(got-want) <= 1e-9) {
 		t.Errorf("by traffic mrr@10 is %.6f, want %.6f", got, want)
 	}
-	if g := byID.Models[0].Gains["mrr@10"]; math.Abs(g.Difference-byID.Metrics["mrr@10"]+byID.Baseline["mrr@10"]) > 1e-9 || g.Low > g.Difference || g.High < g.Difference {
+	if g := byID.Models[0].Gains["mrr@10"]; !(math.Abs(g.Difference-byID.Metrics["mrr@10"]+byID.Baseline["mrr@10"]) <= 1e-9) || g.Low > g.Difference || g.High < g.Difference {
 		t.Errorf("the gain by traffic is %+v", g)
 	}
 	text, _, err := printed(t, "eval", "--model", path("m.safetensors"), "--items", path("items.npy"), "--queries", path("queries.npy"),
@@ -351,7 +351,7 @@ func TestEvalByTraffic(t *testing.T) {
 		t.Errorf("%v\n%s", err, text)
 	}
 	newOnly := evaluate("--trained-queries", path("trained.npy"))
-	if got, want := newOnly.Metrics["mrr@10"], byVector.Models[0].Traffic[2].Metrics["mrr@10"]; newOnly.Counts.SeenBefore != 100 || newOnly.Counts.Queries != 300 || math.Abs(got-want) > 1e-9 {
+	if got, want := newOnly.Metrics["mrr@10"], byVector.Models[0].Traffic[2].Metrics["mrr@10"]; newOnly.Counts.SeenBefore != 100 || newOnly.Counts.Queries != 300 || !(math.Abs(got-want) <= 1e-9) {
 		t.Errorf("of new queries mrr@10 is %.6f, want %.6f: %+v", got, want, newOnly.Counts)
 	}
 }

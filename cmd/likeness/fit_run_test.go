@@ -134,7 +134,7 @@ func TestQueriesOfHistories(t *testing.T) {
 	}
 	out := filepath.Join(dir, "m.safetensors")
 	head, err := fakeFit(t, append(flags, "--out", out), func(_ context.Context, _ *fit.Common, d fit.Data) (*learned, error) {
-		if d.Queries.Rows != 4 || math.Abs(rerank.Norm(d.Queries.Row(0))-1) > 1e-6 || len(d.Relevant[2]) != 0 || !slices.Equal(d.Seen[1], []int32{3, 4}) {
+		if d.Queries.Rows != 4 || !(math.Abs(rerank.Norm(d.Queries.Row(0))-1) <= 1e-6) || len(d.Relevant[2]) != 0 || !slices.Equal(d.Seen[1], []int32{3, 4}) {
 			t.Errorf("queries %v, pairs %v, seen %v", d.Queries, d.Relevant, d.Seen)
 		}
 		return plain, nil

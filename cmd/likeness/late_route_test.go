@@ -335,7 +335,7 @@ func askProxy(t *testing.T, at serve.Addresses, items tokens) {
 // checkOwn: item 7 is the best answer to its own n vectors, each of which meets itself.
 func checkOwn(t *testing.T, id uint64, score float32, n int) {
 	t.Helper()
-	if id != 7 || math.Abs(float64(score)-float64(n)) > 1e-4 {
+	if id != 7 || !(math.Abs(float64(score)-float64(n)) <= 1e-4) {
 		t.Errorf("item %d is first with %v, want item 7 with %d", id, score, n)
 	}
 }

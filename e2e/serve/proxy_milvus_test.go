@@ -302,7 +302,7 @@ func TestMilvusProxyKeepsTheStoresScores(t *testing.T) {
 			for k, x := range milvusVector(int(id) + 5) {
 				own += float64(x * q[k])
 			}
-			if d.GetIds().GetIntId().GetData()[at] != id || math.Abs(float64(d.GetScores()[at])-own) > 1e-4 {
+			if d.GetIds().GetIntId().GetData()[at] != id || !(math.Abs(float64(d.GetScores()[at])-own) <= 1e-4) {
 				t.Errorf("query %d, row %d: %d with %g, want %d with %g", i, j, d.GetIds().GetIntId().GetData()[at], d.GetScores()[at], id, own)
 			}
 		}

@@ -285,7 +285,7 @@ func TestSearchByText(t *testing.T) {
 		}
 		// The stored vectors of the questions are rounded to float16.
 		for rank, hit := range byText.GetHits() {
-			if want := byVector.GetHits()[rank].GetScore(); math.Abs(float64(hit.GetScore()-want)) > 2e-3 {
+			if want := byVector.GetHits()[rank].GetScore(); !(math.Abs(float64(hit.GetScore()-want)) <= 2e-3) {
 				t.Errorf("%q, rank %d: score %v, by vector %v", text, rank+1, hit.GetScore(), want)
 			}
 		}

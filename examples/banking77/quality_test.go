@@ -55,7 +55,7 @@ func TestQuality(t *testing.T) {
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(*compared)) {
-		if value, ok := got[name]; !ok || math.Abs(value-(*compared)[name]) > 0.0005 {
+		if value, ok := got[name]; !ok || !(math.Abs(value-(*compared)[name]) <= 0.0005) {
 			t.Errorf("%s is %.4f, was %.4f", name, value, (*compared)[name])
 		}
 	}

@@ -61,7 +61,7 @@ func TestSupportSelections(t *testing.T) {
 		return
 	}
 	for how, value := range want[name] {
-		if math.Abs(got[how]-value) > 0.005 {
+		if !(math.Abs(got[how]-value) <= 0.005) {
 			t.Errorf("%s finds %.4f, was %.4f; if that is meant, run with -update", how, got[how], value)
 		}
 	}

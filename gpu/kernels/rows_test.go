@@ -169,7 +169,7 @@ func TestDot(t *testing.T) {
 func checkDot(t *testing.T, query, item int, got, want float32) {
 	t.Helper()
 	// An FMA computed in float64 rounds twice, which can differ from rounding once.
-	if finite(got) != finite(want) || finite(got) && math.Abs(float64(got-want)) > 2e-6*math.Max(1, math.Abs(float64(want))) {
+	if finite(got) != finite(want) || finite(got) && !(math.Abs(float64(got-want)) <= 2e-6*math.Max(1, math.Abs(float64(want)))) {
 		t.Fatalf("query %d, entry %d: %v, want %v", query, item, got, want)
 	}
 }

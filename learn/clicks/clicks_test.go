@@ -39,7 +39,7 @@ func TestPersonLooks(t *testing.T) {
 			if b == clicks.Cascade {
 				want, above = want*above, above*(1-chance)
 			}
-			if got, slack := clicked[i]/runs, 5*math.Sqrt(want/runs); math.Abs(got-want) > slack {
+			if got, slack := clicked[i]/runs, 5*math.Sqrt(want/runs); !(math.Abs(got-want) <= slack) {
 				t.Errorf("%s: place %d is clicked with chance %.4f, want %.4f ± %.4f", b, i+1, got, want, slack)
 			}
 		}
@@ -110,7 +110,7 @@ func checkCurve(t *testing.T, c *clicks.Curve, p clicks.Person, slack float64) {
 	t.Helper()
 	for k, got := range c.Propensities {
 		want := p.Propensity(k + 1)
-		if math.Abs(got-want) > 4*c.StandardErrors[k]+slack {
+		if !(math.Abs(got-want) <= 4*c.StandardErrors[k]+slack) {
 			t.Errorf("%s of position %d is %.3f ± %.3f, want %.3f", c.Method, k+1, got, c.StandardErrors[k], want)
 		}
 	}
@@ -201,7 +201,7 @@ func TestRegressionOfALongLog(t *testing.T) {
 		return rerank.Matrix{Rows: rows, Cols: 1, Data: slices.Repeat([]float32{1}, rows)}
 	}
 	c := clicks.Estimator{Method: clicks.Regression, Queries: ones(queries), Items: ones(2)}.Estimate(answers)
-	if got := c.At(2); math.Abs(got-0.75) > 0.05 {
+	if got := c.At(2); !(math.Abs(got-0.75) <= 0.05) {
 		t.Errorf("the second position is looked at %.3f times as often as the first, want 0.75", got)
 	}
 }
@@ -272,7 +272,7 @@ func TestDeepPositions(t *testing.T) {
 		answers = append(answers, a)
 	}
 	c := clicks.Estimator{}.Estimate(answers)
-	if len(c.Propensities) != 13 || math.Abs(c.At(13)-0.5) > 1e-3 || c.At(11) != c.At(13) || c.At(99) != c.At(13) || c.At(10) != 1 {
+	if len(c.Propensities) != 13 || !(math.Abs(c.At(13)-0.5) <= 1e-3) || c.At(11) != c.At(13) || c.At(99) != c.At(13) || c.At(10) != 1 {
 		t.Errorf("the curve is %.3f", c.Propensities)
 	}
 }
@@ -293,7 +293,7 @@ func TestCorrect(t *testing.T) {
 	if looks := []clicks.Look{{4, 1.5}, {5, 1.5}, {6, 0.05}, {7, 0.05}}; !slices.Equal(got.Looks[1], looks) || got.Looks[0] != nil {
 		t.Errorf("looks %v, want %v for query 1", got.Looks, looks)
 	}
-	if n := 25. * 25 / (4*4 + 20*20 + 1); math.Abs(got.EffectiveSize-n) > 1e-9 {
+	if n := 25. * 25 / (4*4 + 20*20 + 1); !(math.Abs(got.EffectiveSize-n) <= 1e-9) {
 		t.Errorf("effective size %g, want %g", got.EffectiveSize, n)
 	}
 	if c.Method = clicks.Uncorrected; c.Correct(answers, 3, 20).Looks != nil {

@@ -66,7 +66,7 @@ func TestHistory(t *testing.T) {
 			none := 0
 			for q, want := range c.want {
 				got := d.Queries.Row(q)
-				if math.Abs(float64(got[0])-want[0]) > 1e-6 || math.Abs(float64(got[1])-want[1]) > 1e-6 {
+				if !(math.Abs(float64(got[0])-want[0]) <= 1e-6) || !(math.Abs(float64(got[1])-want[1]) <= 1e-6) {
 					t.Errorf("row %d is %v, want %v", q, got, want)
 				}
 				if c.seen != nil && !slices.Equal(d.Seen[q], c.seen[q]) {

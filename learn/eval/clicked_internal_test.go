@@ -32,7 +32,7 @@ func TestClickEstimates(t *testing.T) {
 		in.Queries.Data[i] = float32(i)
 	}
 	c := newClickJudge(in, rows)
-	if c.report.Answers != 3 || c.report.Clipped != 1 || math.Abs(c.report.EffectiveSize-8*8./(1+36+1)) > 1e-9 {
+	if c.report.Answers != 3 || c.report.Clipped != 1 || !(math.Abs(c.report.EffectiveSize-8*8./(1+36+1)) <= 1e-9) {
 		t.Errorf("report %+v", c.report)
 	}
 	rankings := []Ranking{{{Index: 6}, {Index: 1}, {Index: 5}}, {{Index: 1}, {Index: 7}, {Index: 8}}}
@@ -48,7 +48,7 @@ func TestClickEstimates(t *testing.T) {
 	}
 	for name, w := range want {
 		e := got[name]
-		if math.Abs(e.IPS-w[0]) > 1e-9 || math.Abs(e.SNIPS-w[1]) > 1e-9 {
+		if !(math.Abs(e.IPS-w[0]) <= 1e-9) || !(math.Abs(e.SNIPS-w[1]) <= 1e-9) {
 			t.Errorf("%s: ips %g and snips %g, want %g", name, e.IPS, e.SNIPS, w)
 		}
 		if e.IPSInterval.Low > e.IPS || e.IPSInterval.High < e.IPS || e.SNIPSInterval.Low > e.SNIPS || e.SNIPSInterval.High < e.SNIPS {
@@ -56,16 +56,16 @@ func TestClickEstimates(t *testing.T) {
 		}
 	}
 	// The baseline ranks item 5 first and item 6 second, and item 7 first.
-	if g := got["mrr@2"].Gain; g == nil || math.Abs(g.Difference-(6.5-5)/8) > 1e-9 || math.Abs(g.Wins-7./8) > 1e-9 || math.Abs(g.Losses-1./8) > 1e-9 {
+	if g := got["mrr@2"].Gain; g == nil || !(math.Abs(g.Difference-(6.5-5)/8) <= 1e-9) || !(math.Abs(g.Wins-7./8) <= 1e-9) || !(math.Abs(g.Losses-1./8) <= 1e-9) {
 		t.Errorf("gain %+v", g)
 	}
 	before := got["mrr@2"].IPSInterval
 	in.Every = 2
-	if got, err = newClickJudge(in, rows).estimate(t.Context(), rankings, nil, 2, newSampler(in.queries(rows, rerank.Spec{}), in)); err != nil || math.Abs(got["recall@2"].IPS-7./3) > 1e-9 || got["recall@2"].Gain != nil {
+	if got, err = newClickJudge(in, rows).estimate(t.Context(), rankings, nil, 2, newSampler(in.queries(rows, rerank.Spec{}), in)); err != nil || !(math.Abs(got["recall@2"].IPS-7./3) <= 1e-9) || got["recall@2"].Gain != nil {
 		t.Errorf("of every second query, recall %+v, %v", got["recall@2"], err)
 	}
 	// The query without a click lowers the estimate and its interval alike.
-	if after := got["mrr@2"].IPSInterval; !(after.High > after.Low) || math.Abs(before.Low-after.Low*3/4) > 1e-9 || math.Abs(before.High-after.High*3/4) > 1e-9 {
+	if after := got["mrr@2"].IPSInterval; !(after.High > after.Low) || !(math.Abs(before.Low-after.Low*3/4) <= 1e-9) || !(math.Abs(before.High-after.High*3/4) <= 1e-9) {
 		t.Errorf("the interval is %v of all answers and %v of those to ranked queries", before, after)
 	}
 	in.K, in.Pairs, in.Items, in.Model.Similarity = 2, NewPairs(make([][]int32, 4)), rerank.NewMatrix(9, 1), described{}

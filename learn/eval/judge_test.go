@@ -226,7 +226,7 @@ func TestIntervals(t *testing.T) {
 	p := r.Metrics["hit_rate@350"]
 	i := r.Models[0].Intervals["hit_rate@350"]
 	want := 2 * 1.96 * math.Sqrt(p*(1-p)/900)
-	if i.Low >= p || i.High <= p || math.Abs(i.High-i.Low-want) > want/10 {
+	if i.Low >= p || i.High <= p || !(math.Abs(i.High-i.Low-want) <= want/10) {
 		t.Errorf("%v in %+v, want a width of %v", p, i, want)
 	}
 }
@@ -303,7 +303,7 @@ func TestSpectrum(t *testing.T) {
 			t.Fatalf("%s: %+v, %v", form, traits, err)
 		}
 		for i, v := range c.want {
-			if math.Abs(traits.Spectrum[i]-v) > 1e-6 {
+			if !(math.Abs(traits.Spectrum[i]-v) <= 1e-6) {
 				t.Errorf("%s: %v, want %v", form, traits.Spectrum, c.want)
 			}
 		}

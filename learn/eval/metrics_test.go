@@ -43,7 +43,7 @@ func TestMeasure(t *testing.T) {
 		t.Errorf("got %v, want the keys of %v", got, want)
 	}
 	for name, value := range want {
-		if math.Abs(got[name]-value) > 1e-12 {
+		if !(math.Abs(got[name]-value) <= 1e-12) {
 			t.Errorf("%s = %v, want %v", name, got[name], value)
 		}
 	}
@@ -60,7 +60,7 @@ func TestMeasureWeights(t *testing.T) {
 	for name, want := range map[string]float64{
 		"recall@1": 0.2, "recall@3": 1, "p@3": 2. / 3, "mrr@3": 1, "ndcg@1": 1. / 4, "ndcg@3": (1 + 4/math.Log2(4)) / ideal,
 	} {
-		if math.Abs(got[name]-want) > 1e-12 {
+		if !(math.Abs(got[name]-want) <= 1e-12) {
 			t.Errorf("%s = %v, want %v", name, got[name], want)
 		}
 	}

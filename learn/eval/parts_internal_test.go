@@ -59,7 +59,7 @@ func TestDraws(t *testing.T) {
 		"the second query of two":      {share(means[2], func(x float64) bool { return x == 1 }), (8. - 1) / 27},
 		"both members, of equal count": {share(means[2], func(x float64) bool { return x == 0.5 }), 6. / 27},
 	} {
-		if math.Abs(c.got-c.want) > 0.025 {
+		if !(math.Abs(c.got-c.want) <= 0.025) {
 			t.Errorf("%s: in %.3f of the samples, want %.3f", name, c.got, c.want)
 		}
 	}
@@ -80,7 +80,7 @@ func TestPercentiles(t *testing.T) {
 	}
 	for confidence, want := range map[float64]Interval{0.9: {5, 95}, 0.95: {2.5, 97.5}, 0.5: {25, 75}} {
 		got := (&sampler{confidence: confidence}).percentileInterval(draws)
-		if math.Abs(got.Low-want.Low) > 1e-9 || math.Abs(got.High-want.High) > 1e-9 {
+		if !(math.Abs(got.Low-want.Low) <= 1e-9) || !(math.Abs(got.High-want.High) <= 1e-9) {
 			t.Errorf("%v of 0 to 100 is %+v, want %+v", confidence, got, want)
 		}
 	}
@@ -296,7 +296,7 @@ func TestHistogram(t *testing.T) {
 		t.Errorf("gates %+v", g)
 	}
 	g.addTerms([]rerank.Term{{QueryComponent: 1, ItemComponent: 2, Gate: 0.25}, {QueryComponent: 0, ItemComponent: 0, Gate: 0.75}})
-	if g.average(2); math.Abs(g.Entropy-(0.5*math.Log(2)+0.375*math.Log(1/0.375)+0.125*math.Log(8))) > 1e-9 || g.Largest != 0.75 || g.Mean[5] != 0.5 {
+	if g.average(2); !(math.Abs(g.Entropy-(0.5*math.Log(2)+0.375*math.Log(1/0.375)+0.125*math.Log(8))) <= 1e-9) || g.Largest != 0.75 || g.Mean[5] != 0.5 {
 		t.Errorf("gates of two scores: %+v", g)
 	}
 }

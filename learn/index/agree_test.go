@@ -145,10 +145,10 @@ func differ(a, b search.Answer) string {
 	}
 	limit := 2 * float64(max(a.Certificate.Epsilon, b.Certificate.Epsilon))
 	apart := func(i, j int) bool {
-		return j < 0 || j >= len(a.Hits) || math.Abs(float64(a.Hits[i].Score-a.Hits[j].Score)) > limit
+		return j < 0 || j >= len(a.Hits) || !(math.Abs(float64(a.Hits[i].Score-a.Hits[j].Score)) <= limit)
 	}
 	for i, h := range a.Hits {
-		if math.Abs(float64(h.Score-b.Hits[i].Score)) > limit {
+		if !(math.Abs(float64(h.Score-b.Hits[i].Score)) <= limit) {
 			return fmt.Sprintf("hit %d scores %v and %v", i, h.Score, b.Hits[i].Score)
 		}
 		if h.ID != b.Hits[i].ID && apart(i, i-1) && apart(i, i+1) && i < len(a.Hits)-1 {

@@ -179,10 +179,10 @@ func TestQueriesFor(t *testing.T) {
 			t.Errorf("deviation %g, difference %g: %d queries, want %d", c.deviation, c.difference, got, c.want)
 		}
 	}
-	if got := verdict.Detectable(0.2, 3140, 0.95); math.Abs(got-0.01) > 1e-5 {
+	if got := verdict.Detectable(0.2, 3140, 0.95); !(math.Abs(got-0.01) <= 1e-5) {
 		t.Errorf("3,140 queries of deviation 0.2 show %g, want 0.01", got)
 	}
-	if got := verdict.NewDifference(0.1, 0.01, 400, 0.95).Deviation(0.95); math.Abs(got-0.2) > 1e-3 {
+	if got := verdict.NewDifference(0.1, 0.01, 400, 0.95).Deviation(0.95); !(math.Abs(got-0.2) <= 1e-3) {
 		t.Errorf("a standard error of 0.01 over 400 queries is a deviation of %g, want 0.2", got)
 	}
 }

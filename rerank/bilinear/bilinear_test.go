@@ -207,7 +207,7 @@ func TestForms(t *testing.T) {
 				for b, y := range base.Row(i) {
 					listed += float64(stored.Vector[b]) * float64(y)
 				}
-				if math.Abs(float64(have[i])-want) > 1e-5*(size+1) || math.Abs(listed-want) > 1e-5*(size+1) {
+				if !(math.Abs(float64(have[i])-want) <= 1e-5*(size+1)) || !(math.Abs(listed-want) <= 1e-5*(size+1)) {
 					t.Fatalf("seed %d, %s: score %v, by the probe %v, want %v", seed, form, have[i], listed, want)
 				}
 				e := encode(t, s, q)

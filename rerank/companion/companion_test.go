@@ -74,7 +74,7 @@ func TestQuery(t *testing.T) {
 	features := rerank.Matrix{Rows: 2, Cols: 4, Data: []float32{1, -2, 3, 4, -5, 6, 7, -8}}
 	both, first, second := c.Query(features), c.Query(features.Slice(0, 1)), c.Query(features.Slice(1, 2))
 	for i, v := range both {
-		if math.Abs(float64(v-first[i]-second[i])) > 1e-5 {
+		if !(math.Abs(float64(v-first[i]-second[i])) <= 1e-5) {
 			t.Errorf("%v, of each %v and %v", both, first, second)
 		}
 	}
@@ -173,7 +173,7 @@ func TestSolve(t *testing.T) {
 			want[0], want[1] = want[0]+y*p[0], want[1]+y*p[1]
 		}
 		for d, w := range want {
-			if v := float64(got.Row(x)[d]); math.Abs(v-w) > 1e-4*(1+math.Abs(w)) {
+			if v := float64(got.Row(x)[d]); !(math.Abs(v-w) <= 1e-4*(1+math.Abs(w))) {
 				t.Fatalf("item %d: %v, want %v", x, got.Row(x), want)
 			}
 		}

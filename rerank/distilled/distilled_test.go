@@ -51,7 +51,7 @@ func TestProbe(t *testing.T) {
 			t.Fatalf("head %q: %+v, %v", head, probe, err)
 		}
 		for i, v := range probe.Vector {
-			if math.Abs(float64(v-want[i])) > 1e-6 {
+			if !(math.Abs(float64(v-want[i])) <= 1e-6) {
 				t.Errorf("head %q: %v, want %v", head, probe.Vector, want)
 			}
 		}

@@ -51,7 +51,7 @@ func TestScore(t *testing.T) {
 		}
 		for i := range want {
 			term := explained[i].Terms[0]
-			if math.Abs(float64(dst[i]-want[i])) > 1e-6 || explained[i].Score != dst[i] || term != (rerank.Term{Dot: dst[i], Logit: dst[i], Gate: 1}) {
+			if !(math.Abs(float64(dst[i]-want[i])) <= 1e-6) || explained[i].Score != dst[i] || term != (rerank.Term{Dot: dst[i], Logit: dst[i], Gate: 1}) {
 				t.Errorf("normalise %t, item %d: %v (%+v), want %v", normalise, i, dst[i], explained[i], want[i])
 			}
 		}

@@ -57,7 +57,7 @@ func TestActivations(t *testing.T) {
 		kernel.GELU(v[1:])
 		x := float64(float32(x))
 		for i, want := range []float64{x / (1 + math.Exp(-x)), 0.5 * x * math.Erfc(-x/math.Sqrt2)} {
-			if math.Abs(float64(v[i])-want) > 1e-7*math.Abs(want)+2e-15*math.Abs(x)+1e-44 {
+			if !(math.Abs(float64(v[i])-want) <= 1e-7*math.Abs(want)+2e-15*math.Abs(x)+1e-44) {
 				t.Fatalf("activation %d of %v is %v, want %v", i, x, v[i], want)
 			}
 		}
@@ -81,11 +81,11 @@ func TestSoftmax(t *testing.T) {
 		}
 		for i, x := range c {
 			total += float64(v[i])
-			if want := math.Exp(float64(x)-largest(c)) / sum; math.Abs(float64(v[i])-want) > 2e-7 {
+			if want := math.Exp(float64(x)-largest(c)) / sum; !(math.Abs(float64(v[i])-want) <= 2e-7) {
 				t.Errorf("softmax of %v has %v at %d, want %v", c, v[i], i, want)
 			}
 		}
-		if math.Abs(total-1) > 1e-6 {
+		if !(math.Abs(total-1) <= 1e-6) {
 			t.Errorf("softmax of %v adds up to %v", c, total)
 		}
 	}
@@ -161,10 +161,10 @@ func checkElement(t *testing.T, x, y, bias []float32, c int, narrow, wide float3
 	if narrow != plain {
 		t.Fatalf("MulT has %v, Dot %v: the tile changes the sum", narrow, plain)
 	}
-	if math.Abs(float64(narrow)-exact) > kernel.Gamma(len(x)+1)*scale {
+	if !(math.Abs(float64(narrow)-exact) <= kernel.Gamma(len(x)+1)*scale) {
 		t.Fatalf("MulT has %v, want %v", narrow, exact)
 	}
-	if math.Abs(float64(wide)-exact) > 0x1p-24*math.Abs(exact)+1e-14*scale {
+	if !(math.Abs(float64(wide)-exact) <= 0x1p-24*math.Abs(exact)+1e-14*scale) {
 		t.Fatalf("MulTWide has %v, want %v", wide, exact)
 	}
 }
@@ -230,7 +230,7 @@ func TestNorm(t *testing.T) {
 		rerank.NormaliseClamped(clamped, 1e-6)
 		kernel.Normalise(c.v, 1e-6)
 		for i := range c.v {
-			if math.Abs(float64(c.v[i]-c.want[i])) > 1e-8 || math.Abs(float64(clamped[i]-c.want[i])) > 1e-8 {
+			if !(math.Abs(float64(c.v[i]-c.want[i])) <= 1e-8) || !(math.Abs(float64(clamped[i]-c.want[i])) <= 1e-8) {
 				t.Errorf("normalised to %v and %v, want %v", c.v, clamped, c.want)
 			}
 		}

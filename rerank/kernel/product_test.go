@@ -269,7 +269,7 @@ func TestMixHoldsItsBound(t *testing.T) {
 			for l, got := range out {
 				d := float64(gates[l])
 				want := 1 / (1 + math.Exp(d))
-				if math.Abs(float64(got)-want) > (4*0x1p-24+d*0x1p-23)*want {
+				if !(math.Abs(float64(got)-want) <= (4*0x1p-24+d*0x1p-23)*want) {
 					t.Fatalf("%s: sigmoid(−%v) = %v, want %v", s.Name(), d, got, want)
 				}
 			}

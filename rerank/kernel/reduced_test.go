@@ -117,7 +117,7 @@ func TestGemmBFloat16(t *testing.T) {
 					v := float64(kernel.WidenBFloat16(kernel.RoundBFloat16(x))) * float64(kernel.WidenBFloat16(h))
 					exact, scale = exact+v, scale+math.Abs(v)
 				}
-				if math.Abs(float64(got)-exact) > kernel.Gamma(even)*scale {
+				if !(math.Abs(float64(got)-exact) <= kernel.Gamma(even)*scale) {
 					t.Fatalf("%s, %v: c[%d] = %v, exactly %v", s.Name(), shape, i, got, exact)
 				}
 			}
@@ -146,7 +146,7 @@ func TestRoughSiLU(t *testing.T) {
 			for i, got := range c {
 				x := float64(p.Bias[i/kernel.Lanes%8])
 				want := x / (1 + math.Exp(-x))
-				if math.Abs(float64(got)-want) > kernel.RoughSiLU+math.Abs(want)*0x1p-22+math.Abs(x)*0x1p-120 {
+				if !(math.Abs(float64(got)-want) <= kernel.RoughSiLU+math.Abs(want)*0x1p-22+math.Abs(x)*0x1p-120) {
 					t.Fatalf("%s: SiLU of %v is %v, want %v", s.Name(), x, got, want)
 				}
 			}
@@ -304,10 +304,10 @@ func TestNarrow(t *testing.T) {
 					d := float64(c[(tile*rows+q)*kernel.Lanes+lane]) - v
 					sum, lost = sum+v*v, lost+d*d
 				}
-				if got := float64(n.Squares[tile][0][lane]); math.Abs(got-sum) > 0x1p-7*sum {
+				if got := float64(n.Squares[tile][0][lane]); !(math.Abs(got-sum) <= 0x1p-7*sum) {
 					t.Fatalf("%s, %v: squares of lane %d are %v, want %v", s.Name(), shape, i, got, sum)
 				}
-				if got := float64(n.Squares[tile][1][lane]); math.Abs(got-lost) > 1e-4*lost {
+				if got := float64(n.Squares[tile][1][lane]); !(math.Abs(got-lost) <= 1e-4*lost) {
 					t.Fatalf("%s, %v: lane %d lost squares of %v, want %v", s.Name(), shape, i, got, lost)
 				}
 			}

@@ -56,10 +56,10 @@ func compareLane(t *testing.T, name string, l int, logits, gates []float32, exte
 		d := math.Exp(float64(gates[i])) / sum * (float64(logits[i]) - phi)
 		apart += d * d
 	}
-	if float64(extent[0][l]) != top || float64(extent[1][l]) != low || math.Abs(float64(extent[2][l])-squares) > 1e-5*squares {
+	if float64(extent[0][l]) != top || float64(extent[1][l]) != low || !(math.Abs(float64(extent[2][l])-squares) <= 1e-5*squares) {
 		t.Errorf("%s, lane %d: extent %v %v %v, want %v %v %v", name, l, extent[0][l], extent[1][l], extent[2][l], top, low, squares)
 	}
-	if math.Abs(float64(mean[0][l])-phi) > 1e-4 || math.Abs(float64(mean[1][l])-math.Sqrt(apart)) > 1e-4*(1+math.Sqrt(apart)) {
+	if !(math.Abs(float64(mean[0][l])-phi) <= 1e-4) || !(math.Abs(float64(mean[1][l])-math.Sqrt(apart)) <= 1e-4*(1+math.Sqrt(apart))) {
 		t.Errorf("%s, lane %d: mean %v and distance %v, want %v and %v", name, l, mean[0][l], mean[1][l], phi, math.Sqrt(apart))
 	}
 }

@@ -231,7 +231,7 @@ func TestExplain(t *testing.T) {
 				t.Errorf("item %d: vector %d of the query met %d, want %d", i, q, term.ItemComponent, met[q])
 			}
 		}
-		if len(x.Terms) != 3 || math.Abs(sum-float64(x.Score)) > 1e-6 {
+		if len(x.Terms) != 3 || !(math.Abs(sum-float64(x.Score)) <= 1e-6) {
 			t.Errorf("item %d: %d terms add up to %v, the score is %v", i, len(x.Terms), sum, x.Score)
 		}
 	}
@@ -293,7 +293,7 @@ func TestQueries(t *testing.T) {
 			continue
 		}
 		probes, err := e.Probes(rerank.Plan{Strategy: rerank.Average, Depth: 7})
-		if err != nil || len(probes) != 1 || probes[0].Depth != 7 || math.Abs(rerank.Norm(probes[0].Vector)-1) > 1e-6 {
+		if err != nil || len(probes) != 1 || probes[0].Depth != 7 || !(math.Abs(rerank.Norm(probes[0].Vector)-1) <= 1e-6) {
 			t.Errorf("%s: probes %v, %v", name, probes, err)
 		}
 	}
@@ -327,7 +327,7 @@ func TestMean(t *testing.T) {
 	dst := rerank.NewMatrix(2, 2)
 	late.Mean(dst, items)
 	for i, want := range []float32{0.6, 0.8, 0, -1} {
-		if math.Abs(float64(dst.Data[i]-want)) > 1e-6 {
+		if !(math.Abs(float64(dst.Data[i]-want)) <= 1e-6) {
 			t.Errorf("%v", dst.Data)
 		}
 	}

@@ -151,7 +151,7 @@ func TestMeetsTheBest(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if math.Abs(score[0]-want) > 1e-12*math.Abs(want) {
+		if !(math.Abs(score[0]-want) <= 1e-12*math.Abs(want)) {
 			t.Errorf("%d columns: %v in float64, want %v", n, score[0], want)
 		}
 		var norms, longest float64

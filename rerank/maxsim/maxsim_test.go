@@ -56,7 +56,7 @@ func TestGolden(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, v := range dst {
-			if math.Abs(float64(v-want.Data[b*n+i])) > 1e-6 {
+			if !(math.Abs(float64(v-want.Data[b*n+i])) <= 1e-6) {
 				t.Errorf("query %d, item %d: %v, want %v", b, i, v, want.Data[b*n+i])
 			}
 		}

@@ -155,7 +155,7 @@ func compareScores(t *testing.T, name string, got, want rerank.Matrix, tolerance
 		greatest = max(greatest, math.Abs(float64(v)))
 	}
 	for i, v := range want.Data {
-		if math.Abs(float64(got.Data[i]-v)) > tolerance*greatest {
+		if !(math.Abs(float64(got.Data[i]-v)) <= tolerance*greatest) {
 			t.Fatalf("%s: score %d is %v, want %v", name, i, got.Data[i], v)
 		}
 	}

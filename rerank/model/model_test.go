@@ -158,7 +158,7 @@ func TestShippedScores(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, score := range got {
-			if math.Abs(float64(score-want.Row(r)[i])) > 1e-4 {
+			if !(math.Abs(float64(score-want.Row(r)[i])) <= 1e-4) {
 				t.Fatalf("query %d, item %d: score %v, want %v", r, i, score, want.Row(r)[i])
 			}
 		}

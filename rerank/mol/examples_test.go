@@ -76,7 +76,7 @@ func TestBanking77(t *testing.T) {
 			best.Push(rerank.Scored{ID: rerank.UintID(uint64(i)), Score: v, Index: i})
 		}
 		for i, row := range best.Sorted() {
-			if expected := int(top[b*10+i]); row.Index != expected && math.Abs(float64(have[expected]-row.Score)) > 1e-4 {
+			if expected := int(top[b*10+i]); row.Index != expected && !(math.Abs(float64(have[expected]-row.Score)) <= 1e-4) {
 				t.Errorf("query %d: place %d is item %d, want %d", b, i, row.Index, expected)
 			}
 		}

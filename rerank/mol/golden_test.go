@@ -184,7 +184,7 @@ func compareTerms(t *testing.T, x rerank.Explanation, logits, gates []float32, t
 	}
 	near(t, "logits", dots, logits, tolerance)
 	near(t, "gates", pi, gates, 1e-5)
-	if math.Abs(sum-float64(x.Score)) > 1e-5*max(1, math.Abs(sum)) {
+	if !(math.Abs(sum-float64(x.Score)) <= 1e-5*max(1, math.Abs(sum))) {
 		t.Fatalf("Σ gate·logit is %v, the score %v", sum, x.Score)
 	}
 }

@@ -28,7 +28,7 @@ func TestNetwork(t *testing.T) {
 			enc := encode(t, s, rerank.Query{Vector: queries.Row(0), UserID: 7, HasUserID: true})
 			n, o := s.Network(), enc.(rerank.Operator).Operands()
 			for r, want := range score(t, enc, rerank.Items{Features: rows}) {
-				if got := byNetwork(&n, &o, rows.Row(r)); math.Abs(got-float64(want)) > 2e-5*math.Max(1, math.Abs(got)) {
+				if got := byNetwork(&n, &o, rows.Row(r)); !(math.Abs(got-float64(want)) <= 2e-5*math.Max(1, math.Abs(got))) {
 					t.Fatalf("row %d: %v, Score says %v", r, got, want)
 				}
 			}

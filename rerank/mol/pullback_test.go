@@ -39,7 +39,7 @@ func TestPullBack(t *testing.T) {
 			}
 			phi := float64(p.Scale)*adversary.Dot(p.Vector, x) + float64(p.Offset)
 			want := naive{c: c, t: set}.score(q, x)
-			if size := float64(p.Scale)*rerank.Norm(p.Vector)*rerank.Norm(x) + math.Abs(float64(p.Offset)); math.Abs(phi-want) > 1e-4*size {
+			if size := float64(p.Scale)*rerank.Norm(p.Vector)*rerank.Norm(x) + math.Abs(float64(p.Offset)); !(math.Abs(phi-want) <= 1e-4*size) {
 				t.Fatalf("seed %d, row %d: φ is %v, want %v", seed, i, phi, want)
 			}
 			probes, err := e.Probes(rerank.Plan{Strategy: rerank.Average, Depth: 1})

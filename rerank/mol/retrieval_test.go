@@ -207,7 +207,7 @@ func TestTheorem2(t *testing.T) {
 			t.Fatal(err)
 		}
 		bound := e.Bound(probes, c.search(t, probes))
-		if want := rows.Row(b)[3]; math.Abs(float64(bound.Max-want)) > 1e-4 {
+		if want := rows.Row(b)[3]; !(math.Abs(float64(bound.Max-want)) <= 1e-4) {
 			t.Errorf("query %d: U is %v, want %v", b, bound.Max, want)
 		}
 	}

@@ -37,7 +37,7 @@ func TestRoundingErrorAttained(t *testing.T) {
 		loss.Block = dim
 		moved := math.Sqrt2 * move / temperature // of both logits
 		want := move/temperature + math.Tanh(10*moved/2)*2/temperature*(1+move)
-		if have := float64(e.RoundingError(loss)); math.Abs(have-min(want, 2/temperature)) > 0.15*want {
+		if have := float64(e.RoundingError(loss)); !(math.Abs(have-min(want, 2/temperature)) <= 0.15*want) {
 			t.Errorf("gates by logits: %v, the formula gives %v", have, want)
 		}
 	}

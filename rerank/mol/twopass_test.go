@@ -30,11 +30,11 @@ func TestTwoPass(t *testing.T) {
 					t.Fatal(err)
 				}
 				for i, x := range []float32{got.Least, got.KthScore, got.Unlisted} {
-					if ref := []float32{row[0], row[1], row[3]}[i]; math.Abs(float64(x-ref)) > 1e-4 {
+					if ref := []float32{row[0], row[1], row[3]}[i]; !(math.Abs(float64(x-ref)) <= 1e-4) {
 						t.Errorf("K = %d, query %d: threshold %d is %v, want %v", k, b, i, x, ref)
 					}
 				}
-				if math.Abs(float64(got.Second)-float64(second)) > 2 { // items at the threshold, within rounding
+				if !(math.Abs(float64(got.Second)-float64(second)) <= 2) { // items at the threshold, within rounding
 					t.Errorf("K = %d, query %d, printed %t: the second pass has %d items, want %v", k, b, printed, got.Second, second)
 				}
 				for i, x := range got.Top {

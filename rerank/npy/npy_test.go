@@ -187,7 +187,7 @@ func TestShippedVectors(t *testing.T) {
 			t.Errorf("%s: %d x %d", name, m.Rows, m.Cols)
 		}
 		for r := range m.Rows {
-			if n := rerank.Norm(m.Row(r)); math.Abs(n-1) > 1e-3 {
+			if n := rerank.Norm(m.Row(r)); !(math.Abs(n-1) <= 1e-3) {
 				t.Fatalf("%s: row %d has norm %g", name, r, n)
 			}
 		}

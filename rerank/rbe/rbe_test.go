@@ -117,7 +117,7 @@ func TestScoresAreTheFormula(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, got := range scores {
-			if want := naive(c, tensors, base.Row(i), query); math.Abs(float64(got)-want) > 1e-5*max(1, math.Abs(want)) {
+			if want := naive(c, tensors, base.Row(i), query); !(math.Abs(float64(got)-want) <= 1e-5*max(1, math.Abs(want))) {
 				t.Errorf("neural %t, item %d: %v, want %v", neural, i, got, want)
 			}
 		}
@@ -126,11 +126,11 @@ func TestScoresAreTheFormula(t *testing.T) {
 			if !errors.Is(err, rerank.ErrStrategy) {
 				t.Errorf("a probe on the stored scores with perceptrons: %v", err)
 			}
-		} else if got := dot(probes[0].Vector, base.Row(0)); math.Abs(got-float64(scores[0])) > 1e-5 {
+		} else if got := dot(probes[0].Vector, base.Row(0)); !(math.Abs(got-float64(scores[0])) <= 1e-5) {
 			t.Errorf("the stored probe finds %v, φ is %v", got, scores[0])
 		}
 		probes, err = enc.Probes(rerank.Plan{Strategy: rerank.Average, Depth: 1, Derived: true})
-		if err != nil || probes[0].Field != rbe.Field || math.Abs(dot(probes[0].Vector, features.Row(0))-float64(scores[0])) > 1e-5 {
+		if err != nil || probes[0].Field != rbe.Field || !(math.Abs(dot(probes[0].Vector, features.Row(0))-float64(scores[0])) <= 1e-5) {
 			t.Errorf("%+v, %v", probes, err)
 		}
 		checkDerived(t, s, features)

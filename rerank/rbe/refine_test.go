@@ -87,14 +87,14 @@ func checkRefined(t *testing.T, s *rbe.Similarity, refined rerank.Encoded, neura
 	if err := errors.Join(s.EncodeItems(features, base), refined.Score(score, rerank.Items{Features: features})); err != nil {
 		t.Fatal(err)
 	}
-	if got := dot(queryOf(t, refined), features.Row(0)); math.Abs(got-float64(score[0])) > 1e-5 {
+	if got := dot(queryOf(t, refined), features.Row(0)); !(math.Abs(got-float64(score[0])) <= 1e-5) {
 		t.Errorf("the derived probe finds %v, φ is %v", got, score[0])
 	}
 	if neural {
 		return
 	}
 	probes, err := refined.Probes(rerank.Plan{Strategy: rerank.Average, Depth: 1})
-	if err != nil || math.Abs(dot(probes[0].Vector, base.Row(0))-float64(score[0])) > 1e-4 {
+	if err != nil || !(math.Abs(dot(probes[0].Vector, base.Row(0))-float64(score[0])) <= 1e-4) {
 		t.Errorf("the stored probe %+v, %v, φ is %v", probes, err, score[0])
 	}
 }
@@ -164,7 +164,7 @@ func TestRefineGolden(t *testing.T) {
 			continue
 		}
 		for i, got := range queryOf(t, refined) {
-			if math.Abs(float64(got-g.Want[i])) > 1e-6*max(1, math.Abs(float64(g.Want[i]))) {
+			if !(math.Abs(float64(got-g.Want[i])) <= 1e-6*max(1, math.Abs(float64(g.Want[i])))) {
 				t.Errorf("%s: element %d is %v, want %v", g.Name, i, got, g.Want[i])
 			}
 		}

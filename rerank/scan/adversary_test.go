@@ -288,7 +288,7 @@ func missesNothing(t *testing.T, tab *table.Table, sim rerank.Similarity, e rera
 			found := map[rerank.ID]bool{}
 			for _, row := range got.Top {
 				want, there := phi[row.ID]
-				if !there || found[row.ID] || math.Abs(float64(row.Score)-want) > epsilon {
+				if !there || found[row.ID] || !(math.Abs(float64(row.Score)-want) <= epsilon) {
 					t.Fatalf("K %d: item %s scores %v, in float64 %v; alive %t, twice %t; ε %v", k, row.ID, row.Score, want, there, found[row.ID], epsilon)
 				}
 				found[row.ID] = true

@@ -369,7 +369,7 @@ func TestFormats(t *testing.T) {
 						got, err := s.Scan(context.Background(), q, nil)
 						must(t, err)
 						for k := range want {
-							if got.Top[k].Index != want[k].Index || math.Abs(float64(got.Top[k].Score-want[k].Score)) > 1e-4 {
+							if got.Top[k].Index != want[k].Index || !(math.Abs(float64(got.Top[k].Score-want[k].Score)) <= 1e-4) {
 								t.Errorf("%s, %s %s, full %t, query %d: row %d is %v, want %v", name, format, layout, full, i, k, got.Top[k], want[k])
 							}
 						}

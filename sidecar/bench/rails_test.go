@@ -26,7 +26,7 @@ func TestRunRetrieval(t *testing.T) {
 	}
 	for _, exact := range []string{"every item scored", "exact scan", "average 1000", "average 4000", "combined 100, 1000"} {
 		for i, hit := range found[exact].Hit {
-			if math.Abs(hit-1) > 1e-9 {
+			if !(math.Abs(hit-1) <= 1e-9) {
 				t.Errorf("%s: %v of the top %d", exact, hit, r.K[i])
 			}
 		}

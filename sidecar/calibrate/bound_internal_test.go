@@ -22,7 +22,7 @@ func TestLeastShare(t *testing.T) {
 		{1, 10, .05, 1 - math.Pow(.95, .1)}, // 1 − (1−α)^(1/n) with one success
 		{0, 10, .05, 0},
 	} {
-		if got := LeastShare(c.kept, c.n, c.alpha); math.Abs(got-c.want) > 1e-9 {
+		if got := LeastShare(c.kept, c.n, c.alpha); !(math.Abs(got-c.want) <= 1e-9) {
 			t.Errorf("%d of %d at %v: %v, want %v", c.kept, c.n, c.alpha, got, c.want)
 		}
 	}
@@ -30,7 +30,7 @@ func TestLeastShare(t *testing.T) {
 		for kept := 1; kept <= n; kept += max(1, n/17) {
 			for _, alpha := range []float64{.05, .001} {
 				least := LeastShare(kept, n, alpha)
-				if tail := binomialTail(kept, n, least); math.Abs(tail-alpha) > 1e-6 {
+				if tail := binomialTail(kept, n, least); !(math.Abs(tail-alpha) <= 1e-6) {
 					t.Fatalf("%d of %d: P(X ≥ kept) is %v at the bound %v, want %v", kept, n, tail, least, alpha)
 				}
 				for _, share := range []float64{least - 1e-6, least + 1e-6} {
@@ -99,11 +99,11 @@ func TestLeastMean(t *testing.T) {
 	}
 	// By the formula, with l = log(2/α): two values of 0 and 1, and a hundred of 1.
 	l := math.Log(40)
-	if got, want := leastMean(slices.Repeat([]float64{1}, 100), .05), 1-7*l/(3*99); math.Abs(got-want) > 1e-12 {
+	if got, want := leastMean(slices.Repeat([]float64{1}, 100), .05), 1-7*l/(3*99); !(math.Abs(got-want) <= 1e-12) {
 		t.Errorf("of a hundred perfect answers the bound is %v, want %v", got, want)
 	}
 	values := slices.Concat(slices.Repeat([]float64{1}, 500), slices.Repeat([]float64{0}, 500))
-	if got, want := leastMean(values, .05), .5-math.Sqrt(2*(250./999)*l/1000)-7*l/(3*999); math.Abs(got-want) > 1e-12 {
+	if got, want := leastMean(values, .05), .5-math.Sqrt(2*(250./999)*l/1000)-7*l/(3*999); !(math.Abs(got-want) <= 1e-12) {
 		t.Errorf("of a thousand answers, half of them wrong, the bound is %v, want %v", got, want)
 	}
 }

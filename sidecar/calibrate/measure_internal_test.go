@@ -58,7 +58,7 @@ func TestOutcome(t *testing.T) {
 	}
 	p := Promise{K: 10, Recall: 0.9, Share: 0.5, Alpha: 0.01}
 	o := (&run{journal: j}).outcome(p, rerank.Rule{Depth: 5}, 100, 200)
-	if o.Queries != 100 || o.Kept != 90 || math.Abs(o.MeanRecall-0.95) > 1e-9 || math.Abs(o.Candidates-11) > 1e-9 || o.P50 != 51 || o.P99 != 99 {
+	if o.Queries != 100 || o.Kept != 90 || !(math.Abs(o.MeanRecall-0.95) <= 1e-9) || !(math.Abs(o.Candidates-11) <= 1e-9) || o.P50 != 51 || o.P99 != 99 {
 		t.Errorf("%+v", o)
 	}
 	if want := LeastShare(90, 100, 0.01); o.LeastShare != want {
@@ -68,7 +68,7 @@ func TestOutcome(t *testing.T) {
 	for n := range 100 {
 		recalls = append(recalls, map[bool]float64{true: 0.5, false: 1}[n%10 == 0])
 	}
-	if want := leastMean(recalls, 0.01); math.Abs(o.LeastMeanRecall-want) > 1e-9 {
+	if want := leastMean(recalls, 0.01); !(math.Abs(o.LeastMeanRecall-want) <= 1e-9) {
 		t.Errorf("the mean recall is at least %v, want %v", o.LeastMeanRecall, want)
 	}
 }

@@ -73,7 +73,7 @@ func TestInterleaveIsFair(t *testing.T) {
 		s.Add(experiment.Interleave([]int{1, 2, 3}, []int{1, 2, 3}, 3, seed)[0].Arm, 5)
 		credit += s.Preference()
 	}
-	if math.Abs(top/runs-0.5) > 0.04 || math.Abs(credit/runs) > 0.08 {
+	if !(math.Abs(top/runs-0.5) <= 0.04) || !(math.Abs(credit/runs) <= 0.08) {
 		t.Errorf("the candidate is on top in %.3f of the lists, and gains %.3f from equal lists", top/runs, credit/runs)
 	}
 }
@@ -206,7 +206,7 @@ func TestPlanHolds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if p.Impressions != 2*p.Sessions || math.Abs(p.Days-float64(p.Impressions)/200) > 1e-9 || math.Abs(float64(p.Sessions)/float64(p.Preferences)-2) > 0.01 {
+	if p.Impressions != 2*p.Sessions || !(math.Abs(p.Days-float64(p.Impressions)/200) <= 1e-9) || !(math.Abs(float64(p.Sessions)/float64(p.Preferences)-2) <= 0.01) {
 		t.Errorf("the plan is %+v", p)
 	}
 	rng := rand.New(rand.NewPCG(5, 6))

@@ -75,7 +75,7 @@ func embedAll(t *testing.T, w *world) {
 		if got, want := idsOf(a), closest(text, 10); !slices.Equal(got, want) || !a.Certificate.Proved() || a.Reembedded.Share() != 1 {
 			t.Errorf("%s: found %v, %s, share %g; a new index finds %v", text, got, a.Certificate.Status, a.Reembedded.Share(), want)
 		}
-		if best := dot(newVector(text), newVector(textOf(number(a.Hits[0].ID)))); math.Abs(best-float64(a.Hits[0].Score)) > 1e-5 {
+		if best := dot(newVector(text), newVector(textOf(number(a.Hits[0].ID)))); !(math.Abs(best-float64(a.Hits[0].Score)) <= 1e-5) {
 			t.Errorf("%s: score %g, want the cosine %g", text, a.Hits[0].Score, best)
 		}
 	}
@@ -124,7 +124,7 @@ func TestTouchedItemsFirst(t *testing.T) {
 	w.embedder.down.Store(false)
 	until(t, func() bool { return len(s.search(t, textOf(7)).Reembedded.Bridged) == 0 })
 	a := s.search(t, textOf(7))
-	if share := a.Reembedded.Share(); !(share > 0 && share < 1) || a.Hits[0].ID != ids(7)[0] || math.Abs(float64(a.Hits[0].Score)-1) > 1e-5 {
+	if share := a.Reembedded.Share(); !(share > 0 && share < 1) || a.Hits[0].ID != ids(7)[0] || !(math.Abs(float64(a.Hits[0].Score)-1) <= 1e-5) {
 		t.Errorf("share %g, %+v", share, a.Hits[0])
 	}
 	for _, h := range first.Hits[:5] {
@@ -301,7 +301,7 @@ func TestReembedRefuses(t *testing.T) {
 	}
 	n, err = s.follower.Reembed(t.Context(), s.route, []follow.NewVector{{ID: ids(2)[0], Vector: long, Source: derive.SourceDigest(oldVector(textOf(2)), textOf(2))}})
 	must(t, err)
-	if v, _ := s.row(t, 2); n != 1 || math.Abs(dot(v, v)-1) > 1e-5 {
+	if v, _ := s.row(t, 2); n != 1 || !(math.Abs(dot(v, v)-1) <= 1e-5) {
 		t.Errorf("a new vector of norm 7 has the norm %g in the companion", math.Sqrt(dot(v, v)))
 	}
 	for name, v := range map[string]follow.NewVector{"length": {Vector: newVector("x")[:3]}, "zero": {Vector: make([]float32, newDim)}} {

@@ -79,7 +79,7 @@ func TestTrialQueries(t *testing.T) {
 			t.Errorf("%+v", made)
 		}
 		for _, r := range made {
-			if len(r.Query.Vector) != 5 || math.Abs(rerank.Norm(r.Query.Vector)-1) > 1e-6 || r.Query.HasUserID != users {
+			if len(r.Query.Vector) != 5 || !(math.Abs(rerank.Norm(r.Query.Vector)-1) <= 1e-6) || r.Query.HasUserID != users {
 				t.Errorf("%+v", r)
 			}
 		}

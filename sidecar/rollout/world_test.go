@@ -137,7 +137,7 @@ func (w *world) agrees(query int, a *likenessv1.SearchResponse) error {
 	}
 	for i, h := range a.GetHits() {
 		x := want[query][i]
-		if id, _ := x.ID.Uint64(); h.GetId().GetNumber() != id || math.Abs(float64(h.GetScore()-x.Score)) > 1e-5 {
+		if id, _ := x.ID.Uint64(); h.GetId().GetNumber() != id || !(math.Abs(float64(h.GetScore()-x.Score)) <= 1e-5) {
 			return fmt.Errorf("hit %d of version %s is %v with %v, want %d with %v", i, w.names[a.GetModel().GetVersion()], h.GetId(), h.GetScore(), id, x.Score)
 		}
 	}

@@ -58,7 +58,7 @@ func TestGoldenRetrieval(t *testing.T) {
 			for i, h := range a.Hits {
 				at := q*c.r.K + i
 				id, score := rerank.IntID(f.Ints[c.run+".top_ids"].Data[at]), f.Tensors[c.run+".top_scores"].Data[at]
-				if h.ID != id || math.Abs(float64(h.Score-score)) > 1e-4 {
+				if h.ID != id || !(math.Abs(float64(h.Score-score)) <= 1e-4) {
 					t.Fatalf("%s, query %d: hit %d is %s with %v, want %s with %v", c.run, q, i, h.ID, h.Score, id, score)
 				}
 			}

@@ -286,7 +286,7 @@ func contradiction(a search.Answer, truth map[rerank.ID]float64, k int, rounding
 	found := make(map[rerank.ID]bool, len(a.Hits))
 	for i, h := range a.Hits {
 		want, ok := truth[h.ID]
-		if !ok || found[h.ID] || math.Abs(float64(h.Score)-want) > epsilon {
+		if !ok || found[h.ID] || !(math.Abs(float64(h.Score)-want) <= epsilon) {
 			return fmt.Sprintf("hit %d: %s scores %v, in truth %v, ε %v", i, h.ID, h.Score, want, epsilon)
 		}
 		if i > 0 && !rerank.Better(rerank.Scored{ID: a.Hits[i-1].ID, Score: a.Hits[i-1].Score}, rerank.Scored{ID: h.ID, Score: h.Score}) {

@@ -170,7 +170,7 @@ func TestMixing(t *testing.T) {
 				t.Errorf("%s, %s: %d items asked, %+v", name, placement, len(j.asked()), a.Ranking)
 			}
 			for _, h := range a.Hits {
-				if name == "all" && (h.Explanation == nil || math.Abs(float64(h.Explanation.Score-phiOf(phi, h.ID))) > 1e-4) {
+				if name == "all" && (h.Explanation == nil || !(math.Abs(float64(h.Explanation.Score-phiOf(phi, h.ID))) <= 1e-4)) {
 					t.Errorf("%s: hit %s is explained by %+v, φ is %v", placement, h.ID, h.Explanation, phiOf(phi, h.ID))
 				}
 			}

@@ -307,7 +307,7 @@ func TestRewrittenMaxSim(t *testing.T) {
 			for i, want := range best.Sorted() {
 				proxied := answer.GetResult()[i]
 				same := a.Hits[i].ID == want.ID && rerank.UintID(proxied.GetId().GetNum()) == want.ID
-				if !same || math.Abs(float64(a.Hits[i].Score-want.Score)) > 1e-5 || math.Abs(float64(got.Score(proxied.GetScore())-want.Score)) > 1e-5 {
+				if !same || !(math.Abs(float64(a.Hits[i].Score-want.Score)) <= 1e-5) || !(math.Abs(float64(got.Score(proxied.GetScore())-want.Score)) <= 1e-5) {
 					t.Errorf("%s, query %d, hit %d: %+v and %v, want %+v", metric, seed, i, a.Hits[i], proxied, want)
 				}
 			}

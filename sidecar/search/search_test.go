@@ -88,7 +88,7 @@ func judge(t testing.TB, a search.Answer, truth []rerank.Scored, k int) {
 	found := make(map[rerank.ID]bool, len(a.Hits))
 	for i, h := range a.Hits {
 		want, ok := scores[h.ID]
-		if !ok || found[h.ID] || math.Abs(float64(h.Score-want)) > float64(c.Epsilon)+1e-6 {
+		if !ok || found[h.ID] || !(math.Abs(float64(h.Score-want)) <= float64(c.Epsilon)+1e-6) {
 			t.Fatalf("hit %d: %s scores %v, want %v (found %t, twice %t)", i, h.ID, h.Score, want, ok, found[h.ID])
 		}
 		if i > 0 && h.Score > a.Hits[i-1].Score {
@@ -176,7 +176,7 @@ func addUp(t *testing.T, hits []search.Hit) {
 		for _, term := range h.Explanation.Terms {
 			sum += float64(term.Gate) * float64(term.Logit)
 		}
-		if h.Explanation.Score != h.Score || math.Abs(sum-float64(h.Score)) > 1e-5 {
+		if h.Explanation.Score != h.Score || !(math.Abs(sum-float64(h.Score)) <= 1e-5) {
 			t.Errorf("%s: terms add up to %v, explained score %v, score %v", h.ID, sum, h.Explanation.Score, h.Score)
 		}
 	}

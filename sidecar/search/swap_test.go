@@ -51,7 +51,7 @@ func (v *versions) agrees(a search.Answer) error {
 		return err
 	}
 	want := float64(version) * float64(v.best.Score)
-	if h := a.Hits[0]; h.ID != v.best.ID || math.Abs(float64(h.Score)-want) > 1e-4*math.Abs(want) {
+	if h := a.Hits[0]; h.ID != v.best.ID || !(math.Abs(float64(h.Score)-want) <= 1e-4*math.Abs(want)) {
 		return fmt.Errorf("version %s has %s with %v first, want %s with %v", a.Version, h.ID, h.Score, v.best.ID, want)
 	}
 	return nil

@@ -87,11 +87,11 @@ func TestTable6(t *testing.T) {
 		a := searchRoute(t, rt, search.Request{Query: rerank.Query{Vector: []float32{1}}, K: 2})
 		for i, h := range a.Hits {
 			n, _ := h.ID.Uint64()
-			if names[n] != c.hits[i] || math.Abs(float64(h.Score-example.Scores[c.hits[i]])) > 1e-6 {
+			if names[n] != c.hits[i] || !(math.Abs(float64(h.Score-example.Scores[c.hits[i]])) <= 1e-6) {
 				t.Errorf("hit %d is %s with %v, want %s", i, names[n], h.Score, c.hits[i])
 			}
 		}
-		if got := a.Certificate; got.Status != c.status || math.Abs(float64(got.Gap)-c.gap) > 1e-5 {
+		if got := a.Certificate; got.Status != c.status || !(math.Abs(float64(got.Gap)-c.gap) <= 1e-5) {
 			t.Errorf("depth %d: %+v, want %s with gap %v", c.depth, got, c.status, c.gap)
 		}
 	}

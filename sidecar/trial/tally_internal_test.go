@@ -268,7 +268,7 @@ func TestSegmentsShareAlpha(t *testing.T) {
 	for _, s := range tallyOf(t, experiment.Interleaving).counts.Segments {
 		sum += s.Test.Alpha
 	}
-	if math.Abs(sum-0.05) > 1e-12 {
+	if !(math.Abs(sum-0.05) <= 1e-12) {
 		t.Errorf("the segments err with chance %g, want 0.05", sum)
 	}
 }

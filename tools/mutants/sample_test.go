@@ -132,7 +132,7 @@ func TestWilson(t *testing.T) {
 		successes, n int
 		low, high    float64
 	}{{15, 20, 0.531, 0.888}, {0, 10, 0, 0.278}, {0, 0, 0, 1}} {
-		if low, high := wilson(c.successes, c.n); math.Abs(low-c.low) > 0.001 || math.Abs(high-c.high) > 0.001 {
+		if low, high := wilson(c.successes, c.n); !(math.Abs(low-c.low) <= 0.001) || !(math.Abs(high-c.high) <= 0.001) {
 			t.Errorf("%d of %d: %.3f to %.3f, want %.3f to %.3f", c.successes, c.n, low, high, c.low, c.high)
 		}
 	}

@@ -179,7 +179,7 @@ func TestTheMeasureJudges(t *testing.T) {
 		}
 		j := f.newJudge(f.split.HeldOut, nil)
 		found := j.Rate(j.FindHits(judge.InnerProduct))
-		if want := j.Mean(map[fit.Measure][]float64{fit.MRR: found.MRR, fit.NDCG: found.NDCG}[measure]); math.Abs(f.report.Logged.Value-want) > 1e-12 || f.report.Choices[0].Value != f.report.Logged.Value {
+		if want := j.Mean(map[fit.Measure][]float64{fit.MRR: found.MRR, fit.NDCG: found.NDCG}[measure]); !(math.Abs(f.report.Logged.Value-want) <= 1e-12) || f.report.Choices[0].Value != f.report.Logged.Value {
 			t.Errorf("%s: %+v, want %g", measure, f.report.Logged, want)
 		}
 		if text := strings.Join(f.report.Verdict.Text, " "); !strings.Contains(text, measure.Name()) {

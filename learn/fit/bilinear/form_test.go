@@ -77,7 +77,7 @@ func checkGradient(t *testing.T, kind bilinear.Form, items, limit int) {
 		move(-2 * h)
 		down := loss()
 		move(h)
-		if got := (up - down) / (2 * h); math.Abs(got-want) > 2e-3*(1+math.Abs(want)) {
+		if got := (up - down) / (2 * h); !(math.Abs(got-want) <= 2e-3*(1+math.Abs(want))) {
 			t.Errorf("the gradient along a direction is %.6f, by differences %.6f", want, got)
 		}
 	}
@@ -105,7 +105,7 @@ func TestPullIsTheDistanceToTheStart(t *testing.T) {
 		}
 		f.probe(w, eye)
 		linalg.AddScaled(w.Data, tc.start.value(8).Data, -1)
-		if got, want := f.addPull(2), 2*linalg.Dot(w.Data, w.Data); math.Abs(got-want) > 1e-4*want {
+		if got, want := f.addPull(2), 2*linalg.Dot(w.Data, w.Data); !(math.Abs(got-want) <= 1e-4*want) {
 			t.Errorf("%s: pull is %g, want %g", tc.kind, got, want)
 		}
 	}

@@ -20,7 +20,7 @@ import (
 func TestRidgeOfTheStart(t *testing.T) {
 	moment := rerank.Matrix{Rows: 2, Cols: 2, Data: []float32{3, 0, 0, 1}}
 	w, err := solveRidge(moment, rerank.Matrix{Rows: 2, Cols: 2, Data: []float32{3.1, 0, 0, 1.1}})
-	if err != nil || math.Abs(float64(w.Data[0])-1) > 1e-6 || math.Abs(float64(w.Data[3])-1) > 1e-6 || w.Data[1] != 0 {
+	if err != nil || !(math.Abs(float64(w.Data[0])-1) <= 1e-6) || !(math.Abs(float64(w.Data[3])-1) <= 1e-6) || w.Data[1] != 0 {
 		t.Errorf("%v, %v; want the identity", w, err) // λ is 0.05·(3 + 1)/2
 	}
 }
@@ -44,7 +44,7 @@ func TestRanksAreDescribed(t *testing.T) {
 	}
 	for i, want := range []RankQuality{{Rank: 1, Energy: 16. / 30, Bound: 3}, {Rank: 3, Energy: 29. / 30, Bound: 1}} {
 		want.Value = f.judge.Mean(f.judge.Marks(d.cut(want.Rank).probe))
-		if got := s.Ranks[i]; got.Rank != want.Rank || math.Abs(got.Energy-want.Energy) > 1e-6 || math.Abs(got.Bound-want.Bound) > 1e-6 || got.Value != want.Value {
+		if got := s.Ranks[i]; got.Rank != want.Rank || !(math.Abs(got.Energy-want.Energy) <= 1e-6) || !(math.Abs(got.Bound-want.Bound) <= 1e-6) || got.Value != want.Value {
 			t.Errorf("rank %d is %+v, want %+v", want.Rank, got, want)
 		}
 	}
@@ -137,7 +137,7 @@ func TestSidesOfTheStart(t *testing.T) {
 			square += sum * sum / 30
 		}
 	}
-	if want := float64(samples.RootMeanSquareNorm(l.Items)); math.Abs(math.Sqrt(square)-want) > 1e-3*want {
+	if want := float64(samples.RootMeanSquareNorm(l.Items)); !(math.Abs(math.Sqrt(square)-want) <= 1e-3*want) {
 		t.Errorf("mapped queries have the norm %g, items %g", math.Sqrt(square), want)
 	}
 }

@@ -42,11 +42,11 @@ func TestSpectrumOfTheGoldenForm(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range file.Tensors["singular_values"].Data {
-		if math.Abs(d.sigma[i]-float64(want)) > 1e-5 {
+		if !(math.Abs(d.sigma[i]-float64(want)) <= 1e-5) {
 			t.Errorf("σ_%d is %g, want %g", i+1, d.sigma[i], want)
 		}
 	}
-	if math.Abs(d.bound(8)-golden.Sigma) > 1e-5 {
+	if !(math.Abs(d.bound(8)-golden.Sigma) <= 1e-5) {
 		t.Errorf("the bound at rank 8 is %g, want %g", d.bound(8), golden.Sigma)
 	}
 	queries, documents := matrix("queries"), matrix("documents")

@@ -112,7 +112,7 @@ func TestMarksOfARanking(t *testing.T) {
 	got := x.mark(ranking{{Rows: []int32{1, 5, 2}}, {Rows: first}, {Rows: append(slices.Clone(first[:10]), 11)}})
 	second := 1 / math.Log2(3) / (1 + 1/math.Log2(3))
 	for q, want := range []struct{ ndcg, recall float64 }{{second, 0.5}, {1, 1}, {0, 0}} {
-		if math.Abs(got.ndcg[q]-want.ndcg) > 1e-9 || got.recall[q] != want.recall {
+		if !(math.Abs(got.ndcg[q]-want.ndcg) <= 1e-9) || got.recall[q] != want.recall {
 			t.Errorf("query %d has nDCG %g and recall %g, want %+v", q, got.ndcg[q], got.recall[q], want)
 		}
 	}
@@ -133,12 +133,12 @@ func TestWhatAlternativesKeep(t *testing.T) {
 	ways := x.ways(all, some)
 	for i, name := range wayNames() {
 		w, value := ways[i], 0.2*float64(i+1)
-		if w.Name != name || math.Abs(w.NDCG-value) > 1e-9 || math.Abs(w.Recall-value/2) > 1e-9 || math.Abs(w.Kept-value/0.8) > 1e-9 {
+		if w.Name != name || !(math.Abs(w.NDCG-value) <= 1e-9) || !(math.Abs(w.Recall-value/2) <= 1e-9) || !(math.Abs(w.Kept-value/0.8) <= 1e-9) {
 			t.Errorf("%s: %+v", name, w)
 		}
 		// What remains of the spread of 0.1 after the kept share of the new index's own.
 		spread := 0.1 * (1 - w.Kept)
-		if half := verdict.NewDifference(0, spread/math.Sqrt(20), 20, 0.95).High / 0.8; math.Abs(w.High-w.Kept-half) > 1e-9 || math.Abs(w.Kept-w.Low-half) > 1e-9 {
+		if half := verdict.NewDifference(0, spread/math.Sqrt(20), 20, 0.95).High / 0.8; !(math.Abs(w.High-w.Kept-half) <= 1e-9) || !(math.Abs(w.Kept-w.Low-half) <= 1e-9) {
 			t.Errorf("%s keeps %g, from %g to %g; want %g around it", name, w.Kept, w.Low, w.High, half)
 		}
 	}
@@ -363,7 +363,7 @@ func TestVectorsAreScaled(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, m := range []rerank.Matrix{d.Old, d.New, d.OldQueries, d.NewQueries} {
-			if math.Abs(float64(m.Data[0]-want[0])) > 1e-6 || math.Abs(float64(m.Data[1]-want[1])) > 1e-6 {
+			if !(math.Abs(float64(m.Data[0]-want[0])) <= 1e-6) || !(math.Abs(float64(m.Data[1]-want[1])) <= 1e-6) {
 				t.Errorf("unit %t: matrix %d is %v", unit, i, m.Data)
 			}
 		}
@@ -379,7 +379,7 @@ func TestVectorsAreScaled(t *testing.T) {
 	if (&trial{}).normalise(mapped); mapped.Data[0] != 3 {
 		t.Errorf("a bridge of inner products makes %v", mapped.Data)
 	}
-	if (&trial{options: Options{Normalise: true}}).normalise(mapped); math.Abs(float64(mapped.Data[0])-0.6) > 1e-6 || mapped.Data[3] != 1 {
+	if (&trial{options: Options{Normalise: true}}).normalise(mapped); !(math.Abs(float64(mapped.Data[0])-0.6) <= 1e-6) || mapped.Data[3] != 1 {
 		t.Errorf("a bridge of cosines makes %v", mapped.Data)
 	}
 }

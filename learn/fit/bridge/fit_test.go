@@ -124,12 +124,12 @@ func TestBridgeIsTaken(t *testing.T) {
 	if r.Verdict.Choose != bridge.Bridged || r.Ways[1].Low < 0.97 || r.Explained < 0.9 || len(r.Segments) != 2 || r.Segments[0].Verdict.Choose == "" || !strings.Contains(r.Warnings[0], "rare") {
 		t.Errorf("%+v", r)
 	}
-	if math.Abs(r.Calibration.Slope-1) > 0.2 {
+	if !(math.Abs(r.Calibration.Slope-1) <= 0.2) {
 		t.Errorf("the scores of items that no map has seen are not on the new scale: %+v", r.Calibration)
 	}
 	// The form ranks the collection as the verdict says.
 	ndcg := ndcgOf(t, f, d.Old, d.NewQueries, d.Relevant)
-	if math.Abs(ndcg-r.Ways[1].NDCG) > 0.03 {
+	if !(math.Abs(ndcg-r.Ways[1].NDCG) <= 0.03) {
 		t.Errorf("the form has nDCG@10 %.4f, the verdict %.4f", ndcg, r.Ways[1].NDCG)
 	}
 }
@@ -206,7 +206,7 @@ func TestWithoutPairs(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := f.Report
-		if r.Evidence != bridge.Agreement || r.Verdict.Answer == verdict.Yes || r.Verdict.Choose != bridge.KeepOld || math.Abs(r.Ways[3].NDCG-1) > 1e-9 {
+		if r.Evidence != bridge.Agreement || r.Verdict.Answer == verdict.Yes || r.Verdict.Choose != bridge.KeepOld || !(math.Abs(r.Ways[3].NDCG-1) <= 1e-9) {
 			t.Errorf("with queries %t: %+v\n%+v", queries, r.Verdict, r.Ways)
 		}
 		if want := map[bool]int{false: 480, true: 600}[queries]; r.Items != want {
@@ -288,7 +288,7 @@ func TestOtherItems(t *testing.T) {
 				wanted = append(wanted, []int32{relevant[q][0] - texts})
 			}
 			truth := ndcgOf(t, f, x.Slice(texts, 2*texts), linalg.Gather(qy, later), wanted)
-			if said := f.Report.Ways[1].NDCG; math.Abs(said-truth) > 0.015 {
+			if said := f.Report.Ways[1].NDCG; !(math.Abs(said-truth) <= 0.015) {
 				t.Errorf("on other items the bridge has nDCG@10 %.4f, the verdict says %.4f", truth, said)
 			}
 		})
@@ -327,7 +327,7 @@ func TestAnswersDrawItems(t *testing.T) {
 	}
 	asking := y.Slice(2*texts+asked, y.Rows)
 	truth := ndcgOf(t, f, x.Slice(texts, 2*texts), asking, relevant) / cosineNDCG(y.Slice(texts, 2*texts), asking, relevant)
-	if math.Abs(r.Ways[1].Kept-truth) > 0.06 {
+	if !(math.Abs(r.Ways[1].Kept-truth) <= 0.06) {
 		t.Errorf("on other items the bridge keeps %.3f of a new index, the verdict says %.3f", truth, r.Ways[1].Kept)
 	}
 	d.Relevant = nil

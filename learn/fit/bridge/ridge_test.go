@@ -54,7 +54,7 @@ func TestMapUnseen(t *testing.T) {
 		want := linalg.Gather(now, []int32{int32(r)})
 		f.apply(want, old.Slice(r, r+1))
 		for j, v := range want.Row(0) {
-			if math.Abs(float64(v-mapped.Row(r)[j])) > 1e-4 {
+			if !(math.Abs(float64(v-mapped.Row(r)[j])) <= 1e-4) {
 				t.Fatalf("text %d, number %d: %g, and %g without the text", r, j, mapped.Row(r)[j], v)
 			}
 		}
@@ -122,7 +122,7 @@ func TestItemsEmbeddedAgain(t *testing.T) {
 func TestCalibrationOfScores(t *testing.T) {
 	x := &trial{nowQueries: rerank.Matrix{Rows: 1, Cols: 1, Data: []float32{1}}, now: rerank.Matrix{Rows: 3, Cols: 1, Data: []float32{3, 5, 8}}}
 	got := x.calibrate(ranking{{Rows: []int32{0, 1, 2}, Scores: []float32{1, 2, 3}}})
-	if math.Abs(got.Slope-2.5) > 1e-9 || math.Abs(got.Offset-1./3) > 1e-9 || math.Abs(got.Error-math.Sqrt(1./18)) > 1e-9 {
+	if !(math.Abs(got.Slope-2.5) <= 1e-9) || !(math.Abs(got.Offset-1./3) <= 1e-9) || !(math.Abs(got.Error-math.Sqrt(1./18)) <= 1e-9) {
 		t.Errorf("%+v", got)
 	}
 	if got := x.calibrate(ranking{{Rows: []int32{0}, Scores: []float32{1}}}); got != (Calibration{Slope: 1}) {

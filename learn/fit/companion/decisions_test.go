@@ -115,7 +115,7 @@ func TestWhatItemsAreFittedTo(t *testing.T) {
 		}
 		sorted := slices.Sorted(slices.Values(scores))
 		threshold := tensors[companion.Threshold].Data[i]
-		if want := sorted[items-3]; math.Abs(float64(threshold-want)) > 1e-4 {
+		if want := sorted[items-3]; !(math.Abs(float64(threshold-want)) <= 1e-4) {
 			t.Errorf("anchor %d: items count in full above %g, want the third best score, %g", i, threshold, want)
 		}
 		companion.Target(scores, threshold, float32(o.Leak))
@@ -123,7 +123,7 @@ func TestWhatItemsAreFittedTo(t *testing.T) {
 		for _, v := range scores {
 			sum += float64(v)
 		}
-		if got := float64(tensors[companion.Mean].Data[i]); math.Abs(got-sum/items) > 1e-4 {
+		if got := float64(tensors[companion.Mean].Data[i]); !(math.Abs(got-sum/items) <= 1e-4) {
 			t.Errorf("anchor %d: the mean is %g, want %g", i, got, sum/items)
 		}
 	}
@@ -242,7 +242,7 @@ func TestHiddenUnits(t *testing.T) {
 				on++
 			}
 		}
-		if on < before || on > 90 || math.Abs(rerank.Norm(w)-1) > 1e-5 {
+		if on < before || on > 90 || !(math.Abs(rerank.Norm(w)-1) <= 1e-5) {
 			t.Fatalf("unit %d of norm %g is above 0 for %d of %d vectors, the one before for %d", h, rerank.Norm(w), on, m.Rows, before)
 		}
 		before = on
@@ -278,7 +278,7 @@ func TestQueryVectors(t *testing.T) {
 			t.Fatalf("%d vectors of 6 queries: %v", m.Rows, err)
 		}
 		for r := range m.Rows {
-			if norm := rerank.Norm(m.Row(r)); math.Abs(norm-1) > 1e-6 {
+			if norm := rerank.Norm(m.Row(r)); !(math.Abs(norm-1) <= 1e-6) {
 				t.Errorf("vector %d has the norm %g", r, norm)
 			}
 		}

@@ -199,7 +199,7 @@ func TestFewQueries(t *testing.T) {
 // TestLeadingDirections: with fewer directions than features, those of the most variance are taken.
 func TestLeadingDirections(t *testing.T) {
 	g, y := rerank.Matrix{Rows: 2, Cols: 2, Data: []float32{1, 0, 0, 1}}, rerank.Matrix{Rows: 2, Cols: 1, Data: []float32{3, 0}}
-	if u := leading(g, y, 1); math.Abs(math.Abs(u.At(0, 0))-1) > 1e-6 || math.Abs(u.At(1, 0)) > 1e-6 {
+	if u := leading(g, y, 1); !(math.Abs(math.Abs(u.At(0, 0))-1) <= 1e-6) || !(math.Abs(u.At(1, 0)) <= 1e-6) {
 		t.Errorf("the direction is (%g, %g), want the first axis", u.At(0, 0), u.At(1, 0))
 	}
 }

@@ -137,7 +137,7 @@ func checkDirection(t *testing.T, rng *rand.Rand, h *head, loss func() float64) 
 	move(-2 * step)
 	down := loss()
 	move(step)
-	if got := (up - down) / (2 * step); math.Abs(got-want) > 5e-3*(1+math.Abs(want)) {
+	if got := (up - down) / (2 * step); !(math.Abs(got-want) <= 5e-3*(1+math.Abs(want))) {
 		t.Errorf("hidden %d: the gradient along a direction is %.6f, by differences %.6f", h.first.value.Rows, want, got)
 	}
 }
@@ -206,7 +206,7 @@ func TestDistilledTensors(t *testing.T) {
 		t.Errorf("the stages %q are measured, want %q", stages, want)
 	}
 	for i, head := range []string{HeadLinear, HeadResidual} {
-		if kept, judged := judge.Mean(found.Report.Stages[i].Recall, nil), found.Report.Heads[i].Recall; math.Abs(kept-judged) > 1e-9 {
+		if kept, judged := judge.Mean(found.Report.Stages[i].Recall, nil), found.Report.Heads[i].Recall; !(math.Abs(kept-judged) <= 1e-9) {
 			t.Errorf("%s: the best round finds %g, the probe that was kept %g", head, judged, kept)
 		}
 		u := rerank.NewMatrix(len(f.heldOut), 12)
@@ -219,7 +219,7 @@ func TestDistilledTensors(t *testing.T) {
 		}
 		have, want := x.Vectors(rerank.FirstStage{}, u).Recall, found.Report.Stages[i].Recall
 		for k := range want {
-			if math.Abs(have[k]-want[k]) > 1e-9 {
+			if !(math.Abs(have[k]-want[k]) <= 1e-9) {
 				t.Errorf("%s: the tensors find %v, reported %v", head, have, want)
 			}
 		}
@@ -247,7 +247,7 @@ func TestDistilExact(t *testing.T) {
 		}
 		r := found.Report
 		for i, v := range found.Tensors["probe.linear.W"].Data {
-			if math.Abs(float64(v-w.Data[i])) > 1e-6 {
+			if !(math.Abs(float64(v-w.Data[i])) <= 1e-6) {
 				t.Fatalf("unit %t: W[%d] is %g, want %g", unit, i, v, w.Data[i])
 			}
 		}
@@ -426,7 +426,7 @@ func TestTemperature(t *testing.T) {
 				}
 			}
 		}
-		if math.Abs(math.Exp(sum)-20) > 0.01 {
+		if !(math.Abs(math.Exp(sum)-20) <= 0.01) {
 			t.Errorf("scale %g: perplexity %g at %g, want 20", scale, math.Exp(sum), at)
 		}
 	}

@@ -62,7 +62,7 @@ func TestCandidatesAreCorrected(t *testing.T) {
 		}
 	}
 	for x, n := range seen {
-		if want := math.Exp(-float64(p.rareness[x])); math.Abs(n/batches-want) > 0.03 {
+		if want := math.Exp(-float64(p.rareness[x])); !(math.Abs(n/batches-want) <= 0.03) {
 			t.Errorf("item %d is a candidate of %.3f of the batches, its chance is %.3f", x, n/batches, want)
 		}
 	}
@@ -103,7 +103,7 @@ func TestStartsAreCompared(t *testing.T) {
 	if name != startAverage || losses[startPlain] < 1.5*losses[name] { // the similarity is the averaged probe
 		t.Errorf("the start is %s of %v", name, losses)
 	}
-	if got := newLearner(l, newHead(chosen, 0, o.Seed), o).sampleLoss(o.Seed); math.Abs(got-losses[name]) > 1e-6 {
+	if got := newLearner(l, newHead(chosen, 0, o.Seed), o).sampleLoss(o.Seed); !(math.Abs(got-losses[name]) <= 1e-6) {
 		t.Errorf("the start has loss %g, found was %g", got, losses[name])
 	}
 
@@ -117,7 +117,7 @@ func TestStartsAreCompared(t *testing.T) {
 			linalg.AddScaled(want, d.Items.Row(int(x)), float64(weights[k]))
 		}
 		for k, v := range want {
-			if math.Abs(float64(got.Row(i)[k]-(v-center[k]))) > 1e-5 {
+			if !(math.Abs(float64(got.Row(i)[k]-(v-center[k]))) <= 1e-5) {
 				t.Errorf("the target of list %d has %g at %d, want %g", i, got.Row(i)[k], k, v-center[k])
 			}
 		}

@@ -104,7 +104,7 @@ func TestTheRisksOfAllLooks(t *testing.T) {
 		for i := range looks {
 			risk += 1 - confidenceAt(i, looks, 0.95)
 		}
-		if last := 1 - confidenceAt(looks-1, looks, 0.95); math.Abs(risk-0.05) > 1e-12 || last < 0.025 {
+		if last := 1 - confidenceAt(looks-1, looks, 0.95); !(math.Abs(risk-0.05) <= 1e-12) || last < 0.025 {
 			t.Errorf("%d looks risk %g, the last one %g", looks, risk, last)
 		}
 	}

@@ -58,7 +58,7 @@ func TestMarkOfPairs(t *testing.T) {
 		{[]int32{2, 3, 0}, (1 + 9./3) / 10, (1 + 9./2) / 10}, {[]int32{3}, 0, 0},
 	} {
 		for measure, want := range map[fit.Measure]float64{fit.MRR: c.mrr, fit.NDCG: c.ndcg} {
-			if got := New(log, measure, []int32{0}, nil).MarkOfPairs(c.ranking, 0); math.Abs(got-want) > 1e-12 {
+			if got := New(log, measure, []int32{0}, nil).MarkOfPairs(c.ranking, 0); !(math.Abs(got-want) <= 1e-12) {
 				t.Errorf("items %v: %s %v, want %v", c.ranking, measure, got, want)
 			}
 		}
@@ -114,7 +114,7 @@ func TestJudge(t *testing.T) {
 				want = max(want, 1/rank)
 			}
 		}
-		if math.Abs(got-want) > 1e-12 {
+		if !(math.Abs(got-want) <= 1e-12) {
 			t.Errorf("query %d: 1/rank is %g, want %g", i, got, want)
 		}
 	}

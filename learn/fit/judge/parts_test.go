@@ -26,10 +26,10 @@ func TestMeasuresOfHits(t *testing.T) {
 		0b110:  {2, 1. / 2, (1/math.Log2(3) + 1/math.Log2(4)) / (1 + 1/math.Log2(3))},
 		1 << 9: {20, 1. / 10, (1 / math.Log2(11)) / ideal(10)},
 	} {
-		if got := hits.ReciprocalRank(); math.Abs(got-want.reciprocal) > 1e-12 {
+		if got := hits.ReciprocalRank(); !(math.Abs(got-want.reciprocal) <= 1e-12) {
 			t.Errorf("%b: reciprocal rank %v, want %v", hits, got, want.reciprocal)
 		}
-		if got := hits.NDCG(want.wanted); math.Abs(got-want.cut) > 1e-12 {
+		if got := hits.NDCG(want.wanted); !(math.Abs(got-want.cut) <= 1e-12) {
 			t.Errorf("%b of %d: nDCG %v, want %v", hits, want.wanted, got, want.cut)
 		}
 	}
@@ -183,7 +183,7 @@ func TestAMixOfJudges(t *testing.T) {
 	mix := Mix(first, second, 0.6)
 	ranks := make([]float64, 10)
 	ranks[0], ranks[9] = 1, 1
-	if got := mix.Mean(ranks); math.Abs(got-(0.4*9/16+0.6/2)) > 1e-12 {
+	if got := mix.Mean(ranks); !(math.Abs(got-(0.4*9/16+0.6/2)) <= 1e-12) {
 		t.Errorf("the mean is %v", got)
 	}
 	if !slices.Equal(mix.Queries, all.Queries) || !slices.Equal(mix.FirstItems, all.FirstItems) || !slices.Equal(mix.WantedCounts, all.WantedCounts) || mix.Vectors.Rows != 10 || len(mix.Part(3, 9).Queries) != 6 {
@@ -226,7 +226,7 @@ func TestComparison(t *testing.T) {
 	gain := (1*1 + 2*0 + 1*-0.5) / 4.
 	first, second := (1-gain)+2*(0-gain), -0.5-gain
 	want := math.Sqrt(first*first+second*second) / 4
-	if math.Abs(c.Gain-gain) > 1e-12 || math.Abs(c.StandardError-want) > 1e-12 || math.Abs(c.Baseline-1.5/4) > 1e-12 || c.Queries != 3 {
+	if !(math.Abs(c.Gain-gain) <= 1e-12) || !(math.Abs(c.StandardError-want) <= 1e-12) || !(math.Abs(c.Baseline-1.5/4) <= 1e-12) || c.Queries != 3 {
 		t.Errorf("%+v, want a gain of %v ± %v", c, gain, want)
 	}
 }

@@ -40,11 +40,11 @@ func TestPrincipalAxes(t *testing.T) {
 			norm += float64(axes.Row(i)[k]) * float64(axes.Row(i)[k])
 		}
 		for i := range dim {
-			if math.Abs(product[i]-value*float64(axes.Row(i)[k])) > 1e-4 {
+			if !(math.Abs(product[i]-value*float64(axes.Row(i)[k])) <= 1e-4) {
 				t.Errorf("axis %d is no eigenvector: %v", k, product)
 			}
 		}
-		if math.Abs(norm-1) > 1e-5 || value > last {
+		if !(math.Abs(norm-1) <= 1e-5) || value > last {
 			t.Errorf("axis %d has norm %g and eigenvalue %g after %g", k, norm, value, last)
 		}
 		last = value

@@ -144,11 +144,11 @@ func TestSkewOfALog(t *testing.T) {
 	f := &fitter{log: l, split: samples.Split{Train: fittest.AllRows(20), HeldOut: []int32{20, 21, 22, 23}}}
 	got := f.measureSkew(groupByItem(l, f.split.Train))
 	// Eleven logged items: the tenth of them is two. Item 11 has no query, and three of five held-out pairs name it.
-	if math.Abs(got.QueriesPerItem-20./11) > 1e-9 || math.Abs(got.HeadShare-11./20) > 1e-9 || math.Abs(got.Reachable-0.4) > 1e-9 {
+	if !(math.Abs(got.QueriesPerItem-20./11) <= 1e-9) || !(math.Abs(got.HeadShare-11./20) <= 1e-9) || !(math.Abs(got.Reachable-0.4) <= 1e-9) {
 		t.Errorf("%+v", got)
 	}
 	box := boxDiversity(l.Queries, fittest.AllRows(10)) // sides 1 − cos 0.9 and sin 0.9
-	if want := math.Sqrt((1 - math.Cos(0.9)) * math.Sin(0.9)); math.Abs(box-want) > 1e-5 || math.Abs(got.HeadDiversity-want) > 1e-5 || got.TailDiversity > 2*leastSide {
+	if want := math.Sqrt((1 - math.Cos(0.9)) * math.Sin(0.9)); !(math.Abs(box-want) <= 1e-5) || !(math.Abs(got.HeadDiversity-want) <= 1e-5) || got.TailDiversity > 2*leastSide {
 		t.Errorf("the box is %g, want %g; of the head %g, of the tail %g", box, want, got.HeadDiversity, got.TailDiversity)
 	}
 	if none := f.measureSkew(groupByItem(l, nil)); none != (Skew{}) {
@@ -208,7 +208,7 @@ func TestShareOfRepeats(t *testing.T) {
 		if j.seen != nil {
 			seen = len(j.seen.Queries)
 		}
-		if math.Abs(j.repeatShare-c.want) > 1e-9 || seen != c.seen {
+		if !(math.Abs(j.repeatShare-c.want) <= 1e-9) || seen != c.seen {
 			t.Errorf("%s: a share of %g is judged by %d queries, want %g and %d", name, j.repeatShare, seen, c.want, c.seen)
 		}
 	}
@@ -288,7 +288,7 @@ func TestTheMeasureChoosesTheBudget(t *testing.T) {
 		if got, err := r.decide(j, false); err != nil || got != want {
 			t.Errorf("%s takes budget %d, %v; want %d", measure, got, err, want)
 		}
-		if trial := r.Trials[1]; math.Abs(trial.MRR-0.5) > 1e-9 || math.Abs(trial.NDCG-0.7) > 1e-9 {
+		if trial := r.Trials[1]; !(math.Abs(trial.MRR-0.5) <= 1e-9) || !(math.Abs(trial.NDCG-0.7) <= 1e-9) {
 			t.Errorf("%s: %+v", measure, trial)
 		}
 	}
@@ -343,7 +343,7 @@ func TestReportOfTheChoice(t *testing.T) {
 	}
 	r, j := trialsOf(t, 0.3, 0.2)
 	r.stay(j)
-	if r.Logged.Value != r.Logged.Baseline || math.Abs(r.Logged.Value-0.3) > 1e-9 || r.Seen != nil || r.MAvg != 0 {
+	if r.Logged.Value != r.Logged.Baseline || !(math.Abs(r.Logged.Value-0.3) <= 1e-9) || r.Seen != nil || r.MAvg != 0 {
 		t.Errorf("without a choice: %+v", r)
 	}
 }

@@ -80,7 +80,7 @@ func TestLloydGolden(t *testing.T) {
 					t.Fatalf("step %d begins with %v, want %v", i, k.labels, step.In)
 				}
 				k.moveCentres()
-				if objective, _ := k.assignQueries(); math.Abs(objective-step.Objective) > 1e-5 {
+				if objective, _ := k.assignQueries(); !(math.Abs(objective-step.Objective) <= 1e-5) {
 					t.Errorf("step %d: objective %v, want %v", i, objective, step.Objective)
 				}
 			}
@@ -89,12 +89,12 @@ func TestLloydGolden(t *testing.T) {
 			}
 			want := all.tensors[c.Name+".lloyd_centres"]
 			for i, v := range k.centres.Data {
-				if k.hasCentre[i/k.centres.Cols] && math.Abs(float64(v-want.Data[i])) > 1e-6 {
+				if k.hasCentre[i/k.centres.Cols] && !(math.Abs(float64(v-want.Data[i])) <= 1e-6) {
 					t.Errorf("centre %d, number %d: %v, want %v", i/k.centres.Cols, i%k.centres.Cols, v, want.Data[i])
 				}
 			}
 			copy(k.labels, c.LloydFrom)
-			if total := k.runLloyd(30); math.Abs(total-c.LloydTotal) > 1e-5 {
+			if total := k.runLloyd(30); !(math.Abs(total-c.LloydTotal) <= 1e-5) {
 				t.Errorf("settles at %v, want %v", total, c.LloydTotal)
 			}
 		})
@@ -138,7 +138,7 @@ func TestClustersWithoutDirection(t *testing.T) {
 	k.hasCentre[1], k.hasCentre[2] = true, true
 	k.labels = []int32{1, 1, 1}
 	k.moveCentres() // (1,0) + (−1,0) + (0,1): a direction
-	if got := k.centres.Row(1); math.Abs(float64(got[1]-1)) > 1e-6 {
+	if got := k.centres.Row(1); !(math.Abs(float64(got[1]-1)) <= 1e-6) {
 		t.Errorf("centre 1 is %v", got)
 	}
 	if got := k.centres.Row(2); got[1] != 1 {
@@ -163,7 +163,7 @@ func TestBudgetSharesGolden(t *testing.T) {
 			t.Fatal(err)
 		}
 		for i, s := range shareOut([]int{0, 1, 2, 3, 4}, traffic, beta, 30) {
-			if math.Abs(s-want[i]) > 1e-9 {
+			if !(math.Abs(s-want[i]) <= 1e-9) {
 				t.Errorf("%s: share %d is %v, want %v", name, i, s, want[i])
 			}
 		}
@@ -264,7 +264,7 @@ func TestMaxSimFinds(t *testing.T) {
 		t.Errorf("%+v", r)
 	}
 	for x, v := range vectors {
-		if v.Rows != 1 || math.Abs(rerank.Norm(v.Row(0))-1) > 1e-5 {
+		if v.Rows != 1 || !(math.Abs(rerank.Norm(v.Row(0))-1) <= 1e-5) {
 			t.Errorf("item %d: %v", x, v)
 		}
 	}

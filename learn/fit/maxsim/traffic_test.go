@@ -44,11 +44,11 @@ func TestBudgetsCountByTraffic(t *testing.T) {
 	o.HeldOut = 0.2
 	fitted, _ := maxsimOf(t, d, o)
 	r := fitted.Report
-	if math.Abs(r.RepeatShare-0.95) > 0.01 || r.Seen == nil {
+	if !(math.Abs(r.RepeatShare-0.95) <= 0.01) || r.Seen == nil {
 		t.Fatalf("%.3f of the traffic repeats, want 0.95; %+v", r.RepeatShare, r)
 	}
 	want := r.RepeatShare*r.Seen.Value + (1-r.RepeatShare)*r.Logged.Value
-	if r.Seen.Value < 0.99 || r.Logged.Value > 0.9 || math.Abs(r.Traffic.Value-want) > 1e-9 {
+	if r.Seen.Value < 0.99 || r.Logged.Value > 0.9 || !(math.Abs(r.Traffic.Value-want) <= 1e-9) {
 		t.Errorf("seen %.3f, new %.3f, traffic %.3f", r.Seen.Value, r.Logged.Value, r.Traffic.Value)
 	}
 	o.RepeatShare = 0
@@ -98,7 +98,7 @@ func TestPeriodSaysHowMuchRepeats(t *testing.T) {
 	o := DefaultOptions()
 	o.SplitBy, o.HeldOut, o.MAvg = fit.ByTime, 0.25, []float64{1, 10}
 	fitted, _ := maxsimOf(t, d, o)
-	if r := fitted.Report; math.Abs(r.RepeatShare-0.75) > 1e-9 || r.Seen == nil || r.Seen.Queries != 90 || r.Logged.Queries != 60 {
+	if r := fitted.Report; !(math.Abs(r.RepeatShare-0.75) <= 1e-9) || r.Seen == nil || r.Seen.Queries != 90 || r.Logged.Queries != 60 {
 		t.Errorf("%.3f repeats, want 0.750 of 90 and 60 queries: %+v", r.RepeatShare, r)
 	}
 }
@@ -163,7 +163,7 @@ func TestFlatLogsAreDoubted(t *testing.T) {
 // Diversity is the side of the box around the unit vectors: large for queries on a circle, 0 for equal queries.
 func TestDiversityIsTheSideOfTheBox(t *testing.T) {
 	circle := rerank.Matrix{Rows: 4, Cols: 2, Data: []float32{3, 0, 0, 5, -1, 0, 0, -2}}
-	if got := boxDiversity(circle, []int32{0, 1, 2, 3}); math.Abs(got-2) > 1e-6 {
+	if got := boxDiversity(circle, []int32{0, 1, 2, 3}); !(math.Abs(got-2) <= 1e-6) {
 		t.Errorf("on a circle: %g, want 2", got)
 	}
 	if got := boxDiversity(circle, []int32{1, 1}); got > 1e-5 {
@@ -204,7 +204,7 @@ func TestUpdateEqualsAFullFit(t *testing.T) {
 	later := repeatedLog(2, 1)
 	for name, queries := range map[string]fit.Data{"asked before": whole, "new": later} {
 		a, b := meanReciprocalRank(queries, updated), meanReciprocalRank(queries, full)
-		if math.Abs(a-b) > 0.002 {
+		if !(math.Abs(a-b) <= 0.002) {
 			t.Errorf("queries %s: an update finds %.4f, a full fit %.4f", name, a, b)
 		}
 	}

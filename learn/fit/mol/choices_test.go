@@ -161,7 +161,7 @@ func TestNetsAreMarkedByTheMeasure(t *testing.T) {
 		if err := f.measure(n); err != nil {
 			t.Fatal(err)
 		}
-		if want := map[fit.Measure]float64{fit.MRR: m.LoggedMRR, fit.NDCG: m.LoggedNDCG}[measure]; math.Abs(f.report.Logged.Value-want) > 1e-12 || m.LoggedMRR == m.LoggedNDCG {
+		if want := map[fit.Measure]float64{fit.MRR: m.LoggedMRR, fit.NDCG: m.LoggedNDCG}[measure]; !(math.Abs(f.report.Logged.Value-want) <= 1e-12) || m.LoggedMRR == m.LoggedNDCG {
 			t.Errorf("%s: the verdict is by %g, want %g", measure, f.report.Logged.Value, want)
 		}
 		found[measure] = [2][]float64{cold.Cold.Scores, cold.Cold.Baseline}
@@ -247,13 +247,13 @@ func TestPullOfAMixture(t *testing.T) {
 	if sides == 0 || gates == 0 {
 		t.Fatalf("the net is at its start: %g, %g", sides, gates)
 	}
-	if got := loss(0.5) - loss(0); math.Abs(got-0.5*(sides+gates)) > 1e-3*(sides+gates) {
+	if got := loss(0.5) - loss(0); !(math.Abs(got-0.5*(sides+gates)) <= 1e-3*(sides+gates)) {
 		t.Errorf("a pull of 0.5 costs %g, want %g", got, 0.5*(sides+gates))
 	}
 	n.guarded = true
 	loss(0)
 	free := linalg.CloneArrays(gradientArrays(n.learned))
-	if got := loss(0.5) - loss(0); math.Abs(got-0.5*(sides+10*gates)) > 1e-3*(sides+10*gates) {
+	if got := loss(0.5) - loss(0); !(math.Abs(got-0.5*(sides+10*gates)) <= 1e-3*(sides+10*gates)) {
 		t.Errorf("a guarded pull of 0.5 costs %g, want %g", got, 0.5*(sides+10*gates))
 	}
 	loss(0.5)
@@ -268,7 +268,7 @@ func TestPullOfAMixture(t *testing.T) {
 			if isBias {
 				want = 0
 			}
-			if math.Abs(float64(g)-want) > 1e-3*(1+math.Abs(want)) {
+			if !(math.Abs(float64(g)-want) <= 1e-3*(1+math.Abs(want))) {
 				t.Fatalf("parameter %d of array %d has the gradient %g, want %g", i, k, g, want)
 			}
 		}
@@ -300,11 +300,11 @@ func TestDropoutKeepsTheMean(t *testing.T) {
 		sum += float64(x)
 		if x == 0 {
 			zeros++
-		} else if math.Abs(float64(x)-2/0.75) > 1e-6 {
+		} else if !(math.Abs(float64(x)-2/0.75) <= 1e-6) {
 			t.Fatalf("a number that is left is %g", x)
 		}
 	}
-	if mean := sum / 20000; math.Abs(mean-2) > 0.05 || zeros < 4500 || zeros > 5500 {
+	if mean := sum / 20000; !(math.Abs(mean-2) <= 0.05) || zeros < 4500 || zeros > 5500 {
 		t.Errorf("the mean of 2 becomes %g, %d of 20000 are dropped", mean, zeros)
 	}
 	one := noise{seed: 1, step: 2}
@@ -336,7 +336,7 @@ func TestDroppedGates(t *testing.T) {
 				left++
 			}
 		}
-		if math.Abs(sum-1) > 1e-6 {
+		if !(math.Abs(sum-1) <= 1e-6) {
 			t.Fatalf("gates %v", g)
 		}
 		if left == 3 {
@@ -413,7 +413,7 @@ func TestUsageOfGates(t *testing.T) {
 	var u GateUsage
 	u.add([]float64{0.5, 0.5, 0})
 	u.add([]float64{0, 0, 1})
-	if math.Abs(u.MeanEntropy-math.Log(2)) > 1e-9 || u.Largest != 1.5 || !slices.Equal(u.Mass, []float64{0.5, 0.5, 1}) {
+	if !(math.Abs(u.MeanEntropy-math.Log(2)) <= 1e-9) || u.Largest != 1.5 || !slices.Equal(u.Mass, []float64{0.5, 0.5, 1}) {
 		t.Errorf("%+v", u)
 	}
 	f, n := fitterOf(t, func(*Options) {})
@@ -427,7 +427,7 @@ func TestUsageOfGates(t *testing.T) {
 	for _, m := range got.Mass {
 		sum += m
 	}
-	if err != nil || got.Queries != len(j.Queries) || math.Abs(sum-1) > 1e-4 || got.MeanEntropy <= 0 || got.MeanEntropy > got.Entropy+1e-9 || got.Largest > 1 {
+	if err != nil || got.Queries != len(j.Queries) || !(math.Abs(sum-1) <= 1e-4) || got.MeanEntropy <= 0 || got.MeanEntropy > got.Entropy+1e-9 || got.Largest > 1 {
 		t.Errorf("%+v, %v", got, err)
 	}
 }

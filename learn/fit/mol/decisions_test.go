@@ -148,7 +148,7 @@ func TestModelsOfRawVectors(t *testing.T) {
 				t.Errorf("%s: %s is scaled by %g", name, key, scale)
 			}
 			for i, v := range want.Data {
-				if math.Abs(float64(got.Data[i])-scale*float64(v)) > 1e-6*math.Abs(scale*float64(v)) {
+				if !(math.Abs(float64(got.Data[i])-scale*float64(v)) <= 1e-6*math.Abs(scale*float64(v))) {
 					t.Fatalf("%s: %s[%d] is %g, want %g times %g", name, key, i, got.Data[i], scale, v)
 				}
 			}

@@ -99,7 +99,7 @@ func TestWithoutAGainTheModelIsTheBilinearForm(t *testing.T) {
 			t.Fatal(err)
 		}
 		r := got.Report
-		if r.Rounds != 0 || math.Abs(r.Logged.Value-want.Report.Logged.Value) > 1e-6 || math.Abs(1/r.Temperature-want.Report.Scale) > 1e-9 ||
+		if r.Rounds != 0 || !(math.Abs(r.Logged.Value-want.Report.Logged.Value) <= 1e-6) || !(math.Abs(1/r.Temperature-want.Report.Scale) <= 1e-9) ||
 			!slices.ContainsFunc(r.Warnings, func(text string) bool { return strings.Contains(text, "no mixture was better") }) {
 			t.Errorf("%s: %d rounds, MRR@10 %g at temperature %g, warnings %q; want none, %g and %g", cold, r.Rounds, r.Logged.Value, r.Temperature, r.Warnings, want.Report.Logged.Value, 1/want.Report.Scale)
 		}

@@ -327,7 +327,7 @@ func checkGradient(t *testing.T, o Options) {
 				want = 0 // held
 			}
 			got := naiveDot(gradients[i].v, direction)
-			if math.Abs(got-want) > 2e-4*(1+math.Abs(want)) {
+			if !(math.Abs(got-want) <= 2e-4*(1+math.Abs(want))) {
 				t.Errorf("parameter %d, %dx%d: the gradient along a direction is %.6f, by differences %.6f", i, v.rows, v.cols, got, want)
 			}
 		}
@@ -349,7 +349,7 @@ func TestBalance(t *testing.T) {
 		for _, g := range tc.gates {
 			b.addExample(make([]float32, len(g)), g)
 		}
-		if got := b.loss(); math.Abs(got-tc.want) > 1e-5 {
+		if got := b.loss(); !(math.Abs(got-tc.want) <= 1e-5) {
 			t.Errorf("%s: %g, want %g", name, got, tc.want)
 		}
 	}

@@ -108,7 +108,7 @@ func compareElsewhere(t *testing.T, path string, m *model.Model, d fit.Data) {
 	}
 	for q := range want {
 		for x, v := range want[q] {
-			if got := float64(scores.Row(q)[x]); math.Abs(got-v) > 2e-5*max(1, math.Abs(v)) {
+			if got := float64(scores.Row(q)[x]); !(math.Abs(got-v) <= 2e-5*max(1, math.Abs(v))) {
 				t.Errorf("query %d, item %d: %.6f, elsewhere %.6f", q, x, got, v)
 			}
 		}

@@ -53,7 +53,7 @@ func TestQueriesAreDivided(t *testing.T) {
 func TestHitRateOfQueries(t *testing.T) {
 	got := newHitRate(HitPair{5, 4}, []int{4, 2, 3, 3}, 4)
 	half := 1.96 * math.Sqrt((0.0625+0.0625)/3/4)
-	if got.P != 5 || got.T != 4 || got.Mean != 0.75 || math.Abs(got.Low-(0.75-half)) > 1e-9 || math.Abs(got.High-(0.75+half)) > 1e-9 {
+	if got.P != 5 || got.T != 4 || got.Mean != 0.75 || !(math.Abs(got.Low-(0.75-half)) <= 1e-9) || !(math.Abs(got.High-(0.75+half)) <= 1e-9) {
 		t.Errorf("%+v, want 0.75 ± %g", got, half)
 	}
 	if got := newHitRate(HitPair{1, 1}, []int{1, 0}, 1); got.Low != 0 || got.High != 1 {
@@ -72,7 +72,7 @@ func TestHitRateOfQueries(t *testing.T) {
 			t.Errorf("%+v: %+v, want %g", c.pair, got, c.want)
 		}
 	}
-	if got := rootMeanSquareError(approximate, truth); math.Abs(got-math.Sqrt((16.+1+1+4+4)/5)) > 1e-9 {
+	if got := rootMeanSquareError(approximate, truth); !(math.Abs(got-math.Sqrt((16.+1+1+4+4)/5)) <= 1e-9) {
 		t.Errorf("the error is %g", got)
 	}
 }
@@ -150,7 +150,7 @@ func TestALearnerAtItsStart(t *testing.T) {
 			for i, v := range a.Row(q) {
 				got += float64(v) * float64(c.Row(x)[i])
 			}
-			if math.Abs(got-want) > 1e-5 {
+			if !(math.Abs(got-want) <= 1e-5) {
 				t.Fatalf("query %d and item %d score %g, by CUR %g", q, x, got, want)
 			}
 		}
@@ -159,10 +159,10 @@ func TestALearnerAtItsStart(t *testing.T) {
 			t.Errorf("query %d has the bound %g, its fifth score is %g", q, l.bounds[q], sorted[35])
 		}
 	}
-	if scale := rootMeanSquare(queries) / rootMeanSquare(features); math.Abs(float64(l.featureScale)-scale) > 1e-6 || scale > 0.02 {
+	if scale := rootMeanSquare(queries) / rootMeanSquare(features); !(math.Abs(float64(l.featureScale)-scale) <= 1e-6) || scale > 0.02 {
 		t.Errorf("features are read times %g, want %g", l.featureScale, scale)
 	}
-	if l.tau != rowDeviation(truth)/4 || math.Abs(rowDeviation(rerank.Matrix{Rows: 2, Cols: 2, Data: []float32{1, 3, 8, 10}})-1) > 1e-9 {
+	if l.tau != rowDeviation(truth)/4 || !(math.Abs(rowDeviation(rerank.Matrix{Rows: 2, Cols: 2, Data: []float32{1, 3, 8, 10}})-1) <= 1e-9) {
 		t.Errorf("the temperature is %g of %g", l.tau, rowDeviation(truth))
 	}
 	in := l.queryInputs(queries, features)
@@ -226,7 +226,7 @@ func TestPerceptronGradients(t *testing.T) {
 			parameters[i] = v + step
 			above := sum()
 			parameters[i] = v - step
-			if got, want := float64(n.grads[array][i]), (above-sum())/(2*step); math.Abs(got-want) > 1e-2*(1+math.Abs(want)) {
+			if got, want := float64(n.grads[array][i]), (above-sum())/(2*step); !(math.Abs(got-want) <= 1e-2*(1+math.Abs(want))) {
 				t.Errorf("the slope of parameter %d of array %d is %g, want %g", i, array, got, want)
 			}
 			parameters[i] = v

@@ -90,7 +90,7 @@ func TestSelectionsGolden(t *testing.T) {
 	for i, want := range g.Greedy.Chosen {
 		row, gain := greedy.takeNext()
 		total -= gain
-		if row != want || math.Abs(gain-g.Greedy.Margins[i][0]) > 1e-5*gain || math.Abs(total-g.Greedy.Objective[i]) > 1e-5*total {
+		if row != want || !(math.Abs(gain-g.Greedy.Margins[i][0]) <= 1e-5*gain) || !(math.Abs(total-g.Greedy.Objective[i]) <= 1e-5*total) {
 			t.Errorf("step %d: row %d, gain %v, left %v; want %d, %v, %v", i, row, gain, total, want, g.Greedy.Margins[i][0], g.Greedy.Objective[i])
 		}
 	}
@@ -172,7 +172,7 @@ func TestListwiseGolden(t *testing.T) {
 	}{{"by R", truth, g.Listwise.ByR}, {"as printed", g.matrix("approximation"), g.Listwise.AsPrinted}} {
 		approximate := g.matrix("approximation")
 		approximate.Data = slices.Clone(approximate.Data)
-		if got := listwiseGain(approximate, tc.truth, bounds, 1); math.Abs(got-tc.want) > 1e-5 {
+		if got := listwiseGain(approximate, tc.truth, bounds, 1); !(math.Abs(got-tc.want) <= 1e-5) {
 			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
 		}
 	}
@@ -195,7 +195,7 @@ func TestRBELossGradients(t *testing.T) {
 		gradient := rerank.Matrix{Rows: 3, Cols: 7, Data: slices.Clone(scores.Data)}
 		loss(gradient)
 		for i, got := range gradient.Data {
-			if want := (at(i, 1e-2) - at(i, -1e-2)) / 2e-2; math.Abs(float64(got)-want) > 1e-3 {
+			if want := (at(i, 1e-2) - at(i, -1e-2)) / 2e-2; !(math.Abs(float64(got)-want) <= 1e-3) {
 				t.Errorf("%s: gradient %d is %v, want %v", name, i, got, want)
 			}
 		}
@@ -347,7 +347,7 @@ func checkRBEModel(t *testing.T, s *rbe.Similarity, scores rerank.Matrix, fitted
 		}
 	}
 	got, want := hitRates(approximate, truth, o.Judged)[0].Mean, fitted.Report.Chosen.HitRates[0].Mean
-	if math.Abs(got-want) > 0.01 {
+	if !(math.Abs(got-want) <= 0.01) {
 		t.Errorf("the model's hit rate is %v, the report's %v", got, want)
 	}
 }
@@ -453,7 +453,7 @@ func TestEqualHitsAreEqualRates(t *testing.T) {
 		t.Errorf("ten hits of ten queries are %v and %v, want .1", one.Mean, other.Mean)
 	}
 	// Shares of .7, .3 and eight times 0: the variance of a query is (.36 + .04 + 8·.01)/9, and that of the mean a tenth.
-	if half := 1.96 * math.Sqrt(0.48/9/10); one.Low != 0.1 || one.High != 0.1 || other.Low != 0 || math.Abs(other.High-0.1-half) > 1e-12 {
+	if half := 1.96 * math.Sqrt(0.48/9/10); one.Low != 0.1 || one.High != 0.1 || other.Low != 0 || !(math.Abs(other.High-0.1-half) <= 1e-12) {
 		t.Errorf("intervals %v to %v and %v to %v, want .1 and 0 to %v", one.Low, one.High, other.Low, other.High, 0.1+half)
 	}
 }

@@ -214,7 +214,7 @@ func TestRepeatShare(t *testing.T) {
 		t.Fatal(err)
 	}
 	// Of 9 questions 2 came once: (1, 1) and (1, 4), which chose two items.
-	if got := l.RepeatShare(); math.Abs(got-7./9) > 1e-12 {
+	if got := l.RepeatShare(); !(math.Abs(got-7./9) <= 1e-12) {
 		t.Errorf("%g of the traffic repeats, want 7/9", got)
 	}
 }

@@ -34,7 +34,7 @@ func TestColdTraffic(t *testing.T) {
 		if !c.times {
 			l.Times = nil
 		}
-		if got := l.ColdTraffic(); math.Abs(got-c.want) > 1e-12 {
+		if got := l.ColdTraffic(); !(math.Abs(got-c.want) <= 1e-12) {
 			t.Errorf("%s: %g, want %g", name, got, c.want)
 		}
 	}
@@ -71,7 +71,7 @@ func TestColdTrafficOfALogWithFavourites(t *testing.T) {
 				cold++
 			}
 		}
-		if got := l.ColdTraffic(); math.Abs(got-cold/pairs) > 0.03 {
+		if got := l.ColdTraffic(); !(math.Abs(got-cold/pairs) <= 0.03) {
 			t.Errorf("skew %g: %.3f, and %.3f of the later pairs are for items without logs; %d of %d items have none", skew, got, cold/pairs, items-len(logged), items)
 		}
 	}

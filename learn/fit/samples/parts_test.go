@@ -31,7 +31,7 @@ func TestScale(t *testing.T) {
 			t.Fatal(isZero, err)
 		}
 		for i, x := range got.Data {
-			if math.Abs(float64(x-want[i])) > 1e-5 {
+			if !(math.Abs(float64(x-want[i])) <= 1e-5) {
 				t.Errorf("unit %t: scaled to %v, want %v", unit, got.Data, want)
 				break
 			}
@@ -44,7 +44,7 @@ func TestScale(t *testing.T) {
 	if got, isZero, err := Scale("items", units, true, nil); err != nil || &got.Data[0] != &units.Data[0] || !slices.Equal(isZero, []bool{false, false}) {
 		t.Errorf("unit rows were copied: %v %v, %v", got, isZero, err)
 	}
-	if got := RootMeanSquareNorm(m); math.Abs(float64(got)-math.Sqrt(125./3)) > 1e-5 {
+	if got := RootMeanSquareNorm(m); !(math.Abs(float64(got)-math.Sqrt(125./3)) <= 1e-5) {
 		t.Errorf("the root mean square norm is %v", got)
 	}
 }

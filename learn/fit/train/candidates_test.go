@@ -52,7 +52,7 @@ func TestChanceOfACandidate(t *testing.T) {
 		if n == 0 {
 			continue // chosen by nobody
 		}
-		if got := n / draws; math.Abs(got-want) > 0.015 {
+		if got := n / draws; !(math.Abs(got-want) <= 0.015) {
 			t.Errorf("item %d was a candidate in %.3f of the batches, its chance is %.3f", x, got, want)
 		}
 	}
@@ -142,7 +142,7 @@ func TestLooks(t *testing.T) {
 	scores := rerank.Matrix{Rows: 1, Cols: 3, Data: []float32{0.3, -0.2, 0.1}} // of items 0, 1 and 3
 	loss := CrossEntropy{Log: log, Scale: 2, MeanWeight: 1}.Apply(scores, pairs[:1], c)
 	chosen := 0.5 * math.Exp(-0.4)
-	if want := -math.Log(chosen / (chosen + 2*math.Exp(0.6) + unshownLooks*0.5*math.Exp(0.2))); math.Abs(loss-want) > 1e-6 {
+	if want := -math.Log(chosen / (chosen + 2*math.Exp(0.6) + unshownLooks*0.5*math.Exp(0.2))); !(math.Abs(loss-want) <= 1e-6) {
 		t.Errorf("loss %g, want %g", loss, want)
 	}
 }

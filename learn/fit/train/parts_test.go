@@ -79,7 +79,7 @@ func TestBatches(t *testing.T) {
 	const queries = 64
 	pairs := pairsOf(slices.Repeat([]int{1, 3}, queries/2)...)
 	b := NewBatches(pairs, 32, rand.NewPCG(1, 2))
-	if b.Size != 32 || b.Steps != minRoundSteps || math.Abs(b.MeanWeight-(32.*1+32*6)/(32+96)) > 1e-9 {
+	if b.Size != 32 || b.Steps != minRoundSteps || !(math.Abs(b.MeanWeight-(32.*1+32*6)/(32+96)) <= 1e-9) {
 		t.Fatalf("batches of %d, %d a round, of weight %v", b.Size, b.Steps, b.MeanWeight)
 	}
 	if slices.IsSortedFunc(b.Next(), func(a, b samples.Pair) int { return cmp.Compare(a.Query, b.Query) }) {
@@ -178,7 +178,7 @@ func TestCrossEntropy(t *testing.T) {
 		return sum
 	}
 	gradient := rerank.Matrix{Rows: 2, Cols: 5, Data: slices.Clone(scores)}
-	if got, want := e.Apply(gradient, batch, c), loss(scores); math.Abs(got-want) > 1e-5 {
+	if got, want := e.Apply(gradient, batch, c), loss(scores); !(math.Abs(got-want) <= 1e-5) {
 		t.Errorf("the loss is %v, want %v", got, want)
 	}
 	for i := range scores {
@@ -186,7 +186,7 @@ func TestCrossEntropy(t *testing.T) {
 		const step = 1e-3
 		up[i] += step
 		down[i] -= step
-		if want := (loss(up) - loss(down)) / (float64(up[i]) - float64(down[i])); math.Abs(float64(gradient.Data[i])-want) > 1e-3 {
+		if want := (loss(up) - loss(down)) / (float64(up[i]) - float64(down[i])); !(math.Abs(float64(gradient.Data[i])-want) <= 1e-3) {
 			t.Errorf("the slope of score %d is %v, want %v", i, gradient.Data[i], want)
 		}
 	}

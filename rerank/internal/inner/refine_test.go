@@ -56,7 +56,7 @@ func TestRefineFindsMore(t *testing.T) {
 		probes, err := refined.Probes(rerank.Plan{Strategy: rerank.Average, Depth: 1})
 		must(err)
 		for i := range 300 {
-			if got := dotOf(probes[0].Vector, items.Row(i)); math.Abs(got-float64(after[i])) > 1e-3 {
+			if got := dotOf(probes[0].Vector, items.Row(i)); !(math.Abs(got-float64(after[i])) <= 1e-3) {
 				t.Fatalf("%s: the probe finds item %d with %v, φ is %v", kind, i, got, after[i])
 			}
 		}

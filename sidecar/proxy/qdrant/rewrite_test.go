@@ -345,7 +345,7 @@ func TestARewritingRouteOrdersPrefetchedRows(t *testing.T) {
 		t.Fatalf("%v, %q", got, state)
 	}
 	for id, score := range got {
-		if math.Abs(float64(score-want[id])) > 1e-5 {
+		if !(math.Abs(float64(score-want[id])) <= 1e-5) {
 			t.Errorf("point %d has %v, want %v", id, score, want[id])
 		}
 	}

@@ -44,7 +44,7 @@ func TestHowListsAreCompared(t *testing.T) {
 			if got := overlap(a, b); got != c.overlap {
 				t.Errorf("%q and %q overlap by %g, want %g", lists[0], lists[1], got, c.overlap)
 			}
-			if got := rankBiasedOverlap(a, b); math.Abs(got-c.rankBiased) > 1e-12 {
+			if got := rankBiasedOverlap(a, b); !(math.Abs(got-c.rankBiased) <= 1e-12) {
 				t.Errorf("%q and %q overlap by rank by %g, want %g", lists[0], lists[1], got, c.rankBiased)
 			}
 		}
