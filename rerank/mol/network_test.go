@@ -3,6 +3,7 @@ package mol
 import (
 	"math"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	"github.com/likenessdb/likeness/rerank"
@@ -57,7 +58,6 @@ func byNetwork(n *Network, o *rerank.Operands, row []float32) float64 {
 	if n.Second.Rows > 0 {
 		z = layer(n.Second, n.SecondBias, h)
 	}
-	var sum, mixed float64
 	for l := range z {
 		query, item := 0.0, 0.0
 		if o.Gates != nil {
@@ -72,7 +72,10 @@ func byNetwork(n *Network, o *rerank.Operands, row []float32) float64 {
 		} else {
 			z[l] += query + item
 		}
-		w := math.Exp(z[l])
+	}
+	var sum, mixed float64
+	for l, top := 0, slices.Max(z); l < pairs; l++ {
+		w := math.Exp(z[l] - top)
 		sum, mixed = sum+w, mixed+w*logits[l]
 	}
 	return mixed / sum

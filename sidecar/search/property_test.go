@@ -163,7 +163,7 @@ type trial struct {
 	pipelines []*search.Engine
 	rng       *rand.Rand
 	features  rerank.Matrix // computed when first needed
-	norm      float64       // the greatest norm of a row
+	norm      float64       // the greatest finite norm of a row
 	exact     int           // answers that claimed to be exact
 	by        map[rerank.Proof]int
 }
@@ -172,7 +172,9 @@ func newTrial(t testing.TB, rng *rand.Rand, sim rerank.Similarity, o oracle, vec
 	tr := &trial{world: newWorld(t, sim, vectors), oracle: o, rng: rng, by: map[rerank.Proof]int{}}
 	for r := range vectors.Rows {
 		tr.items = append(tr.items, o.item(wide(vectors.Row(r))))
-		tr.norm = math.Max(tr.norm, rerank.Norm(vectors.Row(r)))
+		if norm := rerank.Norm(vectors.Row(r)); norm <= math.MaxFloat32 { // FuzzSearch has rows that are not numbers
+			tr.norm = math.Max(tr.norm, norm)
+		}
 	}
 	places := []route.Placement{route.PlacementTable, route.PlacementStored}
 	if d, ok := sim.(rerank.Deriver); ok && len(d.Fields()) > 0 {
