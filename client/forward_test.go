@@ -301,7 +301,7 @@ func TestTimesAndSizesOfACall(t *testing.T) {
 	}
 }
 
-// TestNoRetry: a call is sent up to three times, or once where that is asked for.
+// TestNoRetry: a call is sent up to three times, or once where that is asked for or the sidecar has too many calls.
 func TestNoRetry(t *testing.T) {
 	h, address := listenHearing(t)
 	h.refuses = status.Error(codes.Unavailable, "later")
@@ -310,6 +310,10 @@ func TestNoRetry(t *testing.T) {
 		if _, err := dial(t, address, client.Options{NoRetry: once}).Search(t.Context(), things(1)); !errors.Is(err, client.ErrUnavailable) || h.calls != want {
 			t.Errorf("NoRetry %t: sent %d times, want %d; %v", once, h.calls, want, err)
 		}
+	}
+	h.calls, h.refuses = 0, status.Error(codes.ResourceExhausted, "too many")
+	if _, err := dial(t, address, client.Options{}).Search(t.Context(), things(1)); err == nil || h.calls != 1 {
+		t.Errorf("an overload: sent %d times, want 1; %v", h.calls, err)
 	}
 }
 

@@ -359,6 +359,30 @@ func TestOneCallersItemsDoNotBreak(t *testing.T) {
 	}
 }
 
+// TestALateCallDoesNotBreak: a call that its caller's deadline ends does not end the question that tells whether the ranker works.
+func TestALateCallDoesNotBreak(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := &gate{description: plugin.Description{Version: "1"}, do: func(ctx context.Context, items []plugin.Item) error {
+			if len(items[0].Payload) > 0 {
+				<-ctx.Done()
+			}
+			return ctx.Err()
+		}}
+		c := ranker.New(g, ranker.Options{BreakAfter: 1, BreakFor: time.Hour})
+		if _, err := c.Rank(t.Context(), query, itemsOf(1, 0)); err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		if _, err := c.Rank(ctx, query, itemsOf(1, 10)); !errors.Is(err, context.DeadlineExceeded) {
+			t.Fatalf("an item that takes too long: %v", err)
+		}
+		if _, err := c.Rank(t.Context(), query, itemsOf(1, 0)); err != nil {
+			t.Errorf("another item: %v; the breaker is %s", err, c.Breaker())
+		}
+	})
+}
+
 // TestAProbeThatIsGivenUp: if its caller leaves, a probe ends with it, and the ranker is probed
 // again.
 func TestAProbeThatIsGivenUp(t *testing.T) {
@@ -447,7 +471,7 @@ func TestAskedToWait(t *testing.T) {
 			}
 			return nil
 		}}
-		c := ranker.New(s, ranker.Options{RetryBudget: .1})
+		c := ranker.New(s, ranker.Options{RetryBudget: 1})
 		start := time.Now()
 		var all sync.WaitGroup
 		all.Go(func() {

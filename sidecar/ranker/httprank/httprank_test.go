@@ -300,6 +300,7 @@ func TestDescribe(t *testing.T) {
 		"another server": {answer(404, `nothing here`), "", plugin.Description{Name: "tei", Version: "tei"}, nil},
 		"another answer": {answer(200, `[]`), "", plugin.Description{Name: "tei", Version: "tei"}, nil},
 		"starting":       {answer(503, ``), "", plugin.Description{}, ranker.ErrUnavailable},
+		"busy":           {answer(429, ``), "", plugin.Description{}, ranker.ErrUnavailable},
 		"starting, with a version that is configured": {answer(503, ``), "7", plugin.Description{Name: "tei", Version: "7"}, nil},
 	} {
 		t.Run(name, func(t *testing.T) {
