@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"os"
@@ -103,6 +104,29 @@ func TestRefusals(t *testing.T) {
 		g.guard(http.NotFoundHandler()).ServeHTTP(answer, r)
 		if answer.Code != http.StatusForbidden || answer.Header().Get("Connection") != want {
 			t.Errorf("HTTP/%d: status %d, Connection %q, want %q", major, answer.Code, answer.Header().Get("Connection"), want)
+		}
+	}
+}
+
+// ended is a Recorder that counts the calls that ended, by method and code.
+type ended map[string]int
+
+func (e ended) CallStarted(_ context.Context, method string) func(codes.Code) {
+	return func(code codes.Code) { e[method+" "+code.String()]++ }
+}
+func (ended) Panicked() {}
+
+// TestRefusedRequestsAreCounted: a request that becomes no call counts once, with the code of its answer.
+func TestRefusedRequestsAreCounted(t *testing.T) {
+	g := newGateway(t, nil)
+	for url, want := range map[string]string{
+		"http://localhost/v2/rerank": "rest InvalidArgument", "http://localhost/nothing": "rest NotFound", "http://other.example/v2/rerank": "rest PermissionDenied",
+	} {
+		counted := ended{}
+		g.options.Recorder = counted
+		g.http.Handler.ServeHTTP(httptest.NewRecorder(), httptest.NewRequest(http.MethodPost, url, strings.NewReader("{}")))
+		if !maps.Equal(counted, ended{want: 1}) {
+			t.Errorf("%s: counted as %v, want one %s", url, counted, want)
 		}
 	}
 }
