@@ -1,6 +1,7 @@
 package rank
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -9,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/likenessdb/likeness/adapters"
 	"github.com/likenessdb/likeness/plugin"
@@ -101,6 +104,41 @@ func TestBegin(t *testing.T) {
 			t.Errorf("%s: the vector is %v, want %v; rows are kept %t, scores explained %t", name, out.Query.Vector, c.vector, s.KeepsRows(), s.explains)
 		}
 	}
+}
+
+// waiting is a model whose support items take a second to score, unless the search ends before.
+type waiting struct{ supports }
+
+func (waiting) Ask(ctx context.Context, _ rerank.Relevance, q rerank.Query) (rerank.Query, error) {
+	select {
+	case <-time.After(time.Second):
+		return q, nil
+	case <-ctx.Done():
+		return q, ctx.Err()
+	}
+}
+
+// TestSupportsTakeTime: the ranker's time has that of the support items. A caller that goes away meanwhile is no
+// failure of the ranker.
+func TestSupportsTakeTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var log bytes.Buffer
+		v := route.View{Checked: &route.Checked{}}
+		v.Ranker, v.ModelCan.Supports = described{}, waiting{}
+		five := 5
+		begin := func(ctx context.Context) (*Spending, error) {
+			s, _, err := Begin(ctx, v, plan.Request{Query: rerank.Query{Text: "t"}, Calls: &five, Rounds: 1}, slog.New(slog.NewTextHandler(&log, nil)))
+			return s, err
+		}
+		if s, err := begin(t.Context()); err != nil || s.Time != time.Second {
+			t.Errorf("the support items took %s, want a second; %v", s.Time, err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		time.AfterFunc(time.Millisecond, cancel)
+		if _, err := begin(ctx); !errors.Is(err, context.Canceled) || errors.Is(err, failure.ErrDegraded) || log.Len() > 0 {
+			t.Errorf("a caller that goes away: %v, logged as %q", err, log.String())
+		}
+	})
 }
 
 // TestRoundsGoOn: another round can change the answer if fewer rows than requested were scored, or
