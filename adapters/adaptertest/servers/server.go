@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"runtime"
 	"strings"
 	"sync"
@@ -108,17 +109,23 @@ func (s *Server) Close() error {
 	return errors.Join(s.Kill(), os.RemoveAll(s.dir))
 }
 
-// Log returns the end of the server's standard output and standard error.
+// Log returns the end of the server's standard output and standard error, and before it what the
+// server printed where it crashed.
 func (s *Server) Log() string {
 	b, err := os.ReadFile(s.logPath())
 	if err != nil {
 		return err.Error()
 	}
-	if len(b) > logTail {
-		b = b[len(b)-logTail:]
+	tail := b[max(0, len(b)-logTail):]
+	if at := crash.FindIndex(b[:len(b)-len(tail)]); at != nil {
+		head := b[at[0]:min(len(b)-len(tail), at[0]+logTail)]
+		return strings.TrimSpace(string(head)) + "\n…\n" + strings.TrimSpace(string(tail))
 	}
-	return strings.TrimSpace(string(b))
+	return strings.TrimSpace(string(tail))
 }
+
+// crash matches the first words of a crash of a program in Go, C++ or Rust.
+var crash = regexp.MustCompile(`(?m)^(panic: |fatal error: |SIG[A-Z]+: |terminate called|thread '.*' panicked)`)
 
 func (s *Server) logPath() string { return filepath.Join(s.dir, "output.log") }
 
