@@ -376,7 +376,7 @@ type Embedder struct {
 	Shorten bool `yaml:"shorten"`
 	// Most texts in one call. Texts that wait at the same time share calls.
 	Batch int `yaml:"batch" min:"1" max:"4096"`
-	// Most calls at the same time.
+	// Most calls at the same time. One caller has at most one less.
 	Parallel int `yaml:"parallel" min:"1" max:"1024"`
 	// Time limit of one call.
 	Timeout time.Duration `yaml:"timeout" min:"1"`

@@ -111,13 +111,25 @@ func (c *Client) leave(a *asked) {
 // The caller holds c.mu.
 func (c *Client) startCalls() {
 	for c.flying < c.options.Parallel {
+		caller, ok := c.waiting.turn(c.mayCall)
+		if !ok {
+			return
+		}
 		batch := c.takeBatch()
 		if len(batch) == 0 {
 			return
 		}
 		c.flying++
-		c.calls.Go(func() { c.embed(batch) })
+		c.held[caller]++
+		c.calls.Go(func() { c.embed(caller, batch) })
 	}
+}
+
+// mayCall reports whether a call may begin with a caller's text. One of the parallel calls is left to
+// others, because a long text can take as long as Options.Timeout. The process itself, which has no
+// name as a caller, may have all. The caller holds c.mu.
+func (c *Client) mayCall(caller string) bool {
+	return caller == "" || c.held[caller] < max(1, c.options.Parallel-1)
 }
 
 // batchBytes limits the bytes of a call with several texts, which would otherwise all wait for the longest.
@@ -142,13 +154,16 @@ func (c *Client) takeBatch() (batch []*asked) {
 	return batch
 }
 
-// embed embeds a batch and tells those who wait. Then it starts the calls of texts that came
-// meanwhile.
-func (c *Client) embed(batch []*asked) {
+// embed embeds a batch, in a call of the given caller, and tells those who wait. Then it starts the
+// calls of texts that came meanwhile.
+func (c *Client) embed(caller string, batch []*asked) {
 	c.split(batch)
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.flying--
+	if c.held[caller]--; c.held[caller] == 0 {
+		delete(c.held, caller)
+	}
 	c.startCalls()
 }
 

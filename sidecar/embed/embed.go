@@ -122,6 +122,7 @@ type Client struct {
 	asked   map[string]*asked // texts that wait or are being embedded
 	waiting queue             // texts of asked that no call has taken yet
 	flying  int               // calls in flight
+	held    map[string]int    // those of each caller
 	most    int               // limit on the texts of a call that was learned; see mostTexts
 	learned time.Time         // when it was learned
 	dim     int               // length of the vectors; 0 if not known
@@ -157,7 +158,7 @@ func New(o Options) (*Client, error) {
 	}
 	c := &Client{
 		options: o, form: f, service: service, retries: budget.Budget{Share: o.RetryBudget},
-		cache: newCache(o.CacheBytes), asked: map[string]*asked{}, dim: o.Dimension,
+		cache: newCache(o.CacheBytes), asked: map[string]*asked{}, held: map[string]int{}, dim: o.Dimension,
 	}
 	c.life, c.end = context.WithCancel(context.Background())
 	c.breaker = breaker.New(breaker.Options{After: o.BreakAfter, For: o.BreakFor, Changed: func(_, to breaker.State) {

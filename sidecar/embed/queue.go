@@ -28,6 +28,18 @@ func (q *queue) first() *asked {
 	return q.texts[q.callers[0]][0]
 }
 
+// turn makes the next caller that may have a call the first, and returns it. It returns false if no
+// waiting caller may.
+func (q *queue) turn(may func(caller string) bool) (caller string, ok bool) {
+	for range q.callers {
+		if caller = q.callers[0]; may(caller) {
+			return caller, true
+		}
+		q.callers = append(q.callers[1:], caller)
+	}
+	return "", false
+}
+
 // pop removes the text that first returns. If pass is set, it is the next caller's turn.
 func (q *queue) pop(pass bool) {
 	caller := q.callers[0]

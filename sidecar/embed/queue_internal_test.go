@@ -73,6 +73,52 @@ func TestCallersTakeTurns(t *testing.T) {
 	}
 }
 
+// TestOneCallIsLeftToOthers: a caller whose long texts take all the time that a call may take leaves a call to others, and
+// gets another when one of its own ends. The process itself leaves none.
+func TestOneCallIsLeftToOthers(t *testing.T) {
+	ends := make(chan struct{})
+	arrived := make(chan string, 9)
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ := io.ReadAll(r.Body)
+		arrived <- string(body)
+		<-ends
+		_, _ = io.WriteString(w, "[[1]]")
+	}))
+	defer server.Close()
+	c, err := New(Options{Name: "mini", URL: server.URL + "/embed", Batch: 1, Parallel: 3})
+	if err != nil {
+		t.Fatal(err)
+	}
+	count := func(ctx context.Context, texts ...string) (flying int) {
+		_, _ = c.begin(ctx, texts)
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.flying
+	}
+	many := gate.WithCaller(t.Context(), "many")
+	if n := count(many, "a", "b", "c", "d"); n != 2 {
+		t.Errorf("one caller has %d of 3 calls, want 2", n)
+	}
+	if n := count(gate.WithCaller(t.Context(), "one"), "q"); n != 3 {
+		t.Errorf("%d calls when another caller came, want 3", n)
+	}
+	for range 3 {
+		<-arrived
+	}
+	close(ends) // all of them end, and the rest of the first caller's texts are sent
+	for range 2 {
+		<-arrived
+	}
+	if err := c.Close(); err != nil || len(c.held) != 0 || c.flying != 0 {
+		t.Errorf("%v; callers hold %v, %d calls go on", err, c.held, c.flying)
+	}
+	own := idle(t)
+	own.held[""] = 9
+	if !own.mayCall("") || !own.mayCall("many") {
+		t.Error("the process itself has no more calls than a caller")
+	}
+}
+
 // TestALearnedLimitEnds: a service whose limit was seen is asked for whole batches again later.
 func TestALearnedLimitEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
