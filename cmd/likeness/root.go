@@ -187,13 +187,13 @@ func suggestFlag(cmd *cobra.Command, err error) error {
 	if !errors.As(err, &unknown) {
 		return err
 	}
-	name := unknown.GetSpecifiedName()
-	near, distance := "", len(name)/2+1
+	var names []string
 	cmd.Flags().VisitAll(func(f *pflag.Flag) {
-		if d := edits.Distance([]byte(name), []byte(f.Name)); d < distance && !f.Hidden {
-			near, distance = f.Name, d
+		if !f.Hidden {
+			names = append(names, f.Name)
 		}
 	})
+	near := edits.Close(unknown.GetSpecifiedName(), names)
 	if near == "" {
 		return err
 	}

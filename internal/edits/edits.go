@@ -49,6 +49,22 @@ func Nearest(word string, names []string, most int) []string {
 	return nearest
 }
 
+// Close returns the name that a word was probably meant to be: the one that takes the fewest edits, at most half
+// as many as the word has bytes. To a name that begins with the word it is one edit. Close returns "" if no name is close.
+func Close(word string, names []string) (closest string) {
+	distance := len(word)/2 + 1
+	for _, name := range names {
+		d := Distance([]byte(word), []byte(name))
+		if strings.HasPrefix(name, word) {
+			d = 1
+		}
+		if d < distance {
+			closest, distance = name, d
+		}
+	}
+	return closest
+}
+
 // beginning returns the letters of a name that Nearest compares.
 func beginning(name string) []rune {
 	letters := []rune(strings.ToLower(name[:min(len(name), 1024)]))

@@ -21,6 +21,15 @@ func TestDistance(t *testing.T) {
 	}
 }
 
+// TestClose: a name is close if few letters differ, or if the word begins it.
+func TestClose(t *testing.T) {
+	for word, want := range map[string]string{"itms": "items", "item": "items", "vec": "vectors", "x": "", "ports": "", "": ""} {
+		if got := edits.Close(word, []string{"out", "items", "vectors"}); got != want {
+			t.Errorf("%q is close to %q, want %q", word, got, want)
+		}
+	}
+}
+
 func TestNearest(t *testing.T) {
 	names := []string{"orders", "Goods", "gods", "items"}
 	if got := edits.Nearest("goods", names, 2); !slices.Equal(got, []string{"Goods", "gods"}) {

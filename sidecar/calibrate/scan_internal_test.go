@@ -52,8 +52,8 @@ func TestALookHoldsNoVersion(t *testing.T) {
 	}
 }
 
-// TestScansRest: after a scan of a collection, whatever became of it, the next one waits for an hour, or for a multiple of what it
-// took if that is longer.
+// TestScansRest: the next scan of a collection waits for an hour, or for selfPause times as long as the last scan took if that is
+// longer, also if the last scan failed.
 func TestScansRest(t *testing.T) {
 	for took, want := range map[time.Duration]time.Duration{time.Minute: scanRetry, time.Hour: selfPause * time.Hour} {
 		synctest.Test(t, func(t *testing.T) {

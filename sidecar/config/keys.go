@@ -287,16 +287,7 @@ const fewWords = 24
 // hint suggests the known word that is nearest to word. If none is near it names all known words, or
 // returns "" if there are many or none.
 func hint(word string, known []string) string {
-	best, distance := "", len(word)/2+1
-	for _, k := range known {
-		d := edits.Distance([]byte(word), []byte(k))
-		if strings.HasPrefix(k, word) {
-			d = 1
-		}
-		if d < distance {
-			best, distance = k, d
-		}
-	}
+	best := edits.Close(word, known)
 	switch {
 	case best != "":
 		return fmt.Sprintf("; did you mean %q?", best)
