@@ -2,13 +2,12 @@ package dataset_test
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
 
+	"github.com/likenessdb/likeness/internal/residence"
 	"github.com/likenessdb/likeness/learn/dataset"
 	"github.com/likenessdb/likeness/rerank"
 	"github.com/likenessdb/likeness/rerank/npy"
@@ -40,29 +39,11 @@ func TestForget(t *testing.T) {
 	defer func() { _ = d.Close() }()
 	d.Forget()
 	for _, path := range []string{items, queries} {
-		if n := mapped(t, path); n > 2*os.Getpagesize() {
+		if n := residence.OfMapped(t, path); n > 2*os.Getpagesize() {
 			t.Errorf("%d bytes of %s are in the process's memory", n, path)
 		}
 	}
 	if !slices.Equal(d.Items.Data, m.Data) || !slices.Equal(d.Queries.Data, m.Data) {
 		t.Error("the vectors are others")
 	}
-}
-
-// mapped returns the bytes of a mapped file that are in the process's memory.
-func mapped(t *testing.T, path string) (n int) {
-	t.Helper()
-	text, err := os.ReadFile("/proc/self/smaps")
-	if err != nil {
-		t.Skip(err)
-	}
-	_, after, ok := strings.Cut(string(text), path)
-	if !ok {
-		t.Fatalf("%s is not mapped", path)
-	}
-	_, after, _ = strings.Cut(after, "Rss:")
-	if _, err := fmt.Sscan(after, &n); err != nil {
-		t.Fatal(err)
-	}
-	return n << 10
 }

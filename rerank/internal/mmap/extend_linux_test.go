@@ -2,12 +2,11 @@ package mmap_test
 
 import (
 	"bytes"
-	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
+	"github.com/likenessdb/likeness/internal/residence"
 	"github.com/likenessdb/likeness/rerank/internal/mmap"
 )
 
@@ -66,28 +65,10 @@ func TestForget(t *testing.T) {
 		t.Fatal("not the file's bytes")
 	}
 	m.Forget(1, pages*page-1)
-	if n := mapped(t, path); n > 2*page {
+	if n := residence.OfMapped(t, path); n > 2*page {
 		t.Errorf("%d bytes of the file are in the process's memory", n)
 	}
 	if !bytes.Equal(m.Bytes, content) {
 		t.Error("not the file's bytes any more")
 	}
-}
-
-// mapped returns the bytes of a mapped file that are in the process's memory.
-func mapped(t *testing.T, path string) (n int) {
-	t.Helper()
-	text, err := os.ReadFile("/proc/self/smaps")
-	if err != nil {
-		t.Skip(err)
-	}
-	_, after, ok := strings.Cut(string(text), path)
-	if !ok {
-		t.Fatal("the file is not mapped")
-	}
-	_, after, _ = strings.Cut(after, "Rss:")
-	if _, err := fmt.Sscan(after, &n); err != nil {
-		t.Fatal(err)
-	}
-	return n << 10
 }
